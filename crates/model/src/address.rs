@@ -5,6 +5,28 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+/// Which addresses a connection may go over, where that is not left to the resolver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(crate) fn has(self, address: IpAddr) -> bool {
+        (self == Family::V4) == address.is_ipv4()
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        })
+    }
+}
+
 /// A run of addresses: `10.0.0.0/8`, `fd00::/8`, `127.0.0.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {

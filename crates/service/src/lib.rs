@@ -51,11 +51,13 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 pub use config::{ArchiveConfig, Config, HttpLimits};
 pub use database::DatabaseConfig;
-pub use fts::{FtsConfig, FtsPerson, Reach};
+#[doc(hidden)]
+pub use fts::ROUTES as FTS_ROUTES;
+pub use fts::{FtsConfig, FtsIssuer, FtsPerson, Reach};
 pub use http::cookie;
 pub use jobs::{
-    CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Stop, TapeConfig,
-    Verify,
+    CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Standing, Stop,
+    TapeConfig, Verify,
 };
 pub use logins::{
     CertificateRule, CertificateWay, ClaimRule, LoginBegun, LoginConfig, LoginReturn, LoginRole, LoginWays,

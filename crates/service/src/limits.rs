@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_catalog::{Catalog, CatalogError};
 use longhaul_model::mark::MarkTable;
-use longhaul_model::{ActivityName, CircuitUse, CommunityName, Fault, FaultCode, StorageId};
+use longhaul_model::{ActivityName, CircuitUse, CommunityName, Fault, FaultCode, StorageId, Timestamp};
 use longhaul_scheduler::{CircuitRule, Event, Limit, Limits};
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +82,7 @@ pub fn read_uncommissioned(text: Option<&str>) -> Result<BTreeSet<Pair>, Catalog
 }
 
 /// All of it, as the scheduler hears it.
-pub fn event(catalog: &Catalog, marks: &MarkTable) -> Result<Event, CatalogError> {
+pub fn event(catalog: &Catalog, marks: &MarkTable, now: Timestamp) -> Result<Event, CatalogError> {
     let mut limits = Limits::default();
     for (of, limit) in KeptLimits::read(catalog.setting(LIMITS)?.as_deref())?.all() {
         match of {
@@ -94,7 +94,7 @@ pub fn event(catalog: &Catalog, marks: &MarkTable) -> Result<Event, CatalogError
     }
     let of_jobs = fts::objects(catalog)?;
     if of_jobs.limit_something() {
-        of_jobs.limit(&catalog.job_ends()?, &mut limits);
+        of_jobs.limit(&catalog.job_ends()?, now, &mut limits);
     }
     let uncommissioned = read_uncommissioned(catalog.setting(UNCOMMISSIONED)?.as_deref())?;
     limits.uncommissioned = uncommissioned.into_iter().collect();

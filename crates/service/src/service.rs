@@ -369,7 +369,7 @@ fn start_threads(
 /// After a start: names, demands, and the transfers that were live.
 fn take_up(shared: &Shared) -> Result<(), Fault> {
     shared.refresh_directory()?;
-    shared.tell(Input::Events(steering::events(&shared.catalog, &shared.marks)?));
+    shared.tell(Input::Events(steering::events(&shared.catalog, &shared.marks, shared.now())?));
     let demands = shared.catalog.demands()?;
     let live = shared.catalog.live_transfers()?;
     tracing::info!(demands = demands.len(), transfers = live.len(), "taking up");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_catalog::{Catalog, CatalogError};
 use longhaul_model::mark::MarkTable;
-use longhaul_model::{ActivityName, CommunityName, Fault, FaultCode, StorageId};
+use longhaul_model::{ActivityName, CommunityName, Fault, FaultCode, StorageId, Timestamp};
 use longhaul_scheduler::{CommunityShare, Event, Shares};
 use serde::{Deserialize, Serialize};
 
@@ -161,10 +161,10 @@ pub fn links_event(links: &KeptLinks) -> Event {
 }
 
 /// What the scheduler has to know before anything else, after a start.
-pub fn events(catalog: &Catalog, marks: &MarkTable) -> Result<Vec<Event>, CatalogError> {
+pub fn events(catalog: &Catalog, marks: &MarkTable, now: Timestamp) -> Result<Vec<Event>, CatalogError> {
     let links = read_links(catalog.setting(LINKS)?.as_deref())?;
     let shares = KeptShares::read(catalog.setting(SHARES)?.as_deref());
-    Ok(vec![links_event(&links), shares.event(), limits::event(catalog, marks)?])
+    Ok(vec![links_event(&links), shares.event(), limits::event(catalog, marks, now)?])
 }
 
 fn bad(detail: String) -> Fault {

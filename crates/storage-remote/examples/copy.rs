@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use longhaul_storage_remote::{Cancel, CopyOrder, Credential, End, Mode, Remote, RemoteConfig, Trust};
+use longhaul_storage_remote::{Cancel, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Trust};
 
 #[tokio::main]
 async fn main() {
@@ -19,7 +19,7 @@ async fn main() {
     let end = |url: &str| End::new(url, Credential::None);
     let mut order = CopyOrder::new(format!("example-{}", std::process::id()), end(source), end(target));
     order.modes = Mode::ALL.iter().copied().filter(|known| known.word() == mode).collect();
-    order.overwrite = true;
+    order.overwrite = Overwrite::Always;
     order.streams = more.first().map_or(1, |streams| streams.parse().unwrap());
     let begun = Instant::now();
     let done = remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap_or_else(|fault| panic!("{fault}"));

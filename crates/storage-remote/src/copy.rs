@@ -1,25 +1,32 @@
 //! One copy, step by step: what is at the source, what is at the target, the bytes by the first way that works, the comparison,
 //! and the name. Whatever goes wrong, the target has a whole file under its name, or what it had before.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use http::StatusCode;
 use longhaul_model::{Fault, FaultCode};
 use tokio::time::{Instant, timeout_at};
 
 use crate::checksum::Checksum;
 use crate::failure::{Failure, Kind, Scope};
 use crate::naming::{Arrival, Leftover, arrival, check_tag};
-use crate::order::{Cancel, CopyDone, CopyOrder, Mode, Stat};
+use crate::order::{Cancel, CopyDone, CopyOrder, Credential, Mode, Overwrite, Stat};
 use crate::remote::Remote;
 use crate::s3::{Slot, WHOLE_MAX};
 use crate::stream::{Placed, Progress};
+use crate::tape_answers::Locality;
 use crate::tpc::{Terms, another_way_may_help};
 use crate::url::RemoteUrl;
 use crate::verify::Comparison;
 use crate::webdav::{Place, Renamed};
 
 const MIB: u64 = 1 << 20;
+/// Other software knows both by these words.
+const EXISTS: &str = "Destination file exists and overwrite is not enabled";
+const EXISTS_ON_TAPE: &str =
+    "Destination file exists and is on tape (overwrite-when-only-on-disk requested)";
 
 /// An order with its names understood.
 struct Plan<'a> {
@@ -33,8 +40,8 @@ struct Plan<'a> {
     upload: Slot,
     /// What the source has.
     size: OnceLock<u64>,
-    /// What had the target's name before.
-    before: OnceLock<Stat>,
+    /// What had the target's name before, if anything; unknown where nobody looked.
+    before: OnceLock<Option<Stat>>,
 }
 
 impl Plan<'_> {
@@ -54,11 +61,24 @@ impl Plan<'_> {
         one_host && !self.target.is_s3()
     }
 
+    /// Whether there is another token for the storage that did not take the one that the other showed it.
+    async fn shown_anew(&self, mode: Mode) -> bool {
+        let passive = match mode {
+            Mode::Pull => &self.order.source.credential,
+            Mode::Push => &self.order.target.credential,
+            // Who is asked by us is asked again with another one at once.
+            Mode::Stream => return false,
+        };
+        let Credential::Lasting(lasting) = passive else { return false };
+        let refused = lasting.current().await;
+        matches!(lasting.another(&refused).await, Ok(Some(_)))
+    }
+
     /// What may lie under the file's own name after this.
     fn leftover(&self, failure: &Failure) -> Leftover<'_> {
         Leftover {
             may_be_written: is_unknown(failure),
-            before: self.before.get(),
+            before: self.before.get().and_then(Option::as_ref),
             // One that is wrong in itself is no good one of somebody else's.
             whole: self.size.get().copied().filter(|_| failure.kind != Kind::WrongChecksum),
         }
@@ -72,9 +92,16 @@ impl Plan<'_> {
 /// What the first look at both ends found.
 struct Found {
     stat: Stat,
+    modes: Vec<Mode>,
+    place: FoundPlace,
+}
+
+/// What the target's name can be used for.
+#[derive(Clone, Copy)]
+struct FoundPlace {
+    /// Something has it, and may be replaced.
     replaces: bool,
     renames: bool,
-    modes: Vec<Mode>,
 }
 
 impl Remote {
@@ -107,11 +134,22 @@ impl Remote {
             failure.text = format!("{} ({left})", failure.text);
         }
         if let Some(arrival) = left
-            && let Some(left) = self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await
+            && let Some(left) = self.clear(&plan, &arrival, &failure).await
         {
             failure.text = format!("{} ({left})", failure.text);
         }
         Err(failure.at(scope))
+    }
+
+    /// Takes away what a copy that failed has left, where that is wanted and can be told from what was there before.
+    async fn clear(&self, plan: &Plan<'_>, arrival: &Arrival, failure: &Failure) -> Option<String> {
+        if plan.order.keeps_partial && failure.kind != Kind::Exists {
+            return Some(format!("what came of it stays at {}", arrival.url));
+        }
+        if plan.before.get().is_none() {
+            return Some(format!("{} may be left: nobody looked what was there before", arrival.url));
+        }
+        self.clean_up(plan.target(), arrival, &plan.leftover(failure)).await
     }
 
     async fn copy_in_time(&self, plan: &Plan<'_>, progress: Progress<'_>) -> Placed<CopyDone> {
@@ -142,12 +180,28 @@ impl Remote {
 
     /// Both ends as they are, the source's checksum, and room for the file.
     async fn look(&self, plan: &Plan<'_>, comparison: &mut Comparison) -> Placed<Found> {
-        let (at_source, at_target) = (|failure| (Scope::Source, failure), |failure| (Scope::Target, failure));
+        let (stat, modes) = self.look_at_source(plan, comparison).await?;
+        // This is looked at once, so neither this nor what was before is set already.
+        let _ = plan.size.set(stat.size);
+        let place = self.look_at_target(plan).await.map_err(|failure| (Scope::Target, failure))?;
+        Ok(Found { stat, modes, place })
+    }
+
+    async fn look_at_source(
+        &self,
+        plan: &Plan<'_>,
+        comparison: &mut Comparison,
+    ) -> Placed<(Stat, Vec<Mode>)> {
+        let at_source = |failure| (Scope::Source, failure);
         let order = plan.order;
         let wanted = comparison.of_source();
+        if let Some(size) = order.size.filter(|_| order.unchecked) {
+            let modes = modes(plan, size, comparison).map_err(|failure| (Scope::Transfer, failure))?;
+            return Ok((Stat { size, ..Stat::default() }, modes));
+        }
         let Some(stat) = self.head(plan.source(), wanted).await.map_err(at_source)? else {
             let text = format!("HEAD {}: No such file or directory", plan.source);
-            return Err(at_source(Failure::new(Kind::Status(http::StatusCode::NOT_FOUND), text)));
+            return Err(at_source(Failure::new(Kind::Status(StatusCode::NOT_FOUND), text)));
         };
         if stat.is_collection {
             let text = format!("{} is a collection: Is a directory", plan.source);
@@ -173,21 +227,56 @@ impl Remote {
                 comparison.take_source(read)?;
             }
         }
-        let there = self.head(plan.target(), None).await.map_err(at_target)?;
-        if there.is_some() && !order.overwrite {
-            return Err(at_target(exists()));
+        Ok((stat, modes))
+    }
+
+    /// Nothing is replaced that may not be, whatever else is not to be looked at.
+    async fn look_at_target(&self, plan: &Plan<'_>) -> Result<FoundPlace, Failure> {
+        let order = plan.order;
+        if order.unchecked && order.overwrite == Overwrite::Always {
+            return Ok(FoundPlace { replaces: true, renames: false });
         }
-        if there.is_none() {
-            self.make_parents(plan.target()).await.map_err(at_target)?;
-        }
-        let renames = self.renames(plan.target(), &order.tag).await.map_err(at_target)?;
+        let there = match self.head(plan.target(), None).await {
+            // Such a name may be written, and that is all that is asked of it.
+            Err(Failure { kind: Kind::Status(_), .. }) if order.unchecked => {
+                return Ok(FoundPlace { replaces: false, renames: false });
+            }
+            looked => looked?,
+        };
         let replaces = there.is_some();
-        // This is looked at once, so neither is set already.
-        let _ = plan.size.set(stat.size);
-        if let Some(there) = there {
-            let _ = plan.before.set(there);
+        if replaces {
+            self.may_be_replaced(plan).await?;
         }
-        Ok(Found { stat, replaces, renames, modes })
+        let _ = plan.before.set(there);
+        if order.unchecked {
+            return Ok(FoundPlace { replaces, renames: false });
+        }
+        if !replaces {
+            self.make_parents(plan.target()).await?;
+        }
+        Ok(FoundPlace { replaces, renames: self.renames(plan.target(), &order.tag).await? })
+    }
+
+    /// Whether what has the target's name may make room.
+    async fn may_be_replaced(&self, plan: &Plan<'_>) -> Result<(), Failure> {
+        match plan.order.overwrite {
+            Overwrite::Always => Ok(()),
+            Overwrite::Never => Err(exists()),
+            Overwrite::OnlyOnDisk => match self.locality(plan.target()).await? {
+                Some(Locality::Disk) => Ok(()),
+                Some(at) if at.is_on_tape() => Err(Failure::new(Kind::Exists, EXISTS_ON_TAPE)),
+                Some(at) => {
+                    let text = format!("{EXISTS} (its tape system says that it is {})", at.word());
+                    Err(Failure::new(Kind::Exists, text))
+                }
+                None => {
+                    let text = format!(
+                        "{EXISTS} (the storage offers no Tape REST API by which to learn that it is on disk only)"
+                    );
+                    Err(Failure::new(Kind::Exists, text))
+                }
+            },
+        }
     }
 
     /// By one way after the other, until one works or no other would help.
@@ -199,9 +288,10 @@ impl Remote {
         progress: Progress<'_>,
     ) -> Placed<(Mode, Vec<String>)> {
         let mut failed_before = Vec::new();
-        for (place, &mode) in found.modes.iter().enumerate() {
-            let arrival = arrival(&plan.target, &plan.order.tag, mode, found.renames);
-            let is_last = place + 1 == found.modes.len();
+        let mut modes = VecDeque::from(found.modes.clone());
+        while let Some(mode) = modes.pop_front() {
+            let arrival = arrival(&plan.target, &plan.order.tag, mode, found.place.renames);
+            let is_last = modes.is_empty();
             if mode == Mode::Push && !is_last && !arrival.temporary && plan.is_between_ports() {
                 failed_before
                     .push("push: not between ports of one host, under the file's own name".to_owned());
@@ -214,10 +304,15 @@ impl Remote {
             };
             let Err((scope, failure)) = moved else { return Ok((mode, failed_before)) };
             let may_go_on = arrival.temporary || !is_unknown(&failure);
-            if is_last || mode == Mode::Stream || !may_go_on || !another_way_may_help(&failure) {
+            let refused = scope == Scope::Transfer && failure.kind == Kind::Status(StatusCode::UNAUTHORIZED);
+            if refused && plan.shown_anew(mode).await {
+                modes.push_front(mode);
+            } else if is_last || mode == Mode::Stream || !may_go_on || !another_way_may_help(&failure) {
                 return Err((scope, with_earlier(failure, &failed_before)));
             }
-            self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await;
+            if plan.before.get().is_some() {
+                self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await;
+            }
             if mode == Mode::Push && arrival.temporary && plan.is_between_ports() {
                 let stray = Arrival { url: arrival.url.at_port(plan.source.port()), ..arrival.clone() };
                 self.clean_up(plan.source(), &stray, &plan.leftover(&failure)).await;
@@ -254,7 +349,7 @@ impl Remote {
             };
         }
         let terms = Terms {
-            overwrite: !arrival.temporary && found.replaces,
+            overwrite: !arrival.temporary && found.place.replaces,
             streams: plan.order.streams,
             size: found.stat.size,
             lasts: self.limit(plan.order, Some(found.stat.size)),
@@ -286,7 +381,7 @@ impl Remote {
                 comparison.clone().take_target(sent.clone())?;
             }
         }
-        let revealed = self.reveal(gathered, target, size, found.replaces, upload).await;
+        let revealed = self.reveal(gathered, target, size, found.place.replaces, upload).await;
         let confirmed = revealed.map_err(|failure| (Scope::Target, failure))?;
         progress(size);
         comparison.arrived = sent.filter(|_| confirmed);
@@ -303,11 +398,22 @@ impl Remote {
     ) -> Placed<()> {
         let at_target = |failure| (Scope::Target, failure);
         let here = plan.target().at(&arrival.url);
+        if plan.order.unchecked {
+            return Ok(());
+        }
         self.compare_target(here, found.stat.size, comparison).await?;
         if !arrival.temporary {
             return Ok(());
         }
-        match self.move_to(here, &plan.target, plan.order.overwrite).await {
+        let overwrite = match plan.order.overwrite {
+            Overwrite::OnlyOnDisk if found.place.replaces => {
+                // It may have gone to tape while this one came.
+                self.may_be_replaced(plan).await.map_err(at_target)?;
+                true
+            }
+            overwrite => overwrite == Overwrite::Always,
+        };
+        match self.move_to(here, &plan.target, overwrite).await {
             Ok(Renamed::Done) => {}
             Ok(Renamed::Exists) => return Err(at_target(exists())),
             Err(failure) => {
@@ -390,7 +496,7 @@ fn is_unknown(failure: &Failure) -> bool {
 }
 
 fn exists() -> Failure {
-    Failure::new(Kind::Exists, "Destination file exists and overwrite is not enabled")
+    Failure::new(Kind::Exists, EXISTS)
 }
 
 fn overdue(limit: Duration) -> (Scope, Failure) {

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longhaul_model::address::{self, Network};
+use longhaul_model::address::{self, Family, Network};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -59,6 +59,8 @@ pub(crate) struct Dialler {
     anonymous: Arc<ClientConfig>,
     certified: Mutex<HashMap<Identity, Arc<ClientConfig>>>,
     allow: Vec<Network>,
+    /// Other addresses are as if they were not there.
+    family: Option<Family>,
     within: Duration,
 }
 
@@ -77,8 +79,22 @@ impl Dialler {
             anonymous: Arc::new(anonymous),
             certified: Mutex::default(),
             allow,
+            family: None,
             within,
         })
+    }
+
+    /// One that knows addresses of this family only.
+    pub(crate) fn over(&self, family: Family) -> Dialler {
+        Dialler {
+            provider: self.provider.clone(),
+            roots: self.roots.clone(),
+            anonymous: self.anonymous.clone(),
+            certified: Mutex::default(),
+            allow: self.allow.clone(),
+            family: Some(family),
+            within: self.within,
+        }
     }
 
     pub(crate) async fn dial(
@@ -139,9 +155,13 @@ impl Dialler {
         let found: Vec<SocketAddr> = tokio::net::lookup_host((url.host(), url.port()))
             .await
             .map_err(|error| unreachable(format!("the name is not resolved: {error}")))?
+            .filter(|address| self.family.is_none_or(|family| family.has(address.ip())))
             .take(ADDRESSES_MAX)
             .collect();
-        let mut last = unreachable("the name has no address".into());
+        let mut last = unreachable(match self.family {
+            Some(family) => format!("the name has no {family} address, and no other is to be used"),
+            None => "the name has no address".into(),
+        });
         for address in found {
             if let Err(what) = address::may_dial(address.ip(), &self.allow) {
                 let text = format!("{} is {what}, which is not allowed here", url.host());

@@ -22,6 +22,7 @@ use longhaul_model::Timestamp;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use crate::address::Family;
 use crate::dial::{Dialler, Identity};
 use crate::failure::{Failure, Kind, told};
 use crate::header_case;
@@ -124,6 +125,8 @@ pub(crate) struct Answer {
     reusable: bool,
     place: (String, Identity),
     idle: Arc<Mutex<Idle>>,
+    /// What else there is to say where it is a refusal.
+    more: Option<String>,
 }
 
 impl Exchange {
@@ -131,17 +134,46 @@ impl Exchange {
         Exchange { dialler, redirect_hosts, idle: Arc::default() }
     }
 
-    /// Follows redirects. Any status comes back as an answer.
-    pub(crate) async fn send(&self, mut call: Call<'_>) -> Result<Answer, Failure> {
+    /// One that goes over this family of addresses only; connections are not shared with it.
+    pub(crate) fn over(&self, family: Family) -> Exchange {
+        Exchange::new(self.dialler.over(family), self.redirect_hosts.clone())
+    }
+
+    /// Follows redirects, and shows another token where one is refused that can be had anew. Any status comes back as an answer.
+    pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, Failure> {
+        let Credential::Lasting(lasting) = call.credential else {
+            return self.follow(&call, call.credential).await;
+        };
+        let token = lasting.current().await;
+        let mut answer = self.follow(&call, &Credential::Bearer(token.clone())).await?;
+        // Of an upload nothing may be left to send.
+        let repeats = match &call.payload {
+            Payload::None | Payload::Bytes(_) => true,
+            Payload::Upload(upload) => !upload.is_begun(),
+        };
+        if answer.status != StatusCode::UNAUTHORIZED || !repeats {
+            return Ok(answer);
+        }
+        match lasting.another(&token).await {
+            Ok(Some(fresh)) => {
+                answer.finish().await;
+                tracing::debug!(url = %call.url, "a token was refused, and another is shown");
+                self.follow(&call, &Credential::Bearer(fresh)).await
+            }
+            Ok(None) => Ok(answer),
+            Err(why) => {
+                answer.more = Some(format!("and the token could not be renewed: {why}"));
+                Ok(answer)
+            }
+        }
+    }
+
+    async fn follow(&self, call: &Call<'_>, shown: &Credential) -> Result<Answer, Failure> {
         let mut url = call.url.clone();
         for _ in 0..=REDIRECTS_MAX {
             let trusted = self.may_see(call.url, &url);
-            let credential = if trusted { call.credential } else { &Credential::None };
-            if !trusted {
-                // What is for the other end of a copy is as secret as what is for this one.
-                call.headers.remove(TRANSFER_AUTHORIZATION);
-            }
-            let answer = self.send_once(&call, &url, credential).await?;
+            let credential = if trusted { shown } else { &Credential::None };
+            let answer = self.send_once(call, &url, credential, trusted).await?;
             // S3 signs for one host: where it sends us we could show nothing, and its answer names the right one.
             if !follows(answer.status, &call.method) || url.is_s3() {
                 return Ok(answer);
@@ -169,15 +201,24 @@ impl Exchange {
         call: &Call<'_>,
         url: &RemoteUrl,
         credential: &Credential,
+        trusted: bool,
     ) -> Result<Answer, Failure> {
         let place = (url.origin(), Identity::of(credential));
-        let mut request = spelled(request(call, url, credential)?).await;
+        let request = || {
+            let mut request = request(call, url, credential)?;
+            if !trusted {
+                // What is for the other end of a copy is as secret as what is for this one.
+                request.headers_mut().remove(TRANSFER_AUTHORIZATION);
+            }
+            Ok::<_, Failure>(spelled(request))
+        };
+        let mut unsent = request()?.await;
         loop {
             let (mut connection, used) = match self.take(&place).await {
                 Some(connection) => (connection, true),
                 None => (self.connect(url, credential).await?, false),
             };
-            let sending = connection.sender.try_send_request(request);
+            let sending = connection.sender.try_send_request(unsent);
             let sent = match &call.payload {
                 Payload::Upload(upload) => upload.watch(sending, call.within).await,
                 _ => timeout(call.within, sending).await.map_err(|_| call.within),
@@ -199,16 +240,17 @@ impl Exchange {
                         connection: Some(connection),
                         place,
                         idle: self.idle.clone(),
+                        more: None,
                     });
                 }
                 // Nothing of it was sent: the server had closed the connection meanwhile.
                 Ok(Err(mut error)) if used && error.message().is_some() => match error.take_message() {
-                    Some(unsent) => request = unsent,
+                    Some(back) => unsent = back,
                     None => return Err(lost(call, url, &"the connection was closed")),
                 },
                 // A server may close an idle connection in the moment in which we ask.
                 Ok(Err(_)) if used && repeats(call) => {
-                    request = spelled(self::request(call, url, credential)?).await;
+                    unsent = request()?.await;
                 }
                 Ok(Err(error)) => return Err(lost(call, url, &error.into_error())),
                 Err(waited) => {
@@ -265,8 +307,8 @@ impl Answer {
     }
 
     /// What a refusal says, with a little of its text.
-    pub(crate) async fn into_failure(self, what: &str) -> Failure {
-        let (status, url) = (self.status, self.url.clone());
+    pub(crate) async fn into_failure(mut self, what: &str) -> Failure {
+        let (status, url, more) = (self.status, self.url.clone(), self.more.take());
         if url.is_s3() {
             return self.into_s3_failure(what).await;
         }
@@ -282,6 +324,10 @@ impl Answer {
                 text.push_str(": ");
                 text.push_str(&body);
             }
+        }
+        if let Some(more) = more {
+            text.push_str(", ");
+            text.push_str(&more);
         }
         Failure::new(Kind::Status(status), text)
     }

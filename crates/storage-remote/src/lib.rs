@@ -12,6 +12,7 @@ mod dial;
 mod exchange;
 mod failure;
 mod header_case;
+mod lasting;
 mod macaroon;
 mod markers;
 mod multistatus;
@@ -33,10 +34,11 @@ mod xml;
 
 pub use checksum::Checksum;
 pub use config::{RemoteConfig, S3Config, Times, Trust};
-pub use longhaul_model::address::Network;
+pub use lasting::{Lasting, Renewal, Renewed};
+pub use longhaul_model::address::{Family, Network};
 pub use order::{
-    Cancel, Canceller, ChecksumMode, CopyDone, CopyOrder, Credential, End, Entry, Mode, Stat, Verified,
-    cancellation,
+    Cancel, Canceller, ChecksumMode, CopyDone, CopyOrder, Credential, End, Entry, Mode, Overwrite, Standing,
+    Stat, Verified, cancellation,
 };
 pub use remote::Remote;
 pub use s3::{S3Keys, bucket_of};

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::checksum::Checksum;
+use crate::lasting::Lasting;
 use crate::s3::S3Keys;
 
 /// Who we are to one end. Never shown, never logged, wiped when dropped.
@@ -16,6 +17,8 @@ pub enum Credential {
     None,
     /// A token (or a macaroon), without the word `Bearer`.
     Bearer(Zeroizing<String>),
+    /// A token that is had anew when it ends, or is refused, while the copy runs.
+    Lasting(Lasting),
     /// A certificate with its key, both in PEM. A delegated proxy is one: the proxy first, then its issuers.
     Certificate { chain_pem: Zeroizing<String>, key_pem: Zeroizing<String> },
     /// For `s3s` and `s3`: every request is signed with them.
@@ -27,6 +30,7 @@ impl fmt::Debug for Credential {
         f.write_str(match self {
             Credential::None => "None",
             Credential::Bearer(_) => "Bearer(..)",
+            Credential::Lasting(_) => "Lasting(..)",
             Credential::Certificate { .. } => "Certificate(..)",
             Credential::S3(_) => "S3(..)",
         })
@@ -76,6 +80,16 @@ impl fmt::Display for Mode {
     }
 }
 
+/// What may become of a file that has the target's name already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Overwrite {
+    #[default]
+    Never,
+    Always,
+    /// It is replaced if the target's tape system says that it lies on disk and nowhere else.
+    OnlyOnDisk,
+}
+
 /// Which checksums are compared with what the user named, and with each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ChecksumMode {
@@ -108,8 +122,12 @@ pub struct CopyOrder {
     /// Algorithm and, if the user knows it, the value.
     pub checksum: Option<Checksum>,
     pub checksum_mode: ChecksumMode,
-    /// Whether a file at the target is replaced.
-    pub overwrite: bool,
+    pub overwrite: Overwrite,
+    /// Nothing is looked at or compared that the copy could do without: not the source before it, where its size is known, nor what
+    /// has arrived. Collections are not made, and the file comes under its own name at once.
+    pub unchecked: bool,
+    /// What has come of a copy that failed stays where it is.
+    pub keeps_partial: bool,
     /// Tried one after the other, while the error is one that another way may cure.
     pub modes: Vec<Mode>,
     /// For all of it. None: ten minutes, and two seconds for each MiB.
@@ -130,7 +148,9 @@ impl CopyOrder {
             size: None,
             checksum: None,
             checksum_mode: ChecksumMode::None,
-            overwrite: false,
+            overwrite: Overwrite::Never,
+            unchecked: false,
+            keeps_partial: false,
             modes: Mode::ALL.to_vec(),
             timeout: None,
             streams: 1,
@@ -139,7 +159,7 @@ impl CopyOrder {
     }
 }
 
-/// What was compared and found equal. The sizes of source and target always are.
+/// What was compared and found equal. The sizes of source and target always are, unless nothing was to be checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// The source's checksum with the user's.
@@ -184,6 +204,16 @@ impl Stat {
         let parsed = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(self.modified.as_ref()?);
         parsed.ok().map(|time| time.as_second())
     }
+}
+
+/// What has a target's name, so that it can be judged whether it is what should have come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub size: u64,
+    pub checksum: Option<Checksum>,
+    /// None: nobody can say.
+    pub on_disk: Option<bool>,
+    pub on_tape: Option<bool>,
 }
 
 /// One member of a collection.

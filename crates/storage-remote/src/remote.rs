@@ -10,14 +10,16 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::Instant;
 
+use crate::address::Family;
 use crate::checksum::Checksum;
 use crate::config::{RemoteConfig, Trust};
 use crate::dial::Dialler;
 use crate::exchange::Exchange;
 use crate::naming::Renames;
-use crate::order::{End, Entry, Stat};
+use crate::order::{End, Entry, Standing, Stat};
 use crate::s3::{PartMemory, Records};
 use crate::tape::TapeApis;
+use crate::tape_answers::Locality;
 use crate::url::RemoteUrl;
 use crate::webdav::{Place, Renamed};
 
@@ -29,15 +31,17 @@ const AUTHORITIES: &[&str] =
 pub struct Remote {
     pub(crate) config: RemoteConfig,
     pub(crate) exchange: Arc<Exchange>,
-    pub(crate) renames: Renames,
+    pub(crate) renames: Arc<Renames>,
     /// Collections that were there a moment ago.
-    pub(crate) seen: Seen,
+    pub(crate) seen: Arc<Seen>,
     /// Storages that gave no macaroon a moment ago.
-    pub(crate) without_macaroons: Seen,
+    pub(crate) without_macaroons: Arc<Seen>,
     /// Of uploads to S3.
     pub(crate) records: Arc<Records>,
-    pub(crate) part_memory: PartMemory,
-    pub(crate) tape_apis: TapeApis,
+    pub(crate) part_memory: Arc<PartMemory>,
+    pub(crate) tape_apis: Arc<TapeApis>,
+    /// Storages that offered no Tape REST API a moment ago.
+    pub(crate) without_tape: Arc<Seen>,
 }
 
 impl Remote {
@@ -48,14 +52,31 @@ impl Remote {
         let exchange = Exchange::new(dialler, config.redirect_hosts.clone());
         Ok(Remote {
             exchange: Arc::new(exchange),
-            renames: Renames::default(),
-            seen: Seen::default(),
-            without_macaroons: Seen::default(),
+            renames: Arc::default(),
+            seen: Arc::default(),
+            without_macaroons: Arc::default(),
             records: Arc::new(Records::new(config.s3.records.clone())),
-            part_memory: PartMemory::new(config.s3.memory_bytes),
-            tape_apis: TapeApis::default(),
+            part_memory: Arc::new(PartMemory::new(config.s3.memory_bytes)),
+            tape_apis: Arc::default(),
+            without_tape: Arc::default(),
             config,
         })
+    }
+
+    /// One that goes over this family of addresses only, and has what this one has learned. Storages that copy between themselves
+    /// choose theirs without being asked.
+    pub fn over(&self, family: Family) -> Remote {
+        Remote {
+            config: self.config.clone(),
+            exchange: Arc::new(self.exchange.over(family)),
+            renames: self.renames.clone(),
+            seen: self.seen.clone(),
+            without_macaroons: self.without_macaroons.clone(),
+            records: self.records.clone(),
+            part_memory: self.part_memory.clone(),
+            tape_apis: self.tape_apis.clone(),
+            without_tape: self.without_tape.clone(),
+        }
     }
 
     /// What is there; none if nothing. With an algorithm, its checksum if the storage tells it.
@@ -109,6 +130,34 @@ impl Remote {
             return Err(Fault::new(FaultCode::SourceMissing, format!("{url}: there is no such file")));
         };
         self.told_or_read(place, &stat, algorithm).await.map_err(|failure| failure.fault())
+    }
+
+    /// What stands there, with that checksum and where it lies, each as far as the storage tells; none if there is nothing.
+    pub async fn standing(&self, end: &End, algorithm: Algorithm) -> Result<Option<Standing>, Fault> {
+        let url = RemoteUrl::parse(&end.url)?;
+        let place = Place { url: &url, credential: &end.credential };
+        let found = self.head(place, Some(algorithm)).await.map_err(|failure| failure.fault())?;
+        let Some(stat) = found else { return Ok(None) };
+        let (on_disk, on_tape) = match self.locality(place).await {
+            Ok(Some(at)) => (Some(at.is_on_disk()), Some(at.is_on_tape())),
+            // What has no tape system behind it is on disk.
+            Ok(None) => (Some(true), Some(false)),
+            Err(_) => (None, None),
+        };
+        // From tape it would have to be brought to be read.
+        let readable = on_disk == Some(true);
+        let checksum = match stat.checksum.clone() {
+            None if readable => self.told_or_read(place, &stat, algorithm).await.ok(),
+            told => told,
+        };
+        Ok(Some(Standing { size: stat.size, checksum, on_disk, on_tape }))
+    }
+
+    /// Where a file of a storage with a tape system lies; none where there is no such system.
+    pub async fn lies(&self, end: &End) -> Result<Option<Locality>, Fault> {
+        let url = RemoteUrl::parse(&end.url)?;
+        let place = Place { url: &url, credential: &end.credential };
+        self.locality(place).await.map_err(|failure| failure.fault())
     }
 
     /// Deletes a file, or a collection that is empty; says whether there was one.

@@ -16,7 +16,7 @@ use crate::exchange::{Answer, Payload};
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{Credential, End};
 use crate::remote::Remote;
-use crate::tape_answers::{self, ArchiveInfo, BYTES_MAX, StagedFile};
+use crate::tape_answers::{self, ArchiveInfo, BYTES_MAX, Locality, StagedFile};
 use crate::url::{RemoteUrl, decoded};
 use crate::webdav::Place;
 
@@ -92,12 +92,42 @@ impl Remote {
 
     async fn api(&self, end: &End, scope: Scope) -> Result<TapeApi, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
-        if let Some(known) = self.tape_apis.get(&url.origin()) {
+        let place = Place { url: &url, credential: &end.credential };
+        self.api_of(place).await.map_err(|failure| failure.at(scope))
+    }
+
+    async fn api_of(&self, place: Place<'_>) -> Result<TapeApi, Failure> {
+        let origin = place.url.origin();
+        if let Some(known) = self.tape_apis.get(&origin) {
             return Ok(known);
         }
-        let api = self.discover(&url, &end.credential).await.map_err(|failure| failure.at(scope))?;
-        self.tape_apis.put(url.origin(), api.clone());
+        let api = self.discover(place.url, place.credential).await?;
+        self.tape_apis.put(origin, api.clone());
         Ok(api)
+    }
+
+    /// Where a file lies; none where the storage has no tape system that could be asked.
+    pub(crate) async fn locality(&self, place: Place<'_>) -> Result<Option<Locality>, Failure> {
+        let origin = place.url.origin();
+        if place.url.is_s3() || self.without_tape.has(&origin) {
+            return Ok(None);
+        }
+        let api = match self.api_of(place).await {
+            Ok(api) => api,
+            Err(failure) if failure.kind == Kind::Status(StatusCode::NOT_IMPLEMENTED) => {
+                self.without_tape.add(origin);
+                return Ok(None);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let unnamed = || Failure::new(Kind::Order, format!("{}: its path is no text", place.url));
+        let path = String::from_utf8(decoded(place.url.path())).map_err(|_| unnamed())?;
+        let base = End::new(api.base, place.credential.clone());
+        let told = self.localities(&base, std::slice::from_ref(&path)).await?;
+        let of_it = told.into_iter().find(|one| plain_path(&one.path) == plain_path(&path));
+        let said = of_it.map_or_else(|| Err("it says nothing of this file".to_owned()), |one| one.at);
+        let text = |why| format!("{}: its tape system does not say where it lies: {why}", place.url);
+        said.map(Some).map_err(|why| Failure::new(Kind::Told, text(why)))
     }
 
     async fn discover(&self, file: &RemoteUrl, credential: &Credential) -> Result<TapeApi, Failure> {
@@ -105,7 +135,13 @@ impl Remote {
         let url = RemoteUrl::parse(&text).map_err(|fault| Failure::of_fault(&fault))?;
         let call = self.call(Method::GET, Place { url: &url, credential });
         let answer = self.exchange.send(call).await?;
-        if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+        let none = [
+            StatusCode::NOT_FOUND,
+            StatusCode::GONE,
+            StatusCode::METHOD_NOT_ALLOWED,
+            StatusCode::NOT_IMPLEMENTED,
+        ];
+        if none.contains(&answer.status) {
             let text = format!("GET {url}: {}: this storage offers no Tape REST API", answer.status);
             answer.finish().await;
             return Err(Failure::new(Kind::Status(StatusCode::NOT_IMPLEMENTED), text));
@@ -180,15 +216,16 @@ impl Remote {
 
     /// Where files lie.
     pub async fn archive_info(&self, base: &End, paths: &[String]) -> Result<Vec<ArchiveInfo>, Fault> {
-        let asked = async {
-            let body = Some(json!({ "paths": paths }));
-            let answer = self.ask(base, Method::POST, "archiveinfo", body).await?.ok("POST").await?;
-            let url = answer.url.clone();
-            let body = answer.bytes(BYTES_MAX, self.config.times.stall).await?;
-            tape_answers::archive_info(&body)
-                .map_err(|why| Failure::new(Kind::Malformed, format!("POST {url}: the answer: {why}")))
-        };
-        asked.await.map_err(|failure: Failure| failure.at(Scope::Archiving))
+        self.localities(base, paths).await.map_err(|failure| failure.at(Scope::Archiving))
+    }
+
+    async fn localities(&self, base: &End, paths: &[String]) -> Result<Vec<ArchiveInfo>, Failure> {
+        let body = Some(json!({ "paths": paths }));
+        let answer = self.ask(base, Method::POST, "archiveinfo", body).await?.ok("POST").await?;
+        let url = answer.url.clone();
+        let body = answer.bytes(BYTES_MAX, self.config.times.stall).await?;
+        tape_answers::archive_info(&body)
+            .map_err(|why| Failure::new(Kind::Malformed, format!("POST {url}: the answer: {why}")))
     }
 
     /// What needs no answer but a success; that the request is gone is one.

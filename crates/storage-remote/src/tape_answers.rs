@@ -48,6 +48,10 @@ impl Locality {
         matches!(self, Locality::Tape | Locality::DiskAndTape)
     }
 
+    pub fn is_on_disk(self) -> bool {
+        matches!(self, Locality::Disk | Locality::DiskAndTape)
+    }
+
     pub fn word(self) -> &'static str {
         match self {
             Locality::Disk => "DISK",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::Method;
 use tokio::time::Instant;
+use zeroize::Zeroizing;
 
 use crate::exchange::{TRANSFER_AUTHORIZATION, bearer, now};
 use crate::failure::{Failure, Kind, told};
@@ -68,8 +69,8 @@ impl Remote {
         if let Some(scitag) = terms.scitag {
             call = call.header("scitag", &scitag.to_string())?;
         }
-        if let Some(token) = passive_token(active, passive)?.or(asked.as_ref()) {
-            call.headers.insert(TRANSFER_AUTHORIZATION, bearer(token)?);
+        if let Some(token) = passive_token(active, passive).await?.or(asked) {
+            call.headers.insert(TRANSFER_AUTHORIZATION, bearer(&token)?);
         }
         let mut answer = self.exchange.send(call).await?.ok("COPY").await?;
         let times = self.config.times;
@@ -121,13 +122,15 @@ impl Remote {
 }
 
 /// The token that the active party shall show. It is sent, and shown, over TLS only.
-fn passive_token<'a>(
+async fn passive_token(
     active: Place<'_>,
-    passive: Place<'a>,
-) -> Result<Option<&'a zeroize::Zeroizing<String>>, Failure> {
+    passive: Place<'_>,
+) -> Result<Option<Zeroizing<String>>, Failure> {
+    let secure = active.url.is_secure() && passive.url.is_secure();
     match passive.credential {
-        Credential::Bearer(token) if active.url.is_secure() && passive.url.is_secure() => Ok(Some(token)),
-        Credential::Bearer(_) => {
+        Credential::Bearer(token) if secure => Ok(Some(token.clone())),
+        Credential::Lasting(lasting) if secure => Ok(Some(lasting.current().await)),
+        Credential::Bearer(_) | Credential::Lasting(_) => {
             let text = format!("{}: a token is handed on over TLS only: use https or davs", passive.url);
             Err(Failure::new(Kind::Refused, text))
         }

@@ -55,6 +55,11 @@ impl Upload {
         self.sent.load(Ordering::Relaxed) >= self.len
     }
 
+    /// Whether some of it has gone to a server.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
     pub(crate) fn ask(&self, request: &mut Request<Body>) {
         request.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
         let open = self.open.clone();

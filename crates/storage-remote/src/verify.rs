@@ -25,7 +25,10 @@ pub(crate) struct Comparison {
 impl Comparison {
     pub(crate) fn of(order: &CopyOrder) -> Comparison {
         Comparison {
-            mode: if order.checksum.is_some() { order.checksum_mode } else { ChecksumMode::None },
+            mode: match order.checksum {
+                Some(_) if !order.unchecked => order.checksum_mode,
+                _ => ChecksumMode::None,
+            },
             user: order.checksum.clone(),
             source: None,
             arrived: None,

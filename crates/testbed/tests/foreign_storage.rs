@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use longhaul_model::{Algorithm, Blame, Fault, FaultCode, Retry};
 use longhaul_storage_remote::{
-    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Remote, RemoteConfig, Times, Trust,
+    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Times, Trust,
     Verified, cancellation,
 };
 use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd};
@@ -199,7 +199,7 @@ fn what_fails_at_xrootd_leaves_what_was_there() {
     run(async {
         for mode in Mode::ALL {
             let mut order = order("2-1", one.url("missing"), other.url("there"), &[*mode]);
-            order.overwrite = true;
+            order.overwrite = Overwrite::Always;
             let fault = copy(&remote, &order).await.unwrap_err();
             assert!(fault.detail.starts_with("SOURCE [2] "), "{fault}");
             assert_eq!((fault.code, fault.blame), (FaultCode::SourceMissing, Blame::Source));
@@ -214,10 +214,10 @@ fn what_fails_at_xrootd_leaves_what_was_there() {
             let text =
                 "DESTINATION [5] User-defined and destination ADLER32 checksum do not match (12345678 != ";
             assert!(fault.detail.starts_with(text), "{fault}");
-            (order.overwrite, order.checksum_mode) = (false, ChecksumMode::None);
+            (order.overwrite, order.checksum_mode) = (Overwrite::Never, ChecksumMode::None);
             let fault = copy(&remote, &order).await.unwrap_err();
             assert_eq!(fault.detail, "DESTINATION [17] Destination file exists and overwrite is not enabled");
-            (order.overwrite, order.size) = (true, Some(5));
+            (order.overwrite, order.size) = (Overwrite::Always, Some(5));
             let fault = copy(&remote, &order).await.unwrap_err();
             assert!(fault.detail.contains("size mismatch (5 != 200000)"), "{fault}");
             assert!(fs::read(other.data().join("there")).unwrap() == old, "{mode}");
@@ -227,7 +227,7 @@ fn what_fails_at_xrootd_leaves_what_was_there() {
         for mode in Mode::ALL {
             other.put("there", &old);
             let mut order = order("2-2", one.url("file"), other.url("there"), &[*mode]);
-            order.overwrite = true;
+            order.overwrite = Overwrite::Always;
             // Now and then XRootD breaks a connection in mid-upload; the scheduler tries again, and so do we.
             let mut done = copy(&remote, &order).await;
             for _ in 0..ATTEMPTS_MORE {

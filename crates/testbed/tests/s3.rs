@@ -13,7 +13,7 @@ use std::time::Duration;
 use longhaul_model::{Blame, Fault, FaultCode, Retry};
 use longhaul_security::write_private;
 use longhaul_storage_remote::{
-    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Remote, RemoteConfig, S3Config, S3Keys,
+    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, S3Config, S3Keys,
     Trust, Verified, cancellation,
 };
 use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, S3Server, Xrootd};
@@ -152,7 +152,7 @@ fn what_fails_leaves_what_was_there_and_says_why() {
             let mut order = order("2-1", plain(nginx.url(name)), bucket(&s3, "open/there"));
             let fault = copy(&remote, &order).await.unwrap_err();
             assert_eq!(fault.detail, "DESTINATION [17] Destination file exists and overwrite is not enabled");
-            order.overwrite = true;
+            order.overwrite = Overwrite::Always;
             order.checksum = Some("ADLER32:12345678".parse().unwrap());
             let fault = copy(&remote, &order).await.unwrap_err();
             assert!(fault.detail.starts_with("SOURCE [5] Source and user-defined ADLER32"), "{fault}");

@@ -21,7 +21,7 @@ pub use configuration::{
 pub use identity::{
     BASE_ID, Level, Levels, WhoAmI, delegation_id, delegation_id_of_token, deterministic_id, uuid5, vo_id,
 };
-pub use messages::{FileChange, Message, MessageKind, Sayer};
+pub use messages::{FileChange, Message, MessageKind, PairMinute, Sayer};
 pub use names::{HostNames, UrlNames};
 pub use query::{FileQuery, JobQuery, Parameters, decode, split_list};
 pub use refusal::Refusal;

@@ -138,7 +138,7 @@ fn arrived() -> JobFileStep {
 }
 
 fn failed() -> JobFileStep {
-    JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false }
+    JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false, standing: None }
 }
 
 fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {

@@ -137,9 +137,42 @@ fn replicas_and_hops_come_from_tape_too(world: &mut World) {
     taken(&play, bulk);
     step(&play, &[TapeStep::OnDisk { request: bulk, files: files.clone() }]);
     assert_eq!(play.waiting(), [(files[0], vec![play.end("https://a")])], "the other one may be on tape");
-    let failed = JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false };
+    let failed = JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false, standing: None };
     play.run(files[0], "https://a", failed);
     assert_eq!(play.files(1), [JobFileState::Failed, JobFileState::Staging]);
+
+    // Nothing says that it may be on tape, but it is found there: that of which this is not known comes first.
+    let plain = |number, pairs| {
+        let mut job = from_tape(number, JobKind::Replicas, pairs);
+        job.details = "{}".into();
+        job.files[0].state = JobFileState::Submitted;
+        job
+    };
+    let pairs =
+        [("https://d/3", "https://t/3"), ("https://e/3", "https://t/3"), ("https://f/3", "https://t/3")];
+    play.submit(plain(3, &pairs));
+    let (first, sources) = play.waiting().remove(0);
+    assert_eq!(sources, ["https://d", "https://e", "https://f"].map(|end| play.end(end)));
+    play.run(first, "https://d", JobFileStep::OnTape { reason: "on tape".into() });
+    let [unused, queued] = [JobFileState::NotUsed, JobFileState::Submitted];
+    assert_eq!(play.files(3), [unused, queued, unused]);
+    let (second, sources) = play.waiting().remove(0);
+    assert_eq!(sources, ["https://e", "https://f"].map(|end| play.end(end)), "nothing is read from tape");
+    let failed = |why: &str| JobFileStep::Failed { reason: why.into(), recoverable: false, standing: None };
+    play.run(second, "https://e", failed("SOURCE [2] gone"));
+    let third = play.waiting().remove(0).0;
+    assert_eq!(play.files(3), [unused, JobFileState::Failed, queued]);
+    play.run(third, "https://f", failed("SOURCE [5] broken"));
+    assert_eq!(play.files(3), [JobFileState::Staging, JobFileState::Failed, JobFileState::Failed]);
+    let row = play.world.catalog.job_files(&[id(3)]).unwrap().remove(0).remove(0);
+    assert!(row.reason.contains("no replica on disk is left") && row.reason.contains("SOURCE [5] broken"));
+    assert_eq!(row.retries, 0, "nothing was tried in vain");
+    let (bulk, files) = ask(&play, "https://d");
+    taken(&play, bulk);
+    step(&play, &[TapeStep::OnDisk { request: bulk, files: files.clone() }]);
+    assert_eq!(play.waiting(), [(files[0], vec![play.end("https://d")])]);
+    play.run(files[0], "https://d", failed("SOURCE [5] broken"));
+    assert_eq!(play.state(3).0, JobState::Failed);
 
     let hops = [("https://h/2", "https://h/2"), ("https://h/2", "https://t/2")];
     play.submit(from_tape(2, JobKind::Hops, &hops));

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use crate::sql::{Optional, Params, Row, Transaction};
-use longhaul_model::job::{JobFileAt, Tally, next_hop, next_replicas};
+use longhaul_model::job::{JobFileAt, Tally, brought_from_tape, next_hop, next_replicas};
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
+use serde_json::{Map, Value};
 
 use super::{FILE, Head, JOB, file_place, file_row, file_state, head, job_place, job_row, news, number_back};
 use crate::codec::{Columns, key, number};
@@ -28,6 +29,9 @@ impl Catalog {
         })
     }
 }
+
+/// Among the details of a file that was found to be on tape.
+const ON_TAPE: &str = "on_tape";
 
 /// A file as far as its state goes.
 pub(super) struct FileHead {
@@ -108,7 +112,10 @@ impl<'t> Changer<'t> {
                 }
                 self.set(&file, if *stage { JobFileState::Staging } else { JobFileState::Submitted })?;
             }
-            JobFileStep::Failed { reason, recoverable } => {
+            JobFileStep::Failed { reason, recoverable, standing } => {
+                if let Some(standing) = standing {
+                    self.note_standing(&file, standing)?;
+                }
                 self.run(
                     "UPDATE job_files SET reason = ?2, recoverable = ?3 WHERE id = ?1",
                     (file.id, reason, recoverable),
@@ -116,9 +123,52 @@ impl<'t> Changer<'t> {
                 self.attempt_ended(&file, Some(reason), None)?;
                 self.set(&file, JobFileState::Failed)?;
             }
+            JobFileStep::OnTape { reason } => {
+                self.attempt_ended(&file, Some(reason), None)?;
+                self.amend(&file, |details| drop(details.insert(ON_TAPE.to_owned(), Value::Bool(true))))?;
+                self.run("UPDATE job_files SET started = NULL WHERE id = ?1", [file.id])?;
+                self.set(&file, JobFileState::NotUsed)?;
+            }
             JobFileStep::Released => self.release(&file)?,
         }
         Ok(JobFileChanged::Done)
+    }
+
+    /// Into the file's metadata, as FTS tells it there.
+    fn note_standing(&self, file: &FileHead, standing: &str) -> Result<(), CatalogError> {
+        let standing: Value = serde_json::from_str(standing).unwrap_or_default();
+        self.amend(file, |details| {
+            let metadata = details.entry("file_metadata").or_insert(Value::Null);
+            if metadata.is_null() {
+                *metadata = Value::Object(Map::new());
+            }
+            if let Some(metadata) = metadata.as_object_mut() {
+                metadata.insert("dst_file".to_owned(), standing);
+            }
+        })
+    }
+
+    fn amend(
+        &self,
+        file: &FileHead,
+        change: impl FnOnce(&mut Map<String, Value>),
+    ) -> Result<(), CatalogError> {
+        let mut select = self.tx.prepare_cached("SELECT details FROM job_files WHERE id = ?1")?;
+        let details: String = select.query_row([file.id], |row| row.get(0))?;
+        let mut details: Map<String, Value> = serde_json::from_str(&details).unwrap_or_default();
+        change(&mut details);
+        let details = Value::Object(details).to_string();
+        self.run("UPDATE job_files SET details = ?2 WHERE id = ?1", (file.id, details))
+    }
+
+    /// Why a replica on tape has its turn.
+    fn note_turn(&self, file: &FileHead) -> Result<(), CatalogError> {
+        let mut select = self.tx.prepare_cached(
+            "SELECT reason FROM job_files WHERE job = ?1 AND state = ?2 ORDER BY finished DESC, id DESC LIMIT 1",
+        )?;
+        let wanted = (file.job, file_place(JobFileState::Failed));
+        let last: Option<String> = select.query_row(wanted, |row| row.get(0)).optional()?;
+        self.run("UPDATE job_files SET reason = ?2 WHERE id = ?1", (file.id, brought_from_tape(last.as_deref())))
     }
 
     /// Back to the queue, without a trace.
@@ -268,12 +318,15 @@ impl<'t> Changer<'t> {
             let mut files = self.files_of(number)?;
             // Nobody has a turn in what was ended as a whole.
             if let Some(next) = turn(kind, &files).filter(|_| !was.is_terminal()) {
-                let file = &files[next].1;
-                let begins = self.begins_in(file)?;
+                let Placed { head: file, on_tape, .. } = &files[next];
+                let begins = if *on_tape { JobFileState::Staging } else { self.begins_in(file)? };
+                if *on_tape {
+                    self.note_turn(file)?;
+                }
                 self.set(file, begins)?;
-                files[next].0.state = begins;
+                files[next].at.state = begins;
             }
-            let places: Vec<JobFileAt> = files.iter().map(|(at, _)| *at).collect();
+            let places: Vec<JobFileAt> = files.iter().map(|file| file.at).collect();
             verdict = Tally::of_groups(kind, &places).verdict(kind, was);
         }
         // An end stays: it was asked for.
@@ -285,13 +338,15 @@ impl<'t> Changer<'t> {
         Ok(())
     }
 
-    fn files_of(&self, job: i64) -> Result<Vec<(JobFileAt, FileHead)>, CatalogError> {
+    fn files_of(&self, job: i64) -> Result<Vec<Placed>, CatalogError> {
         let mut select = self.tx.prepare_cached(
-            "SELECT id, job, state, queue, attempt, source_end, size, place FROM job_files WHERE job = ?1 ORDER BY id",
+            "SELECT id, job, state, queue, attempt, source_end, size, place, json_extract(details, '$.on_tape') IS NOT NULL
+             FROM job_files WHERE job = ?1 ORDER BY id",
         )?;
         let rows = select.query_map([job], |row| {
-            let file = file_head_row(row)?;
-            Ok((JobFileAt { index: row.get(7)?, state: file.state }, file))
+            let head = file_head_row(row)?;
+            let at = JobFileAt { index: row.get(7)?, state: head.state };
+            Ok(Placed { at, head, on_tape: row.get(8)? })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -355,12 +410,21 @@ impl<'t> Changer<'t> {
     }
 }
 
+/// A file among those of its job.
+struct Placed {
+    at: JobFileAt,
+    head: FileHead,
+    /// It was found to be on tape, and not brought from there yet.
+    on_tape: bool,
+}
+
 /// Whose turn it is, if anybody's.
-fn turn(kind: JobKind, files: &[(JobFileAt, FileHead)]) -> Option<usize> {
-    let places: Vec<JobFileAt> = files.iter().map(|(at, _)| *at).collect();
+fn turn(kind: JobKind, files: &[Placed]) -> Option<usize> {
+    let places: Vec<JobFileAt> = files.iter().map(|file| file.at).collect();
     match kind {
         JobKind::Hops => next_hop(&places),
-        JobKind::Replicas => next_replicas(&places).first().copied(),
+        // Those of which nobody found that they are on tape come first.
+        JobKind::Replicas => next_replicas(&places).into_iter().min_by_key(|&place| files[place].on_tape),
         JobKind::Regular | JobKind::Reuse => None,
     }
 }

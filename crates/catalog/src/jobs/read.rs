@@ -12,7 +12,7 @@ use crate::codec::{Columns, number};
 use crate::database::SCAN_TIME_MAX;
 use crate::{
     Catalog, CatalogError, JobAttemptRow, JobEndRow, JobFileQuery, JobFileRow, JobQuery, JobQueueRow, JobRow,
-    PAGE_ROWS_MAX, QueuedJobFile,
+    PAGE_ROWS_MAX, QueuedJobFile, WaitingPair,
 };
 
 /// Replicas of one file that a question for the next files tells of.
@@ -217,10 +217,32 @@ impl Catalog {
     }
 }
 
-/// End points of replicas that have not had their turn.
+impl Catalog {
+    /// What waits between end points. Looks at all files that wait.
+    pub fn count_waiting_pairs(&self) -> Result<Vec<WaitingPair>, CatalogError> {
+        self.read_within(SCAN_TIME_MAX, |tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT source_end, target_end, count(*), sum(retries) FROM job_files WHERE state IN (3, 4)
+                 GROUP BY source_end, target_end ORDER BY source_end, target_end",
+            )?;
+            let rows = select.query_map((), |row| {
+                Ok(WaitingPair {
+                    source: row.number(0)?,
+                    target: row.number(1)?,
+                    files: row.number(2)?,
+                    retries: row.number(3)?,
+                })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+/// End points of replicas that have not had their turn, but for those that are on tape.
 fn untried(tx: &Transaction<'_>, job: i64, sources: &mut Vec<u64>) -> Result<(), CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT source_end FROM job_files WHERE job = ?1 AND state = ?2 ORDER BY id LIMIT ?3",
+        "SELECT source_end FROM job_files WHERE job = ?1 AND state = ?2
+         AND json_extract(details, '$.on_tape') IS NULL ORDER BY id LIMIT ?3",
     )?;
     let wanted = (job, file_place(JobFileState::NotUsed), SOURCES_MAX);
     for source in select.query_map(wanted, |row| row.get(0))? {

@@ -170,6 +170,16 @@ pub struct JobQueueRow {
     pub bytes: u64,
 }
 
+/// Files that wait for their turn between two end points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingPair {
+    pub source: u64,
+    pub target: u64,
+    pub files: u64,
+    /// How often these were tried before, all together.
+    pub retries: u64,
+}
+
 /// A server by scheme, host and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobEndRow {
@@ -221,6 +231,12 @@ pub enum JobFileStep {
     Failed {
         reason: String,
         recoverable: bool,
+        /// What stands under the target's name, as a JSON object: for the file's metadata.
+        standing: Option<String>,
+    },
+    /// This replica is on tape: one on disk has the turn, and if there is none left, this one is brought from there.
+    OnTape {
+        reason: String,
     },
     /// It did not come about: back to the queue, as if nothing had been.
     Released,

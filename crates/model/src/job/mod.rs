@@ -11,7 +11,7 @@ mod reason;
 pub use evaluate::{JobFileAt, Tally, Verdict, job_state, next_hop, next_replicas, retries_of};
 pub use id::JobId;
 pub use place::{JOBS_HALF, end_point, of_jobs, storage_element};
-pub use reason::{
+pub use reason::{brought_from_tape, is_recoverable, 
     ARCHIVING_OF_REPLICAS, ARCHIVING_TOO_LONG, CANCELED_BY_USER, EMPTY_JOB, FILES_FAILED, REASON_BYTES,
     STAGING_TOO_LONG, TOO_LONG_IN_QUEUE, TRANSFER_CANCELED, errno, parse_reason, reason,
 };
@@ -182,8 +182,8 @@ impl JobFileState {
             Staging => matches!(self, TokenPrep | OnHoldStaging | Started | Active | NotUsed),
             OnHold => matches!(self, Submitted | TokenPrep | NotUsed),
             OnHoldStaging => matches!(self, Staging | TokenPrep | NotUsed),
-            // Another replica of the same file was chosen.
-            NotUsed => matches!(self, Submitted | ForceStart),
+            // Another replica of the same file was chosen, or this one turned out to be on tape.
+            NotUsed => matches!(self, Submitted | ForceStart | Active),
             TokenPrep => self == NotUsed,
         }
     }

@@ -49,6 +49,61 @@ pub fn parse_reason(reason: &str) -> Option<(Blame, u16, &str)> {
 
 const SCOPES: [&str; 6] = ["SOURCE", "DESTINATION", "TRANSFER", "GENERAL_FAILURE", "STAGING", "ARCHIVING"];
 
+// Numbers of Linux, and texts: what FTS goes by, in its order.
+const EPERM: u16 = 1;
+const ENOENT: u16 = 2;
+const E2BIG: u16 = 7;
+const EACCES: u16 = 13;
+const EFAULT: u16 = 14;
+const EEXIST: u16 = 17;
+const ENOTDIR: u16 = 20;
+const EISDIR: u16 = 21;
+const EFBIG: u16 = 27;
+const ENOSPC: u16 = 28;
+const EROFS: u16 = 30;
+const ENAMETOOLONG: u16 = 36;
+const EPROTONOSUPPORT: u16 = 93;
+const TIMED_OUT: u16 = 110;
+const CANCELED: u16 = 125;
+
+const PASSING: &[&str] = &[
+    "performance marker",
+    "Name or service not known",
+    "Connection timed out",
+    "end-of-file was reached",
+    "end of file occurred",
+    "SRM_INTERNAL_ERROR",
+    "was forcefully killed",
+    "operation timeout",
+];
+const LASTING: &[&str] = &[
+    "proxy expired",
+    "with an error 550 File not found",
+    "File exists and overwrite",
+    "No such file or directory",
+    "SRM_INVALID_PATH",
+    "The certificate has expired",
+    "The available CRL has expired",
+    "SRM Authentication failed",
+    "SRM_DUPLICATION_ERROR",
+    "SRM_AUTHENTICATION_FAILURE",
+    "SRM_NO_FREE_SPACE",
+    "digest too big for rsa key",
+    "Can not determine address of local host",
+    "Permission denied",
+    "System error in write into HDFS",
+    "File exists",
+    "checksum do not match",
+    "CHECKSUM MISMATCH",
+    "The source file is not ONLINE",
+];
+const SOURCE_NEVER: &[u16] =
+    &[ENOENT, EPERM, EACCES, EISDIR, ENAMETOOLONG, E2BIG, ENOTDIR, EPROTONOSUPPORT];
+const TARGET_NEVER: &[u16] =
+    &[EPERM, EACCES, EISDIR, E2BIG, EROFS, EFAULT, ENAMETOOLONG, EPROTONOSUPPORT, EEXIST];
+const OTHERS_NEVER: &[u16] =
+    &[ENOSPC, EPERM, EACCES, EEXIST, EFBIG, EROFS, ENAMETOOLONG, EPROTONOSUPPORT];
+
 /// The number of Linux that says most nearly the same.
 pub fn errno(code: FaultCode) -> u16 {
     use FaultCode::*;
@@ -72,6 +127,36 @@ pub fn errno(code: FaultCode) -> u16 {
             _ => 70,
         },
     }
+}
+
+/// Whether another try may help, by the rules of FTS, of which the first that fits decides.
+pub fn is_recoverable(reason: &str) -> bool {
+    let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
+    let (scope, number) = match reason.split_once(" [") {
+        Some((scope, rest)) => (scope, rest.split_once(']').and_then(|(number, _)| number.parse().ok())),
+        None => ("", None),
+    };
+    let numbers: &[u16] = match scope {
+        "SOURCE" => SOURCE_NEVER,
+        "DESTINATION" => TARGET_NEVER,
+        _ => OTHERS_NEVER,
+    };
+    match number {
+        _ if says(PASSING) => true,
+        Some(TIMED_OUT) => true,
+        Some(CANCELED) => false,
+        _ if says(LASTING) => false,
+        Some(number) => !numbers.contains(&number),
+        None => true,
+    }
+}
+
+/// Why a replica that is on tape is brought from there; with what the last one on disk failed with.
+pub fn brought_from_tape(last: Option<&str>) -> String {
+    let last = last.map(|last| format!(" (the last one failed: {last})")).unwrap_or_default();
+    let mut text = format!("STAGING [61] no replica on disk is left{last}; this one is brought from tape");
+    text.truncate(text.floor_char_boundary(REASON_BYTES));
+    text
 }
 
 #[cfg(test)]
@@ -111,6 +196,87 @@ mod tests {
             ["", CANCELED_BY_USER, "SOURCE [x] y", "ELSEWHERE [1] x", "SOURCE [99999] x", "SOURCE [1]"]
         {
             assert_eq!(parse_reason(text), None, "{text:?}");
+        }
+    }
+
+    /// The ordered list of the reference: texts that pass, two numbers, texts that last, numbers by scope.
+    #[test]
+    fn what_is_tried_again_is_what_fts_tries_again() {
+        for (reason, again) in [
+            // Texts of what passes win over numbers and over texts of what lasts.
+            ("SOURCE [2] no performance marker for 180 s", true),
+            ("DESTINATION [13] Name or service not known", true),
+            ("TRANSFER [70] Connection timed out", true),
+            ("TRANSFER [70] an end-of-file was reached", true),
+            ("TRANSFER [28] an end of file occurred", true),
+            ("SOURCE [2] SRM_INTERNAL_ERROR: Permission denied", true),
+            ("TRANSFER [125] the process was forcefully killed", true),
+            ("TRANSFER [17] operation timeout: File exists", true),
+            // Then two numbers.
+            ("SOURCE [110] Operation timed out", true),
+            ("DESTINATION [110] Permission denied", true),
+            ("GENERAL_FAILURE [125] Transfer canceled", false),
+            ("TRANSFER [125] whatever", false),
+            // Then texts of what lasts, whatever the number.
+            ("TRANSFER [70] the proxy expired", false),
+            ("TRANSFER [70] ended with an error 550 File not found", false),
+            ("DESTINATION [70] Destination File exists and overwrite is not enabled", false),
+            ("TRANSFER [70] No such file or directory", false),
+            ("TRANSFER [70] SRM_INVALID_PATH", false),
+            ("TRANSFER [70] The certificate has expired", false),
+            ("TRANSFER [70] The available CRL has expired", false),
+            ("TRANSFER [70] SRM Authentication failed", false),
+            ("TRANSFER [70] SRM_DUPLICATION_ERROR", false),
+            ("TRANSFER [70] SRM_AUTHENTICATION_FAILURE", false),
+            ("TRANSFER [70] SRM_NO_FREE_SPACE", false),
+            ("TRANSFER [70] digest too big for rsa key", false),
+            ("TRANSFER [70] Can not determine address of local host", false),
+            ("TRANSFER [70] Permission denied", false),
+            ("TRANSFER [70] System error in write into HDFS", false),
+            ("TRANSFER [70] File exists", false),
+            ("TRANSFER [5] Source and destination ADLER32 checksum do not match (1 != 2)", false),
+            ("TRANSFER [5] CHECKSUM MISMATCH", false),
+            ("SOURCE [5] The source file is not ONLINE", false),
+            // Letters count: only the text of before says what FTS says.
+            ("TRANSFER [70] permission denied", true),
+            // Then numbers, of each scope its own.
+            ("SOURCE [2] gone", false),
+            ("DESTINATION [2] gone", true),
+            ("TRANSFER [2] gone", true),
+            ("SOURCE [20] x", false),
+            ("DESTINATION [20] x", true),
+            ("SOURCE [17] x", true),
+            ("DESTINATION [17] x", false),
+            ("TRANSFER [17] x", false),
+            ("SOURCE [28] x", true),
+            ("DESTINATION [28] x", true),
+            ("TRANSFER [28] x", false),
+            ("SOURCE [30] x", true),
+            ("DESTINATION [30] x", false),
+            ("GENERAL_FAILURE [30] x", false),
+            ("SOURCE [21] x", false),
+            ("DESTINATION [21] x", false),
+            ("TRANSFER [21] x", true),
+            ("SOURCE [7] x", false),
+            ("DESTINATION [7] x", false),
+            ("TRANSFER [7] x", true),
+            ("DESTINATION [14] x", false),
+            ("SOURCE [14] x", true),
+            ("TRANSFER [27] x", false),
+            ("DESTINATION [27] x", true),
+            // The rest may pass.
+            ("TRANSFER [70] x", true),
+            ("SOURCE [5] x", true),
+            ("DESTINATION [22] Source and destination file size mismatch", true),
+            ("no scope and no number", true),
+            ("", true),
+        ] {
+            assert_eq!(is_recoverable(reason), again, "{reason:?}");
+        }
+        for scope in ["SOURCE", "DESTINATION", "TRANSFER"] {
+            for number in [EPERM, EACCES, ENAMETOOLONG, EPROTONOSUPPORT] {
+                assert!(!is_recoverable(&format!("{scope} [{number}] x")), "{scope} {number}");
+            }
         }
     }
 

@@ -6,8 +6,8 @@ use longhaul_catalog::StorageStep;
 use longhaul_model::JobId;
 
 use super::ask::{Ask, Reply};
-use super::door::no_route;
 use super::jobs::cancel_where;
+use super::routes;
 use crate::operations::Operations;
 
 const STORAGE_BANNED: &str = "Storage banned";
@@ -67,7 +67,7 @@ pub fn storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         }
         return Ok(Reply::nothing());
     }
-    Err(no_route(ask))
+    Err(routes::refused(ask))
 }
 
 /// A change of the configuration, recorded.
@@ -135,5 +135,5 @@ pub fn people(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         })?;
         return Ok(Reply::nothing());
     }
-    Err(no_route(ask))
+    Err(routes::refused(ask))
 }

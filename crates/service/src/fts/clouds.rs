@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::ask::{Ask, Reply};
 use super::bans::change;
-use super::door::no_route;
 use super::kept::{Objects, refusal};
+use super::routes;
 use crate::operations::{Operations, problem};
 use crate::shared::Shared;
 
@@ -63,7 +63,7 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str], kept: &Objects
                 .ok_or_else(|| Refusal::missing(format!("{} has no keys", printable(who))))?;
             Ok((Reply::nothing(), format!("cloud storage {name}: keys of {who} removed")))
         }),
-        _ => Err(no_route(ask)),
+        _ => Err(routes::refused(ask)),
     }
 }
 

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use super::ask::{Ask, Reply};
 use super::bans::change;
 use super::clouds;
-use super::door::no_route;
 use super::kept::{Objects, refusal};
+use super::routes;
 use super::views::own_host;
 use crate::operations::{Operations, problem};
 
@@ -57,7 +57,7 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
             Ok((Reply::nothing(), format!("activity shares of {vo} removed")))
         }),
         (["cloud_storage", words @ ..], _) => clouds::answer(operations, ask, words, &kept),
-        _ => Err(no_route(ask)),
+        _ => Err(routes::refused(ask)),
     }
 }
 

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::ask::{Ask, Reply};
-use super::door::no_route;
 use super::kept::refusal;
 use super::person::{Method as How, Person};
+use super::routes;
 use crate::operations::{Operations, problem};
 
 const ID_HEADER: HeaderName = HeaderName::from_static("x-delegation-id");
@@ -19,7 +19,7 @@ const ID_HEADER: HeaderName = HeaderName::from_static("x-delegation-id");
 const NEVER: Timestamp = Timestamp(4_102_444_800_000_000);
 
 pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply, Refusal> {
-    let Some((id, rest)) = words.split_first() else { return Err(no_route(ask)) };
+    let Some((id, rest)) = words.split_first() else { return Err(routes::refused(ask)) };
     let person = &ask.person;
     person.needs("deleg")?;
     if *id != person.delegation_id {
@@ -47,7 +47,7 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
         (["voms"], &Method::POST) => {
             Err(Refusal::new(424, "VOMS attributes are not added here: delegate a proxy that has them"))
         }
-        _ => Err(no_route(ask)),
+        _ => Err(routes::refused(ask)),
     }
 }
 

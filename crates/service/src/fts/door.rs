@@ -10,7 +10,8 @@ use longhaul_api::fts::{self, Parameters, Refusal};
 
 use super::ask::{Ask, Reply, refused};
 use super::{
-    bans, bearer, configuration, delegation, files, jobs, monitor, namespace, network, person, status, submit,
+    bans, bearer, configuration, delegation, files, jobs, monitor, namespace, network, person, routes, status,
+    submit,
 };
 use crate::fts::kept::refusal;
 use crate::http::{Http, Peer, body};
@@ -91,6 +92,7 @@ async fn answer(http: &Arc<Http>, path: Vec<String>, request: Request) -> Result
         let answer = move || {
             let person = person::identify(operations, shown, peer.as_ref())?;
             let ask = Ask { method, path, query, content_type, user_agent, person, body };
+            routes::check(&ask)?;
             match ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
                 ["dm", verb] => namespace::question(operations, &ask, verb).map(Answer::OfStorage),
                 words => dispatch(operations, &ask, words).map(Answer::Ours),
@@ -160,36 +162,7 @@ fn dispatch(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply,
         ["config", rest @ ..] => configuration::answer(operations, ask, rest),
         ["optimizer", rest @ ..] => network::answer(operations, ask, rest),
         ["autocomplete", what] if get => status::autocomplete(operations, ask, what),
-        ["whoami" | "jobs" | "files" | "archive" | "status" | "admin" | "autocomplete", ..] | [] => {
-            Err(no_route(ask))
-        }
-        _ => Err(Refusal::missing("Not found")),
-    }
-}
-
-/// The path may be one for another method.
-pub fn no_route(ask: &Ask) -> Refusal {
-    let known = matches!(
-        ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice(),
-        [] | ["whoami"]
-            | ["whoami", "certificate"]
-            | ["jobs"]
-            | ["jobs", ..]
-            | ["files"]
-            | ["archive", ..]
-            | ["status", "hosts"]
-            | ["admin", "force-start"]
-            | ["config", ..]
-            | ["optimizer", ..]
-            | ["autocomplete", _]
-            | ["dm", "list" | "stat" | "mkdir" | "unlink" | "rmdir" | "rename"]
-            | ["delegation", ..]
-            | ["ban", _]
-    );
-    if known {
-        Refusal::new(405, "The method is not allowed for the requested URL.")
-    } else {
-        Refusal::missing("The requested URL was not found on the server.")
+        _ => Err(routes::refused(ask)),
     }
 }
 

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use longhaul_api::fts::LinkSettings;
 use longhaul_catalog::JobEndRow;
+use longhaul_model::Timestamp;
 use longhaul_model::job::storage_element;
 use longhaul_scheduler::{Limit, Limits};
 use serde_json::Value;
 
-use super::kept::Objects;
+use super::kept::{ByHand, Objects};
 use crate::jobs::ids;
 
 /// Of all storages, VOs or ends.
@@ -48,6 +49,23 @@ impl Objects {
         [(source, target), (source, ANY), (ANY, target), (ANY, ANY)].into_iter().find_map(|(from, to)| {
             self.links.values().find(|link| link.source == from && link.destination == to)
         })
+    }
+
+    /// What was set by hand for a pair and still counts.
+    pub fn by_hand(&self, source: &str, target: &str, now: Timestamp) -> Option<&ByHand> {
+        let of_pair = |one: &&ByHand| one.source == source && one.target == target && one.until > now;
+        self.by_hand.iter().find(of_pair)
+    }
+
+    /// When the next of those ends that count now.
+    pub fn next_by_hand(&self, now: Timestamp) -> Option<Timestamp> {
+        self.by_hand.iter().map(|one| one.until).filter(|until| *until > now).min()
+    }
+
+    /// Connections of a copy whose job does not say.
+    pub fn streams(&self, source: &str, target: &str, now: Timestamp) -> u32 {
+        let by_hand = self.by_hand(source, target, now).map(|one| one.streams);
+        by_hand.or_else(|| self.link(source, target).map(|link| link.nostreams)).unwrap_or(0)
     }
 
     /// What a storage has set, or else all storages have.
@@ -117,11 +135,11 @@ impl Objects {
 
     /// Whether something of it is a limit.
     pub fn limit_something(&self) -> bool {
-        !self.links.is_empty() || !self.storages.is_empty()
+        !self.links.is_empty() || !self.storages.is_empty() || !self.by_hand.is_empty()
     }
 
     /// Adds the limits of links and storages; a storage is all its end points.
-    pub fn limit(&self, ends: &[JobEndRow], limits: &mut Limits) {
+    pub fn limit(&self, ends: &[JobEndRow], now: Timestamp, limits: &mut Limits) {
         let element = |end: &JobEndRow| storage_element(&end.url);
         for end in ends {
             let Some(storage) = element(end) else { continue };
@@ -129,7 +147,11 @@ impl Objects {
             limits.into.extend((!come.is_none()).then(|| (ids::target(end.id), come)));
             limits.out.extend((!leave.is_none()).then(|| (ids::source(end.id), leave)));
         }
-        for link in self.links.values() {
+        let links = self.links.values().map(|link| (&link.source, &link.destination, link.max_active));
+        // Behind the others, for what is said last of a pair counts.
+        let by_hand = self.by_hand.iter().filter(|one| one.until > now);
+        let all = links.chain(by_hand.map(|one| (&one.source, &one.target, one.active)));
+        for (source, target, active) in all {
             let of = |side: &str| match side {
                 ANY => vec![None],
                 named => {
@@ -137,11 +159,10 @@ impl Objects {
                     ends.iter().filter(is_it).map(|end| Some(end.id)).collect()
                 }
             };
-            for source in of(&link.source) {
-                let targets = of(&link.destination).into_iter();
+            for source in of(source) {
+                let targets = of(target).into_iter();
                 limits.each_link_of_jobs.extend(
-                    targets
-                        .map(|target| ((source.map(ids::source), target.map(ids::target)), link.max_active)),
+                    targets.map(|target| ((source.map(ids::source), target.map(ids::target)), active)),
                 );
             }
         }
@@ -208,7 +229,7 @@ mod tests {
         let ends = [(1, "https://a"), (2, "https://a:8443"), (3, "https://b")];
         let ends = ends.map(|(id, url)| JobEndRow { id, url: url.into() });
         let mut limits = Limits::default();
-        objects().limit(&ends, &mut limits);
+        objects().limit(&ends, Timestamp(1), &mut limits);
         let out = Limit { active: Some(70), bytes_per_s: Some(1_572_864) };
         assert_eq!(limits.out, [(ids::source(1), out), (ids::source(2), out)]);
         let seven = Limit { active: Some(7), bytes_per_s: None };
@@ -225,6 +246,31 @@ mod tests {
             ((Some(ids::source(2)), target), 3),
         ];
         assert_eq!(each, wanted);
+        // By hand for a while, in place of that; the later one counts.
+        let mut objects_then = objects();
+        let until = Timestamp(10);
+        let by_hand = |active| ByHand {
+            source: "https://a".into(),
+            target: "https://b".into(),
+            active,
+            streams: 4,
+            until,
+        };
+        objects_then.by_hand = vec![by_hand(9)];
+        for (now, last) in [(Timestamp(9), 9), (until, 3)] {
+            let mut limits = Limits::default();
+            objects_then.limit(&ends, now, &mut limits);
+            let of_pair: Vec<u32> = limits
+                .each_link_of_jobs
+                .iter()
+                .filter(|((source, target), _)| source.is_some() && target.is_some())
+                .map(|(_, active)| *active)
+                .collect();
+            assert_eq!(of_pair.last(), Some(&last), "{of_pair:?}");
+            let streams = objects_then.streams("https://a", "https://b", now);
+            assert_eq!(streams == 4, now < until);
+            assert_eq!(objects_then.next_by_hand(now), (now < until).then_some(until));
+        }
         let hosts = objects().host_copies(&["https://a".into(), "https://b".into()]);
         assert_eq!(hosts, HostCopies { come: Some(7), leave: Some(70) });
     }

@@ -27,6 +27,8 @@ pub struct Objects {
     pub banned_people: Vec<Ban>,
     pub grants: BTreeSet<Grant>,
     pub links: BTreeMap<String, LinkSettings>,
+    /// What was set by hand for pairs of storages, for a while.
+    pub by_hand: Vec<ByHand>,
     pub shares: Vec<ShareSetting>,
     pub storages: BTreeMap<String, StorageSettings>,
     pub activities: BTreeMap<String, ActivityShares>,
@@ -56,6 +58,7 @@ impl Objects {
             self.banned_people.len(),
             self.grants.len(),
             self.links.len(),
+            self.by_hand.len(),
             self.shares.len(),
             self.storages.len(),
             self.activities.len(),
@@ -70,6 +73,16 @@ impl Objects {
         }
         Ok(())
     }
+}
+
+/// So many files at a time from one storage to another, in place of what is configured of them, until then.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ByHand {
+    pub source: String,
+    pub target: String,
+    pub active: u32,
+    pub streams: u32,
+    pub until: Timestamp,
 }
 
 /// Read at the first question, then as long as the service lives.

@@ -19,6 +19,7 @@ mod monitor;
 mod namespace;
 mod network;
 mod person;
+mod routes;
 mod settings;
 mod status;
 mod submit;
@@ -32,5 +33,7 @@ pub(crate) use effect::{HostCopies, Ways};
 pub use kept::Kept;
 pub(crate) use kept::{Objects, objects, refusal};
 pub(crate) use person::{Person, Seen, of_caller};
+#[doc(hidden)]
+pub use routes::ROUTES;
 pub use settings::{FtsConfig, FtsIssuer, FtsPerson, Reach};
 pub use users::Users;

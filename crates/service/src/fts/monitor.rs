@@ -6,7 +6,7 @@ use http::HeaderName;
 use longhaul_api::fts::Refusal;
 
 use super::ask::{Ask, Reply};
-use super::door::no_route;
+use super::routes;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; frame-ancestors 'none'; base-uri 'none'";
 const PAGE: &str = r#"<!doctype html>
@@ -26,7 +26,7 @@ pub fn answer(ask: &Ask, words: &[&str]) -> Result<Reply, Refusal> {
     match words {
         [] => Ok(guarded("text/html; charset=utf-8", PAGE)),
         ["lead.js"] => Ok(guarded("text/javascript; charset=utf-8", SCRIPT)),
-        _ => Err(no_route(ask)),
+        _ => Err(routes::refused(ask)),
     }
 }
 

@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 
 use super::ask::{Ask, Reply};
 use super::delegation;
-use super::door::no_route;
 use super::kept::refusal;
+use super::routes;
 use crate::jobs::{self, Credential};
 use crate::operations::{Operations, problem};
 
@@ -55,7 +55,7 @@ pub fn question(operations: &Operations, ask: &Ask, verb: &str) -> Result<Questi
         ("unlink", &Method::POST) => (What::Remove { directory: false }, of_body("surl")?),
         ("rmdir", &Method::POST) => (What::Remove { directory: true }, of_body("surl")?),
         ("rename", &Method::POST) => (What::Rename { to: of_body("new")? }, of_body("old")?),
-        _ => return Err(no_route(ask)),
+        _ => return Err(routes::refused(ask)),
     };
     let remote = operations.shared.remote.clone();
     let remote = remote.ok_or_else(|| Refusal::new(503, "Nothing here can reach storages"))?;

@@ -1,7 +1,9 @@
 //! `/optimizer`: how many copies there are between storages. FTS decides that number for each pair once a minute; here the
-//! scheduler decides each start, so that there are the present number and what came of it, a minute at a time, to tell.
+//! scheduler decides each start, so that there are the present number and what came of it, a minute at a time, to tell. A number that
+//! is set by hand bounds the pair for a while, in place of what is configured of it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use longhaul_api::fts::{Moment, Refusal};
 use longhaul_catalog::{JobFileQuery, JobFileRow};
@@ -10,13 +12,19 @@ use longhaul_model::job::storage_element;
 use serde_json::{Value, json};
 
 use super::ask::{Ask, Reply};
-use super::door::no_route;
-use super::kept::refusal;
+use super::bans::change;
+use super::kept::{ByHand, refusal};
+use super::routes;
 use crate::jobs::Minute;
 use crate::operations::{Operations, problem};
 
 /// Running files that are looked at, of each state.
 const FILES_MAX: usize = 5_000;
+/// A number that is set by hand counts so long, if nothing else is said, and no longer than a day.
+const BY_HAND_S: u32 = 300;
+const BY_HAND_S_MAX: u32 = 86_400;
+const ACTIVE_MAX: u32 = 10_000;
+const STREAMS_MAX: u32 = 64;
 /// As many as FTS tells.
 const MINUTES_TOLD: usize = 50;
 
@@ -27,13 +35,53 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
         ([], "GET") => Reply::json(&true),
         (["current"], "GET") => Reply::json(&current(operations, ask)?),
         (["evolution"], "GET") => Reply::json(&evolution(operations, ask)?),
-        (["current"], "POST") => {
-            ask.person.needs_all("config")?;
-            let text = "The number of copies of a pair is decided anew at each start: set its limits with /config/links";
-            Err(Refusal::new(501, text))
-        }
-        _ => Err(no_route(ask)),
+        (["current"], "POST") => set_current(operations, ask),
+        _ => Err(routes::refused(ask)),
     }
+}
+
+/// FTS's own number counts until its optimizer decides again, which it does every minute, and five after a change at the latest.
+fn set_current(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+    ask.person.needs_all("config")?;
+    let body = ask.dictionary()?;
+    let storage = |name: &str| {
+        let given = body.get(name).and_then(Value::as_str).ok_or_else(|| {
+            Refusal::bad(format!("Missing parameter: {name}"))
+        })?;
+        let element = storage_element(given.trim());
+        element.ok_or_else(|| Refusal::bad(format!("Field {name} is expected to be scheme://host")))
+    };
+    let number = |name: &str, usual: u32, most: u32| match body.get(name) {
+        None | Some(Value::Null) => Ok(usual),
+        Some(value) => {
+            let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+            let fits = number.filter(|number| (1..=most).contains(number));
+            fits.ok_or_else(|| Refusal::bad(format!("Field {name} is expected to be int, from 1 to {most}")))
+        }
+    };
+    let now = operations.now();
+    let seconds = number("seconds", BY_HAND_S, BY_HAND_S_MAX)?;
+    let set = ByHand {
+        source: storage("source_se")?,
+        target: storage("dest_se")?,
+        active: number("active", 2, ACTIVE_MAX)?,
+        streams: number("nostreams", 1, STREAMS_MAX)?,
+        until: now + Duration::from_secs(seconds.into()),
+    };
+    change(operations, ask, |objects| {
+        let ByHand { source, target, active, streams, until } = set.clone();
+        objects.by_hand.retain(|kept| kept.until > now && (kept.source != source || kept.target != target));
+        let what = format!(
+            "by hand, {source} to {target}: {active} at a time and {streams} streams each, until {until}"
+        );
+        let shown = json!({
+            "source_se": source, "dest_se": target, "active": active, "nostreams": streams,
+            "datetime": Moment(now), "until": Moment(until),
+        });
+        objects.by_hand.push(set);
+        Ok((Reply::json(&shown)?, what))
+    })
+    .inspect(|_| operations.jobs().configured())
 }
 
 /// Of the newest minutes, the newest first.
@@ -48,17 +96,15 @@ fn evolution(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> 
 }
 
 fn told(minute: Minute) -> Value {
-    let Minute { at, pair, active, more, done, failed, rate, .. } = minute;
-    let ended = done + failed;
-    let success = if ended > 0 { 100.0 * f64::from(done) / f64::from(ended) } else { 100.0 };
+    let minute = minute.told(None);
     json!({
-        "datetime": Moment(at), "source_se": pair.source, "dest_se": pair.target,
-        "active": active, "actual_active": active, "diff": more,
-        "throughput": rate, "ema": minute.smoothed_rate, "success": success,
+        "datetime": Moment(minute.at), "source_se": minute.source, "dest_se": minute.target,
+        "active": minute.active, "actual_active": minute.active, "diff": minute.more,
+        "throughput": minute.rate, "ema": minute.smoothed_rate, "success": minute.success_rate(),
         "filesize_avg": minute.size_mean, "filesize_stddev": minute.size_deviation,
         // Nobody kept how many waited.
         "queue_size": null,
-        "rationale": format!("{active} at once, {done} done, {failed} failed; each start is decided by itself"),
+        "rationale": minute.rationale(),
     })
 }
 
@@ -83,13 +129,22 @@ fn current(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> {
     for pair in running.iter().filter_map(pair) {
         *pairs.entry(pair).or_default() += 1;
     }
-    let now = Moment(operations.now());
+    let now = operations.now();
+    let kept = operations.shared.fts.get(&operations.shared.catalog)?;
+    if own.is_none() {
+        for set in kept.by_hand.iter().filter(|set| set.until > now) {
+            pairs.entry((set.source.clone(), set.target.clone())).or_default();
+        }
+    }
     let rates = operations.shared.jobs.pairs();
     let rates = rates.smoothed_rates(|pair| own.as_deref().is_none_or(|own| own == pair.community));
     let shown = pairs.into_iter().map(|(pair, active)| {
         let rate = rates.get(&pair);
         let (source, target) = pair;
-        json!({ "source_se": source, "dest_se": target, "active": active, "ema": rate, "nostreams": 1, "datetime": now })
+        // What was set is what FTS would tell as decided.
+        let set = kept.by_hand(&source, &target, now);
+        let (active, streams) = set.map_or((active, 1), |set| (set.active, set.streams));
+        json!({ "source_se": source, "dest_se": target, "active": active, "ema": rate, "nostreams": streams, "datetime": Moment(now) })
     });
     Ok(shown.collect())
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use longhaul_catalog::{JobFileChange, JobFileChanged, JobFileStep, JobsChanged};
-use longhaul_model::job::{errno, parse_reason, reason, retries_of};
+use longhaul_model::job::{errno, is_recoverable, parse_reason, reason, retries_of};
 use longhaul_model::{AttemptId, Fault, FaultCode, Retry, Timestamp};
 use longhaul_scheduler::{Event, Lease, Outcome};
 
 use super::desk::{Desk, PAUSE, Running};
 use super::terms::Terms;
-use super::{Moved, Work, ids, order};
+use super::{Moved, Unmoved, Work, ids, order};
 
 impl Desk {
     pub(super) fn leases(
@@ -52,7 +52,7 @@ impl Desk {
                 self.queues.touch(ids::queue(lease.block));
                 continue;
             };
-            let terms = Terms::of(&work.job, &work.file, &configured);
+            let terms = Terms::of(&work.job, &work.file, &configured, now);
             let order = order::order(&self.shared, &work, &terms, lease.attempt);
             let order = order.map(|order| order.marked(&self.shared.marks, &work.file));
             let running = Running {
@@ -70,7 +70,7 @@ impl Desk {
             self.running.insert(lease.attempt, running);
             match order {
                 Ok(order) => self.copies.add(lease.attempt, work.file.id, order, at < room),
-                Err(fault) => self.shared.jobs.tell(Work::Ended(lease.attempt, Err(fault))),
+                Err(fault) => self.shared.jobs.tell(Work::Ended(lease.attempt, Err(fault.into()))),
             }
             if at < room {
                 events.push(Event::Started { attempt: lease.attempt });
@@ -94,7 +94,7 @@ impl Desk {
     /// What copies came to. What cannot be written down is held until it can.
     pub(super) fn ended(
         &mut self,
-        ended: Vec<(AttemptId, Result<Moved, Fault>)>,
+        ended: Vec<(AttemptId, Result<Moved, Unmoved>)>,
         now: Timestamp,
         events: &mut Vec<Event>,
     ) {
@@ -120,7 +120,7 @@ impl Desk {
             return;
         };
         for (attempt, result) in told {
-            self.tell_outcome(attempt, result, events);
+            self.tell_outcome(attempt, result.map_err(|unmoved| unmoved.fault), events);
         }
         for change in &changes {
             if let JobFileStep::Again { not_before, .. } = &change.step
@@ -135,8 +135,8 @@ impl Desk {
         }
     }
 
-    fn step(&self, running: &Running, result: &Result<Moved, Fault>, now: Timestamp) -> JobFileStep {
-        let fault = match result {
+    fn step(&self, running: &Running, result: &Result<Moved, Unmoved>, now: Timestamp) -> JobFileStep {
+        let Unmoved { fault, standing, on_tape } = match result {
             Ok(moved) => {
                 return JobFileStep::Arrived {
                     bytes: moved.bytes,
@@ -144,11 +144,15 @@ impl Desk {
                     archive: running.archives,
                 };
             }
-            Err(fault) => fault,
+            Err(unmoved) => unmoved,
         };
         let config = &self.shared.config.jobs;
-        let recoverable = fault.retry != Retry::Never;
         let reason = reason(fault);
+        if *on_tape {
+            // Of replicas another one has its turn; the last one on disk decides whether this one is brought from there.
+            return JobFileStep::OnTape { reason };
+        }
+        let recoverable = fault.retry != Retry::Never && is_recoverable(&reason);
         let usual = running.terms.usual_retries.unwrap_or(config.retries);
         if recoverable && running.retries < retries_of(running.kind, running.terms.retry, usual) {
             let usual = Duration::from_secs(u64::from(config.retry_delay_s));
@@ -158,7 +162,8 @@ impl Desk {
                 parse_reason(&reason).is_some_and(|(_, number, _)| number == errno(FaultCode::Stalled));
             return JobFileStep::Again { reason, not_before, stage: running.staged && late };
         }
-        JobFileStep::Failed { reason, recoverable }
+        let standing = standing.as_ref().and_then(|standing| serde_json::to_string(standing).ok());
+        JobFileStep::Failed { reason, recoverable, standing }
     }
 
     /// The scheduler hears how it went, and that it has no more to do with this file: whether it is tried again is

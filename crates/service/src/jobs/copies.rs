@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::mover::{CopyOrder, End, ForeignMover};
 use super::pairs::Pair;
-use super::{Jobs, Work, by_circuit, tokens};
+use super::{Jobs, Unmoved, Work, by_circuit, tape, tokens};
 use crate::brain::Input;
 use crate::shared::{Shared, guard};
 
@@ -144,13 +144,29 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
     let copying = tokio::spawn(async move {
         let progress = |bytes: u64| counter.came(bytes, attempt, clock(), &brain);
         let order = tokens::refreshed(&renewing, order).await?;
-        by_circuit::copy(&renewing, &*mover, order, &progress, stop).await
+        let shown = tokens::Shown::of(&renewing, &order);
+        if order.asks_tape
+            && let Some(remote) = mover.remote()
+            && let Some(fault) = tape::lies_there(&renewing, &remote, &order.source).await
+        {
+            return Err(Unmoved { fault, standing: None, on_tape: true });
+        }
+        let reported = order.reports_standing.then(|| order.clone());
+        let copied = by_circuit::copy(&renewing, &*mover, order, &progress, stop).await;
+        match (copied, reported) {
+            (Err(fault), Some(order)) if fault.code == FaultCode::NameClash => {
+                Err(Unmoved { fault, standing: mover.standing(&order).await, on_tape: false })
+            }
+            (copied, _) => copied.map_err(|fault| shown.explain(fault, renewing.now()).into()),
+        }
     });
     let result = copying.await.unwrap_or_else(|error| {
-        Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}")))
+        let text = format!("the copy ended abnormally: {error}");
+        Err(Fault::new(FaultCode::Internal, text).into())
     });
     guard(&jobs.moving.0).remove(&file);
-    jobs.pairs.ended(&pair, result.as_ref().ok().map(|moved| moved.bytes), shared.now());
+    let ended = shared.now();
+    jobs.pairs.ended(&pair, result.as_ref().ok().map(|moved| moved.bytes), ended.since(now), ended);
     jobs.tell(Work::Ended(attempt, result));
 }
 

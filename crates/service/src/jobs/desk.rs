@@ -17,7 +17,7 @@ use super::copies::Copies;
 use super::mover::ForeignMover;
 use super::queues::{Queues, counts, withdrawn};
 use super::terms::Terms;
-use super::{JobNews, Moved, Reply, Work, ids};
+use super::{JobNews, Moved, Reply, Unmoved, Work, ids};
 use crate::brain::Input;
 use crate::fts::Objects;
 use crate::limits;
@@ -58,8 +58,10 @@ pub(super) struct Desk {
     /// Queues in which something may be tried again, from then on.
     pub resting: BTreeSet<(Timestamp, u64)>,
     pub expired: Timestamp,
+    /// When the next of the numbers ends that were set by hand for pairs of storages.
+    pub by_hand: Option<Timestamp>,
     /// What copies came to while it could not be written down.
-    pub held: Vec<(AttemptId, Result<Moved, Fault>)>,
+    pub held: Vec<(AttemptId, Result<Moved, Unmoved>)>,
 }
 
 /// Works until told to stop. Copies that run then are stopped, and taken up at the next start.
@@ -78,6 +80,7 @@ pub fn run(
         running: BTreeMap::new(),
         resting: BTreeSet::new(),
         expired: Timestamp::ZERO,
+        by_hand: None,
         held: Vec::new(),
     };
     while let Err(error) = desk.take_up() {
@@ -109,7 +112,7 @@ struct Batch {
     asked: Vec<Work>,
     leases: Vec<(Box<Lease>, String)>,
     taken_back: Vec<AttemptId>,
-    ended: Vec<(AttemptId, Result<Moved, Fault>)>,
+    ended: Vec<(AttemptId, Result<Moved, Unmoved>)>,
     stop: bool,
 }
 
@@ -147,7 +150,7 @@ impl Desk {
         self.resting.extend(catalog.resting_job_files(now)?);
         tracing::info!(ends = ends.len(), queues = queues.len(), "taking up jobs");
         let mut events = self.queues.ends(&ends, &self.configured(), self.may_begin());
-        events.push(limits::event(&catalog, &self.shared.marks)?);
+        events.push(limits::event(&catalog, &self.shared.marks, now)?);
         self.queues.add(queues, now);
         events.extend(self.queues.events());
         self.shared.tell(Input::Events(events));
@@ -259,7 +262,7 @@ impl Desk {
 
     /// Storages that the scheduler is told of just before have their limits.
     fn limits(&self, events: &mut Vec<Event>) {
-        match limits::event(&self.shared.catalog, &self.shared.marks) {
+        match limits::event(&self.shared.catalog, &self.shared.marks, self.shared.now()) {
             Ok(event) => events.push(event),
             Err(error) => tracing::error!(%error, "limits cannot be read"),
         }
@@ -353,6 +356,10 @@ impl Desk {
             self.resting.pop_first();
             self.queues.touch(queue);
         }
+        if self.by_hand.is_some_and(|until| until <= now) {
+            self.limits(events);
+        }
+        self.by_hand = self.configured().next_by_hand(now);
         if now.since(self.expired) < EXPIRE_EVERY {
             return;
         }

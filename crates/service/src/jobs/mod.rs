@@ -31,6 +31,7 @@ mod tokens;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use longhaul_api::fts::PairMinute;
 use longhaul_catalog::{
     JobAttemptRow, JobCanceled, JobFileNews, JobFileRow, JobRow, JobsChanged, NewJob, StorageStep, Submitted,
     TapeStep,
@@ -47,7 +48,7 @@ use by_circuit::ByCircuit;
 pub use copies::{Moving, Progress};
 pub use desk::run;
 pub use ids::{MOVERS, file, file_number, is_ours, queue, source};
-pub use mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
+pub use mover::{CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
 pub use names::NamesConfig;
 pub(crate) use names::url_names;
 pub(crate) use order::delegated;
@@ -138,7 +139,7 @@ pub enum Work {
     Lease(Box<Lease>, String),
     TakeBack(AttemptId, CancelWhy),
     /// A mover is done.
-    Ended(AttemptId, Result<Moved, Fault>),
+    Ended(AttemptId, Result<Moved, Unmoved>),
     Stop,
 }
 
@@ -150,6 +151,43 @@ pub struct Moved {
     pub bytes: u64,
     /// By which way: `pull`, `push`, `stream`; `there` if it was already; with `by circuit` after it if it went by one.
     pub mode: String,
+}
+
+/// A copy that came to nothing.
+#[derive(Clone, Debug)]
+pub struct Unmoved {
+    pub fault: Fault,
+    /// In the way of it, for a job that wants to hear of that.
+    pub standing: Option<Standing>,
+    /// Its source has it on tape only, and was not read.
+    pub on_tape: bool,
+}
+
+impl From<Fault> for Unmoved {
+    fn from(fault: Fault) -> Unmoved {
+        Unmoved { fault, standing: None, on_tape: false }
+    }
+}
+
+impl Minute {
+    /// As FTS tells it, with what waits on the pair.
+    pub(crate) fn told(self, waiting: Option<(u64, u64)>) -> PairMinute {
+        PairMinute {
+            at: self.at,
+            source: self.pair.source,
+            target: self.pair.target,
+            active: self.active,
+            more: self.more,
+            done: self.done,
+            failed: self.failed,
+            rate: self.rate,
+            smoothed_rate: self.smoothed_rate,
+            duration_mean: self.duration_mean,
+            size_mean: self.size_mean,
+            size_deviation: self.size_deviation,
+            waiting,
+        }
+    }
 }
 
 /// What changed, told after it is durable; who is slow misses some.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{AttemptId, CircuitUse, Fault};
-use longhaul_storage_remote::{Remote, S3Keys};
+use longhaul_storage_remote::{Family, Lasting, Overwrite, Remote, S3Keys};
+use serde::Serialize;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
@@ -23,6 +24,14 @@ pub trait ForeignMover: Send + Sync {
         progress: &'a (dyn Fn(u64) + Send + Sync),
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>>;
+
+    /// What stands under the target's name, for a job that wants to hear of that; none if nobody can say.
+    fn standing<'a>(
+        &'a self,
+        _order: &'a CopyOrder,
+    ) -> Pin<Box<dyn Future<Output = Option<Standing>> + Send + 'a>> {
+        Box::pin(std::future::ready(None))
+    }
 
     /// By which tape systems are asked; without it, what is to come from tape waits.
     fn remote(&self) -> Option<Arc<Remote>> {
@@ -45,8 +54,18 @@ pub struct CopyOrder {
     /// `ALGORITHM:value`, or the algorithm alone.
     pub checksum: Option<String>,
     pub verify: Verify,
-    /// Replace what stands under the target's name.
-    pub overwrite: bool,
+    /// Whether what stands under the target's name is replaced.
+    pub overwrite: Overwrite,
+    /// The job wants to hear what stands there, if it stands in the way.
+    pub reports_standing: bool,
+    /// Nothing is checked that the copy could do without.
+    pub strict: bool,
+    /// What has come of a copy that failed stays.
+    pub keeps_partial: bool,
+    /// A replica among others that may be on tape: if it is, it is not read, for that would bring it from there unasked.
+    pub asks_tape: bool,
+    /// Over these addresses only, as far as it goes through us.
+    pub family: Option<Family>,
     /// An attempt before may have brought it, without anybody having heard of that: then what stands there is compared.
     pub may_be_there: bool,
     /// For the whole copy; none: by its size.
@@ -63,6 +82,17 @@ pub struct CopyOrder {
     pub unmanaged_tokens: bool,
 }
 
+/// What stands under a target's name, as FTS tells of it in the metadata of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    pub file_size: u64,
+    pub checksum_type: String,
+    /// Empty if the storage tells none.
+    pub checksum_value: String,
+    pub file_on_tape: bool,
+    pub file_on_disk: bool,
+}
+
 #[derive(Clone, Debug)]
 pub struct End {
     pub url: String,
@@ -75,6 +105,8 @@ pub enum Credential {
     #[default]
     None,
     Bearer(Zeroizing<String>),
+    /// A token that is had anew when it ends, or is refused, while the copy runs.
+    Lasting(Lasting),
     /// A certificate with its chain and its key.
     Pem(Zeroizing<String>),
     /// Of a storage that speaks S3.
@@ -86,6 +118,7 @@ impl fmt::Debug for Credential {
         f.write_str(match self {
             Credential::None => "None",
             Credential::Bearer(_) => "Bearer(…)",
+            Credential::Lasting(_) => "Lasting(…)",
             Credential::Pem(_) => "Pem(…)",
             Credential::Keys(_) => "Keys(…)",
         })

@@ -42,6 +42,11 @@ pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, attempt: AttemptId)
         verify: terms.verify,
         may_be_there: work.tried_before,
         overwrite: terms.overwrites(file.retries, is_last_hop(work)),
+        reports_standing: terms.reports_standing && is_last_hop(work),
+        strict: terms.strict,
+        keeps_partial: terms.keeps_partial,
+        family: terms.family,
+        asks_tape: may_lie_on_tape(work, terms),
         timeout: terms.timeout,
         streams: terms.streams,
         path_style: terms.s3alternate,
@@ -64,6 +69,12 @@ pub fn ends(shared: &Shared, job: &JobRow, file: &JobFileRow) -> Result<(End, En
         Ok(End { url: url.to_owned(), credential })
     };
     Ok((end(&file.source, details.source_token)?, end(&file.target, details.destination_token)?))
+}
+
+/// Replicas of a job that says nothing of tape; what was brought from there is known to be on disk.
+fn may_lie_on_tape(work: &JobWork, terms: &Terms) -> bool {
+    let brought = work.file.tape.staging_ended.is_some();
+    work.job.kind == JobKind::Replicas && terms.bring_online.is_none() && !brought
 }
 
 pub fn is_last_hop(work: &JobWork) -> bool {

@@ -1,5 +1,5 @@
-//! What pairs of storages did, a minute at a time: the history that FTS's clients ask of its optimizer. In memory, for as long
-//! as the service runs.
+//! What pairs of storages did, a minute at a time: the history that FTS's clients ask of its optimizer, and that brokers are told. In
+//! memory, for as long as the service runs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -40,6 +40,8 @@ pub struct Minute {
     /// Bytes a second, of copies that ended well in it.
     pub rate: f64,
     pub smoothed_rate: f64,
+    /// Seconds, of the same copies.
+    pub duration_mean: f64,
     /// Bytes, of the same copies.
     pub size_mean: f64,
     pub size_deviation: f64,
@@ -63,6 +65,7 @@ struct Open {
     most: u32,
     most_before: u32,
     sizes: Vec<u64>,
+    took: Duration,
     failed: u32,
     smoothed_rate: Option<f64>,
 }
@@ -76,14 +79,17 @@ impl Pairs {
         open.most = open.most.max(open.running);
     }
 
-    /// With the bytes of one that ended well.
-    pub fn ended(&self, pair: &Pair, bytes: Option<u64>, now: Timestamp) {
+    /// With the bytes of one that ended well, and how long it took.
+    pub fn ended(&self, pair: &Pair, bytes: Option<u64>, took: Duration, now: Timestamp) {
         let mut state = guard(&self.0);
         state.advance(now);
         let Some(open) = state.open.get_mut(pair) else { return };
         open.running = open.running.saturating_sub(1);
         match bytes {
-            Some(bytes) => open.sizes.push(bytes),
+            Some(bytes) => {
+                open.sizes.push(bytes);
+                open.took = open.took.saturating_add(took);
+            }
             None => open.failed += 1,
         }
     }
@@ -93,6 +99,18 @@ impl Pairs {
         let mut state = guard(&self.0);
         state.advance(now);
         state.kept.iter().rev().filter(|minute| wanted(&minute.pair)).take(most).cloned().collect()
+    }
+
+    /// Those that ended after this, in their order, each as the whole of all communities.
+    pub fn after(&self, told: Timestamp, now: Timestamp) -> Vec<Minute> {
+        let mut state = guard(&self.0);
+        state.advance(now);
+        let mut whole: BTreeMap<(Timestamp, String, String), Vec<Minute>> = BTreeMap::new();
+        for minute in state.kept.iter().rev().take_while(|minute| minute.at > told) {
+            let place = (minute.at, minute.pair.source.clone(), minute.pair.target.clone());
+            whole.entry(place).or_default().push(minute.clone());
+        }
+        whole.into_values().filter_map(together).collect()
     }
 
     /// Bytes a second from storage to storage, of those that are wanted, smoothed over the minutes in which they had copies; none in
@@ -107,6 +125,32 @@ impl Pairs {
         }
         rates
     }
+}
+
+/// Of several communities on one pair. Sizes and durations are means over all copies, and the deviation is that of all of them.
+fn together(minutes: Vec<Minute>) -> Option<Minute> {
+    let mut minutes = minutes.into_iter();
+    let first = minutes.next()?;
+    Some(minutes.fold(first, |a, b| {
+        let (left, right) = (f64::from(a.done), f64::from(b.done));
+        let done = (left + right).max(1.0);
+        let mean = |x: f64, y: f64| (x * left + y * right) / done;
+        let size_mean = mean(a.size_mean, b.size_mean);
+        let spread = |one: &Minute| one.size_deviation.powi(2) + (one.size_mean - size_mean).powi(2);
+        Minute {
+            pair: Pair { community: String::new(), ..a.pair.clone() },
+            active: a.active.saturating_add(b.active),
+            more: a.more.saturating_add(b.more),
+            done: a.done.saturating_add(b.done),
+            failed: a.failed.saturating_add(b.failed),
+            rate: a.rate + b.rate,
+            smoothed_rate: a.smoothed_rate + b.smoothed_rate,
+            duration_mean: mean(a.duration_mean, b.duration_mean),
+            size_mean,
+            size_deviation: mean(spread(&a), spread(&b)).sqrt(),
+            at: a.at,
+        }
+    }))
 }
 
 impl State {
@@ -153,6 +197,7 @@ impl Open {
             failed: std::mem::take(&mut self.failed),
             rate,
             smoothed_rate,
+            duration_mean: std::mem::take(&mut self.took).as_secs_f64() / count,
             size_mean: mean,
             size_deviation: variance.sqrt(),
         };
@@ -183,16 +228,17 @@ mod tests {
         for second in 0..3 {
             pairs.began(&a, at(second));
         }
-        pairs.ended(&a, Some(600), at(10));
-        pairs.ended(&a, Some(1_800), at(20));
-        pairs.ended(&a, None, at(30));
+        let seconds = Duration::from_secs;
+        pairs.ended(&a, Some(600), seconds(10), at(10));
+        pairs.ended(&a, Some(1_800), seconds(20), at(20));
+        pairs.ended(&a, None, seconds(30), at(30));
         pairs.began(&c, at(50));
         assert!(pairs.last(50, at(59), |_| true).is_empty(), "the first is not over");
         assert_eq!(pairs.smoothed_rates(|_| true), BTreeMap::new());
         let minutes = pairs.last(50, at(60), |wanted| *wanted == a);
         let [minute] = &minutes[..] else { panic!("{minutes:?}") };
         assert_eq!((minute.active, minute.more, minute.done, minute.failed), (3, 3, 2, 1));
-        assert_eq!((minute.rate, minute.smoothed_rate), (40.0, 40.0));
+        assert_eq!((minute.rate, minute.smoothed_rate, minute.duration_mean), (40.0, 40.0, 15.0));
         assert_eq!((minute.size_mean, minute.size_deviation, minute.at), (1_200.0, 600.0, at(60)));
         assert_eq!(pairs.smoothed_rates(|wanted| *wanted == a), BTreeMap::new(), "it has nothing any more");
         let of_c = ((c.source.clone(), c.target.clone()), 0.0);
@@ -200,9 +246,31 @@ mod tests {
         let minutes = pairs.last(2, at(185), |_| true);
         assert_eq!(minutes.iter().map(|minute| &minute.pair).collect::<Vec<_>>(), [&c, &c]);
         assert_eq!((minutes[0].at, minutes[0].active, minutes[0].more), (at(180), 1, 0));
-        pairs.ended(&c, Some(6_000), at(190));
+        pairs.ended(&c, Some(6_000), seconds(60), at(190));
         let minute = pairs.last(1, at(240), |_| true).remove(0);
         assert_eq!((minute.rate, minute.smoothed_rate), (100.0, 10.0));
+    }
+
+    /// Brokers hear of a pair, not of whose copies these are.
+    #[test]
+    fn a_minute_of_several_communities_is_one() {
+        let pairs = Pairs::default();
+        let ours = pair("https://a");
+        let theirs = Pair { community: "cms".into(), ..ours.clone() };
+        for (pair, bytes, took) in [(&ours, 600, 10), (&ours, 1_800, 20), (&theirs, 1_200, 60)] {
+            pairs.began(pair, at(0));
+            pairs.ended(pair, Some(bytes), Duration::from_secs(took), at(10));
+        }
+        pairs.began(&theirs, at(20));
+        assert!(pairs.after(Timestamp::ZERO, at(59)).is_empty());
+        let minutes = pairs.after(Timestamp::ZERO, at(60));
+        let [minute] = &minutes[..] else { panic!("{minutes:?}") };
+        assert_eq!((minute.done, minute.active, minute.failed), (3, 2, 0));
+        assert_eq!((minute.rate, minute.duration_mean, minute.size_mean), (60.0, 30.0, 1_200.0));
+        assert!((minute.size_deviation - 240_000f64.sqrt()).abs() < 1e-6, "{}", minute.size_deviation);
+        assert!(pairs.after(at(60), at(60)).is_empty(), "it is told once");
+        let minutes = pairs.after(at(60), at(180));
+        assert_eq!(minutes.iter().map(|minute| minute.at).collect::<Vec<_>>(), [at(120), at(180)]);
     }
 
     #[test]
@@ -226,8 +294,8 @@ mod tests {
                 let pair = pair(&format!("https://s{which}"));
                 match step {
                     0 => pairs.began(&pair, at(now)),
-                    1 => pairs.ended(&pair, Some(u64::MAX), at(now)),
-                    _ => pairs.ended(&pair, None, at(now)),
+                    1 => pairs.ended(&pair, Some(u64::MAX), Duration::MAX, at(now)),
+                    _ => pairs.ended(&pair, None, Duration::ZERO, at(now)),
                 }
             }
             let kept = pairs.last(usize::MAX, at(now), |_| true);

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use longhaul_model::{Algorithm, Fault, FaultCode};
 use longhaul_storage_remote as remote;
 use longhaul_storage_remote::{
-    Checksum, ChecksumMode, Mode, Network, Remote, RemoteConfig, RemoteUrl, Trust, cancellation,
+    Checksum, ChecksumMode, Family, Mode, Network, Remote, RemoteConfig, RemoteUrl, Trust, cancellation,
 };
 use zeroize::Zeroizing;
 
-use super::mover::{CopyOrder, Credential, End, ForeignMover, Stop, Verify};
+use super::mover::{CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
 use super::s3::{self, S3Config};
 use super::{JobsConfig, Moved};
 
@@ -23,6 +23,8 @@ const UPLOADS: &str = "s3-uploads";
 
 pub struct RemoteMover {
     remote: Arc<Remote>,
+    /// For jobs that say which addresses they go over.
+    over: [(Family, Remote); 2],
     keys: Vec<S3Config>,
 }
 
@@ -41,7 +43,14 @@ impl RemoteMover {
             tracing::warn!(%fault, "copies with S3 will fail");
         }
         let settings = RemoteConfig { trust, allow: networks(config)?, s3, ..RemoteConfig::default() };
-        Ok(RemoteMover { remote: Arc::new(Remote::new(settings)?), keys: config.s3.clone() })
+        let remote = Arc::new(Remote::new(settings)?);
+        let over = [Family::V4, Family::V6].map(|family| (family, remote.over(family)));
+        Ok(RemoteMover { remote, over, keys: config.s3.clone() })
+    }
+
+    fn remote_for(&self, order: &CopyOrder) -> &Remote {
+        let over = self.over.iter().find(|(family, _)| order.family == Some(*family));
+        over.map_or(&self.remote, |(_, remote)| remote)
     }
 
     async fn bring(
@@ -52,7 +61,7 @@ impl RemoteMover {
     ) -> Result<Moved, Fault> {
         let (canceller, cancel) = cancellation();
         let wanted = translate(&order, &self.keys)?;
-        let copy = self.remote.copy(&wanted, progress, &cancel);
+        let copy = self.remote_for(&order).copy(&wanted, progress, &cancel);
         tokio::pin!(copy);
         let done = tokio::select! {
             done = &mut copy => done,
@@ -62,11 +71,32 @@ impl RemoteMover {
             }
         };
         match done {
-            Ok(done) => Ok(Moved { bytes: done.bytes, mode: done.mode.word().to_owned() }),
+            Ok(done) => {
+                let how = if order.strict { ", unchecked" } else { "" };
+                Ok(Moved { bytes: done.bytes, mode: format!("{}{how}", done.mode) })
+            }
             Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => {
                 self.found(&wanted).await.ok_or(fault)
             }
             Err(fault) => Err(fault),
+        }
+    }
+
+    async fn look(&self, order: &CopyOrder) -> Option<Standing> {
+        let wanted = translate(order, &self.keys).ok()?;
+        let algorithm = wanted.checksum.as_ref().map_or(USUAL, |checksum| checksum.algorithm);
+        match self.remote_for(order).standing(&wanted.target, algorithm).await {
+            Ok(there) => there.map(|there| Standing {
+                file_size: there.size,
+                checksum_type: Checksum::unknown(algorithm).label(),
+                checksum_value: there.checksum.map(|checksum| checksum.hex()).unwrap_or_default(),
+                file_on_tape: there.on_tape.unwrap_or(false),
+                file_on_disk: there.on_disk.unwrap_or(false),
+            }),
+            Err(fault) => {
+                tracing::info!(%fault, "what stands in the way of a copy cannot be told");
+                None
+            }
         }
     }
 
@@ -93,6 +123,13 @@ impl ForeignMover for RemoteMover {
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>> {
         Box::pin(self.bring(order, progress, stop))
+    }
+
+    fn standing<'a>(
+        &'a self,
+        order: &'a CopyOrder,
+    ) -> Pin<Box<dyn Future<Output = Option<Standing>> + Send + 'a>> {
+        Box::pin(self.look(order))
     }
 
     fn remote(&self) -> Option<Arc<Remote>> {
@@ -161,6 +198,8 @@ fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, 
         checksum,
         checksum_mode,
         overwrite: order.overwrite,
+        unchecked: order.strict,
+        keeps_partial: order.keeps_partial,
         timeout: order.timeout,
         streams: u16::try_from(order.streams.max(1)).unwrap_or(1),
         scitag: order.scitag,
@@ -187,6 +226,7 @@ pub fn end(end: &End) -> remote::End {
     let credential = match &end.credential {
         Credential::None => remote::Credential::None,
         Credential::Bearer(token) => remote::Credential::Bearer(token.clone()),
+        Credential::Lasting(token) => remote::Credential::Lasting(token.clone()),
         Credential::Pem(pem) => {
             let (chain_pem, key_pem) = split(pem);
             remote::Credential::Certificate { chain_pem, key_pem }

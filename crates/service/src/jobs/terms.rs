@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use longhaul_catalog::{JobFileRow, JobRow};
+use longhaul_model::Timestamp;
 use longhaul_model::job::storage_element;
+use longhaul_storage_remote::{Family, Overwrite};
 use serde::Deserialize;
 
 use super::mover::Verify;
@@ -22,8 +24,13 @@ pub struct Terms {
     pub retry: i64,
     pub retry_delay: Option<Duration>,
     pub verify: Verify,
-    /// Y always, R on a retry, M on hops before the last, D and Q when it is on disk only.
+    /// Y always, R on a retry, M on hops before the last, D on the last one if what is there is on disk only, Q as M and D.
     pub overwrite: Option<char>,
+    /// FTS's `dst_file_report`, which means something for archives only.
+    pub reports_standing: bool,
+    pub strict: bool,
+    pub keeps_partial: bool,
+    pub family: Option<Family>,
     pub timeout: Option<Duration>,
     pub streams: u32,
     /// FTS's word for: buckets stand in the path.
@@ -55,18 +62,22 @@ struct Said {
     copy_pin_lifetime: serde_json::Value,
     archive_timeout: serde_json::Value,
     unmanaged_tokens: serde_json::Value,
+    dst_file_report: serde_json::Value,
+    strict_copy: serde_json::Value,
+    disable_cleanup: serde_json::Value,
+    ipv4: serde_json::Value,
+    ipv6: serde_json::Value,
 }
 
 impl Terms {
     /// What a job does not say is as it is configured.
-    pub fn of(job: &JobRow, file: &JobFileRow, configured: &Objects) -> Terms {
+    pub fn of(job: &JobRow, file: &JobFileRow, configured: &Objects, now: Timestamp) -> Terms {
         let mut terms = Terms::read(&job.details);
         terms.timeout = terms.timeout.or_else(|| configured.timeout(&job.vo, file.size));
         terms.usual_retries = configured.retries(&job.vo);
         if let (Some(source), Some(target)) = (storage_element(&file.source), storage_element(&file.target)) {
             if terms.streams == 0 {
-                terms.streams =
-                    configured.link(&source, &target).map_or(0, |link| link.nostreams.min(STREAMS_MAX));
+                terms.streams = configured.streams(&source, &target, now).min(STREAMS_MAX);
             }
             terms.ways = configured.ways(&job.vo, &source, &target);
         }
@@ -86,6 +97,10 @@ impl Terms {
             let seconds = value.filter(|value| *value > 0)?.unsigned_abs();
             Some(Duration::from_secs(seconds).min(LONGEST))
         };
+        let flag = |value: &serde_json::Value, name: &str| {
+            *value == serde_json::Value::Bool(true) || packed.split(',').any(|one| one == name)
+        };
+        let archives = number(&said.archive_timeout).is_some_and(|seconds| seconds > 0);
         let first = |value: &serde_json::Value| value.as_str().and_then(|text| text.chars().next());
         Terms {
             retry: number(&said.retry).unwrap_or(0),
@@ -99,8 +114,15 @@ impl Terms {
             overwrite: first(&said.overwrite_flag),
             timeout: seconds(either(&said.timeout, "timeout")),
             unmanaged_tokens: said.unmanaged_tokens == serde_json::Value::Bool(true),
-            s3alternate: said.s3alternate == serde_json::Value::Bool(true)
-                || packed.split(',').any(|one| one == "s3alternate"),
+            s3alternate: flag(&said.s3alternate, "s3alternate"),
+            reports_standing: archives && said.dst_file_report == serde_json::Value::Bool(true),
+            strict: flag(&said.strict_copy, "strict"),
+            keeps_partial: flag(&said.disable_cleanup, "disable-cleanup"),
+            family: match (flag(&said.ipv4, "ipv4"), flag(&said.ipv6, "ipv6")) {
+                (true, _) => Some(Family::V4),
+                (false, true) => Some(Family::V6),
+                (false, false) => None,
+            },
             bring_online: seconds(number(&said.bring_online)),
             pin: seconds(number(&said.copy_pin_lifetime)),
             archive_timeout: number(&said.archive_timeout)
@@ -113,12 +135,17 @@ impl Terms {
     }
 
     /// Whether what stands at the target may be replaced, at this try of this file.
-    pub fn overwrites(&self, retries: u32, last_hop: bool) -> bool {
-        match self.overwrite {
+    pub fn overwrites(&self, retries: u32, last_hop: bool) -> Overwrite {
+        let always = match self.overwrite {
             Some('Y') => true,
             Some('R') => retries > 0,
-            Some('M') => !last_hop,
+            Some('M' | 'Q') => !last_hop,
             _ => false,
+        };
+        match self.overwrite {
+            _ if always => Overwrite::Always,
+            Some('D' | 'Q') if last_hop => Overwrite::OnlyOnDisk,
+            _ => Overwrite::Never,
         }
     }
 }
@@ -141,8 +168,8 @@ mod tests {
     fn terms_are_read_as_clients_write_them() {
         let terms = Terms::read(
             r#"{"retry":-1,"retry_delay":7,"verify_checksum":"both","overwrite_flag":"R","timeout":"60",
-                "internal_job_params":"nostreams:4,timeout:3600,strict,s3alternate","bring_online":60,"copy_pin_lifetime":-1,
-                "archive_timeout":0,"unmanaged_tokens":true,"other":[1]}"#,
+                "internal_job_params":"nostreams:4,timeout:3600,strict,s3alternate,ipv6","bring_online":60,
+                "copy_pin_lifetime":-1,"archive_timeout":0,"dst_file_report":true,"unmanaged_tokens":true,"other":[1]}"#,
         );
         assert_eq!(
             terms,
@@ -152,6 +179,10 @@ mod tests {
                 retry_delay: Some(Duration::from_secs(7)),
                 verify: Verify::Both,
                 overwrite: Some('R'),
+                reports_standing: false,
+                strict: true,
+                keeps_partial: false,
+                family: Some(Family::V6),
                 timeout: Some(Duration::from_secs(60)),
                 streams: 4,
                 s3alternate: true,
@@ -162,9 +193,26 @@ mod tests {
                 ways: Ways::default(),
             }
         );
-        assert!(!terms.overwrites(0, true) && terms.overwrites(1, true));
+        let terms = Terms::read(
+            r#"{"archive_timeout":60,"dst_file_report":true,"disable_cleanup":true,"ipv4":true,"ipv6":true}"#,
+        );
+        assert_eq!((terms.reports_standing, terms.strict, terms.keeps_partial), (true, false, true));
+        assert_eq!(terms.family, Some(Family::V4), "it wins, as in FTS");
         for odd in ["", "[]", "{}", r#"{"retry":[],"timeout":-5,"verify_checksum":7}"#] {
             assert_eq!(Terms::read(odd), Terms::default(), "{odd}");
+        }
+        use Overwrite::{Always, Never, OnlyOnDisk};
+        for (flag, first_hop, last_hop, last_hop_again) in [
+            (None, Never, Never, Never),
+            (Some('Y'), Always, Always, Always),
+            (Some('R'), Never, Never, Always),
+            (Some('M'), Always, Never, Never),
+            (Some('D'), Never, OnlyOnDisk, OnlyOnDisk),
+            (Some('Q'), Always, OnlyOnDisk, OnlyOnDisk),
+        ] {
+            let terms = Terms { overwrite: flag, ..Terms::default() };
+            let found = [terms.overwrites(0, false), terms.overwrites(0, true), terms.overwrites(1, true)];
+            assert_eq!(found, [first_hop, last_hop, last_hop_again], "{flag:?}");
         }
         let huge = Terms::read(r#"{"timeout":9223372036854775807}"#);
         assert_eq!(huge.timeout, Some(LONGEST));

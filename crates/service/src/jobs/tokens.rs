@@ -1,21 +1,24 @@
 //! Tokens of jobs that outlive themselves: a job may wait for longer than a token is good. One with `offline_access` is exchanged
 //! at its issuer for one that lasts, soon after it came, and that for a fresh one when a copy begins. `unmanaged_tokens` of a job, and a
-//! token without that scope, are left alone; so is one that is still good long enough.
+//! token without that scope, are left alone; so is one that is still good long enough. The same is done while a copy runs, and once more
+//! when a storage does not take a token any more.
 //!
 //! What lasts is kept in the catalog, as delegated proxies are; what is fresh in memory. FTS lets files wait for the exchange and
 //! fails them if it does; here they go on with the token that they have, as long as it is good.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_api::fts::delegation_id_of_token;
 use longhaul_catalog::DelegationRow;
 use longhaul_gateways::token_endpoint::{OurClient, Purpose, TokenEndpoints};
-use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_model::{Blame, Fault, FaultCode, Timestamp, units};
 use longhaul_security::bearer::Peeked;
 use longhaul_security::read_secret;
+use longhaul_storage_remote::{Lasting, Renewal, Renewed};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -34,6 +37,8 @@ const WAITING_MAX: usize = 10_000;
 const FRESH_MAX: usize = 10_000;
 /// After an issuer has failed; it fails a token at a time.
 const PAUSE: Duration = Duration::from_secs(30);
+/// Certificates of a proxy that are looked at.
+const CHAIN_MAX: usize = 16;
 /// Before the id of a token, among delegated credentials.
 const ROW: &str = "token:";
 
@@ -180,7 +185,7 @@ async fn keep(shared: &Arc<Shared>, id: &str, issuer: &str, lasting: &str) -> Re
     Ok(written.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??)
 }
 
-/// The order with tokens that are good for long enough.
+/// The order with tokens that are good for long enough, and that are had anew while the copy runs.
 pub async fn refreshed(shared: &Arc<Shared>, mut order: CopyOrder) -> Result<CopyOrder, Fault> {
     if !order.unmanaged_tokens {
         refresh(shared, &mut order.source, "SOURCE").await?;
@@ -191,43 +196,133 @@ pub async fn refreshed(shared: &Arc<Shared>, mut order: CopyOrder) -> Result<Cop
 
 async fn refresh(shared: &Arc<Shared>, end: &mut End, scope: &str) -> Result<(), Fault> {
     let Credential::Bearer(token) = &end.credential else { return Ok(()) };
-    let tokens = &shared.tokens;
-    let (Some(about), Some(endpoints)) = (tokens.managed(token), &tokens.endpoints) else { return Ok(()) };
+    let Some(about) = shared.tokens.managed(token) else { return Ok(()) };
+    let source = Source { shared: shared.clone(), token: token.clone(), about };
     let now = shared.now();
-    if about.expires.since(now) > MARGIN {
-        return Ok(());
-    }
-    let id = delegation_id_of_token(token, "");
-    let asking = tokens.asking(&id);
-    let _asking = asking.lock().await;
-    if let Some(fresh) = tokens.fresh(&id, now) {
-        end.credential = Credential::Bearer(fresh);
-        return Ok(());
-    }
-    let is_good = about.expires > now;
-    match renewed(shared, endpoints, &id, token, &about, is_good).await {
-        Ok(fresh) => {
-            let expires = Peeked::of(&fresh).map_or(now, |about| about.expires);
-            let mut all = guard(&tokens.fresh);
-            all.retain(|_, fresh| fresh.expires > now);
-            if all.len() < FRESH_MAX {
-                all.insert(id, Fresh { token: fresh.clone(), expires });
-            }
-            drop(all);
-            end.credential = Credential::Bearer(fresh);
-            Ok(())
-        }
-        Err(fault) if is_good => {
-            tracing::warn!(issuer = about.issuer, %fault, "a copy begins with a token that ends soon");
-            Ok(())
+    let token = match source.obtain(token, false).await {
+        Ok(fresh) => fresh.unwrap_or_else(|| token.clone()),
+        Err(fault) if source.about.expires > now => {
+            tracing::warn!(issuer = source.about.issuer, %fault, "a copy begins with a token that ends soon");
+            token.clone()
         }
         Err(fault) => {
             let which = scope.to_ascii_lowercase();
             let text =
                 format!("{scope} [14] Failed to obtain refresh token for {which} token: {}", fault.detail);
-            Err(Fault::new(FaultCode::NotAuthenticated, text))
+            return Err(Fault::new(FaultCode::NotAuthenticated, text));
         }
+    };
+    end.credential = Credential::Lasting(Lasting::new(token, source));
+    Ok(())
+}
+
+/// Where tokens come from that take the place of one of a job.
+struct Source {
+    shared: Arc<Shared>,
+    /// With which the job came.
+    token: Zeroizing<String>,
+    about: Peeked,
+}
+
+impl Source {
+    /// Another in place of this one, which came from here: if it was refused, or ends soon. None: it is good for long enough.
+    async fn obtain(&self, shown: &str, refused: bool) -> Result<Option<Zeroizing<String>>, Fault> {
+        let Source { shared, token, about } = self;
+        let tokens = &shared.tokens;
+        let Some(endpoints) = &tokens.endpoints else { return Ok(None) };
+        let now = shared.now();
+        let ends = if shown == token.as_str() { Some(about.expires) } else { None };
+        let ends = ends.or_else(|| Peeked::of(shown).map(|about| about.expires));
+        if !refused && ends.is_none_or(|ends| ends.since(now) > MARGIN) {
+            return Ok(None);
+        }
+        let id = delegation_id_of_token(token, "");
+        let asking = tokens.asking(&id);
+        let _asking = asking.lock().await;
+        if let Some(fresh) = tokens.fresh(&id, now).filter(|fresh| fresh.as_str() != shown) {
+            return Ok(Some(fresh));
+        }
+        let fresh = renewed(shared, endpoints, &id, token, about, about.expires > now).await?;
+        let expires = Peeked::of(&fresh).map_or(now, |about| about.expires);
+        let mut all = guard(&tokens.fresh);
+        all.retain(|_, fresh| fresh.expires > now);
+        if all.len() < FRESH_MAX {
+            all.insert(id, Fresh { token: fresh.clone(), expires });
+        }
+        Ok(Some(fresh))
     }
+}
+
+impl Renewal for Source {
+    fn renew<'a>(
+        &'a self,
+        token: &'a str,
+        refused: bool,
+    ) -> Pin<Box<dyn Future<Output = Renewed> + Send + 'a>> {
+        Box::pin(async move { self.obtain(token, refused).await.map_err(|fault| fault.detail) })
+    }
+}
+
+/// What is known of the credentials of a copy, so that it can be said why they were not enough.
+pub struct Shown {
+    /// Where, when they end, and why there are no others after that.
+    ends: Vec<(&'static str, &'static str, Timestamp, &'static str)>,
+}
+
+impl Shown {
+    pub fn of(shared: &Shared, order: &CopyOrder) -> Shown {
+        let one = |end: &End, scope, side| {
+            let (expires, why) = match &end.credential {
+                Credential::Bearer(token) => {
+                    let about = Peeked::of(token)?;
+                    let why = match () {
+                        () if order.unmanaged_tokens => "the job says that its tokens are used as they are",
+                        () if !about.is_offline() => "it has no scope offline_access, by which it could be renewed",
+                        () if shared.tokens.managed(token).is_none() => {
+                            "its issuer does not know this service (client_id of service.fts.issuers)"
+                        }
+                        () => "it was not renewed",
+                    };
+                    (about.expires, why)
+                }
+                Credential::Pem(pem) => (proxy_ends(pem)?, "delegate again, and submit the job again"),
+                Credential::None | Credential::Lasting(_) | Credential::Keys(_) => return None,
+            };
+            Some((scope, side, expires, why))
+        };
+        let ends = [one(&order.source, "SOURCE", "source"), one(&order.target, "DESTINATION", "destination")];
+        Shown { ends: ends.into_iter().flatten().collect() }
+    }
+
+    /// Says of what credentials were not good enough for that they have ended, if so.
+    pub fn explain(&self, mut fault: Fault, now: Timestamp) -> Fault {
+        if fault.blame != Blame::Credential {
+            return fault;
+        }
+        let concerned = |scope: &str| {
+            let elsewhere = self.ends.iter().any(|(other, ..)| {
+                *other != scope && fault.detail.strip_prefix(other).is_some_and(|rest| rest.starts_with(" ["))
+            });
+            !elsewhere
+        };
+        let over = self.ends.iter().filter(|(scope, _, ends, _)| *ends <= now && concerned(scope));
+        let texts: Vec<String> = over
+            .map(|(_, side, ends, why)| {
+                format!("the credential for the {side} ended at {ends}, {} ago: {why}", units::duration(now.since(*ends)))
+            })
+            .collect();
+        if !texts.is_empty() {
+            fault.detail = format!("{} ({})", fault.detail, texts.join("; "));
+        }
+        fault
+    }
+}
+
+/// When the first certificate of a proxy's chain to end does so.
+fn proxy_ends(pem: &str) -> Option<Timestamp> {
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    let certificates = pem.match_indices(BEGIN).filter_map(|(at, _)| pem.get(at..));
+    certificates.take(CHAIN_MAX).filter_map(|one| longhaul_security::expires(one).ok()).min()
 }
 
 async fn renewed(

@@ -28,6 +28,7 @@ pub struct MessagesConfig {
     pub start: String,
     pub complete: String,
     pub state: String,
+    pub queue_state: String,
     pub stomp: StompConfig,
     pub nats: NatsConfig,
 }
@@ -71,6 +72,7 @@ impl Default for MessagesConfig {
             start: name(MessageKind::Start),
             complete: name(MessageKind::Complete),
             state: name(MessageKind::State),
+            queue_state: name(MessageKind::QueueState),
             stomp: StompConfig::default(),
             nats: NatsConfig::default(),
         }
@@ -113,7 +115,7 @@ impl MessagesConfig {
         if !self.is_wanted() {
             return Ok(());
         }
-        for (key, name) in [("start", &self.start), ("complete", &self.complete), ("state", &self.state)] {
+        for (key, name) in MessageKind::ALL.map(|kind| (kind.word(), self.destination(kind))) {
             let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
             let whole = name.split('.').all(|part| !part.is_empty());
             if name.len() > NAME_BYTES_MAX || !whole || !name.chars().all(letters) {
@@ -174,6 +176,7 @@ impl MessagesConfig {
             MessageKind::Start => &self.start,
             MessageKind::Complete => &self.complete,
             MessageKind::State => &self.state,
+            MessageKind::QueueState => &self.queue_state,
         }
     }
 }

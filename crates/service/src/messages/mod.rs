@@ -2,7 +2,8 @@
 //!
 //! A change is noted in the catalog in the transaction that makes it; the *spooler* brings what is noted to the spool on
 //! disk, and only then strikes it off; a *publisher* for each way (STOMP, NATS) sends what is spooled, in its order, and
-//! goes on when the broker has confirmed it. So a message may come twice after a kill, and never not at all.
+//! goes on when the broker has confirmed it. So a message may come twice after a kill, and never not at all. What pairs of
+//! storages did is told beside that, once a minute, and only as long as the service runs.
 //!
 //! Not here: what a message says (`api::fts`), how brokers are spoken to (`gateways::brokers`).
 //! Start with [`Messages`].
@@ -10,6 +11,7 @@
 mod compose;
 mod config;
 mod publisher;
+mod queues;
 mod record;
 mod spool;
 
@@ -149,6 +151,7 @@ pub async fn run(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
         let publisher = publisher::Publisher::new(shared.clone(), spool.clone(), way, state);
         tasks.spawn(publisher.run(stop.clone()));
     }
+    tasks.spawn(queues::tell(shared.clone(), spool.clone(), stop.clone()));
     tasks.spawn(spooler(shared.clone(), spool, directory.clone(), stop));
     while tasks.join_next().await.is_some() {}
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use longhaul_api::fts::MessageKind;
 use longhaul_gateways::brokers::{ANSWER_TIME_MAX, Parcel, Session};
 use longhaul_model::{Fault, FaultCode};
 use tokio::sync::watch;
@@ -125,7 +126,8 @@ impl Publisher {
             destination: format!("{}{}", self.way.prefix, config.destination(record.kind)),
             headers: record.vo.iter().map(|vo| ("vo", vo.clone())).collect(),
             body: record.body.clone(),
-            persistent: true,
+            // What is told again in a minute is worth no disk of a broker.
+            persistent: record.kind != MessageKind::QueueState,
             expires_ms: (record.at + config.expire()).as_micros() / 1_000,
         };
         records.iter().map(parcel).collect()

@@ -92,7 +92,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_record_survives_the_disk_and_no_damage_passes(
-            number: u64, at: i64, kind in 0..3usize, vo in "[a-z]{1,9}", body in ".{0,50}", place: usize, bit in 0..8u8,
+            number: u64, at: i64, kind in 0..4usize, vo in "[a-z]{1,9}", body in ".{0,50}", place: usize, bit in 0..8u8,
         ) {
             let kind = MessageKind::ALL[kind];
             let vo = (kind == MessageKind::State).then_some(vo);

@@ -79,7 +79,7 @@ impl Operations {
     }
 
     fn limits_changed(&self) -> Result<(), Problem> {
-        let event = limits::event(&self.shared.catalog, &self.shared.marks).map_err(problem)?;
+        let event = limits::event(&self.shared.catalog, &self.shared.marks, self.now()).map_err(problem)?;
         self.shared.tell(Input::Events(vec![event]));
         self.shared.changes.touch(ChangeKind::Status, "", self.now());
         Ok(())

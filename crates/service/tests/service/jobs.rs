@@ -536,3 +536,163 @@ async fn the_native_api_shows_jobs_to_those_whose_they_are() {
     play.ended(made[1]).await;
     play.world.stop().await;
 }
+
+impl Play {
+    async fn of_fts(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        self.world.ask(&self.world.admin_token, method, path, &body.to_string()).await
+    }
+
+    /// So many copies read from the source, and no byte comes.
+    async fn reading(&self, copies: u32) {
+        self.until("copies", |play| play.source.reads.load(Ordering::SeqCst) >= copies).await;
+    }
+}
+
+/// What an administrator puts before all others is before them, and what runs, has ended or is nowhere is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn force_start_puts_a_file_before_all_others() {
+    let mut play = Play::new().await;
+    let one_at_a_time = json!({ "symbolicname": "all", "source": "*", "destination": "*", "min_active": 1, "max_active": 1 });
+    assert_eq!(play.of_fts("POST", "/config/links", &one_at_a_time).await.0, 201);
+    play.source.close(true);
+    let files = play.plain(4);
+    let id = play.submit(JobKind::Regular, "{}", files).await;
+    play.reading(1).await;
+    let ids: Vec<u64> = play.job(id).1.iter().map(|file| file.id).collect();
+    let (status, answer) = play.of_fts("POST", "/admin/force-start", &json!([ids[3], ids[0], 99_999])).await;
+    assert_eq!(status, 200);
+    let refused = json!([
+        { "file_id": ids[0], "error": "File is not in SUBMITTED state" },
+        { "file_id": 99_999, "error": "File does not exist" },
+    ]);
+    assert_eq!(answer, refused);
+    let (_, state) = play.of_fts("GET", &format!("/jobs/{id}/files"), &Value::Null).await;
+    assert_eq!(state[3]["file_state"], "FORCE_START");
+    play.source.close(false);
+    let (job, files) = play.ended(id).await;
+    assert_eq!(job.state, JobState::Finished);
+    let started = |at: usize| files[at].started.unwrap();
+    assert!(started(0) < started(3) && started(3) < started(1) && started(1) < started(2), "{files:?}");
+    play.world.stop().await;
+}
+
+/// Each attempt that failed is told with its reason, also when the file has arrived in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_are_told_one_by_one() {
+    let mut play = Play::new().await;
+    play.source.refusals.store(2, Ordering::SeqCst);
+    let files = play.plain(1);
+    let id = play.submit(JobKind::Regular, r#"{"retry":3,"retry_delay":1}"#, files).await;
+    let (job, files) = play.ended(id).await;
+    assert_eq!((job.state, files[0].retries), (JobState::Finished, 2));
+    let (status, told) = play.of_fts("GET", &format!("/jobs/{id}/files/{}/retries", files[0].id), &Value::Null).await;
+    assert_eq!(status, 200);
+    let told = told.as_array().unwrap();
+    assert_eq!(told.len(), 2, "the one that went well is no retry: {told:?}");
+    for (at, one) in told.iter().enumerate() {
+        assert_eq!((&one["file_id"], &one["attempt"]), (&json!(files[0].id), &json!(at + 1)));
+        assert!(one["reason"].as_str().unwrap().starts_with("SOURCE [16] "), "{one}");
+        assert_eq!(one["datetime"].as_str().unwrap().len(), "2026-11-21T07:40:31".len(), "{one}");
+        assert!(one["transfer_host"].is_string());
+    }
+    play.world.stop().await;
+}
+
+/// A job that ended long ago is in the archive, whole, and in no other list.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_job_is_in_the_archive() {
+    let mut play = Play::new().await;
+    let files = play.plain(2);
+    let id = play.submit(JobKind::Regular, r#"{"job_metadata":{"issuer":"rucio"}}"#, files).await;
+    play.ended(id).await;
+    let path = format!("/archive/{id}");
+    let missing = format!("No job with the id \"{id}\" has been found in the archive");
+    let (status, answer) = play.of_fts("GET", &path, &Value::Null).await;
+    assert_eq!((status, &answer["message"]), (404, &json!(missing)));
+    play.world.shift_s.store(8 * 86_400, Ordering::SeqCst);
+    let (status, answer) = play.of_fts("GET", &path, &Value::Null).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!((&answer["job_id"], &answer["job_state"]), (&json!(id.to_string()), &json!("FINISHED")));
+    assert_eq!(answer["job_metadata"]["issuer"], "rucio");
+    let states: Vec<&Value> = answer["files"].as_array().unwrap().iter().map(|file| &file["file_state"]).collect();
+    assert_eq!(states, ["FINISHED"; 2]);
+    let (status, field) = play.of_fts("GET", &format!("{path}/vo_name"), &Value::Null).await;
+    assert_eq!((status, field), (200, json!("higgs")));
+    assert_eq!(play.of_fts("GET", &format!("{path}/nothing"), &Value::Null).await.0, 404);
+    // It stays queryable under its id as well.
+    assert_eq!(play.of_fts("GET", &format!("/jobs/{id}"), &Value::Null).await.0, 200);
+    play.world.stop().await;
+}
+
+/// Where that counts, a second job to the same target is refused while the first is on its way, and not after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn duplicates_are_refused_while_the_first_is_on_its_way() {
+    let world = World::with(|config| {
+        config.jobs.allow_networks = vec!["127.0.0.0/8".into()];
+        config.fts.check_duplicates = true;
+    })
+    .await;
+    let ((source, from), (target, to)) = (Storage::start().await, Storage::start().await);
+    let mut play = Play { world, source, target, from, to, jobs: 0 };
+    play.source.put("/u/f", b"content of /u/f");
+    play.source.close(true);
+    let job = json!({
+        "files": [{ "sources": [format!("{}/u/f", play.from)], "destinations": [format!("{}/u/f", play.to)] }],
+        "params": { "overwrite": true },
+    });
+    let (status, first) = play.of_fts("POST", "/jobs", &job).await;
+    assert_eq!(status, 200, "{first}");
+    play.reading(1).await;
+    let (status, answer) = play.of_fts("POST", "/jobs", &job).await;
+    assert_eq!(status, 409);
+    let text = answer["message"].as_str().unwrap();
+    assert!(text.starts_with("The submission is duplicated") && text.contains("/u/f"), "{text}");
+    play.source.close(false);
+    let id = first["job_id"].as_str().unwrap().parse().unwrap();
+    assert_eq!(play.ended(id).await.0.state, JobState::Finished);
+    let (status, again) = play.of_fts("POST", "/jobs", &job).await;
+    assert_eq!(status, 200, "{again}");
+    play.ended(again["job_id"].as_str().unwrap().parse().unwrap()).await;
+    play.world.stop().await;
+}
+
+/// What is set by hand for a pair bounds it for a while, is told and recorded, and ends by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_number_of_copies_of_a_pair_can_be_set_by_hand() {
+    let mut play = Play::new().await;
+    let storage = "http://127.0.0.1";
+    for (body, why) in [
+        (json!({ "source_se": storage }), "Missing parameter: dest_se"),
+        (json!({ "source_se": storage, "dest_se": 7 }), "Missing parameter: dest_se"),
+        (json!({ "source_se": storage, "dest_se": storage, "active": 0 }), "Field active is expected to be int"),
+        (json!({ "source_se": "nothing", "dest_se": storage }), "Field source_se is expected to be scheme://host"),
+    ] {
+        let (status, answer) = play.of_fts("POST", "/optimizer/current", &body).await;
+        assert_eq!(status, 400, "{body}");
+        assert!(answer["message"].as_str().unwrap().starts_with(why), "{answer}");
+    }
+    let body = json!({ "source_se": storage, "dest_se": storage, "active": 2, "nostreams": 3 });
+    let (status, answer) = play.of_fts("POST", "/optimizer/current", &body).await;
+    assert_eq!((status, &answer["active"], &answer["nostreams"]), (200, &json!(2), &json!(3)), "{answer}");
+    let (_, current) = play.of_fts("GET", "/optimizer/current", &Value::Null).await;
+    assert_eq!((&current[0]["source_se"], &current[0]["active"]), (&json!(storage), &json!(2)), "{current}");
+    let (_, audit) = play.of_fts("GET", "/config/audit", &Value::Null).await;
+    assert!(audit.to_string().contains("by hand, http://127.0.0.1 to http://127.0.0.1: 2 at a time"), "{audit}");
+
+    play.source.close(true);
+    play.held_at(5, 2, "the limit").await;
+    // When its time is over, what is configured counts again.
+    play.source.close(true);
+    let reads = play.source.reads.load(Ordering::SeqCst);
+    let files = play.plain(5);
+    let id = play.submit(JobKind::Regular, "{}", files).await;
+    play.reading(reads + 2).await;
+    assert_eq!(play.source.reads.load(Ordering::SeqCst), reads + 2);
+    play.world.shift_s.fetch_add(400, Ordering::SeqCst);
+    play.reading(reads + 5).await;
+    let (_, current) = play.of_fts("GET", "/optimizer/current", &Value::Null).await;
+    assert_eq!((&current[0]["active"], &current[0]["nostreams"]), (&json!(5), &json!(1)), "{current}");
+    play.source.close(false);
+    assert_eq!(play.ended(id).await.0.state, JobState::Finished);
+    play.world.stop().await;
+}

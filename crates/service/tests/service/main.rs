@@ -6,6 +6,7 @@
 mod circuits;
 mod door;
 mod fts;
+mod isolation;
 mod jobs;
 mod marks;
 mod measured;
@@ -14,6 +15,7 @@ mod path;
 mod people;
 mod plan;
 mod probes;
+mod secrets;
 mod steering;
 mod tape;
 mod tape_system;

@@ -1,17 +1,20 @@
 //! Files that come from tape and go there, submitted and watched by FTS's API, with a tape system that is another program's
 //! idea of the WLCG Tape REST API: each is asked for, waited for, copied and let go, whatever happens in between.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::tape_system::TapeStorage;
 use crate::world::World;
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
+use longhaul_catalog::{NewJob, NewJobFile, Submitted};
+use longhaul_model::{JobFileState, JobId, JobKind, Timestamp};
 use longhaul_service::{FtsPerson, Reach, TapeConfig};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+/// That were submitted without the API.
+static JOBS: AtomicU32 = AtomicU32::new(1);
 
 struct Play {
     world: World,
@@ -44,19 +47,7 @@ impl Play {
     }
 
     async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            self.world.http_address(),
-            self.token,
-            body.len()
-        );
-        let mut stream = TcpStream::connect(self.world.http_address()).await.unwrap();
-        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).await.unwrap();
-        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+        self.world.ask(&self.token, method, path, body).await
     }
 
     /// Files under these names of the source, to the same names of the target.
@@ -74,6 +65,41 @@ impl Play {
         let (status, answer) = self.ask("POST", "/jobs", &job).await;
         assert_eq!(status, 200, "{answer}");
         answer["job_id"].as_str().unwrap().to_owned()
+    }
+
+    /// As the API would take it, of pairs of URLs; it takes some parameters for https alone, of which there is none here.
+    async fn submit_pairs(&self, kind: JobKind, details: Value, pairs: &[(&str, &str)]) -> String {
+        let jobs = self.world.service().operations().jobs();
+        let id = JobId(u128::from(JOBS.fetch_add(1, Ordering::Relaxed)) << 8);
+        let file = |(at, (source, target)): (usize, &(&str, &str))| NewJobFile {
+            index: if kind == JobKind::Replicas { 0 } else { at as u32 },
+            source: (*source).to_owned(),
+            target: (*target).to_owned(),
+            size: None,
+            checksum: None,
+            activity: "default".into(),
+            state: match (kind, at) {
+                (JobKind::Regular, _) | (_, 0) => JobFileState::Submitted,
+                _ => JobFileState::NotUsed,
+            },
+            details: json!({ "file_metadata": { "name": at } }).to_string(),
+        };
+        let job = NewJob {
+            id,
+            kind,
+            vo: "atlas".into(),
+            user: "alice".into(),
+            credential: "none".into(),
+            priority: 3,
+            strategy: "orderly".into(),
+            submitted: Timestamp(1),
+            expires: None,
+            details: details.to_string(),
+            refuse_duplicates: false,
+            files: pairs.iter().enumerate().map(file).collect(),
+        };
+        assert_eq!(jobs.submit(vec![job]).await.unwrap(), [Submitted::Made]);
+        id.to_string()
     }
 
     /// The job, and its files in the order of their ids.
@@ -122,6 +148,11 @@ impl Play {
             ["FINISHED", "FAILED", "FINISHEDDIRTY", "CANCELED"].contains(&state(job))
         })
         .await
+    }
+
+    /// Its first file is at the tape system.
+    async fn started_one(&self, id: &str) -> (Value, Vec<Value>) {
+        self.until("a request", id, |_, files| of(&files[0]) == "STARTED").await
     }
 
     async fn started(&self, id: &str) -> (Value, Vec<Value>) {
@@ -340,5 +371,143 @@ async fn a_storage_without_tape_says_so() {
     assert_eq!(state(&job), "FAILED");
     assert!(reason(&files[0]).starts_with("STAGING [95] "), "{}", reason(&files[0]));
     assert!(reason(&files[0]).ends_with("this storage offers no Tape REST API"), "{}", reason(&files[0]));
+    play.world.stop().await;
+}
+
+/// A job that says nothing of tape, with replicas of which one is there: it is not read, and brought only if no other is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_disk_source_dies_and_tape_is_asked() {
+    let mut play = Play::new().await;
+    let disk = TapeStorage::start().await;
+    play.source.put("/l/f");
+    let url = |of: &TapeStorage, name: &str| format!("{}{name}", of.url);
+    let (tape, target) = (url(&play.source, "/l/f"), url(&play.target, "/l/f"));
+
+    // Another one is whole: whichever is chosen first, nothing is brought.
+    disk.put("/l/f");
+    disk.tapes().files.get_mut("/l/f").unwrap().on_disk = true;
+    let good = url(&disk, "/l/f");
+    let id = play.submit_pairs(JobKind::Replicas, json!({}), &[(&tape, &target), (&good, &target)]).await;
+    let (job, files) = play.ended(&id).await;
+    assert_eq!((state(&job), of(&files[0]), of(&files[1])), ("FINISHED", "NOT_USED", "FINISHED"), "{files:?}");
+    assert!(play.source.tapes().staged.is_empty());
+    play.target.tapes().files.clear();
+
+    // The others are lost.
+    let (gone, lost) = (url(&disk, "/l/gone"), url(&disk, "/l/lost"));
+    let pairs = [(tape.as_str(), target.as_str()), (&gone, &target), (&lost, &target)];
+    play.source.tapes().held = true;
+    let id = play.submit_pairs(JobKind::Replicas, json!({}), &pairs).await;
+    let (job, files) = play.started_one(&id).await;
+    assert_eq!((of(&files[1]), of(&files[2])), ("FAILED", "FAILED"), "{files:?}");
+    let why = reason(&files[0]);
+    assert!(why.starts_with("STAGING [61] no replica on disk is left (the last one failed: SOURCE [2] "), "{why}");
+    assert!(why.ends_with("; this one is brought from tape"), "{why}");
+    assert!(["STAGING", "ACTIVE"].contains(&state(&job)), "{job}");
+    play.source.tapes().held = false;
+    let (job, files) = play.ended(&id).await;
+    assert_eq!((state(&job), of(&files[0])), ("FINISHED", "FINISHED"), "{files:?}");
+    assert_eq!(&play.target.tapes().files["/l/f"].bytes[..], b"content of /l/f");
+    {
+        let tapes = play.source.tapes();
+        assert_eq!((tapes.staged.len(), tapes.storms), (1, 0));
+    }
+    play.at_tapes("the release", |play| play.source.tapes().released == ["/l/f"]).await;
+    play.world.assert_sound().await;
+    play.world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_on_tape_is_not_replaced_and_is_told() {
+    let mut play = Play::new().await;
+    for name in ["/o/taped", "/o/disk", "/o/plain"] {
+        play.source.put(name);
+        play.source.tapes().files.get_mut(name).unwrap().on_disk = true;
+        play.target.put(name);
+        play.target.tapes().files.get_mut(name).unwrap().bytes = "old".into();
+    }
+    {
+        let mut tapes = play.target.tapes();
+        tapes.never = vec!["disk".into()];
+        let disk = tapes.files.get_mut("/o/disk").unwrap();
+        (disk.on_disk, disk.on_tape) = (true, false);
+        tapes.files.get_mut("/o/plain").unwrap().on_disk = true;
+    }
+    let url = |of: &TapeStorage, name: &str| format!("{}{name}", of.url);
+    let details = json!({ "overwrite_flag": "D", "archive_timeout": 9_000, "dst_file_report": true });
+    let names = ["/o/taped", "/o/disk"].map(|name| (url(&play.source, name), url(&play.target, name)));
+    let pairs = names.each_ref().map(|(source, target)| (source.as_str(), target.as_str()));
+    let id = play.submit_pairs(JobKind::Regular, details, &pairs).await;
+    let (_, files) = play
+        .until("one on tape, one replaced", &id, |_, files| {
+            of(&files[0]) == "FAILED" && of(&files[1]) == "ARCHIVING"
+        })
+        .await;
+    let on_tape = "Destination file exists and is on tape (overwrite-when-only-on-disk requested)";
+    assert_eq!(reason(&files[0]), format!("DESTINATION [17] {on_tape}"));
+    let told = json!({ "file_size": 3, "checksum_type": "ADLER32", "checksum_value": "",
+                       "file_on_tape": true, "file_on_disk": false });
+    assert_eq!(files[0]["file_metadata"], json!({ "name": 0, "dst_file": told }));
+    assert_eq!(files[1]["file_metadata"], json!({ "name": 1 }));
+    let content = |name: &str| play.target.tapes().files[name].bytes.clone();
+    assert_eq!((&content("/o/taped")[..], &content("/o/disk")[..]), (&b"old"[..], &b"content of /o/disk"[..]));
+    play.target.tapes().never.clear();
+    assert_eq!(state(&play.ended(&id).await.0), "FINISHEDDIRTY");
+
+    // Nothing may be replaced, and what stands there is told with its checksum, which is read as it is on disk.
+    let details = json!({ "archive_timeout": 9_000, "dst_file_report": true });
+    let (source, target) = (url(&play.source, "/o/plain"), url(&play.target, "/o/plain"));
+    let id = play.submit_pairs(JobKind::Regular, details, &[(&source, &target)]).await;
+    let (_, files) = play.ended(&id).await;
+    assert_eq!(reason(&files[0]), "DESTINATION [17] Destination file exists and overwrite is not enabled");
+    let told = &files[0]["file_metadata"]["dst_file"];
+    assert_eq!((&told["file_on_tape"], &told["file_on_disk"]), (&json!(true), &json!(true)));
+    assert_eq!(told["checksum_value"], json!("028c0140"), "of old");
+
+    // By way of another storage: between the hops anything is replaced, at their end what is on disk only.
+    let between = TapeStorage::start().await;
+    between.put("/o/between");
+    between.tapes().never = vec!["between".into()];
+    let between_url = url(&between, "/o/between");
+    let pairs = [(source.as_str(), between_url.as_str()), (between_url.as_str(), target.as_str())];
+    let details = json!({ "overwrite_flag": "Q", "archive_timeout": 9_000 });
+    let id = play.submit_pairs(JobKind::Hops, details, &pairs).await;
+    let (job, files) = play.ended(&id).await;
+    assert_eq!((state(&job), of(&files[0]), of(&files[1])), ("FAILED", "FINISHED", "FAILED"));
+    assert_eq!(reason(&files[1]), format!("DESTINATION [17] {on_tape}"));
+    assert_eq!(&between.tapes().files["/o/between"].bytes[..], b"content of /o/plain");
+    assert_eq!(&content("/o/plain")[..], b"old");
+    play.world.assert_sound().await;
+    play.world.stop().await;
+}
+
+/// What an administrator allows a community at a storage: requests beyond it wait, of others they do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_community_has_so_many_requests_at_a_storage() {
+    let mut play = Play::new().await;
+    for name in ["/s/one", "/s/two"] {
+        play.source.put(name);
+    }
+    play.source.tapes().held = true;
+    let limit = json!({ "http://127.0.0.1": { "operations": { "atlas": { "staging": 1 } } } }).to_string();
+    let (status, answer) = play.world.ask(&play.world.admin_token, "POST", "/config/se", &limit).await;
+    assert_eq!((status, &answer[1]["atlas"]["staging"]), (200, &json!(1)), "{answer}");
+    let params = json!({ "bring_online": 60_000 });
+    let first = play.submit(play.files(&["/s/one"]), params.clone()).await;
+    play.started(&first).await;
+    let second = play.submit(play.files(&["/s/two"]), params).await;
+    let before = play.source.tapes().polls;
+    // The first is looked after meanwhile, so the second has had its chances.
+    play.until("some looks", &second, |_, files| {
+        assert_eq!(of(&files[0]), "STAGING", "one request is all that is allowed");
+        play.source.tapes().polls >= before + 3
+    })
+    .await;
+    assert_eq!(play.source.tapes().staged.len(), 1);
+    play.source.tapes().held = false;
+    for job in [&first, &second] {
+        assert_eq!(state(&play.ended(job).await.0), "FINISHED");
+    }
+    assert_eq!(play.source.tapes().staged.len(), 2);
     play.world.stop().await;
 }

@@ -121,7 +121,11 @@ impl Tapes {
                 return json!({ "path": path, "locality": "LOST" });
             }
             stored.on_tape |= *looks > 1 && !named(&self.never);
-            let locality = if stored.on_tape { "DISK_AND_TAPE" } else { "DISK" };
+            let locality = match (stored.on_tape, stored.on_disk) {
+                (true, true) => "DISK_AND_TAPE",
+                (true, false) => "TAPE",
+                (false, _) => "DISK",
+            };
             json!({ "path": path, "locality": locality })
         };
         Value::Array(paths.iter().map(one).collect())

@@ -17,7 +17,10 @@ use longhaul_security::{
     Credentials, JoinToken, agent_client_tls, join_client_tls, new_signing_request, people_client_tls,
 };
 use longhaul_service::{Config, HttpLimits, Service, init};
+use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 pub struct World {
     pub directory: TempDir,
@@ -106,6 +109,22 @@ impl World {
 
     pub fn http_address(&self) -> SocketAddr {
         self.service().http_address().unwrap()
+    }
+
+    /// What our own client has no name for: status, and the answer if it is JSON.
+    pub async fn ask(&self, token: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            self.http_address(),
+            body.len()
+        );
+        let mut stream = TcpStream::connect(self.http_address()).await.unwrap();
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
     pub fn person(&self, token: Option<&str>) -> Client {

@@ -4,7 +4,9 @@
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod credentials;
 mod server;
+mod terms;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 use longhaul_model::{Blame, Fault, FaultCode, Retry};
 use longhaul_storage_remote::{
-    Cancel, Checksum, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Remote, RemoteConfig, Times,
+    Cancel, Checksum, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Times,
     Trust, cancellation,
 };
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -338,7 +340,7 @@ async fn nothing_is_deleted_under_the_own_name_after_a_time_out() {
         assert!(here.set(target.clone()).is_ok());
         source.put("/source", &content(1_000));
         let mut order = order(&source, &target, &[Mode::Pull]);
-        order.overwrite = true;
+        order.overwrite = Overwrite::Always;
         if let Some(before) = before {
             target.put("/target", &content(before));
         }

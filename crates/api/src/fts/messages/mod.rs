@@ -15,25 +15,30 @@ use serde_json::Value;
 use super::submission::Parameters;
 use error::ErrorShown;
 
-pub use shapes::{Complete, Start, State};
+pub use shapes::{Complete, QueueState, Start, State};
 
-/// Which of FTS's kinds a message is; each has a topic of its own. FTS's fourth tells of decisions of its optimizer, of
-/// which there are none here: each start is decided for itself.
+/// Which of FTS's kinds a message is; each has a topic of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MessageKind {
     Start,
     Complete,
     State,
+    /// What became of a pair of storages. FTS tells it when its optimizer has decided; here each start is decided for itself, and a
+    /// minute of them is told.
+    QueueState,
 }
 
 impl MessageKind {
-    pub const ALL: [MessageKind; 3] = [MessageKind::Start, MessageKind::Complete, MessageKind::State];
+    /// In the order of their numbers on disk.
+    pub const ALL: [MessageKind; 4] =
+        [MessageKind::Start, MessageKind::Complete, MessageKind::State, MessageKind::QueueState];
 
     pub fn word(self) -> &'static str {
         match self {
             MessageKind::Start => "start",
             MessageKind::Complete => "complete",
             MessageKind::State => "state",
+            MessageKind::QueueState => "queue_state",
         }
     }
 }
@@ -94,6 +99,64 @@ pub struct FileChange {
     pub staging: (Option<Timestamp>, Option<Timestamp>),
     /// The same of its way to tape.
     pub archiving: (Option<Timestamp>, Option<Timestamp>),
+}
+
+/// A minute of a pair of storages, with what waits there at its end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PairMinute {
+    pub at: Timestamp,
+    /// `scheme://host`.
+    pub source: String,
+    pub target: String,
+    /// Most copies at once, and how many more than in the minute before.
+    pub active: u32,
+    pub more: i64,
+    pub done: u32,
+    pub failed: u32,
+    /// Bytes a second.
+    pub rate: f64,
+    pub smoothed_rate: f64,
+    /// Of copies that ended well: seconds, and bytes.
+    pub duration_mean: f64,
+    pub size_mean: f64,
+    pub size_deviation: f64,
+    /// Files that wait, and how often these were tried before; none: nobody could count them.
+    pub waiting: Option<(u64, u64)>,
+}
+
+impl PairMinute {
+    pub fn rationale(&self) -> String {
+        let PairMinute { active, done, failed, .. } = self;
+        format!("{active} at once, {done} done, {failed} failed; each start is decided by itself")
+    }
+
+    /// 100 if nothing ended.
+    pub fn success_rate(&self) -> f64 {
+        let ended = self.done + self.failed;
+        if ended > 0 { 100.0 * f64::from(self.done) / f64::from(ended) } else { 100.0 }
+    }
+
+    pub fn message(&self, sayer: &Sayer) -> Message {
+        let said = QueueState {
+            source_se: &self.source,
+            dest_se: &self.target,
+            throughput: self.rate,
+            throughput_ema: self.smoothed_rate,
+            duration_avg: self.duration_mean,
+            filesize_avg: self.size_mean,
+            filesize_stddev: self.size_deviation,
+            success_rate: self.success_rate(),
+            retry_count: self.waiting.map(|(_, retries)| retries),
+            active_count: self.active,
+            submitted_count: self.waiting.map(|(files, _)| files),
+            connections: self.active,
+            diff: self.more,
+            rationale: self.rationale(),
+            timestamp: ms(self.at),
+            endpnt: &sayer.endpnt,
+        };
+        message(MessageKind::QueueState, None, sayer, &said)
+    }
 }
 
 /// A message, ready to be sent.
@@ -373,7 +436,8 @@ impl Times {
 }
 
 fn transfer_type(mode: Option<&str>) -> &str {
-    match mode {
+    // What else there is to say of a way stands behind its word.
+    match mode.map(|mode| mode.split([' ', ',']).next().unwrap_or(mode)) {
         Some("pull") => "3rd pull",
         Some("push") => "3rd push",
         Some("stream") => "streamed",

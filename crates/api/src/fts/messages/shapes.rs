@@ -30,6 +30,27 @@ pub struct Start<'a> {
     pub job_metadata: Value,
 }
 
+/// What became of a pair of storages in a minute.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct QueueState<'a> {
+    pub source_se: &'a str,
+    pub dest_se: &'a str,
+    pub throughput: f64,
+    pub throughput_ema: f64,
+    pub duration_avg: f64,
+    pub filesize_avg: f64,
+    pub filesize_stddev: f64,
+    pub success_rate: f64,
+    pub retry_count: Option<u64>,
+    pub active_count: u32,
+    pub submitted_count: Option<u64>,
+    pub connections: u32,
+    pub diff: i64,
+    pub rationale: String,
+    pub timestamp: i64,
+    pub endpnt: &'a str,
+}
+
 /// A file is in another state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct State<'a> {

@@ -124,6 +124,41 @@ fn a_submission_is_told_by_its_state() {
 }
 
 #[test]
+fn a_minute_of_a_pair_is_told() {
+    let minute = PairMinute {
+        at: Timestamp(1_767_225_660_000_000),
+        source: "davs://a.example.org".into(),
+        target: "https://b.example.org".into(),
+        active: 4,
+        more: -2,
+        done: 3,
+        failed: 1,
+        rate: 40.0,
+        smoothed_rate: 12.5,
+        duration_mean: 7.5,
+        size_mean: 800.0,
+        size_deviation: 2.0,
+        waiting: Some((17, 5)),
+    };
+    let sayer = Sayer { endpnt: "fts.example.org".into(), fqdn: Some("n1".into()), users: false };
+    let message = minute.message(&sayer);
+    assert_eq!((message.kind, message.vo), (MessageKind::QueueState, None));
+    assert!(message.body.ends_with("} "));
+    let expected = json!({
+        "source_se": "davs://a.example.org", "dest_se": "https://b.example.org",
+        "throughput": 40.0, "throughput_ema": 12.5, "duration_avg": 7.5,
+        "filesize_avg": 800.0, "filesize_stddev": 2.0, "success_rate": 75.0,
+        "retry_count": 5, "active_count": 4, "submitted_count": 17, "connections": 4, "diff": -2,
+        "rationale": "4 at once, 3 done, 1 failed; each start is decided by itself",
+        "timestamp": 1_767_225_660_000_i64, "endpnt": "fts.example.org", "fqdn": "n1",
+    });
+    assert_eq!(serde_json::from_str::<Value>(&message.body).unwrap(), expected);
+    let idle = PairMinute { done: 0, failed: 0, waiting: None, ..minute };
+    let said: Value = serde_json::from_str(&idle.message(&sayer).body).unwrap();
+    assert_eq!((&said["success_rate"], &said["submitted_count"]), (&json!(100.0), &Value::Null));
+}
+
+#[test]
 fn a_start_is_told() {
     let told = said(&begun());
     let expected = json!({

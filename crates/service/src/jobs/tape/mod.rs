@@ -18,12 +18,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_catalog::{Catalog, CatalogError, TapeStep};
+use longhaul_model::job::storage_element;
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_storage_remote::Remote;
+use longhaul_storage_remote::{Locality, Remote};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::mover;
 use crate::shared::Shared;
 use gather::Gather;
 
@@ -50,11 +52,20 @@ pub struct TapeConfig {
     pub poll_first_s: u32,
     /// … until it is looked at so often.
     pub poll_last_s: u32,
+    /// Storages (`https://tape.example.org`) whose files are taken to be on tape where they do not say where they are.
+    pub storages: Vec<String>,
 }
 
 impl Default for TapeConfig {
     fn default() -> Self {
-        TapeConfig { bulk_files: 200, bulk_wait_s: 30, requests: 1_000, poll_first_s: 30, poll_last_s: 600 }
+        TapeConfig {
+            bulk_files: 200,
+            bulk_wait_s: 30,
+            requests: 1_000,
+            poll_first_s: 30,
+            poll_last_s: 600,
+            storages: Vec::new(),
+        }
     }
 }
 
@@ -69,6 +80,9 @@ impl TapeConfig {
         }
         if self.poll_first_s == 0 || self.poll_first_s > self.poll_last_s {
             return wrong("poll_first_s must be positive, and no more than poll_last_s");
+        }
+        if let Some(odd) = self.storages.iter().find(|one| storage_element(one).as_ref() != Some(*one)) {
+            return wrong(&format!("storages: {odd:?} is no storage: write scheme://host, without a port"));
         }
         Ok(())
     }
@@ -141,6 +155,26 @@ impl AtWork {
             }
         }
     }
+}
+
+/// Why a file is not to be read from there: it is on tape only. None where it is on disk, or nothing says otherwise.
+pub(super) async fn lies_there(shared: &Shared, remote: &Remote, source: &mover::End) -> Option<Fault> {
+    let listed = || {
+        let element = storage_element(&source.url);
+        element.is_some_and(|element| shared.config.jobs.tape.storages.contains(&element))
+    };
+    let why = match remote.lies(&super::remote::end(source)).await {
+        Ok(Some(Locality::Tape)) => "its tape system says so",
+        Ok(Some(_)) => return None,
+        Ok(None) if listed() => "service.jobs.tape.storages says so of its storage, which has no Tape REST API",
+        Err(fault) if listed() => {
+            tracing::info!(%fault, "a tape system does not say where a file lies");
+            "service.jobs.tape.storages says so of its storage, which does not answer"
+        }
+        Ok(None) | Err(_) => return None,
+    };
+    let text = format!("SOURCE [61] it is on tape only ({why}): replicas on disk are tried before it is brought from there");
+    Some(Fault::new(FaultCode::SourceUnreadable, text))
 }
 
 impl Tape {

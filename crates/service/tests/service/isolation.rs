@@ -1,0 +1,488 @@
+//! Every route of FTS's API as everybody: nobody, a community's own people, another community by API token, by certificate and by
+//! an issuer's token, those who may configure, and the administrator. Routes come from the service's own list, so that none is
+//! forgotten.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::people::{Authority, Holder};
+use crate::world::World;
+use longhaul_api::native::{TokenCreate, TokenCreated};
+use longhaul_api::routes;
+use longhaul_security::{
+    Authority as Deployment, Credentials, OutsideTrust, outside_client_tls_as, service_server_tls,
+};
+use longhaul_service::{FTS_ROUTES, FtsIssuer, FtsPerson, HttpLimits, Reach};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+const PEOPLE: [(&str, &str, Reach); 4] = [
+    ("alice", "testvo", Reach::None),
+    ("bob", "othervo", Reach::None),
+    ("carol", "testvo", Reach::None),
+    ("manager", "testvo", Reach::All),
+];
+
+/// Nobody, those of another community, one of alice's, who may configure, and the administrator.
+const ASKERS: [&str; 7] = ["nobody", "bob", "certificate", "issuer", "carol", "manager", "admin"];
+
+/// Method, path (JOB and FILE are alice's), body, and the status for nobody, for another community, for carol, for the manager, for
+/// the administrator.
+type Case = (&'static str, &'static str, &'static str, [u16; 5]);
+
+const ALL: [u16; 5] = [200; 5];
+const KNOWN: [u16; 5] = [401, 200, 200, 200, 200];
+/// Something is missing, which is found when it is known who asks.
+const ASKED: [u16; 5] = [401, 400, 400, 400, 400];
+const OWN: [u16; 5] = [401, 403, 200, 200, 200];
+const CONFIG: [u16; 5] = [401, 403, 403, 200, 200];
+const CONFIG_WRONG: [u16; 5] = [401, 403, 403, 400, 400];
+const CONFIG_NONE: [u16; 5] = [401, 403, 403, 404, 404];
+const NOT_THEIRS: [u16; 5] = [401, 403, 403, 403, 403];
+const ROOT: [u16; 5] = [401, 403, 403, 403, 200];
+
+const MATRIX: &[Case] = &[
+    ("GET", "/", "", ALL),
+    ("GET", "/whoami", "", ALL),
+    ("GET", "/whoami/certificate", "", [403; 5]),
+    ("GET", "/delegation/0000000000000000", "", NOT_THEIRS),
+    ("DELETE", "/delegation/0000000000000000", "", NOT_THEIRS),
+    ("GET", "/delegation/0000000000000000/request", "", NOT_THEIRS),
+    ("PUT", "/delegation/0000000000000000/credential", "x", NOT_THEIRS),
+    ("POST", "/delegation/0000000000000000/credential", "x", NOT_THEIRS),
+    ("POST", "/delegation/0000000000000000/voms", "[]", NOT_THEIRS),
+    ("GET", "/jobs", "", KNOWN),
+    ("POST", "/jobs", "{}", ASKED),
+    ("PUT", "/jobs", "{}", ASKED),
+    ("GET", "/jobs/JOB", "", OWN),
+    ("GET", "/jobs/JOB,JOB", "", [401, 207, 200, 200, 200]),
+    ("GET", "/jobs/JOB/files", "", OWN),
+    ("GET", "/jobs/JOB/files/FILE/retries", "", OWN),
+    ("GET", "/jobs/JOB/dm", "", OWN),
+    ("GET", "/jobs/JOB/job_state", "", OWN),
+    ("POST", "/jobs/JOB", r#"{"params":{"priority":4}}"#, OWN),
+    ("POST", "/jobs/JOB,JOB", r#"{"params":{"priority":4}}"#, [401, 207, 200, 200, 200]),
+    ("DELETE", "/jobs/JOB/files/FILE", "", OWN),
+    ("DELETE", "/jobs/JOB", "", OWN),
+    ("DELETE", "/jobs/JOB,JOB", "", [401, 207, 200, 200, 200]),
+    ("DELETE", "/jobs/vo/nothing", "", ROOT),
+    ("DELETE", "/jobs/all", "", ROOT),
+    ("GET", "/files", "", KNOWN),
+    ("GET", "/archive", "", KNOWN),
+    ("GET", "/archive/JOB", "", [401, 403, 404, 404, 404]),
+    ("GET", "/archive/JOB/job_state", "", [401, 403, 404, 404, 404]),
+    ("GET", "/ban/se", "", CONFIG),
+    ("POST", "/ban/se", "{}", CONFIG_WRONG),
+    ("DELETE", "/ban/se", "", CONFIG_WRONG),
+    ("GET", "/ban/dn", "", CONFIG),
+    ("POST", "/ban/dn", "{}", CONFIG_WRONG),
+    ("DELETE", "/ban/dn", "", CONFIG_WRONG),
+    ("GET", "/status/hosts", "", CONFIG),
+    ("POST", "/admin/force-start", "[]", ROOT),
+    ("GET", "/config", "", CONFIG),
+    ("GET", "/config/audit", "", CONFIG),
+    ("POST", "/config/drain", "{}", CONFIG_WRONG),
+    ("GET", "/config/global", "", CONFIG),
+    ("POST", "/config/global", r#"{"x":1}"#, CONFIG_WRONG),
+    ("DELETE", "/config/global", "", CONFIG_WRONG),
+    ("GET", "/config/links", "", CONFIG),
+    ("POST", "/config/links", "{}", CONFIG_WRONG),
+    ("GET", "/config/links/none", "", CONFIG_NONE),
+    ("DELETE", "/config/links/none", "", CONFIG_NONE),
+    ("GET", "/config/shares", "", CONFIG),
+    ("POST", "/config/shares", "{}", CONFIG_WRONG),
+    ("DELETE", "/config/shares", "", CONFIG_WRONG),
+    ("GET", "/config/se", "", CONFIG),
+    ("POST", "/config/se", r#"{"x":1}"#, CONFIG_WRONG),
+    ("DELETE", "/config/se", "", CONFIG_WRONG),
+    ("GET", "/config/authorize", "", CONFIG),
+    ("POST", "/config/authorize", "{}", CONFIG_WRONG),
+    ("DELETE", "/config/authorize", "", CONFIG_WRONG),
+    ("GET", "/config/activity_shares", "", CONFIG),
+    ("POST", "/config/activity_shares", "{}", CONFIG_WRONG),
+    ("GET", "/config/activity_shares/none", "", CONFIG_NONE),
+    ("DELETE", "/config/activity_shares/none", "", [401, 403, 403, 204, 204]),
+    ("GET", "/config/cloud_storage", "", CONFIG),
+    ("POST", "/config/cloud_storage", "{}", CONFIG_WRONG),
+    ("GET", "/config/cloud_storage/none", "", CONFIG_NONE),
+    ("POST", "/config/cloud_storage/none", "{}", CONFIG_WRONG),
+    ("DELETE", "/config/cloud_storage/none", "", CONFIG_NONE),
+    ("DELETE", "/config/cloud_storage/none/vo", "", CONFIG_NONE),
+    ("GET", "/optimizer", "", KNOWN),
+    ("GET", "/optimizer/evolution", "", KNOWN),
+    ("GET", "/optimizer/current", "", KNOWN),
+    ("POST", "/optimizer/current", "{}", CONFIG_WRONG),
+    ("GET", "/autocomplete/dn", "", CONFIG),
+    ("GET", "/autocomplete/vo", "", CONFIG),
+    ("GET", "/autocomplete/source", "", CONFIG),
+    ("GET", "/autocomplete/destination", "", CONFIG),
+    ("GET", "/autocomplete/storage", "", CONFIG),
+    ("GET", "/dm/list", "", ASKED),
+    ("GET", "/dm/stat", "", ASKED),
+    ("POST", "/dm/mkdir", "{}", ASKED),
+    ("POST", "/dm/unlink", "{}", ASKED),
+    ("POST", "/dm/rmdir", "{}", ASKED),
+    ("POST", "/dm/rename", "{}", ASKED),
+    ("GET", "/api-docs/schema/submit", "", ALL),
+    ("GET", "/fts3/ftsmon", "", ALL),
+    ("GET", "/fts3/ftsmon/lead.js", "", ALL),
+];
+
+/// What is another for who comes with a certificate.
+const CERTIFICATES: &[(&str, &str, u16)] = &[("GET", "/whoami/certificate", 200)];
+
+fn fits(pattern: &str, path: &str) -> bool {
+    let [pattern, path] =
+        [pattern, path].map(|text| text.split('/').filter(|word| !word.is_empty()).collect::<Vec<_>>());
+    pattern.len() == path.len() && pattern.iter().zip(&path).all(|(wanted, word)| *wanted == "{}" || wanted == word)
+}
+
+/// The routes that no case is of: the first route that a path fits is the one that it is of.
+fn uncovered() -> Vec<(&'static str, &'static str)> {
+    let of = |method: &str, path: &str| {
+        // A route with fewer words left open is meant first, as the service does.
+        let mut fitting: Vec<_> =
+            FTS_ROUTES.iter().filter(|(known, pattern)| *known == method && fits(pattern, path)).collect();
+        fitting.sort_by_key(|(_, pattern)| pattern.matches("{}").count());
+        fitting.first().map(|route| **route)
+    };
+    let covered: Vec<_> = MATRIX.iter().filter_map(|(method, path, ..)| of(method, path)).collect();
+    assert_eq!(covered.len(), MATRIX.len(), "each case is of a route");
+    FTS_ROUTES.iter().copied().filter(|route| !covered.contains(route)).collect()
+}
+
+/// An issuer of tokens, as far as its keys are asked for.
+struct Issuer {
+    url: String,
+    authority: std::path::PathBuf,
+    key: std::path::PathBuf,
+    keys: Value,
+    listener: Option<TcpListener>,
+    acceptor: TlsAcceptor,
+}
+
+fn base64url(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let value = three.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let letters = (0..=three.len()).map(|at| LETTERS[(value >> (18 - 6 * at)) as usize & 63] as char);
+        text.extend(letters);
+    }
+    text
+}
+
+pub fn openssl(words: &[&str], input: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    use std::process::Stdio;
+    let mut command = Command::new("openssl");
+    let child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = child.spawn().expect("openssl runs");
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let ran = child.wait_with_output().unwrap();
+    assert!(ran.status.success(), "openssl {words:?}");
+    ran.stdout
+}
+
+impl Issuer {
+    async fn new(folder: &Path) -> Issuer {
+        let now = longhaul_model::Timestamp::from_seconds(seconds());
+        let deployment = Deployment::create(folder, "issuer", now).unwrap();
+        let pair = deployment.issue_service(&["localhost".into()], now).unwrap();
+        let authority = folder.join("issuer-ca.pem");
+        fs::write(&authority, deployment.ca_pem()).unwrap();
+        let credentials = Credentials {
+            certificate_pem: pair.certificate_pem,
+            key_pem: pair.key_pem,
+            ca_pem: deployment.ca_pem().to_owned(),
+        };
+        let acceptor = TlsAcceptor::from(service_server_tls(&credentials).unwrap());
+        let key = folder.join("issuer.key");
+        fs::write(&key, openssl(&["genrsa", "2048"], b"")).unwrap();
+        let modulus = openssl(&["rsa", "-in", key.to_str().unwrap(), "-modulus", "-noout"], b"");
+        let modulus = String::from_utf8(modulus).unwrap();
+        let digits = modulus.trim().strip_prefix("Modulus=").unwrap();
+        let bytes: Vec<u8> =
+            (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect();
+        let keys = json!({ "keys": [{ "kty": "RSA", "kid": "k1", "alg": "RS256", "n": base64url(&bytes), "e": "AQAB" }] });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
+        Issuer { url, authority, key, keys, listener: Some(listener), acceptor }
+    }
+
+    fn serve(&mut self) {
+        let (listener, acceptor) = (self.listener.take().unwrap(), self.acceptor.clone());
+        let document = json!({ "issuer": self.url, "jwks_uri": format!("{}jwk", self.url) }).to_string();
+        let keys = self.keys.to_string();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                let mut head = Vec::new();
+                while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+                    let mut piece = [0; 4_096];
+                    match stream.read(&mut piece).await {
+                        Ok(read) if read > 0 => head.extend_from_slice(&piece[..read]),
+                        _ => break,
+                    }
+                }
+                let body = if String::from_utf8_lossy(&head).contains(" /jwk ") { &keys } else { &document };
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.shutdown().await;
+            }
+        });
+    }
+
+    fn token(&self, group: &str) -> String {
+        let now = seconds();
+        let claims = json!({
+            "iss": self.url, "sub": "eve", "aud": "fts-of-the-test", "exp": now + 3_600, "nbf": now - 10, "iat": now - 10,
+            "scope": "fts openid", "wlcg.ver": "1.0", "wlcg.groups": [group], "jti": "1",
+        });
+        let head = json!({ "alg": "RS256", "kid": "k1", "typ": "JWT" });
+        let text = format!("{}.{}", base64url(head.to_string().as_bytes()), base64url(claims.to_string().as_bytes()));
+        let signature = openssl(&["dgst", "-sha256", "-sign", self.key.to_str().unwrap()], text.as_bytes());
+        format!("{text}.{}", base64url(&signature))
+    }
+}
+
+fn seconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
+}
+
+/// A storage that takes connections and never says a word.
+async fn silent() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://127.0.0.1:{}", listener.local_addr().unwrap().port());
+    (listener, url)
+}
+
+/// A service with people of each kind.
+pub struct Play {
+    pub world: World,
+    pub tokens: BTreeMap<String, String>,
+    certificate: Arc<ClientConfig>,
+    storage: String,
+    files: u32,
+    _silent: TcpListener,
+    issuer: Issuer,
+    folder: tempfile::TempDir,
+}
+
+impl Play {
+    pub async fn new() -> Play {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new(folder.path(), "authority");
+        let mut issuer = Issuer::new(folder.path()).await;
+        issuer.serve();
+        let world = World::with(|config| {
+            config.jobs.allow_networks = vec!["127.0.0.0/8".into()];
+            config.limits = HttpLimits::default();
+            config.fts.trust_dir = Some(authority.trusted());
+            config.fts.people = PEOPLE.map(person).to_vec();
+            config.fts.audiences = vec!["fts-of-the-test".into()];
+            config.fts.issuer_authorities = Some(issuer.authority.clone());
+            config.fts.issuers = vec![FtsIssuer {
+                url: issuer.url.clone(),
+                community: None,
+                scope: None,
+                client_id: None,
+                client_secret_file: None,
+            }];
+        })
+        .await;
+        let mut tokens = BTreeMap::from([
+            ("admin".to_owned(), world.admin_token.clone()),
+            ("issuer".to_owned(), issuer.token("/othergroup")),
+        ]);
+        for (name, ..) in PEOPLE {
+            let create = TokenCreate { name: name.into(), role: "viewer".into(), seconds: None };
+            let made: TokenCreated =
+                world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
+            tokens.insert(name.to_owned(), made.token);
+        }
+        let certificate = shown(&world, &authority.user("dora"));
+        let (silent, storage) = silent().await;
+        Play { world, tokens, certificate, storage, files: 0, _silent: silent, issuer, folder }
+    }
+
+    pub async fn ask(&self, who: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+        let token = self.tokens.get(who).map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+        let text = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        if who == "certificate" {
+            let stream = TcpStream::connect(self.world.address()).await.unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let stream = TlsConnector::from(self.certificate.clone()).connect(name, stream).await.unwrap();
+            return exchange(stream, &text).await;
+        }
+        exchange(TcpStream::connect(self.world.http_address()).await.unwrap(), &text).await
+    }
+
+    /// Of somebody of that group.
+    pub fn token(&self, group: &str) -> String {
+        self.issuer.token(group)
+    }
+
+    /// Takes connections and says nothing.
+    pub fn storage(&self) -> &str {
+        &self.storage
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub async fn ended(&self, who: &str, job: &str) {
+        for _ in 0..6_000 {
+            let (_, state) = self.ask(who, "GET", &format!("/jobs/{job}/job_state"), "").await;
+            if ["FINISHED", "FAILED", "FINISHEDDIRTY", "CANCELED"].contains(&state.trim_matches('"')) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("{job} does not end");
+    }
+
+    /// A job of that person, and its file.
+    async fn job_of(&mut self, who: &str) -> (String, u64) {
+        self.files += 1;
+        let url = |side: &str| format!("{}/{side}/{}", self.storage, self.files);
+        let body = json!({ "files": [{ "sources": [url("from")], "destinations": [url("to")] }] }).to_string();
+        let (status, answer) = self.ask(who, "POST", "/jobs", &body).await;
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let id = answer["job_id"].as_str().unwrap().to_owned();
+        let (_, files) = self.ask(who, "GET", &format!("/jobs/{id}/files"), "").await;
+        let files: Value = serde_json::from_str(&files).unwrap();
+        (id, files[0]["file_id"].as_u64().unwrap())
+    }
+
+    async fn state(&self, job: &str) -> String {
+        let (_, answer) = self.ask("alice", "GET", &format!("/jobs/{job}/job_state"), "").await;
+        answer.trim_matches('"').to_owned()
+    }
+}
+
+fn person((name, community, config): (&str, &str, Reach)) -> FtsPerson {
+    FtsPerson {
+        name: name.into(),
+        community: community.parse().unwrap(),
+        transfer: Reach::Community,
+        config,
+        datamanagement: Reach::None,
+        admin: Reach::None,
+    }
+}
+
+fn shown(world: &World, holder: &Holder) -> Arc<ClientConfig> {
+    let [chain, key] = [&holder.certificate, &holder.key].map(|file| fs::read_to_string(file).unwrap());
+    outside_client_tls_as(OutsideTrust::Authorities(&world.ca_pem), &chain, &key).unwrap()
+}
+
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> (u16, String) {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut reply = Vec::new();
+    // A server may end TLS with the connection.
+    let _ = stream.read_to_end(&mut reply).await;
+    let reply = String::from_utf8_lossy(&reply).into_owned();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{request}: {reply:?}"));
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+fn wanted(who: &str, case: &Case) -> u16 {
+    let (method, path, _, statuses) = case;
+    let special = CERTIFICATES.iter().find(|(of, at, _)| of == method && at == path);
+    match (who, special) {
+        ("certificate", Some((.., status))) => *status,
+        ("nobody", _) => statuses[0],
+        ("bob" | "certificate" | "issuer", _) => statuses[1],
+        ("carol", _) => statuses[2],
+        ("manager", _) => statuses[3],
+        _ => statuses[4],
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_as_everybody() {
+    assert_eq!(uncovered(), [], "routes without a case");
+    let mut play = Play::new().await;
+    let mut wrong = Vec::new();
+    for case in MATRIX {
+        let (method, path, body, _) = case;
+        for who in ASKERS {
+            let (job, file) = if path.contains("JOB") { play.job_of("alice").await } else { (String::new(), 0) };
+            let asked = path.replace("JOB", &job).replace("FILE", &file.to_string());
+            let (status, answer) = play.ask(who, method, &asked, body).await;
+            let expected = wanted(who, case);
+            if status != expected {
+                wrong.push(format!("{method} {path} as {who}: {status}, not {expected}: {answer:.200}"));
+            }
+            if status >= 400 && serde_json::from_str::<Value>(&answer).is_err() {
+                wrong.push(format!("{method} {path} as {who}: a refusal that is no JSON: {answer:.200}"));
+            }
+            let foreign = ["nobody", "bob", "certificate", "issuer"].contains(&who);
+            if foreign && !job.is_empty() {
+                if status == 200 && answer.contains(&job) {
+                    wrong.push(format!("{method} {path} as {who}: shows a job of another community"));
+                }
+                let state = play.state(&job).await;
+                if state == "CANCELED" {
+                    wrong.push(format!("{method} {path} as {who}: ended a job of another community"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+
+    // Lists show nobody what is another's, whatever they ask for.
+    let (job, _) = play.job_of("alice").await;
+    for who in ["bob", "certificate", "issuer"] {
+        for path in ["/jobs", "/jobs?vo_name=testvo", "/jobs?limit=500", "/files", "/files?vo_name=testvo", "/archive"] {
+            let (_, answer) = play.ask(who, "GET", path, "").await;
+            assert!(!answer.contains(&job), "{path} as {who}: {answer}");
+        }
+    }
+    assert!(play.ask("carol", "GET", "/jobs", "").await.1.contains(&job));
+    play.world.assert_sound().await;
+    play.world.stop().await;
+}
+
+/// What is theirs is done, what is another's is refused, in one answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn mixed_lists_do_what_may_be_done() {
+    let mut play = Play::new().await;
+    for who in ["bob", "issuer"] {
+        let ((theirs, _), (own, _)) = (play.job_of("alice").await, play.job_of(who).await);
+        let both = format!("/jobs/{theirs},{own}");
+        let change = r#"{"params":{"priority":5}}"#;
+        let before = play.ask("alice", "GET", &format!("/jobs/{theirs}/priority"), "").await;
+        for (method, body) in [("GET", ""), ("POST", change), ("DELETE", "")] {
+            let (status, answer) = play.ask(who, method, &both, body).await;
+            assert_eq!(status, 207, "{method} as {who}: {answer}");
+            let entries: Vec<Value> = serde_json::from_str(&answer).unwrap();
+            let of = |job: &str| entries.iter().find(|entry| entry["job_id"] == job).unwrap();
+            assert_eq!(of(&own)["http_status"], "200 Ok", "{method} as {who}: {answer}");
+            assert_eq!(of(&theirs)["http_status"], "403 Forbidden", "{method} as {who}: {answer}");
+            assert!(of(&theirs).get("user_dn").is_none(), "{answer}");
+        }
+        assert_eq!(play.ask("alice", "GET", &format!("/jobs/{theirs}/priority"), "").await, before);
+        assert_ne!(play.state(&theirs).await, "CANCELED");
+        let (_, state) = play.ask(who, "GET", &format!("/jobs/{own}/job_state"), "").await;
+        assert_eq!(state, "\"CANCELED\"");
+    }
+    play.world.stop().await;
+}
