@@ -71,7 +71,11 @@ pub(crate) async fn run(order: Order<'_>) -> Result<Ended, Fault> {
     let (program, first) = order.words.split_first().ok_or_else(|| failed("there is no command".into()))?;
     let limit = order.limit;
     let mut command = Command::new(program);
-    command.args(first).args(order.more).envs(order.told.iter().map(|(name, value)| (name, value))).process_group(0);
+    command
+        .args(first)
+        .args(order.more)
+        .envs(order.told.iter().map(|(name, value)| (name, value)))
+        .process_group(0);
     let answers = order.answer_bytes_max > 0;
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     command.stdout(if answers { Stdio::piped() } else { Stdio::null() });

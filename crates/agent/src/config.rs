@@ -16,8 +16,8 @@ use crate::doors::{DOORS_MAX, DoorConfig};
 use crate::hooks::HooksConfig;
 use crate::marking::MarkingConfig;
 use crate::measure::UplinkConfig;
-use crate::tape::TapeConfig;
 use crate::outside_mover::MoverConfig;
+use crate::tape::TapeConfig;
 
 /// Most storages of one agent.
 pub const STORAGES_MAX: usize = 64;

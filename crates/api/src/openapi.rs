@@ -76,7 +76,9 @@ fn role_text(access: Access) -> &'static str {
         Access::Public => "Needs no credential.",
         Access::Viewer => "Needs the role viewer.",
         Access::Admin => "Needs the role admin.",
-        Access::Submitter => "Needs the role admin, or a community by `service.fts.people` or by one's login.",
+        Access::Submitter => {
+            "Needs the role admin, or a community by `service.fts.people` or by one's login."
+        }
         Access::Observer => "Needs the role observer, or admin.",
         Access::AgentCertificate => "Needs the certificate of an agent of this deployment, over TLS 1.3.",
     }

@@ -5,7 +5,9 @@
 
 use std::time::Instant;
 
-use longhaul_storage_remote::{Cancel, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Trust};
+use longhaul_storage_remote::{
+    Cancel, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Trust,
+};
 
 #[tokio::main]
 async fn main() {

@@ -25,8 +25,7 @@ use crate::webdav::{Place, Renamed};
 const MIB: u64 = 1 << 20;
 /// Other software knows both by these words.
 const EXISTS: &str = "Destination file exists and overwrite is not enabled";
-const EXISTS_ON_TAPE: &str =
-    "Destination file exists and is on tape (overwrite-when-only-on-disk requested)";
+const EXISTS_ON_TAPE: &str = "Destination file exists and is on tape (overwrite-when-only-on-disk requested)";
 
 /// An order with its names understood.
 struct Plan<'a> {

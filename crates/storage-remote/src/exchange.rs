@@ -22,7 +22,6 @@ use longhaul_model::Timestamp;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::address::Family;
 use crate::dial::{Dialler, Identity};
 use crate::failure::{Failure, Kind, told};
 use crate::header_case;
@@ -30,6 +29,7 @@ use crate::order::Credential;
 use crate::s3::{self, Signed};
 use crate::upload::Upload;
 use crate::url::RemoteUrl;
+use longhaul_model::address::Family;
 
 /// Redirects of one request.
 pub(crate) const REDIRECTS_MAX: usize = 8;

@@ -10,7 +10,6 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::Instant;
 
-use crate::address::Family;
 use crate::checksum::Checksum;
 use crate::config::{RemoteConfig, Trust};
 use crate::dial::Dialler;
@@ -22,6 +21,7 @@ use crate::tape::TapeApis;
 use crate::tape_answers::Locality;
 use crate::url::RemoteUrl;
 use crate::webdav::{Place, Renamed};
+use longhaul_model::address::Family;
 
 /// Where systems keep the authorities that they believe.
 const AUTHORITIES: &[&str] =

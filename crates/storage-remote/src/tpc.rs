@@ -122,10 +122,7 @@ impl Remote {
 }
 
 /// The token that the active party shall show. It is sent, and shown, over TLS only.
-async fn passive_token(
-    active: Place<'_>,
-    passive: Place<'_>,
-) -> Result<Option<Zeroizing<String>>, Failure> {
+async fn passive_token(active: Place<'_>, passive: Place<'_>) -> Result<Option<Zeroizing<String>>, Failure> {
     let secure = active.url.is_secure() && passive.url.is_secure();
     match passive.credential {
         Credential::Bearer(token) if secure => Ok(Some(token.clone())),

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use longhaul_model::{Algorithm, Blame, Fault, FaultCode, Retry};
 use longhaul_storage_remote::{
-    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Times, Trust,
-    Verified, cancellation,
+    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Times,
+    Trust, Verified, cancellation,
 };
 use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd};
 use longhaul_testbed::{Random, needs, tree};

@@ -13,8 +13,8 @@ use std::time::Duration;
 use longhaul_model::{Blame, Fault, FaultCode, Retry};
 use longhaul_security::write_private;
 use longhaul_storage_remote::{
-    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, S3Config, S3Keys,
-    Trust, Verified, cancellation,
+    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig,
+    S3Config, S3Keys, Trust, Verified, cancellation,
 };
 use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, S3Server, Xrootd};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, needs, tree};

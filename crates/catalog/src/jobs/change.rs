@@ -168,7 +168,10 @@ impl<'t> Changer<'t> {
         )?;
         let wanted = (file.job, file_place(JobFileState::Failed));
         let last: Option<String> = select.query_row(wanted, |row| row.get(0)).optional()?;
-        self.run("UPDATE job_files SET reason = ?2 WHERE id = ?1", (file.id, brought_from_tape(last.as_deref())))
+        self.run(
+            "UPDATE job_files SET reason = ?2 WHERE id = ?1",
+            (file.id, brought_from_tape(last.as_deref())),
+        )
     }
 
     /// Back to the queue, without a trace.

@@ -209,25 +209,13 @@ pub struct JobFileChange {
 pub enum JobFileStep {
     /// It, or its replica at this end point, is about to be copied: at once if `started`. The change's attempt is the
     /// new one.
-    Begin {
-        source: u64,
-        choice: String,
-        started: bool,
-    },
+    Begin { source: u64, choice: String, started: bool },
     /// Bytes are about to flow.
     Started,
     /// It is whole at its target; it has yet to go to tape there if its job wants to see that.
-    Arrived {
-        bytes: u64,
-        mode: String,
-        archive: bool,
-    },
+    Arrived { bytes: u64, mode: String, archive: bool },
     /// Another attempt follows, not before then; once it was brought from tape again, if so.
-    Again {
-        reason: String,
-        not_before: Timestamp,
-        stage: bool,
-    },
+    Again { reason: String, not_before: Timestamp, stage: bool },
     Failed {
         reason: String,
         recoverable: bool,
@@ -235,9 +223,7 @@ pub enum JobFileStep {
         standing: Option<String>,
     },
     /// This replica is on tape: one on disk has the turn, and if there is none left, this one is brought from there.
-    OnTape {
-        reason: String,
-    },
+    OnTape { reason: String },
     /// It did not come about: back to the queue, as if nothing had been.
     Released,
 }

@@ -11,9 +11,10 @@ mod reason;
 pub use evaluate::{JobFileAt, Tally, Verdict, job_state, next_hop, next_replicas, retries_of};
 pub use id::JobId;
 pub use place::{JOBS_HALF, end_point, of_jobs, storage_element};
-pub use reason::{brought_from_tape, is_recoverable, 
+pub use reason::{
     ARCHIVING_OF_REPLICAS, ARCHIVING_TOO_LONG, CANCELED_BY_USER, EMPTY_JOB, FILES_FAILED, REASON_BYTES,
-    STAGING_TOO_LONG, TOO_LONG_IN_QUEUE, TRANSFER_CANCELED, errno, parse_reason, reason,
+    STAGING_TOO_LONG, TOO_LONG_IN_QUEUE, TRANSFER_CANCELED, brought_from_tape, errno, is_recoverable,
+    parse_reason, reason,
 };
 
 use serde::{Deserialize, Serialize};

@@ -10,8 +10,8 @@ use longhaul_api::fts::{self, Parameters, Refusal};
 
 use super::ask::{Ask, Reply, refused};
 use super::{
-    bans, bearer, configuration, delegation, files, jobs, monitor, namespace, network, person, routes, status,
-    submit,
+    bans, bearer, configuration, delegation, files, jobs, monitor, namespace, network, person, routes,
+    status, submit,
 };
 use crate::fts::kept::refusal;
 use crate::http::{Http, Peer, body};

@@ -45,9 +45,10 @@ fn set_current(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     ask.person.needs_all("config")?;
     let body = ask.dictionary()?;
     let storage = |name: &str| {
-        let given = body.get(name).and_then(Value::as_str).ok_or_else(|| {
-            Refusal::bad(format!("Missing parameter: {name}"))
-        })?;
+        let given = body
+            .get(name)
+            .and_then(Value::as_str)
+            .ok_or_else(|| Refusal::bad(format!("Missing parameter: {name}")))?;
         let element = storage_element(given.trim());
         element.ok_or_else(|| Refusal::bad(format!("Field {name} is expected to be scheme://host")))
     };

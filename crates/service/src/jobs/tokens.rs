@@ -277,7 +277,9 @@ impl Shown {
                     let about = Peeked::of(token)?;
                     let why = match () {
                         () if order.unmanaged_tokens => "the job says that its tokens are used as they are",
-                        () if !about.is_offline() => "it has no scope offline_access, by which it could be renewed",
+                        () if !about.is_offline() => {
+                            "it has no scope offline_access, by which it could be renewed"
+                        }
                         () if shared.tokens.managed(token).is_none() => {
                             "its issuer does not know this service (client_id of service.fts.issuers)"
                         }
@@ -308,7 +310,10 @@ impl Shown {
         let over = self.ends.iter().filter(|(scope, _, ends, _)| *ends <= now && concerned(scope));
         let texts: Vec<String> = over
             .map(|(_, side, ends, why)| {
-                format!("the credential for the {side} ended at {ends}, {} ago: {why}", units::duration(now.since(*ends)))
+                format!(
+                    "the credential for the {side} ended at {ends}, {} ago: {why}",
+                    units::duration(now.since(*ends))
+                )
             })
             .collect();
         if !texts.is_empty() {

@@ -63,7 +63,8 @@ fn bring(shared: &Shared, spool: &Spool, told: Timestamp) -> std::io::Result<Tim
         messages.push(minute.told(counted).message(&says));
     }
     messages.extend(idle.into_iter().take(IDLE_MAX).map(|((source, target), counted)| {
-        PairMinute { at: last, source, target, waiting: Some(counted), ..PairMinute::default() }.message(&says)
+        PairMinute { at: last, source, target, waiting: Some(counted), ..PairMinute::default() }
+            .message(&says)
     }));
     spool.append(messages, now)?;
     Ok(last)
@@ -75,7 +76,9 @@ fn waiting(shared: &Shared) -> Result<Waiting, longhaul_catalog::CatalogError> {
         ends.iter().filter_map(|end| Some((end.id, storage_element(&end.url)?))).collect();
     let mut waiting = Waiting::new();
     for pair in shared.catalog.count_waiting_pairs()? {
-        let (Some(source), Some(target)) = (names.get(&pair.source), names.get(&pair.target)) else { continue };
+        let (Some(source), Some(target)) = (names.get(&pair.source), names.get(&pair.target)) else {
+            continue;
+        };
         let counted = waiting.entry((source.clone(), target.clone())).or_default();
         counted.0 += pair.files;
         counted.1 += pair.retries;

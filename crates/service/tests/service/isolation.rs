@@ -142,7 +142,8 @@ const CERTIFICATES: &[(&str, &str, u16)] = &[("GET", "/whoami/certificate", 200)
 fn fits(pattern: &str, path: &str) -> bool {
     let [pattern, path] =
         [pattern, path].map(|text| text.split('/').filter(|word| !word.is_empty()).collect::<Vec<_>>());
-    pattern.len() == path.len() && pattern.iter().zip(&path).all(|(wanted, word)| *wanted == "{}" || wanted == word)
+    pattern.len() == path.len()
+        && pattern.iter().zip(&path).all(|(wanted, word)| *wanted == "{}" || wanted == word)
 }
 
 /// The routes that no case is of: the first route that a path fits is the one that it is of.
@@ -173,7 +174,8 @@ fn base64url(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
     for three in bytes.chunks(3) {
-        let value = three.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let value =
+            three.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
         let letters = (0..=three.len()).map(|at| LETTERS[(value >> (18 - 6 * at)) as usize & 63] as char);
         text.extend(letters);
     }
@@ -210,8 +212,10 @@ impl Issuer {
         let modulus = openssl(&["rsa", "-in", key.to_str().unwrap(), "-modulus", "-noout"], b"");
         let modulus = String::from_utf8(modulus).unwrap();
         let digits = modulus.trim().strip_prefix("Modulus=").unwrap();
-        let bytes: Vec<u8> =
-            (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect();
+        let bytes: Vec<u8> = (0..digits.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
+            .collect();
         let keys = json!({ "keys": [{ "kty": "RSA", "kid": "k1", "alg": "RS256", "n": base64url(&bytes), "e": "AQAB" }] });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
@@ -251,7 +255,11 @@ impl Issuer {
             "scope": "fts openid", "wlcg.ver": "1.0", "wlcg.groups": [group], "jti": "1",
         });
         let head = json!({ "alg": "RS256", "kid": "k1", "typ": "JWT" });
-        let text = format!("{}.{}", base64url(head.to_string().as_bytes()), base64url(claims.to_string().as_bytes()));
+        let text = format!(
+            "{}.{}",
+            base64url(head.to_string().as_bytes()),
+            base64url(claims.to_string().as_bytes())
+        );
         let signature = openssl(&["dgst", "-sha256", "-sign", self.key.to_str().unwrap()], text.as_bytes());
         format!("{text}.{}", base64url(&signature))
     }
@@ -318,7 +326,11 @@ impl Play {
     }
 
     pub async fn ask(&self, who: &str, method: &str, path: &str, body: &str) -> (u16, String) {
-        let token = self.tokens.get(who).map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+        let token = self
+            .tokens
+            .get(who)
+            .map(|token| format!("Authorization: Bearer {token}\r\n"))
+            .unwrap_or_default();
         let text = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
@@ -361,7 +373,8 @@ impl Play {
     async fn job_of(&mut self, who: &str) -> (String, u64) {
         self.files += 1;
         let url = |side: &str| format!("{}/{side}/{}", self.storage, self.files);
-        let body = json!({ "files": [{ "sources": [url("from")], "destinations": [url("to")] }] }).to_string();
+        let body =
+            json!({ "files": [{ "sources": [url("from")], "destinations": [url("to")] }] }).to_string();
         let (status, answer) = self.ask(who, "POST", "/jobs", &body).await;
         assert_eq!(status, 200, "{answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
@@ -424,7 +437,8 @@ async fn every_route_as_everybody() {
     for case in MATRIX {
         let (method, path, body, _) = case;
         for who in ASKERS {
-            let (job, file) = if path.contains("JOB") { play.job_of("alice").await } else { (String::new(), 0) };
+            let (job, file) =
+                if path.contains("JOB") { play.job_of("alice").await } else { (String::new(), 0) };
             let asked = path.replace("JOB", &job).replace("FILE", &file.to_string());
             let (status, answer) = play.ask(who, method, &asked, body).await;
             let expected = wanted(who, case);
@@ -451,7 +465,14 @@ async fn every_route_as_everybody() {
     // Lists show nobody what is another's, whatever they ask for.
     let (job, _) = play.job_of("alice").await;
     for who in ["bob", "certificate", "issuer"] {
-        for path in ["/jobs", "/jobs?vo_name=testvo", "/jobs?limit=500", "/files", "/files?vo_name=testvo", "/archive"] {
+        for path in [
+            "/jobs",
+            "/jobs?vo_name=testvo",
+            "/jobs?limit=500",
+            "/files",
+            "/files?vo_name=testvo",
+            "/archive",
+        ] {
             let (_, answer) = play.ask(who, "GET", path, "").await;
             assert!(!answer.contains(&job), "{path} as {who}: {answer}");
         }

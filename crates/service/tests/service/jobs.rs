@@ -552,7 +552,8 @@ impl Play {
 #[tokio::test(flavor = "multi_thread")]
 async fn force_start_puts_a_file_before_all_others() {
     let mut play = Play::new().await;
-    let one_at_a_time = json!({ "symbolicname": "all", "source": "*", "destination": "*", "min_active": 1, "max_active": 1 });
+    let one_at_a_time =
+        json!({ "symbolicname": "all", "source": "*", "destination": "*", "min_active": 1, "max_active": 1 });
     assert_eq!(play.of_fts("POST", "/config/links", &one_at_a_time).await.0, 201);
     play.source.close(true);
     let files = play.plain(4);
@@ -585,7 +586,8 @@ async fn retries_are_told_one_by_one() {
     let id = play.submit(JobKind::Regular, r#"{"retry":3,"retry_delay":1}"#, files).await;
     let (job, files) = play.ended(id).await;
     assert_eq!((job.state, files[0].retries), (JobState::Finished, 2));
-    let (status, told) = play.of_fts("GET", &format!("/jobs/{id}/files/{}/retries", files[0].id), &Value::Null).await;
+    let (status, told) =
+        play.of_fts("GET", &format!("/jobs/{id}/files/{}/retries", files[0].id), &Value::Null).await;
     assert_eq!(status, 200);
     let told = told.as_array().unwrap();
     assert_eq!(told.len(), 2, "the one that went well is no retry: {told:?}");
@@ -614,7 +616,8 @@ async fn an_old_job_is_in_the_archive() {
     assert_eq!(status, 200, "{answer}");
     assert_eq!((&answer["job_id"], &answer["job_state"]), (&json!(id.to_string()), &json!("FINISHED")));
     assert_eq!(answer["job_metadata"]["issuer"], "rucio");
-    let states: Vec<&Value> = answer["files"].as_array().unwrap().iter().map(|file| &file["file_state"]).collect();
+    let states: Vec<&Value> =
+        answer["files"].as_array().unwrap().iter().map(|file| &file["file_state"]).collect();
     assert_eq!(states, ["FINISHED"; 2]);
     let (status, field) = play.of_fts("GET", &format!("{path}/vo_name"), &Value::Null).await;
     assert_eq!((status, field), (200, json!("higgs")));
@@ -664,8 +667,14 @@ async fn the_number_of_copies_of_a_pair_can_be_set_by_hand() {
     for (body, why) in [
         (json!({ "source_se": storage }), "Missing parameter: dest_se"),
         (json!({ "source_se": storage, "dest_se": 7 }), "Missing parameter: dest_se"),
-        (json!({ "source_se": storage, "dest_se": storage, "active": 0 }), "Field active is expected to be int"),
-        (json!({ "source_se": "nothing", "dest_se": storage }), "Field source_se is expected to be scheme://host"),
+        (
+            json!({ "source_se": storage, "dest_se": storage, "active": 0 }),
+            "Field active is expected to be int",
+        ),
+        (
+            json!({ "source_se": "nothing", "dest_se": storage }),
+            "Field source_se is expected to be scheme://host",
+        ),
     ] {
         let (status, answer) = play.of_fts("POST", "/optimizer/current", &body).await;
         assert_eq!(status, 400, "{body}");
@@ -677,7 +686,10 @@ async fn the_number_of_copies_of_a_pair_can_be_set_by_hand() {
     let (_, current) = play.of_fts("GET", "/optimizer/current", &Value::Null).await;
     assert_eq!((&current[0]["source_se"], &current[0]["active"]), (&json!(storage), &json!(2)), "{current}");
     let (_, audit) = play.of_fts("GET", "/config/audit", &Value::Null).await;
-    assert!(audit.to_string().contains("by hand, http://127.0.0.1 to http://127.0.0.1: 2 at a time"), "{audit}");
+    assert!(
+        audit.to_string().contains("by hand, http://127.0.0.1 to http://127.0.0.1: 2 at a time"),
+        "{audit}"
+    );
 
     play.source.close(true);
     play.held_at(5, 2, "the limit").await;

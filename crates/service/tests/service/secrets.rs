@@ -57,12 +57,27 @@ async fn delegate(play: &Play) -> String {
     .unwrap();
     let subject = format!("{}/CN=4712", crate::people::dn("dora"));
     let words = [
-        "x509", "-req", "-in", &csr, "-CA", &holder, "-CAkey", &key, "-set_serial", "4712", "-days", "1", "-extfile",
-        &extensions, "-subj", &subject,
+        "x509",
+        "-req",
+        "-in",
+        &csr,
+        "-CA",
+        &holder,
+        "-CAkey",
+        &key,
+        "-set_serial",
+        "4712",
+        "-days",
+        "1",
+        "-extfile",
+        &extensions,
+        "-subj",
+        &subject,
     ];
     let proxy = String::from_utf8(openssl(&words, b"")).unwrap();
     let chain = format!("{proxy}{}", fs::read_to_string(&holder).unwrap());
-    let (status, answer) = play.ask("certificate", "PUT", &format!("/delegation/{id}/credential"), &chain).await;
+    let (status, answer) =
+        play.ask("certificate", "PUT", &format!("/delegation/{id}/credential"), &chain).await;
     assert_eq!(status, 201, "{answer}");
     proxy
 }
@@ -80,7 +95,8 @@ async fn what_users_lend_is_in_no_file_and_in_no_log() {
     let mut play = Play::new().await;
 
     // By tokens of its files, of the submission, and by a proxy; each is tried, and fails at a storage that says nothing.
-    let [source_token, target_token] = ["source", "target"].map(|side| play.token(&format!("/canary-{side}")));
+    let [source_token, target_token] =
+        ["source", "target"].map(|side| play.token(&format!("/canary-{side}")));
     let url = |side: &str| format!("{}/{side}/canary", play.storage());
     let tokens = json!({
         "files": [{ "sources": [url("from")], "destinations": [url("to")],

@@ -389,7 +389,11 @@ async fn the_last_disk_source_dies_and_tape_is_asked() {
     let good = url(&disk, "/l/f");
     let id = play.submit_pairs(JobKind::Replicas, json!({}), &[(&tape, &target), (&good, &target)]).await;
     let (job, files) = play.ended(&id).await;
-    assert_eq!((state(&job), of(&files[0]), of(&files[1])), ("FINISHED", "NOT_USED", "FINISHED"), "{files:?}");
+    assert_eq!(
+        (state(&job), of(&files[0]), of(&files[1])),
+        ("FINISHED", "NOT_USED", "FINISHED"),
+        "{files:?}"
+    );
     assert!(play.source.tapes().staged.is_empty());
     play.target.tapes().files.clear();
 
@@ -401,7 +405,10 @@ async fn the_last_disk_source_dies_and_tape_is_asked() {
     let (job, files) = play.started_one(&id).await;
     assert_eq!((of(&files[1]), of(&files[2])), ("FAILED", "FAILED"), "{files:?}");
     let why = reason(&files[0]);
-    assert!(why.starts_with("STAGING [61] no replica on disk is left (the last one failed: SOURCE [2] "), "{why}");
+    assert!(
+        why.starts_with("STAGING [61] no replica on disk is left (the last one failed: SOURCE [2] "),
+        "{why}"
+    );
     assert!(why.ends_with("; this one is brought from tape"), "{why}");
     assert!(["STAGING", "ACTIVE"].contains(&state(&job)), "{job}");
     play.source.tapes().held = false;
@@ -450,7 +457,10 @@ async fn what_is_on_tape_is_not_replaced_and_is_told() {
     assert_eq!(files[0]["file_metadata"], json!({ "name": 0, "dst_file": told }));
     assert_eq!(files[1]["file_metadata"], json!({ "name": 1 }));
     let content = |name: &str| play.target.tapes().files[name].bytes.clone();
-    assert_eq!((&content("/o/taped")[..], &content("/o/disk")[..]), (&b"old"[..], &b"content of /o/disk"[..]));
+    assert_eq!(
+        (&content("/o/taped")[..], &content("/o/disk")[..]),
+        (&b"old"[..], &b"content of /o/disk"[..])
+    );
     play.target.tapes().never.clear();
     assert_eq!(state(&play.ended(&id).await.0), "FINISHEDDIRTY");
 

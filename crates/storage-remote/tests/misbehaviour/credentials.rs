@@ -94,7 +94,8 @@ fn ends_at_the_rest(asked: &Asked) -> Option<Reply> {
 #[tokio::test]
 async fn a_read_goes_on_with_another_token() {
     let sites = Sites::new();
-    for (given, works) in [(Given::of(&["NEW"]), true), (Given::of(&["BAD", "NEW"]), false), (Given::of(&[]), false)]
+    for (given, works) in
+        [(Given::of(&["NEW"]), true), (Given::of(&["BAD", "NEW"]), false), (Given::of(&[]), false)]
     {
         let (source, target) = (sites.server(ends_at_the_rest).await, sites.server(none).await);
         source.put("/source", &content(LARGE));
@@ -209,11 +210,7 @@ async fn what_is_sent_is_sent_again_while_all_of_it_is_here() {
     for size in [1_000, LARGE] {
         let (source, target) = (
             sites.server(none).await,
-            sites
-                .server(|asked: &Asked| {
-                    (asked.method == "PUT" && !shows(asked, "NEW")).then(refused)
-                })
-                .await,
+            sites.server(|asked: &Asked| (asked.method == "PUT" && !shows(asked, "NEW")).then(refused)).await,
         );
         source.put("/source", &content(size));
         let given = Given::of(&["NEW"]);

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use longhaul_model::{Blame, Fault, FaultCode, Retry};
 use longhaul_storage_remote::{
-    Cancel, Checksum, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Times,
-    Trust, cancellation,
+    Cancel, Checksum, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote,
+    RemoteConfig, Times, Trust, cancellation,
 };
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::pem::PemObject;

@@ -7,17 +7,16 @@ use super::*;
 
 #[tokio::test]
 async fn a_strict_copy_asks_for_nothing_but_the_copy() {
-    let (source, target) = (
-        Server::start(none).await,
-        Server::start(at("COPY", || markers("success: Created\n"))).await,
-    );
+    let (source, target) =
+        (Server::start(none).await, Server::start(at("COPY", || markers("success: Created\n"))).await);
     source.put("/source", &content(1_000));
     for (mode, overwrite) in
         [(Mode::Pull, Overwrite::Always), (Mode::Stream, Overwrite::Always), (Mode::Stream, Overwrite::Never)]
     {
         let mut order = order(&source, &target, &[mode]);
         (order.unchecked, order.overwrite, order.size) = (true, overwrite, Some(1_000));
-        (order.checksum, order.checksum_mode) = (Some("ADLER32:00000001".parse().unwrap()), ChecksumMode::Both);
+        (order.checksum, order.checksum_mode) =
+            (Some("ADLER32:00000001".parse().unwrap()), ChecksumMode::Both);
         let found = copy(&order).await;
         if overwrite == Overwrite::Never {
             // The one thing that is looked at: nothing is replaced that may not be.
@@ -96,7 +95,10 @@ async fn only_what_is_surely_on_disk_alone_is_replaced() {
         (Some(("200 OK", r#"[{"path":"/target","locality":"DISK_AND_TAPE"}]"#)), Some("is on tape")),
         (Some(("200 OK", r#"[{"path":"/target","locality":"LOST"}]"#)), Some("says that it is LOST")),
         (Some(("200 OK", r#"[{"path":"/other","locality":"DISK"}]"#)), Some("does not say where it lies")),
-        (Some(("200 OK", r#"[{"path":"/target","error":"busy"}]"#)), Some("does not say where it lies: busy")),
+        (
+            Some(("200 OK", r#"[{"path":"/target","error":"busy"}]"#)),
+            Some("does not say where it lies: busy"),
+        ),
         (Some(("503 Service Unavailable", "")), Some("503 Service Unavailable")),
         (None, Some("offers no Tape REST API")),
     ] {

@@ -166,14 +166,18 @@ pub(super) async fn lies_there(shared: &Shared, remote: &Remote, source: &mover:
     let why = match remote.lies(&super::remote::end(source)).await {
         Ok(Some(Locality::Tape)) => "its tape system says so",
         Ok(Some(_)) => return None,
-        Ok(None) if listed() => "service.jobs.tape.storages says so of its storage, which has no Tape REST API",
+        Ok(None) if listed() => {
+            "service.jobs.tape.storages says so of its storage, which has no Tape REST API"
+        }
         Err(fault) if listed() => {
             tracing::info!(%fault, "a tape system does not say where a file lies");
             "service.jobs.tape.storages says so of its storage, which does not answer"
         }
         Ok(None) | Err(_) => return None,
     };
-    let text = format!("SOURCE [61] it is on tape only ({why}): replicas on disk are tried before it is brought from there");
+    let text = format!(
+        "SOURCE [61] it is on tape only ({why}): replicas on disk are tried before it is brought from there"
+    );
     Some(Fault::new(FaultCode::SourceUnreadable, text))
 }
 
