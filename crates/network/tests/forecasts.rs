@@ -1,5 +1,6 @@
 //! Forecasts promise what they keep: nine in ten outcomes lie within their interval, whatever the link's history, and
-//! the interval is narrower than what a link's former rates alone would say.
+//! the interval is not much wider than what a link's former rates say here, where bursts of like files are all there is. What
+//! they say of whole worlds, in which forecasts have to be much better: `simulator/tests/forecasts.rs`.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
@@ -126,7 +127,7 @@ fn nine_in_ten_outcomes_lie_within() {
     }
     for [outcomes, within, _, ratio] in sums {
         assert!((0.85..=0.95).contains(&(within / outcomes)));
-        assert!(ratio <= 2.0);
+        assert!(ratio <= 1.8);
     }
 }
 

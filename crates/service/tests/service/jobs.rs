@@ -548,7 +548,8 @@ impl Play {
     }
 }
 
-/// What an administrator puts before all others is before them, and what runs, has ended or is nowhere is told.
+/// What an administrator puts before all others is before them, but for what relieves lower priorities, one file at the most; and what
+/// runs, has ended or is nowhere is told.
 #[tokio::test(flavor = "multi_thread")]
 async fn force_start_puts_a_file_before_all_others() {
     let mut play = Play::new().await;
@@ -556,11 +557,11 @@ async fn force_start_puts_a_file_before_all_others() {
         json!({ "symbolicname": "all", "source": "*", "destination": "*", "min_active": 1, "max_active": 1 });
     assert_eq!(play.of_fts("POST", "/config/links", &one_at_a_time).await.0, 201);
     play.source.close(true);
-    let files = play.plain(4);
+    let files = play.plain(6);
     let id = play.submit(JobKind::Regular, "{}", files).await;
     play.reading(1).await;
     let ids: Vec<u64> = play.job(id).1.iter().map(|file| file.id).collect();
-    let (status, answer) = play.of_fts("POST", "/admin/force-start", &json!([ids[3], ids[0], 99_999])).await;
+    let (status, answer) = play.of_fts("POST", "/admin/force-start", &json!([ids[5], ids[0], 99_999])).await;
     assert_eq!(status, 200);
     let refused = json!([
         { "file_id": ids[0], "error": "File is not in SUBMITTED state" },
@@ -568,12 +569,26 @@ async fn force_start_puts_a_file_before_all_others() {
     ]);
     assert_eq!(answer, refused);
     let (_, state) = play.of_fts("GET", &format!("/jobs/{id}/files"), &Value::Null).await;
-    assert_eq!(state[3]["file_state"], "FORCE_START");
+    assert_eq!(state[5]["file_state"], "FORCE_START");
+    // The scheduler has it in mind, and waits for the one that runs.
+    let client = play.world.admin();
+    let mut known = false;
+    for _ in 0..6_000 {
+        let job: JobDetail = client.request(&routes::JOB_SHOW).parameter(id).send().await.unwrap();
+        let waits = job.files.iter().find(|file| file.id == ids[5]).and_then(|file| file.waits_for.clone());
+        known = waits.is_some_and(|waits| waits.contains("the limit of the link"));
+        if known {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(known);
     play.source.close(false);
     let (job, files) = play.ended(id).await;
     assert_eq!(job.state, JobState::Finished);
     let started = |at: usize| files[at].started.unwrap();
-    assert!(started(0) < started(3) && started(3) < started(1) && started(1) < started(2), "{files:?}");
+    let before: Vec<usize> = (1..5).filter(|at| started(*at) < started(5)).collect();
+    assert!(before.len() <= 1, "{before:?} before it");
     play.world.stop().await;
 }
 
@@ -680,30 +695,35 @@ async fn the_number_of_copies_of_a_pair_can_be_set_by_hand() {
         assert_eq!(status, 400, "{body}");
         assert!(answer["message"].as_str().unwrap().starts_with(why), "{answer}");
     }
-    let body = json!({ "source_se": storage, "dest_se": storage, "active": 2, "nostreams": 3 });
+    let body = json!({ "source_se": storage, "dest_se": storage, "active": 1, "nostreams": 3 });
     let (status, answer) = play.of_fts("POST", "/optimizer/current", &body).await;
-    assert_eq!((status, &answer["active"], &answer["nostreams"]), (200, &json!(2), &json!(3)), "{answer}");
+    assert_eq!((status, &answer["active"], &answer["nostreams"]), (200, &json!(1), &json!(3)), "{answer}");
     let (_, current) = play.of_fts("GET", "/optimizer/current", &Value::Null).await;
-    assert_eq!((&current[0]["source_se"], &current[0]["active"]), (&json!(storage), &json!(2)), "{current}");
+    assert_eq!((&current[0]["source_se"], &current[0]["active"]), (&json!(storage), &json!(1)), "{current}");
     let (_, audit) = play.of_fts("GET", "/config/audit", &Value::Null).await;
+<<<<<<< ours
     assert!(
         audit.to_string().contains("by hand, http://127.0.0.1 to http://127.0.0.1: 2 at a time"),
         "{audit}"
     );
+=======
+    assert!(audit.to_string().contains("by hand, http://127.0.0.1 to http://127.0.0.1: 1 at a time"), "{audit}");
+>>>>>>> theirs
 
     play.source.close(true);
-    play.held_at(5, 2, "the limit").await;
+    play.held_at(4, 1, "1 of 1 file running to this storage, the limit of the link").await;
     // When its time is over, what is configured counts again.
     play.source.close(true);
     let reads = play.source.reads.load(Ordering::SeqCst);
-    let files = play.plain(5);
+    let files = play.plain(4);
     let id = play.submit(JobKind::Regular, "{}", files).await;
-    play.reading(reads + 2).await;
-    assert_eq!(play.source.reads.load(Ordering::SeqCst), reads + 2);
+    play.reading(reads + 1).await;
+    assert_eq!(play.source.reads.load(Ordering::SeqCst), reads + 1);
     play.world.shift_s.fetch_add(400, Ordering::SeqCst);
-    play.reading(reads + 5).await;
+    play.reading(reads + 2).await;
     let (_, current) = play.of_fts("GET", "/optimizer/current", &Value::Null).await;
-    assert_eq!((&current[0]["active"], &current[0]["nostreams"]), (&json!(5), &json!(1)), "{current}");
+    assert!(current[0]["active"].as_u64().unwrap() >= 2, "{current}");
+    assert_eq!(current[0]["nostreams"], 1, "{current}");
     play.source.close(false);
     assert_eq!(play.ended(id).await.0.state, JobState::Finished);
     play.world.stop().await;

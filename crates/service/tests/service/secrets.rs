@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex};
 use crate::isolation::{Play, openssl};
 use serde_json::{Value, json};
 
+/// In the names of the catalog's files.
+const CATALOG: &str = "catalog.sqlite";
+
 /// All that is said from now on.
 #[derive(Clone, Default)]
 struct Said(Arc<Mutex<Vec<u8>>>);
@@ -132,13 +135,13 @@ async fn what_users_lend_is_in_no_file_and_in_no_log() {
     play.world.stop().await;
     let mut all = Vec::new();
     files(&play.world.config.state_dir, &mut all);
-    assert!(all.iter().any(|(name, bytes)| name.contains(".db") && holds(bytes, "canary")), "jobs are here");
+    assert!(all.iter().any(|(name, bytes)| name.contains(CATALOG) && holds(bytes, "canary")), "jobs are here");
     for (name, bytes) in &all {
         for secret in &secrets {
             assert!(!holds(bytes, secret), "{name} holds {secret}");
         }
         // The deployment's own keys are files; what was lent is in the catalog.
-        assert!(!name.contains(".db") || !holds(bytes, "PRIVATE KEY"), "{name} holds a key");
+        assert!(!name.contains(CATALOG) || !holds(bytes, "PRIVATE KEY"), "{name} holds a key");
     }
     let said = said.0.lock().unwrap();
     assert!(!logs || holds(&said, "fts"), "it has said something");

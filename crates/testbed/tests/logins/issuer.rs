@@ -1,7 +1,7 @@
 //! An issuer of the test's own, over real TLS, that follows OpenID Connect to the letter, and lies when it is told to.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -71,7 +71,9 @@ impl World {
     /// As the browser goes there.
     fn theirs(&self) -> Api {
         let tls = outside_client_tls(OutsideTrust::Authorities(&self.authority.ca_pem)).unwrap();
-        Api { address: self.issuer.address, ..self.api.with_tls(tls) }
+        let mut api = self.api.with_tls(tls);
+        api.address = self.issuer.address;
+        api
     }
 
     fn come(&self, target: &str, cookie: Option<&str>) -> Reply {
