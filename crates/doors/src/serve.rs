@@ -224,7 +224,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     let in_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
     let is_tape = tape::is_ours(shared.settings.tape.as_ref(), &path);
     let asks = matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
-    let changes = !asks && !(is_tape && tape::only_asks(&path));
+    let only_asks = asks || is_tape && tape::only_asks(&path);
+    let changes = !only_asks;
     let mut who = Vec::new();
     let mut answer = match answer(shared, &peer, request, &mut who).await {
         Ok(answer) => {

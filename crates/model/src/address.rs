@@ -13,7 +13,7 @@ pub enum Family {
 }
 
 impl Family {
-    pub(crate) fn has(self, address: IpAddr) -> bool {
+    pub fn has(self, address: IpAddr) -> bool {
         (self == Family::V4) == address.is_ipv4()
     }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use longhaul_testbed::{Deployment, SiteOptions, run};
+use longhaul_testbed::{Deployment, SiteOptions, binary};
 
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -28,7 +28,7 @@ fn a_program_of_the_site_brings_its_files() {
     options.storage_settings = format!(
         "[agent.storages.mover]\ncommand = [{mover:?}, {said:?}, {:?}, '{{copyjob}}', '{{report}}']\nfiles = 2\n\
          [[agent.storages.mover.sources]]\nstorage = 'alpha'\nurl = {alpha:?}\n",
-        run::binary()
+        binary()
     );
     deployment.add_site(options);
     let beta = deployment.storage("beta");

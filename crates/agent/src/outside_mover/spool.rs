@@ -143,7 +143,7 @@ mod tests {
     fn what_is_no_report_is_told() {
         let parent = tempfile::tempdir().unwrap();
         let spool = Spool::make(parent.path(), 1, &pairs()).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &spool.report(), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        rustix::fs::mknodat(rustix::fs::CWD, spool.report(), rustix::fs::FileType::Fifo, 0o600.into(), 0)
             .unwrap();
         assert_eq!(spool.verdicts(&pairs()).unwrap_err(), "its report is no file");
         fs::remove_file(spool.report()).unwrap();

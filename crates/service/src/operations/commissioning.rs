@@ -66,7 +66,7 @@ impl Operations {
         let good = |link: &(SiteName, SiteName)| {
             records.links.get(link).is_some_and(|record| record.state == CommissionState::Commissioned)
         };
-        let (open, close) = ended.into_iter().partition(good);
+        let (open, close): (Vec<_>, Vec<_>) = ended.into_iter().partition(good);
         let text = serde_json::to_string(&records.links.into_values().collect::<Vec<_>>())
             .map_err(|error| Problem::from(Fault::new(FaultCode::Internal, error.to_string())))?;
         self.shared.catalog.set_setting(SETTING, &text).map_err(problem)?;

@@ -326,17 +326,13 @@ impl Play {
     }
 
     pub async fn ask(&self, who: &str, method: &str, path: &str, body: &str) -> (u16, String) {
-<<<<<<< ours
         let token = self
             .tokens
             .get(who)
             .map(|token| format!("Authorization: Bearer {token}\r\n"))
             .unwrap_or_default();
-=======
-        let token = self.tokens.get(who).map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         let secure = who == "certificate";
         let port = if secure { self.world.address().port() } else { self.world.http_address().port() };
->>>>>>> theirs
         let text = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{token}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()

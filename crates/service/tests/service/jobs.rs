@@ -701,14 +701,10 @@ async fn the_number_of_copies_of_a_pair_can_be_set_by_hand() {
     let (_, current) = play.of_fts("GET", "/optimizer/current", &Value::Null).await;
     assert_eq!((&current[0]["source_se"], &current[0]["active"]), (&json!(storage), &json!(1)), "{current}");
     let (_, audit) = play.of_fts("GET", "/config/audit", &Value::Null).await;
-<<<<<<< ours
     assert!(
-        audit.to_string().contains("by hand, http://127.0.0.1 to http://127.0.0.1: 2 at a time"),
+        audit.to_string().contains("by hand, http://127.0.0.1 to http://127.0.0.1: 1 at a time"),
         "{audit}"
     );
-=======
-    assert!(audit.to_string().contains("by hand, http://127.0.0.1 to http://127.0.0.1: 1 at a time"), "{audit}");
->>>>>>> theirs
 
     play.source.close(true);
     play.held_at(4, 1, "1 of 1 file running to this storage, the limit of the link").await;

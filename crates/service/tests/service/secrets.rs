@@ -135,7 +135,10 @@ async fn what_users_lend_is_in_no_file_and_in_no_log() {
     play.world.stop().await;
     let mut all = Vec::new();
     files(&play.world.config.state_dir, &mut all);
-    assert!(all.iter().any(|(name, bytes)| name.contains(CATALOG) && holds(bytes, "canary")), "jobs are here");
+    assert!(
+        all.iter().any(|(name, bytes)| name.contains(CATALOG) && holds(bytes, "canary")),
+        "jobs are here"
+    );
     for (name, bytes) in &all {
         for secret in &secrets {
             assert!(!holds(bytes, secret), "{name} holds {secret}");
