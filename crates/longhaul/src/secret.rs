@@ -80,14 +80,22 @@ fn failure(why: String) -> Failure {
 }
 
 /// Keys up to Enter.
-fn read_typed(keys: impl Read) -> io::Result<String> {
+fn read_typed(mut keys: impl Read) -> io::Result<String> {
     const INTERRUPT: u8 = 3;
     const END: u8 = 4;
     const ERASE_LINE: u8 = 21;
     const ERASE: [u8; 2] = [8, 127];
     let mut typed = Zeroizing::new(Vec::new());
-    for key in keys.bytes() {
-        match key? {
+    // One at a time: what is typed after Enter is for whoever reads next.
+    let mut key = [0];
+    loop {
+        match keys.read(&mut key) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        match key[0] {
             b'\r' | b'\n' => return text(&typed),
             INTERRUPT => return Err(io::Error::new(io::ErrorKind::Interrupted, "it was broken off")),
             END if typed.is_empty() => break,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::world::{Agent, World, manifest_line};
 use longhaul_api::Problem;
 use longhaul_api::agent::*;
+use longhaul_api::commissioning::{Commissioning, Grade, LinkTest};
 use longhaul_api::limits::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
