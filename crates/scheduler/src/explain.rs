@@ -151,6 +151,33 @@ impl Scheduler {
     }
 
     fn queued_in_words(&self, transfer: &Transfer, now: Timestamp) -> String {
+        let danger = self.danger_in_words(transfer);
+        self.place_in_words(transfer, now) + &danger
+    }
+
+    /// That a deadline in danger puts it before others; empty if there is none.
+    fn danger_in_words(&self, transfer: &Transfer) -> String {
+        let want = &self.wants[transfer.want];
+        let hurries = want.demands.iter().any(|(id, wish)| {
+            self.subscriptions.get(id).is_some_and(|subscription| self.hurries(wish, subscription))
+        });
+        match hurries {
+            true => format!(
+                "; its deadline is in danger: it goes before all else of {}",
+                self.party_in_words(want.party)
+            ),
+            false => String::new(),
+        }
+    }
+
+    fn party_in_words(&self, party: u32) -> String {
+        match self.parties.party(party) {
+            Party { community, activity: Some(activity) } => format!("{community}, {activity}"),
+            Party { community, activity: None } => community.to_string(),
+        }
+    }
+
+    fn place_in_words(&self, transfer: &Transfer, now: Timestamp) -> String {
         let target = transfer.target;
         let steady = self.clock.inner(now);
         if let Some(barred) = self.barred(target, steady) {
@@ -197,25 +224,14 @@ impl Scheduler {
         });
         let want = &self.wants[transfer.want];
         let part = row.target.lanes.part_of(want.lane, &self.parties);
-        let whose = match self.parties.party(want.party) {
-            Party { community, activity: Some(activity) } => format!("{community}, {activity}"),
-            Party { community, activity: None } => community.to_string(),
-        };
+        let whose = self.party_in_words(want.party);
         let share = if part < 0.995 {
             format!("; the share of {whose} is {:.0} % of what goes there now", 100.0 * part)
         } else {
             String::new()
         };
-        let hurries = want.demands.iter().any(|(id, wish)| {
-            self.subscriptions.get(id).is_some_and(|subscription| self.hurries(wish, subscription))
-        });
-        let danger = if hurries {
-            format!("; its deadline is in danger: it goes before all else of {whose}")
-        } else {
-            String::new()
-        };
         format!(
-            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one wait there{share}{danger}",
+            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one wait there{share}",
             self.name(row.id),
             units::count(row.target.leased.len() as u64),
             amount(row.target.leased_bytes),
