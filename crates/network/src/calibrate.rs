@@ -28,10 +28,11 @@ const OWN_MIN: u16 = 8;
 pub(crate) const CLASSES: [u16; 4] = [8, 32, 128, u16::MAX];
 
 /// Empirical quantiles of a link's rates in a histogram: what a forecast that knows nothing else would say.
-/// It reaches from 1 B/s to 1 TB/s: small files are slow by factors of millions, and what is cut off at the ends would
+/// It reaches from 7 B/s to 1 TB/s: small files are slow by factors of millions, and what is cut off at the ends would
 /// count as if the link's own quantiles were further off than they are.
-const BINS: usize = 80;
-const BIN_WIDTH: f32 = 0.35;
+const BINS: usize = 72;
+const BIN_WIDTH: f32 = 0.36;
+const LOWEST_LOG: f32 = 2.0;
 const BASELINE_MIN: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,7 +82,7 @@ impl Default for LinkRecord {
 impl LinkRecord {
     /// A transfer came at this rate, whether or not it was foreseen.
     pub(crate) fn add(&mut self, log_rate: f32) {
-        let at = (log_rate / BIN_WIDTH).floor().clamp(0.0, BINS as f32 - 1.0);
+        let at = ((log_rate - LOWEST_LOG) / BIN_WIDTH).floor().clamp(0.0, BINS as f32 - 1.0);
         if let Some(count) = self.histogram.get_mut(at as usize) {
             *count = count.saturating_add(1);
             if *count == u8::MAX {
@@ -101,7 +102,7 @@ impl LinkRecord {
             let count = f32::from(count);
             if left <= count && count > 0.0 {
                 let within = left / count;
-                return Some((index as f32 + within) * BIN_WIDTH);
+                return Some(LOWEST_LOG + (index as f32 + within) * BIN_WIDTH);
             }
             left -= count;
         }
