@@ -62,7 +62,8 @@ fn what_production_knows_changes_what_debugging_does_and_nothing_else() {
         assert_eq!(detail["what_if"]["rates"][0]["more_files"], json!(2));
         detail["what_if"]["times"][0]["seconds"].as_f64().unwrap()
     };
-    assert!(what_if("two") > 3.0 * what_if("one"), "{} {}", what_if("two"), what_if("one"));
+    // One file of that size begins and ends slowly, whatever the link.
+    assert!(what_if("two") > 1.3 * what_if("one"), "{} {}", what_if("two"), what_if("one"));
     for site in ["one", "two"] {
         tree::make(&debug.storage(site), 1, 5_000_000, &mut Random::new(5));
         debug.register("run7", site);

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use longhaul_api::accounts::AccountView;
 use longhaul_api::measured::*;
 use longhaul_api::native::*;
 use longhaul_api::routes::{self, Access, Body, Method, Route};
@@ -30,6 +31,8 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
     }
     one_of! {
         "Page_DatasetView" => Page<DatasetView>,
+        "AccountView" => AccountView,
+        "Page_AccountView" => Page<AccountView>,
         "DatasetView" => DatasetView,
         "Page_BlockView" => Page<BlockView>,
         "Page_FileView" => Page<FileView>,

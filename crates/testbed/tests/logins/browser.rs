@@ -20,12 +20,20 @@ fn words(page: &mut Page<'_>) -> String {
     page.value("document.body.innerText").as_str().unwrap_or_default().to_owned()
 }
 
+/// A picture of it, which is no wider than the screen.
+fn look(page: &mut Page<'_>, name: &str, width: u32) {
+    page.screenshot(&picture(&format!("{name}-{width}.png")));
+    let wide = page.value("document.documentElement.scrollWidth").as_u64().unwrap();
+    assert!(wide <= u64::from(width), "{name} is {wide} wide, the screen {width}");
+}
+
 fn press(page: &mut Page<'_>, label: &str) -> String {
     let find = format!(
         "[...document.querySelectorAll('button, a')].find(e => e.innerText.includes({}))",
         json!(label)
     );
-    page.follow(&format!("{find}.click()"));
+    // Said first, done then: the page must still be there to say that the button was.
+    page.follow(&format!("(button => {{ button.type; setTimeout(() => button.click()); }})({find})"));
     words(page)
 }
 
@@ -61,7 +69,7 @@ fn people_log_in_with_a_browser() {
             "{shown}"
         );
         assert!(!shown.contains("certificate"), "{shown}");
-        page.screenshot(&picture(&format!("login-ways-{width}.png")));
+        look(&mut page, "login-ways", width);
         let log_in = |page: &mut Page<'_>, password: &str| {
             page.value("document.querySelector('input[name=name]').value = 'anna'");
             page.value(&format!(
@@ -72,12 +80,12 @@ fn people_log_in_with_a_browser() {
         };
         let refused = log_in(&mut page, "a wrong guess of a password");
         assert!(refused.contains("the name or the password is wrong"), "{refused}");
-        page.screenshot(&picture(&format!("login-refused-{width}.png")));
+        look(&mut page, "login-refused", width);
         // The browser tells a script of the page about the status, and nothing else.
         page.complaints();
         let inside = log_in(&mut page, PASSWORD);
         assert!(inside.contains("Overview") && inside.contains("anna"), "{inside}");
-        page.screenshot(&picture(&format!("logged-in-{width}.png")));
+        look(&mut page, "logged-in", width);
         assert_eq!(page.complaints(), Vec::<String>::new());
         let out = press(&mut page, "Log out");
         assert!(out.contains("With your name and password"), "{out}");

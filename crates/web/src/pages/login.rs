@@ -27,8 +27,8 @@ pub fn login(context: Context<'_>, ways: &LoginWays, failed: Option<&Problem>) -
         html! {
             h1 { "Log in" }
             @if let Some(problem) = failed {
-                p.state.bad role="alert" { "■ " (problem.title) ": " (problem.detail) }
-                p { (problem.remedy) "." }
+                p.state.bad role="alert" { "■ Not logged in: " (why(problem)) "." }
+                p { "What to do: " (problem.remedy) "." }
             }
             @if ways.password {
                 h2 { "With your name and password" }
@@ -52,6 +52,14 @@ pub fn login(context: Context<'_>, ways: &LoginWays, failed: Option<&Problem>) -
             }
         },
     )
+}
+
+/// The particulars; and what happened, where that is more than what its code says of every such refusal.
+fn why(problem: &Problem) -> String {
+    if problem.title == problem.code.title() && !problem.detail.is_empty() {
+        return problem.detail.clone();
+    }
+    format!("{}: {}", problem.title, problem.detail)
 }
 
 fn certificate(way: &CertificateWay) -> Markup {

@@ -116,9 +116,10 @@ fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
     let tries = chosen.iter().flat_map(|storage| args.names.iter().map(|lfn| tried(storage, lfn, args)));
     let tries: Vec<Tried> = tries.collect();
     let failed = tries.iter().filter(|one| one.trouble.is_some()).count();
-    context.output.table(&tries, |tries| table(tries))?;
-    if args.names.is_empty() {
+    if args.names.is_empty() && context.output.format != Format::Json {
         context.output.say("the name rules can be used");
+    } else {
+        context.output.table(&tries, |tries| table(tries))?;
     }
     Ok(if failed == 0 { Exit::Ok } else { Exit::Other })
 }
