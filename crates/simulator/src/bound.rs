@@ -12,6 +12,8 @@
 //!
 //! Good prices are found by multiplicative weights: route everything by the prices, raise the price of what is then
 //! used most, again and again; the best prices seen are kept. How they were found does not matter to the proof.
+//!
+//! The [`Certificate`] holds all that the proof needs, so that `proof` can write it down for programs of others.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +24,72 @@ use crate::scenario::Mover;
 const ROUNDS: usize = 400;
 /// Work (groups × sites) beyond which fewer rounds are made.
 const EFFORT: usize = 40_000_000;
-const PRICES_KEPT: usize = 10_000;
+/// So many capacities have a price at most, those that weigh most: a proof that nobody can read is none.
+const PRICES_MAX: usize = 10_000;
 
 /// The proof: anybody can add it up again.
 #[derive(Clone, Debug, Default)]
 pub struct Certificate {
     /// Seconds.
     pub bound: f64,
+    pub sites: Vec<Place>,
+    /// Those with a price.
     pub capacities: Vec<Priced>,
+    pub crossings: Vec<Crossing>,
     /// What must be moved, with its cheapest price per byte.
     pub groups: Vec<Group>,
-    /// Bounds of their own: the last request, and how fast its target could take it; what tape drives must recall.
-    pub last: f64,
-    pub recall: f64,
+    /// Bounds of their own.
+    pub last: Option<Last>,
+    pub recall: Option<Recall>,
+}
+
+/// A site: its number is its place.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub name: String,
+    /// Passes on what it does not want itself.
+    pub relay: bool,
+}
+
+/// The capacities with a price between two sites, as places in the list. Where there is no crossing, nothing moves directly.
+#[derive(Clone, Debug)]
+pub struct Crossing {
+    pub from: u32,
+    pub to: u32,
+    pub capacities: Vec<u32>,
+}
+
+/// A request, and how fast the port of its target could take what it lacks.
+#[derive(Clone, Copy, Debug)]
+pub struct Last {
+    pub asked: f64,
+    pub bytes: f64,
+    pub rate: f64,
+}
+
+impl Last {
+    pub fn bound(&self) -> f64 {
+        self.asked + self.bytes / self.rate
+    }
+}
+
+/// What drives must recall, since it lies on the tapes of one site only.
+#[derive(Clone, Copy, Debug)]
+pub struct Recall {
+    pub site: u32,
+    pub files: u64,
+    /// Seconds until a tape is mounted and wound.
+    pub mount: f64,
+    pub bytes: f64,
+    /// Of one drive.
+    pub rate: f64,
+    pub drives: u32,
+}
+
+impl Recall {
+    pub fn bound(&self) -> f64 {
+        (self.mount * self.files as f64 + self.bytes / self.rate) / f64::from(self.drives)
+    }
 }
 
 impl Certificate {
@@ -50,6 +105,33 @@ impl Certificate {
         let cost = self.groups.iter().map(|group| group.bytes * group.price).sum();
         self.bound = paid_at(&self.capacities, cost);
         self.bound
+    }
+
+    /// What needs no price.
+    fn of_its_own(&self) -> f64 {
+        let last = self.last.map_or(0.0, |last| last.bound());
+        last.max(self.recall.map_or(0.0, |recall| recall.bound()))
+    }
+
+    /// Leaves out the capacities without a price, and writes down what crosses the others.
+    fn name_crossings(&mut self, edges: &Edges) {
+        let mut kept = 0;
+        let numbers: Vec<Option<u32>> = self
+            .capacities
+            .iter()
+            .map(|row| {
+                let priced = row.price > 0.0;
+                kept += u32::from(priced);
+                priced.then(|| kept - 1)
+            })
+            .collect();
+        self.capacities.retain(|row| row.price > 0.0);
+        for (at, ways) in edges.ways.iter().enumerate() {
+            let Some(ways) = ways else { continue };
+            let capacities = ways.iter().filter_map(|&way| numbers[way as usize]).collect();
+            let (from, to) = ((at / edges.count) as u32, (at % edges.count) as u32);
+            self.crossings.push(Crossing { from, to, capacities });
+        }
     }
 }
 
@@ -129,28 +211,38 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
     let capacities = priced(plan, history, &sessions);
     let rates: Vec<f64> =
         capacities.iter().map(|row| row.rate.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)).collect();
+    let sites = plan.layout.sites.iter();
     let mut certificate = Certificate {
+        sites: sites.map(|site| Place { name: site.name.clone(), relay: site.relay }).collect(),
         groups,
         capacities,
         last: last(plan),
         recall: recalled(plan),
         ..Certificate::default()
     };
-    let prices = search(&certificate.groups, &edges, &rates);
+    let prices = dearest(search(&certificate.groups, &edges, &rates), &rates, PRICES_MAX);
     let first = certificate.price(&prices, &edges);
     // What was less for a while is dearer than it seemed: once more by what there was in the mean until then.
     let means: Vec<f64> = certificate.capacities.iter().map(|row| row.mean(first)).collect();
     let less = means.iter().zip(&rates).any(|(mean, rate)| *mean < 0.99 * rate);
     if less {
-        let again = search(&certificate.groups, &edges, &means);
+        let again = dearest(search(&certificate.groups, &edges, &means), &means, PRICES_MAX);
         if certificate.price(&again, &edges) < first {
             certificate.price(&prices, &edges);
         }
     }
-    certificate.bound = certificate.bound.max(certificate.last).max(certificate.recall);
-    certificate.capacities.retain(|row| row.price > 0.0);
-    certificate.capacities.truncate(PRICES_KEPT);
+    certificate.bound = certificate.bound.max(certificate.of_its_own());
+    certificate.name_crossings(&edges);
     certificate
+}
+
+/// No more prices than `most`: any are as good for the proof, if they are what is priced with.
+fn dearest(mut prices: Vec<f64>, rates: &[f64], most: usize) -> Vec<f64> {
+    let mut weights: Vec<(f64, usize)> =
+        prices.iter().zip(rates).map(|(price, rate)| price * rate).zip(0..).collect();
+    weights.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+    weights.iter().skip(most).for_each(|&(_, place)| prices[place] = 0.0);
+    prices
 }
 
 /// When the prices times the capacities since the beginning have come to `cost`.
@@ -430,34 +522,41 @@ fn route(edges: &Edges, prices: &[f64], table: &[f64], from: usize, to: usize, t
 }
 
 /// What lies on the tapes of one site only must be recalled there once: mounting, winding and reading, by its drives.
-fn recalled(plan: &Plan) -> f64 {
+fn recalled(plan: &Plan) -> Option<Recall> {
     let mut wanted = vec![false; plan.work.blocks.len()];
     for request in &plan.work.requests {
         for block in plan.work.datasets[request.dataset as usize].blocks.clone() {
             wanted[block as usize] = true;
         }
     }
-    let mut seconds = vec![0.0; plan.layout.sites.len()];
+    let mut sites: BTreeMap<u32, Recall> = BTreeMap::new();
     for (block, _) in plan.work.blocks.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
         let &[site] = block.at.as_slice() else { continue };
         if let Some(tape) = plan.layout.sites[site as usize].tape.as_ref().filter(|tape| tape.recall) {
             let bytes: u64 = block.files.clone().map(|file| plan.work.sizes[file as usize]).sum();
-            let work = tape.mount.0 * block.files.len() as f64 + bytes as f64 / tape.rate.0;
-            seconds[site as usize] += work / f64::from(tape.drives);
+            let row = sites.entry(site).or_insert(Recall {
+                site,
+                files: 0,
+                mount: tape.mount.0,
+                bytes: 0.0,
+                rate: tape.rate.0,
+                drives: tape.drives,
+            });
+            row.files += block.files.len() as u64;
+            row.bytes += bytes as f64;
         }
     }
-    seconds.into_iter().fold(0.0, f64::max)
+    sites.into_values().max_by(|one, other| one.bound().total_cmp(&other.bound()))
 }
 
 /// No file comes before it was asked for, and as fast as its fastest way carries it.
-fn last(plan: &Plan) -> f64 {
+fn last(plan: &Plan) -> Option<Last> {
     let layout = &plan.layout;
-    let mut last: f64 = 0.0;
-    for request in &plan.work.requests {
+    let rows = plan.work.requests.iter().map(|request| {
         let to = &layout.sites[request.target as usize];
         let port =
             to.in_ways.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
-        let bytes = plan.work.datasets[request.dataset as usize].bytes as f64;
+        let bytes = plan.work.datasets[request.dataset as usize].bytes;
         let there: u64 = plan.work.datasets[request.dataset as usize]
             .blocks
             .clone()
@@ -465,7 +564,19 @@ fn last(plan: &Plan) -> f64 {
             .flat_map(|block| plan.work.blocks[block as usize].files.clone())
             .map(|file| plan.work.sizes[file as usize])
             .sum();
-        last = last.max(request.at + (bytes - there as f64) / port);
+        Last { asked: request.at, bytes: (bytes - there) as f64, rate: port }
+    });
+    rows.max_by(|one, other| one.bound().total_cmp(&other.bound()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prices_that_weigh_most_are_kept() {
+        let kept = dearest(vec![1.0, 0.5, 0.0, 3.0], &[1.0, 10.0, 7.0, 1.0], 2);
+        assert_eq!(kept, [0.0, 0.5, 0.0, 3.0]);
+        assert_eq!(dearest(vec![1.0, 2.0], &[1.0, 1.0], 10), [1.0, 2.0]);
     }
-    last
 }

@@ -7,8 +7,8 @@
 //!
 //! Start with [`Scenario::parse`], [`Plan::new`] and [`simulate`]. A scenario is read (`scenario`), made a plan (`plan`,
 //! `layout`, `workload`, `failures`), and run (`world`; `service`, `agents`, `weather` are its parts; `flows` and
-//! `fluid` move the bytes); `report` says what came of it, `bound` what nobody could beat. What a real service recorded is
-//! told to the scheduler once more by `replay`.
+//! `fluid` move the bytes); `report` says what came of it, `bound` what nobody could beat (`proof` writes it down). What a
+//! real service recorded is told to the scheduler once more by `replay`.
 
 mod agents;
 mod booked;
@@ -26,6 +26,7 @@ mod measure;
 pub mod plan;
 pub mod plots;
 pub mod quantity;
+mod proof;
 pub mod random;
 pub mod replay;
 pub mod report;

@@ -139,7 +139,7 @@ fn once_a_second_is_near_enough() {
     }
 }
 
-/// The proof, added up by somebody else: prices by name, ways by the plan, no search.
+/// The proof, added up with ways of the plan: prices by name, no search. By the text alone: tests/bound.rs.
 #[test]
 fn the_proof_of_the_bound_adds_up() {
     for (kind, seed) in [("mesh", 1), ("replicas", 2), ("failures", 3), ("streams", 4)] {
@@ -172,7 +172,8 @@ fn the_proof_of_the_bound_adds_up() {
             })
             .sum();
         let bound = certificate.bound;
-        let own = certificate.last.max(certificate.recall);
+        let own = certificate.last.map_or(0.0, |last| last.bound());
+        let own = own.max(certificate.recall.map_or(0.0, |recall| recall.bound()));
         if bound > own {
             // Just below the bound the capacities cannot pay for it.
             assert!(paid(certificate, bound * (1.0 - 1e-9)) <= cost, "{kind}");

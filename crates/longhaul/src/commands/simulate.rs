@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use longhaul_model::units::{bytes, count, duration};
-use longhaul_simulator::bound::Certificate;
 use longhaul_simulator::learned::Learned;
 use longhaul_simulator::scenario::{Rates, TEXT_BYTES_MAX};
 use longhaul_simulator::{Level, Mistake, Plan, Report, Scenario, Way, generate, plots, simulate};
@@ -352,28 +351,9 @@ fn write_out(out: &Path, reports: &[Report]) -> Result<(), Failure> {
         summaries.push_str(&line);
         summaries.push('\n');
         let name = report.summary.strategy.replace(['/', ':'], "-");
-        write(&format!("bound-{name}.tsv"), proof(&report.certificate))?;
+        write(&format!("bound-{name}.tsv"), report.certificate.text())?;
     }
     write("summaries.jsonl", summaries)?;
     write("goodput.svg", plots::goodput(reports))?;
     write("datasets.svg", plots::datasets(reports))
-}
-
-/// Prices and capacities, and what must be moved, as a table that any program can add up.
-fn proof(certificate: &Certificate) -> String {
-    let mut text = format!(
-        "# At a time T below the bound, the sum over capacities of price times what they could carry up to T is less\n\
-         # than the sum over groups of bytes times price: docs/reference/scenarios.md.\nbound\t{:?}\nlast\t{:?}\nrecall\t{:?}\n",
-        certificate.bound, certificate.last, certificate.recall
-    );
-    for row in &certificate.capacities {
-        let rates: Vec<String> = row.rate.iter().map(|(from, rate)| format!("{from:?}:{rate:?}")).collect();
-        let _ = writeln!(text, "capacity\t{}\t{:?}\t{}", row.name, row.price, rates.join(" "));
-    }
-    let sites = |list: &[u32]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join("+");
-    for group in &certificate.groups {
-        let (sources, targets) = (sites(&group.sources), sites(&group.targets));
-        let _ = writeln!(text, "group\t{:?}\t{sources}\t{targets}\t{:?}", group.bytes, group.price);
-    }
-    text
 }
