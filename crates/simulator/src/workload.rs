@@ -2,7 +2,7 @@
 //! requests. All become datasets of blocks of files, and requests for datasets.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
 use longhaul_model::{ActivityName, CommunityName, NameError};
@@ -17,6 +17,7 @@ const BLOCK_FILES: u32 = 1_000;
 /// No file of the grid is larger.
 const GRID_FILE_MAX: f64 = 20e9;
 const PRIORITY: u8 = 5;
+const PRIORITIES: RangeInclusive<u8> = 1..=9;
 /// The community of requests that name none.
 const NOBODY: &str = "default";
 
@@ -131,6 +132,16 @@ fn add_communities(work: &mut Workload, scenario: &Scenario) -> Result<(), Mista
     Ok(())
 }
 
+fn check_priority(terms: &Terms, place: &str) -> Result<(), Mistake> {
+    match terms.priority {
+        Some(priority) if !PRIORITIES.contains(&priority) => {
+            let what = format!("a priority of {priority}");
+            Err(Mistake::new(place, what, format!("give 1 (least) to 9; without one it is {PRIORITY}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn activity_of(terms: &Terms, place: &str) -> Result<Option<ActivityName>, Mistake> {
     if terms.activity.is_empty() { Ok(None) } else { name_of(&terms.activity, place).map(Some) }
 }
@@ -205,7 +216,7 @@ impl Workload {
             target,
             community,
             activity: activity.clone(),
-            priority: terms.priority.unwrap_or(PRIORITY).clamp(1, 9),
+            priority: terms.priority.unwrap_or(PRIORITY),
             deadline: terms.deadline.map(|deadline| at + deadline.0),
         });
     }
@@ -290,6 +301,7 @@ fn add_campaigns(
     for (at, campaign) in scenario.campaign.iter().enumerate() {
         let place = format!("[[campaign]] {}", at + 1);
         let mut random = Random::stream(seed ^ at as u64, "campaign");
+        check_priority(&campaign.terms, &place)?;
         let targets = layout.sites_named(&campaign.to, &place)?;
         let community = work.community(&campaign.terms.community, &place)?;
         let activity = activity_of(&campaign.terms, &place)?;
@@ -320,6 +332,7 @@ fn add_stream(
 ) -> Result<(), Mistake> {
     let place = format!("[[stream]] {}", stream.name);
     check_sizes(&stream.sizes, &place)?;
+    check_priority(&stream.terms, &place)?;
     let end = stream.end.map_or(until, |end| end.0).min(until);
     let rate_fits = stream.files_per_day.is_finite() && stream.files_per_day > 0.0;
     if !rate_fits || stream.files == 0 || stream.burst == 0 || stream.begin.0 >= end {
@@ -400,7 +413,7 @@ pub(crate) fn add_recorded(
         if !(at >= 0.0 && at.is_finite())
             || files == 0
             || files as usize > FILES_MAX
-            || !(1..=9).contains(&priority)
+            || !PRIORITIES.contains(&priority)
         {
             return Err(wrong("time, files or priority are out of range".to_owned()));
         }

@@ -43,6 +43,11 @@ fn the_sound_one_is_sound() {
 fn each_mistake_is_named() {
     let more = |text: &str| format!("{SOUND}{text}");
     let provider = |text: &str| format!("[[provider]]\nname = \"x\"\n{text}");
+    let stream = |text: &str| {
+        format!(
+            "[[stream]]\nname = \"new\"\nfiles_per_day = 100\nfiles = 1\nfrom = [\"a\"]\nto = [\"b\"]\n{text}\n"
+        )
+    };
     let cases = [
         (String::new(), "missing field `name`"),
         (SOUND.replace("port", "prot"), "line 6: unknown field `prot`"),
@@ -92,6 +97,11 @@ fn each_mistake_is_named() {
             "no community \"x\"",
         ),
         (SOUND.replace("[[campaign]]", "[[campaign]]\nnonsense = 1"), "nonsense"),
+        (SOUND.replace("[[campaign]]", "[[campaign]]\npriority = 0"), "[[campaign]] 1: a priority of 0"),
+        (SOUND.replace("[[campaign]]", "[[campaign]]\npriority = 10"), "give 1 (least) to 9"),
+        (SOUND.replace("[[campaign]]", "[[campaign]]\npriority = -1"), "line 14"),
+        (more(&stream("priority = 10")), "[[stream]] new: a priority of 10"),
+        (more("[[recorded]]\nrequests = \"1\\tx\\t1\\t1\\ta\\tb\\t10\\t\"\n"), "priority are out of range"),
     ];
     for (text, expected) in cases {
         let found = mistake(&text);
