@@ -298,8 +298,10 @@ impl World<'_> {
     fn waiting(&self) -> Vec<Waits> {
         let mut alike: BTreeMap<Alike, (u64, f64)> = BTreeMap::new();
         for (&(block, target), want) in &self.wants {
-            let requests = want.requests.iter().map(|&at| &self.plan.work.requests[at as usize]);
-            let Some(first) = requests.max_by_key(|request| request.priority) else { continue };
+            // It waits for whoever wants it most; of several, the latest.
+            let mut requests = want.requests.iter().rev().map(|&at| &self.plan.work.requests[at as usize]);
+            let highest = requests.clone().map(|request| request.priority).max();
+            let Some(first) = requests.find(|request| Some(request.priority) == highest) else { continue };
             let row = &self.plan.work.blocks[block as usize];
             let sizes = &self.plan.work.sizes[row.files.start as usize..row.files.end as usize];
             let mean = sizes.iter().sum::<u64>() as f64 / sizes.len().max(1) as f64;
