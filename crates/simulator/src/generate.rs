@@ -29,6 +29,7 @@ pub fn generate(kind: &str, seed: u64) -> Result<String, String> {
     work(&mut text, kind, &sites, &mut random);
     if kind == "failures" {
         failures(&mut text, &sites, &mut random);
+        errors(&mut text, &sites, &mut random);
     }
     Ok(text)
 }
@@ -169,6 +170,31 @@ fn failures(text: &mut String, sites: &[String], random: &mut Random) {
         5 + random.below(60),
         random.between(0.1, 0.5)
     );
+}
+
+/// What is not as it seems: bad replicas, permits that are refused, and histories that are wrong by far.
+fn errors(text: &mut String, sites: &[String], random: &mut Random) {
+    let bad = random.between(0.02, 0.2);
+    // A part of the replicas of each dataset.
+    *text = text.replace("[[dataset]]\n", &format!("[[dataset]]\nbad = {bad:.2}\n"));
+    let one = |random: &mut Random| sites[random.below(sites.len())].clone();
+    let _ = write!(
+        text,
+        "\n[[failure]]\nkind = \"credential-outage\"\nat = [\"{}\"]\nbegin = \"{} s\"\nlasts = \"{} min\"\nshare = {:.2}\n",
+        one(random),
+        30 + random.below(600),
+        1 + random.below(30),
+        random.between(0.3, 1.0)
+    );
+    for factor in [0.05, 20.0] {
+        let rate = factor * random.between(50.0, 500.0);
+        let _ = write!(
+            text,
+            "\n[[history]]\nfrom = [\"{}\"]\nto = [{}]\nrate = \"{rate:.0} MB/s\"\n",
+            one(random),
+            quoted(sites)
+        );
+    }
 }
 
 fn quoted(names: &[String]) -> String {

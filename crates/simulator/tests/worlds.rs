@@ -133,7 +133,14 @@ fn once_a_second_is_near_enough() {
             let exact = simulate(&plan, &way, Some(Rates::Exact));
             let second = simulate(&plan, &way, Some(Rates::Second));
             sound(&second);
-            let (exact, second) = (exact.summary.bytes_moved as f64, second.summary.bytes_moved as f64);
+            // What is moved for nothing is another matter: which source a file comes from first, where some replicas are bad.
+            let bytes = |report: &Report| match kind {
+                "failures" => report.summary.bytes_wanted as f64,
+                _ => report.summary.bytes_moved as f64,
+            };
+            let mean = |report: &Report| report.summary.dataset_mean_s.unwrap();
+            assert!((mean(&second) / mean(&exact) - 1.0).abs() <= 0.05, "{kind} {seed}: means of datasets");
+            let (exact, second) = (bytes(&exact), bytes(&second));
             assert!((second / exact - 1.0).abs() <= 0.01, "{kind} {seed}: {exact} and {second}");
         }
     }
