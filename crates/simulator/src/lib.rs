@@ -11,6 +11,7 @@
 //! real service recorded is told to the scheduler once more by `replay`.
 
 mod agents;
+pub mod bars;
 mod booked;
 pub mod bound;
 mod circuits;

@@ -1,0 +1,213 @@
+//! What is asked of `best`, and whether a world shows it: against FTS3's nine strategies, with our order and concurrency and
+//! with its own, and against the bound that no schedule can beat.
+//!
+//! Start with [`compare`]; [`Compared::bars`] says what is met and what is missed.
+
+use crate::plan::Plan;
+use crate::report::Report;
+use crate::{Way, simulate};
+
+/// Mean time until a dataset is complete, as a multiple of the best of all others: everywhere, …
+pub const RATIO_MAX: f64 = 1.01;
+/// … and where replicas or routes leave a choice.
+pub const RATIO_WITH_CHOICE_MAX: f64 = 0.9;
+/// Part of the makespan that no schedule could save, where all work is known at the start.
+pub const OF_BOUND_MIN: f64 = 0.95;
+/// There is something to win where the best of the nine stays below this part; in so many shipped scenarios.
+pub const TO_WIN_BELOW: f64 = 0.85;
+pub const TO_WIN_MIN: usize = 6;
+
+/// The best way of a kind, by its mean dataset.
+#[derive(Clone, Debug)]
+pub struct Of {
+    pub strategy: String,
+    pub mean_s: f64,
+    pub makespan_s: Option<f64>,
+    pub bound_s: f64,
+}
+
+impl Of {
+    /// None where something never came complete: that is worse than anything that does.
+    fn of(report: &Report) -> Option<Self> {
+        let summary = &report.summary;
+        let mean_s = summary.dataset_mean_s.filter(|_| report.unfinished == 0)?;
+        let strategy = summary.strategy.split('/').next().unwrap_or_default().to_owned();
+        Some(Of { strategy, mean_s, makespan_s: summary.makespan_s, bound_s: summary.makespan_bound_s })
+    }
+
+    /// What of the makespan no schedule could have saved.
+    pub fn of_bound(&self) -> Option<f64> {
+        self.makespan_s.map(|makespan| self.bound_s / makespan)
+    }
+}
+
+/// A world under all strategies.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    pub ours: Option<Of>,
+    pub nine: Option<Of>,
+    pub theirs: Option<Of>,
+    /// Of `best`, in full.
+    pub report: Option<Report>,
+    pub choice: bool,
+    pub known: bool,
+}
+
+/// Something that is asked, and what was measured; none where something never came complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Bar {
+    pub what: &'static str,
+    pub asked: f64,
+    /// Else at least.
+    pub at_most: bool,
+    pub measured: Option<f64>,
+}
+
+impl Bar {
+    pub fn met(&self) -> bool {
+        self.measured.is_some_and(
+            |measured| {
+                if self.at_most { measured <= self.asked } else { measured >= self.asked }
+            },
+        )
+    }
+
+    /// With three digits: 1.013 is above 1.01.
+    pub fn words(&self) -> String {
+        let met = if self.met() { "met" } else { "MISSED" };
+        let sign = if self.at_most { "≤" } else { "≥" };
+        let measured = self.measured.map_or("nothing".to_owned(), |measured| format!("{measured:.3}"));
+        format!("{} {sign} {}: {measured}, {met}", self.what, self.asked)
+    }
+}
+
+/// Runs a world under `best`, the nine, and the nine by FTS3's rules.
+pub fn compare(plan: &Plan) -> Compared {
+    let mut compared = Compared {
+        ours: None,
+        nine: None,
+        theirs: None,
+        report: None,
+        choice: leaves_choice(plan),
+        known: is_known_at_start(plan),
+    };
+    for way in Way::all() {
+        let report = simulate(plan, &way, None);
+        let one = Of::of(&report);
+        if way.name == "best" {
+            (compared.ours, compared.report) = (one, Some(report));
+            continue;
+        }
+        let best = if way.name.contains('/') { &mut compared.theirs } else { &mut compared.nine };
+        if let Some(one) = one
+            && best.as_ref().is_none_or(|known| one.mean_s < known.mean_s)
+        {
+            *best = Some(one);
+        }
+    }
+    compared
+}
+
+impl Compared {
+    /// `best` to the best of all others.
+    pub fn ratio(&self) -> Option<f64> {
+        let others = [&self.nine, &self.theirs].into_iter().flatten().map(|of| of.mean_s);
+        Some(self.ours.as_ref()?.mean_s / others.reduce(f64::min)?)
+    }
+
+    pub fn of_bound(&self) -> Option<f64> {
+        self.ours.as_ref()?.of_bound()
+    }
+
+    /// Whether the nine leave something to win.
+    pub fn leaves_to_win(&self) -> bool {
+        self.nine.as_ref().and_then(Of::of_bound).is_some_and(|part| part < TO_WIN_BELOW)
+    }
+
+    pub fn bars(&self) -> Vec<Bar> {
+        let ratio = if self.choice { RATIO_WITH_CHOICE_MAX } else { RATIO_MAX };
+        let mut bars = vec![Bar { what: "ratio", asked: ratio, at_most: true, measured: self.ratio() }];
+        if self.known {
+            let measured = self.of_bound();
+            bars.push(Bar { what: "bound / makespan", asked: OF_BOUND_MIN, at_most: false, measured });
+        }
+        bars
+    }
+}
+
+/// Whether half of what is wanted, by bytes, can come from several sites or by several ways: directly, or over relays.
+pub fn leaves_choice(plan: &Plan) -> bool {
+    let layout = &plan.layout;
+    let relays: Vec<usize> = (0..layout.sites.len()).filter(|&site| layout.sites[site].relay).collect();
+    let ways = |from: usize, to: usize| {
+        let over = relays.iter().filter(|&&relay| {
+            relay != from && relay != to && layout.pair(from, relay).open && layout.pair(relay, to).open
+        });
+        usize::from(layout.pair(from, to).open) + over.count()
+    };
+    let (mut all, mut free) = (0.0, 0.0);
+    for request in &plan.work.requests {
+        for block in plan.work.datasets[request.dataset as usize].blocks.clone() {
+            let block = &plan.work.blocks[block as usize];
+            if block.at.contains(&request.target) {
+                continue;
+            }
+            let bytes: u64 = block.files.clone().map(|file| plan.work.sizes[file as usize]).sum();
+            let ways: usize = block.at.iter().map(|&from| ways(from as usize, request.target as usize)).sum();
+            all += bytes as f64;
+            free += if ways > 1 { bytes as f64 } else { 0.0 };
+        }
+    }
+    free >= all / 2.0 && free > 0.0
+}
+
+/// Whether nothing is asked for later.
+pub fn is_known_at_start(plan: &Plan) -> bool {
+    plan.work.requests.iter().all(|request| request.at <= 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scenario;
+
+    fn plan(sites: &str, work: &str) -> Plan {
+        let text = format!("name = \"x\"\nuntil = \"1 d\"\n{sites}\n{work}");
+        Plan::new(&Scenario::parse(&text).unwrap(), None).unwrap()
+    }
+
+    const SITES: &str = "[[site]]\nname = \"a\"\nport = \"8 Gbit/s\"\n[[site]]\nname = \"b\"\nport = \"8 Gbit/s\"\n\
+        [[site]]\nname = \"c\"\nport = \"8 Gbit/s\"\n";
+
+    fn data(at: &str, when: &str) -> String {
+        format!(
+            "[[dataset]]\nname = \"data\"\nfiles = 4\nat = [{at}]\n[[campaign]]\nat = \"{when}\"\ndatasets = [\"data\"]\nto = [\"c\"]\n"
+        )
+    }
+
+    #[test]
+    fn replicas_and_relays_leave_a_choice() {
+        let choice = |sites: &str, at: &str| leaves_choice(&plan(sites, &data(at, "0 s")));
+        assert!(!choice(SITES, "\"a\""));
+        assert!(choice(SITES, "\"a\", \"b\""));
+        assert!(choice(&SITES.replacen("name = \"b\"", "name = \"b\"\nrelay = true", 1), "\"a\""));
+        let one_way = format!(
+            "[links]\ntopology = \"listed\"\n{SITES}[[link]]\nfrom = \"a\"\nto = \"c\"\n[[link]]\nfrom = \"c\"\nto = \"b\"\n"
+        );
+        assert!(!choice(&one_way, "\"a\", \"b\""), "no link leads from the second");
+    }
+
+    #[test]
+    fn what_is_asked_for_later_is_not_known() {
+        assert!(is_known_at_start(&plan(SITES, &data("\"a\"", "0 s"))));
+        assert!(!is_known_at_start(&plan(SITES, &data("\"a\"", "1 s"))));
+    }
+
+    #[test]
+    fn bars_say_what_is_missed() {
+        let bar = |at_most, measured| Bar { what: "ratio", asked: 0.9, at_most, measured };
+        assert!(bar(true, Some(0.9)).met() && !bar(true, Some(0.901)).met() && !bar(true, None).met());
+        assert!(bar(false, Some(0.9)).met() && !bar(false, Some(0.899)).met() && !bar(false, None).met());
+        assert_eq!(bar(true, Some(1.0)).words(), "ratio ≤ 0.9: 1.000, MISSED");
+    }
+}
