@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use longhaul_simulator::bound::Certificate;
 use longhaul_simulator::generate::{KINDS, generate};
+use longhaul_simulator::rates::compare_rates;
+use longhaul_simulator::scenario::FailureKind;
 use longhaul_simulator::{Plan, Rates, Report, Scenario, Way, simulate};
 
 fn plan(text: &str) -> Plan {
@@ -58,6 +60,24 @@ fn the_same_seed_gives_the_same_report() {
     let one = run(&random("failures", 7), "best");
     let other = run(&random("failures", 8), "best");
     assert_ne!(one.summary.bytes_wanted, other.summary.bytes_wanted);
+}
+
+#[test]
+fn worlds_that_fail_have_all_that_can_be_wrong() {
+    for seed in 1..=3 {
+        let plan = random("failures", seed);
+        let has = |kind| plan.troubles.iter().any(|trouble| trouble.kind == kind);
+        for kind in [
+            FailureKind::SiteDown,
+            FailureKind::LinkDegraded,
+            FailureKind::SlowStorage,
+            FailureKind::CredentialOutage,
+        ] {
+            assert!(has(kind), "{seed}: {kind:?}");
+        }
+        assert!(plan.work.blocks.iter().all(|block| block.bad > 0.0), "{seed}: bad replicas");
+        assert!(!plan.history.is_empty(), "{seed}: wrong memories");
+    }
 }
 
 const TWO: &str = r#"
