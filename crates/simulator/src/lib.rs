@@ -26,8 +26,8 @@ pub mod learned;
 mod measure;
 pub mod plan;
 pub mod plots;
-pub mod quantity;
 mod proof;
+pub mod quantity;
 pub mod random;
 pub mod replay;
 pub mod report;
@@ -37,40 +37,56 @@ mod weather;
 mod workload;
 mod world;
 
-use longhaul_scheduler::{Backoff, Rules, Settings, Strategy, UnknownStrategy};
+use longhaul_model::Timestamp;
+use longhaul_scheduler::{Backoff, Rules, Scheduler, Settings, Strategy, UnknownStrategy};
 
+use crate::quantity::Span;
 pub use plan::Plan;
 pub use report::{Report, Summary};
 pub use scenario::{Level, Mistake, Rates, Scenario};
+
+/// Files at once on a link that a way may ask for.
+const AT_ONCE_MAX: u32 = 256;
 
 /// A way to schedule: its name in reports, and what the scheduler is told.
 #[derive(Clone, Debug)]
 pub struct Way {
     pub name: String,
     pub settings: Settings,
+    /// So many files are leased at once on each link, in place of the number that is found while they work.
+    pub at_once: Option<u32>,
 }
 
 impl Way {
     /// A strategy by our rules of order and concurrency; `NAME/fts3`: by FTS3's; `NAME/legacy`: with the pauses of
-    /// PhEDEx after failures; `NAME/ask-back`: leases are asked back from a link that became slow.
+    /// PhEDEx after failures; `NAME/ask-back`: leases are asked back from a link that became slow; `NAME/at-once-N`: with
+    /// a fixed number of files at once on each link.
     pub fn named(text: &str) -> Result<Self, String> {
         let mut parts = text.split('/');
         let strategy: Strategy =
             parts.next().unwrap_or_default().parse().map_err(|why: UnknownStrategy| why.to_string())?;
         let mut settings = Settings { strategy, ..Settings::default() };
+        let mut at_once = None;
         for part in parts {
+            let number = part.strip_prefix("at-once-").and_then(|number| number.parse().ok());
             match part {
                 "fts3" => settings.rules = Rules::Fts3,
                 "legacy" => settings.backoff = Backoff::Legacy,
                 "ask-back" => settings.second_thoughts = true,
+                _ if number.is_some_and(|number| (1..=AT_ONCE_MAX).contains(&number)) => at_once = number,
                 _ => {
                     return Err(format!(
-                        "`{text}`: after a strategy come /fts3 (its rules of order and concurrency), /legacy (the pauses of PhEDEx) and /ask-back (leases are asked back from a link that became slow)"
+                        "`{text}`: after a strategy come /fts3 (its rules of order and concurrency), /legacy (the pauses of PhEDEx), /ask-back (leases are asked back from a link that became slow) and /at-once-N (N files at once on each link, 1 to {AT_ONCE_MAX})"
                     ));
                 }
             }
         }
-        Ok(Way { name: text.to_owned(), settings })
+        if let Some(number) = at_once {
+            // Fewer are not enough, however much work they are; the limit of each link keeps it from having more.
+            (settings.lease_files_always, settings.lease_bytes_min) = (number, u64::MAX);
+            settings.target_files_always = u32::MAX;
+        }
+        Ok(Way { name: text.to_owned(), settings, at_once })
     }
 
     /// Ours, the nine of FTS3, and these with its own rules.
@@ -84,8 +100,37 @@ impl Way {
 
 /// Runs a world to its end. `rates`: in place of the scenario's.
 pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
-    let mut world = world::World::new(plan, way.settings.clone(), rates);
+    let mut world = world::World::new(plan, way, rates);
     world.run();
+    told(plan, way, world)
+}
+
+/// A world on its way.
+pub struct Glimpse<'a> {
+    /// Since the beginning; and by the service's clock.
+    pub seconds: f64,
+    pub now: Timestamp,
+    pub scheduler: &'a Scheduler,
+    /// What went through each capacity of the layout so far, in bytes.
+    pub through: &'a [f64],
+}
+
+/// Runs a world to its end, and looks at it each so many seconds.
+pub fn watch(plan: &Plan, way: &Way, every: Span, look: &mut dyn FnMut(&Glimpse<'_>)) -> Report {
+    let mut world = world::World::new(plan, way, None);
+    let mut until = 0.0;
+    while !world.is_over() {
+        until += every.0.max(1.0);
+        world.run_until(until);
+        let through = &world.flows.through;
+        let (seconds, now) = (until.min(plan.until), world.service_time());
+        look(&Glimpse { seconds, now, scheduler: &world.scheduler, through });
+    }
+    world.run();
+    told(plan, way, world)
+}
+
+fn told(plan: &Plan, way: &Way, mut world: world::World<'_>) -> Report {
     let unfinished = world.files_left;
     let waits = if unfinished > 0 { world.waits() } else { Vec::new() };
     let certificate = world.certificate();

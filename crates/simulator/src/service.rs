@@ -4,8 +4,8 @@
 use longhaul_model::{AgentId, BlockId, FaultCode, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
 use longhaul_network::RegionId;
 use longhaul_scheduler::{
-    CancelWhy, CommunityShare, Decision, Demand, DemandId, Event, Lease, Outcome, Party, Shares, SiteInfo,
-    SiteLimits, SiteState, StorageInfo,
+    CancelWhy, CommunityShare, Decision, Demand, DemandId, Event, Lease, Limit, Limits, Outcome, Party,
+    Shares, SiteInfo, SiteLimits, SiteState, StorageInfo,
 };
 
 use crate::holdings::Arrival;
@@ -42,15 +42,27 @@ impl World<'_> {
         self.tell_links();
     }
 
-    fn tell_links(&mut self) {
+    fn links(&self) -> Vec<(StorageId, StorageId)> {
         let count = self.plan.layout.sites.len();
         let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
-        let links: Vec<(StorageId, StorageId)> = pairs
+        pairs
             .filter(|&(from, to)| from != to && self.plan.layout.pair(from, to).open)
             .map(|(from, to)| (StorageId(from as u64), StorageId(to as u64)))
-            .collect();
+            .collect()
+    }
+
+    fn tell_links(&mut self) {
+        let (links, count) = (self.links(), self.plan.layout.sites.len());
         let all = links.len() == count * (count - 1);
         self.handle(Event::Links((!all).then_some(links)));
+    }
+
+    /// What the way asks of each link.
+    pub(crate) fn tell_limits(&mut self, at_once: Option<u32>) {
+        let Some(active) = at_once else { return };
+        let limit = Limit { active: Some(active), bytes_per_s: None };
+        let links = self.links().into_iter().map(|link| (link, limit)).collect();
+        self.handle(Event::Limits(Limits { links, ..Limits::default() }));
     }
 
     pub(crate) fn tell_shares(&mut self) {

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use longhaul_model::{AttemptId, Fault, Timestamp};
 use longhaul_network::{End, Knowledge, Link};
-use longhaul_scheduler::{DemandId, Scheduler, Settings};
+use longhaul_scheduler::{DemandId, Scheduler};
 
+use crate::Way;
 use crate::booked::Booked;
 use crate::circuits::Circuits;
 use crate::flows::Flows;
@@ -225,12 +226,12 @@ impl Ord for Boxed {
 
 impl<'a> World<'a> {
     /// `rates`: in place of those of the scenario.
-    pub fn new(plan: &'a Plan, settings: Settings, rates: Option<Rates>) -> Self {
+    pub fn new(plan: &'a Plan, way: &Way, rates: Option<Rates>) -> Self {
         let sites = plan.layout.sites.len();
         let rates = rates.unwrap_or(plan.model.rates);
         let mut world = World {
             plan,
-            scheduler: Scheduler::new(settings, knowledge(plan), 0),
+            scheduler: Scheduler::new(way.settings.clone(), knowledge(plan), 0),
             now: 0,
             clock_jump: 0,
             flows: Flows::new(plan, rates),
@@ -264,6 +265,7 @@ impl<'a> World<'a> {
             learned: Learned::default(),
         };
         world.tell_sites();
+        world.tell_limits(way.at_once);
         world.tell_shares();
         world.plan_weather();
         world.begin_circuits();
@@ -319,12 +321,25 @@ impl<'a> World<'a> {
 
     /// Until all that is wanted is there, or the world ends.
     pub fn run(&mut self) {
-        let end = micros(self.plan.until);
+        self.run_until(self.plan.until);
+        self.measure.finish(self.now);
+    }
+
+    /// Up to a time, in seconds, with all that flowed until then.
+    pub fn run_until(&mut self, until: f64) {
+        let end = micros(until.min(self.plan.until));
         while self.step(end) {}
         for flow in 0..self.flows.rows.len() as u32 {
             self.flows.advance(flow, self.now);
         }
-        self.measure.finish(self.now);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_done() || self.now >= micros(self.plan.until)
+    }
+
+    fn is_done(&self) -> bool {
+        self.files_left == 0 && self.next_request == self.plan.work.requests.len()
     }
 
     /// The bound of this world as it was.
@@ -333,7 +348,7 @@ impl<'a> World<'a> {
     }
 
     fn step(&mut self, end: i64) -> bool {
-        if self.files_left == 0 && self.next_request == self.plan.work.requests.len() {
+        if self.is_done() {
             return false;
         }
         let next = self.next_time();

@@ -11,6 +11,7 @@ const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
 const OF_A_ROOM: &[(&str, &str)] = &[
     ("decisions", "longhaul-scheduler"),
     ("circuits", "longhaul-simulator"),
+    ("concurrency", "longhaul-simulator"),
     ("strategies", "longhaul-simulator"),
     ("worlds", "longhaul-simulator"),
 ];

@@ -29,7 +29,8 @@ pub struct SimulateArgs {
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "replay"], conflicts_with = "generate")]
     scenario: Option<PathBuf>,
     /// How to schedule; may be given several times: best, one of FTS3's nine, either with /fts3 (its order and
-    /// concurrency), /legacy (the pauses of PhEDEx after failures) or /ask-back (leases are asked back from slow links); all [default: best]
+    /// concurrency), /legacy (the pauses of PhEDEx after failures), /ask-back (leases are asked back from slow links) or /at-once-N
+    /// (N files at once on each link); all [default: best]
     #[arg(long, value_name = "NAME")]
     strategy: Vec<String>,
     /// Where circuits are decided, in place of the scenario's choice; may be given several times: none, agent, service
