@@ -30,6 +30,7 @@ mod proof;
 pub mod quantity;
 pub mod random;
 pub mod replay;
+pub mod rates;
 pub mod report;
 pub mod scenario;
 mod service;

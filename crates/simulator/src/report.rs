@@ -30,6 +30,10 @@ pub struct Summary {
     /// Where circuits are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub circuits: Option<CircuitsSummary>,
+    /// Where rates are recomputed once a second, filled in by whoever compared them with exact ones: by what part the bytes of
+    /// the first hour differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates_error: Option<f64>,
     /// Measured by whoever runs the world; 0 until then.
     pub decisions_per_s: f64,
     pub wall_s: f64,
@@ -124,6 +128,7 @@ pub(crate) fn report(
         failed: measure.failed,
         priorities: priorities(plan, &measure),
         circuits,
+        rates_error: None,
         decisions_per_s: 0.0,
         wall_s: 0.0,
     };

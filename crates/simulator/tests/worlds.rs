@@ -166,6 +166,26 @@ fn once_a_second_is_near_enough() {
     }
 }
 
+/// What is shipped with rates once a second is near enough to exact ones, too; the grid by its first ten minutes, since
+/// exact rates of an hour take long there.
+#[test]
+fn once_a_second_is_near_enough_where_it_is_shipped() {
+    let mut seen = 0;
+    for (name, text) in shipped() {
+        let mut scenario = Scenario::parse(&text).unwrap();
+        if scenario.model.rates != Rates::Second {
+            continue;
+        }
+        seen += 1;
+        if name == "grid" {
+            scenario.until.0 = 600.0;
+        }
+        let hour = compare_rates(&Plan::new(&scenario, None).unwrap(), &Way::named("best").unwrap());
+        assert!(hour.exact > 0.0 && hour.is_near(), "{name}: {:.4}, {hour:?}", hour.error());
+    }
+    assert!(seen >= 9, "{seen}");
+}
+
 /// The proof, added up with ways of the plan: prices by name, no search. By the text alone: tests/bound.rs.
 #[test]
 fn the_proof_of_the_bound_adds_up() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use longhaul_model::units::{bytes, count, duration};
 use longhaul_simulator::learned::Learned;
+use longhaul_simulator::rates::{ERROR_MAX, compare_rates};
 use longhaul_simulator::scenario::{Rates, TEXT_BYTES_MAX};
 use longhaul_simulator::{Level, Mistake, Plan, Report, Scenario, Way, generate, plots, simulate};
 
@@ -42,7 +43,7 @@ pub struct SimulateArgs {
     /// Write the summaries, plots and the proof of the bound there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Compare rates that are recomputed once a second with exact ones, over the first hour
+    /// Only compare rates that are recomputed once a second with exact ones, over the first hour
     #[arg(long)]
     check_rates: bool,
     /// Tell the scheduler again what a service recorded (service.record_dir): does it decide the same? With --strategy:
@@ -79,7 +80,7 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
     let ways = ways(&args.strategy)?;
     let levels = if args.circuits.is_empty() { vec![plan.circuits.level] } else { args.circuits.clone() };
     if args.check_rates {
-        return check_rates(context, &path, &ways, args.seed);
+        return check_rates(context, &plan, &ways);
     }
     let mut reports = Vec::new();
     for (level, way) in levels.iter().flat_map(|level| ways.iter().map(move |way| (level, way))) {
@@ -93,6 +94,9 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
         let wall = begin.elapsed().as_secs_f64();
         report.summary.wall_s = wall;
         report.summary.decisions_per_s = report.leases as f64 / wall.max(1e-9);
+        if plan.model.rates == Rates::Second {
+            report.summary.rates_error = Some(compare_rates(&plan, &way).error());
+        }
         if context.output.format == Format::Json {
             context.output.json_line(&report.summary)?;
         } else if wall > SLOW_S {
@@ -108,14 +112,26 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
     if let Some(out) = &args.out {
         write_out(out, &reports)?;
     }
-    Ok(Exit::Ok)
+    let errors =
+        reports.iter().filter_map(|report| Some((&report.summary.strategy, report.summary.rates_error?)));
+    Ok(near_enough(context, errors))
+}
+
+/// What is too far from exact rates is no result.
+fn near_enough<'a>(context: &Context, errors: impl Iterator<Item = (&'a String, f64)>) -> Exit {
+    let mut exit = Exit::Ok;
+    for (strategy, error) in errors.filter(|(_, error)| *error > ERROR_MAX) {
+        exit = Exit::Mismatch;
+        context.output.say(&format!(
+            "{strategy}: rates once a second are {:.2} % off exact ones in the first hour, {:.0} % are allowed: take rates = \"exact\"",
+            error * 100.0,
+            ERROR_MAX * 100.0
+        ));
+    }
+    exit
 }
 
 fn read(path: &Path, seed: Option<u64>) -> Result<Plan, Failure> {
-    plan_of(&scenario_of(path)?, path, seed)
-}
-
-fn scenario_of(path: &Path) -> Result<Scenario, Failure> {
     let size = std::fs::metadata(path).map_err(|error| Failure::file("reading", path, &error))?.len();
     if size > TEXT_BYTES_MAX as u64 {
         let what = format!("{size} bytes, the limit is {TEXT_BYTES_MAX}");
@@ -126,11 +142,8 @@ fn scenario_of(path: &Path) -> Result<Scenario, Failure> {
         ));
     }
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file("reading", path, &error))?;
-    Scenario::parse(&text).map_err(|mistake| wrong(path, mistake))
-}
-
-fn plan_of(scenario: &Scenario, path: &Path, seed: Option<u64>) -> Result<Plan, Failure> {
-    Plan::new(scenario, seed).map_err(|mistake| wrong(path, mistake))
+    let scenario = Scenario::parse(&text).map_err(|mistake| wrong(path, mistake))?;
+    Plan::new(&scenario, seed).map_err(|mistake| wrong(path, mistake))
 }
 
 fn wrong(path: &Path, mistake: Mistake) -> Failure {
@@ -155,26 +168,25 @@ fn ways(names: &[String]) -> Result<Vec<Way>, Failure> {
     Ok(all)
 }
 
-/// How far the cheaper calculation is off: what was moved in the first hour, and how long files took.
-fn check_rates(context: &Context, path: &Path, ways: &[Way], seed: Option<u64>) -> Result<Exit, Failure> {
-    let mut scenario = scenario_of(path)?;
-    scenario.until.0 = scenario.until.0.min(3_600.0);
-    let plan = plan_of(&scenario, path, seed)?;
+/// How far the cheaper calculation is off: what flowed in the first hour.
+fn check_rates(context: &Context, plan: &Plan, ways: &[Way]) -> Result<Exit, Failure> {
     let mut table =
         Table::new([left("strategy"), right("exact"), right("once a second"), right("differs by")]);
+    let mut errors = Vec::new();
     for way in ways {
-        let exact = simulate(&plan, way, Some(Rates::Exact)).summary.bytes_moved as f64;
-        let second = simulate(&plan, way, Some(Rates::Second)).summary.bytes_moved as f64;
-        let error = (second - exact).abs() / exact.max(1.0);
+        let hour = compare_rates(plan, way);
+        let error = hour.error();
         table.row([
             Cell::text(&way.name),
-            Cell::bytes(exact as u64),
-            Cell::bytes(second as u64),
-            Cell::both(format!("{:.3} %", error * 100.0), format!("{error:.6}")),
+            Cell::bytes(hour.exact as u64),
+            Cell::bytes(hour.second as u64),
+            Cell::both(format!("{:.3} %", error * 100.0), format!("{error:.6}"))
+                .toned_if(!hour.is_near(), Tone::Bad),
         ]);
+        errors.push((&way.name, error));
     }
     context.output.write(&table.human(context.output.out.style, context.output.out.width()))?;
-    Ok(Exit::Ok)
+    Ok(near_enough(context, errors.into_iter()))
 }
 
 fn table(reports: &[Report]) -> Table {
@@ -242,6 +254,15 @@ fn human(plan: &Plan, reports: &[Report], context: &Context) -> String {
     }
     text.push_str(&table(reports).human(style, context.output.out.width()));
     text.push('\n');
+    let errors: Vec<f64> = reports.iter().filter_map(|report| report.summary.rates_error).collect();
+    if let Some(most) = errors.into_iter().reduce(f64::max) {
+        let line = format!(
+            "rates once a second: bytes of the first hour are {:.3} % off exact ones at most",
+            most * 100.0
+        );
+        let _ =
+            writeln!(text, "{}", style.paint(if most > ERROR_MAX { Tone::Bad } else { Tone::Faint }, &line));
+    }
     for report in reports.iter().filter(|report| reports.len() <= REMARKS_MAX || report.unfinished > 0) {
         remarks(&mut text, report, style);
     }
