@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use longhaul_network::{Affected, Change, Quality};
+use longhaul_network::{Affected, Change, Home, Quality};
 
 use crate::world::{START, World, micros};
 
@@ -13,7 +13,7 @@ const MONTH_S: f64 = 30.0 * 86_400.0;
 /// Changes told of; all are counted.
 const NOTICED_MAX: usize = 1_000;
 
-/// A change of a link that was noticed.
+/// A change of a link, or of the path below it, that was noticed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Noticed {
     /// Seconds since the beginning.
@@ -23,8 +23,9 @@ pub struct Noticed {
     pub change: Change,
     /// Whether something had happened to the link or to one of its ends.
     pub due: bool,
-    /// Files that had come over the link since the last thing that befell it.
+    /// Files that had come over the link since the last thing that befell it, and probes that had been sent.
     pub files: u32,
+    pub probes: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,20 +39,25 @@ pub struct Learned {
     pub link_months: f64,
     /// Changes that were told of so far.
     seen: u64,
-    /// Files over each link since something befell it.
-    files: BTreeMap<(u32, u32), u32>,
+    /// Files over each link since something befell it, and probes.
+    since: BTreeMap<(u32, u32), (u32, u32)>,
 }
 
 impl World<'_> {
     /// A file came over the link.
     pub(crate) fn count_file(&mut self, source: u32, target: u32) {
-        *self.learned.files.entry((source, target)).or_default() += 1;
+        self.learned.since.entry((source, target)).or_default().0 += 1;
+    }
+
+    /// The link is probed.
+    pub(crate) fn count_probe(&mut self, source: u32, target: u32) {
+        self.learned.since.entry((source, target)).or_default().1 += 1;
     }
 
     /// Something begins or ends that touches these links.
     pub(crate) fn count_anew(&mut self, trouble: u32) {
         let trouble = &self.plan.troubles[trouble as usize];
-        self.learned.files.retain(|&(source, target), _| !trouble.touches(source as usize, target as usize));
+        self.learned.since.retain(|&(source, target), _| !trouble.touches(source as usize, target as usize));
     }
 
     /// Takes down what the scheduler noticed since it was last asked.
@@ -65,8 +71,10 @@ impl World<'_> {
         self.learned.seen = told;
         let changes: Vec<Change> = knowledge.changes().rev().take(new as usize).copied().collect();
         for change in changes.into_iter().rev() {
-            let Affected::Link(link) = change.affected else { continue };
-            let (source, target) = (link.source.0 as usize, link.target.0 as usize);
+            let (source, target) = match change.affected {
+                Affected::Link(link) => (link.source.0 as usize, link.target.0 as usize),
+                Affected::Path { source, target, .. } => (site_of(source), site_of(target)),
+            };
             let at = (change.noticed.0 - START.0 - self.clock_jump) as f64 / 1e6;
             let due = self.plan.troubles.iter().any(|trouble| {
                 let recent = |then: f64| (0.0..DUE_S).contains(&(self.now as f64 / 1e6 - then));
@@ -75,14 +83,16 @@ impl World<'_> {
             self.learned.false_alarms += u64::from(!due);
             if self.learned.noticed.len() < NOTICED_MAX {
                 let name = |site: usize| self.plan.layout.sites[site].name.clone();
-                let files = self.learned.files.get(&(link.source.0 as u32, link.target.0 as u32));
+                let since = self.learned.since.get(&(source as u32, target as u32));
+                let (files, probes) = since.copied().unwrap_or_default();
                 self.learned.noticed.push(Noticed {
                     at,
                     source: name(source),
                     target: name(target),
                     change,
                     due,
-                    files: files.copied().unwrap_or(0),
+                    files,
+                    probes,
                 });
             }
         }
@@ -96,5 +106,13 @@ impl World<'_> {
         let months = self.now.min(micros(self.plan.until)) as f64 / 1e6 / MONTH_S;
         learned.link_months = knowledge.links().count() as f64 * months;
         learned
+    }
+}
+
+/// Each site has one storage, of the same number.
+fn site_of(home: Home) -> usize {
+    match home {
+        Home::Site(site) => site.0 as usize,
+        Home::Alone(storage) => storage.0 as usize,
     }
 }

@@ -152,6 +152,9 @@ fn check_model(model: &Model) -> Result<(), Mistake> {
     if model.report_every.0 < 0.05 || model.service_step.0 < 0.001 {
         return wrong("report_every", "reports come at most every 50 ms, and service_step is 1 ms at least");
     }
+    if model.probe_every.0 > 0.0 && model.probe_every.0 < 1.0 {
+        return wrong("probe_every", "links are probed at most once a second");
+    }
     if model.files_open == 0 {
         return wrong("files_open", "no file could ever begin");
     }

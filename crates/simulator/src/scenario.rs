@@ -86,6 +86,8 @@ pub struct Model {
     pub unreachable_after: Span,
     /// Attempts that fail without a cause of their own.
     pub failures: Share,
+    /// Agents probe each link so often; 0: never.
+    pub probe_every: Span,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -122,6 +124,7 @@ impl Default for Model {
             bytes_open: Size(64e6),
             unreachable_after: Span(5.0),
             failures: Share(0.0),
+            probe_every: Span(0.0),
         }
     }
 }

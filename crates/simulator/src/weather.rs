@@ -34,6 +34,9 @@ impl World<'_> {
         if plan.layout.capacities.iter().any(|capacity| capacity.background > 0.0) {
             self.at(0, Happening::Weather);
         }
+        if plan.model.probe_every.0 > 0.0 {
+            self.after(plan.model.probe_every.0, Happening::Probes);
+        }
     }
 
     /// A first-order process around each mean, with a day's rhythm.

@@ -133,6 +133,8 @@ pub(crate) enum Happening {
         up: bool,
     },
     Weather,
+    /// Agents probe the paths to each other.
+    Probes,
     /// What waits is looked at, for circuits.
     LookAtCircuits,
     /// A provider answers a request.
@@ -440,6 +442,7 @@ impl<'a> World<'a> {
             Happening::Missed { site, trouble } => self.missed(site, trouble),
             Happening::Circuit { circuit, up } => self.circuit(circuit, up),
             Happening::Weather => self.weather(),
+            Happening::Probes => self.probe(),
             Happening::LookAtCircuits => self.look_at_circuits(),
             Happening::Granted { line, key } => self.granted(line, key),
         }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_network::Location;
+use longhaul_network::{Location, Shift};
 use longhaul_simulator::learned::Noticed;
 use longhaul_simulator::{Plan, Report, Scenario, Way, simulate};
 
@@ -45,8 +45,17 @@ fn the_route_change_of_taiwan_is_noticed_located_and_avoided() {
     let sent = |report: &Report| report.through.iter().find(|row| row.0 == "taiwan out").unwrap().1;
     let before = run("taiwan", 3.0 * DAY_S, "");
     let report = run("taiwan", 6.0 * DAY_S, "");
-    let mut changes = report.learned.noticed.iter().filter(|one| one.source == "taiwan");
-    let change = changes.next().unwrap();
+    let changes: Vec<&Noticed> =
+        report.learned.noticed.iter().filter(|one| one.source == "taiwan" && one.target == "qmul").collect();
+    // By the first probe after it: the round trip, and that there are other routers on the way. Whether other links are as
+    // they were shows when files have come over them.
+    let probed = changes.first().unwrap();
+    assert!(matches!(probed.change.shift, Shift::RoundTrip { .. }), "{probed:?}");
+    assert!(probed.due && probed.change.worse() && probed.probes == 1, "{probed:?}");
+    assert!((3.0 * DAY_S..3.0 * DAY_S + 301.0).contains(&probed.at), "{probed:?}");
+    assert!(probed.change.rerouted.is_some(), "{probed:?}");
+    // By the files that come: the rate.
+    let change = changes.iter().find(|one| matches!(one.change.shift, Shift::Rate { .. })).unwrap();
     assert!(change.due && change.change.worse() && change.at > 3.0 * DAY_S, "{change:?}");
     assert!(change.files <= 20, "{change:?}");
     assert_eq!(change.change.location, Location::Link, "{change:?}");
