@@ -16,7 +16,7 @@ struct Long {
 /// The room of tests that run the built programs.
 const PROGRAMS: &str = "longhaul-testbed";
 
-const LONG: [Long; 9] = [
+const LONG: [Long; 10] = [
     Long { name: "kill", room: PROGRAMS, test: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
     Long { name: "away", room: PROGRAMS, test: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
     Long {
@@ -62,11 +62,18 @@ const LONG: [Long; 9] = [
         variable: "LONGHAUL_SOAK_FORECAST_HOURS",
         full: "30",
     },
+    Long {
+        name: "steady",
+        room: "longhaul-simulator",
+        test: "learned",
+        variable: "LONGHAUL_SOAK_STEADY_DAYS",
+        full: "30",
+    },
 ];
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
        | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES] | forecasts [HOURS]
-       | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
+       | steady [DAYS] | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {
