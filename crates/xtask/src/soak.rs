@@ -66,14 +66,14 @@ const LONG: [Long; 10] = [
         name: "steady",
         room: "longhaul-simulator",
         test: "learned",
-        variable: "LONGHAUL_SOAK_STEADY_DAYS",
-        full: "30",
+        variable: "LONGHAUL_SOAK_STEADY_MONTHS",
+        full: "12",
     },
 ];
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
        | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES] | forecasts [HOURS]
-       | steady [DAYS] | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
+       | steady [MONTHS] | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {
