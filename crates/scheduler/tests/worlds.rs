@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId, TransferId};
-use longhaul_scheduler::{CommunityShare, Event, Party, Settings, Shares, SiteLimits, SiteState, Strategy};
+use longhaul_scheduler::{
+    CommunityShare, Event, OnCircuit, Party, Settings, Shares, SiteLimits, SiteState, Strategy,
+};
 use proptest::prelude::{ProptestConfig, TestCaseError, any, prop_assert, prop_assert_eq, proptest};
 use world::{Dice, Place, World, party};
 
@@ -89,7 +91,7 @@ fn random_world(seed: u64) -> World {
 fn upset(world: &mut World, dice: &mut Dice) {
     let place = dice.below(world.places.len() as u64);
     let row = &mut world.places[place as usize];
-    match dice.below(8) {
+    match dice.below(9) {
         0 => {
             row.connected = !row.connected;
             world.tell_agent(place);
@@ -118,6 +120,7 @@ fn upset(world: &mut World, dice: &mut Dice) {
             }
         }
         6 => world.failure_share = if world.failure_share > 0.0 { 0.0 } else { 0.2 },
+        7 => random_circuits(world, dice),
         _ => {
             let ids: Vec<u64> = world.subscriptions.keys().copied().collect();
             if let (Some(&id), true) = (ids.last(), ids.len() > 1) {
@@ -125,6 +128,22 @@ fn upset(world: &mut World, dice: &mut Dice) {
             }
         }
     }
+}
+
+/// Some links go by circuits from now on, and no others: which carry what they promise, or not.
+fn random_circuits(world: &mut World, dice: &mut Dice) {
+    let count = world.places.len() as u64;
+    let share = [0.0, 0.2, 0.6][dice.below(3) as usize];
+    let links = (0..count).flat_map(|source| (0..count).map(move |target| (source, target)));
+    let up = links.filter(|(source, target)| source != target && dice.chance(share));
+    let up: Vec<(u64, u64)> = up.collect();
+    let one = |(source, target): (u64, u64)| OnCircuit {
+        source: StorageId(source),
+        target: StorageId(target),
+        bytes_per_s: 1e6 * (1 + dice.below(1_000)) as f64,
+    };
+    let all = up.into_iter().map(one).collect();
+    world.handle(Event::Circuits(all));
 }
 
 fn calm(world: &mut World) {
@@ -192,6 +211,48 @@ proptest! {
     fn shares_converge_and_nobody_starves(seed in any::<u64>()) {
         shares_converge(seed)?;
     }
+}
+
+proptest! {
+    // Each of them is half a minute of one target, which is long and much alike.
+    #![proptest_config(ProptestConfig { cases: worlds().cases.div_ceil(5), ..worlds() })]
+
+    /// However much of the younger and the more urgent comes by a circuit that never ends: what comes the plain way is
+    /// served, a lower priority by its relief, and an equal one from when it is due.
+    #[test]
+    fn circuits_starve_nobody(seed in any::<u64>()) {
+        circuits_starve(seed)?;
+    }
+}
+
+const SPELL_S: u64 = 30;
+
+fn circuits_starve(seed: u64) -> Result<(), TestCaseError> {
+    let mut dice = Dice(seed ^ 0x0c1c);
+    let rate = 10e6 * (2 + dice.below(3)) as f64;
+    // The target takes a few files at a time, so that who is chosen counts.
+    let mut places = vec![Place::new(10.0 * rate), Place::new(rate), Place::new(rate)];
+    places[2].limits.active_in = Some(2 + dice.below(3) as u32);
+    let mut world = World::new(places, seed);
+    let (older, younger, files) = (1, 2, 10 + dice.below(20));
+    world.add_files(older, 1, vec![1_000_000; files as usize]);
+    // More than comes in all of the time, of a source that could send ten times as fast.
+    world.add_files(younger, 0, vec![5_000_000; (2.0 * rate / 1e6) as usize * SPELL_S as usize]);
+    let high = 2 + dice.below(8) as u8;
+    let low = if dice.chance(0.5) { high } else { 1 + dice.below(u64::from(high) - 1) as u8 };
+    if low == high {
+        world.deadlines.insert(older, world.now + Duration::from_secs(dice.below(5)));
+    }
+    world.subscribe(older, &[older], 2, low);
+    world.subscribe(younger, &[younger], 2, high);
+    let all = vec![OnCircuit { source: StorageId(0), target: StorageId(2), bytes_per_s: 10.0 * rate }];
+    world.handle(Event::Circuits(all));
+    world.run_for(Duration::from_secs(SPELL_S));
+    let came = world.arrivals.keys().filter(|(file, _)| *file < files).count() as u64;
+    let least = if low == high { files } else { files.div_ceil(4) };
+    prop_assert!(came >= least, "{came} of {files} came, with priority {low} beside {high}");
+    prop_assert!(world.lacking() > 0, "there was always something by the circuit");
+    Ok(())
 }
 
 /// Two activities of one community, of which the agent brought one a burst early; and a community that was dealt a burst just
