@@ -67,9 +67,30 @@ struct Common {
     lasts_s: Option<f64>,
     /// None is as the provider needs it.
     pace: Option<bool>,
+    /// Parts of it that are asked for, one after the other.
+    steps: Option<Vec<f64>>,
+    consistency_s: Option<f64>,
+    failures: Option<u32>,
+    failures_percent: Option<f64>,
+    failures_within_s: Option<f64>,
 }
 
-const COMMON: &[&str] = &["provider", "source", "target", "mbit", "ask_mbit", "lasts_s", "pace"];
+const COMMON: &[&str] = &[
+    "provider",
+    "source",
+    "target",
+    "mbit",
+    "ask_mbit",
+    "lasts_s",
+    "pace",
+    "steps",
+    "consistency_s",
+    "failures",
+    "failures_percent",
+    "failures_within_s",
+];
+/// Refusals that are answered by a smaller wish.
+const STEPS_MAX: usize = 16;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,6 +134,45 @@ impl Reader<'_> {
             0.0..=SECONDS_MAX => Ok(Duration::from_secs_f64(seconds)),
             _ => Err(self.wrong(format!("{name} is 0 to {SECONDS_MAX} seconds, not {seconds}"))),
         }
+    }
+
+    fn steps(&self, steps: Vec<f64>) -> Result<Vec<f64>, Fault> {
+        let falls = steps.is_sorted_by(|one, next| one > next);
+        let sound = steps.iter().all(|part| *part > 0.0 && *part <= 1.0);
+        match falls && sound && (1..=STEPS_MAX).contains(&steps.len()) {
+            true => Ok(steps),
+            false => Err(self.wrong(format!(
+                "steps are 1 to {STEPS_MAX} parts of ask_mbit, each smaller than the one before, like [1.0, 0.5], not {steps:?}"
+            ))),
+        }
+    }
+
+    /// What is asked for, and when a circuit is left, where the file says so.
+    fn settings(&self, common: &Common, lifetime: Option<Duration>) -> Result<Settings, Fault> {
+        let usual = Settings::default();
+        let seconds = |name: &str, value: Option<f64>, usual: Duration| match value {
+            Some(0.0) => Err(self.wrong(format!("{name} is 0: it would be done all the time"))),
+            Some(value) => self.seconds(name, value),
+            None => Ok(usual),
+        };
+        let percent = common.failures_percent.unwrap_or(usual.failures_share * 100.0);
+        if !(0.0..100.0).contains(&percent) {
+            return Err(self.wrong(format!("failures_percent is 0 to less than 100, not {percent}")));
+        }
+        let failures = common.failures.unwrap_or(usual.failures);
+        if failures == 0 {
+            return Err(self.wrong("failures is 0: every circuit would be left at once; the least is 1"));
+        }
+        Ok(Settings {
+            mbit: self.mbit("ask_mbit", common.ask_mbit.unwrap_or(common.mbit))?,
+            steps: common.steps.clone().map_or(Ok(usual.steps), |steps| self.steps(steps))?,
+            lifetime,
+            consistency_every: seconds("consistency_s", common.consistency_s, usual.consistency_every)?,
+            failures,
+            failures_share: percent / 100.0,
+            failures_within: seconds("failures_within_s", common.failures_within_s, usual.failures_within)?,
+            ..Settings::default()
+        })
     }
 
     fn ends(&self, common: &Common) -> Result<Ends, Fault> {
@@ -202,14 +262,13 @@ impl CircuitConfig {
                 return Err(reader.wrong(format!("provider {other:?} is not known; known are {known}")));
             }
         };
-        let capacity = reader.mbit("mbit", common.mbit)?;
-        let mbit = reader.mbit("ask_mbit", common.ask_mbit.unwrap_or(capacity))?;
+        reader.mbit("mbit", common.mbit)?;
         let lasts = common.lasts_s.map(|value| reader.seconds("lasts_s", value)).transpose()?;
         // The static one lasts as long whatever it is asked for.
         let lifetime = lasts.filter(|_| !matches!(provider, ProviderConfig::Static(_)));
         // A line of one's own has room for what it can carry, whatever the file says.
         let paced = common.pace.unwrap_or(!provider.is_own_line());
-        Ok(CircuitConfig { provider, settings: Settings { mbit, lifetime, ..Settings::default() }, paced })
+        Ok(CircuitConfig { provider, settings: reader.settings(&common, lifetime)?, paced })
     }
 }
 
@@ -240,6 +299,31 @@ mod tests {
         assert_eq!((config.settings.mbit, fixed.lasts), (400, Some(Duration::from_secs(60))));
         assert!(!config.paced, "a line of one's own");
         assert!(CircuitConfig::parse(&format!("{GOOD}pace = true\n"), "file").unwrap().paced);
+    }
+
+    #[test]
+    fn thresholds_of_the_link_are_its_own() {
+        let own = "steps = [1.0, 0.7, 0.1]\nconsistency_s = 30\nfailures = 5\nfailures_percent = 25\nfailures_within_s = 120\n";
+        let settings = CircuitConfig::parse(&format!("{GOOD}{own}"), "file").unwrap().settings;
+        assert_eq!(settings.rates().collect::<Vec<_>>(), [1000, 700, 100]);
+        assert_eq!((settings.failures, settings.failures_share), (5, 0.25));
+        let times = [settings.consistency_every, settings.failures_within].map(|time| time.as_secs());
+        assert_eq!(times, [30, 120]);
+        let usual = CircuitConfig::parse(GOOD, "file").unwrap().settings;
+        assert_eq!(usual, Settings { mbit: 1000, ..Settings::default() });
+        for (more, expected) in [
+            ("steps = []", "steps are 1 to 16 parts"),
+            ("steps = [0.5, 0.5]", "each smaller than the one before"),
+            ("steps = [1.0, 0.0]", "steps are"),
+            ("steps = [nan]", "steps are"),
+            ("consistency_s = 0", "consistency_s is 0"),
+            ("failures = 0", "failures is 0"),
+            ("failures_percent = 100", "failures_percent is 0 to less than 100"),
+            ("failures_within_s = -1", "failures_within_s is 0 to"),
+        ] {
+            let fault = CircuitConfig::parse(&format!("{GOOD}{more}\n"), "file").unwrap_err();
+            assert!(fault.detail.contains(expected), "{more}: {fault}");
+        }
     }
 
     #[test]
@@ -318,7 +402,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,300}", tail in "(setup_s|lasts_s|lose_after_s|mbit|refuse) = [-0-9a-z.\"]{0,30}") {
+        fn any_text_is_read_or_refused(text in ".{0,300}", tail in "(setup_s|lasts_s|lose_after_s|mbit|refuse|steps|failures) = [-0-9a-z.\"]{0,30}") {
             let _ = CircuitConfig::parse(&text, "file");
             let _ = CircuitConfig::parse(&format!("{GOOD}{tail}\n"), "file");
             let _ = nsi(&tail);
