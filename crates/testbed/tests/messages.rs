@@ -20,7 +20,9 @@ use longhaul_testbed::{Deployment, SERVICE, ServiceOptions, free_port, needs};
 use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(60);
-const KINDS: [&str; 3] = ["start", "complete", "state"];
+const KINDS: [&str; 4] = ["start", "complete", "state", "queue_state"];
+/// Pairs of storages are told of once a minute.
+const MINUTE_WITHIN: Duration = Duration::from_secs(120);
 
 struct Storages {
     authority: ForeignAuthority,
@@ -67,10 +69,10 @@ struct Consumer {
 type Told = (String, BTreeMap<String, String>, String);
 
 impl Consumer {
-    /// Of all three topics, lastingly: what comes while it is away is kept for it.
+    /// Of all topics, lastingly: what comes while it is away is kept for it.
     fn connect(port: u16) -> Consumer {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
-        stream.set_read_timeout(Some(WITHIN)).unwrap();
+        stream.set_read_timeout(Some(MINUTE_WITHIN)).unwrap();
         let mut consumer = Consumer { reader: BufReader::new(stream) };
         let connect = format!(
             "CONNECT\naccept-version:1.2\nhost:b\nclient-id:consumer\nlogin:{BROKER_USER}\npasscode:{BROKER_PASSWORD}\n\n\0"
@@ -114,6 +116,26 @@ impl Consumer {
         }
     }
 
+    /// The next message, which is one as FTS writes them.
+    fn said(&mut self) -> (String, BTreeMap<String, String>, Value) {
+        let (kind, headers, body) = self.told();
+        assert!(body.ends_with("} "), "one space at the end: {body:?}");
+        let lasts = headers.get("persistent").is_some_and(|lasts| lasts == "true");
+        assert_eq!(lasts, kind != "queue_state", "{kind}: {headers:?}");
+        (kind, headers, serde_json::from_str(&body).unwrap())
+    }
+
+    /// What is told of a minute of this pair of storages in which something arrived.
+    fn minute(&mut self, source: &str, target: &str) -> Value {
+        loop {
+            let (kind, _, said) = self.said();
+            let of_pair = said["source_se"] == source && said["dest_se"] == target;
+            if kind == "queue_state" && of_pair && said["filesize_avg"].as_f64() > Some(0.0) {
+                return said;
+            }
+        }
+    }
+
     /// Until each of the jobs has ended and all its states are there.
     fn follow(&mut self, jobs: &[String], all: &mut Vec<(String, Value)>) {
         let ended = |all: &[(String, Value)], job: &str| {
@@ -129,10 +151,10 @@ impl Consumer {
                 && of("start", "vo", &["longhaul"])
         };
         while !jobs.iter().all(|job| ended(all, job)) {
-            let (kind, headers, body) = self.told();
-            assert!(body.ends_with("} "), "one space at the end: {body:?}");
-            let said: Value = serde_json::from_str(&body).unwrap();
-            assert_eq!(headers.get("persistent").map(String::as_str), Some("true"));
+            let (kind, headers, said) = self.said();
+            if kind == "queue_state" {
+                continue;
+            }
             let expires: i64 = headers["expires"].parse().unwrap();
             let at = said["timestamp"].as_i64().or(said["tr_timestamp_complete"].as_i64()).unwrap();
             assert!((expires - at - 86_400_000).abs() < 600_000, "a day");
@@ -265,15 +287,36 @@ fn brokers_hear_of_everything_whatever_dies() {
     );
 
     // The same by NATS, in the same order.
-    let mut by_nats = Vec::new();
+    let (mut by_nats, mut minutes_by_nats) = (Vec::new(), Vec::new());
     while by_nats.len() < all.len() {
         let (subject, body) = nats_told.recv_timeout(WITHIN).expect("all of them");
-        by_nats.push((subject.strip_prefix("transfer.fts_monitoring_").unwrap().to_owned(), body));
+        let kind = subject.strip_prefix("transfer.fts_monitoring_").unwrap().to_owned();
+        if kind == "queue_state" { minutes_by_nats.push(body) } else { by_nats.push((kind, body)) }
     }
     for job in [&good, &bad] {
         assert_eq!(states(&by_nats, job), states(&all, job));
     }
     assert!(by_nats.iter().all(|told| all.contains(told)), "word for word");
+
+    // What the pair of storages did in that minute.
+    let element = |url: String| longhaul_model::job::storage_element(&url).unwrap();
+    let (from, to) = (element(storages.source.url("f1")), element(storages.target.url("f1")));
+    let minute = consumer.minute(&from, &to);
+    for (field, value) in [
+        ("endpnt", json!("fts.example.org")),
+        ("filesize_avg", json!(13.0)),
+        ("filesize_stddev", json!(0.0)),
+        ("success_rate", json!(50.0)),
+        ("retry_count", json!(0)),
+        ("submitted_count", json!(0)),
+    ] {
+        assert_eq!(minute[field], value, "{field} of {minute}");
+    }
+    assert!(minute["active_count"].as_u64().unwrap() >= 1, "{minute}");
+    assert_eq!(minute["throughput"], json!(13.0 / 60.0));
+    while !minutes_by_nats.contains(&minute) {
+        minutes_by_nats.push(nats_told.recv_timeout(WITHIN).expect("the same minute").1);
+    }
 
     // The broker is away, and jobs go on; the service is killed with messages in its spool, and again.
     activemq.kill();

@@ -356,6 +356,7 @@ fn priorities_move_what_waits(world: &mut World) {
     assert_eq!((queue.priority, queue.files), (5, 2));
     let (forced, changed) = world.catalog.force_job_files(&[play.waiting()[1].0], world.now).unwrap();
     assert_eq!((forced, changed.files[0].to), (1, JobFileState::ForceStart));
+    assert_eq!((changed.files[0].queue_before, changed.files[0].queue), (queue.id, changed.new_queues[0].id));
     assert_eq!(world.catalog.job_queues().unwrap().len(), 2);
     assert_eq!(play.waiting().len(), 2);
 }

@@ -64,7 +64,12 @@ impl Catalog {
                 let queue = requeue(tx, &file, FORCED_PRIORITY, &mut changer.changed)?;
                 changer
                     .run("UPDATE job_files SET queue = ?2, not_before = 0 WHERE id = ?1", (file.id, queue))?;
+                let before = super::number_back(file.queue);
                 changer.set(&FileHead { queue, ..file }, JobFileState::ForceStart)?;
+                // Whoever counts what waits where has to hear that it left the other one.
+                if let Some(news) = changer.changed.files.last_mut() {
+                    news.queue_before = before;
+                }
                 forced += 1;
             }
             Ok((forced, changer.finish()?))

@@ -548,6 +548,49 @@ impl Play {
     }
 }
 
+/// What an administrator puts before all others is before them, but for what relieves lower priorities, one file at the most; and what
+/// runs, has ended or is nowhere is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn force_start_puts_a_file_before_all_others() {
+    let mut play = Play::new().await;
+    let one_at_a_time = json!({ "symbolicname": "all", "source": "*", "destination": "*", "min_active": 1, "max_active": 1 });
+    assert_eq!(play.of_fts("POST", "/config/links", &one_at_a_time).await.0, 201);
+    play.source.close(true);
+    let files = play.plain(6);
+    let id = play.submit(JobKind::Regular, "{}", files).await;
+    play.reading(1).await;
+    let ids: Vec<u64> = play.job(id).1.iter().map(|file| file.id).collect();
+    let (status, answer) = play.of_fts("POST", "/admin/force-start", &json!([ids[5], ids[0], 99_999])).await;
+    assert_eq!(status, 200);
+    let refused = json!([
+        { "file_id": ids[0], "error": "File is not in SUBMITTED state" },
+        { "file_id": 99_999, "error": "File does not exist" },
+    ]);
+    assert_eq!(answer, refused);
+    let (_, state) = play.of_fts("GET", &format!("/jobs/{id}/files"), &Value::Null).await;
+    assert_eq!(state[5]["file_state"], "FORCE_START");
+    // The scheduler has it in mind, and waits for the one that runs.
+    let client = play.world.admin();
+    let mut known = false;
+    for _ in 0..6_000 {
+        let job: JobDetail = client.request(&routes::JOB_SHOW).parameter(id).send().await.unwrap();
+        let waits = job.files.iter().find(|file| file.id == ids[5]).and_then(|file| file.waits_for.clone());
+        known = waits.is_some_and(|waits| waits.contains("the limit of the link"));
+        if known {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(known);
+    play.source.close(false);
+    let (job, files) = play.ended(id).await;
+    assert_eq!(job.state, JobState::Finished);
+    let started = |at: usize| files[at].started.unwrap();
+    let before: Vec<usize> = (1..5).filter(|at| started(*at) < started(5)).collect();
+    assert!(before.len() <= 1, "{before:?} before it");
+    play.world.stop().await;
+}
+
 /// Each attempt that failed is told with its reason, also when the file has arrived in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_are_told_one_by_one() {

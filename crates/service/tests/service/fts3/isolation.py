@@ -1,5 +1,5 @@
-"""Every endpoint as everybody: nobody, another community, one's own, those who may configure, the administrator. And what
-a page of another site, or a body that is no submission, gets."""
+"""What another community, a page of another site, or a body that is no submission, gets. Every endpoint as everybody is in
+`isolation.rs`, which has the service's own list of them."""
 
 import glob
 import json
@@ -29,94 +29,6 @@ def job_of(who):
     same(reply.status_code, 200)
     id = reply.json()["job_id"]
     return id, ask("GET", "/jobs/%s/files" % id, who).json()[0]["file_id"]
-
-
-# Method, path (JOB and FILE are alice's), body, and the status for nobody, bob (another community), carol (alice's
-# community), manager (who may configure), admin.
-MATRIX = [
-    ("GET", "/", None, 200, 200, 200, 200, 200),
-    ("GET", "/whoami", None, 200, 200, 200, 200, 200),
-    ("GET", "/whoami/certificate", None, 403, 403, 403, 403, 403),
-    ("GET", "/delegation/0000000000000000", None, 401, 403, 403, 403, 403),
-    ("GET", "/delegation/0000000000000000/request", None, 401, 403, 403, 403, 403),
-    ("PUT", "/delegation/0000000000000000/credential", "x", 401, 403, 403, 403, 403),
-    ("DELETE", "/delegation/0000000000000000", None, 401, 403, 403, 403, 403),
-    ("GET", "/jobs", None, 401, 200, 200, 200, 200),
-    ("POST", "/jobs", {}, 401, 400, 400, 400, 400),
-    ("PUT", "/jobs", {}, 401, 400, 400, 400, 400),
-    ("GET", "/jobs/JOB", None, 401, 403, 200, 200, 200),
-    ("GET", "/jobs/JOB,JOB", None, 401, 207, 200, 200, 200),
-    ("GET", "/jobs/JOB/files", None, 401, 403, 200, 200, 200),
-    ("GET", "/jobs/JOB/files/FILE/retries", None, 401, 403, 200, 200, 200),
-    ("GET", "/jobs/JOB/dm", None, 401, 403, 200, 200, 200),
-    ("GET", "/jobs/JOB/job_state", None, 401, 403, 200, 200, 200),
-    ("POST", "/jobs/JOB", {"params": {"priority": 4}}, 401, 403, 200, 200, 200),
-    ("GET", "/archive/JOB", None, 401, 403, 404, 404, 404),
-    ("GET", "/files", None, 401, 200, 200, 200, 200),
-    ("DELETE", "/jobs/vo/nothing", None, 401, 403, 403, 403, 200),
-    ("GET", "/ban/se", None, 401, 403, 403, 200, 200),
-    ("POST", "/ban/se", {}, 401, 403, 403, 400, 400),
-    ("DELETE", "/ban/se", None, 401, 403, 403, 400, 400),
-    ("GET", "/ban/dn", None, 401, 403, 403, 200, 200),
-    ("POST", "/ban/dn", {}, 401, 403, 403, 400, 400),
-    ("DELETE", "/ban/dn", None, 401, 403, 403, 400, 400),
-    ("GET", "/status/hosts", None, 401, 403, 403, 200, 200),
-    ("POST", "/admin/force-start", [], 401, 403, 403, 403, 200),
-    ("GET", "/config", None, 401, 403, 403, 200, 200),
-    ("GET", "/config/audit", None, 401, 403, 403, 200, 200),
-    ("POST", "/config/drain", {}, 401, 403, 403, 400, 400),
-    ("GET", "/config/global", None, 401, 403, 403, 200, 200),
-    ("POST", "/config/global", {"x": 1}, 401, 403, 403, 400, 400),
-    ("DELETE", "/config/global", None, 401, 403, 403, 400, 400),
-    ("GET", "/config/links", None, 401, 403, 403, 200, 200),
-    ("POST", "/config/links", {}, 401, 403, 403, 400, 400),
-    ("GET", "/config/links/none", None, 401, 403, 403, 404, 404),
-    ("DELETE", "/config/links/none", None, 401, 403, 403, 404, 404),
-    ("GET", "/config/shares", None, 401, 403, 403, 200, 200),
-    ("POST", "/config/shares", {}, 401, 403, 403, 400, 400),
-    ("DELETE", "/config/shares", None, 401, 403, 403, 400, 400),
-    ("GET", "/config/se", None, 401, 403, 403, 200, 200),
-    ("POST", "/config/se", {"x": 1}, 401, 403, 403, 400, 400),
-    ("DELETE", "/config/se", None, 401, 403, 403, 400, 400),
-    ("GET", "/config/authorize", None, 401, 403, 403, 200, 200),
-    ("POST", "/config/authorize", {}, 401, 403, 403, 400, 400),
-    ("DELETE", "/config/authorize", None, 401, 403, 403, 400, 400),
-    ("GET", "/config/activity_shares", None, 401, 403, 403, 200, 200),
-    ("POST", "/config/activity_shares", {}, 401, 403, 403, 400, 400),
-    ("GET", "/config/activity_shares/none", None, 401, 403, 403, 404, 404),
-    ("GET", "/config/cloud_storage", None, 401, 403, 403, 200, 200),
-    ("POST", "/config/cloud_storage", {}, 401, 403, 403, 400, 400),
-    ("GET", "/config/cloud_storage/none", None, 401, 403, 403, 404, 404),
-    ("POST", "/config/cloud_storage/none", {}, 401, 403, 403, 400, 400),
-    ("DELETE", "/config/cloud_storage/none", None, 401, 403, 403, 404, 404),
-    ("DELETE", "/config/cloud_storage/none/vo", None, 401, 403, 403, 404, 404),
-    ("GET", "/optimizer", None, 401, 200, 200, 200, 200),
-    ("GET", "/optimizer/current", None, 401, 200, 200, 200, 200),
-    ("GET", "/optimizer/evolution", None, 401, 200, 200, 200, 200),
-    ("GET", "/autocomplete/vo", None, 401, 403, 403, 200, 200),
-    ("GET", "/api-docs/schema/submit", None, 200, 200, 200, 200, 200),
-    ("GET", "/api-docs", None, 404, 404, 404, 404, 404),
-    ("DELETE", "/jobs/JOB/files/FILE", None, 401, 403, 200, 200, 200),
-    ("DELETE", "/jobs/JOB", None, 401, 403, 200, 200, 200),
-]
-
-
-@case("every endpoint as everybody")
-def matrix():
-    wrong = []
-    for method, path, body, *statuses in MATRIX:
-        for who, wanted in zip((None, "bob", "carol", "manager", "admin"), statuses):
-            job, file = job_of("alice") if "JOB" in path else ("", "")
-            reply = ask(method, path.replace("JOB", job).replace("FILE", str(file)), who, body)
-            if reply.status_code != wanted:
-                wrong.append((method, path, who, reply.status_code, wanted, reply.text[:200]))
-            if reply.status_code >= 400 and reply.status_code != 207:
-                answer = reply.json()
-                if not str(answer.get("status", answer.get("http_status", ""))).startswith(str(reply.status_code)):
-                    wrong.append((method, path, who, "no error in JSON", reply.text[:200]))
-            if who == "bob" and job and job in reply.text and reply.status_code == 200:
-                wrong.append((method, path, who, "shows a job of another community"))
-    assert not wrong, "\n".join(map(str, wrong))
 
 
 @case("another community's jobs are in no list")
