@@ -19,20 +19,20 @@ pub const TO_WIN_MIN: usize = 6;
 
 /// The best way of a kind, by its mean dataset.
 #[derive(Clone, Debug)]
-pub struct Of {
+pub struct Best {
     pub strategy: String,
     pub mean_s: f64,
     pub makespan_s: Option<f64>,
     pub bound_s: f64,
 }
 
-impl Of {
+impl Best {
     /// None where something never came complete: that is worse than anything that does.
-    fn of(report: &Report) -> Option<Self> {
+    fn whole(report: &Report) -> Option<Self> {
         let summary = &report.summary;
         let mean_s = summary.dataset_mean_s.filter(|_| report.unfinished == 0)?;
         let strategy = summary.strategy.split('/').next().unwrap_or_default().to_owned();
-        Some(Of { strategy, mean_s, makespan_s: summary.makespan_s, bound_s: summary.makespan_bound_s })
+        Some(Best { strategy, mean_s, makespan_s: summary.makespan_s, bound_s: summary.makespan_bound_s })
     }
 
     /// What of the makespan no schedule could have saved.
@@ -44,9 +44,9 @@ impl Of {
 /// A world under all strategies.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    pub ours: Option<Of>,
-    pub nine: Option<Of>,
-    pub theirs: Option<Of>,
+    pub ours: Option<Best>,
+    pub nine: Option<Best>,
+    pub theirs: Option<Best>,
     /// Of `best`, in full.
     pub report: Option<Report>,
     pub choice: bool,
@@ -93,7 +93,7 @@ pub fn compare(plan: &Plan) -> Compared {
     };
     for way in Way::all() {
         let report = simulate(plan, &way, None);
-        let one = Of::of(&report);
+        let one = Best::whole(&report);
         if way.name == "best" {
             (compared.ours, compared.report) = (one, Some(report));
             continue;
@@ -121,7 +121,7 @@ impl Compared {
 
     /// Whether the nine leave something to win.
     pub fn leaves_to_win(&self) -> bool {
-        self.nine.as_ref().and_then(Of::of_bound).is_some_and(|part| part < TO_WIN_BELOW)
+        self.nine.as_ref().and_then(Best::of_bound).is_some_and(|part| part < TO_WIN_BELOW)
     }
 
     pub fn bars(&self) -> Vec<Bar> {

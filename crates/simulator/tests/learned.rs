@@ -32,7 +32,8 @@ fn steady_months() -> u64 {
 #[test]
 fn a_steady_world_raises_no_more_than_one_false_alarm_a_month() {
     for seed in 1..=steady_months() {
-        let report = simulate(&plan("steady-month", 30.0 * DAY_S, "", seed), &Way::named("best").unwrap(), None);
+        let report =
+            simulate(&plan("steady-month", 30.0 * DAY_S, "", seed), &Way::named("best").unwrap(), None);
         let learned = &report.learned;
         let a_month = learned.false_alarms as f64 / learned.link_months;
         println!(

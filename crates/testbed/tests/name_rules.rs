@@ -84,12 +84,12 @@ fn a_catalogue_of_phedex_names_the_files_of_a_site() {
     let moved = settings.replace("/pool/temp/$1", "/pool/else/$1").replace("keep|temp", "keep|temp|else");
     assert_ne!(moved, settings);
     deployment.configure("beta", with(moved.clone()));
-    deployment.restart("beta");
+    deployment.start("beta");
     deployment.until("the rules are refused", WITHIN, || {
         deployment.log("beta").tail().contains("set rules_version to 3").then_some(())
     });
     deployment.configure("beta", with(moved.replace("rules_version = 2", "rules_version = 3")));
-    deployment.restart("beta");
+    deployment.start("beta");
     deployment.until_connected("beta");
     fs::create_dir(alpha.join("last")).unwrap();
     fs::write(alpha.join("last/f4"), b"last").unwrap();

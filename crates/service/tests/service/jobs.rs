@@ -553,7 +553,8 @@ impl Play {
 #[tokio::test(flavor = "multi_thread")]
 async fn force_start_puts_a_file_before_all_others() {
     let mut play = Play::new().await;
-    let one_at_a_time = json!({ "symbolicname": "all", "source": "*", "destination": "*", "min_active": 1, "max_active": 1 });
+    let one_at_a_time =
+        json!({ "symbolicname": "all", "source": "*", "destination": "*", "min_active": 1, "max_active": 1 });
     assert_eq!(play.of_fts("POST", "/config/links", &one_at_a_time).await.0, 201);
     play.source.close(true);
     let files = play.plain(6);
