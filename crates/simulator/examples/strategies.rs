@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use longhaul_simulator::bars::{Bar, Compared, Of, TO_WIN_BELOW, TO_WIN_MIN, compare};
+use longhaul_simulator::bars::{Bar, Best, Compared, TO_WIN_BELOW, TO_WIN_MIN, compare};
 use longhaul_simulator::{Plan, Scenario};
 
 const LONG: [&str; 2] = ["grid", "steady-month"];
@@ -108,7 +108,7 @@ fn shipped(folder: &Path) -> Vec<String> {
 
 /// The row of a scenario.
 fn row(name: &str, world: &Compared) -> String {
-    let shown = |of: &Option<Of>| match of {
+    let shown = |of: &Option<Best>| match of {
         None => "–".to_owned(),
         Some(of) => format!("{} {}", grouped(of.mean_s), of.strategy),
     };
@@ -123,7 +123,7 @@ fn row(name: &str, world: &Compared) -> String {
         digits(world.ratio()),
         ours.and_then(|ours| ours.makespan_s).map_or("–".to_owned(), grouped),
         digits(world.of_bound()),
-        digits(world.nine.as_ref().and_then(Of::of_bound)),
+        digits(world.nine.as_ref().and_then(Best::of_bound)),
         bars.join("; ")
     )
 }

@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use longhaul_simulator::bars::{Bar, Of, compare};
+use longhaul_simulator::bars::{Bar, Best, compare};
 use longhaul_simulator::generate::{KINDS, generate};
 use longhaul_simulator::{Plan, Scenario};
 
@@ -77,7 +77,7 @@ impl World {
         let plan = Plan::new(&Scenario::parse(&generate(kind, seed).unwrap()).unwrap(), None).unwrap();
         let world = compare(&plan);
         // What never comes complete is worse than anything that does.
-        let mean = |of: &Option<Of>| of.as_ref().map_or(f64::INFINITY, |of| of.mean_s);
+        let mean = |of: &Option<Best>| of.as_ref().map_or(f64::INFINITY, |of| of.mean_s);
         let (best, nine, theirs) = (mean(&world.ours), mean(&world.nine), mean(&world.theirs));
         let bars = world.bars();
         let told: Vec<String> = bars.iter().map(Bar::words).collect();
