@@ -8,14 +8,18 @@ use std::time::Duration;
 
 use longhaul_api::routes::METRICS;
 use longhaul_testbed::anse::{CIRCUIT, Experiment, SHARED, Terms, World, in_world};
-use longhaul_testbed::needs;
-use longhaul_testbed::wan::Lab;
+use longhaul_testbed::wan::{Change, Lab, Stall};
+use longhaul_testbed::{TICK, needs};
 use serde_json::Value;
 
 const WITHIN: Duration = Duration::from_secs(120);
 const FILES: usize = 30;
 const SIZE: u64 = 1_000_000;
 const JOB: u64 = FILES as u64 * SIZE;
+/// Without data, by the emulator's clock.
+const STALL_NS_MAX: u64 = 3_000_000_000;
+/// Chunks that were asked for, at most.
+const IN_FLIGHT: u64 = 10 << 20;
 
 /// A plain way that is thin beside the circuit; times are seconds where the paper has hours.
 fn terms(circuit: &str) -> Terms {
@@ -50,6 +54,22 @@ fn until(world: &World<'_>, from: usize, words: &str) -> String {
     let log = world.log();
     let line = log.wait_for(from, &[words], WITHIN);
     line.unwrap_or_else(|| panic!("it never said {words:?}:\n{}", log.tail()))
+}
+
+/// Looks often, at what nobody tells of.
+#[track_caller]
+fn tick_until(world: &mut World<'_>, what: &str, mut fits: impl FnMut(&World<'_>) -> bool) {
+    let begun = std::time::Instant::now();
+    while !fits(world) {
+        assert!(world.deployment.process("alpha").wait(TICK).is_none(), "the agent has ended");
+        assert!(begun.elapsed() < WITHIN, "never: {what}\n{}", world.log().tail());
+    }
+}
+
+#[track_caller]
+fn until_carried(world: &mut World<'_>, path: usize, bytes: u64) {
+    let until = world.carried(path) + bytes;
+    tick_until(world, "the path carries", |world| world.carried(path) >= until);
 }
 
 #[track_caller]
@@ -103,6 +123,33 @@ fn a_killed_agent_takes_its_request_back_and_leaves_circuits_that_expire() {
         // It ends cleanly with whatever it has then.
         assert!(world.stop().success());
         assert!(world.book().is_none_or(|book| !book.contains("established")), "{:?}", world.book());
+    });
+}
+
+/// Packets vanish in the midst of a job: no file fails, little comes twice, and data come again within 3 s.
+#[test]
+fn a_circuit_that_is_cut_silently_costs_a_short_stall_and_no_file() {
+    in_lab("a circuit that is cut", terms("setup_s = 0.5\n"), |world| {
+        let jobs = ["j/1", "j/2", "j/3", "j/4"];
+        submit(world, &jobs);
+        until(world, 0, "transfers go by the circuit of 200 Mbit/s");
+        until_carried(world, CIRCUIT, JOB / 2);
+        world.lab.set(CIRCUIT, Change::Cut).unwrap();
+        let mut stall = Stall::after(&world.counters(CIRCUIT), &world.counters(SHARED));
+        let back = world.carried(SHARED) + JOB / 2;
+        tick_until(world, "the plain way carries", |world| {
+            let counters = world.counters(SHARED);
+            stall.look(&counters);
+            counters.bytes_carried >= back
+        });
+        let late_ns = world.counters(SHARED).late_ns_max;
+        assert!(stall.longest_ns() <= STALL_NS_MAX + late_ns, "nothing came for {} ns", stall.longest_ns());
+        until(world, 0, "the circuit has ended before its time: streams on it fell silent");
+        until(world, 0, "no circuit is asked for on this link until");
+        finish(world, &jobs);
+        let carried = world.carried(SHARED) + world.carried(CIRCUIT);
+        let all = jobs.len() as u64 * JOB;
+        assert!(carried < all + all / 20 + IN_FLIGHT, "{carried} bytes were carried for {all}");
     });
 }
 
@@ -228,14 +275,14 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
     });
 }
 
-/// The service decides: urgent work brings a circuit, other work none. The service is killed while it waits for an answer and
-/// while the circuit is used; the circuit is asked for once, used throughout, and given back when the work is done.
+/// The service decides: urgent work brings a circuit, other work none. The service is killed while it waits for an answer, while the
+/// circuit's ends do not answer, and while it is used; the circuit is asked for once, used throughout, and given back when the work is done.
 #[test]
 fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
     let service = "circuits = { level = \"service\", every_s = 1, floor = 8, gain_s = 1, gain_percent = 10, leave_s = 1, \
                    hold_s = 1, providers = [{ name = \"static\", setup_s = 0 }] }\n";
     // The agent by itself would ask for one at once.
-    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\ndrain_s = 5\n";
+    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\ndrain_s = 5\nprobe_s = 20\n";
     let terms = Terms { plan: Some(plan.to_owned()), service: service.to_owned(), ..terms("setup_s = 3\n") };
     in_lab("a plan of the service", terms, |world| {
         explained(world, "the service decides", |detail| {
@@ -254,8 +301,13 @@ fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
             world.register(job, FILES, SIZE);
         }
         urgent.iter().for_each(|job| world.submit_at(job, 9));
+        world.lab.set(CIRCUIT, Change::Cut).unwrap();
         until(world, 0, "200 Mbit/s are asked for");
         world.restart_service();
+        // Granted, and its ends do not answer yet.
+        until(world, 0, "has 200 Mbit/s");
+        world.restart_service();
+        world.lab.set(CIRCUIT, Change::Restore).unwrap();
         until(world, 0, "transfers go by the circuit of 200 Mbit/s");
         let words = in_words(world);
         for part in ["the service's plan: it has 200 Mb/s for it", "it did last", "200 Mbit/s asked for"] {

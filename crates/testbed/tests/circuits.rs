@@ -16,6 +16,7 @@ const SIZE: u64 = 48_000_000;
 const SMALL: u64 = 16_000_000;
 /// Without data, by the emulator's clock.
 const STALL_NS_MAX: u64 = 3_000_000_000;
+const BOOKED_MBIT: f64 = 100.0;
 /// Chunks that were asked for, at most.
 const IN_FLIGHT: u64 = 10 << 20;
 const WITHIN: Duration = Duration::from_secs(600);
@@ -136,6 +137,22 @@ fn a_circuit_that_expires_is_left_before_it_ends() {
     assert!(said.contains("about to expire"), "{said}");
     world.assert_once();
     assert!(world.carried(PLAIN) > 1_000_000 && world.carried(CIRCUIT) > 1_000_000);
+}
+
+/// The circuit's line could carry twice as much; headers count.
+#[test]
+fn a_paced_circuit_carries_what_was_booked_and_no_more() {
+    let more = "ask_mbit = 100\npace = true\n";
+    let Some(mut world) = world_of(2 * SIZE, "a paced circuit", more) else { return };
+    let mut copy = world.copy_until(SIZE / 2);
+    let begin = world.counters(CIRCUIT);
+    world.until(&mut copy, SIZE);
+    let end = world.counters(CIRCUIT);
+    let seconds = (end.last_out_ns - begin.last_out_ns) as f64 * 1e-9;
+    let mbit = (end.bytes_carried - begin.bytes_carried) as f64 * 8e-6 / seconds;
+    let said = world.ended(copy);
+    assert!(said.contains("transfers go by the circuit of 100 Mbit/s"), "{said}");
+    assert!((60.0..=BOOKED_MBIT * 1.03).contains(&mbit), "{mbit} Mbit/s on a circuit of {BOOKED_MBIT}");
 }
 
 /// The provider takes it back before its time: what was asked for on it still comes, and nothing stops.
