@@ -44,6 +44,22 @@ pub(super) struct FileHead {
     pub size: Option<u64>,
 }
 
+impl FileHead {
+    /// It goes to that state, and waits in that queue from then on.
+    pub(super) fn news(&self, job: JobId, to: JobFileState, queue: i64) -> JobFileNews {
+        JobFileNews {
+            job,
+            file: number_back(self.id),
+            from: self.state,
+            to,
+            queue_before: number_back(self.queue),
+            queue: number_back(queue),
+            size: self.size,
+            attempt: AttemptId(number_back(self.attempt)),
+        }
+    }
+}
+
 pub(super) const FILE_HEAD: &str = "SELECT id, job, state, queue, attempt, source_end, size FROM job_files";
 
 pub(super) fn file_head_row(row: &Row<'_>) -> crate::sql::Result<FileHead> {
@@ -261,6 +277,16 @@ impl<'t> Changer<'t> {
 
     /// Puts a file into another state, and counts it there.
     pub(super) fn set(&mut self, file: &FileHead, to: JobFileState) -> Result<(), CatalogError> {
+        self.set_in(file, to, file.queue)
+    }
+
+    /// The same of a file that has been moved to that queue.
+    pub(super) fn set_in(
+        &mut self,
+        file: &FileHead,
+        to: JobFileState,
+        queue: i64,
+    ) -> Result<(), CatalogError> {
         if file.state == to {
             return Ok(());
         }
@@ -283,16 +309,7 @@ impl<'t> Changer<'t> {
             }
         };
         job.tally.moved(file.state, to);
-        self.changed.files.push(JobFileNews {
-            job: job.id,
-            file: number_back(file.id),
-            from: file.state,
-            to,
-            queue_before: number_back(file.queue),
-            queue: number_back(file.queue),
-            size: file.size,
-            attempt: AttemptId(number_back(file.attempt)),
-        });
+        self.changed.files.push(file.news(job.id, to, queue));
         Ok(())
     }
 

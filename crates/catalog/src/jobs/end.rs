@@ -6,7 +6,7 @@ use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
 
 use super::change::{Changer, FILE_HEAD, FileHead, file_head_row};
 use super::{FORCED_PRIORITY, Terms, head, number_of, queue_of};
-use crate::{Catalog, CatalogError, JobCanceled, JobFileNews, JobsChanged};
+use crate::{Catalog, CatalogError, JobCanceled, JobsChanged};
 
 /// Jobs whose time has passed, ended in one transaction.
 const EXPIRED_AT_ONCE: i64 = 1_000;
@@ -64,12 +64,7 @@ impl Catalog {
                 let queue = requeue(tx, &file, FORCED_PRIORITY, &mut changer.changed)?;
                 changer
                     .run("UPDATE job_files SET queue = ?2, not_before = 0 WHERE id = ?1", (file.id, queue))?;
-                let before = super::number_back(file.queue);
-                changer.set(&FileHead { queue, ..file }, JobFileState::ForceStart)?;
-                // Whoever counts what waits where has to hear that it left the other one.
-                if let Some(news) = changer.changed.files.last_mut() {
-                    news.queue_before = before;
-                }
+                changer.set_in(&file, JobFileState::ForceStart, queue)?;
                 forced += 1;
             }
             Ok((forced, changer.finish()?))
@@ -226,16 +221,7 @@ fn set_priority(
         let queue = requeue(tx, &file, priority, changed)?;
         update.execute((file.id, queue))?;
         if queue != file.queue {
-            changed.files.push(JobFileNews {
-                job,
-                file: super::number_back(file.id),
-                from: file.state,
-                to: file.state,
-                queue_before: super::number_back(file.queue),
-                queue: super::number_back(queue),
-                size: file.size,
-                attempt: longhaul_model::AttemptId(super::number_back(file.attempt)),
-            });
+            changed.files.push(file.news(job, file.state, queue));
         }
     }
     Ok(Some(true))
