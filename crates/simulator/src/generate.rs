@@ -145,30 +145,21 @@ fn work(text: &mut String, kind: &str, sites: &[String], random: &mut Random) {
 }
 
 fn failures(text: &mut String, sites: &[String], random: &mut Random) {
-    let one = |random: &mut Random| sites[random.below(sites.len())].clone();
-    let _ = write!(
+    failure(text, "site-down", sites, (1, 30), random);
+    failure(text, "link-degraded", sites, (5, 120), random);
+    let _ = writeln!(text, "to = [{}]\nfactor = {:.2}", quoted(sites), random.between(0.05, 0.5));
+    failure(text, "slow-storage", sites, (5, 60), random);
+    let _ = writeln!(text, "factor = {:.2}", random.between(0.1, 0.5));
+}
+
+/// Of one of the sites, within its first minutes. It lasts the first number of minutes at least, and less than both together.
+fn failure(text: &mut String, kind: &str, sites: &[String], minutes: (usize, usize), random: &mut Random) {
+    let _ = writeln!(
         text,
-        "\n[[failure]]\nkind = \"site-down\"\nat = [\"{}\"]\nbegin = \"{} s\"\nlasts = \"{} min\"\n",
-        one(random),
+        "\n[[failure]]\nkind = \"{kind}\"\nat = [\"{}\"]\nbegin = \"{} s\"\nlasts = \"{} min\"",
+        sites[random.below(sites.len())],
         30 + random.below(600),
-        1 + random.below(30)
-    );
-    let _ = write!(
-        text,
-        "\n[[failure]]\nkind = \"link-degraded\"\nat = [\"{}\"]\nto = [{}]\nbegin = \"{} s\"\nlasts = \"{} min\"\nfactor = {:.2}\n",
-        one(random),
-        quoted(sites),
-        30 + random.below(600),
-        5 + random.below(120),
-        random.between(0.05, 0.5)
-    );
-    let _ = write!(
-        text,
-        "\n[[failure]]\nkind = \"slow-storage\"\nat = [\"{}\"]\nbegin = \"{} s\"\nlasts = \"{} min\"\nfactor = {:.2}\n",
-        one(random),
-        30 + random.below(600),
-        5 + random.below(60),
-        random.between(0.1, 0.5)
+        minutes.0 + random.below(minutes.1)
     );
 }
 
@@ -177,21 +168,14 @@ fn errors(text: &mut String, sites: &[String], random: &mut Random) {
     let bad = random.between(0.02, 0.2);
     // A part of the replicas of each dataset.
     *text = text.replace("[[dataset]]\n", &format!("[[dataset]]\nbad = {bad:.2}\n"));
-    let one = |random: &mut Random| sites[random.below(sites.len())].clone();
-    let _ = write!(
-        text,
-        "\n[[failure]]\nkind = \"credential-outage\"\nat = [\"{}\"]\nbegin = \"{} s\"\nlasts = \"{} min\"\nshare = {:.2}\n",
-        one(random),
-        30 + random.below(600),
-        1 + random.below(30),
-        random.between(0.3, 1.0)
-    );
+    failure(text, "credential-outage", sites, (1, 30), random);
+    let _ = writeln!(text, "share = {:.2}", random.between(0.3, 1.0));
     for factor in [0.05, 20.0] {
         let rate = factor * random.between(50.0, 500.0);
         let _ = write!(
             text,
             "\n[[history]]\nfrom = [\"{}\"]\nto = [{}]\nrate = \"{rate:.0} MB/s\"\n",
-            one(random),
+            sites[random.below(sites.len())],
             quoted(sites)
         );
     }
