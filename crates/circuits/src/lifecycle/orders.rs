@@ -206,10 +206,10 @@ impl Lifecycle {
 
     fn release(&mut self, order: CircuitOrderId, by: String, key: RequestKey, now: Timestamp) {
         let there = match &self.phase {
-            Phase::Requested { reservation, .. } | Phase::Established { reservation, .. } => {
-                reservation.key == key
-            }
-            Phase::Off | Phase::Draining { .. } | Phase::Resting { .. } => false,
+            Phase::Requested { reservation, .. }
+            | Phase::Established { reservation, .. }
+            | Phase::Draining { reservation, .. } => reservation.key == key,
+            Phase::Off | Phase::Resting { .. } => false,
         };
         if !there {
             return self.note(Note::ReleasedNothing { order, key });
@@ -222,8 +222,13 @@ impl Lifecycle {
             self.note(Note::OrderWithdrawn { order: standing.id });
         }
         self.note(Note::Released { order, by, key });
-        match &self.phase {
+        match &mut self.phase {
             Phase::Requested { .. } => self.end(Some(Why::Released), now),
+            // It leaves already, and the work is not to bring another one at once: somebody has said that it is not wanted.
+            Phase::Draining { then, .. } => {
+                then.get_or_insert(Why::Released);
+                self.keep();
+            }
             _ => self.drain(Some(Why::Released), now),
         }
     }
@@ -399,6 +404,22 @@ mod tests {
         link.work(MUCH);
         assert_eq!(link.after(HOUR - 2 * MINUTE), None, "the work brings none before");
         assert!(link.after(2 * MINUTE).is_some() || link.after(MINUTE).is_some());
+    }
+
+    #[test]
+    fn what_leaves_already_rests_if_somebody_gives_it_back() {
+        let mut link = Link::new();
+        let wish = link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
+        link.grant(&wish);
+        link.tell(Event::Users(2));
+        // That the request is withdrawn may be heard before that the circuit is to be given back.
+        link.tell(Event::Orders(Vec::new()));
+        assert_eq!(link.machine.state(), State::Draining);
+        link.tell(Event::Orders(vec![release(2, wish.key)]));
+        assert!(matches!(link.order(2), Some(OrderState::Done(_))), "{:?}", link.order(2));
+        assert!(link.machine.book().rest.is_some_and(|rest| rest.why == Why::Released), "it is in the book");
+        link.tell(Event::Users(0));
+        assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Released));
     }
 
     #[test]
