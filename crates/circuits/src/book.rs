@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use longhaul_model::Timestamp;
+use longhaul_model::{CircuitOrderId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Grant;
@@ -120,6 +120,9 @@ pub struct Rest {
     pub why: Why,
     pub since: Timestamp,
     pub until: Timestamp,
+    /// What a person had requested, and cannot be had: nobody may have been told of it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<CircuitOrderId>,
 }
 
 impl Rest {

@@ -100,6 +100,8 @@ pub struct Lifecycle {
     /// What a person wants, and the latest that was heard of.
     order: Option<orders::Standing>,
     last_order: CircuitOrderId,
+    /// What a run before could not have.
+    untold_order: Option<CircuitOrderId>,
     check: Due,
     consistency: Due,
 }
@@ -129,6 +131,7 @@ impl Lifecycle {
             trouble: Trouble::default(),
             order: None,
             last_order: CircuitOrderId(0),
+            untold_order: None,
         }
     }
 
@@ -144,6 +147,8 @@ impl Lifecycle {
         let mut this = Lifecycle::new(link, settings, seed, now);
         if let Some(rest) = book.rest {
             this.phase = Phase::Resting { rest, until: Due::at(rest.until, rest.window()) };
+            this.last_order = rest.order.unwrap_or(this.last_order);
+            this.untold_order = rest.order;
         }
         let leave_before = this.settings.leave_before;
         let usable = |reservation: &&Reservation| {
@@ -239,6 +244,7 @@ impl Lifecycle {
     }
 
     pub fn handle(&mut self, event: Event, now: Timestamp) {
+        let failing = self.failing_order();
         match event {
             Event::Tick => {}
             Event::Work { pending_bytes, bytes_per_s } => self.workload.waits(pending_bytes, bytes_per_s),
@@ -258,6 +264,10 @@ impl Lifecycle {
             Event::Listed { asked, held } => self.listed(asked, &held, now),
         }
         self.tick(now);
+        // The book of a circuit that leaves names what cannot be had then.
+        if matches!(self.phase, Phase::Draining { then: Some(_), .. }) && self.failing_order() != failing {
+            self.keep();
+        }
     }
 
     fn tick(&mut self, now: Timestamp) {
@@ -572,7 +582,7 @@ impl Lifecycle {
             Why::Request | Why::Released => self.settings.request_window,
             Why::Transfer => self.settings.transfer_window,
         };
-        Rest { why, since, until: since.plus(window) }
+        Rest { why, since, until: since.plus(window), order: self.failing_order() }
     }
 
     /// Said once it is written down.

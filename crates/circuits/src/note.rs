@@ -100,6 +100,10 @@ pub enum Note {
     OrderFailed {
         order: CircuitOrderId,
     },
+    /// In the run before, which could not tell any more.
+    OrderFailedBefore {
+        order: CircuitOrderId,
+    },
     OrderOver {
         order: CircuitOrderId,
     },
@@ -204,6 +208,9 @@ impl fmt::Display for Note {
                 )
             }
             Note::OrderFailed { .. } => write!(f, "what was requested cannot be had"),
+            Note::OrderFailedBefore { .. } => {
+                write!(f, "what was requested could not be had before the restart")
+            }
             Note::OrderOver { .. } => write!(f, "the time for which a circuit was requested is over"),
             Note::OrderWithdrawn { .. } => write!(f, "the request for a circuit is withdrawn"),
             Note::OrderReplaced { .. } => write!(f, "another request stands in its place"),

@@ -155,6 +155,7 @@ impl Record {
             | Note::Gone { .. }
             | Note::OrderedHad { .. }
             | Note::OrderFailed { .. }
+            | Note::OrderFailedBefore { .. }
             | Note::OrderOver { .. }
             | Note::OrderWithdrawn { .. }
             | Note::OrderReplaced { .. }
@@ -203,7 +204,9 @@ impl Record {
             | Note::OrderWithdrawn { order }
             | Note::OrderReplaced { order }
             | Note::Released { order, .. } => self.set(*order, OrderState::Done(words.to_owned())),
-            Note::ReleasedNothing { order, .. } => self.set(*order, OrderState::Failed(words.to_owned())),
+            Note::ReleasedNothing { order, .. } | Note::OrderFailedBefore { order } => {
+                self.set(*order, OrderState::Failed(words.to_owned()));
+            }
             _ => {}
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use longhaul_api::routes::METRICS;
 use longhaul_testbed::anse::{CIRCUIT, Experiment, SHARED, Terms, World, in_world};
 use longhaul_testbed::wan::{Change, Lab, Stall};
-use longhaul_testbed::{TICK, needs};
+use longhaul_testbed::{CircuitProvider, SERVICE, TICK, needs};
 use serde_json::Value;
 
 const WITHIN: Duration = Duration::from_secs(120);
@@ -70,6 +70,11 @@ fn tick_until(world: &mut World<'_>, what: &str, mut fits: impl FnMut(&World<'_>
 fn until_carried(world: &mut World<'_>, path: usize, bytes: u64) {
     let until = world.carried(path) + bytes;
     tick_until(world, "the path carries", |world| world.carried(path) >= until);
+}
+
+fn request(world: &World<'_>, mbit: &str, more: &[&str]) {
+    let words = ["circuit", "request", "beta-test", "alpha", "--mbit", mbit, "--for", "1h"];
+    world.deployment.longhaul(&[&words, more].concat()).ok();
 }
 
 #[track_caller]
@@ -150,6 +155,206 @@ fn a_circuit_that_is_cut_silently_costs_a_short_stall_and_no_file() {
         let carried = world.carried(SHARED) + world.carried(CIRCUIT);
         let all = jobs.len() as u64 * JOB;
         assert!(carried < all + all / 20 + IN_FLIGHT, "{carried} bytes were carried for {all}");
+    });
+}
+
+/// In each state of a circuit the service is killed, which changes nothing, and then the agent, which goes on with what it had or
+/// gives it back: it holds nothing that its book does not name, and no file fails.
+#[test]
+fn the_crash_matrix() {
+    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\nslower_percent = 0\ndrain_s = 60\n\
+                leave_before_s = 2\nprobe_s = 40\n";
+    let terms = Terms {
+        rate_mbit: 20.0,
+        circuit_rate_mbit: 80.0,
+        promised_mbit: 80.0,
+        plan: Some(plan.to_owned()),
+        ..terms("silent = true\n")
+    };
+    in_lab("the crash matrix of circuits", terms, |world| {
+        let jobs = ["m/1", "m/2", "m/3", "m/4", "m/5", "m/6", "m/7", "m/8"];
+        jobs.iter().for_each(|job| world.register(job, FILES, 3 * SIZE));
+        jobs.iter().for_each(|job| world.submit(job));
+        killed_while_it_waits_for_an_answer(world);
+        killed_before_its_ends_answer(world);
+        killed_while_it_is_used(world);
+        killed_while_another_is_to_follow(world);
+        killed_while_streams_leave_it(world);
+        killed_while_the_link_rests(world);
+        world.lab.set(SHARED, Change::RateMbit(None)).unwrap();
+        finish(world, &jobs);
+        assert!(world.stop().success());
+    });
+}
+
+/// The service, which comes back; then the agent. From where in its log it goes on.
+fn strike(world: &mut World<'_>, in_book: &str) -> usize {
+    world.restart_service();
+    assert!(held(world, in_book), "{in_book}: {:?}", world.book());
+    world.kill();
+    world.log().len()
+}
+
+fn held(world: &World<'_>, in_book: &str) -> bool {
+    world.book().is_some_and(|book| book.contains(in_book))
+}
+
+/// The request is given back, and another is made.
+fn killed_while_it_waits_for_an_answer(world: &mut World<'_>) {
+    until(world, 0, "80 Mbit/s are asked for");
+    let from = strike(world, "requested");
+    world.set_provider("static", "");
+    world.lab.set(CIRCUIT, Change::Cut).unwrap();
+    world.start();
+    until(world, from, "left by the run before, is given back");
+    until(world, from, "80 Mbit/s are asked for");
+}
+
+/// The circuit is probed on, and used when it answers.
+fn killed_before_its_ends_answer(world: &mut World<'_>) {
+    until(world, 0, "has 80 Mbit/s");
+    let from = strike(world, "established");
+    world.start();
+    until(world, from, "the circuit of the run before is used on");
+    assert!(world.log().lines_with(&["transfers go by the circuit"]).is_empty(), "{}", world.log().tail());
+    world.lab.set(CIRCUIT, Change::Restore).unwrap();
+    until(world, from, "transfers go by the circuit of 80 Mbit/s");
+}
+
+/// It is used throughout.
+fn killed_while_it_is_used(world: &mut World<'_>) {
+    until_carried(world, CIRCUIT, SIZE);
+    let from = strike(world, "established");
+    world.set_provider("static", "silent = true\n");
+    world.start();
+    until(world, from, "the circuit of the run before is used on");
+    until(world, from, "transfers go by the circuit of 80 Mbit/s");
+    until_carried(world, CIRCUIT, SIZE);
+}
+
+/// The circuit that there is is used on, the request for the next one given back, and made again for the one who wants it.
+fn killed_while_another_is_to_follow(world: &mut World<'_>) {
+    let from = world.log().len();
+    request(world, "50", &["--replace"]);
+    until(world, from, "for the circuit that is to follow: 50 Mbit/s are asked for");
+    assert!(held(world, "established"), "{:?}", world.book());
+    let from = strike(world, "requested");
+    world.set_provider("static", "");
+    world.start();
+    until(world, from, "the circuit of the run before is used on");
+    until(world, from, "left by the run before, is given back");
+    until(world, from, "takes its place");
+    until(world, from, "transfers go by the circuit of 50 Mbit/s");
+}
+
+/// It is given back, and the link rests as it would have: somebody has said that it is not wanted. Here both are killed at once, for
+/// streams leave soon.
+fn killed_while_streams_leave_it(world: &mut World<'_>) {
+    until_carried(world, CIRCUIT, SIZE);
+    // What is given back is what the service knows of: the second one.
+    explained(world, "the service knows it", |detail| detail["link"]["circuit"]["booked_mbit"] == 50);
+    let from = world.log().len();
+    world.lab.set(CIRCUIT, Change::RttMs(1_500.0)).unwrap();
+    world.deployment.longhaul(&["circuit", "release", LINK]).ok();
+    tick_until(world, "streams leave", |world| held(world, "leaving"));
+    world.deployment.kill(SERVICE);
+    world.kill();
+    let gone = world.log().lines_with(&["note", "is given back"]).len();
+    assert!(held(world, "leaving") && held(world, "released"), "{:?}", world.book());
+    world.deployment.start(SERVICE);
+    world.deployment.until_ready();
+    let again = world.log().len();
+    world.start();
+    until(world, again, "left by the run before, is given back");
+    tick_until(world, "nothing is held", |world| !held(world, "leaving"));
+    assert!(held(world, "released"), "{:?}", world.book());
+    assert!(world.log().lines_with(&["note", "is given back"]).len() > gone);
+    assert!(world.log().wait_for(from, &["Mbit/s are asked for"], Duration::ZERO).is_none());
+    world.lab.set(CIRCUIT, Change::RttMs(10.0)).unwrap();
+}
+
+/// After transfers that failed on it: no other is asked for.
+fn killed_while_the_link_rests(world: &mut World<'_>) {
+    let from = world.log().len();
+    request(world, "80", &[]);
+    until(world, from, "transfers go by the circuit of 80 Mbit/s");
+    until_carried(world, CIRCUIT, SIZE);
+    world.lab.set(CIRCUIT, Change::Cut).unwrap();
+    until(world, from, "the circuit has ended before its time");
+    until(world, from, "no circuit is asked for on this link until");
+    let from = strike(world, "transfer");
+    world.start();
+    until_carried(world, SHARED, 2 * SIZE);
+    assert!(world.log().wait_for(from, &["Mbit/s are asked for"], Duration::ZERO).is_none());
+}
+
+/// Providers that are somewhere else, each by its own protocol: what is requested there is used, also while the provider is away,
+/// and nothing is left at it.
+#[test]
+fn providers_that_are_somewhere_else_serve_an_agent_though_they_are_killed() {
+    let terms = terms("");
+    in_lab(
+        "providers somewhere else",
+        Terms { plan: terms.plan.map(|plan| plan + "probe_s = 20\n"), ..terms },
+        |world| {
+            for protocol in ["nsi", "oscars", "sense"] {
+                let mut provider = CircuitProvider::start();
+                world.kill();
+                world.set_provider(protocol, &provider.lines(protocol));
+                let from = world.log().len();
+                world.start();
+                explained(world, "the agent is back", |detail| detail["link"]["provider"] == protocol);
+                request(world, "150", &[]);
+                until(world, from, "transfers go by the circuit of 150 Mbit/s");
+                assert!(!provider.booked().is_empty(), "{protocol}");
+                let carried = world.carried(CIRCUIT);
+                provider.kill();
+                let job = format!("k/{protocol}");
+                submit(world, &[&job]);
+                finish(world, &[&job]);
+                assert!(world.carried(CIRCUIT) > carried + JOB, "{protocol}: it came by the circuit");
+                provider.restart();
+                world.deployment.longhaul(&["circuit", "release", LINK]).ok();
+                world
+                    .deployment
+                    .until("nothing is held", WITHIN, || provider.booked().is_empty().then_some(()));
+                tick_until(world, "it is told", |world| !held(world, "leaving"));
+            }
+        },
+    );
+}
+
+/// Work that goes by circuits only waits, while other work goes, until there is one.
+#[test]
+fn work_that_goes_by_circuits_only_waits_for_one() {
+    const RAW: [&str; 2] = ["--activity", "raw"];
+    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\ndrain_s = 5\nleave_before_s = 2\nprobe_s = 40\n";
+    let service = "[[service.marking.rules]]\nactivity = \"raw\"\ncircuits = \"only\"\n";
+    let terms = Terms { plan: Some(plan.to_owned()), service: service.to_owned(), ..terms("") };
+    in_lab("work for circuits only", terms, |world| {
+        world.lab.set(CIRCUIT, Change::Cut).unwrap();
+        world.register("o/raw", FILES, SIZE);
+        world.submit_with("o/raw", &RAW);
+        world.deployment.until("it waits, and why", WITHIN, || {
+            let waiting = world.deployment.json(&["transfer", "list", "--state", "waiting"]);
+            let id = waiting["items"][0]["id"].as_str()?.to_owned();
+            let shown = world.deployment.longhaul(&["transfer", "explain", &id]).ok().stdout;
+            shown
+                .contains("has no circuit to this storage now, and this work goes by circuits only")
+                .then_some(())
+        });
+        // Others go, and show what the plain way carries: with that, what waits is a reason to ask for one.
+        submit(world, &["o/any"]);
+        finish(world, &["o/any"]);
+        until(world, 0, "has 200 Mbit/s");
+        let (plain, circuit) = (world.carried(SHARED), world.carried(CIRCUIT));
+        assert!(plain < JOB * 5 / 4 && circuit < 100_000, "{plain} and {circuit} bytes");
+        world.lab.set(CIRCUIT, Change::Restore).unwrap();
+        until(world, 0, "transfers go by the circuit of 200 Mbit/s");
+        world.wait_with("o/raw", &RAW, WITHIN);
+        world.deployment.assert_nothing_failed();
+        let beside = world.carried(SHARED) - plain;
+        assert!(beside < SIZE && world.carried(CIRCUIT) > JOB, "{beside} bytes went the plain way");
     });
 }
 
@@ -403,6 +608,12 @@ fn the_experiment_of_the_paper_in_small() {
     assert_eq!(figures.attempts_failed, 0, "{figures:?}");
     assert!(figures.dedicated_over_shared > 1.4, "{figures:?}");
     assert!(figures.payload_share > 0.85 && figures.shared_share > 0.5, "{figures:?}");
+    assert!(figures.shared_link_used > 0.8 && figures.dedicated_share > 0.8, "{figures:?}");
+    assert!(figures.switch_to_95_percent_s < 9.0 && figures.switch_longest_pause_s < 3.0, "{figures:?}");
+    assert!(figures.resent_mb <= figures.resent_mb_max, "{figures:?}");
+    assert!(figures.surplus_mb < 0.1 * outcome.jobs as f64 * figures.job_mb, "{figures:?}");
+    assert!((0.001..6.0).contains(&figures.cut_stall_s), "{figures:?}");
+    assert!(figures.cut_resent_mb <= figures.resent_mb_max, "{figures:?}");
     let shown = serde_json::to_value(&figures).unwrap();
     for bar in figures.bars() {
         assert!(shown.get(bar.figure).is_some(), "{} is a figure", bar.figure);

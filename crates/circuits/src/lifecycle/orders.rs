@@ -72,6 +72,9 @@ impl Lifecycle {
         let is_there = |id: CircuitOrderId| orders.iter().any(|order| order.id == id);
         let stands = self.order.as_ref().is_some_and(|standing| is_there(standing.id));
         let following = self.following.as_ref().and_then(Following::order).filter(|id| !is_there(*id));
+        if let Some(order) = self.untold_order.take().filter(|id| is_there(*id)) {
+            self.note(Note::OrderFailedBefore { order });
+        }
         orders.retain(|order| order.id > self.last_order);
         self.last_order = orders.last().map_or(self.last_order, |order| order.id);
         let (releases, requests): (Vec<Order>, Vec<Order>) =
@@ -199,9 +202,15 @@ impl Lifecycle {
 
     /// It rests: a person decides anew. What waits for its turn has not failed.
     pub(super) fn order_failed(&mut self) {
-        if let Some(standing) = self.order.take_if(|standing| standing.stage != Stage::Waits) {
-            self.note(Note::OrderFailed { order: standing.id });
+        if let Some(order) = self.failing_order() {
+            self.order = None;
+            self.note(Note::OrderFailed { order });
         }
+    }
+
+    /// What cannot be had if the link rests now.
+    pub(super) fn failing_order(&self) -> Option<CircuitOrderId> {
+        self.order.as_ref().filter(|standing| standing.stage != Stage::Waits).map(Standing::id)
     }
 
     fn release(&mut self, order: CircuitOrderId, by: String, key: RequestKey, now: Timestamp) {
@@ -420,6 +429,29 @@ mod tests {
         assert!(link.machine.book().rest.is_some_and(|rest| rest.why == Why::Released), "it is in the book");
         link.tell(Event::Users(0));
         assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Released));
+    }
+
+    #[test]
+    fn what_could_not_be_had_is_told_and_not_asked_for_again_after_a_kill() {
+        let mut link = Link::new();
+        let orders = vec![circuit(1, 400, 6 * HOUR)];
+        let wish = link.tell(Event::Orders(orders.clone())).unwrap();
+        link.refuse(wish.key, false);
+        let book = link.machine.book();
+        link.record = Record::default();
+        link.machine = Lifecycle::restore("beta→alpha", Settings::default(), 2, book, link.now);
+        assert_eq!(link.tell(Event::Orders(orders.clone())), None, "the link rests");
+        let failed = |state: &OrderState| matches!(state, OrderState::Failed(why) if why.contains("before the restart"));
+        assert!(link.order(1).is_some_and(failed), "{:?}", link.order(1));
+        assert_eq!(
+            (link.tell(Event::Orders(orders)), link.after(HOUR)),
+            (None, None),
+            "and not later either"
+        );
+        assert!(
+            link.tell(Event::Orders(vec![circuit(2, 100, 6 * HOUR)])).is_some(),
+            "a new request is another matter"
+        );
     }
 
     #[test]
