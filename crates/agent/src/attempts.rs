@@ -227,7 +227,7 @@ impl Expiring {
                 batch.start_by = Timestamp::MAX;
             }
             tracing::info!(leases = batch.leases.len() - ended.len(), begun = begun.len(), source = %batch.source.storage, target = %batch.target_storage, "going on with leases of an earlier run");
-            circuits.leased(&batch.source);
+            circuits.served_by(&batch.source);
             engine.fetch(fetch(batch));
             engine.cancel(&ended);
         }

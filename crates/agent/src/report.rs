@@ -102,6 +102,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     shared.circuits.copied(&reply.circuit_copies);
     if !restarted {
         shared.circuits.planned(reply.circuits_planned);
+        reply.circuit_peers.iter().for_each(|peer| shared.circuits.served_by(peer));
         shared.circuits.ordered(&reply.circuits);
     }
     blocking(move || {

@@ -89,7 +89,7 @@ fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
         for lease in &batch.leases {
             tracing::debug!(transfer = %lease.transfer, attempt = %lease.attempt, source = %batch.source.storage, target = %batch.target_storage, "leased");
         }
-        shared.circuits.leased(&batch.source);
+        shared.circuits.served_by(&batch.source);
         shared.engine.fetch(fetch(batch));
     }
     if !news.cancel.is_empty() {

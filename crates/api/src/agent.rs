@@ -302,6 +302,9 @@ pub struct ReportReply {
     /// named has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuit_copies: Vec<CircuitCopies>,
+    /// Where the circuits lead that people want: there may be no lease from there yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub circuit_peers: Vec<SourcePeer>,
 }
 
 /// Who uses the circuit of a link beside the agent's streams.

@@ -138,6 +138,34 @@ fn a_queue_of_jobs_brings_a_circuit_and_goes_by_it() {
     world.deployment.assert_alive();
 }
 
+/// Copies of others use a circuit as streams do: what is released is given back when they are done.
+#[test]
+fn a_circuit_is_not_given_back_under_copies() {
+    if !may_run("copies on a circuit that is released") {
+        return;
+    }
+    let mut world = World::with(250_000, "127.0.0.1", "work_s = 100000\ndrain_s = 600\n");
+    world.request();
+    let job = world.submit(0..4, "released");
+    world.deployment.until("some run", WITHIN, || {
+        let job = world.deployment.json(&["job", "show", &job]);
+        (job["counts"]["running"].as_u64() > Some(0)).then_some(())
+    });
+    world.deployment.longhaul(&["circuit", "release", LINK]).ok();
+    let waits = world.explained("it is left", |detail| detail["link"]["state"] != "established");
+    assert_eq!(waits["link"]["state"], "draining", "{waits}");
+    let gone = world.explained("it is given back", |detail| detail["link"]["state"] != "draining");
+    // By then each that went by it has told what it brought, and none had to be made again.
+    let by_circuit = world.ways(&job).iter().filter(|way| *way == "stream by circuit").count();
+    assert!(by_circuit > 0, "{gone}");
+    let circuit = &gone["circuits"][0]["circuit"];
+    assert_eq!(circuit["carried_bytes"].as_u64(), Some((by_circuit * SIZE) as u64), "{gone}");
+    // What begins now has none.
+    let after = world.submit(0..1, "after");
+    assert_eq!(world.ways(&after), ["stream"]);
+    world.deployment.assert_alive();
+}
+
 /// Where the storage does not answer on the circuit, each file arrives on the plain way in the same attempt; and after some, no
 /// further one tries the circuit.
 #[test]

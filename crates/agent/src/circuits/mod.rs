@@ -134,8 +134,8 @@ impl Circuits {
 
     // ---- what the rest of the agent tells ------------------------------------------------------------------
 
-    /// Leases came from there.
-    pub(crate) fn leased(&self, source: &SourcePeer) {
+    /// Who serves a storage now: leases say it, and the service where there is none yet.
+    pub(crate) fn served_by(&self, source: &SourcePeer) {
         for link in self.of(&source.storage) {
             let mut state = locked(&link.state);
             if state.peer.as_ref() != Some(source) {

@@ -171,6 +171,7 @@ impl Desk {
                 circuits: Vec::new(),
                 circuits_planned: false,
                 circuit_copies: Vec::new(),
+                circuit_peers: Vec::new(),
             })
         })
     }

@@ -1,12 +1,14 @@
 //! What agents ask: join, report, work, renew.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::agent::{
-    JoinReply, JoinRequest, LinkAhead, RenewReply, RenewRequest, Report, ReportReply, StorageSpace, Work,
-    WorkRequest,
+    JoinReply, JoinRequest, LinkAhead, RenewReply, RenewRequest, Report, ReportReply, SourcePeer,
+    StorageSpace, Work, WorkRequest,
 };
+use longhaul_api::circuits::{CircuitOrder, CircuitWish};
 use longhaul_api::native::ChangeKind;
 use longhaul_api::{AGENT_PROTOCOL, Problem, VersionRange};
 use longhaul_catalog::{JoinRefusal, SpaceRow};
@@ -128,6 +130,7 @@ impl Operations {
         let circuits = if say_hello { Vec::new() } else { self.shared.circuits.orders(peer.agent, now) };
         let circuits_planned = self.config().circuits.level == Level::Service;
         let circuit_copies = by_circuit::under_way(&self.shared, peer.agent);
+        let circuit_peers = self.circuit_peers(&circuits);
         Ok(ReportReply {
             version,
             acknowledged,
@@ -138,7 +141,20 @@ impl Operations {
             circuits,
             circuits_planned,
             circuit_copies,
+            circuit_peers,
         })
+    }
+
+    /// Who serves the storages from which people want circuits.
+    fn circuit_peers(&self, orders: &[CircuitOrder]) -> Vec<SourcePeer> {
+        let directory = self.shared.directory();
+        let wanted = orders.iter().filter(|order| matches!(order.what, CircuitWish::Request { .. }));
+        let sources: BTreeSet<&StorageName> = wanted.map(|order| &order.source).collect();
+        let peer = |name: &&StorageName| {
+            let storage = directory.storage(name.as_str())?;
+            self.shared.agents.source_peer(storage.id, name)
+        };
+        sources.iter().filter_map(peer).collect()
     }
 
     /// What waits for an agent's storages, by link; nothing if the scheduler is too busy to say.
