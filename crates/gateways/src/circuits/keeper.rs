@@ -166,7 +166,11 @@ impl Working {
                 return;
             }
             match inbox.recv_timeout(self.sleep(now)) {
-                Ok(Command::Tell(event)) => self.machine.handle(event, (self.clock)()),
+                Ok(Command::Tell(event)) => {
+                    // Who came since the last look counts as well, if the circuit is to be given back.
+                    self.look();
+                    self.machine.handle(event, (self.clock)());
+                }
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => {
                     ending.get_or_insert(now);
                     self.machine.handle(Event::Ended, now);
