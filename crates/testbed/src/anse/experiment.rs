@@ -182,9 +182,9 @@ impl Experiment {
         let plain_mbit = self.rate_mbit - self.background_mbit;
         let wanted = plain_mbit * 1e6 / 8.0 * f64::from(self.work_s) / self.job_bytes() as f64;
         let jobs = wanted.ceil() as usize + JOBS_AROUND_CUT;
-        let name = |job: usize| format!("anse/cut{job:02}");
-        (0..jobs).for_each(|job| world.register(&name(job), self.files_per_job, self.file_bytes));
-        (0..jobs).for_each(|job| world.submit(&name(job)));
+        // In one piece, so that it is long from the first file on.
+        world.register("anse/cut", jobs * self.files_per_job, self.file_bytes);
+        world.submit("anse/cut");
         let part = JOBS_BEFORE_CUT * self.job_bytes();
         until_carried(world, CIRCUIT, part / 2, || ())?;
         drop(background);
@@ -193,7 +193,7 @@ impl Experiment {
         let mut stall = Stall::after(&world.counters(CIRCUIT), &world.counters(SHARED));
         until_carried(world, SHARED, part, || stall.look(&world.counters(SHARED)))?;
         outcome.cut_stall_s = stall.longest_s();
-        (0..jobs).for_each(|job| world.wait_for(&name(job), Duration::from_secs(120)));
+        world.wait_for("anse/cut", Duration::from_secs(120));
         outcome.cut_resent_bytes = resent(world) - outcome.resent_bytes;
         Ok(())
     }
