@@ -13,10 +13,13 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::needs;
+use crate::{TICK, needs};
 
 /// A browser that does not answer by then hangs. Its first start on a cold disk takes seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// What a page says once it is there.
+const SHOWN: &str = "document.readyState == 'complete' ? document.body.innerText : ''";
 
 /// Everything off that speaks to anyone but the page.
 const ARGUMENTS: &[&str] = &[
@@ -106,6 +109,11 @@ impl Browser {
     }
 
     fn call(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Value {
+        self.ask(session, method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// The same where an error is an answer.
+    fn ask(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Result<Value, String> {
         let id = self.next_id;
         self.next_id += 1;
         let mut request = json!({ "id": id, "method": method, "params": parameters });
@@ -115,8 +123,15 @@ impl Browser {
         let sent = self.requests.write_all(format!("{request}\0").as_bytes());
         sent.unwrap_or_else(|error| panic!("{method}: {error}; the browser's log:\n{}", self.log()));
         let reply = self.message(|message| message["id"] == json!(id), method);
-        assert!(reply["error"].is_null(), "{method}: {}", reply["error"]);
-        reply["result"].clone()
+        match &reply["error"] {
+            Value::Null => Ok(reply["result"].clone()),
+            error => Err(error.to_string()),
+        }
+    }
+
+    /// Takes in what comes within a time.
+    fn listen(&mut self, time: Duration) {
+        self.events.extend(self.messages.recv_timeout(time));
     }
 
     /// The next message that fits; the others are kept as events.
@@ -173,10 +188,33 @@ impl Page<'_> {
         }
     }
 
-    /// Waits until the page that shows by itself after another has loaded.
-    pub fn until_at(&mut self, url: &str) {
-        while self.value("location.href + ' ' + document.readyState") != json!(format!("{url} complete")) {
-            self.until_loaded(url);
+    /// Presses what an expression finds, as a hand would.
+    pub fn press(&mut self, find: &str) {
+        let middle = format!(
+            "(e => {{ e.scrollIntoView({{ block: 'center' }}); const box = e.getBoundingClientRect(); \
+             return [box.x + box.width / 2, box.y + box.height / 2]; }})({find})"
+        );
+        let middle = self.value(&middle);
+        for kind in ["mousePressed", "mouseReleased"] {
+            let (x, y) = (&middle[0], &middle[1]);
+            let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", event);
+        }
+    }
+
+    /// Waits for a page with these words, however many come before it, and returns all of its words.
+    pub fn until_shows(&mut self, words: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            // Between two pages there is none that could answer.
+            let asked = json!({ "expression": SHOWN, "returnByValue": true });
+            let shown = self.browser.ask(Some(&self.session), "Runtime.evaluate", asked);
+            let shown = shown.ok().and_then(|reply| Some(reply["result"]["value"].as_str()?.to_owned()));
+            match shown {
+                Some(shown) if shown.contains(words) => return shown,
+                shown => assert!(begun.elapsed() < ANSWER_WITHIN, "never {words:?}: {shown:?}"),
+            }
+            self.browser.listen(TICK);
         }
     }
 
