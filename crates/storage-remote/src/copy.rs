@@ -303,16 +303,20 @@ impl Remote {
             };
             let Err((scope, failure)) = moved else { return Ok((mode, failed_before)) };
             let may_go_on = arrival.temporary || !is_unknown(&failure);
+            // A server that looks at hosts only has looked for the target's folder in itself.
+            let stays_within = mode == Mode::Push && arrival.temporary && plan.is_between_ports();
+            let may_help =
+                stays_within && matches!(failure.kind, Kind::Status(_)) || another_way_may_help(&failure);
             let refused = scope == Scope::Transfer && failure.kind == Kind::Status(StatusCode::UNAUTHORIZED);
             if refused && plan.shown_anew(mode).await {
                 modes.push_front(mode);
-            } else if is_last || mode == Mode::Stream || !may_go_on || !another_way_may_help(&failure) {
+            } else if is_last || mode == Mode::Stream || !may_go_on || !may_help {
                 return Err((scope, with_earlier(failure, &failed_before)));
             }
             if plan.before.get().is_some() {
                 self.clean_up(plan.target(), &arrival, &plan.leftover(&failure)).await;
             }
-            if mode == Mode::Push && arrival.temporary && plan.is_between_ports() {
+            if stays_within {
                 let stray = Arrival { url: arrival.url.at_port(plan.source.port()), ..arrival.clone() };
                 self.clean_up(plan.source(), &stray, &plan.leftover(&failure)).await;
             }

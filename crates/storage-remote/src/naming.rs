@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
+use http::header::SERVER;
 use tokio::time::{Instant, timeout};
 
 use crate::failure::{Failure, Kind};
@@ -23,7 +24,21 @@ const KNOWN_MAX: usize = 4_096;
 
 /// Servers that rename, and those that do not.
 #[derive(Default)]
-pub(crate) struct Renames(Mutex<HashMap<String, (bool, Instant)>>);
+pub(crate) struct Renames(Mutex<HashMap<String, Known>>);
+
+#[derive(Clone, Copy)]
+struct Known {
+    can: bool,
+    /// Names with escapes too.
+    any_name: bool,
+    since: Instant,
+}
+
+/// XRootD renames to what the header says, escapes and all: such a name is only safe where it is not sent in a header. Who
+/// does not say what he is may be XRootD.
+fn reads_escapes(server: Option<&str>) -> bool {
+    server.is_some_and(|server| !server.to_ascii_lowercase().contains("xrootd"))
+}
 
 /// The name under which one try writes.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,17 +90,14 @@ impl Remote {
         if target.url.is_s3() {
             return Ok(false);
         }
-        // XRootD renames to what the header says, escapes and all: such a name is only safe where it is not sent in a header.
-        if target.url.path().contains('%') {
-            return Ok(false);
-        }
+        let is_plain = !target.url.path().contains('%');
         let key = target.url.origin();
         {
             let known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((answer, since)) = known.get(&key)
-                && since.elapsed() < KNOWN_FOR
+            if let Some(known) = known.get(&key)
+                && known.since.elapsed() < KNOWN_FOR
             {
-                return Ok(*answer);
+                return Ok(known.can && (is_plain || known.any_name));
             }
         }
         let names = (
@@ -96,7 +108,7 @@ impl Remote {
         let call = self.call(method("MOVE"), target.at(&from));
         let call = call.header("destination", &to.whole())?.header("overwrite", "F")?;
         let answer = self.exchange.send(call).await?;
-        let status = answer.status;
+        let (status, any_name) = (answer.status, reads_escapes(answer.header(SERVER.as_str())));
         answer.finish().await;
         let (can, keep) = match status {
             StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::CONFLICT => (true, true),
@@ -109,9 +121,9 @@ impl Remote {
             if known.len() >= KNOWN_MAX {
                 known.clear();
             }
-            known.insert(key, (can, Instant::now()));
+            known.insert(key, Known { can, any_name, since: Instant::now() });
         }
-        Ok(can)
+        Ok(can && (is_plain || any_name))
     }
 
     /// Deletes what a failed try has left, as far as it is surely ours; says what may be left. Never blindly: what is there is

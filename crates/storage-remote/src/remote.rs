@@ -160,7 +160,7 @@ impl Remote {
         self.locality(place).await.map_err(|failure| failure.fault())
     }
 
-    /// Deletes a file, or a collection that is empty; says whether there was one.
+    /// Deletes a file, or a collection, which most servers do with all that is in it; says whether there was one.
     pub async fn remove(&self, end: &End) -> Result<bool, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
         let place = Place { url: &url, credential: &end.credential };

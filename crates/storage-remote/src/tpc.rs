@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -72,11 +72,23 @@ impl Remote {
         if let Some(token) = passive_token(active, passive).await?.or(asked) {
             call.headers.insert(TRANSFER_AUTHORIZATION, bearer(&token)?);
         }
-        let mut answer = self.exchange.send(call).await?.ok("COPY").await?;
+        let answer = self.exchange.send(call).await?;
+        if mode == Mode::Pull && answer.status == StatusCode::NOT_FOUND {
+            answer.finish().await;
+            // What is missing at the source is told in the answer's body. This one takes it for a copy of what is to be made.
+            let text = format!("COPY {} (pull): 404 Not Found: it pulls nothing", active.url);
+            return Err(Failure::new(Kind::Status(StatusCode::METHOD_NOT_ALLOWED), text));
+        }
+        let mut answer = answer.ok("COPY").await?;
+        // A server that copies within itself has nothing more to say (RFC 4918, section 9.8.5).
+        let within_one = active.url.origin() == passive.url.origin()
+            && matches!(answer.status, StatusCode::CREATED | StatusCode::NO_CONTENT);
+        let mut is_silent = true;
         let times = self.config.times;
         let mut markers = Markers::default();
         let mut last = (0, Instant::now());
         while let Some(data) = answer.data(times.stall).await? {
+            is_silent &= data.is_empty();
             markers.feed(&data);
             if markers.outcome().is_some() {
                 break;
@@ -107,10 +119,11 @@ impl Remote {
             }
             Some(Outcome::Failure { text, status }) => {
                 answer.finish().await;
-                let status = status.and_then(|status| http::StatusCode::from_u16(status).ok());
+                let status = status.and_then(|status| StatusCode::from_u16(status).ok());
                 let kind = status.map_or(Kind::Told, Kind::Status);
                 Err(Failure::new(kind, format!("COPY {url} ({mode}): {}", told(&text))))
             }
+            None if within_one && is_silent => Ok(()),
             None => {
                 let text = format!(
                     "COPY {url} ({mode}): it ended after {blocks} markers without saying how it went"

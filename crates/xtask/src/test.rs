@@ -25,13 +25,14 @@ pub(crate) struct Counts {
 
 /// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how to see that
 /// it works (nothing: that it is there says enough).
-pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 14] = [
+pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 15] = [
     ("the order of flushes", "strace", "strace", "-V"),
     ("the emulated WAN", "ip", "iproute2", "-V"),
     ("round trips of the emulated WAN", "ping", "iputils-ping", "-V"),
     ("TLS with another implementation", "openssl", "openssl", "version"),
     ("copies among storages of others", "xrootd", "xrootd-server", "-v"),
     ("copies with a plain WebDAV server", "nginx", "nginx", "-v"),
+    ("copies with Apache", "apache2", "apache2-bin", "-v"),
     ("doors with curl", "curl", "curl", "--version"),
     ("doors with litmus", "litmus", "litmus", ""),
     ("doors with rclone", "rclone", "rclone", "version"),

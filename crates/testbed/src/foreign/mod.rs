@@ -1,6 +1,7 @@
-//! Storages of others, as processes of their own on loopback: XRootD with HTTP and third-party copies, and nginx as a plain WebDAV server.
+//! Storages of others, as processes of their own on loopback: XRootD with HTTP and third-party copies, nginx and Apache as plain WebDAV servers.
 //! And one that speaks S3. With certificates of an authority of the test's own. And brokers of messages, and a database.
 
+mod apache;
 mod brokers;
 mod moto;
 mod nginx;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+pub use apache::Apache;
 pub use brokers::{ActiveMq, BROKER_PASSWORD, BROKER_USER, NatsServer};
 pub use moto::S3Server;
 pub use nginx::{Nginx, NginxRules};
