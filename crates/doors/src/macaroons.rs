@@ -114,7 +114,8 @@ pub(crate) fn is_wished(headers: &HeaderMap) -> bool {
 /// `subjects` are the names in the client's certificate.
 pub(crate) async fn give(mut call: Call, subjects: &[String]) -> Outcome {
     if subjects.is_empty() {
-        let text = "macaroons are given to who comes with a client certificate: a token can be handed on itself";
+        let text =
+            "macaroons are given to who comes with a client certificate: a token can be handed on itself";
         let refusal = match call.granted.who.is_empty() {
             true => not_authenticated(text, None),
             false => Refusal::new(StatusCode::FORBIDDEN, text),
@@ -202,7 +203,8 @@ enum Condition {
 }
 
 fn condition(caveat: &str) -> Outcome<Condition> {
-    let unknown = || Refusal::bad("a caveat of the macaroon is not known here: activity, path, ip and before are");
+    let unknown =
+        || Refusal::bad("a caveat of the macaroon is not known here: activity, path, ip and before are");
     let (kind, value) = caveat.trim().split_once(':').ok_or_else(unknown)?;
     let list = || value.split(',').map(str::trim).filter(|word| !word.is_empty());
     match kind {
@@ -289,7 +291,10 @@ mod tests {
         );
         let odd = Place { path: "a/50%20 ü".into(), slash: false };
         let (caveats, _) = super::caveats(b"{}", &odd, all, now()).unwrap();
-        assert!(lent(&[&caveats[0]]).may(Action::Read, "a/50%20 ü") && !lent(&[&caveats[0]]).may(Action::Read, "a/50  ü"));
+        assert!(
+            lent(&[&caveats[0]]).may(Action::Read, "a/50%20 ü")
+                && !lent(&[&caveats[0]]).may(Action::Read, "a/50  ü")
+        );
         // No longer than a day, and nothing that its giver may not do.
         let (caveats, ends) = asked(r#"{"validity":"P400D"}"#, |action| action != Action::Change).unwrap();
         assert_eq!(ends.duration_since(now()).as_secs(), 86_400);
@@ -314,7 +319,11 @@ mod tests {
     #[test]
     fn every_condition_holds() {
         let download = lent(&["path:/a", "activity:DOWNLOAD,LIST"]);
-        assert!(download.may(Action::Read, "a/f") && download.may(Action::Look, "a") && download.may(Action::List, "a"));
+        assert!(
+            download.may(Action::Read, "a/f")
+                && download.may(Action::Look, "a")
+                && download.may(Action::List, "a")
+        );
         assert!(!download.may(Action::Read, "ab") && !download.may(Action::Create, "a/f"));
         let narrower = lent(&["path:/a", "activity:DOWNLOAD,UPLOAD", "activity:UPLOAD,DELETE", "path:/a/b"]);
         assert!(narrower.may(Action::Create, "a/b/f"));
@@ -335,7 +344,8 @@ mod tests {
         let alice = r#"{"who":["/CN=alice"]}"#;
         assert!(opened(alice, "ip:192.0.2.0/24,2001:db8::/32").is_ok());
         assert!(opened(alice, "before:2026-11-24T12:00:01Z").is_ok());
-        for bad in ["ip:198.51.100.1", "ip:", "before:2026-11-24T12:00:00Z", "max-upload:7", "path:../x", "x"] {
+        for bad in ["ip:198.51.100.1", "ip:", "before:2026-11-24T12:00:00Z", "max-upload:7", "path:../x", "x"]
+        {
             assert_eq!(opened(alice, bad), Err(StatusCode::UNAUTHORIZED), "{bad}");
         }
         assert_eq!(opened("alice", "path:/"), Err(StatusCode::UNAUTHORIZED));

@@ -265,7 +265,9 @@ impl Granted {
         let what = action.shown();
         let text = match (&self.scoped, &self.lent) {
             (Some(_), _) => format!("the scopes of the token do not allow to {what} here"),
-            (None, Some(_)) => format!("the macaroon, or the rights of its giver, do not allow to {what} here"),
+            (None, Some(_)) => {
+                format!("the macaroon, or the rights of its giver, do not allow to {what} here")
+            }
             (None, None) => format!("not allowed to {what} here; an administrator of this door can allow it"),
         };
         let refusal = Refusal::new(StatusCode::FORBIDDEN, text);

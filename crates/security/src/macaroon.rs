@@ -65,10 +65,8 @@ impl Macaroons {
     /// Reads one that was given for that location.
     pub fn open(&self, location: &str, text: &str) -> Result<Macaroon, MacaroonFault> {
         let (macaroon, signature) = read(location, text)?;
-        let genuine = aws_lc_rs::constant_time::verify_slices_are_equal(
-            self.signature(&macaroon).as_ref(),
-            &signature,
-        );
+        let genuine =
+            aws_lc_rs::constant_time::verify_slices_are_equal(self.signature(&macaroon).as_ref(), &signature);
         genuine.map_err(|_| MacaroonFault::NotGenuine)?;
         Ok(macaroon)
     }

@@ -102,7 +102,8 @@ fn another_door_shows_it() {
     let (from, to) = (one.url("/f"), one.url("/in/g"));
     let reads = given(&one, "/f", r#"{"caveats":["activity:DOWNLOAD,LIST"],"validity":"PT10M"}"#);
     assert_eq!(copy("/f", "Source", &from, &reads), "success: Created");
-    let writes = given(&one, "/in/g", r#"{"caveats":["activity:MANAGE,UPLOAD,DELETE,LIST"],"validity":"PT10M"}"#);
+    let writes =
+        given(&one, "/in/g", r#"{"caveats":["activity:MANAGE,UPLOAD,DELETE,LIST"],"validity":"PT10M"}"#);
     assert_eq!(copy("/f", "Destination", &to, &writes), "success: Created");
     assert_eq!(copy("/f", "Destination", &to, &writes), "success: Created", "replaced");
     assert!(std::fs::read(one.root.join("in/g")).unwrap() == bytes);

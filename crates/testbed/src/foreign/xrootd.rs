@@ -158,6 +158,11 @@ impl Xrootd {
         give_away(path);
     }
 
+    /// Whether a line of its log has all these parts.
+    pub fn has_said(&self, parts: &[&str]) -> bool {
+        !self.process.log.lines_with(parts).is_empty()
+    }
+
     pub fn log(&self) -> String {
         self.process.log.tail()
     }

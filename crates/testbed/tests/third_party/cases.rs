@@ -58,6 +58,15 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
+/// Each in a thread of its own: XRootD 5.5 drops an upload that stands still for ten seconds, so none waits for another.
+pub fn at_once<T: Send, R: Send>(all: Vec<T>, body: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let body = &body;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = all.into_iter().map(|one| scope.spawn(move || body(one))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
 /// A file at its source, and where it shall go.
 pub struct Ends {
     pub case: Case,
@@ -96,6 +105,12 @@ impl Case {
 
     pub fn uses_xrootd(self) -> bool {
         [self.source, self.target].contains(&Kind::Xrootd)
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.gate.close();
     }
 }
 

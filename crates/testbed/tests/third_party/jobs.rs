@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cases::{Case, Ends, FILE_BYTES, TRIES, WITHIN, Way, all};
+use crate::cases::{Case, Ends, FILE_BYTES, TRIES, WITHIN, Way, all, at_once};
 use crate::world::{CREDENTIALS, World, adler32, below, content, may_run};
 
 /// A job of a case, which stands still at the gate before its passive side.
@@ -82,7 +82,7 @@ fn copies_only_as_told(world: &World) {
 }
 
 /// All cases at once, and again those where XRootD was the one to fail.
-fn run(world: &mut World, bytes: &[u8], check: impl Fn(&Running, &World) -> Result<u64, Value>) {
+fn run(world: &mut World, bytes: &[u8], check: impl Fn(&Running, &World) -> Result<u64, Value> + Sync) {
     copies_only_as_told(world);
     world.delegate();
     let mut left = all();
@@ -90,17 +90,16 @@ fn run(world: &mut World, bytes: &[u8], check: impl Fn(&Running, &World) -> Resu
     for number in 0..TRIES {
         let running: Vec<Running> = left.iter().map(|case| start(*case, world, bytes, number)).collect();
         left.clear();
-        for one in &running {
-            match check(one, world) {
-                Ok(seen) => table.push(format!("{}: {seen} bytes seen on its way", one.case)),
+        for (case, result) in at_once(running, |one| (one.case, check(&one, world))) {
+            match result {
+                Ok(seen) => table.push(format!("{case:<34} {seen:>10} bytes seen on its way")),
                 Err(file) => {
-                    println!("{} failed: {file}\n{}", one.case, world.logs(one.case.by));
+                    println!("{case} failed: {file}\n{}", world.logs(case.by));
                     let may_pass = file["fault"]["passing"] == json!(true);
-                    assert!(one.case.uses_xrootd() && may_pass, "{}: {file}", one.case);
-                    left.push(one.case);
+                    assert!(case.uses_xrootd() && may_pass, "{case}: {file}");
+                    left.push(case);
                 }
             }
-            one.ends.gate.close();
         }
         if left.is_empty() {
             break;
@@ -110,9 +109,9 @@ fn run(world: &mut World, bytes: &[u8], check: impl Fn(&Running, &World) -> Resu
     println!("{}", table.join("\n"));
     assert!(left.is_empty(), "{TRIES} times: {left:?}");
     assert_eq!(table.len(), 16);
-    world.deployment.until("the doors have nothing on its way", WITHIN, || {
-        world.temporary().is_empty().then_some(())
-    });
+    world
+        .deployment
+        .until("the doors have nothing on its way", WITHIN, || world.temporary().is_empty().then_some(()));
     world.deployment.assert_alive();
 }
 

@@ -153,10 +153,7 @@ impl World {
         let robot_files = [write("robot.crt", &certificate), write("robot.key", &key)];
         let doors = SITES.map(|site| {
             let (certificate, key) = authority.issue("door");
-            let files = [
-                write(&format!("{site}.pem"), &certificate),
-                write(&format!("{site}.key"), &key),
-            ];
+            let files = [write(&format!("{site}.pem"), &certificate), write(&format!("{site}.key"), &key)];
             let port = free_port();
             let mut options = SiteOptions::new(site);
             options.settings = door_settings(site, port, &files, &authority, &issuer);
@@ -196,6 +193,11 @@ impl World {
         if ends.case.target == Kind::Xrootd {
             self.xrootds[ends.case.by as usize][1].own(&ends.folder);
         }
+    }
+
+    /// Whether the XRootD that copies go to has said this.
+    pub fn target_has_said(&self, by: By, parts: &[&str]) -> bool {
+        self.xrootds[by as usize][1].has_said(parts)
     }
 
     /// After XRootD 5.5 has lost a connection, or itself.
