@@ -21,6 +21,7 @@ mod issued;
 mod listen;
 mod lock;
 mod locks;
+mod macaroons;
 mod patient;
 #[doc(hidden)]
 pub mod promises;

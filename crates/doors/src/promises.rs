@@ -3,14 +3,18 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue};
 use longhaul_model::StorageName;
+use longhaul_security::macaroon::{Macaroon, Macaroons};
 
 use crate::answer::{Outcome, Refusal};
 use crate::ranges::Wanted;
 use crate::request::{Destination, Place, destination, encode};
+use crate::rights::Action;
 use crate::submitted::{Now, Submitted};
-use crate::{digests, ranges, tape, xml};
+use crate::{digests, macaroons, ranges, tape, xml};
 
 /// Bodies of WebDAV: what is kept of them means the same when it is told again.
 pub fn bodies(bytes: &[u8]) {
@@ -88,6 +92,35 @@ pub fn tape_bodies(bytes: &[u8]) {
         }
     }
 }
+
+/// Macaroons, and what is asked for in one: what is given is known again, and not for longer or for more than it may be.
+pub fn macaroons(bytes: &[u8]) {
+    let [which, bytes @ ..] = bytes else { return };
+    let Ok(now) = jiff::Timestamp::from_second(1_800_000_000) else { return };
+    let from = std::net::IpAddr::from([192, 0, 2, 7]);
+    if which % 2 == 0 {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let shown = macaroons::terms(&Macaroon { identifier: GIVER.into(), caveats: vec![text] }, from, now);
+        drop(taken(shown));
+        for text in [URL_SAFE_NO_PAD.encode(bytes), String::from_utf8_lossy(bytes).into_owned()] {
+            assert!(Macaroons::new().open("longhaul-door", &text).is_err(), "nobody knows the key");
+        }
+        return;
+    }
+    let place = Place { path: "a/50%20 f".into(), slash: false };
+    let Some((caveats, ends)) = taken(macaroons::caveats(bytes, &place, |_| true, now)) else { return };
+    assert!(ends.duration_since(now).as_secs() <= 86_400);
+    let ours = Macaroons::new();
+    let macaroon = Macaroon { identifier: GIVER.into(), caveats };
+    let Some(text) = ours.give("here", &macaroon) else { return };
+    assert_eq!(ours.open("here", &text).as_ref(), Ok(&macaroon));
+    // It may be for another address, or be over.
+    if let Some(shown) = taken(macaroons::terms(&macaroon, from, now)) {
+        assert!(!shown.terms.allow(Action::Read, "a/50%20 ff") && !shown.terms.allow(Action::Look, ""));
+    }
+}
+
+const GIVER: &str = r#"{"who":["/CN=alice"]}"#;
 
 /// Nothing that another program could take for another place; written again it is the same.
 fn sound(place: &Place) {

@@ -1,5 +1,5 @@
-//! Who may do what at a door: by the subject of a client certificate, by a bearer token from a file or of an issuer, or by
-//! nobody's name where reading is open to all.
+//! Who may do what at a door: by the subject of a client certificate, by a bearer token from a file, of an issuer or of the door
+//! itself (a macaroon), or by nobody's name where reading is open to all.
 //!
 //! Decided before anything is looked at, so that what is there is nobody's business who may not read it.
 
@@ -13,6 +13,7 @@ use longhaul_security::{PeerIdentity, SubjectPattern, read_private, same_hash, s
 
 use crate::answer::{Outcome, Refusal};
 use crate::issued::{Issued, Scoped};
+use crate::macaroons::{Lent, Shown};
 use crate::request::{is_within, single};
 use crate::settings::VOMS;
 
@@ -162,6 +163,7 @@ fn parse_tokens(text: &str) -> Result<Vec<([u8; 32], Grant)>, String> {
 pub(crate) struct Granted {
     grants: Vec<Grant>,
     scoped: Option<Scoped>,
+    lent: Option<Lent>,
     /// Who showed a credential that is believed: names of certificates, holders of tokens of issuers, "a token".
     pub(crate) who: Vec<String>,
 }
@@ -175,15 +177,7 @@ impl Rights {
         headers: &HeaderMap,
         issued: Option<&Issued>,
     ) -> Outcome<Granted> {
-        let mut grants: Vec<Grant> = Vec::new();
-        if let Some(below) = &self.anonymous {
-            grants.push(Grant { may: May::Read, below: below.clone() });
-        }
-        let fits = |(whom, _): &&(Subjects, Grant)| subjects.iter().any(|name| whom.fits(name));
-        if !subjects.is_empty() {
-            grants.extend(self.subjects.iter().filter(fits).map(|(_, grant)| grant.clone()));
-        }
-        let mut granted = Granted { grants, scoped: None, who: subjects.to_vec() };
+        let mut granted = self.without_token(subjects);
         let Some(token) = bearer(headers)? else { return Ok(granted) };
         let hash = secret_hash(token);
         let known = self.tokens.iter().filter(|(known, _)| same_hash(known, &hash));
@@ -201,6 +195,34 @@ impl Rights {
         granted.scoped = Some(scoped);
         granted.who.push(who);
         Ok(granted)
+    }
+
+    /// The same with a macaroon of this door: what its giver may do now, as far as it goes.
+    pub(crate) fn lent(&self, subjects: &[String], shown: Shown) -> Granted {
+        let mut granted = self.without_token(subjects);
+        granted.who.extend(shown.who.first().map(|name| format!("{name} by macaroon")));
+        granted.lent = Some(Lent { grants: self.of_subjects(&shown.who), terms: shown.terms });
+        granted
+    }
+
+    fn without_token(&self, subjects: &[String]) -> Granted {
+        let anonymous = self.anonymous.clone().map(|below| Grant { may: May::Read, below });
+        let grants = anonymous.into_iter().chain(self.of_subjects(subjects)).collect();
+        Granted { grants, scoped: None, lent: None, who: subjects.to_vec() }
+    }
+
+    fn of_subjects(&self, subjects: &[String]) -> Vec<Grant> {
+        if subjects.is_empty() {
+            return Vec::new();
+        }
+        let fits = |(whom, _): &&(Subjects, Grant)| subjects.iter().any(|name| whom.fits(name));
+        self.subjects.iter().filter(fits).map(|(_, grant)| grant.clone()).collect()
+    }
+}
+
+impl Grant {
+    pub(crate) fn allows(&self, action: Action, path: &str) -> bool {
+        self.may >= action.needs() && is_within(path, &self.below)
     }
 }
 
@@ -241,17 +263,21 @@ impl Granted {
             return Err(not_authenticated("a client certificate or a bearer token is needed for this", None));
         }
         let what = action.shown();
-        let text = match &self.scoped {
-            None => format!("not allowed to {what} here; an administrator of this door can allow it"),
-            Some(_) => format!("the scopes of the token do not allow to {what} here"),
+        let text = match (&self.scoped, &self.lent) {
+            (Some(_), _) => format!("the scopes of the token do not allow to {what} here"),
+            (None, Some(_)) => {
+                format!("the macaroon, or the rights of its giver, do not allow to {what} here")
+            }
+            (None, None) => format!("not allowed to {what} here; an administrator of this door can allow it"),
         };
         let refusal = Refusal::new(StatusCode::FORBIDDEN, text);
         Err(refusal.with(header::WWW_AUTHENTICATE, "Bearer realm=\"longhaul\", error=\"insufficient_scope\""))
     }
 
     pub(crate) fn may(&self, action: Action, path: &str) -> bool {
-        let fits = |grant: &Grant| grant.may >= action.needs() && is_within(path, &grant.below);
-        self.grants.iter().any(fits) || self.scoped.as_ref().is_some_and(|scoped| scoped.may(action, path))
+        self.grants.iter().any(|grant| grant.allows(action, path))
+            || self.scoped.as_ref().is_some_and(|scoped| scoped.may(action, path))
+            || self.lent.as_ref().is_some_and(|lent| lent.may(action, path))
     }
 }
 
@@ -262,7 +288,7 @@ pub(crate) fn not_authenticated(text: &str, error: Option<&str>) -> Refusal {
 }
 
 /// The scheme may be written in any case.
-fn bearer(headers: &HeaderMap) -> Outcome<Option<&str>> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Outcome<Option<&str>> {
     let Some(value) = single(headers, "authorization")? else { return Ok(None) };
     let (scheme, token) = value.trim().split_once(' ').unwrap_or((value, ""));
     if !scheme.eq_ignore_ascii_case("bearer") {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
 use longhaul_model::{Fault, FaultCode};
+use longhaul_security::macaroon::Macaroons;
 use longhaul_storage::{Directories, Entry, Storage, TempName};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -14,6 +15,7 @@ use crate::body::Body;
 use crate::buffers::Buffers;
 use crate::digests::Remembered;
 use crate::locks::Locks;
+use crate::macaroons;
 use crate::properties::Properties;
 use crate::request::{Destination, Place, destination, single};
 use crate::rights::{Action, Granted, not_authenticated};
@@ -27,7 +29,7 @@ const DIGESTS_AT_ONCE: usize = 2;
 /// Questions about tapes answered at once: each may hold the names of ten thousand files.
 const TAPE_QUESTIONS_AT_ONCE: usize = 16;
 pub(crate) const ALLOW: &str =
-    "OPTIONS, GET, HEAD, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
+    "OPTIONS, GET, HEAD, POST, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
 /// The classes of RFC 4918 that are served.
 pub(crate) const DAV: &str = "1, 2";
 
@@ -39,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) remembered: Remembered,
     pub(crate) locks: Mutex<Locks>,
     pub(crate) properties: Properties,
+    pub(crate) macaroons: Macaroons,
     opened: Instant,
     pub(crate) turns: Arc<Semaphore>,
     listings: Arc<Semaphore>,
@@ -63,6 +66,7 @@ impl Shared {
         Ok(Shared {
             locks: Mutex::default(),
             properties: Properties::open(settings.properties.clone())?,
+            macaroons: Macaroons::new(),
             opened: Instant::now(),
             access: RwLock::new(Arc::new(access)),
             turns: Arc::new(Semaphore::new(settings.limits.transfers)),
@@ -276,7 +280,11 @@ async fn answer(
     }
     let issued = shared.settings.issued.as_ref();
     let subjects = peer.subjects.as_ref().map_err(|why| not_authenticated(why, None))?;
-    let granted = shared.access().rights.of(subjects, request.headers(), issued).await?;
+    let rights = &shared.access().rights;
+    let granted = match macaroons::shown(&shared.macaroons, request.headers(), peer.address.ip())? {
+        Some(shown) => rights.lent(subjects, shown),
+        None => rights.of(subjects, request.headers(), issued).await?,
+    };
     who.clone_from(&granted.who);
     let method = request.method().clone();
     let call = Call { shared, request, place, granted };
@@ -292,6 +300,9 @@ async fn answer(
         "MKCOL" => Action::MakeDirectory,
         "DELETE" | "MOVE" | "PROPPATCH" => Action::Change,
         "LOCK" | "UNLOCK" => Action::Create,
+        "POST" if macaroons::is_wished(call.request.headers()) => {
+            return macaroons::give(call, subjects).await;
+        }
         // Which right is needed where depends on the direction.
         "COPY" => return tree::copy(call).await,
         _ => return Err(not_allowed()),

@@ -22,6 +22,7 @@ mod files;
 pub mod grid;
 pub mod gridmap;
 mod identity;
+pub mod macaroon;
 mod origin;
 mod outside;
 mod password;

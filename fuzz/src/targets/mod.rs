@@ -31,7 +31,7 @@ pub use security::{
 pub use settings::settings;
 pub use source::source;
 pub use storages::{
-    copy_markers, door_bodies, door_headers, registries, remote_urls, storage_answers, tape_bodies,
+    copy_markers, door_bodies, door_headers, macaroons, registries, remote_urls, storage_answers, tape_bodies,
 };
 pub use wire::{frame_bodies, frames};
 
@@ -86,6 +86,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("remote_urls", remote_urls),
     ("door_bodies", door_bodies),
     ("door_headers", door_headers),
+    ("macaroons", macaroons),
     ("tape_bodies", tape_bodies),
     ("registries", registries),
 ];

@@ -28,6 +28,11 @@ pub fn door_headers(bytes: &[u8]) {
     door::headers(bytes);
 }
 
+/// The first byte says whether it is a macaroon with its conditions, or what somebody asks for in one.
+pub fn macaroons(bytes: &[u8]) {
+    door::macaroons(bytes);
+}
+
 /// What clients ask tapes for.
 pub fn tape_bodies(bytes: &[u8]) {
     door::tape_bodies(bytes);

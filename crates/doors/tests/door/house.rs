@@ -148,7 +148,11 @@ impl House {
 
     pub fn connect(&self) -> Wire {
         let pem = std::fs::read_to_string(&self.ca).unwrap();
-        let tls = outside_client_tls(OutsideTrust::Authorities(&pem)).unwrap();
+        self.connect_by(outside_client_tls(OutsideTrust::Authorities(&pem)).unwrap())
+    }
+
+    /// With a certificate, say.
+    pub fn connect_by(&self, tls: Arc<rustls::ClientConfig>) -> Wire {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let connection = ClientConnection::new(tls, "localhost".try_into().unwrap()).unwrap();
@@ -157,7 +161,17 @@ impl House {
 
     /// One request with the writer's token on a connection of its own.
     pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
-        let mut wire = self.connect();
+        self.ask_over(self.connect(), method, path, headers, body)
+    }
+
+    pub fn ask_over(
+        &self,
+        mut wire: Wire,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Reply {
         let port = self.address.port();
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\n");
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {

@@ -9,5 +9,6 @@ mod hostile;
 mod house;
 mod issued;
 mod locks;
+mod macaroons;
 mod tape;
 mod third_party;

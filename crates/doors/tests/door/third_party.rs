@@ -112,6 +112,8 @@ fn what_is_asked_wrongly_is_refused_at_once() {
     assert_eq!(target.ask("COPY", "/g", &[("Source", &url), ("Authorization", "")], b"").status, 401);
     let reader = format!("Bearer {READER}");
     assert_eq!(target.ask("COPY", "/g", &[("Source", &url), ("Authorization", &reader)], b"").status, 403);
+    // What gfal says where its user named no number.
+    assert_eq!(last_line(&pull(&target, "/g", &url, &[("X-Number-Of-Streams", "0")])), "success: Created");
     let framed =
         pull(&target, "/g", &url, &[("TransferHeaderContent-Length", "7"), ("TransferHeaderHost", "x")]);
     assert_eq!(last_line(&framed), "success: Created");

@@ -128,6 +128,10 @@ impl Xrootd {
         self.process = serve(self.folder.path(), self.port);
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Where its files lie.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
@@ -147,6 +151,16 @@ impl Xrootd {
     pub fn put(&self, name: &str, content: &[u8]) {
         fs::write(self.data().join(name), content).expect("a file");
         give_away(&self.data().join(name));
+    }
+
+    /// What lies there becomes its own.
+    pub fn own(&self, path: &Path) {
+        give_away(path);
+    }
+
+    /// Whether a line of its log has all these parts.
+    pub fn has_said(&self, parts: &[&str]) -> bool {
+        !self.process.log.lines_with(parts).is_empty()
     }
 
     pub fn log(&self) -> String {
