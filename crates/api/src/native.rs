@@ -696,16 +696,31 @@ pub struct WhoAmI {
     pub role: String,
     #[schema(value_type = Option<String>)]
     pub expires: Option<Timestamp>,
+    /// Areas that the credential is confined to; none: all that the role may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+    /// For whose jobs alone it is good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub community: Option<CommunityName>,
 }
 
 /// `POST /api/v1/tokens`
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TokenCreate {
     pub name: String,
     /// `admin`, `viewer` or `observer`.
     pub role: String,
     #[serde(default)]
     pub seconds: Option<u64>,
+    /// Areas that it is confined to (`jobs`, `data`, `sites`, `steering`, `network`, `access`), each with `:read` behind it
+    /// for looking only; none: all that its role may.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+    /// For whose jobs alone it is good.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub community: Option<CommunityName>,
 }
 
 /// An API token without its secret.
@@ -718,6 +733,13 @@ pub struct TokenView {
     pub created: Timestamp,
     #[schema(value_type = Option<String>)]
     pub expires: Option<Timestamp>,
+    /// Areas that it is confined to; none: all that its role may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+    /// For whose jobs alone it is good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub community: Option<CommunityName>,
 }
 
 /// `POST /api/v1/session`: an API token or a one-time login token in, a cookie out.

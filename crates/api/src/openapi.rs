@@ -250,6 +250,7 @@ fn schemas() -> Map<String, Value> {
         circuits::CircuitRecord,
         steering::ShareView,
         steering::AuditEntry,
+        steering::DecisionEntry,
     );
     let as_json = |schema| serde_json::to_value(schema).unwrap_or_default();
     collected.into_iter().map(|(name, schema)| (name, as_json(schema))).collect()

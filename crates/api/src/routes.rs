@@ -416,6 +416,16 @@ routes! {
         "Lists who changed shares, links, storages or accounts, and who logged in or was refused, newest first",
         asks(&[text("of", "Only `changes`, or only `logins`."), LIMIT, AFTER]), gives(200, Json("Page_AuditEntry"));
 
+    DECISION_LIST = Get "/api/v1/audit/decisions" "decision_list" Admin,
+        "Lists who was refused what and why, and who was allowed to change what, newest first",
+        asks(&[
+            text("of", "Only `refused`, or only `allowed`."),
+            text("who", "Only of this name."),
+            LIMIT,
+            AFTER,
+        ]),
+        gives(200, Json("Page_DecisionEntry"));
+
     CIRCUIT_LIST = Get "/api/v1/circuits" "circuit_list" Viewer,
         "Lists the links that may have circuits, with what there is and why",
         gives(200, Json("Page_CircuitView"));

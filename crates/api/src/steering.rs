@@ -150,3 +150,30 @@ pub struct AuditEntry {
     pub who: String,
     pub what: String,
 }
+
+/// Who was allowed or refused what: equal decisions of a short while are one entry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DecisionEntry {
+    pub id: u64,
+    pub allowed: bool,
+    /// The first of them.
+    #[schema(value_type = String)]
+    pub since: Timestamp,
+    /// The last.
+    #[schema(value_type = String)]
+    pub at: Timestamp,
+    /// How many there were.
+    pub times: u64,
+    /// Name of the credential, or `nobody`.
+    pub who: String,
+    /// What kind of credential was shown.
+    pub credential: String,
+    /// The address that they came from.
+    pub origin: String,
+    /// What was asked for: an operation of this description, `fts` with method and path, or `page`.
+    pub operation: String,
+    /// Of what.
+    pub object: String,
+    /// Of refusals the reason, else by which right.
+    pub why: String,
+}

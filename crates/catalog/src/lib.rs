@@ -14,7 +14,7 @@
 //!
 //! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
 //! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relays`, `tasks`, `deletion`, `history`, `check`;
-//! `jobs`, `hosts`, `circuits`, `accounts` and `audit` stand by themselves.
+//! `jobs`, `hosts`, `circuits`, `accounts`, `audit` and `decisions` stand by themselves.
 
 mod codec;
 pub mod conformance;
@@ -27,6 +27,7 @@ mod audit;
 mod check;
 mod circuits;
 mod datasets;
+mod decisions;
 mod deletion;
 mod expansion;
 mod history;
@@ -49,6 +50,7 @@ pub mod rows;
 
 pub use accounts::ACCOUNTS_MAX;
 pub use database::{BadPlace, Catalog, PAGE_ROWS_MAX, Place};
+pub use decisions::DECISIONS_MAX;
 pub use error::{AddError, CatalogError, ManifestError};
 pub use hosts::HOSTS_MAX;
 pub use jobs::{JobName, StorageStep};

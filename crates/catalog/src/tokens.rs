@@ -7,7 +7,7 @@ use longhaul_model::{SiteId, Timestamp};
 
 use crate::codec::{Columns, key};
 use crate::sites::site_by_id;
-use crate::{ApiTokenRow, Catalog, CatalogError, JoinRefusal, SiteRow};
+use crate::{ApiTokenRow, Catalog, CatalogError, JoinRefusal, NewApiToken, SiteRow};
 
 /// A repetition of a request later than this counts as a new one.
 const REPLIES_KEPT: Duration = Duration::from_secs(24 * 3_600);
@@ -56,18 +56,20 @@ impl Catalog {
         })
     }
 
-    pub fn add_api_token(
-        &self,
-        hash: [u8; 32],
-        name: &str,
-        role: &str,
-        expires: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<(), CatalogError> {
+    pub fn add_api_token(&self, token: &NewApiToken, now: Timestamp) -> Result<(), CatalogError> {
         self.write(|tx| {
             tx.execute(
-                "INSERT INTO api_tokens (hash, name, role, expires, created) VALUES (?1, ?2, ?3, ?4, ?5)",
-                (hash, name, role, expires.map(|at| at.0), now.0),
+                "INSERT INTO api_tokens (hash, name, role, expires, created, scopes, community)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                (
+                    token.hash,
+                    &token.name,
+                    &token.role,
+                    token.expires.map(|at| at.0),
+                    now.0,
+                    &token.scopes,
+                    token.community.as_ref().map(|name| name.as_str()),
+                ),
             )?;
             Ok(())
         })
@@ -77,7 +79,7 @@ impl Catalog {
     pub fn api_token(&self, hash: [u8; 32]) -> Result<Option<ApiTokenRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
-                "SELECT hash, name, role, expires, created FROM api_tokens WHERE hash = ?1",
+                "SELECT hash, name, role, expires, created, scopes, community FROM api_tokens WHERE hash = ?1",
             )?;
             Ok(select.query_row([hash], token_row).optional()?)
         })
@@ -86,7 +88,7 @@ impl Catalog {
     pub fn api_tokens(&self) -> Result<Vec<ApiTokenRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
-                "SELECT hash, name, role, expires, created FROM api_tokens ORDER BY name, hash",
+                "SELECT hash, name, role, expires, created, scopes, community FROM api_tokens ORDER BY name, hash",
             )?;
             let rows = select.query_map((), token_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -168,5 +170,7 @@ fn token_row(row: &Row<'_>) -> crate::sql::Result<ApiTokenRow> {
         role: row.get(2)?,
         expires: row.maybe_time(3)?,
         created: row.time(4)?,
+        scopes: row.get(5)?,
+        community: if row.is_null(6)? { None } else { Some(row.parsed(6)?) },
     })
 }

@@ -145,6 +145,8 @@ pub struct HttpLimits {
     pub wait_ms: u32,
     /// Listeners of the event stream at a time.
     pub event_streams: u32,
+    /// Requests of one user a second, on average; twice as many at once. 0: no limit.
+    pub user_requests_per_s: u32,
 }
 
 impl Default for Config {
@@ -191,6 +193,8 @@ impl Default for HttpLimits {
             operations: 16,
             wait_ms: 20_000,
             event_streams: 1_000,
+            // More than one user gets from two cores with the fastest of requests: it stops who runs wild, not who works.
+            user_requests_per_s: 5_000,
         }
     }
 }

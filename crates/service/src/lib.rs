@@ -17,6 +17,7 @@ mod commissioning;
 mod config;
 mod database;
 mod deadlines;
+mod decisions;
 mod fts;
 mod http;
 mod jobs;

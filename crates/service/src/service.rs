@@ -46,6 +46,8 @@ const PRUNE_TICKS: u64 = 600;
 const SAVE_TICKS: u64 = 60;
 /// Between two looks at the authorities of users and at their communities.
 const USERS_TICKS: u64 = 60;
+/// What was decided is on disk after so many seconds.
+const DECISIONS_TICKS: u64 = 2;
 /// Delegated credentials that expired longer ago are forgotten; until then their users are told what happened.
 const DELEGATION_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// Between two looks at what passed through relays.
@@ -227,6 +229,7 @@ impl Threads {
         drop(self.reader.take().map(JoinHandle::join));
         shared.jobs.tell(Work::Stop);
         drop(self.desk.take().map(JoinHandle::join));
+        write_decisions(shared);
         if let Some(scheduler) = scheduler {
             save_knowledge(shared, &scheduler);
         }
@@ -298,6 +301,7 @@ fn share(
         started: clock(),
         clock: clock.clone(),
         sessions: Sessions::new(),
+        decisions: crate::decisions::Decisions::default(),
         agents,
         live: Live::default(),
         deadlines: Deadlines::default(),
@@ -516,6 +520,9 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         }));
         shared.tell(save);
     }
+    if ticks.is_multiple_of(DECISIONS_TICKS) {
+        write_decisions(shared);
+    }
     if ticks.is_multiple_of(USERS_TICKS) {
         shared.users.reload(now);
     }
@@ -525,6 +532,12 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         }
         let older_than = now - Duration::from_secs(u64::from(shared.config.history_days) * 86_400);
         while let Ok(1..) = shared.catalog.prune_history(older_than, shared.config.history_rows) {}
+    }
+}
+
+fn write_decisions(shared: &Shared) {
+    if let Err(error) = shared.decisions.write(&shared.catalog, &shared.metrics) {
+        tracing::warn!(%error, "decisions wait to be written");
     }
 }
 

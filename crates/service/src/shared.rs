@@ -18,6 +18,7 @@ use crate::brain::Input;
 use crate::changes::Changes;
 use crate::circuits::Circuits;
 use crate::deadlines::Deadlines;
+use crate::decisions::Decisions;
 use crate::jobs::{Jobs, Tokens};
 use crate::live::Live;
 use crate::logins::Logins;
@@ -40,6 +41,7 @@ pub struct Shared {
     pub vault: Vault,
     pub sessions: Sessions,
     pub logins: Logins,
+    pub decisions: Decisions,
     pub agents: Agents,
     pub live: Live,
     pub deadlines: Deadlines,

@@ -4,7 +4,7 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use longhaul_catalog::Catalog;
+use longhaul_catalog::{Catalog, NewApiToken};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{Authority, Vault, new_secret, secret_hash};
 
@@ -52,7 +52,15 @@ pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
     }
     let catalog = database::open(config, now)?;
     let admin_token = new_secret("lht_");
-    catalog.add_api_token(secret_hash(&admin_token), "admin", "admin", None, now)?;
+    let token = NewApiToken {
+        hash: secret_hash(&admin_token),
+        name: "admin".into(),
+        role: "admin".into(),
+        expires: None,
+        scopes: None,
+        community: None,
+    };
+    catalog.add_api_token(&token, now)?;
     // Last, since its presence says that the directory is complete.
     let authority = Authority::create(&authority_path(directory), &config.deployment, now)?;
     Ok(InitReply {

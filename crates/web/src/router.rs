@@ -120,7 +120,10 @@ pub(crate) fn html(status: StatusCode, page: Markup) -> Response {
 pub(crate) fn show_problem(operations: &Operations, headers: &HeaderMap, problem: &Problem) -> Response {
     let who = caller(operations, headers).ok();
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    html(status, pages::problem(context(operations, who.as_ref()), problem))
+    let mut response = html(status, pages::problem(context(operations, who.as_ref()), problem));
+    // For the log of decisions: the page itself says it to people only.
+    response.extensions_mut().insert(problem.clone());
+    response
 }
 
 /// Reads a view where reading may block, and makes a page of it.

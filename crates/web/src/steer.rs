@@ -7,9 +7,10 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use longhaul_api::Problem;
 use longhaul_api::limits::{LimitChange, LimitKind};
-use longhaul_api::steering::{AllowedLink, LinksChange, LinksSet, ShareChange, StorageChange};
+use longhaul_api::steering::{AllowedLink, DecisionEntry, LinksChange, LinksSet, ShareChange, StorageChange};
 use longhaul_model::units::{parse_bytes, printable};
 use longhaul_model::{Fault, FaultCode, StorageName};
+use longhaul_security::{Action, authorise};
 use longhaul_service::{Operations, PageQuery};
 use serde::Deserialize;
 
@@ -31,7 +32,8 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 async fn steer(State(operations): State<Shared>, headers: HeaderMap) -> Response {
-    let view = |operations: &Operations| {
+    let of = headers.clone();
+    let view = move |operations: &Operations| {
         let rows = |limit| PageQuery { limit: Some(limit), after: None };
         Ok(SteerView {
             shares: operations.share_list()?.items,
@@ -40,9 +42,23 @@ async fn steer(State(operations): State<Shared>, headers: HeaderMap) -> Response
             storages: operations.storage_list(&rows(STORAGES_MAX))?.items,
             strategies: Operations::strategies(),
             audit: operations.audit_list(Some("changes"), &rows(AUDIT_ROWS))?.items,
+            refused: refused(operations, &of, &rows(AUDIT_ROWS))?,
         })
     };
     page(operations, headers, view, pages::steer).await
+}
+
+/// Who was refused what is for administrators: it names people and jobs of all communities.
+fn refused(
+    operations: &Operations,
+    headers: &HeaderMap,
+    query: &PageQuery,
+) -> Result<Option<Vec<DecisionEntry>>, Problem> {
+    let who = caller(operations, headers)?;
+    if authorise(&who.principal, &Action::Change("decision_list")).is_err() {
+        return Ok(None);
+    }
+    Ok(Some(operations.decision_list(Some("refused"), None, query)?.items))
 }
 
 /// What is left empty is not said.

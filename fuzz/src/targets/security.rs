@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use longhaul_model::{AgentId, AttemptId, Fault, Lfn, SiteName, StorageName, Timestamp};
 use longhaul_security::{
-    Allow, Authority, JoinToken, PeerIdentity, Permit, PermitVerifier, SubjectPattern, check_origin, expires,
-    gridmap, list_digest, needs_renewal, peer_identity,
+    Allow, Authority, JoinToken, PeerIdentity, Permit, PermitVerifier, Scopes, SubjectPattern, check_origin,
+    expires, gridmap, list_digest, mapping_answer, needs_renewal, peer_identity,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -219,6 +219,9 @@ pub fn gridmaps(bytes: &[u8]) {
 
 /// Lists of who may come: what is read is written as the same, and an address is in its own network.
 pub fn access(bytes: &[u8]) {
+    if let Ok(Some(community)) = mapping_answer(bytes) {
+        assert_eq!(community.as_str().as_bytes(), bytes.strip_suffix(b"\n").unwrap_or(bytes));
+    }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(allow) = text.parse::<Allow>() {
         assert_eq!(allow.to_string().parse::<Allow>().as_ref(), Ok(&allow));
@@ -227,5 +230,9 @@ pub fn access(bytes: &[u8]) {
     }
     if let Ok(pattern) = text.parse::<SubjectPattern>() {
         assert_eq!(pattern.to_string(), text);
+    }
+    if let Ok(scopes) = text.parse::<Scopes>() {
+        assert_eq!(scopes.to_string().parse::<Scopes>().as_ref(), Ok(&scopes));
+        assert!(scopes.within(&scopes));
     }
 }

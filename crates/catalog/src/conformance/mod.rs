@@ -6,6 +6,7 @@
 
 mod accounts;
 mod circuits;
+mod decisions;
 mod hosts;
 mod jobs;
 mod placement;
@@ -33,6 +34,7 @@ pub type Make<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
 pub fn check(make: &Make<'_>) {
     let all = [
         accounts::SCENARIOS,
+        decisions::SCENARIOS,
         registration::SCENARIOS,
         placement::SCENARIOS,
         transfers::SCENARIOS,

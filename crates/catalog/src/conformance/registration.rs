@@ -5,8 +5,8 @@ use longhaul_model::{CommunityName, FaultCode, NameRules, SiteName, TaskId, Time
 
 use super::{ALPHA, BETA, NOW, World, agent, digests, lfn, new_file, offer};
 use crate::{
-    AddError, CatalogError, How, Incarnation, JoinRefusal, LeftOutRow, NewTask, Part, ReportedFact,
-    ReportedFile, SitePatch, SiteState, StorageOfferRow, TaskKind,
+    AddError, CatalogError, How, Incarnation, JoinRefusal, LeftOutRow, NewApiToken, NewTask, Part,
+    ReportedFact, ReportedFile, SitePatch, SiteState, StorageOfferRow, TaskKind,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
@@ -266,8 +266,19 @@ fn small_things(world: &mut World) {
     assert_eq!(catalog.idempotent("k").unwrap().as_deref(), Some("first"));
     catalog.remember_idempotent("l", "x", Timestamp(NOW.0 + 90_000_000_000)).unwrap();
     assert_eq!(catalog.idempotent("k").unwrap(), None, "forgotten after a day");
-    catalog.add_api_token([5; 32], "ci", "viewer", None, NOW).unwrap();
-    assert_eq!(catalog.api_token([5; 32]).unwrap().unwrap().role, "viewer");
+    let community: CommunityName = "higgs".parse().unwrap();
+    let token = NewApiToken {
+        hash: [5; 32],
+        name: "ci".into(),
+        role: "viewer".into(),
+        expires: None,
+        scopes: Some("jobs:read".into()),
+        community: Some(community.clone()),
+    };
+    catalog.add_api_token(&token, NOW).unwrap();
+    let kept = catalog.api_token([5; 32]).unwrap().unwrap();
+    assert_eq!((kept.role.as_str(), kept.scopes.as_deref()), ("viewer", Some("jobs:read")));
+    assert_eq!((kept.community, kept.expires), (Some(community), None));
     assert_eq!(catalog.api_tokens().unwrap().len(), 1);
     assert!(catalog.remove_api_token("ci").unwrap() && !catalog.remove_api_token("ci").unwrap());
     let foreign: CommunityName = "other".parse().unwrap();

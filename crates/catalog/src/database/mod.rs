@@ -41,6 +41,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0007.sql"),
     include_str!("../migrations/0008.sql"),
     include_str!("../migrations/0009.sql"),
+    include_str!("../migrations/0010.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

@@ -1,7 +1,7 @@
 //! Sites, agents, storages and tokens.
 
 use longhaul_model::{
-    AgentId, Fault, NameRules, RegionName, SiteId, SiteName, StorageId, StorageName, Timestamp,
+    AgentId, CommunityName, Fault, NameRules, RegionName, SiteId, SiteName, StorageId, StorageName, Timestamp,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +135,23 @@ pub enum JoinRefusal {
 pub struct ApiTokenRow {
     pub hash: [u8; 32],
     pub name: String,
-    /// `admin` or `viewer`.
+    /// `admin`, `viewer` or `observer`.
     pub role: String,
     pub expires: Option<Timestamp>,
     pub created: Timestamp,
+    /// What it is confined to, as it was written. None: all that its role may.
+    pub scopes: Option<String>,
+    /// For whom alone it may act.
+    pub community: Option<CommunityName>,
+}
+
+/// A token to be kept.
+#[derive(Clone, Debug)]
+pub struct NewApiToken {
+    pub hash: [u8; 32],
+    pub name: String,
+    pub role: String,
+    pub expires: Option<Timestamp>,
+    pub scopes: Option<String>,
+    pub community: Option<CommunityName>,
 }

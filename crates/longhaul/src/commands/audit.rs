@@ -3,19 +3,22 @@
 use clap::{Args, ValueEnum};
 use longhaul_api::native::Page;
 use longhaul_api::routes;
-use longhaul_api::steering::AuditEntry;
+use longhaul_api::steering::{AuditEntry, DecisionEntry};
 
 use super::Context;
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
-use crate::table::{Cell, Table, left, prose};
+use crate::table::{Cell, Table, left, prose, right};
 
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// Only changes, or only logins [default: both]
+    /// What to list [default: changes and logins]
     #[arg(long, value_enum)]
     of: Option<Of>,
+    /// Of decisions, only those about this name
+    #[arg(long)]
+    who: Option<String>,
     /// At most so many
     #[arg(long, default_value_t = 50)]
     limit: usize,
@@ -27,21 +30,57 @@ enum Of {
     Changes,
     /// Who logged in, or was refused and why
     Logins,
+    /// Who was allowed to change what, and who was refused what and why
+    Decisions,
+    /// Of those, what was allowed
+    Allowed,
+    /// Of those, what was refused
+    Refused,
 }
 
 impl Of {
-    fn word(self) -> &'static str {
+    /// `of` of the log of decisions, if it is in that one.
+    fn of_decisions(self) -> Option<Option<&'static str>> {
         match self {
-            Of::Changes => "changes",
-            Of::Logins => "logins",
+            Of::Changes | Of::Logins => None,
+            Of::Decisions => Some(None),
+            Of::Allowed => Some(Some("allowed")),
+            Of::Refused => Some(Some("refused")),
         }
+    }
+
+    fn word(self) -> &'static str {
+        if matches!(self, Of::Logins) { "logins" } else { "changes" }
     }
 }
 
 pub async fn run(context: &Context, remote: &Remote, args: AuditArgs) -> Result<Exit, Failure> {
+    if let Some(of) = args.of.and_then(Of::of_decisions) {
+        return decisions(context, remote, of, args.who, args.limit).await;
+    }
+    if args.who.is_some() {
+        return Err(Failure::usage(
+            "the list cannot be narrowed",
+            "--who is about decisions only",
+            "give --of decisions, --of allowed or --of refused with it",
+        ));
+    }
     let of = args.of.map(|of| of.word().to_owned());
     let items: Vec<AuditEntry> = remote.some(&routes::AUDIT_LIST, &[], &[("of", of)], args.limit).await?;
     context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+    Ok(Exit::Ok)
+}
+
+async fn decisions(
+    context: &Context,
+    remote: &Remote,
+    of: Option<&'static str>,
+    who: Option<String>,
+    limit: usize,
+) -> Result<Exit, Failure> {
+    let query = [("of", of.map(str::to_owned)), ("who", who)];
+    let items: Vec<DecisionEntry> = remote.some(&routes::DECISION_LIST, &[], &query, limit).await?;
+    context.output.table(&Page { items, next: None }, |page| decision_table(&page.items))?;
     Ok(Exit::Ok)
 }
 
@@ -49,6 +88,25 @@ fn table(entries: &[AuditEntry]) -> Table {
     let mut table = Table::new([left("when"), left("who"), prose("what")]);
     for entry in entries {
         table.row([Cell::time(entry.at, clock::now()), Cell::text(&entry.who), Cell::text(&entry.what)]);
+    }
+    table
+}
+
+fn decision_table(entries: &[DecisionEntry]) -> Table {
+    let heads = ["when", "who", "by", "from", "outcome", "operation"].map(left);
+    let mut table = Table::new(heads.into_iter().chain([right("times"), prose("on"), prose("why")]));
+    for entry in entries {
+        table.row([
+            Cell::time(entry.at, clock::now()),
+            Cell::text(&entry.who),
+            Cell::text(&entry.credential),
+            Cell::text(&entry.origin),
+            Cell::text(if entry.allowed { "allowed" } else { "refused" }),
+            Cell::text(&entry.operation),
+            Cell::count(entry.times),
+            Cell::text(&entry.object),
+            Cell::text(&entry.why),
+        ]);
     }
     table
 }

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use longhaul_api::native::{Page, TokenCreate, TokenCreated, TokenView};
 use longhaul_api::routes;
+use longhaul_model::CommunityName;
 
 use super::Context;
 use crate::clock;
@@ -34,6 +35,13 @@ pub struct CreateArgs {
     /// Days until it expires [default: never]
     #[arg(long)]
     days: Option<u64>,
+    /// Confine it to this kind of work: jobs, data, sites, steering, network, access; with :read behind it for looking only.
+    /// May be given several times [default: all that its role may]
+    #[arg(long = "scope", value_name = "SCOPE")]
+    scopes: Vec<String>,
+    /// Confine it to the jobs of this community
+    #[arg(long)]
+    community: Option<CommunityName>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -55,7 +63,13 @@ pub async fn run(context: &Context, remote: &Remote, command: TokenCommand) -> R
                 Role::Admin => "admin",
             };
             let seconds = args.days.map(|days| days.saturating_mul(86_400));
-            let request = TokenCreate { name: args.name, role: role.to_owned(), seconds };
+            let request = TokenCreate {
+                name: args.name,
+                role: role.to_owned(),
+                seconds,
+                scopes: args.scopes,
+                community: args.community,
+            };
             let created: TokenCreated = remote.post(&routes::TOKEN_CREATE, &[], &request).await?;
             let human = |created: &TokenCreated, _: Style, _: Option<usize>| format!("{}\n", created.token);
             context.output.view(&created, human, |created| {
@@ -81,11 +95,16 @@ pub async fn run(context: &Context, remote: &Remote, command: TokenCommand) -> R
 
 fn table(tokens: &[TokenView]) -> Table {
     let now = clock::now();
-    let mut table = Table::new([left("name"), left("role"), left("created"), left("expires")]);
+    let heads = ["name", "role", "for", "created", "expires"].map(left);
+    let mut table = Table::new(heads);
     for token in tokens {
+        let scopes = (!token.scopes.is_empty()).then(|| token.scopes.join(" "));
+        let community = token.community.as_ref().map(|name| format!("community {name}"));
+        let confined: Vec<String> = scopes.into_iter().chain(community).collect();
         table.row([
             Cell::text(&token.name),
             Cell::text(&token.role),
+            Cell::maybe((!confined.is_empty()).then(|| confined.join(", ")), Cell::text),
             Cell::time(token.created, now),
             Cell::maybe(token.expires, |at| Cell::time(at, now)),
         ]);

@@ -1,5 +1,7 @@
 //! One request on its way to its answer, and the answer.
 
+use std::sync::{Arc, Mutex};
+
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use http::header::{self, HeaderName, HeaderValue};
@@ -9,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::person::Person;
+use crate::decisions::Asked;
 
 pub struct Ask {
     pub method: Method,
@@ -19,6 +22,8 @@ pub struct Ask {
     pub user_agent: String,
     /// A browser's: it is shown pages, where there are some.
     pub person: Person,
+    /// The same for the log of decisions.
+    pub asked: Arc<Mutex<Asked>>,
     pub body: Bytes,
 }
 
@@ -87,6 +92,11 @@ impl Reply {
         self
     }
 
+    /// One that is no error of the whole request: a job of somebody else that was asked for alone.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED)
+    }
+
     pub fn into_response(self) -> Response {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = self.status;
@@ -116,6 +126,9 @@ pub fn refused(refusal: &Refusal) -> Response {
         }
         StatusCode::SERVICE_UNAVAILABLE => {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        StatusCode::TOO_MANY_REQUESTS => {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         StatusCode::PAYLOAD_TOO_LARGE => {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

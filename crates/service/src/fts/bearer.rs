@@ -7,6 +7,7 @@ use http::HeaderValue;
 use longhaul_api::fts::{Levels, Refusal};
 use longhaul_gateways::issuers::Issuers;
 use longhaul_model::{Fault, FaultCode};
+use longhaul_security::Confinement;
 use longhaul_security::bearer::{Audience, IssuerRule, Profile, TokenIdentity, TokenSettings, TokenTrust};
 
 use super::person::{Method, Person, Token, of_users, unknown};
@@ -109,6 +110,7 @@ pub fn person(config: &Config, public_url: &str, identity: TokenIdentity, token:
         expires: Some(identity.expires),
         token: Some(token),
         certificate: None,
+        confinement: Confinement::default(),
     }
 }
 

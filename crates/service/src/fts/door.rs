@@ -1,11 +1,12 @@
 //! From a request at one of FTS's paths to its answer.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, Method, header};
+use longhaul_api::Problem;
 use longhaul_api::fts::{self, Parameters, Refusal};
 
 use super::ask::{Ask, Reply, refused};
@@ -13,9 +14,11 @@ use super::{
     bans, bearer, configuration, delegation, files, jobs, monitor, namespace, network, person, routes,
     status, submit,
 };
+use crate::decisions::Asked;
 use crate::fts::kept::refusal;
-use crate::http::{Http, Peer, body};
+use crate::http::{Http, Peer, body, in_time};
 use crate::operations::Operations;
+use crate::shared::guard;
 
 /// First words of FTS's paths. The native API and the pages have others.
 const WORDS: [&str; 15] = [
@@ -39,7 +42,21 @@ const WORDS: [&str; 15] = [
 /// Before the other routes: FTS's paths are answered here, all others go on.
 pub async fn door(http: Arc<Http>, request: Request, next: Next) -> Response {
     let Some(path) = path_of(&request) else { return next.run(request).await };
-    match answer(&http, path, request).await {
+    let (method, object) = (request.method().clone(), request.uri().path().to_owned());
+    let operation = routes::name(&method, &path);
+    let asked = Arc::new(Mutex::new(Asked::nobody(request.extensions().get::<Peer>())));
+    let answered = answer(&http, path, request, &asked).await;
+    let changes = !method.is_safe();
+    let outcome = match &answered {
+        Ok(reply) if !reply.is_refusal() => changes.then_some(Ok(())),
+        Ok(_) => Some(Err("not theirs")),
+        Err(refusal) => matches!(refusal.status, 401 | 403).then_some(Err(refusal.message.as_str())),
+    };
+    if let Some(outcome) = outcome {
+        let now = http.operations.now();
+        http.operations.shared.decisions.note(&guard(&asked), (&operation, &object), outcome, now);
+    }
+    match answered {
         Ok(reply) => reply.into_response(),
         Err(refusal) => {
             if refusal.status >= 500 {
@@ -75,7 +92,13 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-async fn answer(http: &Arc<Http>, path: Vec<String>, request: Request) -> Result<Reply, Refusal> {
+/// `asked` gets to know who asks.
+async fn answer(
+    http: &Arc<Http>,
+    path: Vec<String>,
+    request: Request,
+    asked: &Arc<Mutex<Asked>>,
+) -> Result<Reply, Refusal> {
     let operations = &http.operations;
     let (parts, sent) = request.into_parts();
     same_origin(&parts.headers, &operations.config().fts.origins)?;
@@ -88,10 +111,15 @@ async fn answer(http: &Arc<Http>, path: Vec<String>, request: Request) -> Result
     let content_type = text(&parts.headers, header::CONTENT_TYPE).to_owned();
     let user_agent = text(&parts.headers, header::USER_AGENT).to_owned();
     let method = parts.method;
+    let asked = asked.clone();
+    let inside = http.clone();
     let done = operations.run(move |operations| {
         let answer = move || {
-            let person = person::identify(operations, shown, peer.as_ref())?;
-            let ask = Ask { method, path, query, content_type, user_agent, person, body };
+            let identified = person::identify(operations, shown, peer.as_ref(), &mut guard(&asked));
+            in_time(&inside, &guard(&asked).pace_name()).map_err(too_many)?;
+            let person = identified?;
+            person.may_ask(&path, !method.is_safe())?;
+            let ask = Ask { method, path, query, content_type, user_agent, person, asked, body };
             routes::check(&ask)?;
             match ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
                 ["dm", verb] => namespace::question(operations, &ask, verb).map(Answer::OfStorage),
@@ -104,6 +132,10 @@ async fn answer(http: &Arc<Http>, path: Vec<String>, request: Request) -> Result
         Answer::Ours(reply) => Ok(reply),
         Answer::OfStorage(question) => question.ask().await,
     }
+}
+
+fn too_many(problem: Problem) -> Refusal {
+    Refusal::new(problem.status, problem.detail)
 }
 
 /// From here, or from a storage, for which no thread waits.

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use super::ask::{Ask, Reply};
 use super::kept::refusal;
 use super::person::Seen;
-use super::views;
+use super::{routes, views};
 use crate::operations::{Operations, problem};
+use crate::shared::guard;
 
 /// Ids of one request.
 const IDS_MAX: usize = 1_000;
@@ -77,6 +78,16 @@ fn look(operations: &Operations, ask: &Ask, ids: &str, doing: &str) -> Result<(b
         return Err(Refusal::bad(format!("more than {IDS_MAX} jobs in one request")));
     }
     let found = operations.jobs_for(&ask.person, &words, doing)?;
+    if several {
+        // One alone is the answer to the whole request, and told of there.
+        let operation = routes::name(&ask.method, &ask.path);
+        let refused = words.iter().zip(&found).filter_map(|(word, row)| Some((word, row.as_ref().err()?)));
+        for (word, refusal) in refused.filter(|(_, refusal)| refusal.status == 403) {
+            let outcome = Err(refusal.message.as_str());
+            let decisions = &operations.shared.decisions;
+            decisions.note(&guard(&ask.asked), (&operation, word), outcome, operations.now());
+        }
+    }
     Ok((several, words.into_iter().map(str::to_owned).zip(found).collect()))
 }
 

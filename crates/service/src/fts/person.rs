@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use longhaul_api::fts::{self, BASE_ID, Level, Levels, Refusal, WhoAmI};
-use longhaul_model::Timestamp;
+use longhaul_model::{FaultCode, Timestamp};
 use longhaul_security::grid::GridIdentity;
-use longhaul_security::{ClientIdentity, Role};
+use longhaul_security::{Area, ClientIdentity, Confinement, Role};
 
 use super::FtsPerson;
 use super::ask::Reply;
 use super::bearer::{self, Shown};
 use super::kept::refusal;
+use crate::decisions::Asked;
 use crate::http::Peer;
 use crate::operations::{Caller, Operations};
 
@@ -34,6 +35,8 @@ pub struct Person {
     pub token: Option<Token>,
     /// What their certificate says, if they came with one.
     pub certificate: Option<Arc<GridIdentity>>,
+    /// What an API token takes away from its holder's rights.
+    pub confinement: Confinement,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +73,18 @@ fn not_allowed(operation: &str) -> Refusal {
     Refusal::forbidden(format!("Not enough permissions for the operation {operation}"))
 }
 
-/// By token or by certificate; the token wins.
-pub fn identify(operations: &Operations, shown: Shown, peer: Option<&Peer>) -> Result<Person, Refusal> {
+/// By token or by certificate; the token wins. `asked` gets to know who they are also where they are not let in.
+pub fn identify(
+    operations: &Operations,
+    shown: Shown,
+    peer: Option<&Peer>,
+    asked: &mut Asked,
+) -> Result<Person, Refusal> {
+    asked.credential = match (&shown, peer.map(|peer| &peer.identity)) {
+        (Shown::OurToken(_) | Shown::Token(..), _) => "a token that does not count",
+        (Shown::Nothing, None | Some(Ok(None))) => "none",
+        (Shown::Nothing, _) => "a certificate that does not count",
+    };
     let person = match shown {
         Shown::OurToken(token) => Some(of_token(operations, token)?),
         Shown::Token(identity, token) => {
@@ -79,6 +92,10 @@ pub fn identify(operations: &Operations, shown: Shown, peer: Option<&Peer>) -> R
         }
         Shown::Nothing => of_peer(operations, peer)?,
     };
+    if let Some(person) = &person {
+        (asked.who, asked.credential) = (person.name.clone(), person.credential());
+        asked.right = if person.is_root { "administrator".to_owned() } else { format!("of {}", person.vo()) };
+    }
     match person {
         Some(person) => checked(operations, person),
         None => Ok(Person::nobody()),
@@ -96,7 +113,10 @@ fn checked(operations: &Operations, mut person: Person) -> Result<Person, Refusa
     if kept.is_banned(&person.dn) || kept.is_banned(&person.name) {
         return Err(Refusal::forbidden("The user has been banned"));
     }
-    for grant in kept.grants.iter().filter(|grant| grant.dn == person.name) {
+    // What is given to a name is not given to a token of it that is for one community only.
+    let granted = |dn: &str| dn == person.name && person.confinement.community.is_none();
+    let grants: Vec<_> = kept.grants.iter().filter(|grant| granted(&grant.dn)).collect();
+    for grant in grants {
         person.levels.insert(grant.operation.clone(), longhaul_api::fts::Grant::LEVEL);
     }
     let config = &operations.config().fts;
@@ -118,8 +138,9 @@ fn known(operations: &Operations, caller: &Caller) -> Person {
     let own = &caller.principal.name;
     let (dn, name) = caller.known_as().map_or((own, own), |known| (&known.dn, &known.name));
     let named = config.fts.person(name);
-    let is_root = caller.principal.role == Role::Admin;
-    let levels = match (is_root, named) {
+    let confined_to = caller.confinement().community.as_ref();
+    let is_root = caller.principal.role == Role::Admin && confined_to.is_none();
+    let mut levels = match (is_root, named) {
         (true, _) => OPERATIONS.map(|operation| (operation.to_owned(), Level::All)).into(),
         (false, Some(named)) => named.levels(),
         (false, None) if caller.community().is_some() => of_users(),
@@ -128,7 +149,13 @@ fn known(operations: &Operations, caller: &Caller) -> Person {
     // An administrator's own jobs are the deployment's.
     let of_deployment = is_root.then(|| config.deployment.clone());
     let of_login = || caller.community().map(str::to_owned);
-    let vo = named.map(|named| named.community.as_str().to_owned()).or_else(of_login).or(of_deployment);
+    let vo = match confined_to {
+        Some(community) => Some(community.as_str().to_owned()),
+        None => named.map(|named| named.community.as_str().to_owned()).or_else(of_login).or(of_deployment),
+    };
+    if confined_to.is_some() {
+        levels = within_community(levels);
+    }
     let credential = caller.known_as().map(|known| known.credential.clone());
     Person {
         delegation_id: credential.unwrap_or_else(|| fts::delegation_id_of_token(&config.deployment, dn)),
@@ -143,7 +170,15 @@ fn known(operations: &Operations, caller: &Caller) -> Person {
         expires: caller.expires,
         token: None,
         certificate: None,
+        confinement: caller.confinement().clone(),
     }
+}
+
+/// What is left of rights in one community.
+fn within_community(levels: Levels) -> Levels {
+    let kept = |operation: &str| operation == "transfer" || operation == "deleg";
+    let narrowed = |level| if level == Level::All { Level::Vo } else { level };
+    levels.into_iter().filter(|(name, _)| kept(name)).map(|(name, level)| (name, narrowed(level))).collect()
 }
 
 /// Certificates of our agents are nobody's: machines submit no jobs.
@@ -165,7 +200,7 @@ fn of_peer(operations: &Operations, peer: Option<&Peer>) -> Result<Option<Person
     let named = operations.config().fts.person(&dn);
     Ok(Some(Person {
         fqans: certificate.fqans.clone(),
-        vos: communities(operations, &certificate, named),
+        vos: communities(operations, &certificate, named)?,
         method: Method::Certificate,
         is_root: false,
         levels: named.map_or_else(of_users, FtsPerson::levels),
@@ -173,28 +208,33 @@ fn of_peer(operations: &Operations, peer: Option<&Peer>) -> Result<Option<Person
         expires: Some(certificate.not_after),
         token: None,
         certificate: Some(certificate),
+        confinement: Confinement::default(),
         delegation_id,
         name: dn.clone(),
         dn,
     }))
 }
 
-/// What is written about a user counts first, then what their proxy says, then the map. Whoever is of no community is one
-/// of their own.
+/// What is written about a user counts first, then what their proxy says, then the map, then the command that is asked.
+/// Where there is no command, whoever is of no community is one of their own.
 fn communities(
     operations: &Operations,
     certificate: &GridIdentity,
     named: Option<&FtsPerson>,
-) -> Vec<String> {
+) -> Result<Vec<String>, Refusal> {
     if let Some(named) = named {
-        return vec![named.community.as_str().to_owned()];
+        return Ok(vec![named.community.as_str().to_owned()]);
     }
     let shown = certificate.vos();
     if !shown.is_empty() {
-        return shown;
+        return Ok(shown);
     }
-    let mapped = operations.shared.users.community(&certificate.subject);
-    vec![mapped.unwrap_or_else(|| certificate.delegation_id())]
+    let mapped = operations.shared.users.community(&certificate.subject, operations.now());
+    let mapped = mapped.map_err(|fault| match fault.code {
+        FaultCode::NotAllowed => Refusal::forbidden(fault.detail),
+        _ => Refusal::new(503, fault.detail),
+    })?;
+    Ok(vec![mapped.unwrap_or_else(|| certificate.delegation_id())])
 }
 
 /// Users whom nobody named: their own jobs, and those of their community to see and to cancel.
@@ -223,11 +263,36 @@ impl Person {
             expires: None,
             token: None,
             certificate: None,
+            confinement: Confinement::default(),
         }
     }
 
     pub fn vo(&self) -> &str {
         self.vos.first().map_or("", String::as_str)
+    }
+
+    /// What kind of credential they showed.
+    fn credential(&self) -> &'static str {
+        match (self.method, &self.token) {
+            (Method::Certificate, _) => "certificate",
+            (Method::Token, Some(token)) if token.for_storages || token.text.contains('.') => {
+                "issuer's token"
+            }
+            (Method::Token, _) => "API token",
+            (Method::Nobody, _) => "none",
+        }
+    }
+
+    /// Whether the credential is one for this kind of request.
+    pub fn may_ask(&self, words: &[String], changes: bool) -> Result<(), Refusal> {
+        let area = match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["ban" | "config" | "status" | "admin" | "autocomplete", ..] => Some(Area::Steering),
+            ["optimizer", ..] if changes => Some(Area::Steering),
+            ["jobs" | "files" | "archive" | "delegation" | "dm" | "optimizer" | "cs", ..] => Some(Area::Jobs),
+            _ => None,
+        };
+        let what = format!("/{}", words.first().map_or("", String::as_str));
+        self.confinement.check(area, changes, &what).map_err(|fault| Refusal::forbidden(fault.detail))
     }
 
     /// As it is put into a job's metadata.

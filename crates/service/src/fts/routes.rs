@@ -103,6 +103,17 @@ pub fn check(ask: &Ask) -> Result<(), Refusal> {
     if of_path().any(|(known, _)| *known == method) { Ok(()) } else { Err(refused(ask)) }
 }
 
+/// What a request is called in the log of decisions: one of a bounded number of names.
+pub fn name(method: &Method, path: &[String]) -> String {
+    let word = if method == Method::HEAD { "GET" } else { method.as_str() };
+    // The one with fewer words left open is meant.
+    let fitting = ROUTES.iter().filter(|(known, pattern)| *known == word && fits(pattern, path));
+    match fitting.min_by_key(|(_, pattern)| pattern.matches("{}").count()) {
+        Some((_, pattern)) => format!("fts {word} {pattern}"),
+        None => "fts".to_owned(),
+    }
+}
+
 /// The path may be one for another method.
 pub fn refused(ask: &Ask) -> Refusal {
     if ROUTES.iter().any(|(_, pattern)| fits(pattern, &ask.path)) {

@@ -1,9 +1,11 @@
 //! What an administrator can set about the FTS3 API.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use longhaul_api::fts::{Level, Levels};
 use longhaul_model::{CommunityName, Fault, FaultCode};
+use longhaul_security::CallOutSettings;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +31,13 @@ pub struct FtsConfig {
     pub voms_dir: Option<PathBuf>,
     /// Communities of subjects, as lines of a grid-map file.
     pub community_map: Option<PathBuf>,
+    /// A program, by its whole path, and its first arguments: it is asked for the community of a subject that neither its
+    /// proxy nor the map tells. Empty: such a subject is a community of its own.
+    pub mapping_command: Vec<String>,
+    /// How long it may take.
+    pub mapping_seconds: u32,
+    /// How long what it said counts.
+    pub mapping_kept_seconds: u32,
     /// Whose tokens open this service; none: only API tokens do.
     pub issuers: Vec<FtsIssuer>,
     /// What this service is called in tokens (`aud`). None: the names by which it is reached.
@@ -110,6 +119,9 @@ impl Default for FtsConfig {
             trust_dir: None,
             voms_dir: None,
             community_map: None,
+            mapping_command: Vec::new(),
+            mapping_seconds: 5,
+            mapping_kept_seconds: 600,
             issuers: Vec::new(),
             audiences: Vec::new(),
             issuer_authorities: None,
@@ -134,16 +146,32 @@ impl FtsConfig {
                 return Err(Fault::new(FaultCode::BadRequest, detail));
             }
         }
-        let about_users = [("voms_dir", &self.voms_dir), ("community_map", &self.community_map)];
-        if let (None, Some((name, _))) =
-            (&self.trust_dir, about_users.iter().find(|(_, path)| path.is_some()))
-        {
+        if let Some(mapping) = self.mapping() {
+            let wrong =
+                |why| Fault::new(FaultCode::BadRequest, format!("service.fts.mapping_command: {why}"));
+            mapping.check().map_err(wrong)?;
+        }
+        let about_users = [
+            ("voms_dir", self.voms_dir.is_some()),
+            ("community_map", self.community_map.is_some()),
+            ("mapping_command", !self.mapping_command.is_empty()),
+        ];
+        if let (None, Some((name, _))) = (&self.trust_dir, about_users.iter().find(|(_, said)| *said)) {
             let detail = format!(
                 "service.fts.{name} is about certificates of users, and none count without service.fts.trust_dir"
             );
             return Err(Fault::new(FaultCode::BadRequest, detail));
         }
         Ok(())
+    }
+
+    /// Who is asked about those whom nothing else tells about.
+    pub fn mapping(&self) -> Option<CallOutSettings> {
+        (!self.mapping_command.is_empty()).then(|| CallOutSettings {
+            command: self.mapping_command.clone(),
+            limit: Duration::from_secs(self.mapping_seconds.into()),
+            kept: Duration::from_secs(self.mapping_kept_seconds.into()),
+        })
     }
 
     pub fn person(&self, name: &str) -> Option<&FtsPerson> {
@@ -186,6 +214,12 @@ mod tests {
         config.community_map = Some("map".into());
         assert!(config.check().unwrap_err().detail.contains("service.fts.trust_dir"));
         config.trust_dir = Some("certificates".into());
+        assert!(config.check().is_ok());
+        config.mapping_command = vec!["map-user".into()];
+        assert!(
+            config.check().unwrap_err().detail.contains("mapping_command: it begins with the whole path")
+        );
+        config.mapping_command = vec!["/usr/bin/map-user".into()];
         assert!(config.check().is_ok());
         config.communities = vec!["atlas".parse().unwrap()];
         assert!(config.serves("atlas") && !config.serves("cms"));

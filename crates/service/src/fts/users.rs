@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::CallOut;
 use longhaul_security::grid::{GridSettings, GridTrust};
 use longhaul_security::gridmap::{self, CommunityMap, MAP_BYTES_MAX};
 
@@ -14,6 +15,8 @@ pub struct Users {
     trust: Option<GridTrust>,
     map: Option<PathBuf>,
     communities: RwLock<Arc<CommunityMap>>,
+    /// Asked about those who are in no map.
+    mapping: Option<CallOut>,
     /// What was wrong with the files when it was told last.
     told: Mutex<Vec<String>>,
     delegating: Mutex<()>,
@@ -37,6 +40,7 @@ impl Users {
             trust,
             map: config.community_map.clone(),
             communities: RwLock::default(),
+            mapping: config.mapping().map(CallOut::new),
             told: Mutex::default(),
             delegating: Mutex::default(),
         };
@@ -48,10 +52,25 @@ impl Users {
         self.trust.as_ref()
     }
 
-    /// By the map that an administrator keeps.
-    pub fn community(&self, subject: &str) -> Option<String> {
-        let communities = self.communities.read().unwrap_or_else(PoisonError::into_inner);
-        communities.of(subject).map(str::to_owned)
+    /// By the map that an administrator keeps, and by their command. Where there is a command and it does not tell, nobody
+    /// is let in by a guess: a fault says why.
+    pub fn community(&self, subject: &str, now: Timestamp) -> Result<Option<String>, Fault> {
+        let communities = self.communities.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(community) = communities.of(subject) {
+            return Ok(Some(community.to_owned()));
+        }
+        let Some(mapping) = &self.mapping else { return Ok(None) };
+        match mapping.ask(subject, now) {
+            Ok(Some(community)) => Ok(Some(community.as_str().to_owned())),
+            Ok(None) => {
+                let detail = format!("{subject} is of no community here, says service.fts.mapping_command");
+                Err(Fault::new(FaultCode::NotAllowed, detail))
+            }
+            Err(fault) => {
+                tracing::warn!(subject, %fault, "service.fts.mapping_command");
+                Err(fault)
+            }
+        }
     }
 
     /// Held from the look at a delegation to its change: two clients of one user must not cross.
@@ -128,7 +147,7 @@ mod tests {
     fn nobody_is_known_where_no_authorities_are_named_and_bad_ones_stop_the_start() {
         let mut config = FtsConfig::default();
         let nobody = users(&config).unwrap();
-        assert!(nobody.trust().is_none() && nobody.community(ALICE).is_none());
+        assert!(nobody.trust().is_none() && nobody.community(ALICE, Timestamp(0)).unwrap().is_none());
         let empty = tempfile::tempdir().unwrap();
         config.trust_dir = Some(empty.path().to_owned());
         let detail = users(&config).err().unwrap().detail;

@@ -12,10 +12,11 @@ use http::{HeaderMap, Method, StatusCode};
 use longhaul_api::Problem;
 use longhaul_api::routes::{Access, CSRF_HEADER, Route};
 use longhaul_model::{Fault, FaultCode, IncidentId};
-use longhaul_security::{Action, ClientIdentity, PeerIdentity, authorise, check_origin};
+use longhaul_security::{Action, Area, ClientIdentity, PeerIdentity, authorise, check_origin};
 
 use super::answer::{finish, problem_response};
 use super::{Http, Peer, body, cookie, for_agents};
+use crate::decisions::Asked;
 use crate::logins::Visitor;
 use crate::operations::{AgentPeer, Caller, Operations, not_authenticated};
 
@@ -64,8 +65,13 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     headers.get(name).map(|value| value.to_str().unwrap_or_default())
 }
 
-/// Decides about one request of the table.
-pub async fn admit(http: &Arc<Http>, route: &'static Route, parts: &Parts) -> Result<Admitted, Problem> {
+/// Decides about one request of the table. `asked` gets to know who asks, whatever comes of it.
+pub async fn admit(
+    http: &Arc<Http>,
+    route: &'static Route,
+    parts: &Parts,
+    asked: &mut Asked,
+) -> Result<Admitted, Problem> {
     let peer = parts.extensions.get::<Peer>();
     let secure = peer.is_some_and(|peer| peer.secure);
     let nobody = Admitted { caller: None, agent: None, cookie: None, secure };
@@ -73,7 +79,9 @@ pub async fn admit(http: &Arc<Http>, route: &'static Route, parts: &Parts) -> Re
         return Err(not_authenticated("agents connect with TLS"));
     }
     if for_agents(route) {
-        return Ok(Admitted { agent: Some(agent(peer)?), ..nobody });
+        let agent = agent(peer)?;
+        (asked.who, asked.credential) = (format!("agent {} of {}", agent.agent, agent.site), "certificate");
+        return Ok(Admitted { agent: Some(agent), ..nobody });
     }
     let action = match route.access {
         Access::Public | Access::AgentCertificate => return Ok(nobody),
@@ -82,13 +90,21 @@ pub async fn admit(http: &Arc<Http>, route: &'static Route, parts: &Parts) -> Re
         Access::Observer => Action::Observe(route.operation),
     };
     let changes = route.method != longhaul_api::routes::Method::Get;
+    if parts.headers.contains_key(header::AUTHORIZATION) {
+        // Until it is known whose.
+        asked.credential = "a token that does not count";
+    }
     let (caller, cookie) = caller(http, &parts.headers).await?;
+    (asked.who, asked.credential) = (caller.principal.name.clone(), caller.credential());
+    asked.right = format!("role {}", caller.principal.role);
+    in_time(http, &asked.pace_name())?;
     if cookie.is_some() && changes {
         check_same_site(&parts.headers, secure, &http.plain_hosts)?;
         let shown = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         caller.check_csrf(shown)?;
     }
     authorise(&caller.principal, &action)?;
+    caller.confinement().check(area(route), changes, route.operation)?;
     if route.access == Access::Submitter {
         let caller = caller.clone();
         http.operations.run(move |operations| operations.may_submit(&caller)).await?;
@@ -98,6 +114,39 @@ pub async fn admit(http: &Arc<Http>, route: &'static Route, parts: &Parts) -> Re
         tracing::info!(operation = route.operation, by = %caller.principal.name, path = %parts.uri.path(), "change");
     }
     Ok(Admitted { caller: Some(caller), cookie, ..nobody })
+}
+
+/// Whether a user may make one more request now.
+pub(crate) fn in_time(http: &Http, who: &str) -> Result<(), Problem> {
+    let Err(wait) = http.pace.take(who, http.operations.now()) else { return Ok(()) };
+    let detail = format!(
+        "{who} made more than {} requests a second (service.limits.user_requests_per_s): the next is taken in {} ms",
+        http.pace.per_s(),
+        wait.as_millis() + 1
+    );
+    let mut problem = Problem::from(Fault::new(FaultCode::Busy, detail));
+    problem.title = "too many requests of one user".to_owned();
+    problem.status = StatusCode::TOO_MANY_REQUESTS.as_u16();
+    Err(problem.with_remedy("wait that long, ask for more in one request, or listen to events and messages"))
+}
+
+/// Of which area a route is, by the first words of its path. What is of none may be read by whoever has come in, and a
+/// confined token changes nothing of it.
+pub(super) fn area(route: &Route) -> Option<Area> {
+    let mut words = route.path.strip_prefix("/api/v1/")?.split('/');
+    match words.next()? {
+        "jobs" => Some(Area::Jobs),
+        "datasets" | "replicas" | "deletions" | "verifications" | "tasks" | "subscriptions" | "transfers" => {
+            Some(Area::Data)
+        }
+        "sites" | "storages" | "status" | "problems" | "check" | "events" => Some(Area::Sites),
+        "history" if words.next() == Some("circuits") => Some(Area::Steering),
+        "history" => Some(Area::Sites),
+        "shares" | "limits" | "links" | "circuits" => Some(Area::Steering),
+        "network" => Some(Area::Network),
+        "tokens" | "accounts" | "audit" => Some(Area::Access),
+        _ => None,
+    }
 }
 
 fn agent(peer: Option<&Peer>) -> Result<AgentPeer, Problem> {
@@ -164,15 +213,33 @@ pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Respons
     if !request.method().is_safe()
         && let Err(problem) = check_same_site(request.headers(), secure, &http.plain_hosts)
     {
+        let asked = Asked::nobody(request.extensions().get::<Peer>());
+        let now = http.operations.now();
+        let what = ("page", request.uri().path());
+        http.operations.shared.decisions.note(&asked, what, Err(&problem.detail), now);
         return problem_response(problem, incident);
     }
     if let Some(visitor) = visitor(&request) {
         request.extensions_mut().insert(visitor);
     }
     // Whoever is not logged in sees the page that says so: that is for the pages to decide.
+    let mut asked = Asked::nobody(request.extensions().get::<Peer>());
     if let Ok((caller, _)) = caller(&http, request.headers()).await {
+        (asked.who, asked.credential) = (caller.principal.name.clone(), caller.credential());
+        asked.right = format!("role {}", caller.principal.role);
         request.extensions_mut().insert(caller);
     }
+    if let Err(problem) = in_time(&http, &asked.pace_name()) {
+        return problem_response(problem, incident);
+    }
+    let changes = !request.method().is_safe();
+    let path = request.uri().path().to_owned();
+    let response = page(&http, request, next, incident).await;
+    note_page(&http, &asked, &path, changes, &response);
+    response
+}
+
+async fn page(http: &Http, request: Request, next: Next, incident: IncidentId) -> Response {
     let (parts, body) = request.into_parts();
     let limits = &http.operations.config().limits;
     let collected = match body::check_length(&parts.headers, limits.body_bytes) {
@@ -182,6 +249,20 @@ pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Respons
     match collected {
         Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(problem) => problem_response(problem, incident),
+    }
+}
+
+/// Whoever is not logged in is led to the door, which is no refusal; logins have a log of their own.
+fn note_page(http: &Http, asked: &Asked, path: &str, changes: bool, response: &Response) {
+    let status = response.status();
+    let is_refusal = status == StatusCode::FORBIDDEN || status == StatusCode::UNAUTHORIZED;
+    if path.starts_with("/ui/login") || asked.credential == "none" && !is_refusal {
+        return;
+    }
+    let why = response.extensions().get::<Problem>().map_or("refused", |problem| problem.detail.as_str());
+    let outcome = if is_refusal { Err(why) } else { Ok(()) };
+    if is_refusal || changes {
+        http.operations.shared.decisions.note(asked, ("page", path), outcome, http.operations.now());
     }
 }
 
@@ -209,6 +290,31 @@ fn redirect(address: &str, cookie: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A route of no area would be open to tokens of every scope.
+    #[test]
+    fn every_route_is_of_an_area_or_everybodys() {
+        use longhaul_api::routes;
+        let of_none: Vec<&str> =
+            routes::ALL.iter().filter(|route| area(route).is_none()).map(|route| route.operation).collect();
+        let known = [
+            "whoami",
+            "session_login",
+            "session_logout",
+            "login_token_create",
+            "agent_join",
+            "agent_report",
+            "agent_work",
+            "agent_renew",
+            "openapi",
+            "healthz",
+            "readyz",
+            "metrics",
+        ];
+        assert_eq!(of_none, known);
+        assert_eq!(area(&routes::CIRCUIT_HISTORY), Some(Area::Steering));
+        assert_eq!(area(&routes::JOB_SUBMIT), Some(Area::Jobs));
+    }
 
     #[test]
     fn a_login_token_leaves_the_address() {

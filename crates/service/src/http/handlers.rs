@@ -126,6 +126,10 @@ pub fn handler(operation: &str) -> Option<Handler> {
             let of: Option<String> = call.query("of")?;
             json!(ops.audit_list(of.as_deref(), &call.page()?)?)
         },
+        "decision_list" => |ops, call| {
+            let (of, who): (Option<String>, Option<String>) = (call.query("of")?, call.query("who")?);
+            json!(ops.decision_list(of.as_deref(), who, &call.page()?)?)
+        },
         "circuit_list" => |ops, _| json!(ops.circuit_list()?),
         "circuit_show" => |ops, call| json!(ops.circuit_show(&call.parameter::<String>("circuit")?)?),
         "circuit_plan" => |ops, _| json!(ops.circuit_plan()?),
@@ -165,7 +169,7 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "check" => |ops, _| json!(ops.check()?),
         "whoami" => |ops, call| json!(ops.whoami(call.caller()?)),
         "token_list" => |ops, call| json!(ops.token_list(&call.page()?)?),
-        "token_create" => |ops, call| json!(ops.token_create(&call.json()?)?),
+        "token_create" => |ops, call| json!(ops.token_create(call.caller()?, &call.json()?)?),
         "token_revoke" => |ops, call| {
             ops.token_revoke(&call.parameter::<String>("token")?)?;
             Ok(Answer::nothing())

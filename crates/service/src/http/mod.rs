@@ -10,6 +10,7 @@ mod guard;
 mod handlers;
 mod idempotency;
 mod listen;
+mod pace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,9 +31,11 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use self::answer::{Answer, Content, problem_response};
 use self::call::{Call, parse_query};
 use crate::HttpLimits;
+use crate::decisions::Asked;
 use crate::logins::Visitor;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
+pub(crate) use guard::in_time;
 pub use listen::{Acceptor, Listening, Peer};
 
 /// Manifests received at a time: each may fill the disk up to its limit.
@@ -48,18 +51,22 @@ pub struct Http {
     pub event_slots: events::Slots,
     pub upload_slots: Semaphore,
     pub idempotency: idempotency::InFlight,
+    /// Requests of each user.
+    pub pace: pace::Pace,
     pub stop: watch::Receiver<bool>,
 }
 
 impl Http {
     pub fn new(operations: Arc<Operations>, plain_hosts: Vec<String>, stop: watch::Receiver<bool>) -> Self {
         let slots = operations.config().limits.event_streams as usize;
+        let pace = pace::Pace::new(operations.config().limits.user_requests_per_s);
         Http {
             operations,
             plain_hosts,
             event_slots: Arc::new(Semaphore::new(slots)),
             upload_slots: Semaphore::new(UPLOADS_MAX),
             idempotency: idempotency::InFlight::default(),
+            pace,
             stop,
         }
     }
@@ -118,7 +125,11 @@ async fn no_route(http: Arc<Http>, request: Request, status: StatusCode) -> Resp
 async fn serve(http: Arc<Http>, route: &'static Route, request: Request) -> Response {
     let incident = guard::incident(&http, &request);
     let began = http.operations.now();
-    let response = match answer(&http, route, request).await {
+    let mut asked = Asked::nobody(request.extensions().get::<Peer>());
+    let object = request.uri().path().to_owned();
+    let answered = answer(&http, route, request, &mut asked).await;
+    note(&http, route, &asked, &object, answered.as_ref().err());
+    let response = match answered {
         Ok(answer) => answer.into_response(),
         Err(problem) => {
             log(route, &problem, incident);
@@ -142,6 +153,22 @@ async fn serve(http: Arc<Http>, route: &'static Route, request: Request) -> Resp
     response
 }
 
+/// Writes down what was decided: a refusal, or leave to change something. What agents report, and measurements, come by the
+/// second and change what they are for; logins have a log of their own.
+fn note(http: &Http, route: &Route, asked: &Asked, object: &str, problem: Option<&Problem>) {
+    let outcome = match problem {
+        Some(problem) if matches!(problem.status, 401 | 403) => Err(problem.detail.as_str()),
+        _ if route.method == Method::Get || !matches!(route.access, Access::Admin | Access::Submitter) => {
+            return;
+        }
+        _ => Ok(()),
+    };
+    if route.operation != "session_login" {
+        let now = http.operations.now();
+        http.operations.shared.decisions.note(asked, (route.operation, object), outcome, now);
+    }
+}
+
 fn log(route: &Route, problem: &Problem, incident: IncidentId) {
     let operation = route.operation;
     if problem.status >= 500 {
@@ -151,9 +178,14 @@ fn log(route: &Route, problem: &Problem, incident: IncidentId) {
     }
 }
 
-async fn answer(http: &Arc<Http>, route: &'static Route, request: Request) -> Result<Answer, Problem> {
+async fn answer(
+    http: &Arc<Http>,
+    route: &'static Route,
+    request: Request,
+    asked: &mut Asked,
+) -> Result<Answer, Problem> {
     let (mut parts, body) = request.into_parts();
-    let admitted = guard::admit(http, route, &parts).await?;
+    let admitted = guard::admit(http, route, &parts, asked).await?;
     let parameters = Path::<BTreeMap<String, String>>::from_request_parts(&mut parts, &())
         .await
         .map_err(|error| bad_request(format!("the path: {error}")))?;

@@ -186,11 +186,15 @@ impl Operations {
         let known_as = KnownAs { dn: subject.clone(), name: subject.clone(), credential };
         let named = self.config().fts.person(subject).map(|person| person.community.as_str().to_owned());
         let shown_by_them = || certificate.vos().into_iter().next();
-        let theirs = || named.or_else(shown_by_them).or_else(|| self.shared.users.community(subject));
+        let said = rule.community.as_ref().map(|name| name.as_str().to_owned()).or(named);
+        let theirs = match said.or_else(shown_by_them) {
+            Some(community) => Some(community),
+            None => self.shared.users.community(subject, now).map_err(|fault| refuse(subject, fault))?,
+        };
         let holder = Holder {
             principal: Principal { name: subject.clone(), role: rule.role.into() },
             account: None,
-            community: rule.community.as_ref().map(|name| name.as_str().to_owned()).or_else(theirs),
+            community: theirs,
             known_as: Some(known_as),
         };
         self.admit(WAY, "a certificate", visitor, now, holder, certificate.not_after, attempt)

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{LoginReply, LoginToken, Page, TokenCreate, TokenCreated, TokenView, WhoAmI};
+use longhaul_catalog::NewApiToken;
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{Holder, KnownAs, Principal, Role, Session, new_secret, same_hash, secret_hash};
+use longhaul_security::{
+    Confinement, Holder, KnownAs, Principal, Role, Scopes, Session, new_secret, same_hash, secret_hash,
+};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::logins::Visitor;
@@ -22,6 +25,8 @@ pub struct Caller {
     csrf_token: Option<String>,
     /// What their login said of them beside that.
     holder: Holder,
+    /// What their credential takes away from their role.
+    confinement: Confinement,
 }
 
 impl Caller {
@@ -33,6 +38,24 @@ impl Caller {
     /// By which credential of others they are known, if they logged in with one.
     pub(crate) fn known_as(&self) -> Option<&KnownAs> {
         self.holder.known_as.as_ref()
+    }
+
+    pub(crate) fn confinement(&self) -> &Confinement {
+        &self.confinement
+    }
+
+    /// For what would let them out of their confinement.
+    pub(crate) fn check_unconfined(&self, operation: &str) -> Result<(), Problem> {
+        if !self.confinement.any() {
+            return Ok(());
+        }
+        let detail = format!("{operation} would give away more than the token may that asks for it");
+        Err(Fault::new(FaultCode::NotAllowed, detail).into())
+    }
+
+    /// What kind of credential they showed.
+    pub(crate) fn credential(&self) -> &'static str {
+        if self.csrf_token.is_some() { "session" } else { "API token" }
     }
 
     /// For pages: to be put into each form, as a field or a header.
@@ -85,9 +108,13 @@ impl Operations {
             return Err(not_authenticated(&format!("the token expired at {expires}")));
         }
         let role: Role = row.role.parse()?;
+        // A confinement that cannot be read, as of a later release, must not count as none.
+        let scopes = row.scopes.as_deref().map(str::parse).transpose()?;
         let principal = Principal { name: row.name, role };
-        let holder = Holder::from(principal.clone());
-        Ok(Caller { principal, expires: row.expires, csrf_token: None, holder })
+        let community = row.community.as_ref().map(|name| name.as_str().to_owned());
+        let holder = Holder { community, ..Holder::from(principal.clone()) };
+        let confinement = Confinement { scopes, community: row.community };
+        Ok(Caller { principal, expires: row.expires, csrf_token: None, holder, confinement })
     }
 
     /// Who holds a session's cookie.
@@ -99,6 +126,7 @@ impl Operations {
             expires: Some(session.expires),
             csrf_token: Some(session.csrf_token),
             holder: session.holder,
+            confinement: Confinement::default(),
         })
     }
 
@@ -107,6 +135,8 @@ impl Operations {
             name: caller.principal.name.clone(),
             role: caller.principal.role.to_string(),
             expires: caller.expires,
+            scopes: caller.confinement.scopes.as_ref().map(words).unwrap_or_default(),
+            community: caller.confinement.community.clone(),
         }
     }
 
@@ -122,12 +152,20 @@ impl Operations {
             limit,
             |row| row.name.clone(),
             |row| {
-                Ok(TokenView { name: row.name, role: row.role, created: row.created, expires: row.expires })
+                let scopes = row.scopes.unwrap_or_default();
+                Ok(TokenView {
+                    name: row.name,
+                    role: row.role,
+                    created: row.created,
+                    expires: row.expires,
+                    scopes: scopes.split_ascii_whitespace().map(str::to_owned).collect(),
+                    community: row.community,
+                })
             },
         )
     }
 
-    pub fn token_create(&self, request: &TokenCreate) -> Result<TokenCreated, Problem> {
+    pub fn token_create(&self, caller: &Caller, request: &TokenCreate) -> Result<TokenCreated, Problem> {
         let name = &request.name;
         let plain = name.chars().all(|c| c.is_alphanumeric() || "-_.@+ ".contains(c));
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !plain {
@@ -138,13 +176,30 @@ impl Operations {
         if request.seconds == Some(0) {
             return Err(bad_request("a token must live for at least a second"));
         }
+        if role == Role::Observer && request.community.is_some() {
+            return Err(bad_request("the role observer has no jobs: it cannot be for those of a community"));
+        }
+        let scopes: Option<Scopes> = match request.scopes.as_slice() {
+            [] => None,
+            words => Some(words.join(" ").parse()?),
+        };
+        if let Some(own) = &caller.confinement.scopes
+            && !scopes.as_ref().is_some_and(|wanted| wanted.within(own))
+        {
+            caller.check_unconfined("token_create")?;
+        }
         let now = self.now();
         let expires = request.seconds.map(|seconds| now + Duration::from_secs(seconds));
         let token = new_secret("lht_");
-        self.shared
-            .catalog
-            .add_api_token(secret_hash(&token), name, role.word(), expires, now)
-            .map_err(problem)?;
+        let new = NewApiToken {
+            hash: secret_hash(&token),
+            name: name.clone(),
+            role: role.word().to_owned(),
+            expires,
+            scopes: scopes.map(|scopes| scopes.to_string()),
+            community: request.community.clone(),
+        };
+        self.shared.catalog.add_api_token(&new, now).map_err(problem)?;
         tracing::info!(token = %name, %role, "token made");
         Ok(TokenCreated { token, expires })
     }
@@ -169,6 +224,11 @@ impl Operations {
                 let detail = "a token of the role observer sends measurements and opens no session";
                 return Err(Fault::new(FaultCode::NotAllowed, detail).into());
             }
+            Ok(caller) if caller.confinement.any() => {
+                let detail =
+                    "a token with scopes or of one community opens no session: pages show everything";
+                return Err(Fault::new(FaultCode::NotAllowed, detail).into());
+            }
             Ok(caller) => self.shared.sessions.create(caller.principal, now),
             Err(_) => self.shared.sessions.redeem(token, now)?,
         };
@@ -184,6 +244,10 @@ impl Operations {
         let (token, expires) = self.shared.sessions.create_login_token(caller.holder.clone(), self.now());
         LoginToken { token, expires }
     }
+}
+
+fn words(scopes: &Scopes) -> Vec<String> {
+    scopes.to_string().split(' ').map(str::to_owned).collect()
 }
 
 pub(crate) fn not_authenticated(detail: &str) -> Problem {

@@ -20,6 +20,7 @@ impl Operations {
     }
 
     pub fn account_add(&self, caller: &Caller, request: &AccountAdd) -> Result<AccountView, Problem> {
+        caller.check_unconfined("account_add")?;
         let account = NewAccount {
             name: checked_name(&request.name)?,
             role: checked_role(&request.role)?,
@@ -42,6 +43,7 @@ impl Operations {
         name: &str,
         change: &AccountChange,
     ) -> Result<AccountView, Problem> {
+        caller.check_unconfined("account_change")?;
         let password = change.password.as_ref().map(|password| self.hashed(name, password)).transpose()?;
         let community = change.community.as_deref().map(|text| match text {
             "" => Ok(None),

@@ -28,7 +28,7 @@ async fn every_route_demands_what_the_table_says() {
     let viewer: TokenCreated = world
         .admin()
         .request(&routes::TOKEN_CREATE)
-        .json(&TokenCreate { name: "shift".into(), role: "viewer".into(), seconds: None })
+        .json(&TokenCreate { name: "shift".into(), role: "viewer".into(), ..TokenCreate::default() })
         .send()
         .await
         .unwrap();

@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::isolation::Issuer;
 use crate::people::{Authority, Holder};
 use crate::world::World;
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
-use longhaul_service::{FtsPerson, Reach};
+use longhaul_service::{FtsIssuer, FtsPerson, Reach};
 use serde_json::json;
 
 const PEOPLE: [(&str, &str, Reach); 4] = [
@@ -27,6 +28,14 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
     };
     let grid = tempfile::tempdir().unwrap();
     let authority = Authority::new(grid.path(), "authority");
+    authority.user("dora");
+    let member =
+        authority.proxy_of("dora", "testvo", &["/testvo/Role=production/Capability=NULL", "/testvo"]);
+    if member.is_none() {
+        assert!(std::env::var("CI").is_err(), "NOT RUN: voms-proxy-fake is not installed");
+    }
+    let mut issuer = Issuer::new(grid.path()).await;
+    issuer.serve();
     let world = World::with(|config| {
         // The suite's storages are on this machine.
         config.jobs.allow_networks = vec!["127.0.0.0/8".into()];
@@ -34,11 +43,24 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
         config.fts.trust_dir = Some(authority.trusted());
         config.limits = longhaul_service::HttpLimits::default();
         config.fts.people = PEOPLE.map(person).to_vec();
+        config.fts.voms_dir = member.as_ref().map(|(_, folder)| folder.clone());
+        config.fts.audiences = vec!["fts-of-the-test".into()];
+        config.fts.issuer_authorities = Some(issuer.authority.clone());
+        config.fts.issuers = vec![FtsIssuer {
+            url: issuer.url.clone(),
+            community: None,
+            scope: None,
+            client_id: None,
+            client_secret_file: None,
+        }];
     })
     .await;
-    let mut tokens = BTreeMap::from([("admin".to_owned(), world.admin_token.clone())]);
+    let mut tokens = BTreeMap::from([
+        ("admin".to_owned(), world.admin_token.clone()),
+        ("eve".to_owned(), issuer.token("/testvo")),
+    ]);
     for (name, ..) in PEOPLE {
-        let create = TokenCreate { name: name.into(), role: "viewer".into(), seconds: None };
+        let create = TokenCreate { name: name.into(), role: "viewer".into(), ..TokenCreate::default() };
         let made: TokenCreated =
             world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
         tokens.insert(name.to_owned(), made.token);
@@ -51,7 +73,7 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
         "folder": folder,
         "tokens": tokens,
         "storage": storage(&authority),
-        "people": holders(&authority, &Authority::new(grid.path(), "stranger")),
+        "people": holders(&authority, &Authority::new(grid.path(), "stranger"), member.map(|(holder, _)| holder)),
     });
     let words = std::env::var("LONGHAUL_FTS3_CASES").unwrap_or_default();
     let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/fts3/suite.py");
@@ -105,12 +127,16 @@ fn storage(authority: &Authority) -> serde_json::Value {
 }
 
 /// Who comes with certificates, as the suite wants to be told.
-fn holders(authority: &Authority, stranger: &Authority) -> serde_json::Value {
+fn holders(authority: &Authority, stranger: &Authority, member: Option<Holder>) -> serde_json::Value {
     let told = |holder: Holder| json!({ "certificate": holder.certificate, "key": holder.key });
-    json!({
-        "dora": told(authority.user("dora")),
+    let mut all = json!({
+        "dora": told(authority.holder("dora")),
         "dora-new": told(authority.user("dora-new")),
         "dora-proxy": told(authority.proxy("dora")),
         "stranger": told(stranger.user("stranger")),
-    })
+    });
+    if let Some(member) = member {
+        all["dora-member"] = told(member);
+    }
+    all
 }

@@ -16,7 +16,7 @@ use longhaul_api::routes;
 use longhaul_security::{
     Authority as Deployment, Credentials, OutsideTrust, outside_client_tls_as, service_server_tls,
 };
-use longhaul_service::{FTS_ROUTES, FtsIssuer, FtsPerson, HttpLimits, Reach};
+use longhaul_service::{Config, FTS_ROUTES, FtsIssuer, FtsPerson, HttpLimits, Reach};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,8 +31,32 @@ const PEOPLE: [(&str, &str, Reach); 4] = [
     ("manager", "testvo", Reach::All),
 ];
 
-/// Nobody, those of another community, one of alice's, who may configure, and the administrator.
-const ASKERS: [&str; 7] = ["nobody", "bob", "certificate", "issuer", "carol", "manager", "admin"];
+/// Nobody, those of another community, one of alice's, who may configure, and the administrator; then tokens that are
+/// confined beyond their role, see [`CONFINED`].
+const ASKERS: [&str; 11] = [
+    "nobody",
+    "bob",
+    "certificate",
+    "issuer",
+    "carol",
+    "manager",
+    "admin",
+    "reader",
+    "outsider",
+    "member",
+    "operator",
+];
+
+/// Name, role, scope and community of a token.
+type Confined = (&'static str, &'static str, Option<&'static str>, Option<&'static str>);
+
+/// Who may only look at jobs of alice's community, administrators of another and of hers, and one for jobs alone.
+const CONFINED: [Confined; 4] = [
+    ("reader", "viewer", Some("jobs:read"), Some("testvo")),
+    ("outsider", "admin", None, Some("othervo")),
+    ("member", "admin", None, Some("testvo")),
+    ("operator", "admin", Some("jobs"), None),
+];
 
 /// Method, path (JOB and FILE are alice's), body, and the status for nobody, for another community, for carol, for the manager, for
 /// the administrator.
@@ -161,9 +185,9 @@ fn uncovered() -> Vec<(&'static str, &'static str)> {
 }
 
 /// An issuer of tokens, as far as its keys are asked for.
-struct Issuer {
-    url: String,
-    authority: std::path::PathBuf,
+pub struct Issuer {
+    pub url: String,
+    pub authority: std::path::PathBuf,
     key: std::path::PathBuf,
     keys: Value,
     listener: Option<TcpListener>,
@@ -195,7 +219,7 @@ pub fn openssl(words: &[&str], input: &[u8]) -> Vec<u8> {
 }
 
 impl Issuer {
-    async fn new(folder: &Path) -> Issuer {
+    pub async fn new(folder: &Path) -> Issuer {
         let now = longhaul_model::Timestamp::from_seconds(seconds());
         let deployment = Deployment::create(folder, "issuer", now).unwrap();
         let pair = deployment.issue_service(&["localhost".into()], now).unwrap();
@@ -222,7 +246,7 @@ impl Issuer {
         Issuer { url, authority, key, keys, listener: Some(listener), acceptor }
     }
 
-    fn serve(&mut self) {
+    pub fn serve(&mut self) {
         let (listener, acceptor) = (self.listener.take().unwrap(), self.acceptor.clone());
         let document = json!({ "issuer": self.url, "jwks_uri": format!("{}jwk", self.url) }).to_string();
         let keys = self.keys.to_string();
@@ -248,7 +272,7 @@ impl Issuer {
         });
     }
 
-    fn token(&self, group: &str) -> String {
+    pub fn token(&self, group: &str) -> String {
         let now = seconds();
         let claims = json!({
             "iss": self.url, "sub": "eve", "aud": "fts-of-the-test", "exp": now + 3_600, "nbf": now - 10, "iat": now - 10,
@@ -290,6 +314,10 @@ pub struct Play {
 
 impl Play {
     pub async fn new() -> Play {
+        Play::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut Config)) -> Play {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new(folder.path(), "authority");
         let mut issuer = Issuer::new(folder.path()).await;
@@ -308,6 +336,7 @@ impl Play {
                 client_id: None,
                 client_secret_file: None,
             }];
+            change(config);
         })
         .await;
         let mut tokens = BTreeMap::from([
@@ -315,7 +344,19 @@ impl Play {
             ("issuer".to_owned(), issuer.token("/othergroup")),
         ]);
         for (name, ..) in PEOPLE {
-            let create = TokenCreate { name: name.into(), role: "viewer".into(), seconds: None };
+            let create = TokenCreate { name: name.into(), role: "viewer".into(), ..TokenCreate::default() };
+            let made: TokenCreated =
+                world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
+            tokens.insert(name.to_owned(), made.token);
+        }
+        for (name, role, scope, community) in CONFINED {
+            let create = TokenCreate {
+                name: name.into(),
+                role: role.into(),
+                scopes: scope.into_iter().map(str::to_owned).collect(),
+                community: community.map(|name| name.parse().unwrap()),
+                ..TokenCreate::default()
+            };
             let made: TokenCreated =
                 world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
             tokens.insert(name.to_owned(), made.token);
@@ -372,7 +413,7 @@ impl Play {
     }
 
     /// A job of that person, and its file.
-    async fn job_of(&mut self, who: &str) -> (String, u64) {
+    pub async fn job_of(&mut self, who: &str) -> (String, u64) {
         self.files += 1;
         let url = |side: &str| format!("{}/{side}/{}", self.storage, self.files);
         let body =
@@ -427,6 +468,22 @@ fn wanted(who: &str, case: &Case) -> u16 {
         ("bob" | "certificate" | "issuer", _) => statuses[1],
         ("carol", _) => statuses[2],
         ("manager", _) => statuses[3],
+        ("admin", _) => statuses[4],
+        _ => wanted_of_confined(who, method, path, statuses),
+    }
+}
+
+/// The role's rights, less what the token takes away.
+fn wanted_of_confined(who: &str, method: &str, path: &str, statuses: &[u16; 5]) -> u16 {
+    let changes = method != "GET";
+    let first = path.split('/').nth(1).unwrap_or_default();
+    let steers = ["ban", "config", "status", "admin", "autocomplete"].contains(&first)
+        || first == "optimizer" && changes;
+    match who {
+        _ if steers => 403,
+        "reader" if changes => 403,
+        "reader" | "member" => statuses[2],
+        "outsider" => statuses[1],
         _ => statuses[4],
     }
 }
@@ -450,7 +507,7 @@ async fn every_route_as_everybody() {
             if status >= 400 && serde_json::from_str::<Value>(&answer).is_err() {
                 wrong.push(format!("{method} {path} as {who}: a refusal that is no JSON: {answer:.200}"));
             }
-            let foreign = ["nobody", "bob", "certificate", "issuer"].contains(&who);
+            let foreign = ["nobody", "bob", "certificate", "issuer", "outsider"].contains(&who);
             if foreign && !job.is_empty() {
                 if status == 200 && answer.contains(&job) {
                     wrong.push(format!("{method} {path} as {who}: shows a job of another community"));
@@ -466,7 +523,7 @@ async fn every_route_as_everybody() {
 
     // Lists show nobody what is another's, whatever they ask for.
     let (job, _) = play.job_of("alice").await;
-    for who in ["bob", "certificate", "issuer"] {
+    for who in ["bob", "certificate", "issuer", "outsider"] {
         for path in [
             "/jobs",
             "/jobs?vo_name=testvo",
@@ -479,7 +536,9 @@ async fn every_route_as_everybody() {
             assert!(!answer.contains(&job), "{path} as {who}: {answer}");
         }
     }
-    assert!(play.ask("carol", "GET", "/jobs", "").await.1.contains(&job));
+    for who in ["carol", "reader", "member", "operator"] {
+        assert!(play.ask(who, "GET", "/jobs", "").await.1.contains(&job), "{who}");
+    }
     play.world.assert_sound().await;
     play.world.stop().await;
 }
@@ -488,7 +547,7 @@ async fn every_route_as_everybody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mixed_lists_do_what_may_be_done() {
     let mut play = Play::new().await;
-    for who in ["bob", "issuer"] {
+    for who in ["bob", "issuer", "outsider"] {
         let ((theirs, _), (own, _)) = (play.job_of("alice").await, play.job_of(who).await);
         let both = format!("/jobs/{theirs},{own}");
         let change = r#"{"params":{"priority":5}}"#;

@@ -453,7 +453,7 @@ async fn the_native_api_shows_jobs_to_those_whose_they_are() {
     let mut play = Play { world, source, target, from, to, jobs: 0 };
     let mut clients = Vec::new();
     for name in ["alice", "bob", "carol"] {
-        let create = TokenCreate { name: name.into(), role: "viewer".into(), seconds: None };
+        let create = TokenCreate { name: name.into(), role: "viewer".into(), ..TokenCreate::default() };
         let made: TokenCreated =
             play.world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
         clients.push(play.world.person(Some(&made.token)));

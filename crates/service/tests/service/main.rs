@@ -4,10 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod circuits;
+mod confined;
+mod decisions;
 mod door;
 mod fts;
 mod isolation;
 mod jobs;
+mod mapping;
 mod marks;
 mod measured;
 mod network;

@@ -65,7 +65,7 @@ impl Grid {
     }
 
     async fn observer(&self) -> Client {
-        let create = TokenCreate { name: "mesh".into(), role: "observer".into(), seconds: None };
+        let create = TokenCreate { name: "mesh".into(), role: "observer".into(), ..TokenCreate::default() };
         let made: TokenCreated =
             self.world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
         self.world.person(Some(&made.token))
@@ -221,7 +221,7 @@ async fn an_observer_may_send_and_nothing_else() {
     assert_eq!(status.unwrap_err().code, FaultCode::NotAllowed);
     // Pages are for those who may see.
     let made: TokenCreated = {
-        let create = TokenCreate { name: "mesh2".into(), role: "observer".into(), seconds: None };
+        let create = TokenCreate { name: "mesh2".into(), role: "observer".into(), ..TokenCreate::default() };
         grid.world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap()
     };
     let login = LoginRequest { token: made.token };

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Where everybody's names begin.
 const USERS: &str = "/DC=org/DC=example/OU=Users";
@@ -46,7 +46,36 @@ impl Authority {
     }
 
     pub fn user(&self, name: &str) -> Holder {
-        self.issue(name, &dn(name), "keyUsage=critical,digitalSignature,keyEncipherment\n")
+        let extensions = "keyUsage=critical,digitalSignature,keyEncipherment\nsubjectKeyIdentifier=hash\n";
+        self.issue(name, &dn(name), extensions)
+    }
+
+    /// A proxy of a user with attributes of an organisation, as `voms-proxy-init` leaves it; none where there are no tools
+    /// of VOMS. The folder says who may speak for the organisation.
+    pub fn proxy_of(&self, user: &str, organisation: &str, fqans: &[&str]) -> Option<(Holder, PathBuf)> {
+        const SERVER: &str = "voms.example.org";
+        let tool = "voms-proxy-fake";
+        if !Command::new(tool).arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+            return None;
+        }
+        let subject = format!("/DC=org/DC=example/CN={SERVER}");
+        let (server, holder) =
+            (self.issue(SERVER, &subject, "subjectKeyIdentifier=hash\n"), self.holder(user));
+        let file = self.0.join(format!("{user}-voms.pem"));
+        let mut command = Command::new(tool);
+        command.arg("-cert").arg(&holder.certificate).arg("-key").arg(&holder.key);
+        command.arg("-hostcert").arg(&server.certificate).arg("-hostkey").arg(&server.key);
+        command.arg("-certdir").arg(&self.0).args(["-voms", organisation, "-uri", "voms.example.org:15001"]);
+        command.args(fqans.iter().flat_map(|fqan| ["-fqan", fqan])).args(["-rfc", "-bits", "2048", "-out"]);
+        let ran = command.arg(&file).env("HOME", &self.0).stdin(Stdio::null()).output().unwrap();
+        let said = [ran.stdout, ran.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
+        assert!(ran.status.success(), "{tool}: {said}");
+        let folder = self.0.join("vomsdir");
+        fs::create_dir_all(folder.join(organisation)).unwrap();
+        let authority = format!("/DC=org/DC=example/CN={}", self.0.file_name().unwrap().to_str().unwrap());
+        fs::write(folder.join(organisation).join("server.lsc"), format!("{subject}\n{authority}\n")).unwrap();
+        // Its key stands between its certificate and its chain; both are found there.
+        Some((Holder { certificate: file.clone(), key: file }, folder))
     }
 
     /// A server at that address.
@@ -87,7 +116,7 @@ impl Authority {
         ));
     }
 
-    fn holder(&self, name: &str) -> Holder {
+    pub fn holder(&self, name: &str) -> Holder {
         let file = |ending: &str| self.0.join(format!("{name}.{ending}"));
         Holder { certificate: file("pem"), key: file("key") }
     }

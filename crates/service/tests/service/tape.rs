@@ -39,7 +39,7 @@ impl Play {
             }];
         })
         .await;
-        let create = TokenCreate { name: "alice".into(), role: "viewer".into(), seconds: None };
+        let create = TokenCreate { name: "alice".into(), role: "viewer".into(), ..TokenCreate::default() };
         let made: TokenCreated =
             world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
         let (source, target) = (TapeStorage::start().await, TapeStorage::start().await);

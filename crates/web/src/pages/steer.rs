@@ -2,7 +2,7 @@
 
 use longhaul_api::limits::{LimitKind, LimitView};
 use longhaul_api::native::StorageView;
-use longhaul_api::steering::{AllowedLink, AuditEntry, LinksView, ShareView};
+use longhaul_api::steering::{AllowedLink, AuditEntry, DecisionEntry, LinksView, ShareView};
 use longhaul_model::units;
 use maud::{Markup, html};
 
@@ -21,6 +21,8 @@ pub struct SteerView {
     pub storages: Vec<StorageView>,
     pub strategies: Vec<&'static str>,
     pub audit: Vec<AuditEntry>,
+    /// What was refused lately, for administrators.
+    pub refused: Option<Vec<DecisionEntry>>,
 }
 
 pub fn steer(context: Context<'_>, view: &SteerView) -> Markup {
@@ -40,6 +42,10 @@ pub fn steer(context: Context<'_>, view: &SteerView) -> Markup {
             (storages(context, view))
             h2 { "Who changed what" }
             (audit(context, &view.audit))
+            @if let Some(list) = &view.refused {
+                h2 { "Who was refused what" }
+                (refused(context, list))
+            }
         },
     )
 }
@@ -271,6 +277,29 @@ fn audit(context: Context<'_>, list: &[AuditEntry]) -> Markup {
     }
 }
 
+fn refused(context: Context<'_>, list: &[DecisionEntry]) -> Markup {
+    html! {
+        @if list.is_empty() { p.empty { "Nobody was refused anything." } }
+        @else {
+            div.scroll { table.stack {
+                thead { tr {
+                    th scope="col" { "when" } th scope="col" { "who" } th scope="col" { "what" } th scope="col" { "why" }
+                } }
+                tbody { @for entry in list { tr {
+                    td.tight { (show::time(entry.at, context.now)) }
+                    td data-label="who" { (entry.who) br; span.soft { (entry.credential) " from " (entry.origin) } }
+                    td data-label="what" {
+                        (entry.operation) " " code { (entry.object) }
+                        @if entry.times > 1 { span.soft { ", " (entry.times) " times" } }
+                    }
+                    td data-label="why" { (entry.why) }
+                } } }
+            } }
+        }
+        p.soft { "More, and what was allowed: " code { "longhaul audit --of decisions" } }
+    }
+}
+
 /// Something of everything; what comes from outside is hostile.
 #[cfg(test)]
 pub(super) fn sample(storage: StorageView) -> SteerView {
@@ -303,5 +332,18 @@ pub(super) fn sample(storage: StorageView) -> SteerView {
             who: "<u>root".into(),
             what: "share of atlas: 3 <s>".into(),
         }],
+        refused: Some(vec![DecisionEntry {
+            id: 1,
+            allowed: false,
+            since: longhaul_model::Timestamp::from_seconds(1_763_717_400),
+            at: longhaul_model::Timestamp::from_seconds(1_763_717_400),
+            times: 3,
+            who: "<u>mallory".into(),
+            credential: "API token".into(),
+            origin: "192.0.2.7".into(),
+            operation: "job_cancel".into(),
+            object: "/api/v1/jobs/<s>".into(),
+            why: "not <b>theirs".into(),
+        }]),
     }
 }

@@ -4,7 +4,10 @@ from world import CASES, PEOPLE
 
 
 def not_served():
-    if PEOPLE:
+    if PEOPLE and "dora-member" in PEOPLE:
         return {}
+    if PEOPLE:
+        reason = "there are no tools of VOMS on this machine (voms-clients)"
+        return {name: reason for name, _ in CASES if name.startswith("VOMS: ")}
     reason = "this service was told of no authority of people"
-    return {name: reason for name, _ in CASES if name.startswith("certificate: ")}
+    return {name: reason for name, _ in CASES if name.startswith(("certificate: ", "VOMS: "))}

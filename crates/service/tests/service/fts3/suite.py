@@ -7,7 +7,9 @@ import sys
 import bindings  # noqa: F401  (each module adds its cases)
 import certificates  # noqa: F401
 import isolation  # noqa: F401
+import members  # noqa: F401
 import options  # noqa: F401
+import tokens  # noqa: F401
 import tools  # noqa: F401
 from not_served import not_served
 from world import main

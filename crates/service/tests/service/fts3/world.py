@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import os
+import re
 import runpy
 import socket
 import subprocess
@@ -87,7 +88,13 @@ def credentials(who):
     return ["--cert", PEOPLE[who]["certificate"], "--key", PEOPLE[who]["key"]]
 
 
+# What each tool was called with.
+TRIED = {}
+
+
 def words(tool, arguments, who):
+    said = TRIED.setdefault(tool, set())
+    said.update(str(word) for word in [*credentials(who), *arguments] if str(word).startswith("-"))
     return [tool, "-s", ENDPOINT, "--capath", CAPATH, *credentials(who), *map(str, arguments)]
 
 
@@ -175,6 +182,19 @@ def case(name):
     return keep
 
 
+def untried():
+    """Options of the tools that no case gave them; two spellings are one option."""
+    for name in sorted(os.listdir(SCRIPTS)):
+        if not name.startswith("fts-rest-") or name.endswith("-snapshot"):
+            continue
+        said = TRIED.get(name, set()) | {"--help", "--endpoint", "--capath"}
+        for line in run(name, "--help", who=None).out.splitlines():
+            option = re.match(r"  (-\S.*?)(  |$)", line)
+            forms = re.findall(r"(?:^|[ ,])(--?[a-zA-Z0-9][\w-]*)", option.group(1)) if option else []
+            if forms and not said.intersection(forms):
+                yield "%s %s" % (name, forms[-1])
+
+
 def main(not_served, only):
     """Runs all cases. Exit 1 if one fails that is served, or one is listed as not served that works."""
     wrong = 0
@@ -199,6 +219,10 @@ def main(not_served, only):
             wrong += 1
             print("FAILED      %s: %s\n%s" % (name, trouble, shown))
         sys.stdout.flush()
+    if not only:
+        for option in untried():
+            wrong += 1
+            print("NO CASE     %s" % option)
     unknown = set(not_served) - {name for name, _ in CASES}
     assert not unknown, "listed as not served, and no case: %s" % sorted(unknown)
     print("%d cases, %d wrong, %d not served" % (len(CASES), wrong, len(not_served)))

@@ -1,0 +1,395 @@
+//! The mapping call-out: a command of the administrator's that says of a subject which community it works for.
+//!
+//! It fails closed. A command that cannot be run, does not end in time, ends with an error, or says what is no community
+//! maps nobody to anything, and an answer that has grown old is not used because no newer one can be had. Answers are kept
+//! for a while, and so are refusals and, for a short one, failures, so that one user's thousand requests are one call.
+//!
+//! The contract: the program, its arguments, and the subject as the last argument; nothing on standard input. It prints the
+//! community on one line and ends with 0; ends with 0 and prints nothing where the subject has none; anything else is a
+//! failure. Not here: who is asked about, and in which order with files and attributes (`service::fts::users`).
+//!
+//! Start with [`CallOut::ask`]; it blocks.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use longhaul_model::units::printable;
+use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// Words of the command.
+const WORDS_MAX: usize = 100;
+/// An answer is one name.
+const ANSWER_BYTES_MAX: usize = 1_024;
+const SUBJECT_BYTES_MAX: usize = 4_096;
+/// Answers that are kept; when one more comes, the one that ends first makes room.
+const KEPT_MAX: usize = 10_000;
+/// Commands at a time; who comes when so many run is told to come again.
+const AT_ONCE_MAX: usize = 8;
+/// Who wait for the answer to a question that was asked by another.
+const WAITING_MAX: usize = 16;
+/// A command that failed is not run again for the same subject before.
+const FAILURE_KEPT: Duration = Duration::from_secs(5);
+/// Between looks at a command that has said all and has not ended yet.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallOutSettings {
+    /// The program, by its whole path, and its first arguments.
+    pub command: Vec<String>,
+    /// How long it may take.
+    pub limit: Duration,
+    /// How long what it said counts.
+    pub kept: Duration,
+}
+
+impl CallOutSettings {
+    pub fn check(&self) -> Result<(), String> {
+        match self.command.first() {
+            None => return Err("there is no command".into()),
+            Some(program) if !program.starts_with('/') => {
+                return Err("it begins with the whole path of a program".into());
+            }
+            Some(_) => {}
+        }
+        if self.command.len() > WORDS_MAX || self.command.iter().any(|word| word.contains('\0')) {
+            return Err(format!("it is no command: {WORDS_MAX} words at most, without NUL"));
+        }
+        if self.limit.is_zero() {
+            return Err("it needs some time".into());
+        }
+        Ok(())
+    }
+}
+
+/// What is known of one subject.
+type Known = Result<Option<CommunityName>, Fault>;
+
+#[derive(Default)]
+struct State {
+    kept: HashMap<String, (Known, Timestamp)>,
+    asking: Vec<String>,
+    waiting: usize,
+}
+
+pub struct CallOut {
+    settings: CallOutSettings,
+    state: Mutex<State>,
+    /// Somebody's question was answered.
+    answered: Condvar,
+}
+
+impl CallOut {
+    pub fn new(settings: CallOutSettings) -> CallOut {
+        CallOut { settings, state: Mutex::default(), answered: Condvar::new() }
+    }
+
+    /// The community of a subject, none if the command knows none. Equal questions at a time are asked once.
+    pub fn ask(&self, subject: &str, now: Timestamp) -> Known {
+        if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX || subject.contains('\0') {
+            return Err(failed("this is no subject that could be asked about".into()));
+        }
+        let mut state = self.state();
+        loop {
+            if let Some((known, until)) = state.kept.get(subject)
+                && now < *until
+            {
+                return known.clone();
+            }
+            if !state.asking.iter().any(|asked| asked == subject) {
+                break;
+            }
+            if state.waiting >= WAITING_MAX {
+                return Err(busy());
+            }
+            state.waiting += 1;
+            state = self.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+        if state.asking.len() >= AT_ONCE_MAX {
+            return Err(busy());
+        }
+        state.asking.push(subject.to_owned());
+        drop(state);
+        let known = self.run(subject);
+        let kept = if known.is_ok() { self.settings.kept } else { FAILURE_KEPT };
+        let mut state = self.state();
+        state.asking.retain(|asked| asked != subject);
+        state.keep(subject, known.clone(), now, now + kept);
+        self.answered.notify_all();
+        known
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, subject: &str) -> Known {
+        let limit = self.settings.limit;
+        let (program, first) =
+            self.settings.command.split_first().ok_or_else(|| failed("there is no command".into()))?;
+        let begun = Instant::now();
+        let mut command = Command::new(program);
+        command.args(first).arg(subject).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let child = command.process_group(0).spawn();
+        let mut group = Group(child.map_err(|error| failed(format!("{program} cannot be run: {error}")))?);
+        let late = || failed(format!("{program} did not end within {limit:?}"));
+        let said = match group.0.stdout.take() {
+            Some(output) => listen(output, limit).ok_or_else(late)?,
+            None => Vec::new(),
+        };
+        let status = loop {
+            match group.0.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if begun.elapsed() >= limit => return Err(late()),
+                Ok(None) => std::thread::sleep(LOOK_EVERY),
+                Err(error) => return Err(failed(format!("{program}: {error}"))),
+            }
+        };
+        if !status.success() {
+            return Err(failed(format!("{program} failed ({status})")));
+        }
+        mapping_answer(&said).map_err(|why| failed(format!("{program} said what is no answer: {why}")))
+    }
+}
+
+impl State {
+    fn keep(&mut self, subject: &str, known: Known, now: Timestamp, until: Timestamp) {
+        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(subject) {
+            self.kept.retain(|_, (_, until)| now < *until);
+        }
+        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(subject) {
+            let first = self.kept.iter().min_by_key(|(_, (_, until))| *until).map(|(name, _)| name.clone());
+            first.and_then(|name| self.kept.remove(&name));
+        }
+        self.kept.insert(subject.to_owned(), (known, until));
+    }
+}
+
+fn busy() -> Fault {
+    Fault::new(FaultCode::Busy, format!("{AT_ONCE_MAX} users are being asked about already"))
+}
+
+fn failed(why: String) -> Fault {
+    Fault::new(FaultCode::Busy, format!("whose user this is cannot be found out: {why}"))
+}
+
+/// All that it says, one byte beyond the bound at most; none if that takes too long.
+fn listen(output: impl Read + Send + 'static, limit: Duration) -> Option<Vec<u8>> {
+    let (sender, receiver) = sync_channel(1);
+    std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let read = output.take(ANSWER_BYTES_MAX as u64 + 1).read_to_end(&mut said);
+        // Whoever asked may have given up.
+        let _ = sender.send(read.map(|_| said).unwrap_or_default());
+    });
+    match receiver.recv_timeout(limit) {
+        Ok(said) => Some(said),
+        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
+    }
+}
+
+/// What a command said, all of it.
+pub fn mapping_answer(said: &[u8]) -> Result<Option<CommunityName>, String> {
+    if said.len() > ANSWER_BYTES_MAX {
+        return Err(format!("more than {ANSWER_BYTES_MAX} bytes"));
+    }
+    let text = std::str::from_utf8(said).map_err(|_| "it is no UTF-8".to_owned())?;
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let shown = || printable(&line.chars().take(80).collect::<String>());
+    line.parse().map(Some).map_err(|error| format!("{:?}: {error}", shown()))
+}
+
+/// Ends what is still there when it is dropped, with all that it started.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its id is its own until it is waited for.
+        if let Ok(None) = self.0.try_wait() {
+            if let Some(id) = Pid::from_raw(self.0.id() as i32) {
+                let _ = kill_process_group(id, Signal::KILL);
+            }
+            let _ = self.0.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const ALICE: &str = "/DC=org/CN=alice o'neil";
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    /// A real command, which counts its calls in a file.
+    struct Site {
+        folder: tempfile::TempDir,
+        out: CallOut,
+    }
+
+    impl Site {
+        fn new(script: &str, limit: Duration) -> Site {
+            let folder = tempfile::tempdir().unwrap();
+            let counted = format!("echo x >> {}/calls; {script}", folder.path().display());
+            let command = ["/bin/sh", "-c", &counted, "mapping"].map(str::to_owned).to_vec();
+            let kept = Duration::from_secs(300);
+            Site { folder, out: CallOut::new(CallOutSettings { command, limit, kept }) }
+        }
+
+        fn calls(&self) -> usize {
+            let text = std::fs::read_to_string(self.folder.path().join("calls")).unwrap_or_default();
+            text.lines().count()
+        }
+    }
+
+    fn after(seconds: i64) -> Timestamp {
+        Timestamp(NOW.0 + seconds * 1_000_000)
+    }
+
+    #[test]
+    fn it_says_whose_a_subject_is_and_is_asked_once_in_a_while() {
+        let script = "case \"$1\" in */CN=alice*) echo higgs;; *) ;; esac";
+        let site = Site::new(script, LONG);
+        for second in [0, 1, 299] {
+            let found = site.out.ask(ALICE, after(second)).unwrap();
+            assert_eq!(found.unwrap().as_str(), "higgs");
+        }
+        assert_eq!(site.calls(), 1);
+        assert_eq!(site.out.ask("/CN=nobody", NOW).unwrap(), None);
+        assert_eq!(site.out.ask("/CN=nobody", NOW).unwrap(), None);
+        assert_eq!(site.calls(), 2, "that there is none is kept too");
+        site.out.ask(ALICE, after(301)).unwrap();
+        assert_eq!(site.calls(), 3);
+    }
+
+    /// An argument is one argument, whatever is in it.
+    #[test]
+    fn a_subject_is_an_argument_and_nothing_else() {
+        let site = Site::new("test $# = 1 && test \"$1\" = '/CN=$(touch x); echo b' && echo good", LONG);
+        assert_eq!(site.out.ask("/CN=$(touch x); echo b", NOW).unwrap().unwrap().as_str(), "good");
+        for bad in ["", "/CN=a\0b", &"/".repeat(SUBJECT_BYTES_MAX + 1)] {
+            assert!(site.out.ask(bad, NOW).is_err());
+        }
+        assert_eq!(site.calls(), 1);
+    }
+
+    #[test]
+    fn what_fails_or_lies_maps_nobody() {
+        for (script, why) in [
+            ("exit 3", "exit status: 3"),
+            ("echo higgs; exit 1", "exit status: 1"),
+            ("echo 'two words'", "no answer"),
+            ("printf 'higgs\\natlas\\n'", "no answer"),
+            ("printf 'higgs\\n\\n'", "no answer"),
+            ("printf '\\377'", "no UTF-8"),
+            ("yes higgs", "more than 1024 bytes"),
+            ("kill -9 $$", "signal"),
+        ] {
+            let site = Site::new(script, LONG);
+            let fault = site.out.ask(ALICE, NOW).unwrap_err();
+            assert!(fault.detail.contains(why), "{script}: {fault}");
+            assert_eq!(site.out.ask(ALICE, after(4)).unwrap_err(), fault, "not asked at once again");
+            assert_eq!(site.calls(), 1);
+            assert!(site.out.ask(ALICE, after(6)).is_err());
+            assert_eq!(site.calls(), 2, "{script}");
+        }
+        let command = vec!["/no/such/program".to_owned()];
+        let out = CallOut::new(CallOutSettings { command, limit: LONG, kept: LONG });
+        assert!(out.ask(ALICE, NOW).unwrap_err().detail.contains("cannot be run"));
+    }
+
+    /// The one before it does not serve on.
+    #[test]
+    fn an_old_answer_does_not_stand_in_for_one_that_cannot_be_had() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("answer");
+        std::fs::write(&file, "higgs\n").unwrap();
+        let command = vec!["/bin/sh".into(), "-c".into(), format!("cat {}", file.display())];
+        let out = CallOut::new(CallOutSettings { command, limit: LONG, kept: Duration::from_secs(10) });
+        assert!(out.ask(ALICE, NOW).unwrap().is_some());
+        std::fs::remove_file(&file).unwrap();
+        assert!(out.ask(ALICE, after(9)).unwrap().is_some());
+        assert!(out.ask(ALICE, after(10)).is_err());
+    }
+
+    #[test]
+    fn one_that_does_not_end_is_ended_with_its_children() {
+        for script in ["sleep 600 & echo $! > \"$0\"; wait", "exec >&-; sleep 600 & echo $! > \"$0\"; wait"] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("pid");
+            let command = ["/bin/sh", "-c", script, file.to_str().unwrap()].map(str::to_owned).to_vec();
+            let limit = Duration::from_millis(400);
+            let out = CallOut::new(CallOutSettings { command, limit, kept: LONG });
+            let fault = out.ask(ALICE, NOW).unwrap_err();
+            assert!(fault.detail.contains("did not end within 400ms"), "{fault}");
+            let pid = std::fs::read_to_string(&file).unwrap();
+            let gone = || {
+                let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+                stat.map_or(true, |stat| stat.contains(") Z "))
+            };
+            let begun = Instant::now();
+            while !gone() {
+                assert!(begun.elapsed() < LONG, "a child lives on");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn equal_questions_are_one_and_too_many_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let go = folder.path().join("go");
+        let script = format!("while ! test -e {}; do sleep 0.01; done; echo higgs", go.display());
+        let site = Site::new(&script, LONG);
+        std::thread::scope(|scope| {
+            let mut asked = Vec::new();
+            for number in 0..AT_ONCE_MAX {
+                let subject = format!("/CN={number}");
+                for _ in 0..3 {
+                    let (out, subject) = (&site.out, subject.clone());
+                    asked.push(scope.spawn(move || out.ask(&subject, NOW)));
+                }
+            }
+            while site.calls() < AT_ONCE_MAX {
+                std::thread::yield_now();
+            }
+            let fault = site.out.ask("/CN=one more", NOW).unwrap_err();
+            assert_eq!(fault.code, FaultCode::Busy);
+            std::fs::write(&go, "").unwrap();
+            assert!(asked.into_iter().all(|asked| asked.join().unwrap().unwrap().is_some()));
+        });
+        assert_eq!(site.calls(), AT_ONCE_MAX);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut state = State::default();
+        for number in 0..KEPT_MAX as i64 + 5 {
+            state.keep(&number.to_string(), Ok(None), NOW, after(number + 1));
+        }
+        assert_eq!(state.kept.len(), KEPT_MAX);
+        assert!(!state.kept.contains_key("0") && state.kept.contains_key("5"));
+        state.keep("new", Ok(None), after(KEPT_MAX as i64 / 2), after(100_000));
+        assert!(state.kept.len() < KEPT_MAX, "what has ended goes first");
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_a_name_or_refused(said in prop::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(Some(name)) = mapping_answer(&said) {
+                prop_assert_eq!(name.as_str().as_bytes(), said.strip_suffix(b"\n").unwrap_or(&said));
+            }
+        }
+    }
+}
