@@ -14,7 +14,7 @@ use jiff::{Span, SpanRelativeTo, Timestamp};
 use longhaul_security::Allow;
 use longhaul_security::macaroon::{Macaroon, MacaroonFault, Macaroons};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::answer::{Outcome, Refusal, set};
 use crate::body::Body;
@@ -154,8 +154,11 @@ pub(crate) fn caveats(
     allowed: impl Fn(Action) -> bool,
     now: Timestamp,
 ) -> Outcome<(Vec<String>, Timestamp)> {
-    let wish: Wish = serde_json::from_slice(body)
-        .map_err(|error| Refusal::bad(format!("the request for a macaroon is malformed: {error}")))?;
+    let malformed =
+        |error: serde_json::Error| Refusal::bad(format!("the request for a macaroon is malformed: {error}"));
+    // A list would be taken for an object without names.
+    let object: Map<String, Value> = serde_json::from_slice(body).map_err(malformed)?;
+    let wish: Wish = serde_json::from_value(Value::Object(object)).map_err(malformed)?;
     if wish.caveats.len() > CAVEATS_ASKED_MAX {
         return Err(Refusal::bad(format!("more than {CAVEATS_ASKED_MAX} caveats are asked for")));
     }
