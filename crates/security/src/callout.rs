@@ -143,6 +143,11 @@ impl CallOut {
             Some(output) => listen(output, limit).ok_or_else(late)?,
             None => Vec::new(),
         };
+        let no_answer = |why: String| failed(format!("{program} said what is no answer: {why}"));
+        if said.len() > ANSWER_BYTES_MAX {
+            // It may have more to say and never end.
+            return Err(no_answer(too_long()));
+        }
         let status = loop {
             match group.0.try_wait() {
                 Ok(Some(status)) => break status,
@@ -154,7 +159,7 @@ impl CallOut {
         if !status.success() {
             return Err(failed(format!("{program} failed ({status})")));
         }
-        mapping_answer(&said).map_err(|why| failed(format!("{program} said what is no answer: {why}")))
+        mapping_answer(&said).map_err(no_answer)
     }
 }
 
@@ -194,10 +199,14 @@ fn listen(output: impl Read + Send + 'static, limit: Duration) -> Option<Vec<u8>
     }
 }
 
+fn too_long() -> String {
+    format!("more than {ANSWER_BYTES_MAX} bytes")
+}
+
 /// What a command said, all of it.
 pub fn mapping_answer(said: &[u8]) -> Result<Option<CommunityName>, String> {
     if said.len() > ANSWER_BYTES_MAX {
-        return Err(format!("more than {ANSWER_BYTES_MAX} bytes"));
+        return Err(too_long());
     }
     let text = std::str::from_utf8(said).map_err(|_| "it is no UTF-8".to_owned())?;
     let line = text.strip_suffix('\n').unwrap_or(text);

@@ -78,7 +78,6 @@ async fn a_command_says_whose_a_user_is_and_none_is_guessed_without_it() {
         assert_eq!(status, 503, "{answer}");
         assert!(answer.contains("cannot be found out"), "{answer}");
     }
-    assert_eq!(command.calls(), 2, "nor is it run for every request while it fails");
     // Tokens say themselves whose they are.
     assert_eq!(play.ask("carol", "GET", &format!("/jobs/{job}"), "").await.0, 200);
 
