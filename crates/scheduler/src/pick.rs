@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
+use crate::deal::Low;
 use crate::decision::Unusable;
 use crate::key::Key;
 use crate::scheduler::Scheduler;
@@ -68,7 +69,7 @@ impl Best {
 }
 
 impl Scheduler {
-    pub(crate) fn pick(&mut self, target: u32, low: bool, now: Timestamp) -> Option<(u32, usize)> {
+    pub(crate) fn pick(&mut self, target: u32, low: &Low, now: Timestamp) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
         let claim = self.claim(target);
         let strict = self.settings.rules == Rules::Fts3;
@@ -105,7 +106,7 @@ impl Scheduler {
     }
 
     /// The best file of one priority.
-    fn pick_in(&mut self, target: u32, lane: usize, low: bool, now: Timestamp) -> Option<u32> {
+    fn pick_in(&mut self, target: u32, lane: usize, low: &Low, now: Timestamp) -> Option<u32> {
         let mut looks = std::mem::take(&mut self.looks);
         looks.clear();
         let mut found = self.pick_by_circuit(target, lane, low, now);
@@ -125,7 +126,7 @@ impl Scheduler {
         &mut self,
         target: u32,
         lane: usize,
-        low: bool,
+        low: &Low,
         now: Timestamp,
         looks: &mut Vec<Look>,
     ) -> Option<u32> {
@@ -149,7 +150,7 @@ impl Scheduler {
         &mut self,
         target: u32,
         lane: usize,
-        low: bool,
+        low: &Low,
         (rank, want): (Rank, u32),
         looks: &mut Vec<Look>,
         now: Timestamp,
@@ -173,7 +174,7 @@ impl Scheduler {
             look.before += bytes;
             let before = look.before;
             let Some(&head) = self.wants[want].queues[at].1.first() else { continue };
-            if head.awaited() && !low {
+            if head.awaited() && !self.runs_low(low, target, now) {
                 looks[known].done = true;
                 continue;
             }
@@ -194,7 +195,7 @@ impl Scheduler {
         &mut self,
         target: u32,
         lane: usize,
-        low: bool,
+        low: &Low,
         now: Timestamp,
         looks: &[Look],
     ) -> Option<u32> {
@@ -208,7 +209,7 @@ impl Scheduler {
                 continue;
             }
             let Some((rank, head)) = self.head(target, lane, at, now) else { continue };
-            if head.awaited() && !low {
+            if head.awaited() && !self.runs_low(low, target, now) {
                 continue;
             }
             let size = self.transfers[head.transfer()].size;
