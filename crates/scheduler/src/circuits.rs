@@ -7,6 +7,7 @@ use longhaul_model::{StorageId, Timestamp};
 use longhaul_network::Link;
 use serde::{Deserialize, Serialize};
 
+use crate::deal::Low;
 use crate::lately::Lately;
 use crate::pick::BLOCKS_FIRST;
 use crate::scheduler::Scheduler;
@@ -54,7 +55,7 @@ impl Scheduler {
         &mut self,
         target: u32,
         lane: usize,
-        low: bool,
+        low: &Low,
         now: Timestamp,
     ) -> Option<u32> {
         if self.storages[target].target.by_circuit.is_empty() || self.settings.rules != Rules::Ours {
@@ -80,14 +81,16 @@ impl Scheduler {
         want: u32,
         target: u32,
         lane: usize,
-        low: bool,
+        low: &Low,
         now: Timestamp,
     ) -> Option<u32> {
         let mut best: Option<(f64, u32)> = None;
         for at in 0..self.wants[want].queues.len() {
             let (source, queue) = &self.wants[want].queues[at];
             let (source, head) = (*source, queue.first().copied());
-            let Some(head) = head.filter(|head| low || !head.awaited()) else { continue };
+            let Some(head) = head.filter(|head| !head.awaited() || self.runs_low(low, target, now)) else {
+                continue;
+            };
             if !self.goes_by_circuit(source, target) || !self.may_give(source, target, lane, now) {
                 continue;
             }

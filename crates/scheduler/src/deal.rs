@@ -7,6 +7,7 @@
 //! fetching just now, and will soon offer, is only taken when less than [`crate::Settings::lease_window_low`] is
 //! left: so targets help each other, and none ever idles for it.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use longhaul_model::{AttemptId, Epoch, Timestamp};
@@ -15,7 +16,7 @@ use longhaul_network::{Basis, Link};
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
 use crate::fts3::{self, Optimizer};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, Timer};
 use crate::settings::{CANDIDATES_MAX, Rules};
 use crate::state::{Leased, LinkState, Phase, Remembered, float};
 use crate::strategy::{Strategy, rank};
@@ -38,23 +39,14 @@ pub(crate) enum Barred {
     },
 }
 
-/// How much more work a target may get.
-struct Window {
-    files: u32,
-    bytes: u128,
-    /// Of what is held, only what comes in time counts.
-    files_held: u32,
-    bytes_held: u128,
-}
-
-impl Window {
-    fn is_full(&self, always: u32) -> bool {
-        self.files_held >= always && (self.files_held >= self.files || self.bytes_held >= self.bytes)
-    }
-}
+/// Whether little is left of what a target holds: found out when it matters first, since that looks at all its links.
+#[derive(Default)]
+pub(crate) struct Low(OnceCell<bool>);
 
 /// A rate asked of `network` is good for this long.
 const REMEMBERED: Duration = Duration::from_millis(100);
+/// When a target that holds something and waits for more is looked at without news.
+const LOOK: Duration = Duration::from_secs(2);
 /// What counts as held may have arrived so long ago and not be reported yet.
 const REPORTED_S: f64 = 1.0;
 /// What a failed attempt costs beside its time: the pause before the next.
@@ -66,13 +58,15 @@ impl Scheduler {
         if self.barred(target, now).is_some() {
             return None;
         }
-        let low = self.appetite(target, now)?;
-        if self.is_wide(target, now) {
+        if self.has_enough(target, now) || self.is_wide(target, now) {
+            self.look_later(target, now);
             return None;
         }
         self.note_full_links(target, now);
-        let Some((place, lane)) = self.pick(target, low, now) else {
-            if low && !self.storages[target].target.starved {
+        let low = Low::default();
+        let Some((place, lane)) = self.pick(target, &low, now) else {
+            self.look_later(target, now);
+            if self.runs_low(&low, target, now) && !self.storages[target].target.starved {
                 self.storages[target].target.starved = true;
                 self.refill.insert(target);
             }
@@ -82,19 +76,31 @@ impl Scheduler {
         self.lease(place, now)
     }
 
-    /// Whether a target gets more work now: none, what nobody else is fetching (false), or anything (true).
-    fn appetite(&self, target: u32, now: Timestamp) -> Option<bool> {
+    /// What is held keeps a target from more. Of what does not move no news comes: then nothing else would look again.
+    fn look_later(&mut self, target: u32, now: Timestamp) {
+        let row = &mut self.storages[target].target;
+        let next = now + LOOK;
+        let set = row.looks.is_some_and(|at| at > now);
+        if !set && next > now && !row.leased.is_empty() && row.lanes.iter().any(|class| class.queued > 0) {
+            row.looks = Some(next);
+            self.set_timer(next, Timer::Target(target));
+        }
+    }
+
+    /// Whether a target gets no more work now.
+    fn has_enough(&self, target: u32, now: Timestamp) -> bool {
+        let leased = self.storages[target].target.leased.len() as u32;
         if self.settings.rules == Rules::Fts3 {
-            let active = self.storages[target].target.leased.len() as u32;
-            return (active < fts3::STORAGE_ACTIVE).then_some(true);
+            return leased >= fts3::STORAGE_ACTIVE;
         }
-        if self.storages[target].target.leased.len() as u32 >= self.settings.lease_files_max {
-            return None;
-        }
-        let lengths = [self.settings.lease_window, self.settings.lease_window_low];
-        let always = self.settings.lease_files_coming;
-        let [full, full_low] = self.windows(target, lengths, now).map(|window| window.is_full(always));
-        (!full).then_some(!full_low)
+        leased >= self.settings.lease_files_max || self.is_full(target, self.settings.lease_window, now)
+    }
+
+    /// Whether a target takes even what others are fetching just now.
+    pub(crate) fn runs_low(&self, low: &Low, target: u32, now: Timestamp) -> bool {
+        *low.0.get_or_init(|| {
+            self.settings.rules == Rules::Fts3 || !self.is_full(target, self.settings.lease_window_low, now)
+        })
     }
 
     /// Whether anything may be leased to a target at all.
@@ -124,46 +130,44 @@ impl Scheduler {
         row.target.room.allows(now).err().map(|until| Barred::NoRoom { until })
     }
 
-    fn windows(&self, target: u32, lengths: [Duration; 2], now: Timestamp) -> [Window; 2] {
-        let pace = self.knowledge.pace(self.storages[target].id);
-        let whole = self.settings.lease_window.as_secs_f64().max(1e-3);
-        let coming = self.coming(target, lengths.map(|length| length.as_secs_f64()), now);
-        [(lengths[0], coming[0]), (lengths[1], coming[1])].map(|(length, (files_held, bytes_held))| {
-            let seconds = length.as_secs_f64();
-            let part = seconds / whole;
-            let files = (pace.files_per_s * seconds).max(f64::from(self.settings.lease_files_min) * part);
-            let bytes = (pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part);
-            Window {
-                files: (files as u32).min(self.settings.lease_files_max),
-                bytes: bytes as u128,
-                files_held: files_held as u32,
-                bytes_held: bytes_held as u128,
-            }
-        })
+    /// Whether a target holds work for so long.
+    fn is_full(&self, target: u32, length: Duration, now: Timestamp) -> bool {
+        let row = &self.storages[target];
+        let pace = self.knowledge.pace(row.id);
+        let seconds = length.as_secs_f64();
+        let part = seconds / self.settings.lease_window.as_secs_f64().max(1e-3);
+        let files = (pace.files_per_s * seconds).max(f64::from(self.settings.lease_files_min) * part);
+        let files = (files as u32).min(self.settings.lease_files_max);
+        let bytes = (pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part) as u128;
+        // What comes in time is a part of what is held: mostly that is too little already.
+        let leased = row.target.leased.len() as u32;
+        if leased < files && row.target.leased_bytes < bytes {
+            return false;
+        }
+        let (files_held, bytes_held) = self.coming(target, seconds, now);
+        let (files_held, bytes_held) = (files_held as u32, bytes_held as u128);
+        files_held >= self.settings.lease_files_coming && (files_held >= files || bytes_held >= bytes)
     }
 
     /// Of what a target holds, files and bytes that can be there within so many seconds: a slow source that was given
     /// much must not keep the target from using the others.
-    fn coming(&self, target: u32, seconds: [f64; 2], now: Timestamp) -> [(f64, f64); 2] {
+    fn coming(&self, target: u32, seconds: f64, now: Timestamp) -> (f64, f64) {
         let least = self.settings.lease_files_always;
-        let mut sums = [(0.0, 0.0); 2];
+        let (mut files, mut bytes) = (0.0, 0.0);
         for link in self.storages[target].target.links.values() {
             if link.files == 0 {
                 continue;
             }
             let given = float(link.bytes);
-            let rate = link.rate_heard(now);
             // Where many files are needed for that rate, fewer bring less of it.
             let number = link.at_once.files(least);
             let many = (number > least).then(|| (f64::from(link.files) / f64::from(number)).min(1.0));
-            for ((files, bytes), seconds) in sums.iter_mut().zip(seconds) {
-                let reach = many.map_or(seconds + REPORTED_S, |part| seconds * part);
-                let soon = (rate * reach).min(given);
-                *files += f64::from(link.files) * if given > 0.0 { soon / given } else { 1.0 };
-                *bytes += soon;
-            }
+            let reach = many.map_or(seconds + REPORTED_S, |part| seconds * part);
+            let soon = (link.rate_heard(now) * reach).min(given);
+            files += f64::from(link.files) * if given > 0.0 { soon / given } else { 1.0 };
+            bytes += soon;
         }
-        sums
+        (files, bytes)
     }
 
     // ---- source --------------------------------------------------------------------------------------

@@ -203,12 +203,7 @@ impl Scheduler {
             let of = |files: u32| (f64::from(files) * part).ceil() as u32;
             let (waiting, leased) = (of(waiting), of(all_leased));
             let horizon = waiting.saturating_add(leased);
-            let mut held = 0;
-            for (lane, own, more) in activity.holdings() {
-                held += own;
-                if !more {
-                    continue;
-                }
+            for (lane, held, own) in activity.open_lanes() {
                 let room = match () {
                     // Half empty: fill it up.
                     () if held < leased.saturating_add(waiting.div_ceil(2)) => horizon - held,

@@ -63,13 +63,27 @@ struct CommunityAt {
     served: f64,
     clock: f64,
     queued: u32,
+    /// Of all its activities: what is held, and how many priorities have something open.
+    held: u32,
+    open: u32,
     activities: Vec<ActivityAt>,
 }
 
+impl CommunityAt {
+    fn wants(&self) -> bool {
+        self.open > 0 || self.held > 0
+    }
+}
+
 /// With what is asked for at each decision of all its priorities, so that their lanes need not be looked at.
+#[repr(C)]
 pub(crate) struct ActivityAt {
     party: u32,
     queued: u32,
+    held_all: u32,
+    /// Bit per priority: something waits; some want has more files than transfers.
+    waits: u16,
+    open: u16,
     served: f64,
     /// Bytes that higher priorities still get before a lower one has its turn.
     relief_debt: f64,
@@ -78,20 +92,24 @@ pub(crate) struct ActivityAt {
     lanes: [Option<NonZeroU32>; LEVELS],
     /// By priority: transfers in memory that will be leased by themselves, and files asked for.
     held: [u32; LEVELS],
-    /// Bit per priority: something waits; some want has more files than transfers.
-    waits: u16,
-    open: u16,
 }
 
 impl ActivityAt {
     fn wants(&self) -> bool {
-        self.open != 0 || self.held.iter().any(|&held| held > 0)
+        self.open != 0 || self.held_all > 0
     }
 
-    /// From the highest priority down: each lane with what is held for it, and whether there is more to ask for.
-    pub(crate) fn holdings(&self) -> impl Iterator<Item = (usize, u32, bool)> + '_ {
-        let levels = (0..LEVELS).rev();
-        levels.filter_map(|level| Some((self.lane(level)?, self.held[level], self.open & 1 << level != 0)))
+    /// The lanes for which there is more to ask for, from the highest priority down: with what is held for it and for those
+    /// above, and for it alone.
+    pub(crate) fn open_lanes(&self) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
+        let (mut left, mut above, mut held) = (self.open, LEVELS, 0);
+        std::iter::from_fn(move || {
+            let level = left.checked_ilog2()? as usize;
+            left ^= 1 << level;
+            held += self.held[level..above].iter().sum::<u32>();
+            above = level;
+            Some((self.lane(level)?, held, self.held[level]))
+        })
     }
 
     fn lane(&self, level: usize) -> Option<usize> {
@@ -129,6 +147,8 @@ impl Lanes {
                 served: self.clock,
                 clock: 0.0,
                 queued: 0,
+                held: 0,
+                open: 0,
                 activities: Vec::new(),
             });
             self.communities.len() - 1
@@ -145,6 +165,7 @@ impl Lanes {
                 relief_turn: 0,
                 lanes: [None; LEVELS],
                 held: [0; LEVELS],
+                held_all: 0,
                 waits: 0,
                 open: 0,
             });
@@ -195,16 +216,17 @@ impl Lanes {
         &self.communities[account.community as usize].activities[account.activity as usize]
     }
 
-    fn activity_mut(&mut self, account: Account) -> &mut ActivityAt {
-        &mut self.communities[account.community as usize].activities[account.activity as usize]
-    }
-
     /// At which level an agent should see what a lane gives out now. Agents begin the highest priority that they hold; so
     /// what has its turn here, by its share or to relieve a lower priority, goes by the highest that waits with it:
     /// else it would wait there in vain. What comes later and is more urgent still overtakes it.
     pub(crate) fn level_of_turn(&self, lane: usize) -> usize {
         let highest = self.queued.iter().rposition(|&queued| queued > 0);
         highest.unwrap_or(0).max(self.level(lane))
+    }
+
+    /// Whether all that waits is in this lane.
+    pub(crate) fn is_only(&self, lane: usize) -> bool {
+        self.queued.iter().sum::<u32>() == self.lanes[lane].class.queued
     }
 
     /// More or fewer wait in a lane.
@@ -237,26 +259,37 @@ impl Lanes {
     /// More or fewer transfers of a lane are in memory, or asked for.
     pub(crate) fn count_held(&mut self, lane: usize, count: u32, more: bool) {
         let (account, level) = (self.lanes[lane].account, self.level(lane));
-        let held = &mut self.activity_mut(account).held[level];
-        *held = if more { *held + count } else { *held - count };
+        let community = &mut self.communities[account.community as usize];
+        let activity = &mut community.activities[account.activity as usize];
+        for held in [&mut activity.held[level], &mut activity.held_all, &mut community.held] {
+            *held = if more { *held + count } else { *held - count };
+        }
     }
 
     /// A want has more files than transfers.
     pub(crate) fn open(&mut self, lane: usize, rank: Rank, want: u32) {
         self.lanes[lane].class.open.insert((rank, want));
-        let (account, level) = (self.lanes[lane].account, self.level(lane));
-        self.activity_mut(account).open |= 1 << level;
+        self.count_open(lane);
     }
 
     /// True if it had.
     pub(crate) fn close(&mut self, lane: usize, rank: Rank, want: u32) -> bool {
-        let open = &mut self.lanes[lane].class.open;
-        let known = open.remove(&(rank, want));
-        if known && open.is_empty() {
-            let (account, level) = (self.lanes[lane].account, self.level(lane));
-            self.activity_mut(account).open &= !(1 << level);
-        }
+        let known = self.lanes[lane].class.open.remove(&(rank, want));
+        self.count_open(lane);
         known
+    }
+
+    fn count_open(&mut self, lane: usize) {
+        let (account, bit) = (self.lanes[lane].account, 1 << self.level(lane));
+        let open = !self.lanes[lane].class.open.is_empty();
+        let community = &mut self.communities[account.community as usize];
+        let activity = &mut community.activities[account.activity as usize];
+        match (activity.open & bit != 0, open) {
+            (false, true) => community.open += 1,
+            (true, false) => community.open -= 1,
+            _ => {}
+        }
+        activity.open = if open { activity.open | bit } else { activity.open & !bit };
     }
 
     /// `count` waiting ones move from one lane to another.
@@ -351,10 +384,9 @@ impl Lanes {
         mut answer: impl FnMut(f64, &ActivityAt) -> Option<T>,
     ) -> Option<T> {
         let weight = |row: &CommunityAt| parties.weight_of_community(row.number);
-        let active = self.communities.iter().filter(|row| row.activities.iter().any(ActivityAt::wants));
+        let active = self.communities.iter().filter(|row| row.wants());
         let whole: f64 = active.map(weight).sum();
-        let opens = |row: &&CommunityAt| row.activities.iter().any(|activity| activity.open != 0);
-        for row in self.communities.iter().filter(opens) {
+        for row in self.communities.iter().filter(|row| row.open > 0) {
             let of_activity = |activity: &ActivityAt| parties.weight_of_activity(activity.party);
             let active = row.activities.iter().filter(|activity| activity.wants());
             let sum: f64 = active.map(of_activity).sum();

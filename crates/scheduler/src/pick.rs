@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
+use crate::deal::Low;
 use crate::decision::Unusable;
 use crate::key::Key;
 use crate::scheduler::Scheduler;
@@ -67,8 +68,22 @@ impl Best {
     }
 }
 
+/// Among the oldest blocks.
+enum Found {
+    Transfer(u32),
+    /// One of them has the target to itself, and can be given no more now.
+    Alone,
+    Nothing,
+}
+
+impl Found {
+    fn of(transfer: Option<u32>) -> Found {
+        transfer.map_or(Found::Nothing, Found::Transfer)
+    }
+}
+
 impl Scheduler {
-    pub(crate) fn pick(&mut self, target: u32, low: bool, now: Timestamp) -> Option<(u32, usize)> {
+    pub(crate) fn pick(&mut self, target: u32, low: &Low, now: Timestamp) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
         let claim = self.claim(target);
         let strict = self.settings.rules == Rules::Fts3;
@@ -105,19 +120,21 @@ impl Scheduler {
     }
 
     /// The best file of one priority.
-    fn pick_in(&mut self, target: u32, lane: usize, low: bool, now: Timestamp) -> Option<u32> {
+    fn pick_in(&mut self, target: u32, lane: usize, low: &Low, now: Timestamp) -> Option<u32> {
         let mut looks = std::mem::take(&mut self.looks);
         looks.clear();
-        let mut found = self.pick_by_circuit(target, lane, low, now);
-        if found.is_none() {
+        let mut found = Found::of(self.pick_by_circuit(target, lane, low, now));
+        if let Found::Nothing = found {
             found = self.pick_oldest(target, lane, low, now, &mut looks);
         }
         let all = self.storages[target].target.lanes.class(lane).waiting.len() <= BLOCKS_FIRST;
-        if found.is_none() && !all {
-            found = self.pick_of_sources(target, lane, low, now, &looks);
-        }
+        let picked = match found {
+            Found::Transfer(transfer) => Some(transfer),
+            Found::Nothing if !all => self.pick_of_sources(target, lane, low, now, &looks),
+            Found::Nothing | Found::Alone => None,
+        };
         self.looks = looks;
-        found
+        picked
     }
 
     /// The oldest blocks, one after the other, until one has something that can be leased.
@@ -125,10 +142,12 @@ impl Scheduler {
         &mut self,
         target: u32,
         lane: usize,
-        low: bool,
+        low: &Low,
         now: Timestamp,
         looks: &mut Vec<Look>,
-    ) -> Option<u32> {
+    ) -> Found {
+        // What one left would go to the others, beyond their shares.
+        let mut first = self.storages[target].target.lanes.is_only(lane);
         // Mostly the first or the second has something.
         for (from, to) in [(0, 2), (2, BLOCKS_FIRST)] {
             let mut oldest = [None; BLOCKS_FIRST];
@@ -137,11 +156,18 @@ impl Scheduler {
             for (rank, want) in oldest.into_iter().map_while(|entry| entry) {
                 let best = self.best_of(target, lane, low, (rank, want), looks, now);
                 if best.0.is_some() {
-                    return best.transfer();
+                    return Found::of(best.transfer());
+                }
+                if first {
+                    match self.has_target_alone(target, want, now) {
+                        Some(true) => return Found::Alone,
+                        Some(false) => first = false,
+                        None => {}
+                    }
                 }
             }
         }
-        None
+        Found::Nothing
     }
 
     /// The best that the sources of a block offer, but those of which it is known that they have nothing.
@@ -149,7 +175,7 @@ impl Scheduler {
         &mut self,
         target: u32,
         lane: usize,
-        low: bool,
+        low: &Low,
         (rank, want): (Rank, u32),
         looks: &mut Vec<Look>,
         now: Timestamp,
@@ -173,7 +199,7 @@ impl Scheduler {
             look.before += bytes;
             let before = look.before;
             let Some(&head) = self.wants[want].queues[at].1.first() else { continue };
-            if head.awaited() && !low {
+            if head.awaited() && !self.runs_low(low, target, now) {
                 looks[known].done = true;
                 continue;
             }
@@ -194,7 +220,7 @@ impl Scheduler {
         &mut self,
         target: u32,
         lane: usize,
-        low: bool,
+        low: &Low,
         now: Timestamp,
         looks: &[Look],
     ) -> Option<u32> {
@@ -208,7 +234,7 @@ impl Scheduler {
                 continue;
             }
             let Some((rank, head)) = self.head(target, lane, at, now) else { continue };
-            if head.awaited() && !low {
+            if head.awaited() && !self.runs_low(low, target, now) {
                 continue;
             }
             let size = self.transfers[head.transfer()].size;
@@ -285,7 +311,7 @@ impl Scheduler {
     }
 
     /// What the target of a block takes, by which a source may leave its next file to faster ones.
-    fn pace_of(&self, want: u32) -> Option<f64> {
+    pub(crate) fn pace_of(&self, want: u32) -> Option<f64> {
         let want = &self.wants[want];
         let pace = self.knowledge.pace(self.storages[want.target].id).bytes_per_s;
         (want.strategy == Strategy::Best && pace > 0.0).then_some(pace)
