@@ -381,7 +381,8 @@ fn steering(walk: &mut Walk) {
     let audit = walk.get(&routes::AUDIT_LIST, &[], &[("limit", "2"), ("of", "changes")]);
     assert_eq!(audit["items"][0]["what"], json!("links: from every storage to every other"));
     assert!(audit["next"].is_string());
-    let decisions = walk.get(&routes::DECISION_LIST, &[], &[("limit", "1"), ("of", "allowed"), ("who", "admin")]);
+    let decisions =
+        walk.get(&routes::DECISION_LIST, &[], &[("limit", "1"), ("of", "allowed"), ("who", "admin")]);
     let latest = &decisions["items"][0];
     assert_eq!((&latest["allowed"], &latest["credential"]), (&json!(true), &json!("API token")));
     assert!(decisions["next"].is_string());

@@ -43,5 +43,4 @@ pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
 const USED: [&str; 4] = ["openssl", "xrootd-server", "nginx", "activemq"];
 
 /// What is in no search path: a file of it, its Debian package.
-const FILES: [(&str, &str); 2] =
-    [("/usr/lib/*/libXrdAccSciTokens-5.so", "xrootd-scitokens-plugins"), tools::POSTGRESQL];
+const FILES: [(&str, &str); 2] = [tools::XROOTD_TOKENS, tools::POSTGRESQL];

@@ -44,8 +44,9 @@ pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 15] = [
 ];
 
 /// What is in no search path.
-const FILES: [(&str, (&str, &str)); 3] = [
+const FILES: [(&str, (&str, &str)); 4] = [
     ("the catalog in PostgreSQL", tools::POSTGRESQL),
+    ("copies between storages with tokens", tools::XROOTD_TOKENS),
     ("doors with gfal", ("/usr/lib/*/gfal2-plugins/libgfal_plugin_http.so", "gfal2-plugin-http")),
     ("doors with gfal", ("/usr/lib/*/gfal2-plugins/libgfal_plugin_file.so", "gfal2-plugin-file")),
 ];

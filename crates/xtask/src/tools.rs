@@ -105,6 +105,8 @@ pub(crate) fn program(name: &str, package: &str, probe: &str) -> Result<Option<P
 
 /// A file of it, and its Debian package.
 pub(crate) const POSTGRESQL: (&str, &str) = ("/usr/lib/postgresql/*/bin/initdb", "postgresql");
+pub(crate) const XROOTD_TOKENS: (&str, &str) =
+    ("/usr/lib/*/libXrdAccSciTokens-5.so", "xrootd-scitokens-plugins");
 
 /// What no search path leads to: known by a file of it, any of a pattern of the shell.
 pub(crate) fn file(pattern: &str, package: &str) -> Result<(), String> {
