@@ -3,6 +3,8 @@
 //!
 //! Start with [`compare`]; [`Compared::bars`] says what is met and what is missed.
 
+use std::collections::BTreeMap;
+
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::{Way, simulate};
@@ -166,6 +168,50 @@ pub fn is_known_at_start(plan: &Plan) -> bool {
     plan.work.requests.iter().all(|request| request.at <= 0.0)
 }
 
+/// A mean of datasets, in seconds, that no schedule can beat; none where something is asked for later or goes wrong.
+///
+/// Whatever a request lacks must pass the port of its target and be written there, one byte after the other. Of the work of one
+/// machine the mean end is the least when the shortest comes first; each target is at best such a machine, of all that it can take.
+pub fn mean_bound(plan: &Plan) -> Option<f64> {
+    if !is_known_at_start(plan) || !plan.troubles.is_empty() || plan.work.requests.is_empty() {
+        return None;
+    }
+    // By target and dataset: what it lacks, and how many ask for it.
+    let mut lacks: BTreeMap<u32, BTreeMap<u32, (f64, f64)>> = BTreeMap::new();
+    for request in &plan.work.requests {
+        let blocks = plan.work.datasets[request.dataset as usize].blocks.clone();
+        let missing = blocks.filter(|&block| !plan.work.blocks[block as usize].at.contains(&request.target));
+        let bytes = |block: u32| -> u64 {
+            let files = plan.work.blocks[block as usize].files.clone();
+            files.map(|file| plan.work.sizes[file as usize]).sum()
+        };
+        let bytes: u64 = missing.map(bytes).sum();
+        let row = lacks.entry(request.target).or_default().entry(request.dataset).or_default();
+        *row = (bytes as f64, row.1 + 1.0);
+    }
+    let ends = lacks.iter().map(|(&target, jobs)| {
+        let mut jobs: Vec<(f64, f64)> = jobs.values().copied().collect();
+        jobs.sort_by(|one, other| (one.0 / one.1).total_cmp(&(other.0 / other.1)));
+        let (mut bytes, mut sum) = (0.0, 0.0);
+        for (more, asked) in jobs {
+            bytes += more;
+            sum += asked * bytes;
+        }
+        sum / takes(plan, target as usize)
+    });
+    Some(ends.sum::<f64>() / plan.work.requests.len() as f64)
+}
+
+/// What a site can take, bytes a second, if nobody else uses its port.
+fn takes(plan: &Plan, target: usize) -> f64 {
+    let layout = &plan.layout;
+    let site = &layout.sites[target];
+    let rate = |way: u32| layout.capacities[way as usize].rate;
+    let port = site.in_ways.iter().map(|&way| rate(way)).fold(f64::INFINITY, f64::min);
+    let pools = layout.pools[site.pools.clone()].iter();
+    port.min(pools.map(|pool| pool.write.map_or(f64::INFINITY, rate)).sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,6 +241,23 @@ mod tests {
             "[links]\ntopology = \"listed\"\n{SITES}[[link]]\nfrom = \"a\"\nto = \"c\"\n[[link]]\nfrom = \"c\"\nto = \"b\"\n"
         );
         assert!(!choice(&one_way, "\"a\", \"b\""), "no link leads from the second");
+    }
+
+    #[test]
+    fn the_bound_of_the_mean_is_that_of_the_shortest_first() {
+        let sites = SITES.replace(
+            "[[site]]\nname = \"c\"\nport = \"8 Gbit/s\"",
+            "[[site]]\nname = \"c\"\nport = \"8 Gbit/s\"\nwrite = \"100 MB/s\"",
+        );
+        let work = "[[dataset]]\nname = \"small\"\nfiles = 1\nsizes = \"1 GB\"\nat = [\"a\"]\n\
+             [[dataset]]\nname = \"large\"\nfiles = 3\nsizes = \"1 GB\"\nat = [\"b\"]\n\
+             [[campaign]]\ndatasets = [\"small\", \"large\"]\nto = [\"c\"]\n";
+        let world = plan(&sites, work);
+        let bound = mean_bound(&world).unwrap();
+        assert!((bound - 25.0).abs() < 1e-6, "10 s and 40 s: {bound}");
+        let mean = compare(&world).ours.unwrap().mean_s;
+        assert!(mean >= bound, "{mean} {bound}");
+        assert!(mean_bound(&plan(SITES, &data("\"a\"", "1 s"))).is_none());
     }
 
     #[test]
