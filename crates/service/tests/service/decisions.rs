@@ -38,7 +38,8 @@ async fn who_was_refused_and_who_was_allowed_is_kept() {
     assert_eq!(play.world.ask(secret, "GET", "/api/v1/status?token=lht_query", "").await.0, 401);
 
     let refused = entries(&play, "refused", None).await;
-    let once = find(&refused, "fts DELETE /jobs/{}", &path);
+    let of_bob = entries(&play, "refused", Some("bob")).await;
+    let once = find(&of_bob, "fts DELETE /jobs/{}", &path);
     assert_eq!((once.who.as_str(), once.credential.as_str(), once.times), ("bob", "API token", 3));
     assert_eq!((once.allowed, once.origin.as_str()), (false, "127.0.0.1"));
     assert!(once.why.contains("Not enough permissions to cancel the job"), "{once:?}");
