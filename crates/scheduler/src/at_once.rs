@@ -35,8 +35,6 @@ const NO_REPORTS: Duration = Duration::from_secs(15);
 const GATHERED: Duration = Duration::from_millis(5);
 /// The link had this part of the files it may have, or the measurement says nothing of the number.
 const REACHED: f64 = 0.85;
-/// More than this, though fewer are asked for, are small files.
-const FEW: u32 = 16;
 /// Part of a proportional gain that makes more files worth while.
 const WORTH: f64 = 0.15;
 /// Part of a proportional gain from which the next step is a large one.
@@ -207,16 +205,7 @@ impl AtOnce {
         let rate = look.come.rate(before, took.as_secs_f64());
         let held = self.held / now.since(from).as_secs_f64().max(1e-3);
         if held * REACHED > f64::from(files) {
-            // More were leased before, or all are small: another number would have shown the same. Unless they are few, since
-            // a file takes about as long as the work that is given out: that many are where to begin.
-            let few = held.round() as u32;
-            if self.wanted
-                && rate.link > 0.0
-                && few <= FEW
-                && matches!(self.phase, Phase::Climb { before: None })
-            {
-                self.step(few, rate);
-            }
+            // More were leased before, or all are small: another number would have shown the same.
         } else if self.wanted && rate.link > 0.0 && held >= REACHED * f64::from(files) {
             self.idle = 0;
             self.step(files, rate);
@@ -405,24 +394,6 @@ mod tests {
             assert!(found <= (limit * 3 / 2).max(2), "limit {limit}: not more than needed: {found}");
             let later = run.seconds(900, rate, 0.0, true);
             assert!(later.iter().all(|&files| files == found), "it stays: {later:?}");
-        }
-    }
-
-    #[test]
-    fn where_the_work_that_is_given_is_a_few_files_more_are_tried_from_these() {
-        let mut run = Run::new();
-        for second in 0..300 {
-            run.now = run.now + Duration::from_secs(1);
-            // Three files are the work of the next seconds, whatever the number says.
-            let files = run.at_once.files(2).max(3);
-            run.at_once.held_back();
-            let look = Look { come: run.come, files, moving: files, report: true };
-            run.at_once.look(&look, 2, run.now);
-            let bytes = 70e6 * f64::from(files.min(18));
-            for come in [&mut run.come.link, &mut run.come.source, &mut run.come.target] {
-                *come += bytes;
-            }
-            assert!(second < 200 || files >= 17, "second {second}: {files}");
         }
     }
 

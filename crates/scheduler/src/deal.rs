@@ -16,7 +16,7 @@ use longhaul_network::{Basis, Link};
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
 use crate::fts3::{self, Optimizer};
-use crate::scheduler::{Scheduler, Timer};
+use crate::scheduler::Scheduler;
 use crate::settings::{CANDIDATES_MAX, Rules};
 use crate::state::{Leased, LinkState, Phase, Remembered, float};
 use crate::strategy::{Strategy, rank};
@@ -45,8 +45,6 @@ pub(crate) struct Low(OnceCell<bool>);
 
 /// A rate asked of `network` is good for this long.
 const REMEMBERED: Duration = Duration::from_millis(100);
-/// When a target that holds something and waits for more is looked at without news.
-const LOOK: Duration = Duration::from_secs(2);
 /// What counts as held may have arrived so long ago and not be reported yet.
 const REPORTED_S: f64 = 1.0;
 /// What a failed attempt costs beside its time: the pause before the next.
@@ -59,13 +57,11 @@ impl Scheduler {
             return None;
         }
         if self.has_enough(target, now) || self.is_wide(target, now) {
-            self.look_later(target, now);
             return None;
         }
         self.note_full_links(target, now);
         let low = Low::default();
         let Some((place, lane)) = self.pick(target, &low, now) else {
-            self.look_later(target, now);
             if self.runs_low(&low, target, now) && !self.storages[target].target.starved {
                 self.storages[target].target.starved = true;
                 self.refill.insert(target);
@@ -74,17 +70,6 @@ impl Scheduler {
         };
         self.pay(target, lane, self.transfers[place].size);
         self.lease(place, now)
-    }
-
-    /// What is held keeps a target from more. Of what does not move no news comes: then nothing else would look again.
-    fn look_later(&mut self, target: u32, now: Timestamp) {
-        let row = &mut self.storages[target].target;
-        let next = now + LOOK;
-        let set = row.looks.is_some_and(|at| at > now);
-        if !set && next > now && !row.leased.is_empty() && row.lanes.iter().any(|class| class.queued > 0) {
-            row.looks = Some(next);
-            self.set_timer(next, Timer::Target(target));
-        }
     }
 
     /// Whether a target gets no more work now.
@@ -99,7 +84,8 @@ impl Scheduler {
     /// Whether a target takes even what others are fetching just now.
     pub(crate) fn runs_low(&self, low: &Low, target: u32, now: Timestamp) -> bool {
         *low.0.get_or_init(|| {
-            self.settings.rules == Rules::Fts3 || !self.is_full(target, self.settings.lease_window_low, now)
+            self.settings.rules == Rules::Fts3
+                || !self.is_full(target, self.settings.lease_window_low, now)
         })
     }
 

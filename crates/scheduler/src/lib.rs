@@ -22,7 +22,6 @@ mod detours;
 mod ease;
 pub mod event;
 mod explain;
-mod first;
 mod foresight;
 mod fts3;
 mod key;

@@ -68,20 +68,6 @@ impl Best {
     }
 }
 
-/// Among the oldest blocks.
-enum Found {
-    Transfer(u32),
-    /// One of them has the target to itself, and can be given no more now.
-    Alone,
-    Nothing,
-}
-
-impl Found {
-    fn of(transfer: Option<u32>) -> Found {
-        transfer.map_or(Found::Nothing, Found::Transfer)
-    }
-}
-
 impl Scheduler {
     pub(crate) fn pick(&mut self, target: u32, low: &Low, now: Timestamp) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
@@ -123,18 +109,16 @@ impl Scheduler {
     fn pick_in(&mut self, target: u32, lane: usize, low: &Low, now: Timestamp) -> Option<u32> {
         let mut looks = std::mem::take(&mut self.looks);
         looks.clear();
-        let mut found = Found::of(self.pick_by_circuit(target, lane, low, now));
-        if let Found::Nothing = found {
+        let mut found = self.pick_by_circuit(target, lane, low, now);
+        if found.is_none() {
             found = self.pick_oldest(target, lane, low, now, &mut looks);
         }
         let all = self.storages[target].target.lanes.class(lane).waiting.len() <= BLOCKS_FIRST;
-        let picked = match found {
-            Found::Transfer(transfer) => Some(transfer),
-            Found::Nothing if !all => self.pick_of_sources(target, lane, low, now, &looks),
-            Found::Nothing | Found::Alone => None,
-        };
+        if found.is_none() && !all {
+            found = self.pick_of_sources(target, lane, low, now, &looks);
+        }
         self.looks = looks;
-        picked
+        found
     }
 
     /// The oldest blocks, one after the other, until one has something that can be leased.
@@ -145,9 +129,7 @@ impl Scheduler {
         low: &Low,
         now: Timestamp,
         looks: &mut Vec<Look>,
-    ) -> Found {
-        // What one left would go to the others, beyond their shares.
-        let mut first = self.storages[target].target.lanes.is_only(lane);
+    ) -> Option<u32> {
         // Mostly the first or the second has something.
         for (from, to) in [(0, 2), (2, BLOCKS_FIRST)] {
             let mut oldest = [None; BLOCKS_FIRST];
@@ -156,18 +138,11 @@ impl Scheduler {
             for (rank, want) in oldest.into_iter().map_while(|entry| entry) {
                 let best = self.best_of(target, lane, low, (rank, want), looks, now);
                 if best.0.is_some() {
-                    return Found::of(best.transfer());
-                }
-                if first {
-                    match self.has_target_alone(target, want, now) {
-                        Some(true) => return Found::Alone,
-                        Some(false) => first = false,
-                        None => {}
-                    }
+                    return best.transfer();
                 }
             }
         }
-        Found::Nothing
+        None
     }
 
     /// The best that the sources of a block offer, but those of which it is known that they have nothing.
@@ -311,7 +286,7 @@ impl Scheduler {
     }
 
     /// What the target of a block takes, by which a source may leave its next file to faster ones.
-    pub(crate) fn pace_of(&self, want: u32) -> Option<f64> {
+    fn pace_of(&self, want: u32) -> Option<f64> {
         let want = &self.wants[want];
         let pace = self.knowledge.pace(self.storages[want.target].id).bytes_per_s;
         (want.strategy == Strategy::Best && pace > 0.0).then_some(pace)

@@ -10,7 +10,6 @@ use longhaul_model::{
 use crate::at_once::AtOnce;
 use crate::breaker::Breaker;
 use crate::event::{SiteInfo, SiteState};
-use crate::first::First;
 use crate::key::Key;
 use crate::lanes::Lanes;
 use crate::lately::{Lately, Mark};
@@ -135,8 +134,6 @@ pub(crate) struct Target {
     pub sources_sent: f64,
     /// How much is leased at once over all its links.
     pub at_once: AtOnce,
-    /// Whether its first block has it to itself.
-    pub first: First,
     /// Leases dealt since the start.
     pub dealt: u64,
     /// There was room and nothing that could be leased.
@@ -144,8 +141,6 @@ pub(crate) struct Target {
     /// When full links with more to do were noted last.
     pub noted: Option<Timestamp>,
     pub in_ring: bool,
-    /// When it is looked at again without news.
-    pub looks: Option<Timestamp>,
 }
 
 /// What one priority of an activity has at a target.
