@@ -88,7 +88,9 @@ impl Scheduler {
         for at in 0..self.wants[want].queues.len() {
             let (source, queue) = &self.wants[want].queues[at];
             let (source, head) = (*source, queue.first().copied());
-            let Some(head) = head.filter(|head| !head.awaited() || self.runs_low(low, target, now)) else { continue };
+            let Some(head) = head.filter(|head| !head.awaited() || self.runs_low(low, target, now)) else {
+                continue;
+            };
             if !self.goes_by_circuit(source, target) || !self.may_give(source, target, lane, now) {
                 continue;
             }

@@ -84,8 +84,7 @@ impl Scheduler {
     /// Whether a target takes even what others are fetching just now.
     pub(crate) fn runs_low(&self, low: &Low, target: u32, now: Timestamp) -> bool {
         *low.0.get_or_init(|| {
-            self.settings.rules == Rules::Fts3
-                || !self.is_full(target, self.settings.lease_window_low, now)
+            self.settings.rules == Rules::Fts3 || !self.is_full(target, self.settings.lease_window_low, now)
         })
     }
 

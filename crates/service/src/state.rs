@@ -3,12 +3,17 @@
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use longhaul_catalog::{Catalog, NewApiToken};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{Authority, Vault, new_secret, secret_hash};
 
 use crate::{Config, database};
+
+/// One that ends just now, or a child of it that has not come to its own program yet, holds the lock for a moment longer.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A state directory that this process holds alone, as long as this lives.
 pub struct State {
@@ -111,7 +116,17 @@ fn lock(directory: &Path) -> Result<File, Fault> {
         .write(true)
         .open(&path)
         .map_err(|error| trouble(directory, error))?;
-    match file.try_lock() {
+    let mut tries = LOCK_TRIES;
+    let locked = loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if tries > 0 => {
+                tries -= 1;
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            result => break result,
+        }
+    };
+    match locked {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Fault::new(
             FaultCode::StateDirectory,

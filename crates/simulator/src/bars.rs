@@ -177,7 +177,7 @@ pub fn mean_bound(plan: &Plan) -> Option<f64> {
         return None;
     }
     // By target and dataset: what it lacks, and how many ask for it.
-    let mut lacks: BTreeMap<u32, BTreeMap<u32, (f64, f64)>> = BTreeMap::new();
+    let mut lacks: BTreeMap<u32, BTreeMap<u32, (u64, u64)>> = BTreeMap::new();
     for request in &plan.work.requests {
         let blocks = plan.work.datasets[request.dataset as usize].blocks.clone();
         let missing = blocks.filter(|&block| !plan.work.blocks[block as usize].at.contains(&request.target));
@@ -187,15 +187,17 @@ pub fn mean_bound(plan: &Plan) -> Option<f64> {
         };
         let bytes: u64 = missing.map(bytes).sum();
         let row = lacks.entry(request.target).or_default().entry(request.dataset).or_default();
-        *row = (bytes as f64, row.1 + 1.0);
+        *row = (bytes, row.1 + 1);
     }
     let ends = lacks.iter().map(|(&target, jobs)| {
-        let mut jobs: Vec<(f64, f64)> = jobs.values().copied().collect();
-        jobs.sort_by(|one, other| (one.0 / one.1).total_cmp(&(other.0 / other.1)));
+        // Numbers that are not negative are ordered as their bits are.
+        let part = |&(bytes, asked): &(u64, u64)| ((bytes as f64 / asked as f64).to_bits(), bytes, asked);
+        let mut jobs: Vec<(u64, u64, u64)> = jobs.values().map(part).collect();
+        jobs.sort_unstable();
         let (mut bytes, mut sum) = (0.0, 0.0);
-        for (more, asked) in jobs {
-            bytes += more;
-            sum += asked * bytes;
+        for (_, more, asked) in jobs {
+            bytes += more as f64;
+            sum += asked as f64 * bytes;
         }
         sum / takes(plan, target as usize)
     });
