@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -193,10 +193,7 @@ fn listen(output: impl Read + Send + 'static, limit: Duration) -> Option<Vec<u8>
         // Whoever asked may have given up.
         let _ = sender.send(read.map(|_| said).unwrap_or_default());
     });
-    match receiver.recv_timeout(limit) {
-        Ok(said) => Some(said),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-    }
+    receiver.recv_timeout(limit).ok()
 }
 
 fn too_long() -> String {
