@@ -193,7 +193,12 @@ pub(crate) fn caveats(
 /// A duration of ISO 8601, such as `PT30M`.
 fn validity(text: &str) -> Outcome<Duration> {
     let bad = || Refusal::bad("validity is no duration such as PT30M");
-    let span: Span = text.trim().parse().map_err(|_| bad())?;
+    // Others are read as well, such as "1 hour".
+    let text = text.trim();
+    if !text.starts_with('P') {
+        return Err(bad());
+    }
+    let span: Span = text.parse().map_err(|_| bad())?;
     let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| bad())?;
     Duration::try_from(duration).ok().filter(|duration| !duration.is_zero()).ok_or_else(bad)
 }
