@@ -33,6 +33,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
   soak tree [FILES]    a real tree of at least so many files (default 20,000)
   soak hostile [N]     hostile peers, with N streams of one of them (default 1,000,000)
   soak steady [MONTHS] months without change in the simulator: false alarms (default 12)
+  soak third-party [N] N of the 16 pairings of storages for each program that orders copies (default 16)
   soak random [ROOM…]  the property tests with 10,000 cases each
   soak fuzz [LIMIT]    every decoder under libFuzzer (default 600 s or 10,000,000 executions each)
   soak all             all of these

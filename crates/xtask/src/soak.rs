@@ -16,7 +16,7 @@ struct Long {
 /// The room of tests that run the built programs.
 const PROGRAMS: &str = "longhaul-testbed";
 
-const LONG: [Long; 10] = [
+const LONG: [Long; 11] = [
     Long { name: "kill", room: PROGRAMS, test: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
     Long { name: "away", room: PROGRAMS, test: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
     Long {
@@ -69,11 +69,18 @@ const LONG: [Long; 10] = [
         variable: "LONGHAUL_SOAK_STEADY_MONTHS",
         full: "12",
     },
+    Long {
+        name: "third-party",
+        room: PROGRAMS,
+        test: "third_party",
+        variable: "LONGHAUL_SOAK_PAIRINGS",
+        full: "16",
+    },
 ];
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
        | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES] | forecasts [HOURS]
-       | steady [MONTHS] | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
+       | steady [MONTHS] | third-party [PAIRINGS] | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {

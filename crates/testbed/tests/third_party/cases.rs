@@ -13,6 +13,8 @@ pub const FILE_BYTES: u64 = 32 << 20;
 const GATE_BYTES: u64 = 2 << 20;
 /// Of a copy, where XRootD 5.5 lost a connection or itself (its issues 2226 and 2913).
 pub const TRIES: usize = 3;
+/// Of each program.
+const PAIRINGS: usize = 6;
 
 /// Who of the two acts: the target, or the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,23 @@ pub fn all() -> Vec<Case> {
             }
         }
     }
+    cases
+}
+
+/// By `cargo xtask soak third-party`.
+pub fn is_in_full() -> bool {
+    std::env::var_os("LONGHAUL_SOAK_PAIRINGS").is_some()
+}
+
+/// Those of a program: all of them by `cargo xtask soak third-party`, else a part, another one for each program.
+pub fn some(turn: usize) -> Vec<Case> {
+    let mut cases = all();
+    let pairings = std::env::var("LONGHAUL_SOAK_PAIRINGS");
+    let most = pairings.map_or(PAIRINGS, |pairings| pairings.parse().unwrap());
+    // Neighbours differ in one end only: each fifth is of another way and credential as well.
+    let count = cases.len();
+    cases = (0..count).map(|number| cases[(turn + number * 5) % count]).collect();
+    cases.truncate(most);
     cases
 }
 

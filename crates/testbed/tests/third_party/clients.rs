@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::cases::{Case, Ends, FILE_BYTES, TRIES, WITHIN, Way, all, at_once};
+use crate::cases::{Case, Ends, FILE_BYTES, TRIES, WITHIN, Way, at_once, is_in_full, some};
 use crate::world::{By, CREDENTIALS, KINDS, Kind, World, adler32, below, content, may_run};
 
 /// Who hangs is no better than who fails.
@@ -200,11 +200,14 @@ struct Trial {
     tells: bool,
     /// What it says of a copy that went as it was told, and not another way; `WAY` is pull or push.
     says: Option<&'static str>,
+    /// With which of the pairings it begins.
+    turn: usize,
 }
 
-const CURL: Trial = Trial { name: "curl", program: curl, tells: true, says: Some("success: ") };
-const DAVIX: Trial = Trial { name: "davix", program: davix, tells: false, says: None };
-const GFAL: Trial = Trial { name: "gfal", program: gfal, tells: false, says: Some("TRANSFER:TYPE\t3rd WAY") };
+const CURL: Trial = Trial { name: "curl", program: curl, tells: true, says: Some("success: "), turn: 0 };
+const DAVIX: Trial = Trial { name: "davix", program: davix, tells: false, says: None, turn: 5 };
+const GFAL: Trial =
+    Trial { name: "gfal", program: gfal, tells: false, says: Some("TRANSFER:TYPE\t3rd WAY"), turn: 10 };
 
 impl Trial {
     fn completes(&self, mut running: Running, bytes: &[u8]) -> Result<u64, String> {
@@ -248,7 +251,8 @@ impl Trial {
 
     fn run(&self, check: impl Fn(Running, &World) -> Result<u64, String> + Sync, bytes: &[u8], tag: &str) {
         let mut world = World::new();
-        let (mut left, mut table) = (all(), Vec::new());
+        let (mut left, mut table) = (some(self.turn), Vec::new());
+        let wanted = left.len();
         for number in 0..TRIES {
             let tag = format!("{}-{tag}{number}", self.name);
             let start = |case: &Case| {
@@ -279,7 +283,7 @@ impl Trial {
         }
         println!("{}", table.join("\n"));
         assert!(left.is_empty(), "{}, {TRIES} times: {left:?}", self.name);
-        assert_eq!(table.len(), 16);
+        assert_eq!(table.len(), wanted);
         world.deployment.until("the doors have nothing on its way", WITHIN, || {
             world.temporary().is_empty().then_some(())
         });
@@ -309,7 +313,10 @@ fn curl_orders_copies_and_ends_them() {
 fn davix_orders_copies_and_ends_them() {
     if may_run("copies ordered by davix", &[("davix-cp", "--version"), ("curl", "--version")]) {
         DAVIX.copies();
-        DAVIX.is_cancelled();
+        // XRootD takes a minute to see that it was left: in the test command curl shows that, and jobs do.
+        if is_in_full() {
+            DAVIX.is_cancelled();
+        }
     }
 }
 
@@ -317,7 +324,9 @@ fn davix_orders_copies_and_ends_them() {
 fn gfal_orders_copies_and_ends_them() {
     if may_run("copies ordered by gfal", &[("gfal2_version", "")]) {
         GFAL.copies();
-        GFAL.is_cancelled();
+        if is_in_full() {
+            GFAL.is_cancelled();
+        }
     }
 }
 
