@@ -168,6 +168,7 @@ impl Page<'_> {
 
     /// Goes there and waits until the page has loaded.
     pub fn open(&mut self, url: &str) {
+        self.browser.events.retain(|event| event["method"] != json!("Page.loadEventFired"));
         let loaded = self.call("Page.navigate", json!({ "url": url }));
         assert!(loaded["errorText"].is_null(), "{url}: {}", loaded["errorText"]);
         self.until_loaded(url);

@@ -87,7 +87,8 @@ fn people_log_in_with_a_browser() {
         assert_eq!(page.complaints(), Vec::<String>::new());
         press(&mut page, "Log out", "With your name and password");
         page.open(&format!("{base}/ui/sites"));
-        assert!(words(&mut page).contains("With your name and password"), "the session has ended");
+        // The session has ended.
+        page.until_shows("With your name and password");
 
         // To the issuer, which is another site, and back.
         let there = press(&mut page, "Log in with the Lab", "Go on");

@@ -305,7 +305,10 @@ impl Trial {
 fn curl_orders_copies_and_ends_them() {
     if may_run("copies ordered by curl", &[("curl", "--version")]) {
         CURL.copies();
-        CURL.is_cancelled();
+        // XRootD takes a minute to see that it was left.
+        if is_in_full() {
+            CURL.is_cancelled();
+        }
     }
 }
 
@@ -313,7 +316,6 @@ fn curl_orders_copies_and_ends_them() {
 fn davix_orders_copies_and_ends_them() {
     if may_run("copies ordered by davix", &[("davix-cp", "--version"), ("curl", "--version")]) {
         DAVIX.copies();
-        // XRootD takes a minute to see that it was left: in the test command curl shows that, and jobs do.
         if is_in_full() {
             DAVIX.is_cancelled();
         }
