@@ -82,6 +82,7 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "Page_LimitView" => Page<limits::LimitView>,
         "LinksView" => steering::LinksView,
         "Page_AuditEntry" => Page<steering::AuditEntry>,
+        "Page_DecisionEntry" => Page<steering::DecisionEntry>,
         "Page_CircuitView" => Page<circuits::CircuitView>,
         "CircuitDetail" => circuits::CircuitDetail,
         "CircuitPlan" => circuits::CircuitPlan,
