@@ -36,6 +36,13 @@ const ARGUMENTS: &[&str] = &[
     "--remote-debugging-pipe",
 ];
 
+/// Where pictures of pages go: `target/screenshots`, whatever `target` is called.
+pub fn screenshots() -> PathBuf {
+    let test = std::env::current_exe().expect("a test is a file");
+    // target/release/deps/pages-0123
+    test.ancestors().nth(3).expect("it lies in the target folder").join("screenshots")
+}
+
 /// A running browser with a fresh profile.
 pub struct Browser {
     child: Child,
@@ -168,7 +175,7 @@ impl Page<'_> {
 
     /// Goes there and waits until the page has loaded.
     pub fn open(&mut self, url: &str) {
-        self.browser.events.retain(|event| event["method"] != json!("Page.loadEventFired"));
+        self.forget_loads();
         let loaded = self.call("Page.navigate", json!({ "url": url }));
         assert!(loaded["errorText"].is_null(), "{url}: {}", loaded["errorText"]);
         self.until_loaded(url);
@@ -176,13 +183,17 @@ impl Page<'_> {
 
     /// Does what loads another page, such as pressing a button of a form, and waits until it has.
     pub fn follow(&mut self, expression: &str) {
-        self.browser.events.retain(|event| event["method"] != json!("Page.loadEventFired"));
+        self.forget_loads();
         self.value(expression);
         self.until_loaded(expression);
     }
 
+    /// What comes from now on is of another page.
+    fn forget_loads(&mut self) {
+        self.browser.events.retain(|event| !is_load(event));
+    }
+
     fn until_loaded(&mut self, what: &str) {
-        let is_load = |message: &Value| message["method"] == json!("Page.loadEventFired");
         match self.browser.events.iter().position(is_load) {
             Some(place) => drop(self.browser.events.remove(place)),
             None => drop(self.browser.message(is_load, what)),
@@ -288,6 +299,10 @@ impl Drop for Page<'_> {
             self.browser.call(None, "Target.closeTarget", json!({ "targetId": target }));
         }
     }
+}
+
+fn is_load(message: &Value) -> bool {
+    message["method"] == json!("Page.loadEventFired")
 }
 
 fn read_messages(mut replies: impl BufRead, sender: &mpsc::Sender<Value>) {

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use longhaul_storage_remote::{
     Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Times,
     Trust, Verified, cancellation,
 };
-use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd};
+use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd, names};
 use longhaul_testbed::{Random, needs, tree};
 use zeroize::Zeroizing;
 
@@ -87,15 +86,6 @@ async fn copy_in_the_end(
 
 fn content(seed: u64, size: u64) -> Vec<u8> {
     tree::content(&mut Random::new(seed), size)
-}
-
-/// What lies in a folder, temporary names too.
-fn names(folder: &Path) -> Vec<String> {
-    let Ok(listed) = fs::read_dir(folder) else { return Vec::new() };
-    let mut names: Vec<String> =
-        listed.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 const COMPARED: Verified =

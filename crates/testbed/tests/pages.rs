@@ -4,7 +4,6 @@
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_api::routes;
@@ -15,13 +14,6 @@ use serde_json::{Value, json};
 const WITHIN: Duration = Duration::from_secs(60);
 const DESK: (u32, u32) = (1280, 900);
 const PHONE: (u32, u32) = (400, 800);
-
-/// `target/screenshots`, whatever `target` is called.
-fn screenshots() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    // target/release/deps/pages-0123
-    test.ancestors().nth(3).unwrap().join("screenshots")
-}
 
 /// A deployment with something of everything to see: a campaign under way, one that is done, a damaged file, a paused site.
 fn busy_deployment() -> Deployment {
@@ -166,7 +158,7 @@ fn pages_are_good_to_read() {
     let base = format!("http://{}", deployment.page_address.unwrap());
     let mut browser = Browser::start(&program);
     let all = pages(&deployment);
-    let pictures = screenshots();
+    let pictures = browser::screenshots();
 
     for (width, height) in [DESK, PHONE] {
         let mut page = browser.page(width, height);

@@ -5,14 +5,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_model::FaultCode;
 use longhaul_storage_remote::{
     Cancel, ChecksumMode, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Times, Trust,
 };
-use longhaul_testbed::foreign::{Apache, ForeignAuthority, Nginx, NginxRules};
+use longhaul_testbed::foreign::{Apache, ForeignAuthority, Nginx, NginxRules, names};
 use longhaul_testbed::{Random, needs, tree};
 
 fn may_run() -> bool {
@@ -70,16 +70,6 @@ fn order(source: String, target: String) -> CopyOrder {
     order.checksum = Some("ADLER32".parse().unwrap());
     order.checksum_mode = ChecksumMode::Both;
     order
-}
-
-/// Temporary names as well.
-fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 #[test]

@@ -109,6 +109,17 @@ impl ForeignAuthority {
     }
 }
 
+/// What lies in a folder of a storage, temporary names too; nothing if there is none.
+pub fn names(folder: &Path) -> Vec<String> {
+    let Ok(listed) = fs::read_dir(folder) else { return Vec::new() };
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        entry.expect("an entry").file_name().into_string().expect("names of tests are UTF-8")
+    };
+    let mut names: Vec<String> = listed.map(name).collect();
+    names.sort();
+    names
+}
+
 /// A folder that servers under another name can look into.
 fn open_folder() -> tempfile::TempDir {
     open_folder_in(&std::env::temp_dir())

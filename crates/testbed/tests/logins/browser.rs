@@ -1,7 +1,5 @@
 //! The same in a real browser, with scripts and without: what cookies survive the way to another site and back, only it knows.
 
-use std::path::PathBuf;
-
 use longhaul_testbed::browser::{self, Browser, Page};
 use longhaul_testbed::foreign::ForeignAuthority;
 use longhaul_testbed::needs;
@@ -10,19 +8,13 @@ use serde_json::json;
 use crate::issuer::Issuer;
 use crate::{PASSWORD, account, logins, with_settings};
 
-/// Beside those of the other pages.
-fn picture(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(3).unwrap().join("screenshots").join(name)
-}
-
 fn words(page: &mut Page<'_>) -> String {
     page.value("document.body.innerText").as_str().unwrap_or_default().to_owned()
 }
 
 /// A picture of it, which is no wider than the screen.
 fn look(page: &mut Page<'_>, name: &str, width: u32) {
-    page.screenshot(&picture(&format!("{name}-{width}.png")));
+    page.screenshot(&browser::screenshots().join(format!("{name}-{width}.png")));
     let wide = page.value("document.documentElement.scrollWidth").as_u64().unwrap();
     assert!(wide <= u64::from(width), "{name} is {wide} wide, the screen {width}");
 }
