@@ -10,7 +10,7 @@ use crate::people::{Authority, Holder};
 use crate::world::World;
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
-use longhaul_service::{FtsIssuer, FtsPerson, Reach};
+use longhaul_service::{FtsPerson, Reach};
 use serde_json::json;
 
 const PEOPLE: [(&str, &str, Reach); 4] = [
@@ -44,15 +44,7 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
         config.limits = longhaul_service::HttpLimits::default();
         config.fts.people = PEOPLE.map(person).to_vec();
         config.fts.voms_dir = member.as_ref().map(|(_, folder)| folder.clone());
-        config.fts.audiences = vec!["fts-of-the-test".into()];
-        config.fts.issuer_authorities = Some(issuer.authority.clone());
-        config.fts.issuers = vec![FtsIssuer {
-            url: issuer.url.clone(),
-            community: None,
-            scope: None,
-            client_id: None,
-            client_secret_file: None,
-        }];
+        issuer.is_trusted_by(config);
     })
     .await;
     let mut tokens = BTreeMap::from([

@@ -187,7 +187,7 @@ fn uncovered() -> Vec<(&'static str, &'static str)> {
 /// An issuer of tokens, as far as its keys are asked for.
 pub struct Issuer {
     pub url: String,
-    pub authority: std::path::PathBuf,
+    authority: std::path::PathBuf,
     key: std::path::PathBuf,
     keys: Value,
     listener: Option<TcpListener>,
@@ -244,6 +244,19 @@ impl Issuer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
         Issuer { url, authority, key, keys, listener: Some(listener), acceptor }
+    }
+
+    /// Its tokens count there, for the audience that [`Issuer::token`] names.
+    pub fn is_trusted_by(&self, config: &mut Config) {
+        config.fts.audiences = vec!["fts-of-the-test".into()];
+        config.fts.issuer_authorities = Some(self.authority.clone());
+        config.fts.issuers = vec![FtsIssuer {
+            url: self.url.clone(),
+            community: None,
+            scope: None,
+            client_id: None,
+            client_secret_file: None,
+        }];
     }
 
     pub fn serve(&mut self) {
@@ -327,15 +340,7 @@ impl Play {
             config.limits = HttpLimits::default();
             config.fts.trust_dir = Some(authority.trusted());
             config.fts.people = PEOPLE.map(person).to_vec();
-            config.fts.audiences = vec!["fts-of-the-test".into()];
-            config.fts.issuer_authorities = Some(issuer.authority.clone());
-            config.fts.issuers = vec![FtsIssuer {
-                url: issuer.url.clone(),
-                community: None,
-                scope: None,
-                client_id: None,
-                client_secret_file: None,
-            }];
+            issuer.is_trusted_by(config);
             change(config);
         })
         .await;
