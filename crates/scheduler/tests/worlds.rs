@@ -1,5 +1,6 @@
-//! Promises of the scheduler in small worlds, many of them random. The world itself asserts on every lease: limits
-//! of sites, one live attempt per file and target, open and connected sites, sources that have the file.
+//! Promises of the scheduler in small worlds, many of them random. The world itself asserts on every lease: limits of
+//! sites, links, storages and communities, one live attempt per file and target, open and connected sites, sources that
+//! have the file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId, TransferId};
 use longhaul_scheduler::{
-    CommunityShare, Event, OnCircuit, Party, Settings, Shares, SiteLimits, SiteState, Strategy,
+    CommunityShare, Event, Limit, Limits, OnCircuit, Party, Settings, Shares, SiteLimits, SiteState, Strategy,
 };
 use proptest::prelude::{ProptestConfig, TestCaseError, any, prop_assert, prop_assert_eq, proptest};
 use world::{Dice, Place, World, party};
@@ -91,7 +92,7 @@ fn random_world(seed: u64) -> World {
 fn upset(world: &mut World, dice: &mut Dice) {
     let place = dice.below(world.places.len() as u64);
     let row = &mut world.places[place as usize];
-    match dice.below(9) {
+    match dice.below(10) {
         0 => {
             row.connected = !row.connected;
             world.tell_agent(place);
@@ -121,6 +122,7 @@ fn upset(world: &mut World, dice: &mut Dice) {
         }
         6 => world.failure_share = if world.failure_share > 0.0 { 0.0 } else { 0.2 },
         7 => random_circuits(world, dice),
+        8 => random_limits(world, dice),
         _ => {
             let ids: Vec<u64> = world.subscriptions.keys().copied().collect();
             if let (Some(&id), true) = (ids.last(), ids.len() > 1) {
@@ -146,8 +148,35 @@ fn random_circuits(world: &mut World, dice: &mut Dice) {
     world.handle(Event::Circuits(all));
 }
 
+/// Limits of all kinds here and there, in place of all that were; some links are not commissioned.
+fn random_limits(world: &mut World, dice: &mut Dice) {
+    let count = world.places.len() as u64;
+    let share = [0.0, 0.2, 0.6][dice.below(3) as usize];
+    let limit = |dice: &mut Dice| {
+        let active = dice.chance(0.6).then(|| dice.below(12) as u32);
+        let bytes_per_s = dice.chance(0.6).then(|| 100_000 << dice.below(9));
+        dice.chance(share).then_some(Limit { active, bytes_per_s })
+    };
+    let mut limits = Limits { testers: Some("lhcb".parse().unwrap()), ..Limits::default() };
+    for one in 0..count {
+        let storage = StorageId(one);
+        limits.into.extend(limit(dice).map(|limit| (storage, limit)));
+        limits.out.extend(limit(dice).map(|limit| (storage, limit)));
+        for other in (0..count).filter(|other| *other != one) {
+            let pair = (storage, StorageId(other));
+            limits.links.extend(limit(dice).map(|limit| (pair, limit)));
+            limits.uncommissioned.extend(dice.chance(share / 4.0).then_some(pair));
+        }
+    }
+    for name in ["atlas", "cms", "lhcb"] {
+        limits.communities.extend(limit(dice).map(|limit| (name.parse().unwrap(), limit)));
+    }
+    world.handle(Event::Limits(limits));
+}
+
 fn calm(world: &mut World) {
     world.failure_share = 0.0;
+    world.handle(Event::Limits(Limits::default()));
     for place in 0..world.places.len() as u64 {
         let row = &mut world.places[place as usize];
         row.connected = true;

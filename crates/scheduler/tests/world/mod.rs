@@ -3,15 +3,19 @@
 
 #![allow(dead_code)]
 
+mod allowed;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use longhaul_model::{
-    AgentId, AttemptId, BlockId, Fault, FaultCode, FileId, SiteId, StorageId, SubscriptionId, Timestamp,
-    TransferId,
+    AgentId, AttemptId, BlockId, CommunityName, Fault, FaultCode, FileId, SiteId, StorageId, SubscriptionId,
+    Timestamp, TransferId,
 };
 use longhaul_network::Knowledge;
 use longhaul_scheduler::*;
+
+use allowed::Allowed;
 
 pub const STEP: Duration = Duration::from_millis(10);
 /// Agent to service, and the same back.
@@ -106,6 +110,7 @@ pub struct World {
     /// Transfers that have had an attempt: what the catalog would have a row of.
     rows: BTreeMap<TransferId, Row>,
     post: VecDeque<(Timestamp, Event)>,
+    allowed: Allowed,
     pub failure_share: f64,
     pub dice: Dice,
     // What happened.
@@ -162,6 +167,7 @@ impl World {
             running: BTreeMap::new(),
             rows: BTreeMap::new(),
             post: VecDeque::new(),
+            allowed: Allowed::default(),
             failure_share: 0.0,
             dice: Dice(seed),
             arrivals: BTreeMap::new(),
@@ -183,6 +189,9 @@ impl World {
     }
 
     pub fn handle(&mut self, event: Event) {
+        if let Event::Limits(limits) = &event {
+            self.allowed.set(limits.clone(), self.now);
+        }
         self.scheduler.handle(event, self.now);
     }
 
@@ -250,7 +259,7 @@ impl World {
                 id: DemandId { subscription: SubscriptionId(id), block: BlockId(block) },
                 target: StorageId(target),
                 priority,
-                party: self.parties.get(&id).cloned().unwrap_or_else(|| party("default", None)),
+                party: self.party(id),
                 deadline: self.deadlines.get(&id).copied(),
                 strategy: self.strategies.get(&id).copied(),
                 created,
@@ -271,6 +280,15 @@ impl World {
     fn wanted_blocks(&self, target: u64) -> BTreeSet<u64> {
         let at = self.subscriptions.values().filter(|row| row.0 == target);
         at.flat_map(|row| row.1.iter().copied()).collect()
+    }
+
+    fn communities(&self, block: BlockId) -> BTreeSet<CommunityName> {
+        let wanting = self.subscriptions.iter().filter(|(_, row)| row.1.contains(&block.0));
+        wanting.map(|(id, _)| self.party(*id).community).collect()
+    }
+
+    fn party(&self, subscription: u64) -> Party {
+        self.parties.get(&subscription).cloned().unwrap_or_else(|| party("default", None))
     }
 
     /// Everything that should be at targets and is not, failed files aside.
@@ -333,6 +351,7 @@ impl World {
                 .rows
                 .iter_mut()
                 .find(|(_, row)| row.lease.is_some_and(|lease| lease.attempt == outcome.attempt));
+            self.allowed.end(outcome.attempt, outcome.bytes_moved);
             if let Some((&id, row)) = row {
                 if outcome.fault.is_none() {
                     let (file, target) = (row.file, row.target);
@@ -505,6 +524,7 @@ impl World {
             Decision::Lease(lease) => self.take_lease(lease),
             Decision::Cancel { transfer, attempt, why, .. } => {
                 self.running.remove(&attempt);
+                self.allowed.end(attempt, 0);
                 match (why, self.rows.get_mut(&transfer)) {
                     (CancelWhy::SitePaused, Some(row)) => row.lease = None,
                     _ => {
@@ -591,6 +611,8 @@ impl World {
             as u32;
         let limits = self.places[source as usize].limits;
         assert!(limits.active_out.is_none_or(|most| out < most), "too many out");
+        let communities = self.communities(lease.block);
+        self.allowed.lease(&lease, &communities, self.now);
         assert_eq!(lease.choice.candidates[0].storage, lease.source, "the explanation tells of the choice");
         let words = self.scheduler.explain(&lease.choice);
         assert_eq!(words.candidates.len(), lease.choice.candidates.len());
@@ -617,6 +639,7 @@ impl World {
         let settings = self.scheduler.settings().clone();
         self.scheduler = Scheduler::new(settings, knowledge, last);
         self.handle(Event::Links(self.links.clone()));
+        self.handle(Event::Limits(self.allowed.limits().clone()));
         self.post.retain(|(_, event)| !matches!(event, Event::Files { .. }));
         for place in 0..self.places.len() as u64 {
             self.tell_site(place);
