@@ -1,9 +1,9 @@
-"""What the service does not serve yet: the case, and why. One place, and shown with every run of the suite."""
+"""What cannot be tried on this machine: the case, and why. One place, and shown with every run of the suite."""
 
 from world import CASES, PEOPLE
 
 
-def not_served():
+def not_tried():
     if PEOPLE and "dora-member" in PEOPLE:
         return {}
     if PEOPLE:

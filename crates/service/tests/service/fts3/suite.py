@@ -11,7 +11,7 @@ import members  # noqa: F401
 import options  # noqa: F401
 import tokens  # noqa: F401
 import tools  # noqa: F401
-from not_served import not_served
+from not_tried import not_tried
 from world import main
 
-sys.exit(main(not_served(), sys.argv[1:]))
+sys.exit(main(not_tried(), sys.argv[1:]))

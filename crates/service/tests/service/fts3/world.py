@@ -195,13 +195,14 @@ def untried():
                 yield "%s %s" % (name, forms[-1])
 
 
-def main(not_served, only):
-    """Runs all cases. Exit 1 if one fails that is served, or one is listed as not served that works."""
+def main(not_tried, only):
+    """Runs all cases. Exit 1 if one fails, or is left out: what could not be tried counts as failed where nothing may be left
+    out (CI=true), and is shown with its reason everywhere."""
     wrong = 0
     for name, function in CASES:
         if only and not any(word in name for word in only):
             continue
-        reason = not_served.get(name)
+        reason = not_tried.get(name)
         try:
             function()
             trouble = None
@@ -212,9 +213,10 @@ def main(not_served, only):
             print("ok          %s" % name)
         elif trouble is None:
             wrong += 1
-            print("SERVED NOW  %s: take it off the list of what is not" % name)
+            print("TRIED NOW   %s: take it off the list of what is not" % name)
         elif reason is not None:
-            print("NOT SERVED  %s: %s" % (name, reason))
+            wrong += os.environ.get("CI") == "true"
+            print("NOT TRIED   %s: %s" % (name, reason))
         else:
             wrong += 1
             print("FAILED      %s: %s\n%s" % (name, trouble, shown))
@@ -223,7 +225,7 @@ def main(not_served, only):
         for option in untried():
             wrong += 1
             print("NO CASE     %s" % option)
-    unknown = set(not_served) - {name for name, _ in CASES}
+    unknown = set(not_tried) - {name for name, _ in CASES}
     assert not unknown, "listed as not served, and no case: %s" % sorted(unknown)
-    print("%d cases, %d wrong, %d not served" % (len(CASES), wrong, len(not_served)))
+    print("%d cases, %d wrong, %d not tried" % (len(CASES), wrong, len(not_tried)))
     return 1 if wrong else 0
