@@ -226,7 +226,9 @@ impl Lifecycle {
     /// What was to follow is all that there is now, if anything was.
     pub(super) fn follow_at_once(&mut self) -> bool {
         let begun = |following: &mut Following| following.reservation().is_some();
-        let Some(Following { standing, replaces, stage }) = self.following.take_if(begun) else { return false };
+        let Some(Following { standing, replaces, stage }) = self.following.take_if(begun) else {
+            return false;
+        };
         let (key, phase) = match stage {
             Stage::Waits => return false,
             Stage::Requested { reservation, step, deadline } => {
