@@ -87,7 +87,7 @@ impl World {
 async fn until_paths(agent: &Running, are_set: bool) {
     agent
         .puppet
-        .until(|asked| asked.paths.last().is_some_and(|(_, paths)| !paths.is_empty() == are_set))
+        .until(|asked| asked.paths.last().is_some_and(|(_, paths)| paths.is_empty() != are_set))
         .await;
 }
 

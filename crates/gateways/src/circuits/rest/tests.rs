@@ -75,6 +75,9 @@ enum There {
 }
 
 type Answered = (u16, String);
+/// A provider, by the path of what it is asked.
+type Answers = fn(Plot, &mut There, &str) -> Answered;
+type Speaks = fn() -> Box<dyn Protocol>;
 
 /// Answers in the words of the reference.
 fn of_oscars(plot: Plot, there: &mut There, path: &str) -> Answered {
@@ -154,7 +157,7 @@ fn of_sense(plot: Plot, there: &mut There, path: &str) -> Answered {
 
 struct Conversation {
     rest: Rest,
-    answer: fn(Plot, &mut There, &str) -> Answered,
+    answer: Answers,
     plot: Plot,
     there: There,
     now: Timestamp,
@@ -231,8 +234,7 @@ fn shown(body: &str) -> String {
 
 #[test]
 fn conversations_are_as_written_down() {
-    let protocols: [(&str, fn() -> Box<dyn Protocol>, fn(Plot, &mut There, &str) -> Answered); 2] =
-        [("oscars", oscars, of_oscars), ("sense", sense, of_sense)];
+    let protocols: [(&str, Speaks, Answers); 2] = [("oscars", oscars, of_oscars), ("sense", sense, of_sense)];
     for (name, protocol, answer) in protocols {
         for (plot, end) in [(Plot::Good, ""), (Plot::Less, "-less"), (Plot::No, "-refused")] {
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/circuits/rest/conversations");
