@@ -251,7 +251,8 @@ fn killed_while_another_is_to_follow(world: &mut World<'_>) {
 /// streams leave soon.
 fn killed_while_streams_leave_it(world: &mut World<'_>) {
     until_carried(world, CIRCUIT, SIZE);
-    // The service may know of the first one alone, in whose place this one is.
+    // What is given back is what the service knows of: the second one.
+    explained(world, "the service knows it", |detail| detail["link"]["circuit"]["booked_mbit"] == 50);
     let from = world.log().len();
     world.lab.set(CIRCUIT, Change::RttMs(1_500.0)).unwrap();
     world.deployment.longhaul(&["circuit", "release", LINK]).ok();
