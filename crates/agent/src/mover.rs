@@ -6,6 +6,8 @@ use longhaul_engine::{Clock, Config, Engine, Event, Export, FetchBatch, Path, Sn
 use longhaul_model::{AgentId, AttemptId, Fault};
 use longhaul_security::{Credentials, PermitVerifier};
 
+use crate::outside_mover::Commands;
+
 /// See [`Engine`], whose methods these are.
 pub(crate) trait Mover: Send + Sync {
     fn data_addresses(&self) -> Vec<SocketAddr>;
@@ -13,6 +15,8 @@ pub(crate) trait Mover: Send + Sync {
     fn cancel(&self, attempts: &[AttemptId]);
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>);
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault>;
+    /// Commands of the site that go by the circuit from there. The engine's own streams are in the snapshot.
+    fn commands_on_circuit(&self, source: AgentId) -> Commands;
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault>;
     fn snapshot(&self) -> Snapshot;
     fn stop(self: Box<Self>);
@@ -49,6 +53,9 @@ impl Mover for Engine {
     }
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
         Engine::set_paths(self, source, paths)
+    }
+    fn commands_on_circuit(&self, _source: AgentId) -> Commands {
+        Commands::default()
     }
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
         Engine::renew(self, credentials)

@@ -139,6 +139,9 @@ pub struct Book {
     pub reservations: Vec<Reservation>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Rest>,
+    /// In whose place stands what is asked for or used, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instead_of: Vec<RequestKey>,
 }
 
 impl Reservation {

@@ -19,6 +19,8 @@ use crate::{Look, Note, Settings};
 const LEAVING_MAX: usize = 256;
 /// The ends of a new circuit are probed so many times within their time.
 const PROBES: u32 = 10;
+/// Names of circuits in whose place there is another. Who has heard of none of these has heard nothing for days.
+const INSTEAD_OF_MAX: usize = 32;
 
 /// What a link has, for whoever looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,8 @@ pub struct Lifecycle {
     /// For the circuit that there is none is to be had that would follow it.
     has_failed_to_renew: bool,
     leaving: BTreeMap<RequestKey, (Reservation, Due)>,
+    /// In whose place stands what is asked for or used, oldest first: whoever names one of these means what there is.
+    instead_of: Vec<RequestKey>,
     actions: VecDeque<Action>,
     requests: u64,
     workload: Workload,
@@ -121,6 +125,7 @@ impl Lifecycle {
             before: None,
             has_failed_to_renew: false,
             leaving: BTreeMap::new(),
+            instead_of: Vec::new(),
             actions: VecDeque::new(),
             requests: 0,
             workload: Workload::default(),
@@ -160,6 +165,7 @@ impl Lifecycle {
         let mut left = Vec::new();
         for reservation in book.reservations {
             if Some(reservation.key) == newest && matches!(this.phase, Phase::Off) {
+                this.instead_of.clone_from(&book.instead_of);
                 let Reservation { key, mbit, since, expires, .. } = reservation;
                 this.note(Note::Restored { key, mbit, since, expires });
                 this.establish(reservation, now);
@@ -168,6 +174,9 @@ impl Lifecycle {
             }
         }
         for reservation in left {
+            if reservation.stage == Stage::Established && this.current().is_some() {
+                this.stands_instead_of(reservation.key);
+            }
             this.note(Note::LeftOver { key: reservation.key });
             this.give_back(reservation, now);
         }
@@ -214,7 +223,11 @@ impl Lifecycle {
             Phase::Draining { since, then: Some(why), .. } => Some(self.rest_from(*why, *since)),
             _ => None,
         };
-        let mut book = Book { reservations, rest };
+        let instead_of = match self.current() {
+            Some(_) => self.instead_of.clone(),
+            None => Vec::new(),
+        };
+        let mut book = Book { reservations, rest, instead_of };
         self.following_in(&mut book);
         book
     }
@@ -425,6 +438,10 @@ impl Lifecycle {
     /// Asks for the given part of the bandwidth.
     fn ask(&mut self, step: usize, deadline: Due, now: Timestamp) {
         let Some(mbit) = self.step(step) else { return self.rest(Why::Request, now) };
+        match self.current().map(|reservation| reservation.key) {
+            Some(refused) => self.stands_instead_of(refused),
+            None => self.instead_of.clear(),
+        }
         let reservation = self.reservation(mbit, now);
         let key = reservation.key;
         self.phase = Phase::Requested { reservation, step, deadline };
@@ -649,6 +666,20 @@ impl Lifecycle {
             | Phase::Draining { reservation, .. } => Some(reservation),
             Phase::Off | Phase::Resting { .. } => None,
         }
+    }
+
+    /// What there is now was wanted where that one is, or was.
+    fn stands_instead_of(&mut self, key: RequestKey) {
+        if self.instead_of.len() >= INSTEAD_OF_MAX {
+            self.instead_of.remove(0);
+        }
+        self.instead_of.push(key);
+    }
+
+    /// What one means that names this: it, or what stands in its place.
+    fn named(&self, key: RequestKey) -> Option<RequestKey> {
+        let current = self.current()?.key;
+        (current == key || self.instead_of.contains(&key)).then_some(current)
     }
 
     fn keep(&mut self) {

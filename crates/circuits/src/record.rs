@@ -93,9 +93,9 @@ impl Record {
         self.changes
     }
 
-    /// So much moved on the circuit.
+    /// So much moved on the circuit; on the last one, if what is under way is still leaving that.
     pub fn carried(&mut self, bytes: u64, during: Duration) {
-        if let Some(entry) = &mut self.current {
+        if let Some(entry) = self.current.as_mut().or(self.ended.back_mut()) {
             entry.carried_bytes = entry.carried_bytes.saturating_add(bytes);
             entry.carried = entry.carried.saturating_add(during);
         }

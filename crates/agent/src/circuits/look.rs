@@ -9,9 +9,10 @@ use longhaul_engine::SessionSnapshot;
 use longhaul_model::{CircuitUse, Fault};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{FRESH_CHECKS, Link};
+use super::{FRESH_CHECKS, Link, LinkState};
 use crate::agent::Shared;
 use crate::locked;
+use crate::outside_mover::Commands;
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -43,9 +44,11 @@ fn look(shared: &Shared, link: &Link, sessions: &[SessionSnapshot], during: Dura
         let own = sessions.iter().filter(|session| session.source == peer.agent).filter(goes);
         moved(own, state.circuit, during)
     });
+    let (commands_run, brought) = of_commands(shared, &mut state);
     drop(state);
-    if let Some((true, bytes)) = moved {
-        locked(&link.record).carried(bytes, during);
+    let streamed = moved.and_then(|(on_circuit, bytes)| on_circuit.then_some(bytes));
+    if streamed.is_some() || brought > 0 || commands_run {
+        locked(&link.record).carried(streamed.unwrap_or_default().saturating_add(brought), during);
     }
     let keeper = locked(&link.keeper);
     let Some(keeper) = keeper.as_ref() else { return };
@@ -58,6 +61,15 @@ fn look(shared: &Shared, link: &Link, sessions: &[SessionSnapshot], during: Dura
     // Without the service, what is leased is all one knows of.
     let pending_bytes = ahead.map_or(held, |ahead| ahead.bytes.max(held));
     keeper.tell(Event::Work { pending_bytes, bytes_per_s: ahead.and_then(|ahead| ahead.bytes_per_s) });
+}
+
+/// Whether commands of the site go by the circuit, and what they have brought since the last look: it comes all at once when one
+/// ends, and says nothing of a rate.
+fn of_commands(shared: &Shared, state: &mut LinkState) -> (bool, u64) {
+    let Some(agent) = state.peer.as_ref().map(|peer| peer.agent) else { return (false, 0) };
+    let Commands { running, bytes } = shared.engine.commands_on_circuit(agent);
+    let before = state.commands.replace((agent, bytes)).filter(|before| before.0 == agent);
+    (running > 0, bytes.saturating_sub(before.map_or(0, |before| before.1)))
 }
 
 /// What came in that time and on which way; nothing while streams are on their way from one to the other.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use longhaul_api::agent::{CircuitCopies, LinkAhead, SourcePeer};
 use longhaul_circuits::{Event, Order, Record};
 use longhaul_gateways::circuits::{CircuitConfig, FILE_BYTES_MAX, Keeper, Place, Streams};
-use longhaul_model::{Blame, CircuitUse, Fault, FaultCode, StorageName};
+use longhaul_model::{AgentId, Blame, CircuitUse, Fault, FaultCode, StorageName};
 
 use crate::agent::Shared;
 use crate::locked;
@@ -66,6 +66,8 @@ struct LinkState {
     ended: VecDeque<(bool, bool)>,
     /// Copies between storages of others that go by the circuit, as last heard.
     copies: u32,
+    /// What commands of the site had brought by circuits from that peer, when that was looked at last.
+    commands: Option<(AgentId, u64)>,
     /// What people want, as last heard.
     orders: Vec<Order>,
     /// The service decides about work.

@@ -86,7 +86,17 @@ impl Ways for AgentWays {
     }
 
     fn others(&self) -> usize {
-        self.link(|_, link| locked(&link.state).copies as usize).unwrap_or_default()
+        self.link(|shared, link| {
+            let state = locked(&link.state);
+            let of_peer = state.peer.as_ref().map(|peer| {
+                let commands = shared.engine.commands_on_circuit(peer.agent);
+                // What one has brought is counted while there is a circuit to count it for.
+                let untold = commands.bytes > 0 && state.commands != Some((peer.agent, commands.bytes));
+                commands.running + usize::from(untold)
+            });
+            state.copies as usize + of_peer.unwrap_or_default()
+        })
+        .unwrap_or_default()
     }
 
     fn tell(&mut self, note: &Note) {

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::{Before, Hooks};
 use crate::locked;
 use crate::mover::{Mover, Start};
+use crate::outside_mover::Commands;
 
 struct Hooked(Arc<Shared>);
 
@@ -256,6 +257,10 @@ impl Mover for Hooked {
 
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
         self.0.with(|mover| mover.set_paths(source, paths)).unwrap_or(Ok(()))
+    }
+
+    fn commands_on_circuit(&self, source: AgentId) -> Commands {
+        self.0.with(|mover| mover.commands_on_circuit(source)).unwrap_or_default()
     }
 
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {

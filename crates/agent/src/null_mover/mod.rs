@@ -21,6 +21,7 @@ pub use file::NullLinks;
 use queue::{Queue, Step};
 
 use crate::mover::{Mover, Start};
+use crate::outside_mover::Commands;
 
 /// Events handed on at once.
 const STEPS_MAX: usize = 1_000;
@@ -118,6 +119,9 @@ impl Mover for NullMover {
     /// It has no streams.
     fn set_paths(&self, _source: AgentId, _paths: Vec<Path>) -> Result<(), Fault> {
         Ok(())
+    }
+    fn commands_on_circuit(&self, _source: AgentId) -> Commands {
+        Commands::default()
     }
     fn renew(&self, _credentials: &Credentials) -> Result<(), Fault> {
         Ok(())

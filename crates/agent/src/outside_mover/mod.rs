@@ -11,6 +11,7 @@
 //! Not here: running one command (`command`), lines of the two files (`gateways::copyjob`). Start with [`MoverConfig`]; `mover` puts
 //! it around the engine, `run` is one command from its files to its outcomes, `landing` what makes a file count.
 
+mod by_circuit;
 mod landing;
 mod mover;
 mod names;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command;
 
+pub(crate) use by_circuit::Commands;
 pub(crate) use mover::start;
 pub use names::SourceNames;
 

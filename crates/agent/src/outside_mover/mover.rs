@@ -14,6 +14,7 @@ use longhaul_security::Credentials;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
+use super::by_circuit::{Circuits, Commands};
 use super::{MoverConfig, landing, run};
 use crate::config::StorageConfig;
 use crate::locked;
@@ -53,6 +54,7 @@ struct State {
     live: BTreeMap<AttemptId, Live>,
     in_bytes_per_s: Option<u64>,
     bytes_in: u64,
+    circuits: Circuits,
 }
 
 #[derive(Default)]
@@ -148,6 +150,11 @@ impl Shared {
         locked(&self.state).in_bytes_per_s.map(|limit| (limit / commands.max(1) as u64).max(1))
     }
 
+    /// What goes by circuits, and what of that has ended.
+    pub(super) fn circuits<T>(&self, work: impl FnOnce(&mut Circuits) -> T) -> T {
+        work(&mut locked(&self.state).circuits)
+    }
+
     pub(super) fn tell(&self, events: Vec<Event>) {
         if !events.is_empty() {
             (self.events)(events);
@@ -205,6 +212,8 @@ impl Mover for Outside {
         for files in batch.files.chunks(of.config.files) {
             let job = run::Job {
                 source: batch.source_storage.clone(),
+                source_agent: batch.source_agent,
+                circuits: batch.circuits,
                 target: batch.target_storage.clone(),
                 start_by: batch.start_by,
                 received,
@@ -237,7 +246,12 @@ impl Mover for Outside {
     }
 
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
+        self.shared.circuits(|circuits| circuits.set(source, &paths));
         self.engine.set_paths(source, paths)
+    }
+
+    fn commands_on_circuit(&self, source: AgentId) -> Commands {
+        self.shared.circuits(|circuits| circuits.commands(source))
     }
 
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {

@@ -1,5 +1,7 @@
 //! What the command calls a file at its source.
 
+use std::net::IpAddr;
+
 use longhaul_model::rules::{Asked, Direction, NameRule, NameRules};
 use longhaul_model::{Fault, FaultCode, Lfn, StorageName};
 use serde::{Deserialize, Serialize};
@@ -20,10 +22,18 @@ pub struct SourceNames {
     /// Whose names the rules are asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
+    /// The host of these names on the circuits from there, of which [`crate::CircuitLinkConfig`] tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_circuit: Option<String>,
 }
 
 impl SourceNames {
     pub(super) fn check(&self) -> Result<(), String> {
+        if let Some(host) = self.on_circuit.as_ref().filter(|host| !is_host(host)) {
+            return Err(format!(
+                "on_circuit is {host:?}: a name, an IPv4 address, or an IPv6 address without brackets is wanted, and no port"
+            ));
+        }
         match (&self.url, &self.protocol) {
             (Some(url), None) if self.rules.is_empty() => {
                 if url.is_empty() || url.len() > URL_BYTES_MAX || url.chars().any(char::is_control) {
@@ -69,6 +79,11 @@ impl SourceNames {
     }
 }
 
+fn is_host(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    text.parse::<IpAddr>().is_ok() || !text.is_empty() && text.bytes().all(plain)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +110,7 @@ mod tests {
             (&rule.replace("protocol = 'fdt'\n[[", "protocol = 'srm'\n[["), "no rules of its protocol"),
             (&rule.replace("(.*)", "(.*"), "rule 1 (lfn-to-pfn of fdt): path_match"),
             (&format!("url = 'x'\n{rule}"), "either url"),
+            ("url = 'x'\non_circuit = 'b:9'", "on_circuit is"),
         ] {
             let refused = names(wrong).check().unwrap_err();
             assert!(refused.contains(why), "{wrong}: {refused}");

@@ -1,13 +1,15 @@
 //! One command: some files of one source, from the leases to their outcomes.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_engine::{Event, FetchFile, Finished, Success, Times};
-use longhaul_model::{AttemptId, Fault, FaultCode, Pfn, StorageName, Timestamp};
+use longhaul_model::{AgentId, AttemptId, CircuitUse, Fault, FaultCode, Pfn, StorageName, Timestamp};
 use longhaul_storage::{Storage, TempName};
 
+use super::by_circuit::at_host;
 use super::landing::{self, Arrived, temp_name};
 use super::mover::{OfStorage, Shared, finished};
 use super::spool::{Pair, Spool, Verdict};
@@ -16,6 +18,8 @@ use crate::command::{self, Ended, Order};
 /// What one command brings.
 pub(super) struct Job {
     pub(super) source: StorageName,
+    pub(super) source_agent: AgentId,
+    pub(super) circuits: CircuitUse,
     pub(super) target: StorageName,
     pub(super) start_by: Timestamp,
     pub(super) received: Timestamp,
@@ -30,6 +34,36 @@ struct Item {
     pair: Pair,
 }
 
+/// One command that is to bring its files, from when it is written down to its end.
+struct Begun {
+    items: Vec<Item>,
+    spool: Spool,
+    by_circuit: Option<ByCircuit>,
+}
+
+/// It goes by the circuit from there, which is not given back under it.
+struct ByCircuit {
+    shared: Arc<Shared>,
+    source: AgentId,
+    /// Our end.
+    local: Option<IpAddr>,
+    /// That arrived. None: it was given up, which says nothing of the circuit.
+    bytes: Option<u64>,
+}
+
+impl ByCircuit {
+    fn begin(shared: &Arc<Shared>, source: AgentId) -> Option<ByCircuit> {
+        let local = shared.circuits(|circuits| circuits.begin(source))?;
+        Some(ByCircuit { shared: shared.clone(), source, local, bytes: None })
+    }
+}
+
+impl Drop for ByCircuit {
+    fn drop(&mut self) {
+        self.shared.circuits(|circuits| circuits.ended(self.source, self.bytes));
+    }
+}
+
 /// When its turn has come, until each of its files has an end, or is not wanted any more.
 pub(super) async fn run(shared: Arc<Shared>, job: Job) {
     let Some(of) = shared.of(&job.target) else { return };
@@ -40,7 +74,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job) {
         let (shared, job) = (shared.clone(), job);
         blocking(move || begin(&shared, job, started)).await
     };
-    let (items, spool) = match begun {
+    let Begun { items, spool, mut by_circuit } = match begun {
         Ok(Some(begun)) => begun,
         Ok(None) => return,
         // Those of them that have an end are known by it.
@@ -49,13 +83,13 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job) {
     let attempts: Vec<AttemptId> = items.iter().map(|item| item.file.attempt).collect();
     let times = Times { started: Some(started), ..times };
     let ended = tokio::select! {
-        ended = work(&shared, of, &spool) => Some(ended),
+        ended = work(&shared, of, &spool, by_circuit.as_ref()) => Some(ended),
         () = shared.until_unwanted(&attempts) => None,
     };
     let end = shared.clone();
-    let done = blocking(move || finish(&end, &items, &spool, ended, times)).await;
-    if let Err(fault) = done {
-        give_up(shared.clone(), all, fault, times).await;
+    match blocking(move || finish(&end, &items, &spool, ended, times)).await {
+        Ok(bytes) => by_circuit.iter_mut().for_each(|by_circuit| by_circuit.bytes = bytes),
+        Err(fault) => give_up(shared.clone(), all, fault, times).await,
     }
 }
 
@@ -73,7 +107,7 @@ async fn give_up(shared: Arc<Shared>, files: Vec<FetchFile>, fault: Fault, times
 }
 
 /// Looks at each file, tells of those that end here, and writes down what the command shall bring. None: nothing.
-fn begin(shared: &Shared, job: Job, started: Timestamp) -> Option<(Vec<Item>, Spool)> {
+fn begin(shared: &Arc<Shared>, job: Job, started: Timestamp) -> Option<Begun> {
     let of = shared.of(&job.target)?;
     let names = of.config.source(&job.source)?;
     let name = names.of_target(job.target.as_str());
@@ -101,6 +135,12 @@ fn begin(shared: &Shared, job: Job, started: Timestamp) -> Option<(Vec<Item>, Sp
         shared.ended(ended);
         return None;
     }
+    let on_circuit = names.on_circuit.as_ref().filter(|_| job.circuits != CircuitUse::Never);
+    let by_circuit = on_circuit.and_then(|_| ByCircuit::begin(shared, job.source_agent));
+    // All of a command go one way.
+    if let (Some(host), true) = (on_circuit, by_circuit.is_some()) {
+        items.iter_mut().for_each(|item| item.pair.0 = at_host(&item.pair.0, host));
+    }
     let bytes = items.iter().map(|item| item.file.size).fold(0u64, u64::saturating_add);
     let spool = room(&*of.export.storage, bytes).and_then(|()| {
         let pairs: Vec<Pair> = items.iter().map(|item| item.pair.clone()).collect();
@@ -110,7 +150,7 @@ fn begin(shared: &Shared, job: Job, started: Timestamp) -> Option<(Vec<Item>, Sp
         Ok(spool) => {
             shared.ended(ended);
             items.iter().for_each(|item| shared.writes(item.file.attempt, item.pair.1.clone().into()));
-            Some((items, spool))
+            Some(Begun { items, spool, by_circuit })
         }
         Err(fault) => {
             ended.extend(items.iter().map(|item| finished(&item.file, Err(fault.clone()), times)));
@@ -165,25 +205,40 @@ fn room(storage: &dyn Storage, bytes: u64) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn work(shared: &Shared, of: &OfStorage, spool: &Spool) -> Result<Ended, Fault> {
+async fn work(
+    shared: &Shared,
+    of: &OfStorage,
+    spool: &Spool,
+    by_circuit: Option<&ByCircuit>,
+) -> Result<Ended, Fault> {
     let (copyjob, report) = (spool.copyjob(), spool.report());
     let words = of.config.words(&copyjob.to_string_lossy(), &report.to_string_lossy());
     let limit = shared.bytes_per_s().map(|limit| ("LONGHAUL_BYTES_PER_S", limit.to_string()));
-    let limits: Vec<(&str, String)> = limit.into_iter().collect();
+    let local = by_circuit.and_then(|by_circuit| by_circuit.local);
+    let local = local.map(|local| ("LONGHAUL_CIRCUIT_ADDRESS", local.to_string()));
+    let told: Vec<(&str, String)> = limit.into_iter().chain(local).collect();
     let time = Duration::from_secs(of.config.timeout_s.into());
     let failure = Some(FaultCode::MoverFailed);
-    command::run(Order { words: &words, told: &limits, limit: time, failure, ..Order::default() }).await
+    command::run(Order { words: &words, told: &told, limit: time, failure, ..Order::default() }).await
 }
 
-/// What became of each file. `ended` is none if none of them is wanted any more.
-fn finish(shared: &Shared, items: &[Item], spool: &Spool, ended: Option<Result<Ended, Fault>>, times: Times) {
-    let Some(of) = items.first().and_then(|item| shared.of(&item.at.storage)) else { return };
-    let storage = &*of.export.storage;
+/// What became of each file, and the bytes that arrived. `ended` is none if none of them is wanted any more.
+fn finish(
+    shared: &Shared,
+    items: &[Item],
+    spool: &Spool,
+    ended: Option<Result<Ended, Fault>>,
+    times: Times,
+) -> Option<u64> {
+    let of = items.first().and_then(|item| shared.of(&item.at.storage))?;
+    let (storage, mut bytes) = (&*of.export.storage, None);
     if let Some(ended) = ended {
         let times = Times { last_byte: Some((shared.clock)()), ..times };
         let results = results(storage, items, spool, &ended, shared);
         let told = items.iter().zip(results).map(|(item, result)| tell(shared, item, result, times));
-        shared.ended(told.collect());
+        let told: Vec<Finished> = told.collect();
+        bytes = Some(told.iter().map(|one| one.bytes_moved).sum());
+        shared.ended(told);
     }
     // What has its name is not there any more; of the rest nothing is kept.
     for item in items {
@@ -191,6 +246,7 @@ fn finish(shared: &Shared, items: &[Item], spool: &Spool, ended: Option<Result<E
             tracing::warn!(temp = %item.temp, %fault, "a temporary file could not be removed");
         }
     }
+    bytes
 }
 
 fn tell(shared: &Shared, item: &Item, result: Result<Success, Fault>, times: Times) -> Finished {

@@ -7,6 +7,7 @@ use longhaul_api::agent::{
     Fact, Hello, Incarnation, LeaseBatch, Outcome, RenewReply, RenewRequest, Report, ReportReply,
     StorageSpace, Task, Work, WorkRequest,
 };
+use longhaul_api::circuits::{CircuitLink, CircuitOrder};
 use longhaul_api::probe::{ProbeAsked, ProbeResult, UplinkSample};
 use longhaul_model::{AttemptId, Fault, FaultCode, TaskId};
 use longhaul_security::Credentials;
@@ -43,6 +44,9 @@ pub(crate) struct DeskState {
     pub probes: Vec<ProbeResult>,
     pub uplinks: Vec<UplinkSample>,
     pub renewed: Option<RenewReply>,
+    /// What people want of circuits, and what was told of them last.
+    pub orders: Vec<CircuitOrder>,
+    pub circuits: Vec<CircuitLink>,
     known: Option<Incarnation>,
     parcels: Vec<Work>,
     number: u64,
@@ -160,6 +164,9 @@ impl Desk {
             let say_hello = state.known != Some(report.incarnation);
             state.probes.extend(report.probes);
             state.uplinks.extend(report.uplinks);
+            if !report.circuits.is_empty() {
+                state.circuits = report.circuits;
+            }
             let probe = std::mem::take(&mut state.probe);
             Ok(ReportReply {
                 version: 1,
@@ -168,7 +175,7 @@ impl Desk {
                 say_hello,
                 probe,
                 ahead: Vec::new(),
-                circuits: Vec::new(),
+                circuits: state.orders.clone(),
                 circuits_planned: false,
                 circuit_copies: Vec::new(),
                 circuit_peers: Vec::new(),

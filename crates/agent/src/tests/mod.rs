@@ -2,6 +2,7 @@
 //! engines over real TLS (`together`).
 
 mod alone;
+mod by_circuit;
 mod desk;
 mod hooks;
 mod http;

@@ -60,6 +60,7 @@ impl Moved {
             url: Some(format!("{here}/source")),
             rules: Vec::new(),
             protocol: None,
+            on_circuit: None,
         };
         let command = ["/bin/sh", "-c", MOVER, "mover", &here].map(str::to_owned).to_vec();
         let mut mover =

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::mover::{Mover, Start};
+use crate::outside_mover::Commands;
 
 /// A test that waits longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -120,6 +121,9 @@ impl Mover for Puppet {
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
         self.asked.send_modify(|asked| asked.paths.push((source, paths)));
         Ok(())
+    }
+    fn commands_on_circuit(&self, _source: AgentId) -> Commands {
+        Commands::default()
     }
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
         self.asked.send_modify(|asked| asked.renewed = Some(credentials.certificate_pem.clone()));

@@ -202,7 +202,7 @@ impl Lifecycle {
             return;
         }
         let granted = |following: &mut Following| matches!(following.stage, Stage::Granted { .. });
-        let Some(Following { standing, stage: Stage::Granted { reservation, .. }, .. }) =
+        let Some(Following { standing, replaces, stage: Stage::Granted { reservation, .. } }) =
             self.following.take_if(granted)
         else {
             return;
@@ -210,7 +210,7 @@ impl Lifecycle {
         let (key, mbit, ends) = (reservation.key, reservation.mbit, reservation.ends.clone());
         let before = self.current().cloned();
         self.phase = Phase::Established { reservation, probe: None };
-        self.takes_its_place(key, standing);
+        self.takes_its_place(key, replaces, standing);
         self.workload.circuit_follows();
         self.note(Note::Used { mbit, plain: self.workload.plain_before() });
         let same = before.as_ref().is_some_and(|before| before.ends == ends);
@@ -226,7 +226,9 @@ impl Lifecycle {
     /// What was to follow is all that there is now, if anything was.
     pub(super) fn follow_at_once(&mut self) -> bool {
         let begun = |following: &mut Following| following.reservation().is_some();
-        let Some(Following { standing, stage, .. }) = self.following.take_if(begun) else { return false };
+        let Some(Following { standing, replaces, stage }) = self.following.take_if(begun) else {
+            return false;
+        };
         let (key, phase) = match stage {
             Stage::Waits => return false,
             Stage::Requested { reservation, step, deadline } => {
@@ -237,11 +239,12 @@ impl Lifecycle {
             }
         };
         self.phase = phase;
-        self.takes_its_place(key, standing);
+        self.takes_its_place(key, replaces, standing);
         true
     }
 
-    fn takes_its_place(&mut self, key: RequestKey, standing: Option<Standing>) {
+    fn takes_its_place(&mut self, key: RequestKey, replaces: RequestKey, standing: Option<Standing>) {
+        self.stands_instead_of(replaces);
         self.note(Note::Follows { key });
         if let Some(standing) = standing {
             self.stand_in(standing.begun());

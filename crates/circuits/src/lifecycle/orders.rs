@@ -97,6 +97,7 @@ impl Lifecycle {
                 let over = Due::at(over, over.since(now));
                 let standing =
                     Standing { id: order.id, by: order.by, mbit, until, over, stage: Stage::Waits };
+                // What stands in its place already may be what came of this very order, before a restart.
                 match replaces.filter(|key| self.current().is_some_and(|there| there.key == *key)) {
                     Some(key) => {
                         self.note(Note::Next(Box::new(standing.note())));
@@ -214,15 +215,9 @@ impl Lifecycle {
     }
 
     fn release(&mut self, order: CircuitOrderId, by: String, key: RequestKey, now: Timestamp) {
-        let there = match &self.phase {
-            Phase::Requested { reservation, .. }
-            | Phase::Established { reservation, .. }
-            | Phase::Draining { reservation, .. } => reservation.key == key,
-            Phase::Off | Phase::Resting { .. } => false,
-        };
-        if !there {
+        let Some(key) = self.named(key) else {
             return self.note(Note::ReleasedNothing { order, key });
-        }
+        };
         if let Some(following) = self.following.as_ref().and_then(Following::order) {
             self.note(Note::OrderWithdrawn { order: following });
         }

@@ -2,7 +2,7 @@
 
 use longhaul_circuits::{
     Action, Answer, Book, Ends, Event, Grant, Note, Order, OrderState, Ordered, Record, Renew, RequestKey,
-    Reservation, Settings, Stage, State, Wish,
+    Reservation, Settings, Stage, State, Why, Wish,
 };
 use longhaul_model::{CircuitOrderId, Timestamp};
 
@@ -143,6 +143,75 @@ fn who_changes_their_mind_keeps_the_first() {
     assert!(grant_elsewhere(&mut link, second, None).contains(&Action::TearDown(second.key)));
 }
 
+fn release(id: u64, key: RequestKey) -> Event {
+    let what = Ordered::Release(key);
+    Event::Orders(vec![Order { id: CircuitOrderId(id), by: "ada".into(), what }])
+}
+
+fn is_released(link: &Link, actions: &[Action], key: RequestKey) -> bool {
+    let noted = has_note(actions, |note| matches!(note, Note::Released { key: of, .. } if *of == key));
+    let rests = matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Released);
+    noted && rests && actions.contains(&Action::TearDown(key))
+}
+
+#[test]
+fn who_gives_back_what_another_has_replaced_gives_that_back() {
+    // Somebody asked for the second.
+    let (mut link, first, second) = wanted();
+    grant_elsewhere(&mut link, second, None);
+    link.tell(Event::Probed { key: second.key, good: true });
+    link.tell(Event::Left);
+    link.tell(Event::Gone(first.key));
+    let actions = link.tell(release(3, first.key));
+    assert!(is_released(&link, &actions, second.key), "{actions:?}");
+
+    // Because of the work, twice, and whoever gives it back knows of the first alone.
+    let (mut link, first) = expiring(10 * HOUR);
+    link.after(10 * HOUR - 16 * MINUTE);
+    let second = wish(&link.after(MINUTE)).unwrap();
+    link.answer(second.key, granted(1000, Some(link.now.plus(10 * HOUR))));
+    link.tell(Event::Probed { key: second.key, good: true });
+    link.after(10 * HOUR - 16 * MINUTE);
+    let third = wish(&link.after(MINUTE)).unwrap();
+    link.answer(third.key, granted(1000, None));
+    link.tell(Event::Probed { key: third.key, good: true });
+    // After a restart as well.
+    let (now, book) = (link.now, link.book.clone());
+    for mut link in [link, Link::restored(book, now).0] {
+        let actions = link.tell(release(1, first.key));
+        assert!(is_released(&link, &actions, third.key), "{actions:?}");
+        // What is asked for afterwards is another matter.
+        link.work(MUCH);
+        let fourth = wish(&link.after(2 * HOUR)).or_else(|| wish(&link.after(MINUTE)));
+        let fourth = fourth.expect("the work counts again");
+        let actions = link.tell(release(2, first.key));
+        assert!(has_note(&actions, |note| matches!(note, Note::ReleasedNothing { .. })), "{actions:?}");
+        assert!(!actions.contains(&Action::TearDown(fourth.key)));
+    }
+}
+
+#[test]
+fn who_gives_back_what_was_refused_gives_back_the_smaller_one_that_is_asked_for_instead() {
+    let mut link = Link::new(Settings::default());
+    let first = wish(&link.tell(Event::Orders(vec![order(1, 400, None)]))).unwrap();
+    let second = wish(&link.answer(first.key, refused(true))).unwrap();
+    let actions = link.tell(release(2, first.key));
+    assert!(is_released(&link, &actions, second.key), "{actions:?}");
+}
+
+#[test]
+fn who_gives_back_the_first_of_two_that_a_run_before_had_gives_back_the_one_that_is_left() {
+    let one = |number: u128, since: Timestamp| {
+        let (key, stage) = (RequestKey(number), Stage::Established);
+        Reservation { key, stage, since, mbit: 1000, expires: None, ends: Some(ends()) }
+    };
+    let reservations = vec![one(1, START), one(2, START.plus(HOUR))];
+    let (mut link, _) = Link::restored(Book { reservations, ..Book::default() }, START.plus(2 * HOUR));
+    link.tell(Event::Probed { key: RequestKey(2), good: true });
+    let actions = link.tell(release(1, RequestKey(1)));
+    assert!(is_released(&link, &actions, RequestKey(2)), "{actions:?}");
+}
+
 #[test]
 fn what_people_are_told_of_both() {
     let (mut link, mut record) = (Link::new(Settings::default()), Record::default());
@@ -242,7 +311,7 @@ fn of_two_that_a_run_before_has_left_the_later_is_used_on() {
     let (earlier, later) = (START, START.plus(HOUR));
     for (second, used) in [(Stage::Established, 2), (Stage::Requested, 1)] {
         let reservations = vec![one(1, Stage::Established, earlier), one(2, second, later)];
-        let (mut link, actions) = Link::restored(Book { reservations, rest: None }, later.plus(HOUR));
+        let (mut link, actions) = Link::restored(Book { reservations, ..Book::default() }, later.plus(HOUR));
         assert!(actions.contains(&Action::TearDown(RequestKey(3 - used))), "{actions:?}");
         link.tell(Event::Probed { key: RequestKey(used), good: true });
         assert!(is_used(&link, RequestKey(used)));

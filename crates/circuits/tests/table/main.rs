@@ -218,7 +218,7 @@ fn rows_10_to_12_after_a_restart_what_lasts_is_used_on_and_the_rest_given_back()
     ];
     for (reservation, lasts) in cases {
         let key = reservation.key;
-        let book = Book { reservations: vec![reservation], rest: None };
+        let book = Book { reservations: vec![reservation], ..Book::default() };
         let text = serde_json::to_string(&book).unwrap();
         let (mut link, actions) = Link::restored(serde_json::from_str(&text).unwrap(), now);
         assert_eq!(actions.contains(&Action::TearDown(key)), !lasts, "{text}: {actions:?}");

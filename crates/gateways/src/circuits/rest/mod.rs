@@ -7,6 +7,8 @@
 mod machine;
 mod oscars;
 mod sense;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::time::Duration;
