@@ -101,6 +101,16 @@ impl Meter {
         sample
     }
 
+    /// What has passed since the last arrival is none of a rate.
+    pub(crate) fn forget_silence(&mut self, now: Timestamp) {
+        self.count(now);
+        let arrived = Busy((f64::from(self.busy_arrived) * 1e6) as u64);
+        if arrived.0 < self.busy.0 {
+            self.load *= (arrived.as_secs_f64() / self.busy.as_secs_f64()) as f32;
+            self.busy = arrived;
+        }
+    }
+
     fn close(&mut self) -> Sample {
         let seconds = f64::from(self.busy_arrived);
         let telling = self.bytes >= TELLING_BYTES
@@ -170,6 +180,11 @@ impl Ends {
     pub(crate) fn arrived(&mut self) {
         self.arrived = self.moved;
     }
+
+    /// What they moved since the last arrival.
+    pub(crate) fn forget_silence(&mut self) {
+        self.moved = self.arrived;
+    }
 }
 
 #[cfg(test)]
@@ -216,6 +231,18 @@ mod tests {
         meter.arrived(20_000_000, 1, at(100_200));
         let sample = meter.arrived(0, 0, at(100_210)).unwrap();
         assert!((sample.bytes_per_s / 100e6 - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn silence_that_is_forgotten_is_in_no_window() {
+        let mut meter = Meter::default();
+        meter.began(at(0));
+        assert!(meter.arrived(100_000_000, 0, at(1_000)).is_none());
+        meter.forget_silence(at(11_000));
+        meter.arrived(100_000_000, 0, at(12_000));
+        let sample = meter.arrived(0, 0, at(12_010)).unwrap();
+        assert!((sample.bytes_per_s / 100e6 - 1.0).abs() < 0.01, "{sample:?}");
+        assert!((sample.files - 1.0).abs() < 0.01, "{sample:?}");
     }
 
     #[test]

@@ -35,6 +35,10 @@ const NO_REPORTS: Duration = Duration::from_secs(15);
 const GATHERED: Duration = Duration::from_millis(5);
 /// The link had this part of the files it may have, or the measurement says nothing of the number.
 const REACHED: f64 = 0.85;
+/// More than this, though fewer are asked for, are small files.
+const FEW: u32 = 16;
+/// With this part of all that moves at its ends a link takes nothing from others.
+const OWN: f64 = 0.9;
 /// Part of a proportional gain that makes more files worth while.
 const WORTH: f64 = 0.15;
 /// Part of a proportional gain from which the next step is a large one.
@@ -205,7 +209,15 @@ impl AtOnce {
         let rate = look.come.rate(before, took.as_secs_f64());
         let held = self.held / now.since(from).as_secs_f64().max(1e-3);
         if held * REACHED > f64::from(files) {
-            // More were leased before, or all are small: another number would have shown the same.
+            // More were leased before, or all are small: another number would have shown the same. Unless they are few, since
+            // a file takes about as long as the work that is given out: that many are where to begin. Not where ends are
+            // shared: while more are tried there, they take from what is due before.
+            let few = held.round() as u32;
+            let alone = rate.link > 0.0 && rate.link >= OWN * rate.source.max(rate.target);
+            let begins = matches!(self.phase, Phase::Climb { before: None });
+            if self.wanted && begins && alone && few <= FEW {
+                self.step(few, rate);
+            }
         } else if self.wanted && rate.link > 0.0 && held >= REACHED * f64::from(files) {
             self.idle = 0;
             self.step(files, rate);
@@ -395,6 +407,37 @@ mod tests {
             let later = run.seconds(900, rate, 0.0, true);
             assert!(later.iter().all(|&files| files == found), "it stays: {later:?}");
         }
+    }
+
+    /// Three files are the work of the next seconds, whatever the number says; others bring as much into the target besides.
+    fn few(seconds: u32, others: f64) -> Vec<u32> {
+        let mut run = Run::new();
+        let mut numbers = Vec::new();
+        for _ in 0..seconds {
+            run.now = run.now + Duration::from_secs(1);
+            let files = run.at_once.files(2).max(3);
+            run.at_once.held_back();
+            let look = Look { come: run.come, files, moving: files, report: true };
+            run.at_once.look(&look, 2, run.now);
+            let bytes = 70e6 * f64::from(files.min(18));
+            run.come.link += bytes;
+            run.come.source += bytes;
+            run.come.target += bytes + others;
+            numbers.push(files);
+        }
+        numbers
+    }
+
+    #[test]
+    fn where_the_work_that_is_given_is_a_few_files_more_are_tried_from_these() {
+        let numbers = few(300, 0.0);
+        assert!(numbers[200..].iter().all(|&files| files >= 17), "{numbers:?}");
+    }
+
+    #[test]
+    fn where_an_end_is_shared_as_many_as_are_the_work_are_enough() {
+        let numbers = few(300, 100e6);
+        assert!(numbers.iter().all(|&files| files == 3), "{numbers:?}");
     }
 
     #[test]

@@ -38,8 +38,8 @@ that moves by one around its middle at most.
 ";
 
 const WHY: &str = "
-Where a link stays at two files, the work of the next seconds at its present rate is more than two files all the time, so that the number is never what
-holds it back, and is not tried: with two files that take about as long as the work that an agent is given.
+Where a file takes about as long as the work that an agent is given, that work is a few files more than the number asks for. Then these are where the
+search begins: else the number would never be what holds a link back, and would stay at two.
 ";
 
 /// A link with what it can carry, as places of capacities and sites.

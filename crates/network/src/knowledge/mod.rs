@@ -138,7 +138,11 @@ impl Knowledge {
 
     /// An attempt ended, with `bytes` that [`Knowledge::arrived`] was not told of.
     pub fn ended(&mut self, link: Link, bytes: u64, end: End, now: Timestamp) {
-        self.credit(link, bytes, u32::from(end == End::Arrived), now);
+        if bytes > 0 || end == End::Arrived {
+            self.credit(link, bytes, u32::from(end == End::Arrived), now);
+        } else if matches!(end, End::Failed(_)) {
+            self.forget_silence(link, now);
+        }
         let mut last = false;
         if let Some(state) = self.links.get_mut(&link) {
             last = state.meter.active() == 1;
@@ -178,6 +182,19 @@ impl Knowledge {
         if let Some(sample) = sample {
             self.measured(link, sample, ends, now);
         }
+    }
+
+    /// Nothing came any more, and then an attempt failed: that is counted as a failure. As a rate it would be one of nothing at
+    /// all, after which the link would not be tried again.
+    fn forget_silence(&mut self, link: Link, now: Timestamp) {
+        let moved = self.moved(link);
+        if let Some(state) = self.links.get_mut(&link) {
+            state.ends.count(moved, state.meter.active() > 0);
+            state.ends.forget_silence();
+            state.meter.forget_silence(now);
+        }
+        let ends = [self.sources.get_mut(&link.source), self.targets.get_mut(&link.target)];
+        ends.into_iter().flatten().for_each(|end| end.meter.forget_silence(now));
     }
 
     /// A window of the link ended, in which its ends moved so many bytes.

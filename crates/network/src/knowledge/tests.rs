@@ -37,6 +37,27 @@ fn the_unknown_has_a_stated_rank() {
     assert!(neighbour.low < neighbour.bytes_per_s && neighbour.bytes_per_s < neighbour.high);
 }
 
+/// A source goes away under what is on its way, and comes back: it failed for a while, and is as fast as it was.
+#[test]
+fn silence_that_ends_in_failures_is_no_rate() {
+    let mut knowledge = Knowledge::default();
+    let end = run(&mut knowledge, link(1, 2), 100, 100e6, 0);
+    for round in 0..3 {
+        let from = end + round * 15_000;
+        (0..5).for_each(|_| knowledge.began(link(1, 2), at(from)));
+        for attempt in 0..5 {
+            knowledge.ended(link(1, 2), 0, End::Failed(Blame::Network), at(from + 12_000 + attempt));
+        }
+    }
+    let after = end + 60_000;
+    run(&mut knowledge, link(1, 2), 2, 100e6, after);
+    let rate = knowledge.rate(link(1, 2), at(after + 1_000)).bytes_per_s;
+    assert!((80e6..120e6).contains(&rate), "{rate}");
+    let total = knowledge.total(StorageId(1), false, at(after + 1_000)).unwrap().bytes_per_s;
+    assert!((80e6..120e6).contains(&total), "{total}");
+    assert!(knowledge.failure_share(link(1, 2), at(after + 1_000)) > 0.1);
+}
+
 #[test]
 fn totals_add_up_over_links() {
     let mut knowledge = Knowledge::default();
