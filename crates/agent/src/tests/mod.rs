@@ -3,6 +3,7 @@
 
 mod alone;
 mod desk;
+mod foreign;
 mod hooks;
 mod http;
 mod outside;
