@@ -164,7 +164,8 @@ impl Agent {
         let data_addresses = config.data_addresses(&engine.data_addresses(), &host);
         // Promise 8: before anything is resumed, and whether the service answers or not.
         let foreign = config.mover.as_ref();
-        let foreign = foreign.map(|mover| Foreign::new(mover, outcomes.clone(), clock.clone())).transpose()?;
+        let foreign =
+            foreign.map(|mover| Foreign::new(mover, outcomes.clone(), clock.clone())).transpose()?;
         let foreign = foreign.map(Arc::new);
         if let Some(settings) = ledger.settings() {
             engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);

@@ -126,8 +126,7 @@ fn give_back(shared: &Shared, asked: &[AskedBack]) {
 }
 
 fn is_empty(work: &Work) -> bool {
-    let Work { number: _, now: _, batches, tasks, cancel, give_back, cancel_tasks, copies, settings } =
-        work;
+    let Work { number: _, now: _, batches, tasks, cancel, give_back, cancel_tasks, copies, settings } = work;
     batches.is_empty()
         && tasks.is_empty()
         && cancel.is_empty()

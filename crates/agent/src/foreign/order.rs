@@ -7,9 +7,7 @@ use longhaul_api::foreign::{
     AddressFamily, CompareWith, ForeignCopy, ForeignCredential, ForeignEnd, Replace,
 };
 use longhaul_model::{AttemptId, DigestSet, Epoch, Fault, FaultCode, Verification};
-use longhaul_storage_remote::{
-    Checksum, ChecksumMode, CopyOrder, Credential, End, Family, Mode, Overwrite,
-};
+use longhaul_storage_remote::{Checksum, ChecksumMode, CopyOrder, Credential, End, Family, Mode, Overwrite};
 
 pub(super) fn order(copy: &ForeignCopy) -> Result<CopyOrder, Fault> {
     let checksum = copy.checksum.as_deref().map(str::parse::<Checksum>).transpose();

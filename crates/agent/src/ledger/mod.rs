@@ -98,7 +98,11 @@ impl Ledger {
                 cancel: work.cancel.clone(),
                 cancel_tasks: work.cancel_tasks.clone(),
                 // What opens the storages stays in memory.
-                copies: work.copies.iter().map(|copy| HeldCopy { attempt: copy.attempt, epoch: copy.epoch }).collect(),
+                copies: work
+                    .copies
+                    .iter()
+                    .map(|copy| HeldCopy { attempt: copy.attempt, epoch: copy.epoch })
+                    .collect(),
             });
             if parcel.is_empty() && parcel.number == state.received {
                 return Vec::new();

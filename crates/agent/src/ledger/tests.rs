@@ -346,9 +346,7 @@ proptest! {
 /// They are held like leases, with nothing in the file that opens a storage.
 #[test]
 fn copies_are_held_without_their_credentials_and_end_once() {
-    use longhaul_api::foreign::{
-        CompareWith, ForeignCopy, ForeignCredential, ForeignEnd, Replace, Secret,
-    };
+    use longhaul_api::foreign::{CompareWith, ForeignCopy, ForeignCredential, ForeignEnd, Replace, Secret};
     let end = || ForeignEnd {
         url: Secret::new("https://storage.example/f?authz=canary".to_owned()),
         credential: ForeignCredential::Bearer { token: Secret::new("canary".to_owned()) },

@@ -103,7 +103,10 @@ async fn what_a_stop_interrupts_is_told_once_and_not_made_again() {
     let agent = site.start();
     let outcomes = site.desk.until_outcomes(1).await;
     let fault = outcomes[0].fault.as_ref().unwrap();
-    assert_eq!((outcomes[0].attempt, outcomes[0].epoch, fault.code), (AttemptId(5), Epoch(9), FaultCode::Interrupted));
+    assert_eq!(
+        (outcomes[0].attempt, outcomes[0].epoch, fault.code),
+        (AttemptId(5), Epoch(9), FaultCode::Interrupted)
+    );
     let hello = site.desk.change(|state| state.hellos.last().unwrap().1.clone());
     assert_eq!(hello.held, [AttemptId(5)], "its end is not told yet");
     agent.end().await;

@@ -466,6 +466,7 @@ mod tests {
             bytes: Some(3_000),
             rate_now: 0.0,
             files: vec![JobFileView {
+                mover: None,
                 id: 1,
                 index: 0,
                 state: JobFileState::Failed,

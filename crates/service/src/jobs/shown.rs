@@ -141,6 +141,8 @@ fn shown(
     now: Timestamp,
 ) -> JobFileView {
     let moved = moved(operations, &file, now);
+    let running = file.attempt.filter(|_| file.state.is_running());
+    let mover = running.and_then(|attempt| operations.jobs().handed.choice(attempt));
     JobFileView {
         id: file.id,
         index: file.index,
@@ -158,6 +160,7 @@ fn shown(
         started: file.started,
         finished: file.finished,
         mode: file.mode,
+        mover,
     }
 }
 
