@@ -234,6 +234,47 @@ mod tests {
         );
     }
 
+    /// Copies leave once, and what was cancelled before it left never does: nothing that opens storages goes about for nothing.
+    #[test]
+    fn copies_leave_once_and_cancelled_ones_not_at_all() {
+        use longhaul_api::foreign::{
+            CompareWith, ForeignCopy, ForeignCredential, ForeignEnd, Replace, Secret,
+        };
+        let end = || ForeignEnd {
+            url: Secret::new("https://storage.example/f".to_owned()),
+            credential: ForeignCredential::None,
+        };
+        let copy = |attempt| ForeignCopy {
+            attempt: AttemptId(attempt),
+            epoch: Epoch(1),
+            source: end(),
+            target: end(),
+            size: None,
+            checksum: None,
+            compare: CompareWith::None,
+            replace: Replace::Never,
+            unchecked: false,
+            keeps_partial: false,
+            timeout_ms: None,
+            streams: 1,
+            family: None,
+            scitag: None,
+        };
+        let mut outbox = Outbox::default();
+        outbox.put_copy(copy(1));
+        outbox.put_copy(copy(2));
+        outbox.cancel(AttemptId(2));
+        let first = outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap();
+        assert_eq!(first.copies, [copy(1)]);
+        outbox.put_copy(copy(3));
+        outbox.cancel(AttemptId(1));
+        assert_eq!(outbox.leases().collect::<Vec<_>>(), [AttemptId(1), AttemptId(3)]);
+        let next = outbox.poll(first.number, GIVES_BACK, Timestamp::ZERO).unwrap();
+        assert_eq!((&next.copies[..], &next.cancel[..]), (&[copy(3)][..], &[AttemptId(1)][..]));
+        assert_eq!(outbox.leases().collect::<Vec<_>>(), [AttemptId(3)]);
+        assert!(outbox.poll(next.number, GIVES_BACK, Timestamp::ZERO).is_none());
+    }
+
     #[test]
     fn what_is_asked_back_comes_after_its_lease_and_only_to_who_understands() {
         let asked = || AskedBack { attempt: AttemptId(1), why: "alpha is slow".into() };

@@ -431,7 +431,9 @@ fn because(file: &JobFileView) -> String {
         (Some(why), None, _) => format!("waits for {why}"),
         (None, Some(fault), _) => format!("{} (turn: {})", fault.text, status::whose_turn(fault.blame)),
         (None, None, Some(mode)) => format!("by {mode}"),
-        (None, None, None) => String::new(),
+        (None, None, None) => {
+            file.mover.as_ref().map(|mover| format!("streamed by {mover}")).unwrap_or_default()
+        }
     }
 }
 

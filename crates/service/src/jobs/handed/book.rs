@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::foreign::TAKEN_BACK_BY_SERVICE;
-use longhaul_model::{AgentId, AttemptId, Epoch, Fault, FaultCode};
+use longhaul_model::{AgentId, AttemptId, Epoch, Fault, FaultCode, SiteName};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -21,6 +21,7 @@ pub struct Handed {
 
 struct Given {
     agent: AgentId,
+    site: SiteName,
     epoch: Epoch,
     /// Who and why.
     choice: String,
@@ -52,20 +53,19 @@ impl Handed {
         now: Instant,
     ) -> Result<Taken, String> {
         let mut given = guard(&self.given);
-        let count = |agents: &dyn Fn(AgentId) -> bool| {
-            let running = given.values().filter(|one| one.end.is_some() && agents(one.agent));
-            u32::try_from(running.count()).unwrap_or(u32::MAX)
-        };
-        let all: Vec<_> = candidates.iter().map(|one| (one.agent, one.site.clone())).collect();
         for candidate in &mut candidates {
-            candidate.busy = count(&|agent| agent == candidate.agent);
-            let site = &candidate.site;
-            candidate.site_busy = count(&|agent| all.iter().any(|(one, of)| *one == agent && of == site));
+            let count = |counts: &dyn Fn(&Given) -> bool| {
+                let running = given.values().filter(|one| one.end.is_some() && counts(one));
+                u32::try_from(running.count()).unwrap_or(u32::MAX)
+            };
+            candidate.busy = count(&|one| one.agent == candidate.agent);
+            candidate.site_busy = count(&|one| one.site == candidate.site);
         }
         let (candidate, choice) = choose(&candidates)?;
         let (sender, end) = oneshot::channel();
         let one = Given {
             agent: candidate.agent,
+            site: candidate.site.clone(),
             epoch,
             choice: choice.clone(),
             sent: false,
