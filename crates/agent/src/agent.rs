@@ -17,6 +17,7 @@ use crate::clock::ServiceClock;
 use crate::config::Config;
 use crate::control::Control;
 use crate::doors::Doors;
+use crate::foreign::{self, Foreign};
 use crate::guard::{guarded, message};
 use crate::hooks::{self, Hooks};
 use crate::http::HttpControl;
@@ -77,6 +78,8 @@ pub(crate) struct Shared {
     pub uplinks: Vec<UplinkConfig>,
     pub circuits: Arc<Circuits>,
     pub tapes: Arc<Tapes>,
+    /// None where the site wants none.
+    pub foreign: Option<Arc<Foreign>>,
     pub stop: Stop,
 }
 
@@ -160,9 +163,17 @@ impl Agent {
         let host = host_name();
         let data_addresses = config.data_addresses(&engine.data_addresses(), &host);
         // Promise 8: before anything is resumed, and whether the service answers or not.
+        let foreign = config.mover.as_ref();
+        let foreign =
+            foreign.map(|mover| Foreign::new(mover, outcomes.clone(), clock.clone())).transpose()?;
+        let foreign = foreign.map(Arc::new);
         if let Some(settings) = ledger.settings() {
             engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
+            if let Some(foreign) = &foreign {
+                foreign.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
+            }
         }
+        foreign::fail_held(&ledger)?;
         let (resumed, tasks_left) = ledger.resumed();
         let expiring = Expiring::resume(engine.as_ref(), &circuits, resumed);
         let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {
@@ -203,6 +214,7 @@ impl Agent {
             uplinks: config.uplinks,
             circuits,
             tapes,
+            foreign,
             stop,
         };
         let shared = Arc::new(shared);
@@ -229,6 +241,9 @@ impl Agent {
         if !shared.tapes.is_empty() {
             loops.spawn(shared.tapes.clone().run());
         }
+        if let Some(foreign) = &shared.foreign {
+            loops.spawn(foreign.clone().watch());
+        }
         loops.spawn(expire(shared.clone(), outcomes, expiring));
         let result = tokio::select! {
             () = shutdown => Ok(()),
@@ -240,6 +255,10 @@ impl Agent {
             Ok(fault) = broken.wait_for(Option::is_some) => Err(fault.clone().unwrap_or_else(|| ended("the engine", "it broke"))),
         };
         close.send_replace(true);
+        if let Some(foreign) = &shared.foreign {
+            // While reports still go out.
+            foreign.end().await;
+        }
         if !doors.is_finished() && tokio::time::timeout(DOORS_GRACE, &mut doors).await.is_err() {
             doors.abort();
         }

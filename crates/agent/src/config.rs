@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::circuits::{CircuitLinkConfig, LINKS_MAX};
 use crate::doors::{DOORS_MAX, DoorConfig};
+use crate::foreign::ForeignMoverConfig;
 use crate::hooks::HooksConfig;
 use crate::marking::MarkingConfig;
 use crate::measure::UplinkConfig;
@@ -91,6 +92,9 @@ pub struct Config {
     /// From where circuits may be asked for.
     #[serde(default)]
     pub circuits: Vec<CircuitLinkConfig>,
+    /// Whether it makes copies between storages of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover: Option<ForeignMoverConfig>,
     pub storages: Vec<StorageConfig>,
 }
 
@@ -188,6 +192,7 @@ impl Config {
             doors: Vec::new(),
             marking: MarkingConfig::default(),
             circuits: Vec::new(),
+            mover: None,
             storages,
         }
     }
@@ -227,6 +232,9 @@ impl Config {
             door.check(&names).or_else(wrong)?;
         }
         self.marking.check()?;
+        if let Some(mover) = &self.mover {
+            mover.check().or_else(wrong)?;
+        }
         self.check_circuits()?;
         for (place, storage) in self.storages.iter().enumerate() {
             if self.storages[..place].iter().any(|other| other.name == storage.name) {

@@ -69,7 +69,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     let found = shared.measures.take();
     let ask_ahead = !greeting && shared.circuits.asks();
     let circuits = shared.circuits.tell(greeting);
-    let sent = shared.clock.local();
+    let (sent, began) = (shared.clock.local(), Instant::now());
     let report = Report {
         versions: AGENT_PROTOCOL,
         incarnation: shared.incarnation,
@@ -85,6 +85,12 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
         ask_ahead,
     };
     let reply = shared.control.report(report).await?;
+    if let Some(foreign) = &shared.foreign {
+        foreign.heard(began);
+        if reply.say_hello {
+            foreign.end_all("the service was restarted");
+        }
+    }
     if reply.version < AGENT_PROTOCOL.lowest || reply.version > AGENT_PROTOCOL.highest {
         let detail = format!(
             "the service wants version {}, this agent speaks {} to {}",
@@ -130,10 +136,14 @@ fn hello(shared: &Shared) -> Hello {
         data_addresses: shared.data_addresses.clone(),
         storages: shared.offers.clone(),
         held: shared.ledger.claimed(),
+        mover: shared.foreign.as_ref().map(|foreign| foreign.offer()),
     }
 }
 
 fn progress(shared: &Shared) -> Vec<Progress> {
-    let running = shared.engine.snapshot().running.into_iter().take(BATCH_ITEMS_MAX);
-    running.map(|(attempt, bytes_done)| Progress { attempt, bytes_done }).collect()
+    // Copies first: those that are not named are taken for lost.
+    let copies = shared.foreign.iter().flat_map(|foreign| foreign.progress());
+    let running = shared.engine.snapshot().running.into_iter();
+    let running = running.map(|(attempt, bytes_done)| Progress { attempt, bytes_done });
+    copies.chain(running).take(BATCH_ITEMS_MAX).collect()
 }

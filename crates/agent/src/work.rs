@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_api::AGENT_PROTOCOL;
 use longhaul_api::agent::{AgentSettings, AskedBack, Work, WorkRequest};
+use longhaul_api::foreign::ForeignCopy;
 use longhaul_model::{Fault, FaultCode};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -81,6 +82,7 @@ fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
         apply(shared, &settings);
     }
     let any = !(news.batches.is_empty()
+        && news.copies.is_empty()
         && news.tasks.is_empty()
         && news.cancel.is_empty()
         && work.give_back.is_empty()
@@ -92,9 +94,16 @@ fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
         shared.circuits.served_by(&batch.source);
         shared.engine.fetch(fetch(batch));
     }
+    if let Some(foreign) = &shared.foreign {
+        let is_new = |copy: &ForeignCopy| news.copies.iter().any(|held| held.attempt == copy.attempt);
+        foreign.take(work.copies.into_iter().filter(is_new).collect());
+    }
     if !news.cancel.is_empty() {
         tracing::info!(leases = news.cancel.len(), "the service took leases back");
         shared.engine.cancel(&news.cancel);
+        if let Some(foreign) = &shared.foreign {
+            foreign.cancel(&news.cancel);
+        }
     }
     give_back(shared, &work.give_back);
     shared.tasks.add(news.tasks);
@@ -117,12 +126,13 @@ fn give_back(shared: &Shared, asked: &[AskedBack]) {
 }
 
 fn is_empty(work: &Work) -> bool {
-    let Work { number: _, now: _, batches, tasks, cancel, give_back, cancel_tasks, settings } = work;
+    let Work { number: _, now: _, batches, tasks, cancel, give_back, cancel_tasks, copies, settings } = work;
     batches.is_empty()
         && tasks.is_empty()
         && cancel.is_empty()
         && give_back.is_empty()
         && cancel_tasks.is_empty()
+        && copies.is_empty()
         && settings.is_none()
 }
 
@@ -130,4 +140,7 @@ fn apply(shared: &Shared, settings: &AgentSettings) {
     let every = Duration::from_millis(settings.report_every_ms.into());
     shared.report_every.send_replace(every.clamp(REPORT_EVERY_MIN, REPORT_EVERY_MAX));
     shared.engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
+    if let Some(foreign) = &shared.foreign {
+        foreign.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
+    }
 }

@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 
 use crate::VersionRange;
 use crate::circuits::{CircuitLink, CircuitOrder};
+use crate::foreign::{ForeignCopy, MoverOffer};
 use crate::probe::{PathSample, ProbeAsked, ProbeResult, UplinkSample};
 
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
@@ -114,6 +115,9 @@ pub struct Hello {
     /// Leases this agent holds (running or queued): the service forgets all others of this agent.
     #[schema(value_type = Vec<String>)]
     pub held: Vec<AttemptId>,
+    /// It may be given copies between storages of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover: Option<MoverOffer>,
 }
 
 /// What lies behind a storage.
@@ -359,6 +363,9 @@ pub struct Work {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub cancel_tasks: Vec<TaskId>,
+    /// Copies between storages of others, for agents that offer to make them. They end as leases do, by an [`Outcome`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<ForeignCopy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<AgentSettings>,
 }

@@ -177,8 +177,11 @@ pub struct JobFileView {
     #[schema(value_type = Option<String>)]
     pub finished: Option<Timestamp>,
     /// By which way it came: `pull`, `push` or `stream`; followed by `by circuit` if it came by one; `there` if an attempt before had
-    /// brought it.
+    /// brought it; `stream by the agent HOST of SITE` if one streamed it.
     pub mode: Option<String>,
+    /// Who streams the last attempt or streamed it, and why that one, where an agent could have; of the first hundred files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover: Option<String>,
     /// Why the last attempt failed.
     pub fault: Option<JobFault>,
     /// Why it has not begun, if so.

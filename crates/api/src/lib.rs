@@ -23,6 +23,7 @@ pub mod circuits;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod commissioning;
+pub mod foreign;
 pub mod fts;
 pub mod jobs;
 pub mod limits;

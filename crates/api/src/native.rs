@@ -449,6 +449,17 @@ pub struct AgentView {
     pub clock_offset_ms: i64,
     #[schema(value_type = Option<String>)]
     pub certificate_expires: Option<Timestamp>,
+    /// Copies between storages of others that it streams, where its site lets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mover: Option<MoverView>,
+}
+
+/// What an agent streams between storages of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MoverView {
+    /// Now, and at most.
+    pub busy: u32,
+    pub files: u32,
 }
 
 // ---- overview ------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ use std::time::Duration;
 use longhaul_api::agent::{
     AgentSettings, AskedBack, Incarnation, LeaseBatch, SourcePeer, StorageKind, Task, Work,
 };
-use longhaul_api::native::AgentView;
+use longhaul_api::foreign::{ForeignCopy, MoverOffer};
+use longhaul_api::native::{AgentView, MoverView};
 use longhaul_catalog::AgentRow;
 use longhaul_model::{
     AgentId, AttemptId, Fault, FaultCode, SiteId, SiteName, StorageId, StorageName, TaskId, Timestamp,
@@ -33,6 +34,8 @@ struct Presence {
     /// Whether that hello was said to this process.
     said_hello: bool,
     storages: Vec<StorageId>,
+    /// Copies between storages of others that it would make.
+    mover: Option<MoverOffer>,
     certificate_expires: Timestamp,
     last_contact: Option<Timestamp>,
     open_polls: u32,
@@ -115,6 +118,7 @@ impl Agents {
             incarnation: Incarnation { number: row.incarnation.number, nonce: row.incarnation.nonce },
             said_hello: false,
             storages: Vec::new(),
+            mover: None,
             certificate_expires: row.certificate_expires,
             last_contact: row.last_hello,
             open_polls: 0,
@@ -180,6 +184,36 @@ impl Agents {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner).extend(kinds);
     }
 
+    /// What a hello says of copies between storages of others.
+    pub fn offers_mover(&self, agent: AgentId, mover: Option<MoverOffer>) {
+        if let Some(presence) = self.lock().get_mut(&agent) {
+            presence.mover = mover;
+        }
+    }
+
+    /// Those that are connected and make such copies, the eldest first.
+    pub fn movers(&self, now: Timestamp) -> Vec<(Known, MoverOffer)> {
+        let presences = self.lock();
+        let connected = presences.iter().filter(|(_, presence)| presence.is_connected(now));
+        connected
+            .filter_map(|(&agent, presence)| Some((Known::of(agent, presence), presence.mover?)))
+            .collect()
+    }
+
+    /// The site of an agent on that host, if all agents there are of one.
+    pub fn site_of_host(&self, host: &str) -> Option<SiteId> {
+        let presences = self.lock();
+        let there = |presence: &&Presence| {
+            let names = presence.addresses.iter().filter_map(|address| Some(address.rsplit_once(':')?.0));
+            names
+                .chain([presence.host.as_str()])
+                .any(|name| name.trim_matches(['[', ']']).eq_ignore_ascii_case(host))
+        };
+        let mut sites = presences.values().filter(there).map(|presence| presence.site);
+        let first = sites.next()?;
+        sites.all(|site| site == first).then_some(first)
+    }
+
     pub fn kind_of(&self, storage: StorageId) -> StorageKind {
         let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.get(&storage).copied().unwrap_or_default()
@@ -211,6 +245,10 @@ impl Agents {
 
     pub fn put_leases(&self, agent: AgentId, batches: Vec<LeaseBatch>) {
         self.with(agent, |presence| batches.into_iter().for_each(|batch| presence.outbox.put_leases(batch)));
+    }
+
+    pub fn put_copy(&self, agent: AgentId, copy: ForeignCopy) {
+        self.with(agent, |presence| presence.outbox.put_copy(copy));
     }
 
     pub fn put_task(&self, agent: AgentId, task: Task) {
@@ -304,7 +342,8 @@ impl Agents {
         changed
     }
 
-    pub fn views(&self, site: SiteId, now: Timestamp) -> Vec<AgentView> {
+    /// `busy`: copies between storages of others that an agent has.
+    pub fn views(&self, site: SiteId, now: Timestamp, busy: impl Fn(AgentId) -> u32) -> Vec<AgentView> {
         let presences = self.lock();
         let of_site = presences.iter().filter(|(_, presence)| presence.site == site);
         of_site
@@ -318,6 +357,7 @@ impl Agents {
                 data_addresses: presence.addresses.clone(),
                 clock_offset_ms: presence.clock_offset_ms,
                 certificate_expires: Some(presence.certificate_expires),
+                mover: presence.mover.map(|offer| MoverView { busy: busy(id), files: offer.files }),
             })
             .collect()
     }

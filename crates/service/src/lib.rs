@@ -57,8 +57,8 @@ pub use fts::ROUTES as FTS_ROUTES;
 pub use fts::{FtsConfig, FtsIssuer, FtsPerson, Reach};
 pub use http::cookie;
 pub use jobs::{
-    CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Standing, Stop,
-    TapeConfig, Verify,
+    Begun, CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Standing,
+    Stop, TapeConfig, Verify,
 };
 pub use logins::{
     CertificateRule, CertificateWay, ClaimRule, LoginBegun, LoginConfig, LoginReturn, LoginRole, LoginWays,

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use longhaul_api::agent::{AgentSettings, AskedBack, LeaseBatch, Task, TaskKind, Work};
+use longhaul_api::foreign::ForeignCopy;
 use longhaul_model::{AttemptId, TaskId, Timestamp};
 
 /// Leases of one parcel.
@@ -23,6 +24,7 @@ pub struct Outbox {
     sent: Option<Arc<Work>>,
     batches: VecDeque<LeaseBatch>,
     tasks: VecDeque<Task>,
+    copies: Vec<ForeignCopy>,
     cancel: BTreeSet<AttemptId>,
     give_back: BTreeMap<AttemptId, String>,
     cancel_tasks: BTreeSet<TaskId>,
@@ -41,13 +43,22 @@ impl Outbox {
         }
     }
 
+    pub fn put_copy(&mut self, copy: ForeignCopy) {
+        self.copies.push(copy);
+    }
+
     pub fn put_settings(&mut self, settings: AgentSettings) {
         self.settings = Some(settings);
     }
 
     /// Takes a lease back. The lease itself is still delivered if it has not been, since the permit covers its
     /// batch as a whole; the cancellation follows in a later parcel.
+    /// A copy that has not left yet need not leave.
     pub fn cancel(&mut self, attempt: AttemptId) {
+        if let Some(at) = self.copies.iter().position(|copy| copy.attempt == attempt) {
+            self.copies.swap_remove(at);
+            return;
+        }
         self.cancel.insert(attempt);
     }
 
@@ -84,6 +95,7 @@ impl Outbox {
             number: self.last_number,
             now,
             cancel_tasks: std::mem::take(&mut self.cancel_tasks).into_iter().collect(),
+            copies: std::mem::take(&mut self.copies),
             settings: self.settings.take(),
             ..Work::default()
         };
@@ -96,7 +108,7 @@ impl Outbox {
             work.batches.extend(self.batches.pop_front());
         }
         let undelivered: BTreeSet<AttemptId> =
-            work.batches.iter().chain(&self.batches).flat_map(attempts).collect();
+            work.batches.iter().chain(&self.batches).flat_map(attempts).chain(copies(&work.copies)).collect();
         let (later, now): (BTreeSet<_>, BTreeSet<_>) =
             std::mem::take(&mut self.cancel).into_iter().partition(|attempt| undelivered.contains(attempt));
         self.cancel = later;
@@ -120,6 +132,7 @@ impl Outbox {
     fn is_idle(&self) -> bool {
         self.batches.is_empty()
             && self.tasks.is_empty()
+            && self.copies.is_empty()
             && self.cancel.is_empty()
             && self.give_back.is_empty()
             && self.cancel_tasks.is_empty()
@@ -129,12 +142,17 @@ impl Outbox {
     /// Leases that the agent may not have got yet.
     pub fn leases(&self) -> impl Iterator<Item = AttemptId> + '_ {
         let sent = self.sent.iter().flat_map(|sent| sent.batches.iter());
-        sent.chain(&self.batches).flat_map(attempts)
+        let sent_copies = self.sent.iter().flat_map(|sent| copies(&sent.copies));
+        sent.chain(&self.batches).flat_map(attempts).chain(sent_copies).chain(copies(&self.copies))
     }
 }
 
 fn attempts(batch: &LeaseBatch) -> impl Iterator<Item = AttemptId> + '_ {
     batch.leases.iter().map(|lease| lease.attempt)
+}
+
+fn copies(copies: &[ForeignCopy]) -> impl Iterator<Item = AttemptId> + '_ {
+    copies.iter().map(|copy| copy.attempt)
 }
 
 fn task_files(task: &Task) -> usize {
@@ -214,6 +232,47 @@ mod tests {
             outbox.poll(first.number, GIVES_BACK, Timestamp::ZERO).unwrap().cancel,
             vec![AttemptId(2)]
         );
+    }
+
+    /// Copies leave once, and what was cancelled before it left never does: nothing that opens storages goes about for nothing.
+    #[test]
+    fn copies_leave_once_and_cancelled_ones_not_at_all() {
+        use longhaul_api::foreign::{
+            CompareWith, ForeignCopy, ForeignCredential, ForeignEnd, Replace, Secret,
+        };
+        let end = || ForeignEnd {
+            url: Secret::new("https://storage.example/f".to_owned()),
+            credential: ForeignCredential::None,
+        };
+        let copy = |attempt| ForeignCopy {
+            attempt: AttemptId(attempt),
+            epoch: Epoch(1),
+            source: end(),
+            target: end(),
+            size: None,
+            checksum: None,
+            compare: CompareWith::None,
+            replace: Replace::Never,
+            unchecked: false,
+            keeps_partial: false,
+            timeout_ms: None,
+            streams: 1,
+            family: None,
+            scitag: None,
+        };
+        let mut outbox = Outbox::default();
+        outbox.put_copy(copy(1));
+        outbox.put_copy(copy(2));
+        outbox.cancel(AttemptId(2));
+        let first = outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap();
+        assert_eq!(first.copies, [copy(1)]);
+        outbox.put_copy(copy(3));
+        outbox.cancel(AttemptId(1));
+        assert_eq!(outbox.leases().collect::<Vec<_>>(), [AttemptId(1), AttemptId(3)]);
+        let next = outbox.poll(first.number, GIVES_BACK, Timestamp::ZERO).unwrap();
+        assert_eq!((&next.copies[..], &next.cancel[..]), (&[copy(3)][..], &[AttemptId(1)][..]));
+        assert_eq!(outbox.leases().collect::<Vec<_>>(), [AttemptId(3)]);
+        assert!(outbox.poll(next.number, GIVES_BACK, Timestamp::ZERO).is_none());
     }
 
     #[test]

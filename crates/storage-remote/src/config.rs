@@ -27,6 +27,8 @@ pub struct RemoteConfig {
     pub redirect_hosts: Vec<String>,
     /// Whether a checksum that a storage does not tell is computed by reading the file.
     pub checksum_by_reading: bool,
+    /// All bytes of files that are read, of all copies together; none: as fast as it goes.
+    pub bytes_per_s: Option<u64>,
     pub times: Times,
     pub s3: S3Config,
 }
@@ -94,6 +96,7 @@ impl Default for RemoteConfig {
             allow: Vec::new(),
             redirect_hosts: Vec::new(),
             checksum_by_reading: true,
+            bytes_per_s: None,
             times: Times::default(),
             s3: S3Config::default(),
         }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::checksum::Checksum;
 use crate::failure::{Failure, Kind, Scope};
 use crate::naming::{Arrival, Leftover, arrival, check_tag};
-use crate::order::{Cancel, CopyDone, CopyOrder, Credential, Mode, Overwrite, Stat};
+use crate::order::{Cancel, Copied, CopyDone, CopyOrder, Credential, Mode, Overwrite, Stat};
 use crate::remote::Remote;
 use crate::s3::{Slot, WHOLE_MAX};
 use crate::stream::{Placed, Progress};
@@ -30,6 +30,8 @@ const EXISTS_ON_TAPE: &str = "Destination file exists and is on tape (overwrite-
 /// An order with its names understood.
 struct Plan<'a> {
     order: &'a CopyOrder,
+    /// Where it would have to go through us, it is left to somebody else.
+    leaves_stream: bool,
     source: RemoteUrl,
     target: RemoteUrl,
     begun: Instant,
@@ -114,13 +116,35 @@ impl Remote {
         progress: &(dyn Fn(u64) + Send + Sync),
         cancel: &Cancel,
     ) -> Result<CopyDone, Fault> {
-        let plan = plan(order)?;
+        match self.copy_by(&plan(order)?, progress, cancel).await? {
+            Copied::Done(done) => Ok(done),
+            Copied::ToStream(_) => Err(no_way().at(Scope::Transfer)),
+        }
+    }
+
+    /// As [`Remote::copy`], but no byte of the file goes through this process: where the order would have it streamed, that is left to
+    /// somebody else, who is to be given the same order with that way alone.
+    pub async fn copy_or_leave(
+        &self,
+        order: &CopyOrder,
+        progress: &(dyn Fn(u64) + Send + Sync),
+        cancel: &Cancel,
+    ) -> Result<Copied, Fault> {
+        self.copy_by(&Plan { leaves_stream: true, ..plan(order)? }, progress, cancel).await
+    }
+
+    async fn copy_by(
+        &self,
+        plan: &Plan<'_>,
+        progress: Progress<'_>,
+        cancel: &Cancel,
+    ) -> Result<Copied, Fault> {
         let ended = tokio::select! {
             biased;
             () = cancel.cancelled() => {
                 Err((Scope::Transfer, Failure::new(Kind::Cancelled, "Transfer canceled")))
             }
-            ended = self.copy_in_time(&plan, progress) => ended,
+            ended = self.copy_in_time(plan, progress) => ended,
         };
         let (scope, mut failure) = match ended {
             Ok(done) => return Ok(done),
@@ -133,7 +157,7 @@ impl Remote {
             failure.text = format!("{} ({left})", failure.text);
         }
         if let Some(arrival) = left
-            && let Some(left) = self.clear(&plan, &arrival, &failure).await
+            && let Some(left) = self.clear(plan, &arrival, &failure).await
         {
             failure.text = format!("{} ({left})", failure.text);
         }
@@ -151,7 +175,7 @@ impl Remote {
         self.clean_up(plan.target(), arrival, &plan.leftover(failure)).await
     }
 
-    async fn copy_in_time(&self, plan: &Plan<'_>, progress: Progress<'_>) -> Placed<CopyDone> {
+    async fn copy_in_time(&self, plan: &Plan<'_>, progress: Progress<'_>) -> Placed<Copied> {
         let mut comparison = Comparison::of(plan.order);
         let limit = self.limit(plan.order, plan.order.size);
         let found = timeout_at(plan.begun + limit, self.look(plan, &mut comparison));
@@ -159,14 +183,15 @@ impl Remote {
         let limit = self.limit(plan.order, Some(found.stat.size));
         let moved = timeout_at(plan.begun + limit, self.bring(plan, &found, &mut comparison, progress));
         let (mode, failed_before) = moved.await.map_err(|_| overdue(limit))??;
-        Ok(CopyDone {
+        let Some(mode) = mode else { return Ok(Copied::ToStream(failed_before)) };
+        Ok(Copied::Done(CopyDone {
             mode,
             bytes: found.stat.size,
             verified: comparison.verified,
             source_checksum: comparison.source,
             target_checksum: comparison.target,
             failed_before,
-        })
+        }))
     }
 
     fn limit(&self, order: &CopyOrder, size: Option<u64>) -> Duration {
@@ -278,17 +303,20 @@ impl Remote {
         }
     }
 
-    /// By one way after the other, until one works or no other would help.
+    /// By one way after the other, until one works or no other would help. Says which; none if it is left to be streamed.
     async fn bring(
         &self,
         plan: &Plan<'_>,
         found: &Found,
         comparison: &mut Comparison,
         progress: Progress<'_>,
-    ) -> Placed<(Mode, Vec<String>)> {
+    ) -> Placed<(Option<Mode>, Vec<String>)> {
         let mut failed_before = Vec::new();
         let mut modes = VecDeque::from(found.modes.clone());
         while let Some(mode) = modes.pop_front() {
+            if mode == Mode::Stream && plan.leaves_stream {
+                return Ok((None, failed_before));
+            }
             let arrival = arrival(&plan.target, &plan.order.tag, mode, found.place.renames);
             let is_last = modes.is_empty();
             if mode == Mode::Push && !is_last && !arrival.temporary && plan.is_between_ports() {
@@ -301,7 +329,7 @@ impl Remote {
                 Ok(()) => self.settle(plan, found, &arrival, comparison).await,
                 failed => failed,
             };
-            let Err((scope, failure)) = moved else { return Ok((mode, failed_before)) };
+            let Err((scope, failure)) = moved else { return Ok((Some(mode), failed_before)) };
             let may_go_on = arrival.temporary || !is_unknown(&failure);
             // A server that looks at hosts only has looked for the target's folder in itself.
             let stays_within = mode == Mode::Push && arrival.temporary && plan.is_between_ports();
@@ -324,8 +352,7 @@ impl Remote {
             tracing::debug!(%mode, target = %plan.target, "another way after: {}", failure.text);
             failed_before.push(format!("{mode}: {}", failure.text));
         }
-        let text = "no way of copying is allowed: neither pull, push nor stream";
-        Err((Scope::Transfer, Failure::new(Kind::Order, text)))
+        Err((Scope::Transfer, no_way()))
     }
 
     async fn bring_by(
@@ -438,6 +465,10 @@ impl Remote {
     }
 }
 
+fn no_way() -> Failure {
+    Failure::new(Kind::Order, "no way of copying is allowed: neither pull, push nor stream")
+}
+
 fn plan(order: &CopyOrder) -> Result<Plan<'_>, Fault> {
     let of_order = |fault: Fault| Failure::of_fault(&fault);
     let parse = |url: &str, scope| RemoteUrl::parse(url).map_err(|fault| of_order(fault).at(scope));
@@ -459,6 +490,7 @@ fn plan(order: &CopyOrder) -> Result<Plan<'_>, Fault> {
     }
     Ok(Plan {
         order,
+        leaves_stream: false,
         source,
         target,
         begun: Instant::now(),

@@ -59,7 +59,7 @@ impl Lasting {
     }
 
     /// The one to be shown now.
-    pub(crate) async fn current(&self) -> Zeroizing<String> {
+    pub async fn current(&self) -> Zeroizing<String> {
         let _asking = self.0.asking.lock().await;
         let (token, waits) = self.state(|state| {
             let waits = state.asked.is_some_and(|asked| asked.elapsed() < ASKED_EVERY);

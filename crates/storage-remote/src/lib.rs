@@ -18,6 +18,7 @@ mod markers;
 mod multistatus;
 mod naming;
 mod order;
+mod pace;
 #[doc(hidden)]
 pub mod promises;
 mod remote;
@@ -37,8 +38,8 @@ pub use config::{RemoteConfig, S3Config, Times, Trust};
 pub use lasting::{Lasting, Renewal, Renewed};
 pub use longhaul_model::address::{Family, Network};
 pub use order::{
-    Cancel, Canceller, ChecksumMode, CopyDone, CopyOrder, Credential, End, Entry, Mode, Overwrite, Standing,
-    Stat, Verified, cancellation,
+    Cancel, Canceller, ChecksumMode, Copied, CopyDone, CopyOrder, Credential, End, Entry, Mode, Overwrite,
+    Standing, Stat, Verified, cancellation,
 };
 pub use remote::Remote;
 pub use s3::{S3Keys, bucket_of};

@@ -183,6 +183,14 @@ pub struct CopyDone {
     pub failed_before: Vec<String>,
 }
 
+/// Of a copy whose bytes are not to go through this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Copied {
+    Done(CopyDone),
+    /// Nothing was moved: it is left to be streamed. With what the ways before failed with.
+    ToStream(Vec<String>),
+}
+
 /// What is known of a file or collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {

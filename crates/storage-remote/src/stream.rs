@@ -16,6 +16,7 @@ use crate::config::Times;
 use crate::exchange::{Call, Exchange, Payload};
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{Credential, Stat};
+use crate::pace::Pace;
 use crate::remote::Remote;
 use crate::upload::Upload;
 use crate::url::RemoteUrl;
@@ -137,6 +138,7 @@ impl Remote {
                 credential: place.credential.clone(),
                 stat: stat.clone(),
                 times: self.config.times,
+                pace: self.pace.clone(),
                 sender,
             };
             tasks.spawn(async move {
@@ -194,6 +196,7 @@ struct Reader {
     credential: Credential,
     stat: Stat,
     times: Times,
+    pace: Arc<Pace>,
     sender: mpsc::Sender<Bytes>,
 }
 
@@ -264,6 +267,7 @@ impl Reader {
                 return Err(changed("more came than was told"));
             }
             *at += piece.len() as u64;
+            self.pace.take(piece.len()).await;
             if self.sender.send(piece).await.is_err() {
                 return Err(Failure::new(Kind::Cancelled, "nobody reads any more"));
             }

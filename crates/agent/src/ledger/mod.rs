@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use crate::locked;
 use crate::record_log::RecordLog;
 use crate::stop::Stop;
+pub(crate) use record::HeldCopy;
 use record::{Parcel, Record};
 pub(crate) use state::Resumed;
 use state::State;
@@ -61,6 +62,7 @@ pub(crate) struct News {
     pub tasks: Vec<Task>,
     pub cancel: Vec<AttemptId>,
     pub cancel_tasks: Vec<TaskId>,
+    pub copies: Vec<HeldCopy>,
 }
 
 impl Ledger {
@@ -95,6 +97,12 @@ impl Ledger {
                 tasks: work.tasks.clone(),
                 cancel: work.cancel.clone(),
                 cancel_tasks: work.cancel_tasks.clone(),
+                // What opens the storages stays in memory.
+                copies: work
+                    .copies
+                    .iter()
+                    .map(|copy| HeldCopy { attempt: copy.attempt, epoch: copy.epoch })
+                    .collect(),
             });
             if parcel.is_empty() && parcel.number == state.received {
                 return Vec::new();
@@ -104,6 +112,7 @@ impl Ledger {
                 tasks: parcel.tasks.clone(),
                 cancel: parcel.cancel.clone(),
                 cancel_tasks: parcel.cancel_tasks.clone(),
+                copies: parcel.copies.clone(),
             };
             vec![Record::Parcel(parcel)]
         })?;
@@ -221,6 +230,11 @@ impl Ledger {
 
     pub(crate) fn claimed(&self) -> Vec<AttemptId> {
         locked(&self.state).claimed()
+    }
+
+    /// Copies between storages of others that have not ended.
+    pub(crate) fn copies_held(&self) -> Vec<HeldCopy> {
+        locked(&self.state).copies_held()
     }
 
     pub(crate) fn leases_held(&self) -> usize {

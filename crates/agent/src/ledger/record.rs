@@ -3,7 +3,7 @@
 use std::io;
 
 use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Task};
-use longhaul_model::{AttemptId, TaskId};
+use longhaul_model::{AttemptId, Epoch, TaskId};
 use serde::{Deserialize, Serialize};
 
 /// One line. External tags, so that an unknown kind is an error with its name.
@@ -44,6 +44,15 @@ pub(crate) struct Parcel {
     pub cancel: Vec<AttemptId>,
     #[serde(default)]
     pub cancel_tasks: Vec<TaskId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<HeldCopy>,
+}
+
+/// A copy between storages of others: that it was given, and nothing by which it could be made. After a restart it has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HeldCopy {
+    pub attempt: AttemptId,
+    pub epoch: Epoch,
 }
 
 impl Parcel {
@@ -53,6 +62,7 @@ impl Parcel {
             && self.tasks.is_empty()
             && self.cancel.is_empty()
             && self.cancel_tasks.is_empty()
+            && self.copies.is_empty()
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use longhaul_api::agent::{AgentSettings, Entry, Fact, Lease, LeaseBatch, Task};
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
-use longhaul_model::{AttemptId, StorageName, TaskId};
+use longhaul_model::{AttemptId, Epoch, StorageName, TaskId};
 
-use super::record::{Parcel, Record, items};
+use super::record::{HeldCopy, Parcel, Record, items};
 
 /// JSON bytes of the facts of one report: half of what the service takes as a body.
 const REPORT_BYTES_MAX: usize = longhaul_model::limits::BODY_BYTES_MAX / 2;
@@ -26,6 +26,8 @@ pub(crate) struct State {
     batch_last: u64,
     leases: BTreeMap<AttemptId, Place>,
     pub tasks: BTreeMap<TaskId, Task>,
+    /// Between storages of others.
+    copies: BTreeMap<AttemptId, Epoch>,
     /// Facts the service has not acknowledged, in order.
     pending: VecDeque<Pending>,
     /// How many of them are of tasks, which may be large.
@@ -109,6 +111,7 @@ impl State {
         for task in parcel.tasks {
             self.tasks.insert(task.id, task);
         }
+        self.copies.extend(parcel.copies.iter().map(|copy| (copy.attempt, copy.epoch)));
         parcel.cancel.into_iter().for_each(|attempt| self.end(attempt));
         parcel.cancel_tasks.into_iter().for_each(|task| self.end_task(task));
     }
@@ -141,6 +144,7 @@ impl State {
                 self.batches.remove(&place.batch);
             }
         }
+        self.copies.remove(&attempt);
         if self.ended.insert(attempt) {
             self.ended_order.push_back(attempt);
         }
@@ -168,17 +172,16 @@ impl State {
     /// Of a parcel, what is new here. Leases and tasks that are held or have ended are left out.
     pub(crate) fn news(&self, mut parcel: Parcel) -> Parcel {
         let mut seen = BTreeSet::new();
+        let known = |attempt: &AttemptId| self.holds(*attempt) || self.ended.contains(attempt);
         for batch in &mut parcel.batches {
-            batch.leases.retain(|lease| {
-                let known = self.leases.contains_key(&lease.attempt) || self.ended.contains(&lease.attempt);
-                !known && seen.insert(lease.attempt)
-            });
+            batch.leases.retain(|lease| !known(&lease.attempt) && seen.insert(lease.attempt));
         }
+        parcel.copies.retain(|copy| !known(&copy.attempt) && seen.insert(copy.attempt));
         parcel.batches.retain(|batch| !batch.leases.is_empty());
         parcel.tasks.retain(|task| {
             !self.tasks.contains_key(&task.id) && !self.ended_tasks.contains(&(task.id, content_of(task)))
         });
-        parcel.cancel.retain(|attempt| self.leases.contains_key(attempt) || seen.contains(attempt));
+        parcel.cancel.retain(|attempt| self.holds(*attempt) || seen.contains(attempt));
         let new_tasks: Vec<TaskId> = parcel.tasks.iter().map(|task| task.id).collect();
         parcel.cancel_tasks.retain(|task| self.tasks.contains_key(task) || new_tasks.contains(task));
         parcel
@@ -203,7 +206,12 @@ impl State {
     }
 
     pub(crate) fn holds(&self, attempt: AttemptId) -> bool {
-        self.leases.contains_key(&attempt)
+        self.leases.contains_key(&attempt) || self.copies.contains_key(&attempt)
+    }
+
+    /// Of copies between storages of others.
+    pub(crate) fn copies_held(&self) -> Vec<HeldCopy> {
+        self.copies.iter().map(|(&attempt, &epoch)| HeldCopy { attempt, epoch }).collect()
     }
 
     pub(crate) fn leases_held(&self) -> usize {
@@ -217,7 +225,7 @@ impl State {
             Fact::Outcome(outcome) => Some(outcome.attempt),
             _ => None,
         });
-        self.leases.keys().copied().chain(untold).collect()
+        self.leases.keys().chain(self.copies.keys()).copied().chain(untold).collect()
     }
 
     pub(crate) fn resumed(&self) -> Vec<Resumed> {
@@ -289,6 +297,9 @@ impl State {
         }
         for task in self.tasks.values() {
             records.push(Record::Parcel(Parcel { number, tasks: vec![task.clone()], ..Parcel::default() }));
+        }
+        if !self.copies.is_empty() {
+            records.push(Record::Parcel(Parcel { number, copies: self.copies_held(), ..Parcel::default() }));
         }
         records.extend(self.pending.iter().map(|pending| Record::Fact(pending.entry.clone())));
         records

@@ -342,3 +342,49 @@ proptest! {
         let _ = Record::decode(line.as_bytes());
     }
 }
+
+/// They are held like leases, with nothing in the file that opens a storage.
+#[test]
+fn copies_are_held_without_their_credentials_and_end_once() {
+    use longhaul_api::foreign::{CompareWith, ForeignCopy, ForeignCredential, ForeignEnd, Replace, Secret};
+    let end = || ForeignEnd {
+        url: Secret::new("https://storage.example/f?authz=canary".to_owned()),
+        credential: ForeignCredential::Bearer { token: Secret::new("canary".to_owned()) },
+    };
+    let copy = |attempt| ForeignCopy {
+        attempt: AttemptId(attempt),
+        epoch: Epoch(attempt + 1),
+        source: end(),
+        target: end(),
+        size: None,
+        checksum: None,
+        compare: CompareWith::None,
+        replace: Replace::Never,
+        unchecked: false,
+        keeps_partial: false,
+        timeout_ms: None,
+        streams: 1,
+        family: None,
+        scitag: None,
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let ledger = open(directory.path());
+    let parcel = Work { copies: vec![copy(1), copy(2), copy(3)], ..work(1, Vec::new()) };
+    assert_eq!(ledger.receive(&parcel).unwrap().copies.len(), 3);
+    assert!(ledger.receive(&parcel).unwrap().copies.is_empty(), "they are known");
+    assert_eq!(ledger.finish(&[outcome(1)]).unwrap(), 1);
+    assert_eq!(ledger.finish(&[outcome(1)]).unwrap(), 0);
+    let cancel = Work { cancel: vec![AttemptId(3)], ..work(2, Vec::new()) };
+    assert_eq!(ledger.receive(&cancel).unwrap().cancel, [AttemptId(3)]);
+    assert_eq!(ledger.finish(&[outcome(3)]).unwrap(), 0, "nobody waits for it");
+    drop(ledger);
+    let written = fs::read(directory.path().join("ledger")).unwrap();
+    assert!(!String::from_utf8_lossy(&written).contains("canary"));
+    let ledger = open(directory.path());
+    let held = [HeldCopy { attempt: AttemptId(2), epoch: Epoch(3) }];
+    assert_eq!(ledger.copies_held(), held);
+    assert_eq!(ledger.claimed(), [AttemptId(2), AttemptId(1)]);
+    ledger.compact(&mut locked(&ledger.file)).unwrap();
+    drop(ledger);
+    assert_eq!(open(directory.path()).copies_held(), held, "also in the shortest form");
+}

@@ -4,6 +4,7 @@
 mod alone;
 mod by_circuit;
 mod desk;
+mod foreign;
 mod hooks;
 mod http;
 mod outside;

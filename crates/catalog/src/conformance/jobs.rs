@@ -216,12 +216,18 @@ fn a_file_ends_once(world: &mut World) {
     assert_eq!(play.state(1).0, JobState::Active);
     let (attempt, _) = play.begin(first, "https://a");
     play.change(first, attempt, JobFileStep::Started);
+    // Who moves it is a part of why; of no other attempt.
+    let carried = || JobFileStep::Carried { mover: "an agent \"x\"".into() };
+    assert!(matches!(play.change(first, attempt, carried()).0, JobFileChanged::Done));
+    assert!(matches!(play.change(first, attempt + 9, carried()).0, JobFileChanged::Refused));
     assert!(matches!(play.change(first, attempt, arrived()).0, JobFileChanged::Done));
     assert!(matches!(play.change(first, attempt, failed()).0, JobFileChanged::Refused));
     let changed = play.run(second, "https://a", failed());
     assert_eq!(changed.jobs, [(id(1), JobState::FinishedDirty)]);
     assert_eq!(play.state(1), (JobState::FinishedDirty, FILES_FAILED.into()));
     let attempts = play.world.catalog.job_file_attempts(first).unwrap();
+    let choices: Vec<_> = attempts.iter().map(|one| one.choice.as_str()).collect();
+    assert_eq!(choices, ["{}", r#"{"mover":"an agent \"x\""}"#]);
     let told: Vec<_> = attempts.iter().map(|one| (one.number, one.reason.is_some(), one.bytes)).collect();
     assert_eq!(told, [(1, true, None), (2, false, Some(10))]);
     let ended = JobQuery { finished_since: Some(NOW), ..JobQuery::default() };

@@ -104,6 +104,7 @@ impl<'t> Changer<'t> {
                 self.run("UPDATE job_files SET started = ?2 WHERE id = ?1", (file.id, self.now.0))?;
                 self.set(&file, JobFileState::Active)?;
             }
+            JobFileStep::Carried { mover } => self.note_mover(&file, mover)?,
             JobFileStep::Arrived { bytes, mode, archive } => {
                 self.run(
                     "UPDATE job_files SET bytes = ?2, mode = ?3 WHERE id = ?1",
@@ -148,6 +149,17 @@ impl<'t> Changer<'t> {
             JobFileStep::Released => self.release(&file)?,
         }
         Ok(JobFileChanged::Done)
+    }
+
+    /// Beside why it was begun then, and from there.
+    fn note_mover(&self, file: &FileHead, mover: &str) -> Result<(), CatalogError> {
+        let mut select = self.tx.prepare_cached("SELECT choice FROM job_attempts WHERE attempt = ?1")?;
+        let choice: Option<String> = select.query_row([file.attempt], |row| row.get(0)).optional()?;
+        let Some(choice) = choice else { return Ok(()) };
+        let mut choice: Map<String, Value> = serde_json::from_str(&choice).unwrap_or_default();
+        choice.insert("mover".to_owned(), mover.into());
+        let choice = Value::Object(choice).to_string();
+        self.run("UPDATE job_attempts SET choice = ?2 WHERE attempt = ?1", (file.attempt, choice))
     }
 
     /// Into the file's metadata, as FTS tells it there.

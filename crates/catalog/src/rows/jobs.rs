@@ -212,6 +212,8 @@ pub enum JobFileStep {
     Begin { source: u64, choice: String, started: bool },
     /// Bytes are about to flow.
     Started,
+    /// Somebody else than usual moves it, for that reason: a part of the attempt's explanation.
+    Carried { mover: String },
     /// It is whole at its target; it has yet to go to tape there if its job wants to see that.
     Arrived { bytes: u64, mode: String, archive: bool },
     /// Another attempt follows, not before then; once it was brought from tape again, if so.

@@ -431,7 +431,9 @@ fn because(file: &JobFileView) -> String {
         (Some(why), None, _) => format!("waits for {why}"),
         (None, Some(fault), _) => format!("{} (turn: {})", fault.text, status::whose_turn(fault.blame)),
         (None, None, Some(mode)) => format!("by {mode}"),
-        (None, None, None) => String::new(),
+        (None, None, None) => {
+            file.mover.as_ref().map(|mover| format!("streamed by {mover}")).unwrap_or_default()
+        }
     }
 }
 
@@ -466,6 +468,7 @@ mod tests {
             bytes: Some(3_000),
             rate_now: 0.0,
             files: vec![JobFileView {
+                mover: None,
                 id: 1,
                 index: 0,
                 state: JobFileState::Failed,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_catalog::{JobFileChange, JobFileChanged, JobFileStep, JobsChanged};
+use longhaul_catalog::{CatalogError, JobFileChange, JobFileChanged, JobFileStep, JobsChanged};
 use longhaul_model::job::{errno, is_recoverable, parse_reason, reason, retries_of};
 use longhaul_model::{AttemptId, Fault, FaultCode, Retry, Timestamp};
 use longhaul_scheduler::{Event, Lease, Outcome};
@@ -53,7 +53,7 @@ impl Desk {
                 continue;
             };
             let terms = Terms::of(&work.job, &work.file, &configured, now);
-            let order = order::order(&self.shared, &work, &terms, lease.attempt);
+            let order = order::order(&self.shared, &work, &terms, lease);
             let order = order.map(|order| order.marked(&self.shared.marks, &work.file));
             let running = Running {
                 asked: lease.file,
@@ -103,7 +103,10 @@ impl Desk {
         for (attempt, result) in std::mem::take(&mut self.held).into_iter().chain(ended) {
             self.copies.forget(attempt);
             // Those that were cancelled are nobody's business any more.
-            let Some(running) = self.running.get(&attempt) else { continue };
+            let Some(running) = self.running.get(&attempt) else {
+                self.shared.jobs.handed.settle(attempt);
+                continue;
+            };
             changes.push(JobFileChange {
                 file: running.file,
                 attempt,
@@ -132,6 +135,7 @@ impl Desk {
         self.changed(changed, now, events);
         for change in &changes {
             self.running.remove(&change.attempt);
+            self.shared.jobs.handed.settle(change.attempt);
         }
     }
 
@@ -148,6 +152,10 @@ impl Desk {
         };
         let config = &self.shared.config.jobs;
         let reason = reason(fault);
+        if fault.code == FaultCode::GivenBack {
+            // An administrator paused the site of the agent that had it: that is no failure of the file's.
+            return JobFileStep::Released;
+        }
         if *on_tape {
             // Of replicas another one has its turn; the last one on disk decides whether this one is brought from there.
             return JobFileStep::OnTape { reason };
@@ -185,6 +193,19 @@ impl Desk {
         if failed {
             events.push(Event::ReplicaAdded { file: running.asked, storage: running.target });
         }
+    }
+
+    /// Who moves it, other than usual: part of the attempt's explanation.
+    pub(super) fn carried(
+        &mut self,
+        attempt: AttemptId,
+        mover: String,
+        now: Timestamp,
+    ) -> Result<((), JobsChanged), CatalogError> {
+        let Some(running) = self.running.get(&attempt) else { return Ok(((), JobsChanged::default())) };
+        let change = JobFileChange { file: running.file, attempt, step: JobFileStep::Carried { mover } };
+        let (_, changed) = self.shared.catalog.change_job_files(&[change], now)?;
+        Ok(((), changed))
     }
 
     pub(super) fn taken_back(&mut self, attempts: Vec<AttemptId>, now: Timestamp, events: &mut Vec<Event>) {

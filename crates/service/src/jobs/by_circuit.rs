@@ -16,7 +16,7 @@ use longhaul_scheduler::{Lacking, Party, Scheduler};
 use longhaul_storage_remote::{RemoteUrl, on_host};
 
 use super::mover::{CopyOrder, ForeignMover, Stop};
-use super::{Moved, ids};
+use super::{Moved, handed, ids};
 use crate::brain;
 use crate::circuits::{self, LinkKey};
 use crate::plan::{HostConfig, pair_of};
@@ -55,7 +55,9 @@ pub(super) async fn copy(
     progress: &(dyn Fn(u64) + Send + Sync),
     stop: Stop,
 ) -> Result<Moved, Fault> {
-    let Some(way) = way(shared, &order) else { return mover.copy(order, progress, stop).await };
+    let Some(way) = way(shared, &order) else {
+        return handed::copy(shared, mover, order, progress, stop).await;
+    };
     let used = &shared.jobs.by_circuit;
     used.began(&way.key, &way.circuit, shared.now());
     let tried = mover.copy(way.order, progress, stop.clone()).await;
@@ -71,7 +73,8 @@ pub(super) async fn copy(
     };
     tracing::info!(circuit = way.circuit, %fault, "a copy of a job failed on the circuit; it is made on the plain way");
     // It may have arrived all the same.
-    let done = mover.copy(CopyOrder { may_be_there: true, ..order }, progress, stop).await;
+    let again = CopyOrder { may_be_there: true, ..order };
+    let done = handed::copy(shared, mover, again, progress, stop).await;
     if done.is_ok() {
         used.judged(&way.circuit, false);
     }
@@ -106,6 +109,11 @@ fn named<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a HostConfig> {
     }
     let url = RemoteUrl::parse(url).ok().filter(|url| !url.is_s3())?;
     hosts.iter().find(|row| row.host.eq_ignore_ascii_case(url.host()))
+}
+
+/// The site of the host in a URL, where the administrator has said it.
+pub(super) fn site_of(shared: &Shared, url: &str) -> Option<SiteId> {
+    site(&shared.directory(), named(&shared.config.circuits.hosts, url)?)
 }
 
 fn site(directory: &Directory, host: &HostConfig) -> Option<SiteId> {

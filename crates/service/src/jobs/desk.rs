@@ -129,6 +129,7 @@ impl Batch {
                 | Work::Priority(..)
                 | Work::Force(..)
                 | Work::Changed(..)
+                | Work::Carried(..)
                 | Work::Tape(..)
                 | Work::Configured
                 | Work::Storage(..)) => batch.asked.push(asked),
@@ -215,6 +216,10 @@ impl Desk {
             }
             Work::Force(files, reply) => {
                 self.answer(catalog.force_job_files(&files, now), reply, now, events)
+            }
+            Work::Carried(attempt, mover, reply) => {
+                let done = self.carried(attempt, mover, now);
+                self.answer(done, reply, now, events)
             }
             Work::Changed(changed) => self.changed(*changed, now, events),
             Work::Tape(steps, reply) => {

@@ -14,6 +14,7 @@ mod attempts;
 pub(crate) mod by_circuit;
 mod copies;
 mod desk;
+pub(crate) mod handed;
 pub(crate) mod ids;
 mod mover;
 mod names;
@@ -48,7 +49,7 @@ use by_circuit::ByCircuit;
 pub use copies::{Moving, Progress};
 pub use desk::run;
 pub use ids::{MOVERS, file, file_number, is_ours, queue, source};
-pub use mover::{CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
+pub use mover::{Begun, CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
 pub use names::NamesConfig;
 pub(crate) use names::url_names;
 pub(crate) use order::delegated;
@@ -127,6 +128,8 @@ pub enum Work {
     Cancel(Vec<(JobId, Option<Vec<u64>>)>, String, Reply<Vec<JobCanceled>>),
     Priority(Vec<JobId>, u8, Reply<Vec<Option<bool>>>),
     Force(Vec<u64>, Reply<usize>),
+    /// An attempt is moved by somebody else than usual, for that reason.
+    Carried(AttemptId, String, Reply<()>),
     /// A transaction that was made elsewhere.
     Changed(Box<JobsChanged>),
     /// What is configured of storages and links has changed.
@@ -149,7 +152,8 @@ pub type Reply<T> = oneshot::Sender<Result<T, Fault>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     pub bytes: u64,
-    /// By which way: `pull`, `push`, `stream`; `there` if it was already; with `by circuit` after it if it went by one.
+    /// By which way: `pull`, `push`, `stream`; `there` if it was already; with `by circuit` after it if it went by one, and `by the
+    /// agent … of …` if one streamed it.
     pub mode: String,
 }
 
@@ -207,6 +211,8 @@ pub struct Jobs {
     moving: Moving,
     pairs: Pairs,
     by_circuit: ByCircuit,
+    /// What agents stream.
+    pub(crate) handed: handed::Handed,
 }
 
 impl Jobs {
@@ -219,6 +225,7 @@ impl Jobs {
                 moving: Moving::default(),
                 pairs: Pairs::default(),
                 by_circuit: ByCircuit::default(),
+                handed: handed::Handed::default(),
             },
             work,
         )

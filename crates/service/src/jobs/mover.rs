@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_model::{AttemptId, CircuitUse, Fault};
+use longhaul_model::{AttemptId, CircuitUse, Epoch, Fault};
+use longhaul_storage_remote as remote;
 use longhaul_storage_remote::{Family, Lasting, Overwrite, Remote, S3Keys};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -25,6 +26,16 @@ pub trait ForeignMover: Send + Sync {
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>>;
 
+    /// As [`ForeignMover::copy`], but where the file would have to go through us it is left to somebody else, if that can be.
+    fn up_to_stream<'a>(
+        &'a self,
+        order: CopyOrder,
+        progress: &'a (dyn Fn(u64) + Send + Sync),
+        stop: Stop,
+    ) -> Pin<Box<dyn Future<Output = Result<Begun, Fault>> + Send + 'a>> {
+        Box::pin(async move { self.copy(order, progress, stop).await.map(Begun::Moved) })
+    }
+
     /// What stands under the target's name, for a job that wants to hear of that; none if nobody can say.
     fn standing<'a>(
         &'a self,
@@ -39,6 +50,13 @@ pub trait ForeignMover: Send + Sync {
     }
 }
 
+/// How far a copy came without a byte of it going through us.
+pub enum Begun {
+    Moved(Moved),
+    /// Nothing was moved: this is left to be streamed.
+    ToStream(Box<remote::CopyOrder>),
+}
+
 /// Becomes true when the copy shall end.
 pub type Stop = watch::Receiver<bool>;
 
@@ -46,6 +64,7 @@ pub type Stop = watch::Receiver<bool>;
 pub struct CopyOrder {
     /// Names what is not whole yet.
     pub attempt: AttemptId,
+    pub epoch: Epoch,
     /// Whose job it is of.
     pub community: String,
     pub source: End,

@@ -2,7 +2,8 @@
 
 use longhaul_catalog::{CatalogError, JobFileRow, JobRow, JobWork};
 use longhaul_model::mark::{MarkTable, Treatment};
-use longhaul_model::{AttemptId, CircuitUse, Fault, JobKind};
+use longhaul_model::{CircuitUse, Fault, JobKind};
+use longhaul_scheduler::Lease;
 use longhaul_storage_remote::RemoteUrl;
 use serde::Deserialize;
 use zeroize::Zeroizing;
@@ -22,7 +23,7 @@ struct Details {
     scitag: Option<u32>,
 }
 
-pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, attempt: AttemptId) -> Result<CopyOrder, Fault> {
+pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, lease: &Lease) -> Result<CopyOrder, Fault> {
     let (job, file) = (&work.job, &work.file);
     let (mut source, mut target) = ends(shared, job, file)?;
     for end in [&mut source, &mut target] {
@@ -33,7 +34,8 @@ pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, attempt: AttemptId)
     }
     let details: Details = serde_json::from_str(&file.details).unwrap_or_default();
     Ok(CopyOrder {
-        attempt,
+        attempt: lease.attempt,
+        epoch: lease.epoch,
         community: job.vo.clone(),
         source,
         target,

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use longhaul_model::{Algorithm, Fault, FaultCode};
 use longhaul_storage_remote as remote;
 use longhaul_storage_remote::{
-    Checksum, ChecksumMode, Family, Mode, Network, Remote, RemoteConfig, RemoteUrl, Trust, cancellation,
+    Checksum, ChecksumMode, Copied, Family, Mode, Network, Remote, RemoteConfig, RemoteUrl, Trust,
+    cancellation,
 };
 use zeroize::Zeroizing;
 
-use super::mover::{CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
+use super::mover::{Begun, CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
 use super::s3::{self, S3Config};
 use super::{JobsConfig, Moved};
 
@@ -58,25 +59,38 @@ impl RemoteMover {
         order: CopyOrder,
         progress: &(dyn Fn(u64) + Send + Sync),
         mut stop: Stop,
-    ) -> Result<Moved, Fault> {
+        leaves_stream: bool,
+    ) -> Result<Begun, Fault> {
         let (canceller, cancel) = cancellation();
-        let wanted = translate(&order, &self.keys)?;
-        let copy = self.remote_for(&order).copy(&wanted, progress, &cancel);
-        tokio::pin!(copy);
-        let done = tokio::select! {
-            done = &mut copy => done,
-            () = asked(&mut stop) => {
-                canceller.cancel();
-                copy.await
+        let mut wanted = translate(&order, &self.keys)?;
+        let remote = self.remote_for(&order);
+        let done = {
+            let copy = async {
+                match leaves_stream {
+                    true => remote.copy_or_leave(&wanted, progress, &cancel).await,
+                    false => remote.copy(&wanted, progress, &cancel).await.map(Copied::Done),
+                }
+            };
+            tokio::pin!(copy);
+            tokio::select! {
+                done = &mut copy => done,
+                () = asked(&mut stop) => {
+                    canceller.cancel();
+                    copy.await
+                }
             }
         };
         match done {
-            Ok(done) => {
+            Ok(Copied::Done(done)) => {
                 let how = if order.strict { ", unchecked" } else { "" };
-                Ok(Moved { bytes: done.bytes, mode: format!("{}{how}", done.mode) })
+                Ok(Begun::Moved(Moved { bytes: done.bytes, mode: format!("{}{how}", done.mode) }))
+            }
+            Ok(Copied::ToStream(_)) => {
+                wanted.modes = vec![Mode::Stream];
+                Ok(Begun::ToStream(Box::new(wanted)))
             }
             Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => {
-                self.found(&wanted).await.ok_or(fault)
+                self.found(&wanted).await.map(Begun::Moved).ok_or(fault)
             }
             Err(fault) => Err(fault),
         }
@@ -122,7 +136,26 @@ impl ForeignMover for RemoteMover {
         progress: &'a (dyn Fn(u64) + Send + Sync),
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>> {
-        Box::pin(self.bring(order, progress, stop))
+        Box::pin(async move {
+            match self.bring(order, progress, stop, false).await? {
+                Begun::Moved(moved) => Ok(moved),
+                Begun::ToStream(_) => Err(Fault::new(FaultCode::Internal, "nothing was to be left")),
+            }
+        })
+    }
+
+    fn up_to_stream<'a>(
+        &'a self,
+        order: CopyOrder,
+        progress: &'a (dyn Fn(u64) + Send + Sync),
+        stop: Stop,
+    ) -> Pin<Box<dyn Future<Output = Result<Begun, Fault>> + Send + 'a>> {
+        Box::pin(async move {
+            // Keys of S3 open more than this file: they stay here, and so does what needs them.
+            let of_s3 = |end: &End| RemoteUrl::parse(&end.url).is_ok_and(|url| url.is_s3());
+            let leaves = !of_s3(&order.source) && !of_s3(&order.target);
+            self.bring(order, progress, stop, leaves).await
+        })
     }
 
     fn standing<'a>(

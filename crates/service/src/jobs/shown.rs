@@ -16,6 +16,8 @@ use crate::operations::Operations;
 const QUEUES_MAX: usize = 16;
 /// Files of one queue that the scheduler has in mind, of which it tells why each waits.
 const WAITING_MAX: usize = 2_000;
+/// Files of one job whose attempts are asked for who moved them.
+const EXPLAINED_MAX: usize = 100;
 const DRAINS: &str = "an administrator: this service drains, so nothing new begins (/config/drain)";
 const ITS_TURN: &str = "its turn: files that were submitted before it go first";
 
@@ -78,9 +80,10 @@ pub fn detail(operations: &Operations, row: &JobRow, mut files: Vec<JobFileRow>,
     let reasons = reasons(operations, &files, now);
     detail.files = files
         .into_iter()
-        .map(|file| {
+        .enumerate()
+        .map(|(at, file)| {
             let waits_for = waits_for(&file, &reasons, row.kind, now);
-            shown(operations, file, waits_for, now)
+            shown(operations, file, waits_for, at < EXPLAINED_MAX, now)
         })
         .collect();
     detail
@@ -138,9 +141,11 @@ fn shown(
     operations: &Operations,
     file: JobFileRow,
     waits_for: Option<String>,
+    explained: bool,
     now: Timestamp,
 ) -> JobFileView {
     let moved = moved(operations, &file, now);
+    let mover = if explained { mover(operations, &file) } else { None };
     JobFileView {
         id: file.id,
         index: file.index,
@@ -158,7 +163,26 @@ fn shown(
         started: file.started,
         finished: file.finished,
         mode: file.mode,
+        mover,
     }
+}
+
+/// Who moves the last attempt, or moved it, where its explanation says so: of what is streamed, and of what might have been.
+fn mover(operations: &Operations, file: &JobFileRow) -> Option<String> {
+    let running = file.attempt.filter(|_| file.state.is_running());
+    if let Some(choice) = running.and_then(|attempt| operations.jobs().handed.choice(attempt)) {
+        return Some(choice);
+    }
+    let may_have_one = match &file.mode {
+        Some(mode) => mode.starts_with("stream"),
+        None => file.attempt.is_some(),
+    };
+    if !may_have_one {
+        return None;
+    }
+    let attempts = operations.job_file_attempts(file.id).ok()?;
+    let choice: Value = serde_json::from_str(&attempts.last()?.choice).ok()?;
+    choice["mover"].as_str().map(str::to_owned)
 }
 
 /// Those that began; the one that is waited for has not.

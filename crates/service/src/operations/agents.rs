@@ -20,7 +20,7 @@ use tokio::sync::{oneshot, watch};
 use super::{Operations, bad_request, busy, problem};
 use crate::agents::Standing;
 use crate::brain::Input;
-use crate::jobs::by_circuit;
+use crate::jobs::{by_circuit, handed};
 use crate::measured::looks;
 use crate::plan::Level;
 use crate::scribe::{Job, ReportJob, items};
@@ -111,6 +111,9 @@ impl Operations {
         } else {
             if let Some(hello) = &report.hello {
                 check_hello(hello)?;
+            }
+            if !handed::take_in(&self.shared, peer.agent, &report).await {
+                return Err(busy("the ends of copies cannot be written down yet"));
             }
             self.durable(peer, &report).await?
         };
@@ -246,7 +249,9 @@ impl Operations {
         self.run(move |operations| {
             let now = operations.now();
             let mut events = Vec::with_capacity(report.progress.len());
+            let handed = &operations.shared.jobs.handed;
             for progress in &report.progress {
+                handed.heard(agent, progress.attempt, progress.bytes_done, tokio::time::Instant::now());
                 let Some(change) =
                     operations.shared.live.progress(progress.attempt, progress.bytes_done, now)
                 else {

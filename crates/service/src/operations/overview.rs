@@ -119,7 +119,9 @@ impl Operations {
                     ..standing(fault, StorageName::parse(site.name.as_str()).ok(), now)
                 });
             }
-            for agent in self.shared.agents.views(site.id, now).into_iter().filter(|agent| !agent.connected) {
+            let busy = |agent| self.shared.jobs.handed.busy(agent);
+            let agents = self.shared.agents.views(site.id, now, busy);
+            for agent in agents.into_iter().filter(|agent| !agent.connected) {
                 let last = agent.last_contact.map_or("never".to_owned(), |last| format!("at {last}"));
                 let detail = format!("the agent of {} on {} was last heard of {last}", site.name, agent.host);
                 let fault = Fault::new(FaultCode::Unreachable, detail).blaming(Blame::Target);

@@ -143,7 +143,7 @@ impl Operations {
             limits: views::limits(&row.limits),
             region: row.region,
             storages: own.into_iter().map(|row| self.storage_view(row)).collect(),
-            agents: self.shared.agents.views(row.id, now),
+            agents: self.shared.agents.views(row.id, now, |agent| self.shared.jobs.handed.busy(agent)),
             rate_in: into.iter().map(|now| now.rate).sum(),
             rate_out: out.iter().map(|now| now.rate).sum(),
             active_in: into.iter().map(|now| now.files).sum(),

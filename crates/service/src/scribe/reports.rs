@@ -79,6 +79,7 @@ impl Scribe {
             now,
         )?;
         let kinds = hello.storages.iter().map(|offer| offer.kind);
+        self.shared.agents.offers_mover(agent, hello.mover);
         self.shared.agents.offered(storages.iter().map(|storage| storage.id).zip(kinds));
         let row = catalog.agent(agent)?;
         self.shared.refresh_directory()?;
@@ -104,7 +105,10 @@ impl Scribe {
             tracing::info!(transfer = %row.transfer, attempt = %row.attempt, %agent, "released: its agent does not hold it");
             shared.live.ended(row.attempt, false, 0, now);
         }
-        let known: BTreeSet<AttemptId> = shared.live.running_of(agent).into_iter().collect();
+        let handed = &shared.jobs.handed;
+        handed.holds(agent, &held.iter().copied().collect());
+        let mut known: BTreeSet<AttemptId> = shared.live.running_of(agent).into_iter().collect();
+        known.extend(handed.of(agent));
         let unknown: Vec<AttemptId> =
             held.iter().copied().filter(|attempt| !known.contains(attempt)).collect();
         if !unknown.is_empty() {

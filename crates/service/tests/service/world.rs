@@ -301,6 +301,7 @@ impl Agent {
             data_addresses: vec!["127.0.0.1:9".into()],
             storages: self.storages.clone(),
             held: held.to_vec(),
+            mover: None,
         }
     }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod credentials;
+mod leaving;
 mod server;
 mod terms;
 

@@ -203,7 +203,8 @@ fn row(context: Context<'_>, file: &JobFileView) -> Markup {
         td.tight data-label="state" { (file_state(file.state))
             @if let Some(size) = file.size.filter(|size| *size > 0 && file.state.is_running()) { " " span.soft { (show::percent(file.bytes_done, size)) } }
             @if file.attempts > 1 { br; span.soft { "attempt " (file.attempts) } }
-            @if let Some(mode) = &file.mode { br; span.soft { "by " (printable(mode)) } } }
+            @if let Some(mode) = &file.mode { br; span.soft { "by " (printable(mode)) } }
+            @else if let Some(mover) = &file.mover { br; span.soft { "streamed by " (printable(mover)) } } }
         td.number.wide { @if file.rate > 0.0 { (show::rate(file.rate)) } @else { "–" } }
         td.wide.tight { @if let Some(at) = file.started { (show::time(at, context.now)) } @else { "–" } }
         td data-label="why" {

@@ -208,6 +208,7 @@ mod tests {
                 rules_version: 1,
             }],
             agents: vec![AgentView {
+                mover: None,
                 id: AgentId(3),
                 host: "<host>".into(),
                 version: "0".into(),
@@ -248,6 +249,7 @@ mod tests {
             metadata: serde_json::Value::Null,
         };
         let file = JobFileView {
+            mover: None,
             id: 1,
             index: 0,
             state: JobFileState::Failed,

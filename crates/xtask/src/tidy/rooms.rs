@@ -44,7 +44,11 @@ pub(crate) const ROOMS: &[Room] = &[
     room("doors", Kind::Edge, &["storage", "security"]),
     room("copy", Kind::Joining, &["engine", "storage", "security", "gateways"]),
     room("doctor", Kind::Joining, &["storage", "security"]),
-    room("agent", Kind::Joining, &["engine", "storage", "doors", "security", "doctor", "gateways"]),
+    room(
+        "agent",
+        Kind::Joining,
+        &["engine", "storage", "storage-remote", "doors", "security", "doctor", "gateways"],
+    ),
     room("service", Kind::Joining, &["catalog", "security", "gateways", "storage-remote"]),
     room("web", Kind::Joining, &["service", "security"]),
     room(
@@ -106,6 +110,7 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "thiserror",
     "toml",
     "utoipa",
+    "zeroize",
 ];
 const CLIENT_DEPENDENCIES: &[&str] = &[
     "bytes",

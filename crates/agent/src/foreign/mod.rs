@@ -1,0 +1,248 @@
+//! Copies between storages of others whose bytes would else go through the service's host: this agent streams them, by the same
+//! code of `storage-remote`.
+//!
+//! They are held like leases: in the ledger from when they came, until their outcome is. But what opens the two storages is in memory
+//! only, so that a copy does not survive this process: at the next start it has failed, and the service has it made again. A service
+//! that does not answer takes it back after a while; before that the copy has ended by itself.
+//!
+//! Not here: which agent gets which copy (`service::jobs::handed`), how one is made (`storage_remote`). Start with [`Foreign`].
+
+mod config;
+mod order;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_api::agent::{AttemptTimes, Progress};
+use longhaul_api::foreign::{ForeignCopy, GIVEN_UP_BY_AGENT, MoverOffer};
+use longhaul_model::{AttemptId, Epoch, Fault, FaultCode};
+use longhaul_storage_remote::{Cancel, Canceller, Family, Remote, RemoteConfig, Trust, cancellation};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::attempts::Outcomes;
+use crate::clock::ServiceClock;
+use crate::ledger::Ledger;
+use crate::locked;
+
+pub use config::ForeignMoverConfig;
+
+/// Between two looks whether the service still answers.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// At the end: until copies have cleared away what they wrote, and until the service was told.
+const END_WITHIN: Duration = Duration::from_secs(5);
+const TELL_WITHIN: Duration = Duration::from_secs(2);
+
+pub(crate) struct Foreign {
+    remote: Remote,
+    /// For copies that are to go over one kind of addresses.
+    over: [(Family, Remote); 2],
+    files: u32,
+    bytes_per_s: Option<u64>,
+    places: Arc<Semaphore>,
+    running: Mutex<BTreeMap<AttemptId, Arc<Running>>>,
+    /// Told when one has ended.
+    ended: Notify,
+    /// When the last report was sent that the service has answered.
+    heard: Mutex<Instant>,
+    outcomes: Arc<Outcomes>,
+    clock: ServiceClock,
+    runtime: tokio::runtime::Handle,
+}
+
+struct Running {
+    epoch: Epoch,
+    bytes: AtomicU64,
+    canceller: Canceller,
+    /// Why we end it, if the service does not.
+    why: Mutex<Option<Fault>>,
+}
+
+/// What an earlier run held can no longer be made: the service is told, and has it made again.
+pub(crate) fn fail_held(ledger: &Ledger) -> Result<(), Fault> {
+    let fault = || {
+        let detail = "the agent that streamed it was restarted, and keeps nothing that opens storages";
+        Fault::new(FaultCode::Interrupted, detail)
+    };
+    let end = |held: crate::ledger::HeldCopy| {
+        order::outcome(held.attempt, held.epoch, Err(fault()), AttemptTimes::default())
+    };
+    ledger.finish(&ledger.copies_held().into_iter().map(end).collect::<Vec<_>>()).map(drop)
+}
+
+impl Foreign {
+    /// To be called where there is a runtime.
+    pub(crate) fn new(
+        config: &ForeignMoverConfig,
+        outcomes: Arc<Outcomes>,
+        clock: ServiceClock,
+    ) -> Result<Foreign, Fault> {
+        let wrong = |why| Fault::new(FaultCode::BadRequest, why);
+        let trust = match config.authorities.is_empty() {
+            true => Trust::System,
+            false => Trust::Files(config.authorities.clone()),
+        };
+        let settings = RemoteConfig {
+            trust,
+            allow: config.networks().map_err(wrong)?,
+            bytes_per_s: config.bytes_per_s,
+            ..RemoteConfig::default()
+        };
+        let remote = Remote::new(settings)?;
+        Ok(Foreign {
+            over: [Family::V4, Family::V6].map(|family| (family, remote.over(family))),
+            remote,
+            files: config.files,
+            bytes_per_s: config.bytes_per_s,
+            places: Arc::new(Semaphore::new(config.files as usize)),
+            running: Mutex::default(),
+            ended: Notify::new(),
+            heard: Mutex::new(Instant::now()),
+            outcomes,
+            clock,
+            runtime: tokio::runtime::Handle::current(),
+        })
+    }
+
+    pub(crate) fn offer(&self) -> MoverOffer {
+        MoverOffer { files: self.files }
+    }
+
+    /// What the site allows, beside what the agent's own settings do: what is streamed comes in and goes out.
+    pub(crate) fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
+        let all = [self.bytes_per_s, in_bytes_per_s, out_bytes_per_s];
+        self.remote.limit_rate(all.into_iter().flatten().min());
+    }
+
+    /// They are in the ledger already.
+    pub(crate) fn take(self: &Arc<Self>, copies: Vec<ForeignCopy>) {
+        for copy in copies {
+            let (canceller, cancel) = cancellation();
+            let running = Arc::new(Running {
+                epoch: copy.epoch,
+                bytes: AtomicU64::new(0),
+                canceller,
+                why: Mutex::default(),
+            });
+            locked(&self.running).insert(copy.attempt, running.clone());
+            self.runtime.spawn(self.clone().run(copy, running, cancel));
+        }
+    }
+
+    /// The service wants them no more; it waits for no outcome.
+    pub(crate) fn cancel(&self, attempts: &[AttemptId]) {
+        let running = locked(&self.running);
+        attempts.iter().filter_map(|attempt| running.get(attempt)).for_each(|one| one.canceller.cancel());
+    }
+
+    /// Ends all of them, for that reason.
+    pub(crate) fn end_all(&self, why: &str) {
+        let running = locked(&self.running);
+        if !running.is_empty() {
+            tracing::info!(copies = running.len(), why, "copies between storages of others end");
+        }
+        for one in running.values() {
+            locked(&one.why).get_or_insert_with(|| Fault::new(FaultCode::Interrupted, why));
+            one.canceller.cancel();
+        }
+    }
+
+    /// The service has answered a report that was sent then.
+    pub(crate) fn heard(&self, sent: Instant) {
+        *locked(&self.heard) = sent;
+    }
+
+    pub(crate) fn progress(&self) -> Vec<Progress> {
+        let running = locked(&self.running);
+        let one = |(&attempt, running): (&AttemptId, &Arc<Running>)| Progress {
+            attempt,
+            bytes_done: running.bytes.load(Ordering::Relaxed),
+        };
+        running.iter().map(one).collect()
+    }
+
+    /// Ends what the service would take back, were it to hear nothing of it. Runs for ever.
+    pub(crate) async fn watch(self: Arc<Self>) -> Fault {
+        loop {
+            sleep(LOOK_EVERY).await;
+            if locked(&self.heard).elapsed() > GIVEN_UP_BY_AGENT {
+                let seconds = GIVEN_UP_BY_AGENT.as_secs();
+                self.end_all(&format!("the service has not answered its agent for {seconds} s"));
+            }
+        }
+    }
+
+    /// Before the process ends: what it wrote is cleared away, and the service hears of it, if it does not take long.
+    pub(crate) async fn end(&self) {
+        self.end_all("the agent that streamed it was stopped");
+        let none_left = async {
+            loop {
+                let ended = self.ended.notified();
+                if locked(&self.running).is_empty() {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        if locked(&self.running).is_empty() || timeout(END_WITHIN, none_left).await.is_err() {
+            return;
+        }
+        let told = async {
+            while self.outcomes.ledger.facts_pending() > 0 {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        // Else it is told at the next start.
+        let _ = timeout(TELL_WITHIN, told).await;
+    }
+
+    async fn run(self: Arc<Self>, copy: ForeignCopy, running: Arc<Running>, cancel: Cancel) {
+        let (attempt, epoch) = (copy.attempt, running.epoch);
+        let mut times = AttemptTimes { received: self.clock.now(), ..AttemptTimes::default() };
+        let made = self.clone();
+        let counted = running.clone();
+        // In a task of its own, so that a panic is the end of one copy.
+        let making = tokio::spawn(async move { made.make(copy, &counted, &cancel).await });
+        let made = making.await.unwrap_or_else(|error| {
+            Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}")))
+        });
+        let result = match (made, locked(&running.why).take()) {
+            // What had come about before the end was asked for counts.
+            (Err(fault), Some(why)) if fault.code == FaultCode::Cancelled => Err(why),
+            (made, _) => made,
+        };
+        match &result {
+            Ok(bytes) => {
+                times.committed = Some(self.clock.now());
+                tracing::info!(%attempt, bytes, "streamed from storage to storage");
+            }
+            Err(fault) => tracing::info!(%attempt, code = %fault.code, %fault, "streaming failed"),
+        }
+        let (outcomes, outcome) = (self.outcomes.clone(), order::outcome(attempt, epoch, result, times));
+        let kept = tokio::task::spawn_blocking(move || outcomes.keep(&[outcome])).await;
+        if let Err(error) = kept {
+            tracing::error!(%attempt, %error, "an outcome was not kept; it has failed at the next start");
+        }
+        locked(&self.running).remove(&attempt);
+        self.ended.notify_waiters();
+    }
+
+    async fn make(&self, copy: ForeignCopy, running: &Running, cancel: &Cancel) -> Result<u64, Fault> {
+        let cancelled = || Fault::new(FaultCode::Cancelled, "TRANSFER [125] Transfer canceled");
+        let _place = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return Err(cancelled()),
+            place = self.places.clone().acquire_owned() => place.map_err(|_| cancelled())?,
+        };
+        let over = order::family(&copy);
+        let wanted = order::order(&copy)?;
+        drop(copy);
+        let remote = self.over.iter().find(|(family, _)| over == Some(*family));
+        let remote = remote.map_or(&self.remote, |(_, remote)| remote);
+        let progress = |bytes: u64| {
+            running.bytes.fetch_max(bytes, Ordering::Relaxed);
+        };
+        remote.copy(&wanted, &progress, cancel).await.map(|done| done.bytes)
+    }
+}

@@ -1,0 +1,251 @@
+//! Which copies agents have now, and who waits for each. In memory: after a restart of the service all copies begin anew, and agents
+//! end those that they have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use longhaul_api::foreign::TAKEN_BACK_BY_SERVICE;
+use longhaul_model::{AgentId, AttemptId, Epoch, Fault, FaultCode, SiteName};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::choice::{Candidate, choose};
+use crate::shared::guard;
+
+#[derive(Default)]
+pub struct Handed {
+    given: Mutex<BTreeMap<AttemptId, Given>>,
+    settled: Notify,
+}
+
+struct Given {
+    agent: AgentId,
+    site: SiteName,
+    epoch: Epoch,
+    /// Who and why.
+    choice: String,
+    /// It may be on its way to the agent.
+    sent: bool,
+    bytes: u64,
+    heard: Instant,
+    /// None: it has ended, and what follows from that is not durable yet.
+    end: Option<oneshot::Sender<Ended>>,
+}
+
+/// With the bytes of a file that is whole at its target.
+pub type Ended = Result<u64, Fault>;
+
+/// Who got it, why, and where its end will be told.
+pub struct Taken {
+    pub candidate: Candidate,
+    pub choice: String,
+    pub end: oneshot::Receiver<Ended>,
+}
+
+impl Handed {
+    /// Gives a place of one of these agents to a copy, counting what each has; or says why none has one.
+    pub fn take(
+        &self,
+        attempt: AttemptId,
+        epoch: Epoch,
+        mut candidates: Vec<Candidate>,
+        now: Instant,
+    ) -> Result<Taken, String> {
+        let mut given = guard(&self.given);
+        for candidate in &mut candidates {
+            let count = |counts: &dyn Fn(&Given) -> bool| {
+                let running = given.values().filter(|one| one.end.is_some() && counts(one));
+                u32::try_from(running.count()).unwrap_or(u32::MAX)
+            };
+            candidate.busy = count(&|one| one.agent == candidate.agent);
+            candidate.site_busy = count(&|one| one.site == candidate.site);
+        }
+        let (candidate, choice) = choose(&candidates)?;
+        let (sender, end) = oneshot::channel();
+        let one = Given {
+            agent: candidate.agent,
+            site: candidate.site.clone(),
+            epoch,
+            choice: choice.clone(),
+            sent: false,
+            bytes: 0,
+            heard: now,
+            end: Some(sender),
+        };
+        given.insert(attempt, one);
+        Ok(Taken { candidate: candidate.clone(), choice, end })
+    }
+
+    pub fn sent(&self, attempt: AttemptId, now: Instant) {
+        if let Some(one) = guard(&self.given).get_mut(&attempt) {
+            one.sent = true;
+            one.heard = now;
+        }
+    }
+
+    /// Its agent has it still.
+    pub fn heard(&self, agent: AgentId, attempt: AttemptId, bytes: u64, now: Instant) {
+        if let Some(one) = guard(&self.given).get_mut(&attempt).filter(|one| one.agent == agent) {
+            one.bytes = one.bytes.max(bytes);
+            one.heard = now;
+        }
+    }
+
+    /// Bytes so far, and how long ago its agent spoke of it.
+    pub fn progress(&self, attempt: AttemptId, now: Instant) -> Option<(u64, Duration)> {
+        guard(&self.given).get(&attempt).map(|one| (one.bytes, now.saturating_duration_since(one.heard)))
+    }
+
+    /// Who streams it, and why that agent.
+    pub fn choice(&self, attempt: AttemptId) -> Option<String> {
+        guard(&self.given).get(&attempt).map(|one| one.choice.clone())
+    }
+
+    pub fn of(&self, agent: AgentId) -> BTreeSet<AttemptId> {
+        let given = guard(&self.given);
+        given.iter().filter(|(_, one)| one.agent == agent).map(|(&attempt, _)| attempt).collect()
+    }
+
+    /// How many run there.
+    pub fn busy(&self, agent: AgentId) -> u32 {
+        let given = guard(&self.given);
+        let running = given.values().filter(|one| one.agent == agent && one.end.is_some()).count();
+        u32::try_from(running).unwrap_or(u32::MAX)
+    }
+
+    /// An agent says how one has ended. False: it is none of ours any more, or of another epoch. What came before counts.
+    pub fn ended(&self, agent: AgentId, attempt: AttemptId, epoch: Epoch, result: Ended) -> bool {
+        let mut given = guard(&self.given);
+        let Some(one) = given.get_mut(&attempt) else { return false };
+        if one.agent != agent || one.epoch != epoch {
+            return false;
+        }
+        if let Some(end) = one.end.take() {
+            // Who waited may have been cancelled just now.
+            let _ = end.send(result);
+        }
+        true
+    }
+
+    /// An agent tells all that it holds: what it was sent and does not hold is lost.
+    pub fn holds(&self, agent: AgentId, held: &BTreeSet<AttemptId>) {
+        for (attempt, one) in guard(&self.given).iter_mut() {
+            if one.agent == agent && one.sent && !held.contains(attempt) {
+                let fault = Fault::new(
+                    FaultCode::Interrupted,
+                    "the agent that streamed it knows nothing of it any more",
+                );
+                let _ = one.end.take().map(|end| end.send(Err(fault)));
+            }
+        }
+    }
+
+    /// What came of it is durable, or nobody wants to know.
+    pub fn settle(&self, attempt: AttemptId) {
+        if guard(&self.given).remove(&attempt).is_some() {
+            self.settled.notify_waiters();
+        }
+    }
+
+    /// Ends when all of these are settled, or the time is over; then false.
+    pub async fn are_settled(&self, attempts: &[AttemptId], within: Duration) -> bool {
+        let all = async {
+            loop {
+                let settled = self.settled.notified();
+                let left = {
+                    let given = guard(&self.given);
+                    // One that was given to somebody else meanwhile was settled before.
+                    attempts.iter().any(|attempt| given.get(attempt).is_some_and(|one| one.end.is_none()))
+                };
+                if !left {
+                    return;
+                }
+                settled.await;
+            }
+        };
+        tokio::time::timeout(within, all).await.is_ok()
+    }
+}
+
+/// Of an agent that says nothing of its copy for so long.
+pub fn is_lost(silent: Duration) -> bool {
+    silent > TAKEN_BACK_BY_SERVICE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::choice::Near;
+    use super::*;
+
+    const ONE: AgentId = AgentId(1);
+    const OTHER: AgentId = AgentId(2);
+
+    fn candidate(agent: AgentId, files: u32) -> Candidate {
+        Candidate {
+            agent,
+            site: "beta".parse().unwrap(),
+            host: "h".into(),
+            near: Near::Target,
+            busy: 0,
+            files,
+            site_busy: 0,
+            site_files: None,
+            unwilling: None,
+        }
+    }
+
+    fn take(handed: &Handed, attempt: u64, candidates: Vec<Candidate>) -> Result<Taken, String> {
+        handed.take(AttemptId(attempt), Epoch(attempt), candidates, Instant::now())
+    }
+
+    #[test]
+    fn places_are_counted_over_all_copies_and_over_those_of_a_site() {
+        let handed = Handed::default();
+        let both = || vec![candidate(ONE, 2), candidate(OTHER, 2)];
+        let taken: Vec<_> = (1..=4).map(|attempt| take(&handed, attempt, both()).unwrap()).collect();
+        assert_eq!(taken.iter().map(|one| one.candidate.agent).collect::<Vec<_>>(), [ONE, OTHER, ONE, OTHER]);
+        assert!(take(&handed, 5, both()).is_err(), "all places are taken");
+        handed.ended(ONE, AttemptId(1), Epoch(1), Ok(1));
+        assert_eq!((handed.busy(ONE), handed.busy(OTHER)), (1, 2));
+        let limited = || both().into_iter().map(|one| Candidate { site_files: Some(3), ..one }).collect();
+        assert!(take(&handed, 6, limited()).is_err(), "three run at the site");
+        assert_eq!(take(&handed, 7, both()).unwrap().candidate.agent, ONE);
+    }
+
+    #[tokio::test]
+    async fn an_end_counts_once_and_of_its_epoch_and_agent_only() {
+        let handed = Handed::default();
+        let taken = take(&handed, 3, vec![candidate(ONE, 1)]).unwrap();
+        assert!(!handed.ended(OTHER, AttemptId(3), Epoch(3), Ok(7)));
+        assert!(!handed.ended(ONE, AttemptId(3), Epoch(2), Ok(7)), "a late word of a former epoch");
+        assert!(handed.ended(ONE, AttemptId(3), Epoch(3), Ok(8)));
+        assert!(handed.ended(ONE, AttemptId(3), Epoch(3), Ok(9)), "said again, and not durable yet");
+        assert_eq!(taken.end.await.unwrap(), Ok(8));
+        let soon = Duration::from_millis(1);
+        assert!(!handed.are_settled(&[AttemptId(3)], soon).await);
+        handed.settle(AttemptId(3));
+        assert!(handed.are_settled(&[AttemptId(3)], soon).await);
+        assert!(!handed.ended(ONE, AttemptId(3), Epoch(3), Ok(8)), "it is none of ours any more");
+    }
+
+    #[tokio::test]
+    async fn what_an_agent_does_not_hold_any_more_is_lost_unless_it_is_yet_to_be_sent() {
+        let handed = Handed::default();
+        let taken: Vec<_> =
+            (1..=3).map(|attempt| take(&handed, attempt, vec![candidate(ONE, 9)]).unwrap()).collect();
+        for attempt in [1, 2] {
+            handed.sent(AttemptId(attempt), Instant::now());
+        }
+        handed.holds(ONE, &BTreeSet::from([AttemptId(2)]));
+        let mut ends = taken.into_iter().map(|one| one.end);
+        assert_eq!(ends.next().unwrap().await.unwrap().unwrap_err().code, FaultCode::Interrupted);
+        assert!(ends.all(|mut end| end.try_recv().is_err()), "the others go on");
+    }
+
+    #[test]
+    fn an_agent_gives_up_before_its_copies_are_taken_back() {
+        assert!(is_lost(TAKEN_BACK_BY_SERVICE + Duration::from_secs(1)));
+        assert!(!is_lost(longhaul_api::foreign::GIVEN_UP_BY_AGENT + Duration::from_secs(20)));
+    }
+}

@@ -1,0 +1,213 @@
+//! Copies whose bytes would go through the service's host, where a site has an agent for that: the storages are asked first to copy
+//! between themselves, from here; what is left to be streamed is streamed by the agent, with the credentials of this one copy.
+//!
+//! The service waits for the agent's word as for that of its own mover, so that the attempt, its retries and its end are the desk's as
+//! ever. An agent that cannot reach the storages makes room for another, and at last for the service itself, within the attempt.
+//!
+//! Not here: how a copy is made (`storage-remote`, at both), what agents do about it (`agent::foreign`). Start with [`copy`]; `choice`
+//! says which agent, `book` which copies they have.
+
+mod book;
+mod choice;
+mod wire;
+
+use std::time::Duration;
+
+use longhaul_api::agent::{Fact, Report};
+use longhaul_catalog::SiteState;
+use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, Retry, SiteId};
+use longhaul_storage_remote::RemoteUrl;
+use tokio::time::Instant;
+
+use super::mover::{Begun, CopyOrder, ForeignMover, Stop};
+use super::{Moved, Work, by_circuit};
+use crate::fts::Ways;
+use crate::shared::Shared;
+
+pub use book::Handed;
+use book::{Ended, Taken, is_lost};
+use choice::{Candidate, Near};
+
+/// How often it is looked whether an agent still speaks of its copy, and how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A report waits so long until what it says of copies is durable; then it is asked for again.
+const DURABLE_WITHIN: Duration = Duration::from_secs(20);
+
+/// As the mover's own; streamed by an agent, where one can and nothing else does.
+pub(super) async fn copy(
+    shared: &Shared,
+    mover: &dyn ForeignMover,
+    order: CopyOrder,
+    progress: &(dyn Fn(u64) + Send + Sync),
+    stop: Stop,
+) -> Result<Moved, Fault> {
+    if !order.ways.stream || shared.agents.movers(shared.now()).is_empty() {
+        return mover.copy(order, progress, stop).await;
+    }
+    let wanted = match mover.up_to_stream(order.clone(), progress, stop.clone()).await? {
+        Begun::Moved(moved) => return Ok(moved),
+        Begun::ToStream(wanted) => wanted,
+    };
+    let mut tried: Vec<AgentId> = Vec::new();
+    let mut before: Vec<String> = Vec::new();
+    let why_ours = loop {
+        let candidates = candidates(shared, &order, &tried);
+        let taken = match shared.jobs.handed.take(order.attempt, order.epoch, candidates, Instant::now()) {
+            Ok(taken) => taken,
+            Err(why) => break why,
+        };
+        let Some(copy) = wire::told(&order, order.epoch, &wanted).await else {
+            shared.jobs.handed.settle(order.attempt);
+            break "keys of S3 stay with the service".to_owned();
+        };
+        let (name, agent) = (taken.candidate.name(), taken.candidate.agent);
+        note(shared, order.attempt, &taken.choice).await?;
+        shared.agents.put_copy(agent, copy);
+        shared.jobs.handed.sent(order.attempt, Instant::now());
+        match word(shared, order.attempt, taken, progress, stop.clone()).await {
+            Ok(bytes) => return Ok(Moved { bytes, mode: format!("stream by {name}") }),
+            Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => break fault.detail,
+            Err(fault) if is_of_place(&fault) && !*stop.borrow() => {
+                tracing::info!(attempt = %order.attempt, agent = %agent, %fault, "an agent cannot stream a copy; another way is taken");
+                before.push(format!("{name}: {}", fault.detail));
+                tried.push(agent);
+                shared.jobs.handed.settle(order.attempt);
+            }
+            Err(mut fault) => {
+                fault.detail = format!("{} (streamed by {name})", fault.detail);
+                return Err(fault);
+            }
+        }
+    };
+    shared.jobs.handed.settle(order.attempt);
+    let why = [before, vec![why_ours]].concat();
+    let why: Vec<String> = why.into_iter().filter(|text| !text.is_empty()).collect();
+    note(shared, order.attempt, &format!("the service itself: {}", why.join("; "))).await?;
+    let ways = Ways { pull: false, push: false, stream: true };
+    let streamed = mover.copy(CopyOrder { ways, ..order }, progress, stop).await;
+    streamed.map_err(|mut fault| {
+        if !why.is_empty() {
+            fault.detail = format!("{} (before: {})", fault.detail, why.join("; "));
+        }
+        fault
+    })
+}
+
+/// Durable before it leaves: who moves it, in the explanation of the attempt.
+async fn note(shared: &Shared, attempt: AttemptId, by: &str) -> Result<(), Fault> {
+    let noted = shared.jobs.ask(|reply| Work::Carried(attempt, by.to_owned(), reply)).await;
+    if noted.is_err() {
+        shared.jobs.handed.settle(attempt);
+    }
+    noted
+}
+
+/// The agent's, or what follows from its silence.
+async fn word(
+    shared: &Shared,
+    attempt: AttemptId,
+    taken: Taken,
+    progress: &(dyn Fn(u64) + Send + Sync),
+    mut stop: Stop,
+) -> Ended {
+    let Taken { candidate, mut end, .. } = taken;
+    let agent = candidate.agent;
+    let take_back = |fault: Fault| {
+        shared.agents.cancel(agent, [attempt]);
+        Err(fault)
+    };
+    loop {
+        tokio::select! {
+            biased;
+            ended = &mut end => {
+                return ended.unwrap_or_else(|_| Err(Fault::new(FaultCode::Internal, "the copy was forgotten")));
+            }
+            // Who would say so is gone only when the service stops.
+            _ = stop.wait_for(|stop| *stop) => {
+                return take_back(Fault::new(FaultCode::Cancelled, longhaul_model::job::TRANSFER_CANCELED));
+            }
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        let Some((bytes, silent)) = shared.jobs.handed.progress(attempt, Instant::now()) else { continue };
+        progress(bytes);
+        if is_lost(silent) {
+            let seconds = silent.as_secs();
+            let text = format!("{} has said nothing of it for {seconds} s", candidate.name());
+            return take_back(Fault::new(FaultCode::Interrupted, text));
+        }
+        if site_state(shared, &candidate) == Some(SiteState::Paused) {
+            let text = format!("the site of {} was paused", candidate.name());
+            return take_back(Fault::new(FaultCode::GivenBack, text));
+        }
+    }
+}
+
+fn site_state(shared: &Shared, candidate: &Candidate) -> Option<SiteState> {
+    let directory = shared.directory();
+    directory.sites.values().find(|row| row.name == candidate.site).map(|row| row.state)
+}
+
+/// It lies with where the agent is and what its site allows, not with the storages: elsewhere it may go well.
+fn is_of_place(fault: &Fault) -> bool {
+    match fault.code {
+        // An address that its policy refuses. What a storage refuses is the credential's.
+        FaultCode::NotAllowed => fault.blame == Blame::Request,
+        FaultCode::Unreachable => true,
+        // A server that it does not believe, by its authorities.
+        FaultCode::NotAuthenticated => fault.retry == Retry::Later,
+        _ => false,
+    }
+}
+
+fn candidates(shared: &Shared, order: &CopyOrder, tried: &[AgentId]) -> Vec<Candidate> {
+    let directory = shared.directory();
+    let (source, target) = (site_at(shared, &order.source.url), site_at(shared, &order.target.url));
+    let movers = shared.agents.movers(shared.now());
+    let movers = movers.into_iter().filter(|(known, _)| !tried.contains(&known.id));
+    movers
+        .map(|(known, offer)| {
+            let row = directory.sites.get(&known.site);
+            let limits = row.map(|row| row.limits).unwrap_or_default();
+            Candidate {
+                agent: known.id,
+                near: match Some(known.site) {
+                    site if site == target => Near::Target,
+                    site if site == source => Near::Source,
+                    _ => Near::Neither,
+                },
+                site: known.site_name,
+                host: known.host,
+                busy: 0,
+                files: offer.files,
+                site_busy: 0,
+                // What is streamed comes in and goes out.
+                site_files: limits.active_in.into_iter().chain(limits.active_out).min(),
+                unwilling: match row.map(|row| row.state) {
+                    Some(SiteState::Paused) => Some("its site is paused"),
+                    Some(SiteState::Draining) => Some("its site drains"),
+                    Some(SiteState::Open) | None => None,
+                },
+            }
+        })
+        .collect()
+}
+
+/// The site of the host in a URL: as the administrator says of circuits, else that of an agent on this host.
+fn site_at(shared: &Shared, url: &str) -> Option<SiteId> {
+    let said = by_circuit::site_of(shared, url);
+    said.or_else(|| shared.agents.site_of_host(RemoteUrl::parse(url).ok()?.host()))
+}
+
+/// What a report says of copies, durable when this is true; else it is to be said again.
+pub(crate) async fn take_in(shared: &Shared, agent: AgentId, report: &Report) -> bool {
+    let handed = &shared.jobs.handed;
+    let mut ended = Vec::new();
+    for entry in &report.entries {
+        let Fact::Outcome(outcome) = &entry.fact else { continue };
+        let result = outcome.fault.clone().map_or(Ok(outcome.bytes_moved), Err);
+        if handed.ended(agent, outcome.attempt, outcome.epoch, result) {
+            ended.push(outcome.attempt);
+        }
+    }
+    ended.is_empty() || handed.are_settled(&ended, DURABLE_WITHIN).await
+}
