@@ -16,6 +16,7 @@ use crate::circuits::{self, Circuits};
 use crate::clock::ServiceClock;
 use crate::config::Config;
 use crate::control::Control;
+use crate::decided::{self, Decided};
 use crate::doors::Doors;
 use crate::foreign::{self, Foreign};
 use crate::guard::{guarded, message};
@@ -80,6 +81,8 @@ pub(crate) struct Shared {
     pub tapes: Arc<Tapes>,
     /// None where the site wants none.
     pub foreign: Option<Arc<Foreign>>,
+    /// At the agent's doors.
+    pub decided: Arc<Decided>,
     pub stop: Stop,
 }
 
@@ -194,6 +197,7 @@ impl Agent {
             agent = %identity.agent, site = %identity.site, incarnation = incarnation.number,
             addresses = ?data_addresses, leases = ledger.leases_held(), facts = ledger.facts_pending(), "agent started"
         );
+        let decided = Arc::new(Decided::new(clock.clone()));
         let shared = Shared {
             state,
             identity: Mutex::new(identity),
@@ -215,6 +219,7 @@ impl Agent {
             circuits,
             tapes,
             foreign,
+            decided,
             stop,
         };
         let shared = Arc::new(shared);
@@ -227,7 +232,8 @@ impl Agent {
         let (close, closed) = watch::channel(false);
         let alive = Arc::downgrade(&shared);
         let credentials = move || alive.upgrade().map(|shared| locked(&shared.identity).credentials());
-        let mut doors = tokio::spawn(doors.run(credentials, shared.clock.clone(), closed));
+        let mut doors =
+            tokio::spawn(doors.run(credentials, shared.clock.clone(), shared.decided.clone(), closed));
         let mut loops = JoinSet::new();
         loops.spawn(report::run(shared.clone()));
         loops.spawn(work::run(shared.clone()));
@@ -238,6 +244,7 @@ impl Agent {
         if !shared.circuits.is_empty() {
             loops.spawn(circuits::run(shared.clone()));
         }
+        loops.spawn(decided::run(shared.clone()));
         if !shared.tapes.is_empty() {
             loops.spawn(shared.tapes.clone().run());
         }
@@ -274,6 +281,10 @@ impl Agent {
 }
 
 fn stop(shared: Arc<Shared>) {
+    // The doors are closed: nothing is decided any more.
+    if let Err(fault) = shared.decided.hand_over(&shared.ledger) {
+        tracing::warn!(%fault, "what the doors decided last is not told");
+    }
     // While its streams still move.
     shared.circuits.end();
     shared.stop.set();

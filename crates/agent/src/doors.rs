@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::agent::blocking;
 use crate::clock::ServiceClock;
+use crate::decided::{AtDoor, Decided};
 use crate::tape::Tapes;
 
 /// Most doors of one agent.
@@ -540,6 +541,7 @@ impl Doors {
         self,
         credentials: impl Fn() -> Option<Credentials> + Send + Sync + 'static,
         clock: ServiceClock,
+        decided: Arc<Decided>,
         mut stop: watch::Receiver<bool>,
     ) -> Result<(), Fault> {
         let mut open = JoinSet::new();
@@ -569,6 +571,7 @@ impl Doors {
                 users: users.clone().map(|users| users as Arc<dyn Users>),
                 issued,
                 tape,
+                witness: Some(Arc::new(AtDoor(decided.clone()))),
                 limits: config.limits(),
             };
             let door = Door::open(settings, access, &config.listen).await?;

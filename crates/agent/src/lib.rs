@@ -18,6 +18,7 @@ mod clock;
 mod command;
 mod config;
 mod control;
+mod decided;
 mod doors;
 mod foreign;
 mod guard;

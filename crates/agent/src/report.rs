@@ -98,6 +98,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
         );
         return Err(Fault::new(FaultCode::VersionMismatch, detail));
     }
+    shared.ledger.service_speaks(reply.version);
     shared.clock.learn(sent, reply.now, shared.clock.local());
     let (ledger, offset_us) = (shared.ledger.clone(), shared.clock.offset_us());
     let restarted = reply.say_hello;

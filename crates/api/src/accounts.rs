@@ -1,6 +1,6 @@
 //! Local accounts: people who log in to the pages with a password of this deployment's own.
 
-use longhaul_model::{CommunityName, Timestamp};
+use longhaul_model::{CommunityName, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -11,12 +11,16 @@ pub struct AccountAdd {
     /// Lower-case letters, digits and `-_.@+`.
     pub name: String,
     pub password: String,
-    /// `admin` or `viewer`.
+    /// `admin`, `manager` or `viewer`.
     pub role: String,
-    /// For whom they work: whose jobs they submit, see and cancel.
+    /// For whom they work: whose jobs they submit, see and cancel; of a manager, whose shares and subscriptions are theirs.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
+    /// Of a manager: which sites are theirs.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>)]
+    pub sites: Vec<SiteName>,
 }
 
 /// `PATCH /api/v1/accounts/{account}`: what is absent stays as it is.
@@ -25,12 +29,16 @@ pub struct AccountAdd {
 pub struct AccountChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// `admin` or `viewer`.
+    /// `admin`, `manager` or `viewer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Empty: of no community.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub community: Option<String>,
+    /// Of a manager; an empty list: no site.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub sites: Option<Vec<SiteName>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
 }
@@ -39,10 +47,13 @@ pub struct AccountChange {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AccountView {
     pub name: String,
-    /// `admin` or `viewer`.
+    /// `admin`, `manager` or `viewer`.
     pub role: String,
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub sites: Vec<SiteName>,
     pub disabled: bool,
     #[schema(value_type = String)]
     pub created: Timestamp,

@@ -176,6 +176,38 @@ pub enum Fact {
         #[schema(value_type = Option<Object>)]
         fault: Option<Fault>,
     },
+    /// Who was allowed or refused what at the agent's doors. From version 3 on.
+    Decided {
+        decisions: Vec<DoorDecision>,
+    },
+}
+
+/// Equal decisions of a short while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DoorDecision {
+    /// At whose door.
+    #[schema(value_type = String)]
+    pub storage: StorageName,
+    pub allowed: bool,
+    /// The first and the last of them, on the service's clock.
+    #[schema(value_type = String)]
+    pub since: Timestamp,
+    #[schema(value_type = String)]
+    pub at: Timestamp,
+    /// How many there were.
+    pub times: u64,
+    /// Subject of a certificate, holder of a token, or `nobody`.
+    pub who: String,
+    /// What kind of credential was shown; never the credential.
+    pub credential: String,
+    /// The address that they came from.
+    pub origin: String,
+    /// `door` and a method.
+    pub operation: String,
+    /// Of what.
+    pub object: String,
+    /// Of refusals the reason, else by which right.
+    pub why: String,
 }
 
 /// The end of an attempt.

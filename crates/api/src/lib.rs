@@ -39,7 +39,7 @@ pub mod steering;
 pub use problem::Problem;
 
 /// Versions of the agent protocol that this build speaks, lowest and highest. N and N-1 work together.
-pub const AGENT_PROTOCOL: VersionRange = VersionRange { lowest: 1, highest: 2 };
+pub const AGENT_PROTOCOL: VersionRange = VersionRange { lowest: 1, highest: 3 };
 
 /// An inclusive range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn neighbours_agree_and_strangers_do_not() {
-        let old = VersionRange { lowest: 1, highest: 2 };
+        let old = VersionRange { lowest: 1, highest: 3 };
         let new = VersionRange { lowest: 2, highest: 3 };
         assert_eq!(old.agree(new), Some(2));
         assert_eq!(old.agree(VersionRange { lowest: 3, highest: 4 }), None);

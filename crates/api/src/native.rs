@@ -268,6 +268,10 @@ pub struct SubscriptionView {
     pub priority: u8,
     #[schema(value_type = String)]
     pub verification: Verification,
+    /// Whose share it is charged to: by its terms, or by its dataset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub charged_to: Option<CommunityName>,
     #[serde(flatten)]
     pub terms: Terms,
     /// Of its deadline, until it is complete.
@@ -414,6 +418,9 @@ pub struct SiteView {
 pub struct StorageView {
     #[schema(value_type = String)]
     pub name: StorageName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub site: Option<SiteName>,
     /// As its agent said when it was last in contact with this start of the service.
     #[serde(default)]
     pub kind: StorageKind,
@@ -592,24 +599,28 @@ pub struct CheckResult {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WhoAmI {
     pub name: String,
-    /// `admin`, `viewer` or `observer`.
+    /// `admin`, `manager`, `viewer` or `observer`.
     pub role: String,
     #[schema(value_type = Option<String>)]
     pub expires: Option<Timestamp>,
     /// Areas that the credential is confined to; none: all that the role may.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// For whose jobs alone it is good.
+    /// For whose jobs alone it is good; of a manager, whose shares, subscriptions and jobs are theirs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
+    /// Of a manager: which sites are theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub sites: Vec<SiteName>,
 }
 
 /// `POST /api/v1/tokens`
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TokenCreate {
     pub name: String,
-    /// `admin`, `viewer` or `observer`.
+    /// `admin`, `manager`, `viewer` or `observer`.
     pub role: String,
     #[serde(default)]
     pub seconds: Option<u64>,
@@ -617,17 +628,21 @@ pub struct TokenCreate {
     /// for looking only; none: all that its role may.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// For whose jobs alone it is good.
+    /// For whose jobs alone it is good; of a manager, whose shares, subscriptions and jobs are theirs.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
+    /// Of a manager: which sites are theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub sites: Vec<SiteName>,
 }
 
 /// An API token without its secret.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TokenView {
     pub name: String,
-    /// `admin`, `viewer` or `observer`.
+    /// `admin`, `manager`, `viewer` or `observer`.
     pub role: String,
     #[schema(value_type = String)]
     pub created: Timestamp,
@@ -636,10 +651,14 @@ pub struct TokenView {
     /// Areas that it is confined to; none: all that its role may.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// For whose jobs alone it is good.
+    /// For whose jobs alone it is good; of a manager, whose shares, subscriptions and jobs are theirs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
+    /// Of a manager: which sites are theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub sites: Vec<SiteName>,
 }
 
 /// `POST /api/v1/session`: an API token or a one-time login token in, a cookie out.
@@ -651,7 +670,7 @@ pub struct LoginRequest {
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct LoginReply {
     pub name: String,
-    /// `admin`, `viewer` or `observer`.
+    /// `admin`, `manager`, `viewer` or `observer`.
     pub role: String,
     /// To be sent as `X-CSRF-Token` with every request of this session that changes something.
     pub csrf_token: String,

@@ -75,6 +75,8 @@ fn role_text(access: Access) -> &'static str {
     match access {
         Access::Public => "Needs no credential.",
         Access::Viewer => "Needs the role viewer.",
+        Access::SiteManager => "Needs the role admin, or a manager of each site that it is about.",
+        Access::CommunityManager => "Needs the role admin, or a manager of the community that it is about.",
         Access::Admin => "Needs the role admin.",
         Access::Submitter => {
             "Needs the role admin, or a community by `service.fts.people` or by one's login."
@@ -88,12 +90,9 @@ fn security(route: &Route) -> Value {
     match route.access {
         Access::Public => json!([]),
         Access::AgentCertificate => json!([{ "agent": [] }]),
-        Access::Viewer | Access::Submitter | Access::Admin if route.method == Method::Get => {
-            json!([{ "token": [] }, { "session": [] }])
-        }
-        Access::Viewer | Access::Submitter | Access::Admin | Access::Observer => {
-            json!([{ "token": [] }, { "session": [], "csrf": [] }])
-        }
+        Access::Observer => json!([{ "token": [] }, { "session": [], "csrf": [] }]),
+        _ if route.method == Method::Get => json!([{ "token": [] }, { "session": [] }]),
+        _ => json!([{ "token": [] }, { "session": [], "csrf": [] }]),
     }
 }
 
@@ -143,7 +142,11 @@ fn content(body: Body) -> Option<Value> {
 
 fn problem_response() -> Value {
     json!({
-        "description": "What, why, what next, and an id to quote.",
+        "description": "What, why, what next, and an id to quote. 429: more was asked for than one user may, requests a \
+            second or files under way; it may be asked again after the seconds of `Retry-After`. 503 and 507: the service \
+            cannot do it now, and says when to ask again in the same way.",
+        "headers": { "Retry-After": { "description": "Of 429, 503 and 507: whole seconds to wait before asking again.",
+            "schema": { "type": "integer", "minimum": 1 } } },
         "content": { "application/problem+json": { "schema": { "$ref": reference("Problem") } } },
     })
 }

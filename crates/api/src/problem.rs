@@ -18,6 +18,9 @@ pub struct Problem {
     pub code: FaultCode,
     /// What to do next.
     pub remedy: String,
+    /// Of answers with the status 429 or 503: after so many seconds it may be asked again, as `Retry-After` says too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_s: Option<u32>,
     /// Finds the log lines of this error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -33,6 +36,7 @@ impl Problem {
             detail: detail.into(),
             code,
             remedy: code.next_step().to_owned(),
+            retry_after_s: None,
             instance: None,
         }
     }
@@ -40,6 +44,11 @@ impl Problem {
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();
         self
+    }
+
+    /// More was asked for than one may: 429, with the time after which it may be asked again.
+    pub fn too_many(self, retry_after_s: u32) -> Self {
+        Problem { status: 429, retry_after_s: Some(retry_after_s.max(1)), ..self }
     }
 
     /// Exit code of a command that ends with this problem (`docs/reference/exit-codes.md`).

@@ -51,6 +51,10 @@ pub enum Access {
     /// An administrator, or a viewer for whom the service copies between URLs, as `service.fts.people` or their login
     /// says. Which jobs are theirs to see and to change is decided job by job.
     Submitter,
+    /// An administrator, or a manager of each site that it is about.
+    SiteManager,
+    /// An administrator, or a manager of the community that it is about.
+    CommunityManager,
     Admin,
     /// An API token that may send measurements, or an administrator's.
     Observer,
@@ -294,7 +298,7 @@ routes! {
     DELETION_CREATE = Post "/api/v1/deletions" "deletion_create" Admin,
         "Deletes a dataset's replicas at a storage, or only tells what that would do",
         takes(Json("DeletionRequest")), gives(200, Json("DeletionReply")), with_idempotency_key();
-    VERIFICATION_CREATE = Post "/api/v1/verifications" "verification_create" Admin,
+    VERIFICATION_CREATE = Post "/api/v1/verifications" "verification_create" SiteManager,
         "Has an agent read a dataset's replicas again and compare",
         takes(Json("VerificationRequest")), gives(202, Json("TaskView")), with_idempotency_key();
 
@@ -304,7 +308,7 @@ routes! {
     TASK_SHOW = Get "/api/v1/tasks/{task}" "task_show" Viewer,
         "Shows a task and the problems it met",
         gives(200, Json("TaskView"));
-    TASK_CANCEL = Post "/api/v1/tasks/{task}/cancel" "task_cancel" Admin,
+    TASK_CANCEL = Post "/api/v1/tasks/{task}/cancel" "task_cancel" SiteManager,
         "Cancels a task; what it has done stays",
         gives(200, Json("TaskView"));
 
@@ -312,13 +316,13 @@ routes! {
         "Lists subscriptions with progress and expected end",
         asks(&[DATASET, STORAGE, text("state", "Only in this state: active, suspended or cancelled."), LIMIT, AFTER]),
         gives(200, Json("Page_SubscriptionView"));
-    SUBSCRIPTION_CREATE = Post "/api/v1/subscriptions" "subscription_create" Admin,
+    SUBSCRIPTION_CREATE = Post "/api/v1/subscriptions" "subscription_create" CommunityManager,
         "Wishes that a dataset or block be at a storage",
         takes(Json("Subscribe")), gives(201, Json("SubscriptionView")), with_idempotency_key();
     SUBSCRIPTION_SHOW = Get "/api/v1/subscriptions/{subscription}" "subscription_show" Viewer,
         "Shows a subscription",
         gives(200, Json("SubscriptionView"));
-    SUBSCRIPTION_CHANGE = Patch "/api/v1/subscriptions/{subscription}" "subscription_change" Admin,
+    SUBSCRIPTION_CHANGE = Patch "/api/v1/subscriptions/{subscription}" "subscription_change" CommunityManager,
         "Suspends, resumes or cancels a subscription, or changes its priority",
         takes(Json("SubscriptionChange")), gives(200, Json("SubscriptionView"));
 
@@ -375,26 +379,26 @@ routes! {
     SITE_SHOW = Get "/api/v1/sites/{site}" "site_show" Viewer,
         "Shows a site, its storages and its agents",
         gives(200, Json("SiteView"));
-    SITE_CHANGE = Patch "/api/v1/sites/{site}" "site_change" Admin,
+    SITE_CHANGE = Patch "/api/v1/sites/{site}" "site_change" SiteManager,
         "Pauses, drains or opens a site, or changes its limits",
         takes(Json("SiteChange")), gives(200, Json("SiteView"));
-    SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" Admin,
+    SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" SiteManager,
         "Makes a token with which one more agent can join a site",
         takes(Json("JoinTokenCreate")), gives(201, Json("SiteAdded"));
-    SITE_COMMISSION = Post "/api/v1/sites/{site}/commissioning" "site_commission" Admin,
+    SITE_COMMISSION = Post "/api/v1/sites/{site}/commissioning" "site_commission" SiteManager,
         "Keeps what test transfers said of links from and to a site",
         takes(Json("Commissioning")), gives(200, Json("SiteView"));
     STORAGE_LIST = Get "/api/v1/storages" "storage_list" Viewer,
         "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));
 
-    STORAGE_CHANGE = Patch "/api/v1/storages/{storage}" "storage_change" Admin,
+    STORAGE_CHANGE = Patch "/api/v1/storages/{storage}" "storage_change" SiteManager,
         "Says whether a storage is a relay, and how sources of what goes there are chosen",
         takes(Json("StorageChange")), gives(200, Json("StorageView"));
     SHARE_LIST = Get "/api/v1/shares" "share_list" Viewer,
         "Lists what communities and activities are entitled to",
         gives(200, Json("Page_ShareView"));
-    SHARE_SET = Post "/api/v1/shares" "share_set" Admin,
+    SHARE_SET = Post "/api/v1/shares" "share_set" CommunityManager,
         "Changes what a community or an activity is entitled to, at once",
         takes(Json("ShareChange")), gives(200, Json("Page_ShareView"));
     LINK_LIST = Get "/api/v1/links" "link_list" Viewer,
@@ -409,18 +413,19 @@ routes! {
     LIMIT_LIST = Get "/api/v1/limits" "limit_list" Viewer,
         "Lists the limits of links, storages and communities",
         gives(200, Json("Page_LimitView"));
-    LIMIT_SET = Post "/api/v1/limits" "limit_set" Admin,
+    LIMIT_SET = Post "/api/v1/limits" "limit_set" SiteManager,
         "Limits a link, a storage or a community, or lifts that, at once",
         takes(Json("LimitChange")), gives(200, Json("Page_LimitView"));
     AUDIT_LIST = Get "/api/v1/audit" "audit_list" Viewer,
         "Lists who changed shares, links, storages or accounts, and who logged in or was refused, newest first",
         asks(&[text("of", "Only `changes`, or only `logins`."), LIMIT, AFTER]), gives(200, Json("Page_AuditEntry"));
 
-    DECISION_LIST = Get "/api/v1/audit/decisions" "decision_list" Admin,
+    DECISION_LIST = Get "/api/v1/audit/decisions" "decision_list" SiteManager,
         "Lists who was refused what and why, and who was allowed to change what, newest first",
         asks(&[
             text("of", "Only `refused`, or only `allowed`."),
             text("who", "Only of this name."),
+            text("site", "Only of the doors of this site."),
             LIMIT,
             AFTER,
         ]),

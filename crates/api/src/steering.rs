@@ -1,7 +1,7 @@
 //! How people steer what moves: whose share a wish is charged to and when it shall be fulfilled, what communities and
 //! activities are entitled to, which links there are, and what storages are for.
 
-use longhaul_model::{ActivityName, CommunityName, StorageName, Timestamp};
+use longhaul_model::{ActivityName, CommunityName, SiteName, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -170,10 +170,17 @@ pub struct DecisionEntry {
     pub credential: String,
     /// The address that they came from.
     pub origin: String,
-    /// What was asked for: an operation of this description, `fts` with method and path, or `page`.
+    /// What was asked for: an operation of this description, `fts` with method and path, `page`, or `door` with a method.
     pub operation: String,
     /// Of what.
     pub object: String,
     /// Of refusals the reason, else by which right.
     pub why: String,
+    /// At which site's door, and about which of its storages; none: by the service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub site: Option<SiteName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub storage: Option<StorageName>,
 }

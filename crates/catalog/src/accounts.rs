@@ -10,8 +10,7 @@ use crate::{AccountPatch, AccountRow, AuditKind, Catalog, CatalogError, NewAccou
 /// People who share one deployment, tenfold; more come from an issuer.
 pub const ACCOUNTS_MAX: i64 = 10_000;
 
-const ACCOUNT: &str =
-    "SELECT name, password, role, community, disabled, created, password_since, last_login FROM accounts";
+const ACCOUNT: &str = "SELECT name, password, role, community, disabled, created, password_since, last_login, sites FROM accounts";
 
 impl Catalog {
     pub fn add_account(
@@ -30,14 +29,15 @@ impl Catalog {
                 return Err(CatalogError::conflict(format!("there are {count} accounts, and no more fit")));
             }
             tx.execute(
-                "INSERT INTO accounts (name, password, role, community, created, password_since)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?5)",
+                "INSERT INTO accounts (name, password, role, community, created, password_since, sites)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)",
                 (
                     &account.name,
                     &account.password,
                     &account.role,
                     account.community.as_ref().map(|name| name.as_str()),
                     now.0,
+                    &account.sites,
                 ),
             )?;
             let row = named(tx, &account.name)?;
@@ -76,9 +76,10 @@ impl Catalog {
             }
             row.role = patch.role.clone().unwrap_or(row.role);
             row.community = patch.community.clone().unwrap_or(row.community);
+            row.sites = patch.sites.clone().unwrap_or(row.sites);
             row.disabled = patch.disabled.unwrap_or(row.disabled);
             tx.execute(
-                "UPDATE accounts SET password = ?2, role = ?3, community = ?4, disabled = ?5, password_since = ?6
+                "UPDATE accounts SET password = ?2, role = ?3, community = ?4, disabled = ?5, password_since = ?6, sites = ?7
                  WHERE name = ?1",
                 (
                     name,
@@ -87,6 +88,7 @@ impl Catalog {
                     row.community.as_ref().map(|name| name.as_str()),
                     row.disabled,
                     row.password_since.0,
+                    &row.sites,
                 ),
             )?;
             let password = if patch.password.is_some() { ", with a new password" } else { "" };
@@ -140,8 +142,10 @@ fn named(tx: &Transaction<'_>, name: &str) -> Result<AccountRow, CatalogError> {
 
 fn in_words(row: &AccountRow) -> String {
     let community = row.community.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+    let sites =
+        row.sites.as_ref().map(|names| format!(" of {}", names.replace(' ', ", "))).unwrap_or_default();
     let disabled = if row.disabled { ", disabled" } else { "" };
-    format!("{}{community}{disabled}", row.role)
+    format!("{}{sites}{community}{disabled}", row.role)
 }
 
 fn account_row(row: &Row<'_>) -> crate::sql::Result<AccountRow> {
@@ -154,5 +158,6 @@ fn account_row(row: &Row<'_>) -> crate::sql::Result<AccountRow> {
         created: row.time(5)?,
         password_since: row.time(6)?,
         last_login: row.maybe_time(7)?,
+        sites: row.get(8)?,
     })
 }

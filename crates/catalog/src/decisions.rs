@@ -1,15 +1,21 @@
 //! The log of decisions: who was allowed or refused what. Written in batches, and forgotten by age: of each outcome by
 //! itself, so that refusals, of which whoever likes may cause many, drive out nothing that was allowed.
 
-use crate::sql::Row;
+use std::collections::BTreeSet;
+
+use crate::sql::{Row, Transaction, Value};
+use longhaul_model::SiteName;
 
 use crate::codec::{Columns, number};
 use crate::{Catalog, CatalogError, DecisionFilter, DecisionRow, NewDecision, PAGE_ROWS_MAX};
 
 /// Of each outcome; older ones are forgotten.
 pub const DECISIONS_MAX: u64 = 50_000;
+/// The same of the doors of one site.
+pub const DOOR_DECISIONS_MAX: u64 = 5_000;
 
-const COLUMNS: &str = "id, allowed, since, at, times, who, credential, origin, operation, object, why";
+const COLUMNS: &str =
+    "id, allowed, since, at, times, who, credential, origin, operation, object, why, site, storage";
 
 impl Catalog {
     /// All of them, or none.
@@ -26,28 +32,12 @@ impl Catalog {
             return Ok(());
         }
         self.write(|tx| {
-            let mut insert = tx.prepare_cached(
-                "INSERT INTO decisions (allowed, since, at, times, who, credential, origin, operation, object, why)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-            )?;
-            for one in decisions {
-                insert.execute((
-                    one.allowed,
-                    one.since.0,
-                    one.at.0,
-                    number(one.times),
-                    &one.who,
-                    &one.credential,
-                    &one.origin,
-                    &one.operation,
-                    &one.object,
-                    &one.why,
-                ))?;
-            }
+            insert(tx, decisions)?;
             for allowed in [false, true] {
                 tx.execute(
-                    "DELETE FROM decisions WHERE allowed = ?1 AND id <=
-                     (SELECT id FROM decisions WHERE allowed = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+                    "DELETE FROM decisions WHERE allowed = ?1 AND site IS NULL AND id <=
+                     (SELECT id FROM decisions WHERE allowed = ?1 AND site IS NULL
+                      ORDER BY id DESC LIMIT 1 OFFSET ?2)",
                     (allowed, number(most)),
                 )?;
             }
@@ -57,40 +47,91 @@ impl Catalog {
 
     /// Newest first.
     pub fn decisions(&self, filter: &DecisionFilter) -> Result<Vec<DecisionRow>, CatalogError> {
-        let limit = filter.limit.min(PAGE_ROWS_MAX + 1) as i64;
-        let before = filter.before.map_or(i64::MAX, number);
+        let limit = filter.limit.min(PAGE_ROWS_MAX + 1);
         self.read(|tx| {
-            // The conditions stand in the text: with them as parameters neither index would serve.
-            let rows: Result<_, _> = match (filter.allowed, &filter.who) {
-                (None, None) => tx
-                    .prepare_cached(&format!(
-                        "SELECT {COLUMNS} FROM decisions WHERE id < ?1 ORDER BY id DESC LIMIT ?2"
-                    ))?
-                    .query_map((before, limit), row)?
-                    .collect(),
-                (Some(allowed), None) => tx
-                    .prepare_cached(&format!(
-                        "SELECT {COLUMNS} FROM decisions WHERE allowed = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3"
-                    ))?
-                    .query_map((allowed, before, limit), row)?
-                    .collect(),
-                (None, Some(who)) => tx
-                    .prepare_cached(&format!(
-                        "SELECT {COLUMNS} FROM decisions WHERE who = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3"
-                    ))?
-                    .query_map((who, before, limit), row)?
-                    .collect(),
-                (Some(allowed), Some(who)) => tx
-                    .prepare_cached(&format!(
-                        "SELECT {COLUMNS} FROM decisions
-                         WHERE who = ?1 AND allowed = ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4"
-                    ))?
-                    .query_map((who, allowed, before, limit), row)?
-                    .collect(),
+            let Some(sites) = &filter.sites else {
+                return select(tx, filter, None, limit);
             };
-            Ok(rows?)
+            // Few sites, each by its index.
+            let mut rows = Vec::new();
+            for site in sites {
+                rows.extend(select(tx, filter, Some(site), limit)?);
+            }
+            rows.sort_by_key(|row| std::cmp::Reverse(row.id));
+            rows.truncate(limit);
+            Ok(rows)
         })
     }
+}
+
+/// Of doors: each site's are forgotten by themselves, so that none drives out another's, or the service's.
+pub(crate) fn keep_of_doors(tx: &Transaction<'_>, decisions: &[NewDecision]) -> Result<(), CatalogError> {
+    insert(tx, decisions)?;
+    let sites: BTreeSet<&SiteName> =
+        decisions.iter().filter_map(|one| one.at_door.as_ref()).map(|(site, _)| site).collect();
+    for (site, allowed) in sites.into_iter().flat_map(|site| [(site, false), (site, true)]) {
+        tx.execute(
+            "DELETE FROM decisions WHERE allowed = ?1 AND site = ?2 AND id <=
+             (SELECT id FROM decisions WHERE allowed = ?1 AND site = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)",
+            (allowed, site.as_str(), number(DOOR_DECISIONS_MAX)),
+        )?;
+    }
+    Ok(())
+}
+
+fn insert(tx: &Transaction<'_>, decisions: &[NewDecision]) -> Result<(), CatalogError> {
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO decisions (allowed, since, at, times, who, credential, origin, operation, object, why,
+           site, storage)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?;
+    for one in decisions {
+        insert.execute((
+            one.allowed,
+            one.since.0,
+            one.at.0,
+            number(one.times),
+            &one.who,
+            &one.credential,
+            &one.origin,
+            &one.operation,
+            &one.object,
+            &one.why,
+            one.at_door.as_ref().map(|(site, _)| site.as_str()),
+            one.at_door.as_ref().map(|(_, storage)| storage.as_str()),
+        ))?;
+    }
+    Ok(())
+}
+
+/// The conditions stand in the text, as far as there are any: with all of them as parameters no index would serve.
+fn select(
+    tx: &Transaction<'_>,
+    filter: &DecisionFilter,
+    site: Option<&SiteName>,
+    limit: usize,
+) -> Result<Vec<DecisionRow>, CatalogError> {
+    let mut values = vec![Value::from(filter.before.map_or(i64::MAX, number))];
+    let mut conditions = vec!["id < ?1".to_owned()];
+    let given = [
+        ("who", filter.who.clone().map(Value::from)),
+        ("allowed", filter.allowed.map(|allowed| Value::from(i64::from(allowed)))),
+        ("site", site.map(|site| Value::from(site.to_string()))),
+    ];
+    for (column, value) in given {
+        let Some(value) = value else { continue };
+        values.push(value);
+        conditions.push(format!("{column} = ?{}", values.len()));
+    }
+    values.push(Value::from(limit as i64));
+    let text = format!(
+        "SELECT {COLUMNS} FROM decisions WHERE {} ORDER BY id DESC LIMIT ?{}",
+        conditions.join(" AND "),
+        values.len()
+    );
+    let mut statement = tx.prepare_cached(&text)?;
+    let rows = statement.query_map(values, row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 fn row(row: &Row<'_>) -> crate::sql::Result<DecisionRow> {
@@ -107,6 +148,7 @@ fn row(row: &Row<'_>) -> crate::sql::Result<DecisionRow> {
             operation: row.get(8)?,
             object: row.get(9)?,
             why: row.get(10)?,
+            at_door: if row.is_null(11)? { None } else { Some((row.parsed(11)?, row.parsed(12)?)) },
         },
     })
 }

@@ -50,7 +50,7 @@ pub mod rows;
 
 pub use accounts::ACCOUNTS_MAX;
 pub use database::{BadPlace, Catalog, PAGE_ROWS_MAX, Place};
-pub use decisions::DECISIONS_MAX;
+pub use decisions::{DECISIONS_MAX, DOOR_DECISIONS_MAX};
 pub use error::{AddError, CatalogError, ManifestError};
 pub use hosts::HOSTS_MAX;
 pub use jobs::{JobName, StorageStep};

@@ -89,6 +89,7 @@ impl Report<'_> {
             }
             ReportedFact::Scanned { task, found, left_out } => self.scanned(*task, found, left_out),
             ReportedFact::Checked { task, files } => self.checked(*task, files),
+            ReportedFact::Decided(decisions) => crate::decisions::keep_of_doors(self.tx, decisions),
             ReportedFact::TaskDone { task, fault } => self.task_done(*task, fault.as_ref()),
         }
     }

@@ -9,6 +9,8 @@ use crate::codec::{Columns, key};
 use crate::sites::site_by_id;
 use crate::{ApiTokenRow, Catalog, CatalogError, JoinRefusal, NewApiToken, SiteRow};
 
+const TOKEN: &str = "SELECT hash, name, role, expires, created, scopes, community, sites FROM api_tokens";
+
 /// A repetition of a request later than this counts as a new one.
 const REPLIES_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
@@ -59,8 +61,8 @@ impl Catalog {
     pub fn add_api_token(&self, token: &NewApiToken, now: Timestamp) -> Result<(), CatalogError> {
         self.write(|tx| {
             tx.execute(
-                "INSERT INTO api_tokens (hash, name, role, expires, created, scopes, community)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO api_tokens (hash, name, role, expires, created, scopes, community, sites)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                 (
                     token.hash,
                     &token.name,
@@ -69,6 +71,7 @@ impl Catalog {
                     now.0,
                     &token.scopes,
                     token.community.as_ref().map(|name| name.as_str()),
+                    &token.sites,
                 ),
             )?;
             Ok(())
@@ -78,18 +81,14 @@ impl Catalog {
     /// Also returns expired ones: the caller knows the time.
     pub fn api_token(&self, hash: [u8; 32]) -> Result<Option<ApiTokenRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(
-                "SELECT hash, name, role, expires, created, scopes, community FROM api_tokens WHERE hash = ?1",
-            )?;
+            let mut select = tx.prepare_cached(&format!("{TOKEN} WHERE hash = ?1"))?;
             Ok(select.query_row([hash], token_row).optional()?)
         })
     }
 
     pub fn api_tokens(&self) -> Result<Vec<ApiTokenRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(
-                "SELECT hash, name, role, expires, created, scopes, community FROM api_tokens ORDER BY name, hash",
-            )?;
+            let mut select = tx.prepare_cached(&format!("{TOKEN} ORDER BY name, hash"))?;
             let rows = select.query_map((), token_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -172,5 +171,6 @@ fn token_row(row: &Row<'_>) -> crate::sql::Result<ApiTokenRow> {
         created: row.time(4)?,
         scopes: row.get(5)?,
         community: if row.is_null(6)? { None } else { Some(row.parsed(6)?) },
+        sites: row.get(7)?,
     })
 }

@@ -59,6 +59,7 @@ fn main() -> Result<(), Failure> {
         users: None,
         issued: None,
         tape: None,
+        witness: None,
         limits: Limits::default(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -38,6 +38,7 @@ mod submitted;
 mod tape;
 mod third_party;
 mod tree;
+mod witness;
 mod xml;
 
 pub use issued::{Issued, TokenVerifier, Verified};
@@ -45,3 +46,4 @@ pub use listen::{Door, Renewer};
 pub use rights::{Grant, May, Rights, Subjects, TokenFileError, read_tokens};
 pub use settings::{Access, Limits, Outgoing, Settings, Users, VOMS};
 pub use tape::{Locality, Report, ReportedFile, StageState, Tape, TapeEnd, WantedFile};
+pub use witness::Witness;

@@ -166,6 +166,8 @@ pub(crate) struct Granted {
     lent: Option<Lent>,
     /// Who showed a credential that is believed: names of certificates, holders of tokens of issuers, "a token".
     pub(crate) who: Vec<String>,
+    /// What kind of credential that was.
+    pub(crate) by: &'static str,
 }
 
 impl Rights {
@@ -185,6 +187,7 @@ impl Rights {
         granted.grants.extend(known.map(|(_, grant)| grant.clone()));
         if granted.grants.len() > before {
             granted.who.push("a token".into());
+            granted.by = "token";
             return Ok(granted);
         }
         // A JSON web token has three parts.
@@ -194,6 +197,7 @@ impl Rights {
         let (scoped, who) = issued.of(token).await?;
         granted.scoped = Some(scoped);
         granted.who.push(who);
+        granted.by = "issuer's token";
         Ok(granted)
     }
 
@@ -201,6 +205,7 @@ impl Rights {
     pub(crate) fn lent(&self, subjects: &[String], shown: Shown) -> Granted {
         let mut granted = self.without_token(subjects);
         granted.who.extend(shown.who.first().map(|name| format!("{name} by macaroon")));
+        granted.by = "macaroon";
         granted.lent = Some(Lent { grants: self.of_subjects(&shown.who), terms: shown.terms });
         granted
     }
@@ -208,7 +213,8 @@ impl Rights {
     fn without_token(&self, subjects: &[String]) -> Granted {
         let anonymous = self.anonymous.clone().map(|below| Grant { may: May::Read, below });
         let grants = anonymous.into_iter().chain(self.of_subjects(subjects)).collect();
-        Granted { grants, scoped: None, lent: None, who: subjects.to_vec() }
+        let by = if subjects.is_empty() { "none" } else { "certificate" };
+        Granted { grants, scoped: None, lent: None, who: subjects.to_vec(), by }
     }
 
     fn of_subjects(&self, subjects: &[String]) -> Vec<Grant> {
@@ -255,6 +261,15 @@ fn implies(shown: &str, wanted: &str) -> bool {
 }
 
 impl Granted {
+    /// By what they may what they may, for the log of decisions.
+    pub(crate) fn right(&self) -> &'static str {
+        match (&self.scoped, &self.lent) {
+            (Some(_), _) => "scopes of the token, or rules of the door",
+            (None, Some(_)) => "the macaroon, within the rights of its giver",
+            (None, None) => "rules of the door",
+        }
+    }
+
     pub(crate) fn check(&self, action: Action, path: &str) -> Outcome<()> {
         if self.may(action, path) {
             return Ok(());

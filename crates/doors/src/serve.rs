@@ -20,6 +20,7 @@ use crate::properties::Properties;
 use crate::request::{Destination, Place, destination, single};
 use crate::rights::{Action, Granted, not_authenticated};
 use crate::settings::{Access, Settings};
+use crate::witness::{self, Asked};
 use crate::{get, lock, propfind, proppatch, put, tape, tree};
 
 /// Directories told at once: each keeps a thread as long as its client takes what it asked for.
@@ -175,6 +176,7 @@ pub(crate) struct Call {
     pub(crate) request: Request<Incoming>,
     pub(crate) place: Place,
     pub(crate) granted: Granted,
+    pub(crate) asked: Asked,
 }
 
 impl Call {
@@ -230,16 +232,21 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     let asks = matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
     let only_asks = asks || is_tape && tape::only_asks(&path);
     let changes = !only_asks;
-    let mut who = Vec::new();
-    let mut answer = match answer(shared, &peer, request, &mut who).await {
+    let (mut who, mut asked) = (Vec::new(), Asked::of(&peer, request.headers()));
+    let operation = witness::operation(&method, is_tape);
+    let mut answer = match answer(shared.clone(), &peer, request, &mut who, &mut asked).await {
         Ok(answer) => {
             if changes {
+                shared.note(&asked, &operation, &path, Ok(()));
                 tracing::info!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
                     ?who, status = answer.status().as_u16(), "changed through a door");
             }
             answer
         }
         Err(refusal) => {
+            if matches!(refusal.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+                shared.note(&asked, &operation, &path, Err(&refusal.text));
+            }
             let text = longhaul_model::units::printable(&refusal.text);
             tracing::debug!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
                 status = refusal.status.as_u16(), text, "refused");
@@ -261,12 +268,13 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     answer
 }
 
-/// `who` is told as soon as it is known.
+/// `who` and `asked_by` are told as soon as they are known.
 async fn answer(
     shared: Arc<Shared>,
     peer: &Peer,
     request: Request<Incoming>,
     who: &mut Vec<String>,
+    asked_by: &mut Asked,
 ) -> Outcome {
     check_framing(&request)?;
     let place = Place::of(&request)?;
@@ -286,8 +294,9 @@ async fn answer(
         None => rights.of(subjects, request.headers(), issued).await?,
     };
     who.clone_from(&granted.who);
+    asked_by.known(&granted);
     let method = request.method().clone();
-    let call = Call { shared, request, place, granted };
+    let call = Call { shared, request, place, granted, asked: asked_by.clone() };
     if let Some((end, question)) = asked {
         return tape::serve(call, end, question).await;
     }

@@ -12,6 +12,7 @@ use rustls::{ClientConfig, CommonState, ServerConfig};
 use crate::issued::Issued;
 use crate::rights::Rights;
 use crate::tape::TapeEnd;
+use crate::witness::Witness;
 
 pub struct Settings {
     pub storage: Arc<dyn Storage>,
@@ -33,6 +34,8 @@ pub struct Settings {
     pub issued: Option<Issued>,
     /// The tape behind the storage, which clients may then have files brought from. None: everything is on disk.
     pub tape: Option<TapeEnd>,
+    /// Hears who was allowed or refused what. None: nobody.
+    pub witness: Option<Arc<dyn Witness>>,
     pub limits: Limits,
 }
 

@@ -33,6 +33,7 @@ mod role;
 mod scope;
 mod session;
 mod shared_secret;
+mod tally;
 mod text;
 mod tls;
 mod token;
@@ -54,10 +55,11 @@ pub use password::{
 };
 pub use pending::{BegunLogin, PENDING_LOGIN_LIFE, PendingLogin, PendingLogins};
 pub use permit::{Permit, PermitVerifier, list_digest};
-pub use role::{Action, Principal, Role, authorise};
+pub use role::{Action, Charge, MANAGED_SITES_MAX, Of, Principal, Role, authorise, authorise_of};
 pub use scope::{Area, Confinement, Scope, Scopes};
 pub use session::{Holder, KnownAs, Session, Sessions};
 pub use shared_secret::{SharedAuthority, SharedSecret};
+pub use tally::{Counted, Decision, SEVERAL, Tally, TallyBounds};
 pub use tls::{
     AGENT_NAME, SERVICE_NAME, agent_client_tls, client_identity, data_server_tls, io_fault, join_client_tls,
     people_client_tls, server_identity, service_server_tls, tls_fault,

@@ -1,6 +1,15 @@
-//! Roles, and what each may do.
+//! Roles, what each may do, and of what a manager is the manager.
+//!
+//! Start with [`authorise`] (what kind of thing may they do at all) and [`authorise_of`] (may they do it to this one).
 
-use longhaul_model::{Fault, FaultCode};
+use std::collections::BTreeSet;
+
+use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
+
+/// Sites of one manager.
+pub const MANAGED_SITES_MAX: usize = 100;
+/// Of them so many are told in a refusal.
+const SITES_TOLD: usize = 4;
 
 /// What a person or program may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,6 +18,8 @@ pub enum Role {
     Observer,
     /// Sees everything, changes nothing.
     Viewer,
+    /// Sees what a viewer sees, and changes what is of the sites or the community in their [`Charge`].
+    Manager,
     /// Everything.
     Admin,
 }
@@ -18,6 +29,7 @@ impl Role {
         match self {
             Role::Observer => "observer",
             Role::Viewer => "viewer",
+            Role::Manager => "manager",
             Role::Admin => "admin",
         }
     }
@@ -35,8 +47,81 @@ impl std::str::FromStr for Role {
         match text {
             "observer" => Ok(Role::Observer),
             "viewer" => Ok(Role::Viewer),
+            "manager" => Ok(Role::Manager),
             "admin" => Ok(Role::Admin),
-            _ => Err(Fault::new(FaultCode::BadRequest, "a role is one of: observer, viewer, admin")),
+            _ => Err(bad("a role is one of: observer, viewer, manager, admin")),
+        }
+    }
+}
+
+/// What a manager is the manager of. Of nobody else does it say anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charge {
+    pub sites: BTreeSet<SiteName>,
+    pub community: Option<CommunityName>,
+}
+
+impl Charge {
+    /// What somebody of that role is put in charge of. A manager of nothing could do nothing, and whoever names sites for
+    /// another role means something that would not happen.
+    pub fn of(
+        role: Role,
+        sites: impl IntoIterator<Item = SiteName>,
+        community: Option<&CommunityName>,
+    ) -> Result<Charge, Fault> {
+        let sites: BTreeSet<SiteName> = sites.into_iter().collect();
+        if sites.len() > MANAGED_SITES_MAX {
+            return Err(bad(format!("{} sites, the limit is {MANAGED_SITES_MAX}", sites.len())));
+        }
+        if role == Role::Manager {
+            let charge = Charge { sites, community: community.cloned() };
+            return match charge == Charge::default() {
+                true => Err(bad("a manager is one of sites or of a community: name them")),
+                false => Ok(charge),
+            };
+        }
+        match sites.is_empty() {
+            true => Ok(Charge::default()),
+            false => Err(bad(format!("sites are for the role manager; the role {role} has no use for them"))),
+        }
+    }
+
+    /// Sites in their text form, separated by blanks.
+    pub fn parse_sites(text: &str) -> Result<BTreeSet<SiteName>, Fault> {
+        let parse = |word: &str| word.parse().map_err(|error| bad(format!("site: {error}")));
+        text.split_ascii_whitespace().map(parse).collect()
+    }
+
+    /// What [`Charge::parse_sites`] reads; none where there are none.
+    pub fn sites_text(&self) -> Option<String> {
+        let words: Vec<String> = self.sites.iter().map(SiteName::to_string).collect();
+        (!words.is_empty()).then(|| words.join(" "))
+    }
+
+    fn holds(&self, of: Of<'_>) -> bool {
+        match of {
+            Of::Deployment => false,
+            Of::Site(site) => self.sites.contains(site),
+            Of::Community(community) => self.community.as_ref() == Some(community),
+        }
+    }
+}
+
+impl std::fmt::Display for Charge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let first: Vec<String> = self.sites.iter().take(SITES_TOLD).map(SiteName::to_string).collect();
+        match self.sites.len() {
+            0 => {}
+            1 => write!(f, "the site {}", first.join(", "))?,
+            2..=SITES_TOLD => write!(f, "the sites {}", first.join(", "))?,
+            many => write!(f, "the sites {} and {} more", first.join(", "), many - SITES_TOLD)?,
+        }
+        match &self.community {
+            None => Ok(()),
+            Some(name) => {
+                let and = if self.sites.is_empty() { "" } else { " and " };
+                write!(f, "{and}the community {name}")
+            }
         }
     }
 }
@@ -47,64 +132,175 @@ pub struct Principal {
     /// Of the token or session, for people and logs.
     pub name: String,
     pub role: Role,
+    /// Of a manager.
+    pub charge: Charge,
+}
+
+impl Principal {
+    /// Of a role that is about everything.
+    pub fn new(name: impl Into<String>, role: Role) -> Principal {
+        Principal { name: name.into(), role, charge: Charge::default() }
+    }
+
+    /// By what they may what they may.
+    pub fn right(&self) -> String {
+        match self.role {
+            Role::Manager => format!("manager of {}", self.charge),
+            role => format!("role {role}"),
+        }
+    }
 }
 
 /// What is about to be done, with the operation's name for the refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Read(&'static str),
+    /// What managers do too, to what is theirs: [`authorise_of`] has to be asked about that.
+    Manage(&'static str),
     Change(&'static str),
     /// Tells what was measured.
     Observe(&'static str),
 }
 
-/// The one place that decides.
+/// Of what something is that is about to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of<'a> {
+    /// Of all: it is an administrator's.
+    Deployment,
+    Site(&'a SiteName),
+    Community(&'a CommunityName),
+}
+
+impl std::fmt::Display for Of<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Of::Deployment => f.write_str("the deployment"),
+            Of::Site(site) => write!(f, "the site {site}"),
+            Of::Community(community) => write!(f, "the community {community}"),
+        }
+    }
+}
+
+const WHO_GIVES: &str = "an administrator can give it";
+
+/// Whether they may do something of that kind at all.
 pub fn authorise(principal: &Principal, action: &Action) -> Result<(), Fault> {
-    let (needed, operation) = match *action {
-        Action::Read(operation) => (Role::Viewer, operation),
-        Action::Change(operation) => (Role::Admin, operation),
-        Action::Observe(operation) => (Role::Observer, operation),
+    let (may, operation): (&[Role], _) = match *action {
+        Action::Read(operation) => (&[Role::Viewer, Role::Manager], operation),
+        Action::Manage(operation) => (&[Role::Manager], operation),
+        Action::Change(operation) => (&[], operation),
+        Action::Observe(operation) => (&[Role::Observer], operation),
     };
-    if principal.role == needed || principal.role == Role::Admin {
+    if principal.role == Role::Admin || may.contains(&principal.role) {
         return Ok(());
     }
+    let needed = may.first().copied().unwrap_or(Role::Admin);
+    refused(principal, &format!("{operation} needs the role {needed}"))
+}
+
+/// Whether they may change this one.
+pub fn authorise_of(principal: &Principal, operation: &str, of: Of<'_>) -> Result<(), Fault> {
+    match principal.role {
+        Role::Admin => Ok(()),
+        Role::Manager if principal.charge.holds(of) => Ok(()),
+        _ if of == Of::Deployment => refused(principal, &format!("{operation} of this needs the role admin")),
+        _ => refused(principal, &format!("{operation} needs the role admin, or a manager of {of}")),
+    }
+}
+
+fn refused(principal: &Principal, needed: &str) -> Result<(), Fault> {
     let name = longhaul_model::units::printable(&principal.name);
-    Err(Fault::new(
-        FaultCode::NotAllowed,
-        format!("{operation} needs the role {needed}; {name} has the role {}", principal.role),
-    ))
+    let has = match principal.role {
+        Role::Manager => format!("is {}", principal.right()),
+        role => format!("has the role {role}"),
+    };
+    Err(Fault::new(FaultCode::NotAllowed, format!("{needed}; {name} {has}: {WHO_GIVES}")))
+}
+
+fn bad(detail: impl Into<String>) -> Fault {
+    Fault::new(FaultCode::BadRequest, detail.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn manager(sites: &str, community: Option<&str>) -> Principal {
+        let community = community.map(|name| name.parse().unwrap());
+        let charge = Charge::of(Role::Manager, Charge::parse_sites(sites).unwrap(), community.as_ref());
+        Principal { charge: charge.unwrap(), ..Principal::new("gina", Role::Manager) }
+    }
+
     #[test]
     fn a_viewer_reads_and_an_admin_does_all() {
-        let viewer = Principal { name: "shift\n".into(), role: Role::Viewer };
-        let admin = Principal { name: "root".into(), role: Role::Admin };
+        let viewer = Principal::new("shift\n", Role::Viewer);
+        let admin = Principal::new("root", Role::Admin);
         assert!(authorise(&viewer, &Action::Read("status")).is_ok());
         assert!(authorise(&admin, &Action::Read("status")).is_ok());
         assert!(authorise(&admin, &Action::Change("site-add")).is_ok());
         let refused = authorise(&viewer, &Action::Change("site-add")).unwrap_err();
         assert_eq!(refused.code, FaultCode::NotAllowed);
         assert!(refused.detail.contains("admin") && !refused.detail.contains('\n'));
+        assert!(authorise(&viewer, &Action::Manage("site-change")).is_err());
     }
 
     #[test]
     fn an_observer_only_observes() {
-        let of = |role| Principal { name: "mesh".into(), role };
+        let of = |role| Principal::new("mesh", role);
         assert!(authorise(&of(Role::Observer), &Action::Observe("measurement_send")).is_ok());
         assert!(authorise(&of(Role::Admin), &Action::Observe("measurement_send")).is_ok());
         assert!(authorise(&of(Role::Viewer), &Action::Observe("measurement_send")).is_err());
-        for action in [Action::Read("status"), Action::Change("site-add")] {
+        for action in [Action::Read("status"), Action::Manage("site-change"), Action::Change("site-add")] {
             assert!(authorise(&of(Role::Observer), &action).is_err());
         }
     }
 
     #[test]
+    fn a_manager_changes_what_is_theirs_and_nothing_else() {
+        let gina = manager("gamma beta", None);
+        let site = |name: &str| name.parse::<SiteName>().unwrap();
+        let community: CommunityName = "higgs".parse().unwrap();
+        assert!(authorise(&gina, &Action::Read("status")).is_ok());
+        assert!(authorise(&gina, &Action::Manage("site_change")).is_ok());
+        assert!(authorise(&gina, &Action::Change("site_add")).is_err());
+        assert!(authorise(&gina, &Action::Observe("measurement_send")).is_err());
+        for name in ["beta", "gamma"] {
+            assert!(authorise_of(&gina, "site_change", Of::Site(&site(name))).is_ok());
+        }
+        let refused = authorise_of(&gina, "site_change", Of::Site(&site("alpha"))).unwrap_err();
+        let wanted = "site_change needs the role admin, or a manager of the site alpha; gina is manager of the sites beta, \
+                      gamma: an administrator can give it";
+        assert_eq!((refused.code, refused.detail.as_str()), (FaultCode::NotAllowed, wanted));
+        assert!(authorise_of(&gina, "share_set", Of::Community(&community)).is_err());
+        assert!(authorise_of(&gina, "limit_set", Of::Deployment).is_err());
+        let hugo = manager("", Some("higgs"));
+        assert!(authorise_of(&hugo, "share_set", Of::Community(&community)).is_ok());
+        assert!(authorise_of(&hugo, "share_set", Of::Community(&"atlas".parse().unwrap())).is_err());
+        assert!(authorise_of(&hugo, "site_change", Of::Site(&site("gamma"))).is_err());
+    }
+
+    #[test]
+    fn only_managers_are_in_charge() {
+        let stray = Charge { sites: [SiteName::parse("gamma").unwrap()].into(), community: None };
+        for role in [Role::Viewer, Role::Observer] {
+            let odd = Principal { charge: stray.clone(), ..Principal::new("odd", role) };
+            assert!(authorise_of(&odd, "site_change", Of::Site(&"gamma".parse().unwrap())).is_err());
+            assert!(Charge::of(role, stray.sites.clone(), None).is_err());
+            let community: CommunityName = "higgs".parse().unwrap();
+            assert_eq!(Charge::of(role, [], Some(&community)).unwrap(), Charge::default());
+        }
+        assert!(Charge::of(Role::Manager, [], None).unwrap_err().detail.contains("name them"));
+        let many = (0..=MANAGED_SITES_MAX).map(|number| format!("s{number}").parse().unwrap());
+        assert!(Charge::of(Role::Manager, many, None).is_err());
+        let charge = manager("b a c d e f", Some("higgs")).charge;
+        assert_eq!(charge.to_string(), "the sites a, b, c, d and 2 more and the community higgs");
+        assert_eq!(Charge::parse_sites(&charge.sites_text().unwrap()).unwrap(), charge.sites);
+        assert!(Charge::parse_sites("a b/c").is_err());
+    }
+
+    #[test]
     fn words_go_both_ways() {
-        for role in [Role::Observer, Role::Viewer, Role::Admin] {
+        for role in [Role::Observer, Role::Viewer, Role::Manager, Role::Admin] {
             assert_eq!(role.to_string().parse::<Role>().unwrap(), role);
         }
         assert!("Admin".parse::<Role>().is_err());

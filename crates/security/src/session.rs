@@ -200,7 +200,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn somebody() -> Principal {
-        Principal { name: "somebody".into(), role: Role::Admin }
+        Principal::new("somebody", Role::Admin)
     }
 
     #[test]
@@ -258,12 +258,12 @@ mod tests {
         let sessions = Sessions::new();
         let first = sessions.create(somebody(), NOW);
         for second in 0..SESSIONS_MAX as u64 {
-            let other = Principal { name: format!("number {second}"), role: Role::Viewer };
+            let other = Principal::new(format!("number {second}"), Role::Viewer);
             sessions.create(other, NOW + Duration::from_secs(second + 1));
         }
         assert_eq!(sessions.state().sessions.len(), SESSIONS_MAX);
         assert!(sessions.get(&first, NOW).is_none(), "the oldest made room");
-        let other = sessions.create(Principal { name: "other".into(), role: Role::Viewer }, NOW + HOUR);
+        let other = sessions.create(Principal::new("other", Role::Viewer), NOW + HOUR);
         for second in 0..SESSIONS_MAX as u64 {
             sessions.create(somebody(), NOW + 2 * HOUR + Duration::from_secs(second));
         }
@@ -274,9 +274,9 @@ mod tests {
         assert_eq!(sessions.state().login_tokens.len(), LOGIN_TOKENS_MAX);
         while sessions.state().sessions.len() < SESSIONS_MAX {
             let number = sessions.state().sessions.len();
-            sessions.create(Principal { name: format!("more {number}"), role: Role::Viewer }, NOW);
+            sessions.create(Principal::new(format!("more {number}"), Role::Viewer), NOW);
         }
-        sessions.create(Principal { name: "late".into(), role: Role::Viewer }, NOW + 24 * HOUR);
+        sessions.create(Principal::new("late", Role::Viewer), NOW + 24 * HOUR);
         assert_eq!(sessions.state().sessions.len(), 1, "what has expired goes first");
     }
 

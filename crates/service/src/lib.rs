@@ -58,7 +58,7 @@ pub use fts::{FtsConfig, FtsIssuer, FtsPerson, Reach};
 pub use http::cookie;
 pub use jobs::{
     Begun, CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Standing,
-    Stop, TapeConfig, Verify,
+    Stop, TapeConfig, UserFiles, Verify,
 };
 pub use logins::{
     CertificateRule, CertificateWay, ClaimRule, LoginBegun, LoginConfig, LoginReturn, LoginRole, LoginWays,

@@ -25,7 +25,7 @@ use crate::circuits::Circuits;
 use crate::deadlines::{self, Deadlines};
 use crate::fts::Users;
 use crate::http::{self, Http, Listening};
-use crate::jobs::{self, ForeignMover, Jobs, Tokens, Work};
+use crate::jobs::{self, ForeignMover, Jobs, QueuedFiles, Tokens, Work};
 use crate::live::{Live, Running};
 use crate::logins::Logins;
 use crate::measured::{self, Measured, puller};
@@ -293,6 +293,7 @@ fn share(
     let plan = Plan::load(&config.circuits, &state.catalog)?;
     Ok(Shared {
         tokens,
+        queued: QueuedFiles::default(),
         remote,
         issuers: crate::fts::open_issuers(&config.fts, &public_url, &config.names)?,
         logins: Logins::open(&config.login, &public_url, &state.catalog)?,

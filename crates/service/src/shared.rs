@@ -19,7 +19,7 @@ use crate::changes::Changes;
 use crate::circuits::Circuits;
 use crate::deadlines::Deadlines;
 use crate::decisions::Decisions;
-use crate::jobs::{Jobs, Tokens};
+use crate::jobs::{Jobs, QueuedFiles, Tokens};
 use crate::live::Live;
 use crate::logins::Logins;
 use crate::measured::Measured;
@@ -57,6 +57,7 @@ pub struct Shared {
     /// Issuers whose tokens open the FTS3 API, if there are any.
     pub issuers: Option<Issuers>,
     pub tokens: Tokens,
+    pub queued: QueuedFiles,
     /// By which storages are asked; none if there is nothing that could.
     pub remote: Option<Arc<Remote>>,
     pub brain: SyncSender<Input>,

@@ -64,6 +64,7 @@ pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
         expires: None,
         scopes: None,
         community: None,
+        sites: None,
     };
     catalog.add_api_token(&token, now)?;
     // Last, since its presence says that the directory is complete.

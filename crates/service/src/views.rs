@@ -172,6 +172,7 @@ fn times(times: catalog::AttemptTimes) -> AttemptTimes {
 pub fn storage(row: &catalog::StorageRow, kind: StorageKind) -> StorageView {
     StorageView {
         name: row.name.clone(),
+        site: Some(row.site_name.clone()),
         kind,
         writable: row.writable,
         total_bytes: row.total_bytes,

@@ -379,6 +379,8 @@ fn every_route_is_documented() {
             Access::Public => "–",
             Access::Viewer => "viewer",
             Access::Submitter => "submitter",
+            Access::SiteManager => "site manager",
+            Access::CommunityManager => "community manager",
             Access::Admin => "admin",
             Access::Observer => "observer",
             Access::AgentCertificate => "agent",

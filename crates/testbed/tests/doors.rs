@@ -61,6 +61,8 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     assert_eq!(curl(&[], "/run/a"), (200, "through the door".to_owned()));
     assert_eq!(read(&deployment.storage("alpha"), "run/b"), "through the door");
 
+    told_of_decisions(&deployment);
+
     // What came through the door is a file like any other.
     deployment.register("run", "alpha");
     assert_eq!(deployment.json(&["dataset", "show", "run"])["files"], 2);
@@ -71,6 +73,36 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     assert!(deployment.stop("alpha").success());
     assert_eq!(curl(&[], "/run/a").0, 0, "closed with its agent");
     deployment.check();
+}
+
+/// Who was refused, and who was let in to change something, stands in the service's log once, with site and storage.
+fn told_of_decisions(deployment: &Deployment) {
+    let of = |of: &str| deployment.json(&["audit", "--of", of, "--site", "alpha"])["items"].clone();
+    let found = |list: &serde_json::Value, who: &str, object: &str| {
+        let entries = list.as_array().unwrap().iter();
+        let mut found =
+            entries.filter(|one| one["object"] == object && one["who"].as_str().unwrap().starts_with(who));
+        found.next().filter(|_| found.next().is_none()).cloned()
+    };
+    let allowed = deployment.await_answer(Duration::from_secs(60), || {
+        let list = of("allowed");
+        found(&list, "longhaul://", "/run/b").map(|_| list)
+    });
+    let allowed = allowed.unwrap_or_else(|| panic!("{}", deployment.log("alpha").tail()));
+    let by_agent = found(&allowed, "longhaul://", "/run/b").unwrap();
+    assert_eq!(
+        (&by_agent["credential"], &by_agent["operation"]),
+        (&"certificate".into(), &"door PUT".into())
+    );
+    assert_eq!((&by_agent["site"], &by_agent["storage"]), (&"alpha".into(), &"alpha".into()));
+    assert_eq!((&by_agent["origin"], &by_agent["times"]), (&"127.0.0.1".into(), &1.into()));
+    let by_token = found(&allowed, "a token", "/run/a").unwrap();
+    assert_eq!((&by_token["credential"], &by_token["why"]), (&"token".into(), &"rules of the door".into()));
+    let refused = found(&of("refused"), "nobody", "/run/a").unwrap();
+    assert_eq!((&refused["credential"], &refused["allowed"]), (&"none".into(), &false.into()));
+    assert!(refused["why"].as_str().unwrap().contains("is needed"), "{refused}");
+    let all = deployment.json(&["audit", "--of", "decisions"]).to_string();
+    assert!(!all.contains(TOKEN), "{all}");
 }
 
 fn read(root: &Path, path: &str) -> String {

@@ -6,6 +6,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::get;
 use longhaul_api::jobs::JobChange;
+use longhaul_api::routes;
 use longhaul_model::{JobId, JobState};
 use longhaul_service::{JobList, Operations};
 use serde::Deserialize;
@@ -71,5 +72,6 @@ async fn change_job(
             None => Ok(operations.job_show(&caller, id, Some(0))?.job),
         }
     };
-    change(operations, headers, &form.form_token, "job-change", back, act).await
+    let route = if form.cancel { &routes::JOB_CANCEL } else { &routes::JOB_CHANGE };
+    change(operations, headers, &form.form_token, route, back, act).await
 }

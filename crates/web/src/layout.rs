@@ -1,5 +1,6 @@
 //! The frame around every page: heading, places to go, the same view as JSON and as a command.
 
+use longhaul_security::{Of, Principal, authorise_of};
 use maud::{DOCTYPE, Markup, html};
 
 use crate::pages::Context;
@@ -44,9 +45,15 @@ impl<'a> Frame<'a> {
 
 #[derive(Clone, Copy)]
 pub struct Viewer<'a> {
-    pub name: &'a str,
-    pub may_change: bool,
+    pub principal: &'a Principal,
     pub form_token: &'a str,
+}
+
+impl Viewer<'_> {
+    /// Whether they may change what is of that: nothing is offered that would be refused.
+    pub fn may(&self, of: Of<'_>) -> bool {
+        authorise_of(self.principal, "page", of).is_ok()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,7 +118,7 @@ fn framed(frame: &Frame<'_>, follows: Option<&str>, body: Markup) -> Markup {
                     div.tail {
                         span { (frame.deployment) }
                         @if let Some(viewer) = frame.viewer {
-                            span { (viewer.name) }
+                            span { (viewer.principal.name) }
                             form.leave method="post" action="/ui/logout" {
                                 input type="hidden" name="form_token" value=(viewer.form_token);
                                 button type="submit" { "Log out" }
@@ -132,10 +139,10 @@ fn framed(frame: &Frame<'_>, follows: Option<&str>, body: Markup) -> Markup {
     }
 }
 
-/// A form of one button that changes something; shown only to those who may.
+/// A form of one button that changes something, for [`Context::who_may`].
 pub fn action(viewer: Option<Viewer<'_>>, address: &str, fields: &[(&str, &str)], label: &str) -> Markup {
     html! {
-        @if let Some(viewer) = viewer.filter(|viewer| viewer.may_change) {
+        @if let Some(viewer) = viewer {
             form.inline method="post" action=(address) {
                 input type="hidden" name="form_token" value=(viewer.form_token);
                 @for (name, value) in fields { input type="hidden" name=(name) value=(value); }

@@ -10,10 +10,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use longhaul_api::Problem;
 use longhaul_api::native::{SiteChange, SiteState, Subscribe, SubscriptionChange, TransferQuery};
+use longhaul_api::routes::{self, Route};
 use longhaul_model::{
     DatasetName, Fault, FaultCode, SiteName, SubscriptionId, SubscriptionState, TransferId,
 };
-use longhaul_security::{Action, authorise};
 use longhaul_service::{Caller, Operations, PageQuery, SubscriptionList, Visitor, cookie};
 use maud::Markup;
 use serde::Deserialize;
@@ -76,15 +76,16 @@ fn reader(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Respon
     caller(operations, headers).map_err(|_| Redirect::to("/ui/login").into_response())
 }
 
-/// Whoever may change, and really pressed the button on a page of ours.
+/// Whoever may ask for that route's change, and really pressed the button on a page of ours. Whether what they change is
+/// theirs, the operation says.
 fn changer(
     operations: &Operations,
     headers: &HeaderMap,
     form_token: &str,
-    what: &'static str,
+    route: &Route,
 ) -> Result<(), Response> {
     let checked = caller(operations, headers).and_then(|caller| {
-        authorise(&caller.principal, &Action::Change(what))?;
+        caller.may_open(route)?;
         caller.check_csrf(Some(form_token))
     });
     checked.map_err(|problem| show_problem(operations, headers, &problem))
@@ -94,8 +95,7 @@ fn changer(
 
 pub(crate) fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>) -> Context<'a> {
     let viewer = caller.map(|caller| Viewer {
-        name: &caller.principal.name,
-        may_change: authorise(&caller.principal, &Action::Change("page")).is_ok(),
+        principal: &caller.principal,
         form_token: caller.csrf_token().unwrap_or_default(),
     });
     Context { deployment: &operations.config().deployment, viewer, now: operations.now() }
@@ -137,6 +137,9 @@ pub(crate) async fn page<V: Send + 'static>(
         Ok(caller) => caller,
         Err(response) => return response,
     };
+    if let Err(problem) = who.may_look() {
+        return show_problem(&operations, &headers, &problem);
+    }
     match operations.run(view).await {
         Ok(view) => html(StatusCode::OK, draw(context(&operations, Some(&who)), &view)),
         Err(problem) => show_problem(&operations, &headers, &problem),
@@ -148,11 +151,11 @@ pub(crate) async fn change<V: Send + 'static>(
     operations: Shared,
     headers: HeaderMap,
     form_token: &str,
-    what: &'static str,
+    route: &Route,
     back: String,
     act: impl FnOnce(&Operations) -> Result<V, Problem> + Send + 'static,
 ) -> Response {
-    if let Err(response) = changer(&operations, &headers, form_token, what) {
+    if let Err(response) = changer(&operations, &headers, form_token, route) {
         return response;
     }
     match operations.run(act).await {
@@ -308,6 +311,7 @@ async fn subscribe(
     Form(form): Form<SubscribeForm>,
 ) -> Response {
     let back = format!("/ui/datasets/{}", crate::show::segment(&name));
+    let who = headers.clone();
     let act = move |operations: &Operations| {
         let request = Subscribe {
             dataset: parse(&name)?,
@@ -317,9 +321,9 @@ async fn subscribe(
             verification: None,
             terms: longhaul_api::steering::Terms::default(),
         };
-        operations.subscription_create(&request)
+        operations.subscription_create(&caller(operations, &who)?, &request)
     };
-    change(operations, headers, &form.form_token, "subscribe", back, act).await
+    change(operations, headers, &form.form_token, &routes::SUBSCRIPTION_CREATE, back, act).await
 }
 
 #[derive(Deserialize)]
@@ -338,8 +342,11 @@ async fn change_subscription(
     let back = format!("/ui/subscriptions/{}", crate::show::segment(&id));
     let patch =
         SubscriptionChange { state: form.state, priority: form.priority, ..SubscriptionChange::default() };
-    let act = move |operations: &Operations| operations.subscription_change(parse(&id)?, &patch);
-    change(operations, headers, &form.form_token, "subscription-change", back, act).await
+    let who = headers.clone();
+    let act = move |operations: &Operations| {
+        operations.subscription_change(&caller(operations, &who)?, parse(&id)?, &patch)
+    };
+    change(operations, headers, &form.form_token, &routes::SUBSCRIPTION_CHANGE, back, act).await
 }
 
 #[derive(Deserialize)]
@@ -356,8 +363,11 @@ async fn change_site(
 ) -> Response {
     let back = format!("/ui/sites/{}", crate::show::segment(&name));
     let patch = SiteChange { state: Some(form.state), ..SiteChange::default() };
-    let act = move |operations: &Operations| operations.site_change(&parse(&name)?, &patch);
-    change(operations, headers, &form.form_token, "site-change", back, act).await
+    let who = headers.clone();
+    let act = move |operations: &Operations| {
+        operations.site_change(&caller(operations, &who)?, &parse(&name)?, &patch)
+    };
+    change(operations, headers, &form.form_token, &routes::SITE_CHANGE, back, act).await
 }
 
 #[derive(Deserialize)]
@@ -373,7 +383,7 @@ async fn retry_transfer(
 ) -> Response {
     let back = format!("/ui/transfers/{}", crate::show::segment(&id));
     let act = move |operations: &Operations| operations.transfer_retry(parse(&id)?);
-    change(operations, headers, &form.form_token, "transfer-retry", back, act).await
+    change(operations, headers, &form.form_token, &routes::TRANSFER_RETRY, back, act).await
 }
 
 // ---- assets ----------------------------------------------------------------------------------------------

@@ -5,12 +5,11 @@ use axum::extract::{Form, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::{get, post};
-use longhaul_api::Problem;
 use longhaul_api::limits::{LimitChange, LimitKind};
 use longhaul_api::steering::{AllowedLink, DecisionEntry, LinksChange, LinksSet, ShareChange, StorageChange};
+use longhaul_api::{Problem, routes as api};
 use longhaul_model::units::{parse_bytes, printable};
 use longhaul_model::{Fault, FaultCode, StorageName};
-use longhaul_security::{Action, authorise};
 use longhaul_service::{Operations, PageQuery};
 use serde::Deserialize;
 
@@ -48,17 +47,18 @@ async fn steer(State(operations): State<Shared>, headers: HeaderMap) -> Response
     page(operations, headers, view, pages::steer).await
 }
 
-/// Who was refused what is for administrators: it names people and jobs of all communities.
+/// Who was refused what is for administrators, as it names people and jobs of all communities; managers of sites see what
+/// was refused there.
 fn refused(
     operations: &Operations,
     headers: &HeaderMap,
     query: &PageQuery,
 ) -> Result<Option<Vec<DecisionEntry>>, Problem> {
     let who = caller(operations, headers)?;
-    if authorise(&who.principal, &Action::Change("decision_list")).is_err() {
+    if who.may_open(&api::DECISION_LIST).is_err() {
         return Ok(None);
     }
-    Ok(Some(operations.decision_list(Some("refused"), None, query)?.items))
+    Ok(Some(operations.decision_list(&who, Some("refused"), None, None, query)?.items))
 }
 
 /// What is left empty is not said.
@@ -105,7 +105,7 @@ async fn set_share(
     let (who, token) = (headers.clone(), form.form_token.clone());
     let act =
         move |operations: &Operations| operations.share_set(&caller(operations, &who)?, &form.change()?);
-    change(operations, headers, &token, "share-set", PAGE.into(), act).await
+    change(operations, headers, &token, &api::SHARE_SET, PAGE.into(), act).await
 }
 
 #[derive(Deserialize)]
@@ -141,7 +141,7 @@ async fn set_limit(
     let (who, token) = (headers.clone(), form.form_token.clone());
     let act =
         move |operations: &Operations| operations.limit_set(&caller(operations, &who)?, &form.change()?);
-    change(operations, headers, &token, "limit-set", PAGE.into(), act).await
+    change(operations, headers, &token, &api::LIMIT_SET, PAGE.into(), act).await
 }
 
 #[derive(Deserialize)]
@@ -192,7 +192,7 @@ async fn change_link(
         }
         operations.link_change(&caller, &change)
     };
-    change(operations, headers, &token, "link-change", PAGE.into(), act).await
+    change(operations, headers, &token, &api::LINK_CHANGE, PAGE.into(), act).await
 }
 
 #[derive(Deserialize)]
@@ -213,7 +213,7 @@ async fn change_storage(
         let patch = StorageChange { relay: Some(form.relay), strategy: Some(form.strategy) };
         operations.storage_change(&caller(operations, &who)?, &parse(&form.storage)?, &patch)
     };
-    change(operations, headers, &token, "storage-change", PAGE.into(), act).await
+    change(operations, headers, &token, &api::STORAGE_CHANGE, PAGE.into(), act).await
 }
 
 #[cfg(test)]

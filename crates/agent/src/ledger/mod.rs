@@ -37,6 +37,8 @@ use state::State;
 const HISTORY_BYTES_MAX: u64 = 4 << 20;
 /// Unacknowledged facts of tasks, at most: each may hold a thousand files.
 pub(crate) const TASK_FACTS_MAX: usize = 16;
+/// Unacknowledged facts of doors' decisions; further decisions are counted up meanwhile.
+const DECISION_FACTS_MAX: usize = 16;
 /// How often a waiting task looks whether it is to stop; only a lost wake-up would need it.
 const STOP_CHECK: Duration = Duration::from_millis(500);
 
@@ -159,6 +161,23 @@ impl Ledger {
         self.write(true, |state| numbered(state.sequence, [fact.clone()].into_iter()))?;
         self.facts.notify_one();
         Ok(true)
+    }
+
+    /// Whether one more fact of decisions may be added now.
+    pub(crate) fn has_room_for_decisions(&self) -> bool {
+        locked(&self.state).decision_facts_pending() < DECISION_FACTS_MAX
+    }
+
+    /// Makes decisions of doors durable.
+    pub(crate) fn add_decisions(&self, fact: Fact) -> Result<(), Fault> {
+        self.write(true, |state| numbered(state.sequence, std::iter::once(fact)))?;
+        self.facts.notify_one();
+        Ok(())
+    }
+
+    /// The version of the protocol that the service answered with.
+    pub(crate) fn service_speaks(&self, version: u16) {
+        locked(&self.state).service_speaks(version);
     }
 
     /// The service has all facts up to this number.

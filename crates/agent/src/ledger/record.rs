@@ -88,5 +88,6 @@ pub(crate) fn items(fact: &Fact) -> usize {
         Fact::Outcome(_) | Fact::TaskDone { .. } => 1,
         Fact::Scanned { found, left_out, .. } => (found.len() + left_out.len()).max(1),
         Fact::Checked { files, .. } => files.len().max(1),
+        Fact::Decided { decisions } => decisions.len().max(1),
     }
 }

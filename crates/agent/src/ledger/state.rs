@@ -11,6 +11,8 @@ use super::record::{HeldCopy, Parcel, Record, items};
 
 /// JSON bytes of the facts of one report: half of what the service takes as a body.
 const REPORT_BYTES_MAX: usize = longhaul_model::limits::BODY_BYTES_MAX / 2;
+/// The service understands decisions of doors from this version of the protocol on.
+const DECISIONS_SINCE: u16 = 3;
 /// Ended attempts that are remembered, so that a parcel that comes twice starts nothing again.
 const REMEMBERED_MAX: usize = 65_536;
 
@@ -32,6 +34,10 @@ pub(crate) struct State {
     pending: VecDeque<Pending>,
     /// How many of them are of tasks, which may be large.
     task_facts: usize,
+    /// How many are of decisions at doors.
+    decision_facts: usize,
+    /// What the service speaks, once it has said so.
+    version: Option<u16>,
     ended: BTreeSet<AttemptId>,
     ended_order: VecDeque<AttemptId>,
     /// With what they held: a long task comes a page at a time under one id.
@@ -121,8 +127,9 @@ impl State {
         match &entry.fact {
             Fact::Outcome(outcome) => self.end(outcome.attempt),
             Fact::TaskDone { task, .. } => self.end_task(*task),
-            Fact::Scanned { .. } | Fact::Checked { .. } => {}
+            Fact::Scanned { .. } | Fact::Checked { .. } | Fact::Decided { .. } => {}
         }
+        self.decision_facts += usize::from(is_decided(&entry.fact));
         self.task_facts += usize::from(is_of_task(&entry.fact));
         self.pending.push_back(Pending { entry, bytes });
     }
@@ -130,8 +137,9 @@ impl State {
     fn apply_acknowledged(&mut self, sequence: u64) {
         self.acknowledged = self.acknowledged.max(sequence);
         while self.pending.front().is_some_and(|pending| pending.entry.sequence <= self.acknowledged) {
-            let told = self.pending.pop_front();
-            self.task_facts -= usize::from(told.is_some_and(|pending| is_of_task(&pending.entry.fact)));
+            let Some(told) = self.pending.pop_front() else { return };
+            self.task_facts -= usize::from(is_of_task(&told.entry.fact));
+            self.decision_facts -= usize::from(is_decided(&told.entry.fact));
         }
     }
 
@@ -240,11 +248,18 @@ impl State {
         self.batches.values().map(resume).collect()
     }
 
-    /// The first unacknowledged facts, as many as one report may hold.
+    pub(crate) fn service_speaks(&mut self, version: u16) {
+        self.version = Some(version);
+    }
+
+    /// The first unacknowledged facts, as many as one report may hold. What the service would not understand is left out;
+    /// until it is known whether it would, what comes after waits as well.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let (mut count, mut bytes) = (0, 0);
         self.pending
             .iter()
+            .take_while(|pending| self.version.is_some() || !is_decided(&pending.entry.fact))
+            .filter(|pending| self.version >= Some(DECISIONS_SINCE) || !is_decided(&pending.entry.fact))
             .take_while(|pending| {
                 let first = count == 0;
                 count += items(&pending.entry.fact);
@@ -262,6 +277,11 @@ impl State {
     /// Tasks wait when there are too many of these.
     pub(crate) fn task_facts_pending(&self) -> usize {
         self.task_facts
+    }
+
+    /// Further decisions wait when there are too many of these.
+    pub(crate) fn decision_facts_pending(&self) -> usize {
+        self.decision_facts
     }
 
     /// The service remembers numbers that this ledger has not given yet: the state directory was restored from an
@@ -312,7 +332,11 @@ fn content_of(task: &Task) -> PartDigest {
 }
 
 fn is_of_task(fact: &Fact) -> bool {
-    !matches!(fact, Fact::Outcome(_))
+    !matches!(fact, Fact::Outcome(_) | Fact::Decided { .. })
+}
+
+fn is_decided(fact: &Fact) -> bool {
+    matches!(fact, Fact::Decided { .. })
 }
 
 #[cfg(test)]

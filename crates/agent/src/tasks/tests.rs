@@ -105,7 +105,7 @@ impl Run {
                         told.fault = fault;
                         return told;
                     }
-                    Fact::Outcome(_) => panic!("no attempts here"),
+                    other => panic!("no fact of a task: {other:?}"),
                 }
             }
             self.ledger.fact_added().await;

@@ -45,6 +45,9 @@ impl Refusal {
     }
 }
 
+/// For what is refused by its number: jobs end in minutes rather than in seconds.
+const RETRY_AFTER_S: u32 = 60;
+
 /// The same in the native API, where what is asked of jobs is decided by the same rules.
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
@@ -55,11 +58,13 @@ impl From<Refusal> for Problem {
             409 => FaultCode::Conflict,
             413 => FaultCode::TooLarge,
             419 => FaultCode::NotAuthenticated,
+            429 => FaultCode::Busy,
             400..500 => FaultCode::BadRequest,
             503 => FaultCode::Busy,
             _ => FaultCode::Internal,
         };
-        Problem::new(code, code.title(), refusal.message)
+        let problem = Problem::new(code, code.title(), refusal.message);
+        if refusal.status == 429 { problem.too_many(RETRY_AFTER_S) } else { problem }
     }
 }
 

@@ -17,6 +17,7 @@ fn anna() -> NewAccount {
         password: "$argon2id$one".into(),
         role: "viewer".into(),
         community: Some("higgs".parse().unwrap()),
+        sites: Some("beta gamma".into()),
     }
 }
 
@@ -26,6 +27,7 @@ fn accounts_are_kept(world: &mut World) {
     let made = catalog.add_account(&anna(), "root", NOW).unwrap();
     assert_eq!((made.created, made.password_since, made.last_login), (NOW, NOW, None));
     assert_eq!(made.community.as_ref().map(|name| name.as_str()), Some("higgs"));
+    assert_eq!(made.sites.as_deref(), Some("beta gamma"));
     let twice = catalog.add_account(&anna(), "root", NOW).unwrap_err();
     assert!(
         matches!(&twice, CatalogError::Refused(fault) if fault.code == FaultCode::AlreadyExists),
@@ -44,13 +46,14 @@ fn accounts_are_kept(world: &mut World) {
     let patch = AccountPatch {
         role: Some("admin".into()),
         community: Some(None),
+        sites: Some(None),
         disabled: Some(true),
         ..AccountPatch::default()
     };
     catalog.change_account("anna", &patch, "root", later).unwrap();
     let row = catalog.account("anna").unwrap().unwrap();
     assert_eq!((row.role.as_str(), row.community.as_ref(), row.disabled), ("admin", None, true));
-    assert_eq!(row.password, "$argon2id$two");
+    assert_eq!((row.password.as_str(), row.sites), ("$argon2id$two", None));
     let absent = catalog.change_account("carl", &patch, "root", later).unwrap_err();
     assert!(matches!(&absent, CatalogError::Refused(fault) if fault.code == FaultCode::NotFound), "{absent}");
     assert!(catalog.remove_account("anna", "root", later).unwrap());
@@ -62,9 +65,9 @@ fn accounts_are_kept(world: &mut World) {
         [
             "account anna removed",
             "account anna changed: admin, disabled",
-            "account anna changed: viewer of higgs, with a new password",
-            "account bert made: viewer",
-            "account anna made: viewer of higgs",
+            "account anna changed: viewer of beta, gamma of higgs, with a new password",
+            "account bert made: viewer of beta, gamma",
+            "account anna made: viewer of beta, gamma of higgs",
         ]
     );
 }

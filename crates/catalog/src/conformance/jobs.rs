@@ -201,6 +201,8 @@ fn a_file_ends_once(world: &mut World) {
     let (attempt, work) = play.begin(first, "https://a");
     assert_eq!((work.file.source.as_str(), work.job.id), ("https://a/1/0", id(1)));
     assert_eq!(play.state(1).0, JobState::Submitted);
+    let open = |play: &Play<'_>, who: &str| play.world.catalog.open_job_files_of(who).unwrap();
+    assert_eq!((open(&play, "c1"), open(&play, "nobody")), (2, 0));
     play.change(first, attempt, JobFileStep::Started);
     assert_eq!(play.state(1).0, JobState::Active);
     // Of another attempt, or begun already: nothing happens.
@@ -222,7 +224,9 @@ fn a_file_ends_once(world: &mut World) {
     assert!(matches!(play.change(first, attempt + 9, carried()).0, JobFileChanged::Refused));
     assert!(matches!(play.change(first, attempt, arrived()).0, JobFileChanged::Done));
     assert!(matches!(play.change(first, attempt, failed()).0, JobFileChanged::Refused));
+    assert_eq!(open(&play, "c1"), 1);
     let changed = play.run(second, "https://a", failed());
+    assert_eq!(open(&play, "c1"), 0);
     assert_eq!(changed.jobs, [(id(1), JobState::FinishedDirty)]);
     assert_eq!(play.state(1), (JobState::FinishedDirty, FILES_FAILED.into()));
     let attempts = play.world.catalog.job_file_attempts(first).unwrap();

@@ -274,11 +274,13 @@ fn small_things(world: &mut World) {
         expires: None,
         scopes: Some("jobs:read".into()),
         community: Some(community.clone()),
+        sites: Some("beta gamma".into()),
     };
     catalog.add_api_token(&token, NOW).unwrap();
     let kept = catalog.api_token([5; 32]).unwrap().unwrap();
     assert_eq!((kept.role.as_str(), kept.scopes.as_deref()), ("viewer", Some("jobs:read")));
     assert_eq!((kept.community, kept.expires), (Some(community), None));
+    assert_eq!(kept.sites.as_deref(), Some("beta gamma"));
     assert_eq!(catalog.api_tokens().unwrap().len(), 1);
     assert!(catalog.remove_api_token("ci").unwrap() && !catalog.remove_api_token("ci").unwrap());
     let foreign: CommunityName = "other".parse().unwrap();

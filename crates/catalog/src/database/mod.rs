@@ -42,6 +42,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0008.sql"),
     include_str!("../migrations/0009.sql"),
     include_str!("../migrations/0010.sql"),
+    include_str!("../migrations/0011.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

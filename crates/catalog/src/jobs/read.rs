@@ -45,6 +45,19 @@ impl Catalog {
         })
     }
 
+    /// How many files of open jobs of a credential have not ended. Where some files of a job are chosen among, all of them
+    /// count until the job ends. It takes as long as there are such jobs.
+    pub fn open_job_files_of(&self, credential: &str) -> Result<u64, CatalogError> {
+        let open = JobState::ALL.iter().filter(|state| !state.is_terminal());
+        let open: Vec<String> = open.map(|state| super::job_place(*state).to_string()).collect();
+        let text = format!(
+            "SELECT coalesce(sum(files - files_finished - files_failed - files_canceled), 0)
+             FROM jobs WHERE credential = ?1 AND state IN ({})",
+            open.join(", ")
+        );
+        self.read(|tx| Ok(tx.prepare_cached(&text)?.query_row([credential], |row| row.number(0))?))
+    }
+
     /// Newest first.
     pub fn list_jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>, CatalogError> {
         self.read(|tx| {

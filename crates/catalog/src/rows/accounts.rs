@@ -9,13 +9,15 @@ pub struct AccountRow {
     pub name: String,
     /// Its hash.
     pub password: String,
-    /// `admin` or `viewer`.
+    /// `admin`, `manager` or `viewer`.
     pub role: String,
     pub community: Option<CommunityName>,
     pub disabled: bool,
     pub created: Timestamp,
     pub password_since: Timestamp,
     pub last_login: Option<Timestamp>,
+    /// Whose manager its holder is, separated by blanks.
+    pub sites: Option<String>,
 }
 
 #[derive(Clone)]
@@ -24,6 +26,7 @@ pub struct NewAccount {
     pub password: String,
     pub role: String,
     pub community: Option<CommunityName>,
+    pub sites: Option<String>,
 }
 
 /// What is None stays as it is.
@@ -33,6 +36,8 @@ pub struct AccountPatch {
     pub role: Option<String>,
     /// None inside: of no community.
     pub community: Option<Option<CommunityName>>,
+    /// None inside: of none.
+    pub sites: Option<Option<String>>,
     pub disabled: Option<bool>,
 }
 

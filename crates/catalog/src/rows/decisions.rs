@@ -1,6 +1,6 @@
 //! Who was allowed or refused what.
 
-use longhaul_model::Timestamp;
+use longhaul_model::{SiteName, StorageName, Timestamp};
 
 /// Equal decisions of a short while.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct NewDecision {
     pub object: String,
     /// Of refusals, the reason; else by which right.
     pub why: String,
+    /// Where, if at a door of an agent.
+    pub at_door: Option<(SiteName, StorageName)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct DecisionRow {
 pub struct DecisionFilter {
     pub allowed: Option<bool>,
     pub who: Option<String>,
+    /// Only those of doors of these sites.
+    pub sites: Option<Vec<SiteName>>,
     /// Those before this id.
     pub before: Option<u64>,
     pub limit: usize,

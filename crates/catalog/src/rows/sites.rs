@@ -135,7 +135,7 @@ pub enum JoinRefusal {
 pub struct ApiTokenRow {
     pub hash: [u8; 32],
     pub name: String,
-    /// `admin`, `viewer` or `observer`.
+    /// `admin`, `manager`, `viewer` or `observer`.
     pub role: String,
     pub expires: Option<Timestamp>,
     pub created: Timestamp,
@@ -143,6 +143,8 @@ pub struct ApiTokenRow {
     pub scopes: Option<String>,
     /// For whom alone it may act.
     pub community: Option<CommunityName>,
+    /// Whose manager its holder is, as it was written.
+    pub sites: Option<String>,
 }
 
 /// A token to be kept.
@@ -154,4 +156,5 @@ pub struct NewApiToken {
     pub expires: Option<Timestamp>,
     pub scopes: Option<String>,
     pub community: Option<CommunityName>,
+    pub sites: Option<String>,
 }

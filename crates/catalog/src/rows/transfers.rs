@@ -6,6 +6,7 @@ use longhaul_model::{
 };
 
 use super::datasets::{BlockTotals, LeftOutRow, ReplicaChange};
+use super::decisions::NewDecision;
 
 /// One page of the files of a block that a target lacks and no live transfer brings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,10 +120,22 @@ pub struct ReportItem {
 
 #[derive(Clone, Debug)]
 pub enum ReportedFact {
+    /// At doors of the agent.
+    Decided(Vec<NewDecision>),
     Outcome(ReportedOutcome),
-    Scanned { task: TaskId, found: Vec<ReportedFile>, left_out: Vec<LeftOutRow> },
-    Checked { task: TaskId, files: Vec<ReportedCheck> },
-    TaskDone { task: TaskId, fault: Option<Fault> },
+    Scanned {
+        task: TaskId,
+        found: Vec<ReportedFile>,
+        left_out: Vec<LeftOutRow>,
+    },
+    Checked {
+        task: TaskId,
+        files: Vec<ReportedCheck>,
+    },
+    TaskDone {
+        task: TaskId,
+        fault: Option<Fault>,
+    },
 }
 
 /// The end of an attempt.

@@ -343,11 +343,14 @@ async fn archive_info(mut call: Call, end: TapeEnd) -> Outcome {
         for text in &asked {
             about.push(path(text, &storage).and_then(|path| {
                 let may = call.granted.check(Action::Poll, &path);
+                if let Err(refusal) = &may {
+                    call.shared.note(&call.asked, "door tape POST", &path, Err(&refusal.text));
+                }
                 may.map(|()| path).map_err(|refusal| refused.insert(refusal).text.clone())
             }));
         }
         let paths: Vec<String> = about.iter().filter_map(|path| path.as_ref().ok()).cloned().collect();
-        // Who may ask nothing is told so by the status as well.
+        // Who may ask nothing is told so by the status as well (and counted once more, as that request).
         if let (true, Some(refusal)) = (paths.is_empty(), refused) {
             return Err(refusal);
         }

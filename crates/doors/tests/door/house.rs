@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_doors::{
-    Access, Door, Grant, Issued, Limits, May, Outgoing, Rights, Settings, Subjects, TapeEnd,
+    Access, Door, Grant, Issued, Limits, May, Outgoing, Rights, Settings, Subjects, TapeEnd, Witness,
 };
 use longhaul_security::{OutsideTrust, door_server_tls, outside_client_tls, secret_hash};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
@@ -42,6 +42,7 @@ pub struct Changes {
     pub trusts: Option<String>,
     pub issued: Option<Issued>,
     pub tape: Option<TapeEnd>,
+    pub witness: Option<Arc<dyn Witness>>,
 }
 
 impl Default for Changes {
@@ -55,6 +56,7 @@ impl Default for Changes {
             trusts: None,
             issued: None,
             tape: None,
+            witness: None,
         }
     }
 }
@@ -120,6 +122,7 @@ impl House {
             users: None,
             issued: changes.issued,
             tape: changes.tape,
+            witness: changes.witness,
             limits: changes.limits,
         };
         let runtime =

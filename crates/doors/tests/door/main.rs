@@ -12,3 +12,4 @@ mod locks;
 mod macaroons;
 mod tape;
 mod third_party;
+mod witness;

@@ -4,8 +4,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use longhaul_api::accounts::{AccountAdd, AccountChange, AccountView};
 use longhaul_api::native::Page;
 use longhaul_api::routes;
-use longhaul_model::CommunityName;
 use longhaul_model::units::printable;
+use longhaul_model::{CommunityName, SiteName};
 
 use super::Context;
 use crate::clock;
@@ -53,9 +53,12 @@ pub struct AddArgs {
     /// What it may do
     #[arg(long, value_enum, default_value = "viewer")]
     role: Role,
-    /// Community whose jobs its holder submits, sees and cancels [default: none]
+    /// Community whose jobs its holder submits, sees and cancels; a manager's shares and subscriptions too [default: none]
     #[arg(long)]
     community: Option<CommunityName>,
+    /// Of a manager: a site that is theirs. May be given several times
+    #[arg(long = "site", value_name = "SITE")]
+    sites: Vec<SiteName>,
     #[command(flatten)]
     source: PasswordSource,
 }
@@ -70,6 +73,12 @@ pub struct SetArgs {
     /// Community whose jobs its holder submits, sees and cancels
     #[arg(long, conflicts_with = "no_community")]
     community: Option<CommunityName>,
+    /// Of a manager: a site that is theirs, in place of those before. May be given several times
+    #[arg(long = "site", value_name = "SITE", conflicts_with = "no_site")]
+    sites: Vec<SiteName>,
+    /// A manager of no site
+    #[arg(long)]
+    no_site: bool,
     /// Of no community
     #[arg(long)]
     no_community: bool,
@@ -86,6 +95,8 @@ pub struct PasswordSource {
 enum Role {
     /// See everything, change nothing
     Viewer,
+    /// See everything, change what is of the sites and the community that are named
+    Manager,
     /// Everything
     Admin,
 }
@@ -94,6 +105,7 @@ impl Role {
     fn word(self) -> &'static str {
         match self {
             Role::Viewer => "viewer",
+            Role::Manager => "manager",
             Role::Admin => "admin",
         }
     }
@@ -107,6 +119,7 @@ pub async fn run(context: &Context, remote: &Remote, command: AccountCommand) ->
                 name: args.name,
                 role: args.role.word().to_owned(),
                 community: args.community,
+                sites: args.sites,
             };
             let made: AccountView = remote.post(&routes::ACCOUNT_ADD, &[], &request).await?;
             say(context, &made)
@@ -124,7 +137,8 @@ pub async fn run(context: &Context, remote: &Remote, command: AccountCommand) ->
             let none = args.no_community.then(String::new);
             let community = args.community.map(|name| name.as_str().to_owned()).or(none);
             let role = args.role.map(|role| role.word().to_owned());
-            let wish = AccountChange { role, community, ..AccountChange::default() };
+            let sites = (args.no_site || !args.sites.is_empty()).then_some(args.sites);
+            let wish = AccountChange { role, community, sites, ..AccountChange::default() };
             change(context, remote, &args.name, wish).await
         }
         AccountCommand::Disable { name } => {
@@ -156,8 +170,12 @@ async fn change(
 fn say(context: &Context, account: &AccountView) -> Result<Exit, Failure> {
     context.output.sentence(account, |account| {
         let community = account.community.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+        let sites = match account.sites.as_slice() {
+            [] => String::new(),
+            sites => format!(" of {}", listed(sites)),
+        };
         let state = if account.disabled { "is disabled" } else { "may log in" };
-        format!("{} ({}{community}) {state}", printable(&account.name), printable(&account.role))
+        format!("{} ({}{sites}{community}) {state}", printable(&account.name), printable(&account.role))
     })?;
     Ok(Exit::Ok)
 }
@@ -166,14 +184,19 @@ fn password(name: &str, source: &PasswordSource) -> Result<String, Failure> {
     if source.password_stdin { secret::from_stdin() } else { secret::new_from_terminal(name) }
 }
 
+fn listed(sites: &[SiteName]) -> String {
+    sites.iter().map(SiteName::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn table(accounts: &[AccountView]) -> Table {
     let now = clock::now();
-    let columns = ["name", "role", "community", "state", "password since", "last login"];
+    let columns = ["name", "role", "sites", "community", "state", "password since", "last login"];
     let mut table = Table::new(columns.map(left));
     for account in accounts {
         table.row([
             Cell::text(&account.name),
             Cell::text(&account.role),
+            Cell::maybe((!account.sites.is_empty()).then(|| listed(&account.sites)), Cell::text),
             Cell::maybe(account.community.as_ref(), |name| Cell::text(name.to_string())),
             Cell::text(if account.disabled { "disabled" } else { "open" }),
             Cell::time(account.password_since, now),

@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use longhaul_api::native::Page;
 use longhaul_api::routes;
 use longhaul_api::steering::{AuditEntry, DecisionEntry};
+use longhaul_model::SiteName;
 
 use super::Context;
 use crate::clock;
@@ -19,6 +20,9 @@ pub struct AuditArgs {
     /// Of decisions, only those about this name
     #[arg(long)]
     who: Option<String>,
+    /// Of decisions, only those of the doors of this site
+    #[arg(long)]
+    site: Option<SiteName>,
     /// At most so many
     #[arg(long, default_value_t = 50)]
     limit: usize,
@@ -56,12 +60,12 @@ impl Of {
 
 pub async fn run(context: &Context, remote: &Remote, args: AuditArgs) -> Result<Exit, Failure> {
     if let Some(of) = args.of.and_then(Of::of_decisions) {
-        return decisions(context, remote, of, args.who, args.limit).await;
+        return decisions(context, remote, of, &args).await;
     }
-    if args.who.is_some() {
+    if args.who.is_some() || args.site.is_some() {
         return Err(Failure::usage(
             "the list cannot be narrowed",
-            "--who is about decisions only",
+            "--who and --site are about decisions only",
             "give --of decisions, --of allowed or --of refused with it",
         ));
     }
@@ -75,11 +79,11 @@ async fn decisions(
     context: &Context,
     remote: &Remote,
     of: Option<&'static str>,
-    who: Option<String>,
-    limit: usize,
+    args: &AuditArgs,
 ) -> Result<Exit, Failure> {
-    let query = [("of", of.map(str::to_owned)), ("who", who)];
-    let items: Vec<DecisionEntry> = remote.some(&routes::DECISION_LIST, &[], &query, limit).await?;
+    let site = args.site.as_ref().map(SiteName::to_string);
+    let query = [("of", of.map(str::to_owned)), ("who", args.who.clone()), ("site", site)];
+    let items: Vec<DecisionEntry> = remote.some(&routes::DECISION_LIST, &[], &query, args.limit).await?;
     context.output.table(&Page { items, next: None }, |page| decision_table(&page.items))?;
     Ok(Exit::Ok)
 }
@@ -92,8 +96,16 @@ fn table(entries: &[AuditEntry]) -> Table {
     table
 }
 
+/// Site and storage of a door, or the service.
+fn place(entry: &DecisionEntry) -> String {
+    match (&entry.site, &entry.storage) {
+        (Some(site), Some(storage)) => format!("{site}, {storage}"),
+        _ => "service".to_owned(),
+    }
+}
+
 fn decision_table(entries: &[DecisionEntry]) -> Table {
-    let heads = ["when", "who", "by", "from", "outcome", "operation"].map(left);
+    let heads = ["when", "who", "by", "from", "outcome", "at", "operation"].map(left);
     let mut table = Table::new(heads.into_iter().chain([right("times"), prose("on"), prose("why")]));
     for entry in entries {
         table.row([
@@ -102,6 +114,7 @@ fn decision_table(entries: &[DecisionEntry]) -> Table {
             Cell::text(&entry.credential),
             Cell::text(&entry.origin),
             Cell::text(if entry.allowed { "allowed" } else { "refused" }),
+            Cell::text(place(entry)),
             Cell::text(&entry.operation),
             Cell::count(entry.times),
             Cell::text(&entry.object),

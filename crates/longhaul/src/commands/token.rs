@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use longhaul_api::native::{Page, TokenCreate, TokenCreated, TokenView};
 use longhaul_api::routes;
-use longhaul_model::CommunityName;
+use longhaul_model::{CommunityName, SiteName};
 
 use super::Context;
 use crate::clock;
@@ -39,9 +39,12 @@ pub struct CreateArgs {
     /// May be given several times [default: all that its role may]
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
-    /// Confine it to the jobs of this community
+    /// Confine it to the jobs of this community; of a manager: whose shares, subscriptions and jobs are theirs
     #[arg(long)]
     community: Option<CommunityName>,
+    /// Of a manager: a site that is theirs. May be given several times
+    #[arg(long = "site", value_name = "SITE")]
+    sites: Vec<SiteName>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -50,6 +53,8 @@ enum Role {
     Observer,
     /// See everything, change nothing
     Viewer,
+    /// See everything, change what is of the sites and the community that are named
+    Manager,
     /// Everything
     Admin,
 }
@@ -60,6 +65,7 @@ pub async fn run(context: &Context, remote: &Remote, command: TokenCommand) -> R
             let role = match args.role {
                 Role::Observer => "observer",
                 Role::Viewer => "viewer",
+                Role::Manager => "manager",
                 Role::Admin => "admin",
             };
             let seconds = args.days.map(|days| days.saturating_mul(86_400));
@@ -69,6 +75,7 @@ pub async fn run(context: &Context, remote: &Remote, command: TokenCommand) -> R
                 seconds,
                 scopes: args.scopes,
                 community: args.community,
+                sites: args.sites,
             };
             let created: TokenCreated = remote.post(&routes::TOKEN_CREATE, &[], &request).await?;
             let human = |created: &TokenCreated, _: Style, _: Option<usize>| format!("{}\n", created.token);
@@ -100,7 +107,8 @@ fn table(tokens: &[TokenView]) -> Table {
     for token in tokens {
         let scopes = (!token.scopes.is_empty()).then(|| token.scopes.join(" "));
         let community = token.community.as_ref().map(|name| format!("community {name}"));
-        let confined: Vec<String> = scopes.into_iter().chain(community).collect();
+        let sites = token.sites.iter().map(|name| format!("site {name}"));
+        let confined: Vec<String> = scopes.into_iter().chain(sites).chain(community).collect();
         table.row([
             Cell::text(&token.name),
             Cell::text(&token.role),

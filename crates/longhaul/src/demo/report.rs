@@ -292,6 +292,7 @@ mod tests {
             |name: &str, files| SourceShare { storage: name.parse().unwrap(), files, bytes: files * 500_000 };
         let complete = files == 2_000;
         SubscriptionView {
+            charged_to: None,
             id: IdMaker::default().next(now()),
             dataset: "demo/set1".parse().unwrap(),
             block: None,

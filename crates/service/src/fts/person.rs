@@ -138,7 +138,7 @@ fn known(operations: &Operations, caller: &Caller) -> Person {
     let own = &caller.principal.name;
     let (dn, name) = caller.known_as().map_or((own, own), |known| (&known.dn, &known.name));
     let named = config.fts.person(name);
-    let confined_to = caller.confinement().community.as_ref();
+    let confined_to = caller.works_only_for();
     let is_root = caller.principal.role == Role::Admin && confined_to.is_none();
     let mut levels = match (is_root, named) {
         (true, _) => OPERATIONS.map(|operation| (operation.to_owned(), Level::All)).into(),
@@ -170,7 +170,7 @@ fn known(operations: &Operations, caller: &Caller) -> Person {
         expires: caller.expires,
         token: None,
         certificate: None,
-        confinement: caller.confinement().clone(),
+        confinement: Confinement { community: confined_to.cloned(), ..caller.confinement().clone() },
     }
 }
 

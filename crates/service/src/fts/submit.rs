@@ -6,6 +6,7 @@ use serde_json::json;
 use super::ask::{Ask, Reply};
 use super::delegation;
 use super::person::Method;
+use crate::jobs::TOO_MANY;
 use crate::operations::Operations;
 
 /// A delegated credential that lives no longer is not worth beginning with.
@@ -19,6 +20,10 @@ pub fn submit(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     if person.method == Method::Certificate {
         delegation::needs_credential(operations, person, CREDENTIAL_LIFE_S)?;
     }
-    let id = operations.accept_job(person, submission)?;
+    let id = operations.accept_job(person, submission).map_err(|refusal| match refusal.status {
+        // Of 429 the client shows nothing but the number.
+        TOO_MANY => Refusal { status: 403, ..refusal },
+        _ => refusal,
+    })?;
     Reply::json(&json!({ "job_id": id }))
 }

@@ -70,12 +70,17 @@ impl Answer {
 /// A problem, with the id under which its log line is found.
 pub fn problem_response(mut problem: Problem, incident: IncidentId) -> Response {
     problem.instance = Some(incident);
+    let retry_after =
+        problem.retry_after_s.and_then(|seconds| HeaderValue::from_str(&seconds.to_string()).ok());
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = Response::new(Body::from(serde_json::to_vec(&problem).unwrap_or_default()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     set(headers, header::CONTENT_TYPE, "application/problem+json");
     set(headers, header::CACHE_CONTROL, "no-store");
+    if let Some(value) = retry_after {
+        headers.insert(header::RETRY_AFTER, value);
+    }
     match status {
         StatusCode::UNAUTHORIZED => set(headers, header::WWW_AUTHENTICATE, "Bearer realm=\"longhaul\""),
         StatusCode::SERVICE_UNAVAILABLE | StatusCode::INSUFFICIENT_STORAGE => {

@@ -1,6 +1,7 @@
 //! The door: who asks, whether they may, and for browsers whether it is really them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -12,7 +13,7 @@ use http::{HeaderMap, Method, StatusCode};
 use longhaul_api::Problem;
 use longhaul_api::routes::{Access, CSRF_HEADER, Route};
 use longhaul_model::{Fault, FaultCode, IncidentId};
-use longhaul_security::{Action, Area, ClientIdentity, PeerIdentity, authorise, check_origin};
+use longhaul_security::{ClientIdentity, PeerIdentity, check_origin};
 
 use super::answer::{finish, problem_response};
 use super::{Http, Peer, body, cookie, for_agents};
@@ -83,12 +84,9 @@ pub async fn admit(
         (asked.who, asked.credential) = (format!("agent {} of {}", agent.agent, agent.site), "certificate");
         return Ok(Admitted { agent: Some(agent), ..nobody });
     }
-    let action = match route.access {
-        Access::Public | Access::AgentCertificate => return Ok(nobody),
-        Access::Viewer | Access::Submitter => Action::Read(route.operation),
-        Access::Admin => Action::Change(route.operation),
-        Access::Observer => Action::Observe(route.operation),
-    };
+    if route.access == Access::Public {
+        return Ok(nobody);
+    }
     let changes = route.method != longhaul_api::routes::Method::Get;
     if parts.headers.contains_key(header::AUTHORIZATION) {
         // Until it is known whose.
@@ -96,15 +94,14 @@ pub async fn admit(
     }
     let (caller, cookie) = caller(http, &parts.headers).await?;
     (asked.who, asked.credential) = (caller.principal.name.clone(), caller.credential());
-    asked.right = format!("role {}", caller.principal.role);
+    asked.right = caller.principal.right();
     in_time(http, &asked.pace_name())?;
     if cookie.is_some() && changes {
         check_same_site(&parts.headers, secure, &http.plain_hosts)?;
         let shown = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
         caller.check_csrf(shown)?;
     }
-    authorise(&caller.principal, &action)?;
-    caller.confinement().check(area(route), changes, route.operation)?;
+    caller.may_open(route)?;
     if route.access == Access::Submitter {
         let caller = caller.clone();
         http.operations.run(move |operations| operations.may_submit(&caller)).await?;
@@ -124,29 +121,16 @@ pub(crate) fn in_time(http: &Http, who: &str) -> Result<(), Problem> {
         http.pace.per_s(),
         wait.as_millis() + 1
     );
-    let mut problem = Problem::from(Fault::new(FaultCode::Busy, detail));
+    let seconds = whole_seconds(wait);
+    let mut problem = Problem::from(Fault::new(FaultCode::Busy, detail)).too_many(seconds);
     problem.title = "too many requests of one user".to_owned();
-    problem.status = StatusCode::TOO_MANY_REQUESTS.as_u16();
     Err(problem.with_remedy("wait that long, ask for more in one request, or listen to events and messages"))
 }
 
-/// Of which area a route is, by the first words of its path. What is of none may be read by whoever has come in, and a
-/// confined token changes nothing of it.
-pub(super) fn area(route: &Route) -> Option<Area> {
-    let mut words = route.path.strip_prefix("/api/v1/")?.split('/');
-    match words.next()? {
-        "jobs" => Some(Area::Jobs),
-        "datasets" | "replicas" | "deletions" | "verifications" | "tasks" | "subscriptions" | "transfers" => {
-            Some(Area::Data)
-        }
-        "sites" | "storages" | "status" | "problems" | "check" | "events" => Some(Area::Sites),
-        "history" if words.next() == Some("circuits") => Some(Area::Steering),
-        "history" => Some(Area::Sites),
-        "shares" | "limits" | "links" | "circuits" => Some(Area::Steering),
-        "network" => Some(Area::Network),
-        "tokens" | "accounts" | "audit" => Some(Area::Access),
-        _ => None,
-    }
+/// Rounded up: nobody who waits that long comes too soon.
+fn whole_seconds(wait: Duration) -> u32 {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
 fn agent(peer: Option<&Peer>) -> Result<AgentPeer, Problem> {
@@ -226,7 +210,7 @@ pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Respons
     let mut asked = Asked::nobody(request.extensions().get::<Peer>());
     if let Ok((caller, _)) = caller(&http, request.headers()).await {
         (asked.who, asked.credential) = (caller.principal.name.clone(), caller.credential());
-        asked.right = format!("role {}", caller.principal.role);
+        asked.right = caller.principal.right();
         request.extensions_mut().insert(caller);
     }
     if let Err(problem) = in_time(&http, &asked.pace_name()) {
@@ -290,31 +274,6 @@ fn redirect(address: &str, cookie: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A route of no area would be open to tokens of every scope.
-    #[test]
-    fn every_route_is_of_an_area_or_everybodys() {
-        use longhaul_api::routes;
-        let of_none: Vec<&str> =
-            routes::ALL.iter().filter(|route| area(route).is_none()).map(|route| route.operation).collect();
-        let known = [
-            "whoami",
-            "session_login",
-            "session_logout",
-            "login_token_create",
-            "agent_join",
-            "agent_report",
-            "agent_work",
-            "agent_renew",
-            "openapi",
-            "healthz",
-            "readyz",
-            "metrics",
-        ];
-        assert_eq!(of_none, known);
-        assert_eq!(area(&routes::CIRCUIT_HISTORY), Some(Area::Steering));
-        assert_eq!(area(&routes::JOB_SUBMIT), Some(Area::Jobs));
-    }
 
     #[test]
     fn a_login_token_leaves_the_address() {

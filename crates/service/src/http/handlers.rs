@@ -46,7 +46,7 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "dataset_scan" => |ops, call| json!(ops.dataset_scan(&call.parameter("dataset")?, &call.json()?)?),
         "replica_of_file" => |ops, call| json!(ops.replica_of_file(&call.lfn()?)?),
         "deletion_create" => |ops, call| json!(ops.deletion_create(&call.json()?)?),
-        "verification_create" => |ops, call| json!(ops.verification_create(&call.json()?)?),
+        "verification_create" => |ops, call| json!(ops.verification_create(call.caller()?, &call.json()?)?),
         "task_list" => |ops, call| {
             let list = TaskList {
                 dataset: call.query("dataset")?,
@@ -56,7 +56,7 @@ pub fn handler(operation: &str) -> Option<Handler> {
             json!(ops.task_list(&list)?)
         },
         "task_show" => |ops, call| json!(ops.task_show(call.parameter("task")?)?),
-        "task_cancel" => |ops, call| json!(ops.task_cancel(call.parameter("task")?)?),
+        "task_cancel" => |ops, call| json!(ops.task_cancel(call.caller()?, call.parameter("task")?)?),
         "subscription_list" => |ops, call| {
             let list = SubscriptionList {
                 dataset: call.query("dataset")?,
@@ -66,11 +66,11 @@ pub fn handler(operation: &str) -> Option<Handler> {
             };
             json!(ops.subscription_list(&list)?)
         },
-        "subscription_create" => |ops, call| json!(ops.subscription_create(&call.json()?)?),
+        "subscription_create" => |ops, call| json!(ops.subscription_create(call.caller()?, &call.json()?)?),
         "subscription_show" => |ops, call| json!(ops.subscription_show(call.parameter("subscription")?)?),
-        "subscription_change" => {
-            |ops, call| json!(ops.subscription_change(call.parameter("subscription")?, &call.json()?)?)
-        }
+        "subscription_change" => |ops, call| {
+            json!(ops.subscription_change(call.caller()?, call.parameter("subscription")?, &call.json()?)?)
+        },
         "transfer_list" => |ops, call| {
             let list = TransferQuery {
                 dataset: call.query("dataset")?,
@@ -106,8 +106,12 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "site_list" => |ops, call| json!(ops.site_list(&call.page()?)?),
         "site_add" => |ops, call| json!(ops.site_add(&call.json()?)?),
         "site_show" => |ops, call| json!(ops.site_show(&call.parameter("site")?)?),
-        "site_change" => |ops, call| json!(ops.site_change(&call.parameter("site")?, &call.json()?)?),
-        "site_join_token" => |ops, call| json!(ops.site_join_token(&call.parameter("site")?, &call.json()?)?),
+        "site_change" => {
+            |ops, call| json!(ops.site_change(call.caller()?, &call.parameter("site")?, &call.json()?)?)
+        }
+        "site_join_token" => {
+            |ops, call| json!(ops.site_join_token(call.caller()?, &call.parameter("site")?, &call.json()?)?)
+        }
         "site_commission" => {
             |ops, call| json!(ops.site_commission(call.caller()?, &call.parameter("site")?, call.json()?)?)
         }
@@ -128,7 +132,13 @@ pub fn handler(operation: &str) -> Option<Handler> {
         },
         "decision_list" => |ops, call| {
             let (of, who): (Option<String>, Option<String>) = (call.query("of")?, call.query("who")?);
-            json!(ops.decision_list(of.as_deref(), who, &call.page()?)?)
+            json!(ops.decision_list(
+                call.caller()?,
+                of.as_deref(),
+                who,
+                call.query("site")?,
+                &call.page()?
+            )?)
         },
         "circuit_list" => |ops, _| json!(ops.circuit_list()?),
         "circuit_show" => |ops, call| json!(ops.circuit_show(&call.parameter::<String>("circuit")?)?),

@@ -158,15 +158,17 @@ async fn serve(http: Arc<Http>, route: &'static Route, request: Request) -> Resp
 fn note(http: &Http, route: &Route, asked: &Asked, object: &str, problem: Option<&Problem>) {
     let outcome = match problem {
         Some(problem) if matches!(problem.status, 401 | 403) => Err(problem.detail.as_str()),
-        _ if route.method == Method::Get || !matches!(route.access, Access::Admin | Access::Submitter) => {
-            return;
-        }
+        _ if route.method == Method::Get || !is_kept(route.access) => return,
         _ => Ok(()),
     };
     if route.operation != "session_login" {
         let now = http.operations.now();
         http.operations.shared.decisions.note(asked, (route.operation, object), outcome, now);
     }
+}
+
+fn is_kept(access: Access) -> bool {
+    matches!(access, Access::Admin | Access::SiteManager | Access::CommunityManager | Access::Submitter)
 }
 
 fn log(route: &Route, problem: &Problem, incident: IncidentId) {

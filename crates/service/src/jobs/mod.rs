@@ -20,6 +20,7 @@ mod mover;
 mod names;
 mod order;
 mod pairs;
+mod queued;
 mod queues;
 mod remote;
 mod s3;
@@ -37,7 +38,7 @@ use longhaul_catalog::{
     JobAttemptRow, JobCanceled, JobFileNews, JobFileRow, JobRow, JobsChanged, NewJob, StorageStep, Submitted,
     TapeStep,
 };
-use longhaul_model::{AttemptId, Fault, FaultCode, JobId, JobState};
+use longhaul_model::{AttemptId, CommunityName, Fault, FaultCode, JobId, JobState};
 use longhaul_scheduler::{CancelWhy, Lease};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, oneshot};
@@ -54,9 +55,11 @@ pub use names::NamesConfig;
 pub(crate) use names::url_names;
 pub(crate) use order::delegated;
 pub use pairs::{Minute, Pairs};
+pub use queued::QueuedFiles;
 pub use queues::SIZE_ASSUMED;
 pub use remote::{end as remote_end, mover};
 pub use s3::S3Config;
+pub(crate) use submission::TOO_MANY;
 pub use submission::{FileDetails, OWN_TOKEN};
 pub use tape::TapeConfig;
 pub use tokens::{Tokens, run as run_tokens};
@@ -69,6 +72,10 @@ pub struct JobsConfig {
     pub copies: u32,
     /// Copies at a time from one host, and to one host.
     pub host_copies: u32,
+    /// Files of one user that wait and run at a time, in all jobs. 0: no limit.
+    pub user_files: u64,
+    /// The same where they work for this community.
+    pub user_files_of: Vec<UserFiles>,
     /// How often a file is tried again where its job does not say.
     pub retries: u32,
     /// Seconds between two tries where its job does not say.
@@ -91,6 +98,8 @@ impl Default for JobsConfig {
         JobsConfig {
             copies: 400,
             host_copies: 60,
+            user_files: 2_000_000,
+            user_files_of: Vec::new(),
             retries: 0,
             retry_delay_s: 120,
             allow_networks: Vec::new(),
@@ -103,7 +112,22 @@ impl Default for JobsConfig {
     }
 }
 
+/// Another number of files for each user of a community.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserFiles {
+    pub community: CommunityName,
+    /// 0: no limit.
+    pub files: u64,
+}
+
 impl JobsConfig {
+    /// How many files a user of that community may have under way; none: no limit.
+    pub(crate) fn files_of_user(&self, community: &str) -> Option<u64> {
+        let own = self.user_files_of.iter().find(|own| own.community.as_str() == community);
+        Some(own.map_or(self.user_files, |own| own.files)).filter(|most| *most > 0)
+    }
+
     pub fn check(&self) -> Result<(), Fault> {
         for (name, value) in [
             ("copies", self.copies),
@@ -112,6 +136,12 @@ impl JobsConfig {
         ] {
             if value == 0 {
                 let text = format!("service.jobs.{name} is 0: it must be positive");
+                return Err(Fault::new(FaultCode::BadRequest, text));
+            }
+        }
+        for (place, own) in self.user_files_of.iter().enumerate() {
+            if self.user_files_of[..place].iter().any(|other| other.community == own.community) {
+                let text = format!("service.jobs.user_files_of names {} twice", own.community);
                 return Err(Fault::new(FaultCode::BadRequest, text));
             }
         }

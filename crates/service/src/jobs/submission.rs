@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 use longhaul_api::fts::submission::Rules;
 use longhaul_api::fts::{self, BanStatus, Refusal, Submission, SubmittedFile, WantedId};
 use longhaul_catalog::{NewJob, NewJobFile, Submitted};
+use longhaul_model::units::printable;
 use longhaul_model::{JobFileState, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::queued::Room;
 use super::url_names;
 use crate::fts::{Person, refusal};
 use crate::operations::{Operations, problem};
 use crate::shared::Shared;
 
+/// Status of a refusal by the number of files. FTS's clients show no text with it, see `fts::submit`.
+pub(crate) const TOO_MANY: u16 = 429;
 /// With this begin API tokens of this deployment.
 pub const OWN_TOKEN: &str = "lht_";
 
@@ -73,8 +77,10 @@ impl Operations {
         })?;
         let may_renew = !unmanaged && self.shared.tokens.are_renewed();
         let tokens = tokens.sealed;
+        let room = self.room_for(person, &job)?;
         match self.submit_job(job)? {
             Submitted::Made => {
+                room.into_iter().for_each(Room::keep);
                 if may_renew {
                     self.shared.tokens.came(tokens.into_keys());
                 }
@@ -93,6 +99,27 @@ impl Operations {
                 Err(Refusal::bad(format!("Invalid value within the request: {url} names no server")))
             }
         }
+    }
+}
+
+impl Operations {
+    /// Whether the user may have so many files more under way.
+    fn room_for(&self, person: &Person, job: &NewJob) -> Result<Option<Room>, Refusal> {
+        let Some(most) = self.config().jobs.files_of_user(person.vo()) else { return Ok(None) };
+        let files = job.files.len() as u64;
+        let count = || self.shared.catalog.open_job_files_of(&job.credential);
+        let room = self.shared.queued.room(&job.credential, (files, most), self.now(), count);
+        room.map_err(|error| refusal(problem(error)))?.map(Some).map_err(|queued| {
+            let (who, community) = (printable(&person.dn), printable(person.vo()));
+            Refusal::new(
+                TOO_MANY,
+                format!(
+                    "{who} has {queued} files under way: with the {files} of this job that would be more than the {most} \
+                     that one user of {community} may have. Nothing was accepted: submit it again when some have ended, \
+                     or ask an administrator for more (service.jobs.user_files)"
+                ),
+            )
+        })
     }
 }
 

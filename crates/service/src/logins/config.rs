@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use longhaul_model::address::Network;
-use longhaul_model::{CommunityName, Fault, FaultCode};
-use longhaul_security::Role;
+use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
+use longhaul_security::{Charge, Role};
 use serde::{Deserialize, Serialize};
 
 /// Whom a rule is about who is about everybody.
@@ -61,6 +61,9 @@ pub struct ClaimRule {
     pub role: LoginRole,
     #[serde(default)]
     pub community: Option<CommunityName>,
+    /// Of a manager: which sites are theirs.
+    #[serde(default)]
+    pub sites: Vec<SiteName>,
 }
 
 /// Whoever has a certificate with this subject, or (`*`) any that is verified.
@@ -69,15 +72,19 @@ pub struct ClaimRule {
 pub struct CertificateRule {
     pub subject: String,
     pub role: LoginRole,
-    /// None: what `service.fts` says of them.
+    /// None: what `service.fts` says of them; a manager of a community is one of the community that stands here.
     #[serde(default)]
     pub community: Option<CommunityName>,
+    /// Of a manager: which sites are theirs.
+    #[serde(default)]
+    pub sites: Vec<SiteName>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoginRole {
     Viewer,
+    Manager,
     Admin,
 }
 
@@ -97,6 +104,7 @@ impl From<LoginRole> for Role {
     fn from(role: LoginRole) -> Role {
         match role {
             LoginRole::Viewer => Role::Viewer,
+            LoginRole::Manager => Role::Manager,
             LoginRole::Admin => Role::Admin,
         }
     }
@@ -123,6 +131,10 @@ impl LoginConfig {
             let why =
                 format!("certificates: {:?} is no subject such as /DC=org/CN=anna, nor *", rule.subject);
             return Err(bad(why));
+        }
+        for rule in &self.certificates {
+            rule.charge()
+                .map_err(|fault| bad(format!("certificates, {}: {}", rule.subject, fault.detail)))?;
         }
         self.networks().map(drop)
     }
@@ -168,6 +180,9 @@ impl OpenIdConfig {
         if self.rules.is_empty() {
             return Err("rules are missing: nobody would be let in".into());
         }
+        for rule in &self.rules {
+            rule.charge().map_err(|fault| format!("rules, {}: {}", rule.value, fault.detail))?;
+        }
         Ok(())
     }
 
@@ -177,12 +192,20 @@ impl OpenIdConfig {
 }
 
 impl ClaimRule {
+    pub(super) fn charge(&self) -> Result<Charge, Fault> {
+        Charge::of(self.role.into(), self.sites.iter().cloned(), self.community.as_ref())
+    }
+
     pub(super) fn fits(&self, values: &[&str]) -> bool {
         values.iter().any(|value| self.value == ANYBODY || *value == self.value)
     }
 }
 
 impl CertificateRule {
+    pub(super) fn charge(&self) -> Result<Charge, Fault> {
+        Charge::of(self.role.into(), self.sites.iter().cloned(), self.community.as_ref())
+    }
+
     pub(super) fn fits(&self, subject: &str) -> bool {
         self.subject == ANYBODY || self.subject == subject
     }
@@ -220,6 +243,11 @@ mod tests {
         wrong("scopes", json!(["profile"]), "`openid`");
         wrong("rules", json!([]), "nobody");
         wrong("rules", json!([{ "value": "x", "role": "observer" }]), "observer");
+        wrong("rules", json!([{ "value": "x", "role": "manager" }]), "name them");
+        wrong("rules", json!([{ "value": "x", "role": "viewer", "sites": ["gamma"] }]), "role manager");
+        wrong("rules", json!([{ "value": "x", "role": "manager", "sites": ["a/b"] }]), "site name");
+        let managers = json!([{ "value": "x", "role": "manager", "sites": ["gamma"], "community": "higgs" }]);
+        assert_eq!(with(|config| config["openid"][0]["rules"] = managers), Ok(()));
         wrong("rules", json!([{ "value": "x", "rule": "viewer" }]), "rule");
         let twice = with(|config| {
             let again = config["openid"][0].clone();
@@ -252,6 +280,7 @@ mod tests {
             value: value.into(),
             role: LoginRole::Viewer,
             community: None,
+            sites: Vec::new(),
         };
         assert!(rule("shift").fits(&["x", "shift"]) && !rule("shift").fits(&["shifts", "SHIFT", ""]));
         assert!(rule("*").fits(&["x"]) && !rule("*").fits(&[]));

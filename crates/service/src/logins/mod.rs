@@ -26,7 +26,7 @@ use longhaul_security::{Attempt, Attempts, ClientIdentity, Holder, KnownAs, Pend
 use tokio::sync::Semaphore;
 
 use crate::http::Peer;
-use crate::operations::{Login, Operations, not_authenticated, problem};
+use crate::operations::{Login, Operations, charge, not_authenticated, problem};
 use crate::shared::guard;
 
 pub use config::{CertificateRule, ClaimRule, LoginConfig, LoginRole, OpenIdConfig};
@@ -192,7 +192,7 @@ impl Operations {
             None => self.shared.users.community(subject, now).map_err(|fault| refuse(subject, fault))?,
         };
         let holder = Holder {
-            principal: Principal { name: subject.clone(), role: rule.role.into() },
+            principal: Principal { name: subject.clone(), role: rule.role.into(), charge: rule.charge()? },
             account: None,
             community: theirs,
             known_as: Some(known_as),
@@ -340,9 +340,9 @@ fn too_soon(wait: Duration) -> Problem {
     // Whole seconds, rounded up: nobody who waits that long comes too soon.
     let wait = Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
     let detail = format!("too many tries failed: the next one may be made in {}", units::duration(wait));
-    let mut problem = Problem::from(Fault::new(FaultCode::Busy, detail));
+    let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX);
+    let mut problem = Problem::from(Fault::new(FaultCode::Busy, detail)).too_many(seconds);
     problem.title = "wait before you try again".to_owned();
-    problem.status = 429;
     problem.with_remedy("wait that long; an administrator can give you a new password")
 }
 
@@ -354,8 +354,9 @@ fn community_text(community: Option<&CommunityName>) -> Option<String> {
 /// Somebody whom an account names.
 fn holder_of(account: &longhaul_catalog::AccountRow) -> Result<Holder, Fault> {
     let role: Role = account.role.parse()?;
+    let charge = charge(role, account.sites.as_deref(), account.community.as_ref())?;
     Ok(Holder {
-        principal: Principal { name: account.name.clone(), role },
+        principal: Principal { name: account.name.clone(), role, charge },
         account: Some(account.name.clone()),
         community: community_text(account.community.as_ref()),
         known_as: None,

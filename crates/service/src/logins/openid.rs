@@ -154,7 +154,7 @@ impl Operations {
             return Err(refuse(&name, banned()));
         }
         let holder = Holder {
-            principal: Principal { name, role: rule.role.into() },
+            principal: Principal { name, role: rule.role.into(), charge: rule.charge()? },
             account: None,
             community: community_text(rule.community.as_ref()),
             known_as: Some(known_as),

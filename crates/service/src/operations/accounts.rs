@@ -4,9 +4,10 @@ use longhaul_api::Problem;
 use longhaul_api::accounts::{AccountAdd, AccountChange, AccountView};
 use longhaul_api::native::Page;
 use longhaul_catalog::{AccountPatch, AccountRow, NewAccount};
-use longhaul_model::{CommunityName, Fault, FaultCode};
-use longhaul_security::{Role, check_new_password, hash_password};
+use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
+use longhaul_security::{Charge, Role, check_new_password, hash_password};
 
+use super::access::charge;
 use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::logins::locked;
 
@@ -21,10 +22,14 @@ impl Operations {
 
     pub fn account_add(&self, caller: &Caller, request: &AccountAdd) -> Result<AccountView, Problem> {
         caller.check_unconfined("account_add")?;
+        let role = checked_role(&request.role)?;
+        let charge = Charge::of(role, request.sites.iter().cloned(), request.community.as_ref())?;
+        self.check_sites(&charge)?;
         let account = NewAccount {
             name: checked_name(&request.name)?,
-            role: checked_role(&request.role)?,
+            role: role.word().to_owned(),
             community: request.community.clone(),
+            sites: charge.sites_text(),
             password: self.hashed(&request.name, &request.password)?,
         };
         let changing = locked(&self.shared.logins);
@@ -49,22 +54,25 @@ impl Operations {
             "" => Ok(None),
             text => text.parse::<CommunityName>().map(Some),
         });
-        let patch = AccountPatch {
+        let mut patch = AccountPatch {
             password,
-            role: change.role.as_deref().map(checked_role).transpose()?,
+            role: change.role.as_deref().map(checked_role).transpose()?.map(|role| role.word().to_owned()),
             community: community.transpose().map_err(|error| bad_request(format!("community: {error}")))?,
+            sites: None,
             disabled: change.disabled,
         };
         if patch.password.is_none()
             && patch.role.is_none()
             && patch.community.is_none()
+            && change.sites.is_none()
             && patch.disabled.is_none()
         {
             return Err(bad_request(
-                "nothing is said that shall change: password, role, community or disabled",
+                "nothing is said that shall change: password, role, community, sites or disabled",
             ));
         }
         let changing = locked(&self.shared.logins);
+        patch.sites = self.sites_after(name, &patch, change.sites.as_deref())?;
         let row = self.shared.catalog.change_account(name, &patch, &caller.principal.name, self.now());
         let row = row.map_err(problem)?;
         let sessions = self.shared.sessions.end_of_account(name);
@@ -86,6 +94,28 @@ impl Operations {
         Ok(())
     }
 
+    /// Which sites stand with the account after a change, if that is another list than before. Whoever is a manager no
+    /// more is one of no site.
+    fn sites_after(
+        &self,
+        name: &str,
+        patch: &AccountPatch,
+        said: Option<&[SiteName]>,
+    ) -> Result<Option<Option<String>>, Problem> {
+        let row = self.shared.catalog.account(name).map_err(problem)?;
+        let row = row.ok_or_else(|| not_found("account", name, "longhaul account list"))?;
+        let role: Role = patch.role.as_ref().unwrap_or(&row.role).parse()?;
+        let community = patch.community.as_ref().unwrap_or(&row.community).as_ref();
+        let charge = match said {
+            Some(sites) => Charge::of(role, sites.iter().cloned(), community)?,
+            None if role == Role::Manager => charge(role, row.sites.as_deref(), community)?,
+            None => Charge::default(),
+        };
+        self.check_sites(&charge)?;
+        let sites = charge.sites_text();
+        Ok((sites != row.sites).then_some(sites))
+    }
+
     fn hashed(&self, name: &str, password: &str) -> Result<String, Problem> {
         check_new_password(name, password)?;
         Ok(hash_password(password)?)
@@ -93,10 +123,13 @@ impl Operations {
 }
 
 fn view(row: AccountRow) -> AccountView {
+    // Words that are no names, as of a later release, cannot be shown; who logs in with them is refused.
+    let sites = Charge::parse_sites(&row.sites.unwrap_or_default()).unwrap_or_default();
     AccountView {
         name: row.name,
         role: row.role,
         community: row.community,
+        sites: sites.into_iter().collect(),
         disabled: row.disabled,
         created: row.created,
         password_since: row.password_since,
@@ -116,11 +149,11 @@ fn checked_name(name: &str) -> Result<String, Problem> {
     Ok(name.to_owned())
 }
 
-fn checked_role(role: &str) -> Result<String, Problem> {
+fn checked_role(role: &str) -> Result<Role, Problem> {
     match role.parse()? {
         // It sends measurements, which nobody does on a page.
-        Role::Observer => Err(bad_request("the role of an account is viewer or admin")),
-        role => Ok(role.word().to_owned()),
+        Role::Observer => Err(bad_request("the role of an account is viewer, manager or admin")),
+        role => Ok(role),
     }
 }
 
@@ -136,7 +169,7 @@ mod tests {
         for bad in ["", "Anna", "anna b", "änna", "a/b", "anna (lab)", "a\n", &"x".repeat(65)] {
             assert_eq!(checked_name(bad).unwrap_err().code, FaultCode::BadName, "{bad:?}");
         }
-        assert_eq!(checked_role("admin").unwrap(), "admin");
+        assert_eq!(checked_role("admin").unwrap(), Role::Admin);
         assert!(checked_role("observer").is_err() && checked_role("root").is_err());
     }
 }

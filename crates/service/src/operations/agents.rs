@@ -204,7 +204,7 @@ impl Operations {
             agent: peer.agent,
             incarnation: report.incarnation,
             hello: report.hello.clone(),
-            items: items(report.entries.clone()),
+            items: items(report.entries.clone(), &peer.site, self.now()),
             reply,
         };
         self.shared.scribe.send(Job::Report(Box::new(job))).map_err(|_| busy("the service stops"))?;

@@ -46,6 +46,7 @@ impl Operations {
         name: &SiteName,
         said: Commissioning,
     ) -> Result<SiteView, Problem> {
+        caller.check_site("site_commission", name)?;
         self.site_show(name)?;
         check(name, &said)?;
         let known = self.shared.catalog.sites().map_err(problem)?;

@@ -27,6 +27,7 @@ impl Operations {
 
     pub fn limit_set(&self, caller: &Caller, change: &LimitChange) -> Result<Page<LimitView>, Problem> {
         let of = self.of(change)?;
+        self.check_limit(caller, &of)?;
         let limit = Limit { active: change.active, bytes_per_s: change.bytes_per_s };
         let (who, what) = (&caller.principal.name, in_words(change));
         let mut kept = KeptLimits::default();
@@ -82,6 +83,23 @@ impl Operations {
         let event = limits::event(&self.shared.catalog, &self.shared.marks, self.now()).map_err(problem)?;
         self.shared.tell(Input::Events(vec![event]));
         self.shared.changes.touch(ChangeKind::Status, "", self.now());
+        Ok(())
+    }
+
+    /// A link is of both its ends: neither lifts what the other has set.
+    fn check_limit(&self, caller: &Caller, of: &Of) -> Result<(), Problem> {
+        let storages = match of {
+            Of::Link(source, target) => vec![*source, *target],
+            Of::Into(storage) | Of::Out(storage) => vec![*storage],
+            Of::Community(_) => return caller.check_deployment("limit_set"),
+        };
+        let directory = self.shared.directory();
+        for storage in storages {
+            match directory.storages.get(&storage) {
+                Some(row) => caller.check_site("limit_set", &row.site_name)?,
+                None => caller.check_deployment("limit_set")?,
+            }
+        }
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 //! pages call the same methods.
 //!
 //! They block on the catalog, and some ask the brain: call them through [`Operations::run`] from async code.
-//! Who may call what is decided before, by the router's table; `caller` arguments are for the record.
+//! Whether a route is open to who calls is decided before, by the router's table; what is about one site or community, the
+//! operation asks `rights` about.
 
 mod access;
 mod accounts;
@@ -17,6 +18,7 @@ mod measured;
 mod network;
 mod overview;
 mod replicas;
+mod rights;
 mod sites;
 mod steering;
 mod subscriptions;
@@ -37,8 +39,8 @@ use tokio::sync::{Semaphore, broadcast};
 use crate::shared::Shared;
 use crate::{Config, brain};
 
-pub(crate) use access::not_authenticated;
 pub use access::{Caller, Login};
+pub(crate) use access::{charge, not_authenticated};
 pub(crate) use accounts::ACCOUNT_NAME_BYTES_MAX;
 pub use agents::AgentPeer;
 pub use datasets::FileList;

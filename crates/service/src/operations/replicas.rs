@@ -7,7 +7,7 @@ use longhaul_api::native::{
 use longhaul_catalog::{NewTask, TaskKind, TaskRow};
 use longhaul_model::{DatasetId, Fault, FaultCode, Lfn, StorageId};
 
-use super::{Operations, not_found, problem};
+use super::{Caller, Operations, not_found, problem};
 use crate::brain::Input;
 use crate::scribe::{Job, replica_events};
 use crate::shared::announce_demands;
@@ -59,7 +59,12 @@ impl Operations {
         Ok(reply)
     }
 
-    pub fn verification_create(&self, request: &VerificationRequest) -> Result<TaskView, Problem> {
+    pub fn verification_create(
+        &self,
+        caller: &Caller,
+        request: &VerificationRequest,
+    ) -> Result<TaskView, Problem> {
+        self.check_storage(caller, "verification_create", &request.storage)?;
         let dataset = self.dataset_row(&request.dataset)?;
         let storage = self.storage_row(&request.storage)?;
         let held = self.shared.catalog.replicas_of_dataset(dataset.id).map_err(problem)?;

@@ -11,7 +11,7 @@ use longhaul_catalog::{SitePatch, SiteRow, StorageRow};
 use longhaul_model::{RegionName, SiteName, StorageId, StorageName};
 use longhaul_security::{JoinToken, new_secret, secret_hash};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::views;
 
 const TOKEN_LIFE_S: u64 = 24 * 3_600;
@@ -43,7 +43,13 @@ impl Operations {
         self.join_token(&site, life)
     }
 
-    pub fn site_join_token(&self, name: &SiteName, request: &JoinTokenCreate) -> Result<SiteAdded, Problem> {
+    pub fn site_join_token(
+        &self,
+        caller: &Caller,
+        name: &SiteName,
+        request: &JoinTokenCreate,
+    ) -> Result<SiteAdded, Problem> {
+        caller.check_site("site_join_token", name)?;
         let life = token_life(request.token_seconds)?;
         let site = self.site_row(name)?;
         self.join_token(&site, life)
@@ -55,7 +61,13 @@ impl Operations {
         Ok(SiteView { links: self.commissioned(name)?, ..self.site_view(row, &storages) })
     }
 
-    pub fn site_change(&self, name: &SiteName, change: &SiteChange) -> Result<SiteView, Problem> {
+    pub fn site_change(
+        &self,
+        caller: &Caller,
+        name: &SiteName,
+        change: &SiteChange,
+    ) -> Result<SiteView, Problem> {
+        caller.check_site("site_change", name)?;
         if change.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
             return Err(bad_request(format!("a reason has at most {REASON_BYTES_MAX} bytes")));
         }
@@ -77,7 +89,7 @@ impl Operations {
             limits: change.limits.as_ref().map(views::to_limits),
         };
         let row = self.shared.catalog.change_site(name, &patch).map_err(problem)?;
-        tracing::info!(site = %name, state = ?row.state, limits = ?row.limits, "site changed");
+        tracing::info!(site = %name, state = ?row.state, limits = ?row.limits, by = %caller.principal.name, "site changed");
         self.shared.refresh_directory().map_err(problem)?;
         let settings = AgentSettings {
             report_every_ms: self.shared.config.report_every_ms,
@@ -105,7 +117,7 @@ impl Operations {
         views::storage(row, self.shared.agents.kind_of(row.id))
     }
 
-    fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {
+    pub(super) fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {
         let row = self.shared.catalog.site(name).map_err(problem)?;
         row.ok_or_else(|| not_found("site", name, "longhaul site list"))
     }

@@ -57,6 +57,13 @@ impl Operations {
     }
 
     pub fn share_set(&self, caller: &Caller, change: &ShareChange) -> Result<Page<ShareView>, Problem> {
+        // How much of all a community gets is not for it to say.
+        match whose(change)? {
+            Whose::Activity(community, _) | Whose::OtherActivities(community) => {
+                caller.check_community("share_set", &community)?;
+            }
+            Whose::Community(_) | Whose::OtherCommunities => caller.check_deployment("share_set")?,
+        }
         self.share_set_by(&caller.principal.name, change)
     }
 
@@ -187,6 +194,7 @@ impl Operations {
         name: &StorageName,
         change: &StorageChange,
     ) -> Result<StorageView, Problem> {
+        self.check_storage(caller, "storage_change", name)?;
         let strategy = change.strategy.as_deref().map(maybe_strategy).transpose()?;
         let row = self.storage_row(name)?;
         if change.relay == Some(true) && !row.writable {

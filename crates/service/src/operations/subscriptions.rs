@@ -11,7 +11,7 @@ use longhaul_model::{
 use longhaul_scheduler::{DemandId, Outlook};
 
 use super::steering::{terms, terms_patch, terms_view};
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::brain::Input;
 use crate::{deadlines, views};
 
@@ -27,8 +27,14 @@ pub struct SubscriptionList {
 }
 
 impl Operations {
-    pub fn subscription_create(&self, request: &Subscribe) -> Result<SubscriptionView, Problem> {
+    pub fn subscription_create(
+        &self,
+        caller: &Caller,
+        request: &Subscribe,
+    ) -> Result<SubscriptionView, Problem> {
         let dataset = self.dataset_row(&request.dataset)?;
+        let community = request.terms.community.as_ref().unwrap_or(&dataset.community);
+        caller.check_community("subscription_create", community)?;
         let target = self.storage_row(&request.storage)?;
         let block = match &request.block {
             None => None,
@@ -58,23 +64,34 @@ impl Operations {
 
     pub fn subscription_change(
         &self,
+        caller: &Caller,
         id: SubscriptionId,
         change: &SubscriptionChange,
     ) -> Result<SubscriptionView, Problem> {
+        let row = self.subscription_row(id)?;
+        let community = row.terms.community.as_ref().unwrap_or(&row.community);
+        caller.check_community("subscription_change", community)?;
         let patch = SubscriptionPatch {
             state: change.state,
             priority: priority(change.priority)?,
             terms: terms_patch(&change.terms, self.now())?,
         };
+        // Whose it becomes has to be theirs as well.
+        if let Some(community) = &patch.terms.community {
+            caller.check_community("subscription_change", community.as_ref().unwrap_or(&row.community))?;
+        }
         let changed = self.shared.catalog.change_subscription(id, &patch, self.now()).map_err(problem)?;
         tracing::info!(subscription = %id, state = %changed.subscription.state, priority = changed.subscription.priority, "subscription changed");
         self.subscription_changed(changed)
     }
 
     pub fn subscription_show(&self, id: SubscriptionId) -> Result<SubscriptionView, Problem> {
+        self.subscription_view(self.subscription_row(id)?)
+    }
+
+    fn subscription_row(&self, id: SubscriptionId) -> Result<SubscriptionRow, Problem> {
         let row = self.shared.catalog.subscription(id).map_err(problem)?;
-        let row = row.ok_or_else(|| not_found("subscription", id, "longhaul subscription list"))?;
-        self.subscription_view(row)
+        row.ok_or_else(|| not_found("subscription", id, "longhaul subscription list"))
     }
 
     pub fn subscription_list(&self, query: &SubscriptionList) -> Result<Page<SubscriptionView>, Problem> {
@@ -149,6 +166,7 @@ impl Operations {
             state: row.state,
             priority: row.priority,
             verification: row.verification,
+            charged_to: Some(row.terms.community.clone().unwrap_or(row.community)),
             terms: terms_view(row.terms),
             promise,
             created: row.created,

@@ -5,7 +5,7 @@ use longhaul_api::native::{ChangeKind, Page, ScanRequest, TaskView};
 use longhaul_catalog::{TaskKind, TaskRow};
 use longhaul_model::{Algorithm, DatasetName, Fault, FaultCode, StorageName, TaskId};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::views;
 
 /// Datasets whose tasks are looked through when a list names none.
@@ -67,7 +67,10 @@ impl Operations {
         Ok(self.task_view(row))
     }
 
-    pub fn task_cancel(&self, id: TaskId) -> Result<TaskView, Problem> {
+    pub fn task_cancel(&self, caller: &Caller, id: TaskId) -> Result<TaskView, Problem> {
+        let row = self.shared.catalog.task(id).map_err(problem)?;
+        let row = row.ok_or_else(|| not_found("task", id, "longhaul dataset show"))?;
+        self.check_storage(caller, "task_cancel", &row.storage_name)?;
         let now = self.now();
         let fault = Fault::new(FaultCode::Cancelled, "by request");
         let (row, replicas) = self.shared.catalog.cancel_task(id, &fault, now).map_err(problem)?;

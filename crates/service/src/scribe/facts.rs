@@ -4,13 +4,19 @@ use longhaul_api::agent::{Entry, Fact, LeftOut};
 use longhaul_catalog::{
     AttemptTimes, LeftOutRow, ReportItem, ReportedCheck, ReportedFact, ReportedFile, ReportedOutcome,
 };
+use longhaul_model::{SiteName, Timestamp};
 
-pub fn items(entries: Vec<Entry>) -> Vec<ReportItem> {
-    entries.into_iter().map(|entry| ReportItem { sequence: entry.sequence, fact: fact(entry.fact) }).collect()
+/// `site` is the agent's, by its certificate.
+pub fn items(entries: Vec<Entry>, site: &SiteName, now: Timestamp) -> Vec<ReportItem> {
+    let item = |entry: Entry| ReportItem { sequence: entry.sequence, fact: fact(entry.fact, site, now) };
+    entries.into_iter().map(item).collect()
 }
 
-fn fact(fact: Fact) -> ReportedFact {
+fn fact(fact: Fact, site: &SiteName, now: Timestamp) -> ReportedFact {
     match fact {
+        Fact::Decided { decisions } => ReportedFact::Decided(
+            decisions.into_iter().map(|said| crate::decisions::of_door(said, site, now)).collect(),
+        ),
         Fact::Outcome(outcome) => ReportedFact::Outcome(ReportedOutcome {
             attempt: outcome.attempt,
             epoch: outcome.epoch,

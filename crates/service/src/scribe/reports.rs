@@ -198,6 +198,15 @@ impl Scribe {
         self.observe_commit("report", now);
         let applied = applied?;
         let acknowledged = applied.acknowledged;
+        for item in &kept {
+            if let ReportedFact::Decided(decisions) = &item.fact {
+                crate::decisions::count(decisions, &self.shared.metrics);
+                let site = decisions.iter().find_map(|one| one.at_door.as_ref()).map(|(site, _)| site);
+                if let Some(site) = site {
+                    self.shared.changes.touch(ChangeKind::Site, site, now);
+                }
+            }
+        }
         let outcomes = kept.iter().filter_map(|item| match &item.fact {
             ReportedFact::Outcome(outcome) => Some(outcome),
             _ => None,

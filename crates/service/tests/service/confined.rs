@@ -175,6 +175,8 @@ async fn one_user_has_so_many_requests_a_second() {
         let answer = refused.expect("it is refused at last");
         let told = answer[text].as_str().unwrap();
         assert!(told.contains("more than 1 requests a second") && told.contains(" ms"), "{answer}");
+        let seconds = &answer["retry_after_s"];
+        assert!(path == "/whoami" || seconds.as_u64().is_some_and(|wait| wait >= 1), "{answer}");
         world.shift_s.fetch_add(10, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(world.ask(&world.admin_token, "GET", path, "").await.0, 200, "another user");
         assert_eq!(world.ask(&viewer, "GET", path, "").await.0, 200, "the same, later");

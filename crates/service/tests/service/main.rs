@@ -3,6 +3,7 @@
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bounds;
 mod circuits;
 mod confined;
 mod decisions;
@@ -10,6 +11,7 @@ mod door;
 mod fts;
 mod isolation;
 mod jobs;
+mod managed;
 mod mapping;
 mod marks;
 mod measured;

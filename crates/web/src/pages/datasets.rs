@@ -2,11 +2,12 @@
 
 use longhaul_api::native::{BlockView, DatasetView, Page, ReplicaView, SubscriptionView};
 use longhaul_model::units;
+use longhaul_security::Of;
 use maud::{Markup, html};
 
 use super::Context;
 use super::subscriptions::table as subscription_table;
-use crate::layout::{Frame, Place, action, page};
+use crate::layout::{Frame, Place, Viewer, action, page};
 use crate::show;
 
 pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
@@ -79,7 +80,7 @@ pub fn dataset(
             (replicas(item, &item.replicas))
             h2 { "Where is it wanted?" }
             (subscription_table(context, subscriptions))
-            (subscribe(context, &segment, storages))
+            (subscribe(context.who_may(Of::Community(&item.community)), &segment, storages))
             h2 { "Which blocks?" }
             (block_table(item, blocks, &segment))
             h2 { "What was left out?" }
@@ -107,11 +108,11 @@ fn replicas(item: &DatasetView, replicas: &[ReplicaView]) -> Markup {
     }
 }
 
-fn subscribe(context: Context<'_>, segment: &str, storages: &[String]) -> Markup {
+fn subscribe(viewer: Option<Viewer<'_>>, segment: &str, storages: &[String]) -> Markup {
     html! {
         @if !storages.is_empty() {
             div.actions { @for storage in storages {
-                (action(context.viewer, &format!("/ui/datasets/{segment}/subscribe"), &[("storage", storage)], &format!("Subscribe at {storage}")))
+                (action(viewer, &format!("/ui/datasets/{segment}/subscribe"), &[("storage", storage)], &format!("Subscribe at {storage}")))
             } }
         }
     }

@@ -169,7 +169,7 @@ fn changes(context: Context<'_>, job: &JobView) -> Markup {
     let priority = |value: u8| [("priority", value.to_string())];
     let button = |fields: &[(&str, String)], label: &str| {
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        action(context.viewer, &address, &fields, label)
+        action(context.who_may_for(&job.community), &address, &fields, label)
     };
     html! {
         @if !job.state.is_terminal() {

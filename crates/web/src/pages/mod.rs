@@ -23,6 +23,7 @@ pub use subscriptions::{subscription, subscriptions};
 pub use transfers::{transfer, transfers};
 
 use longhaul_model::Timestamp;
+use longhaul_security::Of;
 
 use crate::layout::Viewer;
 
@@ -32,6 +33,22 @@ pub struct Context<'a> {
     pub deployment: &'a str,
     pub viewer: Option<Viewer<'a>>,
     pub now: Timestamp,
+}
+
+impl<'a> Context<'a> {
+    /// Who looks, if they may change what is of that.
+    pub fn who_may(&self, of: Of<'_>) -> Option<Viewer<'a>> {
+        self.viewer.filter(|viewer| viewer.may(of))
+    }
+
+    /// The same of a community by its name.
+    pub fn who_may_for(&self, community: &str) -> Option<Viewer<'a>> {
+        match community.parse() {
+            Ok(name) => self.who_may(Of::Community(&name)),
+            // A name of before there were rules for them.
+            Err(_) => self.who_may(Of::Deployment),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -50,6 +67,7 @@ mod tests {
     };
 
     use super::*;
+    use longhaul_security::{Charge, Principal, Role};
 
     const HOSTILE: &str = "x/<img src=x onerror=alert(1)>\n\u{1b}[2J\"'";
 
@@ -58,7 +76,18 @@ mod tests {
     }
 
     fn admin() -> Viewer<'static> {
-        Viewer { name: "root<u>", may_change: true, form_token: "secret-form-token" }
+        looking(Principal::new("root<u>", Role::Admin))
+    }
+
+    fn looking(principal: Principal) -> Viewer<'static> {
+        Viewer { principal: Box::leak(Box::new(principal)), form_token: "secret-form-token" }
+    }
+
+    fn manager(sites: &str, community: Option<&str>) -> Viewer<'static> {
+        let community = community.map(|name| name.parse().unwrap());
+        let sites = Charge::parse_sites(sites).unwrap();
+        let charge = Charge::of(Role::Manager, sites, community.as_ref()).unwrap();
+        looking(Principal { charge, ..Principal::new("gina", Role::Manager) })
     }
 
     fn subscription_view() -> SubscriptionView {
@@ -70,6 +99,7 @@ mod tests {
             state: SubscriptionState::Active,
             priority: 5,
             verification: Verification::EndToEnd,
+            charged_to: Some("higgs".parse().unwrap()),
             terms: Terms { strategy: Some("<u>best".into()), ..Terms::default() },
             promise: Some(Promise {
                 chance: Some(0.4),
@@ -195,6 +225,7 @@ mod tests {
             limits: SiteLimits::default(),
             links: Vec::new(),
             storages: vec![StorageView {
+                site: Some("beta".parse().unwrap()),
                 kind: longhaul_api::agent::StorageKind::Posix,
                 name: "beta".parse().unwrap(),
                 writable: true,
@@ -346,7 +377,7 @@ mod tests {
 
     #[test]
     fn only_those_who_may_change_see_forms() {
-        let viewer = Viewer { may_change: false, ..admin() };
+        let viewer = looking(Principal::new("shift", Role::Viewer));
         // Everybody may leave.
         let leave = "method=\"post\" action=\"/ui/logout\"";
         let forms = |text: &String| {
@@ -354,6 +385,7 @@ mod tests {
         };
         assert_eq!(all(Some(viewer)).iter().filter(|text| forms(text)).count(), 0);
         assert!(all(Some(admin())).iter().filter(|text| forms(text)).count() >= 3);
+        assert_eq!(all(Some(manager("elsewhere", None))).iter().filter(|text| forms(text)).count(), 1);
         let pages = all(Some(viewer)).concat();
         assert_eq!(pages.matches("secret-form-token").count(), pages.matches(leave).count());
     }

@@ -4,6 +4,7 @@ use longhaul_api::limits::{LimitKind, LimitView};
 use longhaul_api::native::StorageView;
 use longhaul_api::steering::{AllowedLink, AuditEntry, DecisionEntry, LinksView, ShareView};
 use longhaul_model::units;
+use longhaul_security::{Of, Principal, Role};
 use maud::{Markup, html};
 
 use super::Context;
@@ -35,7 +36,7 @@ pub fn steer(context: Context<'_>, view: &SteerView) -> Markup {
             h2 { "Shares" }
             (shares(context, &view.shares))
             h2 { "Limits" }
-            (limits(context, &view.limits))
+            (limits(context, &view.limits, &view.storages))
             h2 { "Links" }
             (links(context, &view.links, &view.storages))
             h2 { "Storages" }
@@ -51,9 +52,9 @@ pub fn steer(context: Context<'_>, view: &SteerView) -> Markup {
 }
 
 /// A form of several fields, for those who may.
-fn form(context: Context<'_>, address: &str, class: &str, fields: Markup, label: &str) -> Markup {
+fn form(viewer: Option<Viewer<'_>>, address: &str, class: &str, fields: Markup, label: &str) -> Markup {
     html! {
-        @if let Some(Viewer { form_token, .. }) = context.viewer.filter(|viewer| viewer.may_change) {
+        @if let Some(Viewer { form_token, .. }) = viewer {
             form class=(class) method="post" action=(address) {
                 input type="hidden" name="form_token" value=(form_token);
                 (fields)
@@ -63,8 +64,36 @@ fn form(context: Context<'_>, address: &str, class: &str, fields: Markup, label:
     }
 }
 
+/// Whether they may change anything of all this.
 fn may_change(context: Context<'_>) -> bool {
-    context.viewer.is_some_and(|viewer| viewer.may_change)
+    context.viewer.is_some_and(|viewer| matches!(viewer.principal.role, Role::Manager | Role::Admin))
+}
+
+/// Who may change anything of a kind: administrators, and managers of anything of that kind.
+fn who_may_any<'a>(
+    context: Context<'a>,
+    managed: impl FnOnce(&'a Principal) -> Option<Of<'a>>,
+) -> Option<Viewer<'a>> {
+    let own = context.viewer.and_then(|viewer| managed(viewer.principal));
+    context.who_may(own.unwrap_or(Of::Deployment))
+}
+
+fn any_site(principal: &Principal) -> Option<Of<'_>> {
+    principal.charge.sites.first().map(Of::Site)
+}
+
+/// Who may change what is of all these storages.
+fn who_may_at<'a>(
+    context: Context<'a>,
+    storages: &[StorageView],
+    names: impl IntoIterator<Item: AsRef<str>>,
+) -> Option<Viewer<'a>> {
+    let site = |name: &str| {
+        let found = storages.iter().find(|storage| storage.name.as_str() == name);
+        found.and_then(|storage| storage.site.as_ref())
+    };
+    let mut of = names.into_iter().map(|name| site(name.as_ref()).map_or(Of::Deployment, Of::Site));
+    context.viewer.filter(|viewer| of.all(|of| viewer.may(of)))
 }
 
 // ---- shares ----------------------------------------------------------------------------------------------
@@ -77,7 +106,7 @@ fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
                 @if may_change(context) { th scope="col" { "change" } } } }
             tbody { @for share in list { (share_row(context, share)) } }
         } }
-        (form(context, "/ui/steer/share", "filter", html! {
+        (form(who_may_any(context, |principal| principal.charge.community.as_ref().map(Of::Community)), "/ui/steer/share", "filter", html! {
             label { "community" input name="community" required placeholder="atlas" size="12"; }
             label { "activity, if only that" input name="activity" placeholder="production" size="14"; }
             label { "weight" (weight(1.0)) }
@@ -90,6 +119,10 @@ fn share_row(context: Context<'_>, share: &ShareView) -> Markup {
     // What holds for all others is always there.
     let stays = community == OTHERS || activity == Some(OTHERS);
     let whose = [("community", community), ("activity", activity.unwrap_or_default())];
+    let viewer = match activity {
+        None => context.who_may(Of::Deployment),
+        Some(_) => context.who_may_for(community),
+    };
     html! {
         tr {
             td data-label="community" { @if activity.is_some() { span.soft { (named(community)) } } @else { (named(community)) } }
@@ -97,11 +130,11 @@ fn share_row(context: Context<'_>, share: &ShareView) -> Markup {
             td data-label="part" { (show::bar((share.part * 1e6) as u64, 1_000_000)) }
             td.number data-label="weight" { (share.weight) }
             @if may_change(context) { td data-label="change" {
-                (form(context, "/ui/steer/share", "inline", html! {
+                (form(viewer, "/ui/steer/share", "inline", html! {
                     @for (name, value) in whose { input type="hidden" name=(name) value=(value); }
                     (weight(share.weight)) " "
                 }, "Set"))
-                @if !stays { (action(context.viewer, "/ui/steer/share", &[whose[0], whose[1], ("weight", "")], "As others")) }
+                @if !stays { (action(viewer, "/ui/steer/share", &[whose[0], whose[1], ("weight", "")], "As others")) }
             } }
         }
     }
@@ -124,7 +157,7 @@ const KINDS: [(LimitKind, &str, &str); 4] = [
     (LimitKind::Community, "community", "community"),
 ];
 
-fn limits(context: Context<'_>, list: &[LimitView]) -> Markup {
+fn limits(context: Context<'_>, list: &[LimitView], storages: &[StorageView]) -> Markup {
     html! {
         p.soft { "Beside those of the " a href="/ui/sites" { "sites" } "; the narrowest counts." }
         @if list.is_empty() { p.empty { "None is set." } }
@@ -132,10 +165,10 @@ fn limits(context: Context<'_>, list: &[LimitView]) -> Markup {
             div.scroll { table.stack {
                 thead { tr { th scope="col" { "of" } th.number scope="col" { "files at once" } th.number scope="col" { "rate" }
                     @if may_change(context) { th scope="col" { "change" } } } }
-                tbody { @for limit in list { (limit_row(context, limit)) } }
+                tbody { @for limit in list { (limit_row(context, limit, storages)) } }
             } }
         }
-        (form(context, "/ui/steer/limit", "filter", html! {
+        (form(who_may_any(context, any_site), "/ui/steer/limit", "filter", html! {
             label { "of" select name="of" { @for (_, word, text) in KINDS { option value=(word) { (text) } } } }
             label { "name" input name="name" required placeholder="alpha:beta" size="16"; }
             (bounds(None, None))
@@ -143,20 +176,26 @@ fn limits(context: Context<'_>, list: &[LimitView]) -> Markup {
     }
 }
 
-fn limit_row(context: Context<'_>, limit: &LimitView) -> Markup {
+fn limit_row(context: Context<'_>, limit: &LimitView, storages: &[StorageView]) -> Markup {
     let (word, text) = KINDS.iter().find(|kind| kind.0 == limit.of).map_or(("", ""), |kind| (kind.1, kind.2));
     let of = [("of", word), ("name", limit.name.as_str())];
+    let viewer = match limit.of {
+        LimitKind::Community => context.who_may(Of::Deployment),
+        LimitKind::Link | LimitKind::Into | LimitKind::Out => {
+            who_may_at(context, storages, limit.name.split(':'))
+        }
+    };
     html! {
         tr {
             td { (text) " " (limit.name) }
             td.number data-label="files at once" { @match limit.active { Some(active) => (units::count(active.into())), None => "any number" } }
             td.number data-label="rate" { @match limit.bytes_per_s { Some(rate) => (show::rate(rate as f64)), None => "any" } }
             @if may_change(context) { td data-label="change" {
-                (form(context, "/ui/steer/limit", "inline", html! {
+                (form(viewer, "/ui/steer/limit", "inline", html! {
                     @for (name, value) in of { input type="hidden" name=(name) value=(value); }
                     (bounds(limit.active, limit.bytes_per_s)) " "
                 }, "Set"))
-                (action(context.viewer, "/ui/steer/limit", &[of[0], of[1], ("active", ""), ("rate", "")], "No limit"))
+                (action(viewer, "/ui/steer/limit", &[of[0], of[1], ("active", ""), ("rate", "")], "No limit"))
             } }
         }
     }
@@ -180,7 +219,7 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
     let act = |link: &AllowedLink, act: &str, label: &str| {
         let (source, target) = (link.source.to_string(), link.target.to_string());
         action(
-            context.viewer,
+            context.who_may(Of::Deployment),
             "/ui/steer/link",
             &[("act", act), ("source", &source), ("target", &target)],
             label,
@@ -196,7 +235,7 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
                     @if may_change(context) { td { (act(link, "remove", "Take away")) } }
                 } } }
             } }
-            (action(context.viewer, "/ui/steer/link", &[("act", "open-all")], "Allow all"))
+            (action(context.who_may(Of::Deployment), "/ui/steer/link", &[("act", "open-all")], "Allow all"))
         }
         @if !view.uncommissioned.is_empty() {
             div.scroll { table {
@@ -207,7 +246,7 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
                 } } }
             } }
         }
-        (form(context, "/ui/steer/link", "filter", html! {
+        (form(context.who_may(Of::Deployment), "/ui/steer/link", "filter", html! {
             label { "from" (any_of("source", storages)) }
             label { "to" (any_of("target", storages)) }
             label { "what" select name="act" {
@@ -245,7 +284,7 @@ fn storage_row(context: Context<'_>, storage: &StorageView, strategies: &[&str])
             td { (storage.name) @if !storage.writable { " " span.soft { "read only" } } }
             td data-label="sources by" { @match given { Some(strategy) => (strategy), None => span.soft { "as the service has it" } } }
             td data-label="relay" { @if storage.relay { "yes" } @else { "no" } }
-            @if may_change(context) { td data-label="change" { (form(context, "/ui/steer/storage", "inline", html! {
+            @if may_change(context) { td data-label="change" { (form(who_may_at(context, std::slice::from_ref(storage), [storage.name.as_str()]), "/ui/steer/storage", "inline", html! {
                 input type="hidden" name="storage" value=(storage.name);
                 label { "sources by " select name="strategy" {
                     option value="none" selected[given.is_none()] { "as the service has it" }
@@ -290,6 +329,7 @@ fn refused(context: Context<'_>, list: &[DecisionEntry]) -> Markup {
                     td data-label="who" { (entry.who) br; span.soft { (entry.credential) " from " (entry.origin) } }
                     td data-label="what" {
                         (entry.operation) " " code { (entry.object) }
+                        @if let (Some(site), Some(storage)) = (&entry.site, &entry.storage) { span.soft { " at " (site) ", " (storage) } }
                         @if entry.times > 1 { span.soft { ", " (entry.times) " times" } }
                     }
                     td data-label="why" { (entry.why) }
@@ -344,6 +384,8 @@ pub(super) fn sample(storage: StorageView) -> SteerView {
             operation: "job_cancel".into(),
             object: "/api/v1/jobs/<s>".into(),
             why: "not <b>theirs".into(),
+            site: Some("gamma".parse().unwrap()),
+            storage: Some("disk".parse().unwrap()),
         }]),
     }
 }

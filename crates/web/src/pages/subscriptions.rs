@@ -2,6 +2,7 @@
 
 use longhaul_api::native::{Page, SubscriptionView};
 use longhaul_model::{SubscriptionState, units};
+use longhaul_security::Of;
 use maud::{Markup, html};
 
 use super::Context;
@@ -139,14 +140,15 @@ fn sources(item: &SubscriptionView) -> Markup {
 
 fn changes(context: Context<'_>, item: &SubscriptionView) -> Markup {
     let address = format!("/ui/subscriptions/{}", item.id);
+    let viewer = context.who_may(item.charged_to.as_ref().map_or(Of::Deployment, Of::Community));
     html! {
         @if item.state != SubscriptionState::Cancelled {
             div.actions {
-                @if item.state == SubscriptionState::Active { (action(context.viewer, &address, &[("state", "suspended")], "Suspend")) }
-                @else { (action(context.viewer, &address, &[("state", "active")], "Resume")) }
-                @if item.priority < 9 { (action(context.viewer, &address, &[("priority", &(item.priority + 1).to_string())], "Raise priority")) }
-                @if item.priority > 1 { (action(context.viewer, &address, &[("priority", &(item.priority - 1).to_string())], "Lower priority")) }
-                (action(context.viewer, &address, &[("state", "cancelled")], "Cancel (keeps what arrived)"))
+                @if item.state == SubscriptionState::Active { (action(viewer, &address, &[("state", "suspended")], "Suspend")) }
+                @else { (action(viewer, &address, &[("state", "active")], "Resume")) }
+                @if item.priority < 9 { (action(viewer, &address, &[("priority", &(item.priority + 1).to_string())], "Raise priority")) }
+                @if item.priority > 1 { (action(viewer, &address, &[("priority", &(item.priority - 1).to_string())], "Lower priority")) }
+                (action(viewer, &address, &[("state", "cancelled")], "Cancel (keeps what arrived)"))
             }
         }
     }

@@ -1,0 +1,91 @@
+//! Who was allowed or refused what is told to who listens, and no secret with it.
+
+use std::sync::{Arc, Mutex};
+
+use longhaul_doors::Witness;
+use longhaul_security::{Decision, OutsideTrust, outside_client_tls_as};
+
+use crate::house::{Changes, House, PLAIN, READER, WRITER};
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<Decision>>);
+
+impl Witness for Heard {
+    fn decided(&self, decision: Decision) {
+        self.0.lock().unwrap().push(decision);
+    }
+}
+
+impl Heard {
+    fn take(&self) -> Vec<Decision> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+fn house() -> (House, Arc<Heard>) {
+    let heard = Arc::new(Heard::default());
+    let house = House::with(Changes { witness: Some(heard.clone()), ..Changes::default() });
+    (house, heard)
+}
+
+fn words(decision: &Decision) -> (bool, &str, &str, &str, &str) {
+    let Decision { allowed, who, credential, operation, object, .. } = decision;
+    (*allowed, who, credential, operation, object)
+}
+
+#[test]
+fn refusals_and_changes_are_told_and_reading_is_not() {
+    let (house, heard) = house();
+    let reader = format!("Bearer {READER}");
+    assert_eq!(house.ask("PUT", "/a%20b", PLAIN, b"x").status, 201);
+    assert_eq!(house.ask("GET", "/a%20b", PLAIN, b"").status, 200);
+    assert_eq!(house.ask("PROPFIND", "/", &[("Depth", "1")], b"").status, 207);
+    let put = house.ask("PUT", "/c?token=canary", &[("Authorization", &reader)], b"x");
+    assert_eq!(put.status, 403);
+    assert_eq!(house.ask("GET", "/a%20b", &[("Authorization", "")], b"").status, 401);
+    assert_eq!(
+        house.ask("DELETE", "/a%20b", &[("Authorization", "Bearer canary-0123456789")], b"").status,
+        401
+    );
+    assert_eq!(house.ask("GET", "/none", PLAIN, b"").status, 404, "no decision");
+    let list = heard.take();
+    assert_eq!(
+        list.iter().map(words).collect::<Vec<_>>(),
+        [
+            (true, "a token", "token", "door PUT", "/a%20b"),
+            (false, "a token", "token", "door PUT", "/c"),
+            (false, "nobody", "none", "door GET", "/a%20b"),
+            (false, "nobody", "a token that does not count", "door DELETE", "/a%20b"),
+        ]
+    );
+    assert_eq!(list[0].why, "rules of the door");
+    assert!(list[1].why.contains("not allowed to write here"), "{:?}", list[1]);
+    assert!(
+        list.iter().all(|one| one.origin == "127.0.0.1" && one.storage.as_ref().unwrap().as_str() == "disk")
+    );
+    let all = format!("{list:?}");
+    for secret in [WRITER, READER, "canary"] {
+        assert!(!all.contains(secret), "{all}");
+    }
+}
+
+#[test]
+fn who_comes_with_a_certificate_is_named() {
+    let (house, heard) = house();
+    let ca = std::fs::read_to_string(&house.ca).unwrap();
+    for (name, status) in [("alice", 201), ("mallory", 403)] {
+        let pem = std::fs::read_to_string(house.file(&format!("{name}.pem"))).unwrap();
+        let tls = outside_client_tls_as(OutsideTrust::Authorities(&ca), &pem, &pem).unwrap();
+        let wire = house.connect_by(tls);
+        assert_eq!(house.ask_over(wire, "MKCOL", "/d", &[("Authorization", "")], b"").status, status);
+    }
+    let list = heard.take();
+    assert_eq!(
+        list.iter().map(words).collect::<Vec<_>>(),
+        [
+            (true, "/CN=alice", "certificate", "door MKCOL", "/d"),
+            (false, "/CN=mallory", "certificate", "door MKCOL", "/d"),
+        ]
+    );
+    assert!(list[1].why.contains("an administrator of this door can allow it"), "{:?}", list[1]);
+}

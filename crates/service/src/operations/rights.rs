@@ -1,0 +1,121 @@
+//! What a caller may do: whether a route is open to them at all, and whether what it is about is theirs to change. Routes
+//! and pages ask here and nowhere else, and what nobody gave is refused.
+//!
+//! Whether a route is open follows from the table of routes ([`Caller::may_open`]). Of what something is, only its
+//! operation knows: it asks by the name of a site, storage or community before it does anything.
+
+use longhaul_api::Problem;
+use longhaul_api::routes::{Access, Method, Route};
+use longhaul_model::{CommunityName, Fault, FaultCode, SiteName, StorageName};
+use longhaul_security::{Action, Area, Of, Role, authorise, authorise_of};
+
+use super::{Caller, Operations};
+
+impl Caller {
+    /// Whether they may ask for this at all, also by what their credential is confined to.
+    pub fn may_open(&self, route: &Route) -> Result<(), Problem> {
+        let action = match route.access {
+            Access::Public => return Ok(()),
+            Access::AgentCertificate => {
+                let detail = format!("{} is for agents, by their certificates", route.operation);
+                return Err(Fault::new(FaultCode::NotAllowed, detail).into());
+            }
+            Access::Viewer | Access::Submitter => Action::Read(route.operation),
+            Access::SiteManager | Access::CommunityManager => Action::Manage(route.operation),
+            Access::Admin => Action::Change(route.operation),
+            Access::Observer => Action::Observe(route.operation),
+        };
+        authorise(&self.principal, &action)?;
+        let changes = route.method != Method::Get;
+        Ok(self.confinement().check(area(route), changes, route.operation)?)
+    }
+
+    /// Whether they see the pages.
+    pub fn may_look(&self) -> Result<(), Problem> {
+        Ok(authorise(&self.principal, &Action::Read("page"))?)
+    }
+
+    /// Whether they may change what is of that; for pages, which offer nothing that would be refused.
+    pub fn may_change(&self, of: Of<'_>) -> bool {
+        authorise_of(&self.principal, "page", of).is_ok()
+    }
+
+    /// Which sites' decisions they see; none: all.
+    pub(crate) fn sees_only_sites(&self) -> Option<Vec<SiteName>> {
+        let of_all = self.principal.role == Role::Admin;
+        (!of_all).then(|| self.principal.charge.sites.iter().cloned().collect())
+    }
+
+    pub(crate) fn check_deployment(&self, operation: &str) -> Result<(), Problem> {
+        Ok(authorise_of(&self.principal, operation, Of::Deployment)?)
+    }
+
+    pub(crate) fn check_site(&self, operation: &str, site: &SiteName) -> Result<(), Problem> {
+        Ok(authorise_of(&self.principal, operation, Of::Site(site))?)
+    }
+
+    pub(crate) fn check_community(&self, operation: &str, community: &CommunityName) -> Result<(), Problem> {
+        Ok(authorise_of(&self.principal, operation, Of::Community(community))?)
+    }
+}
+
+impl Operations {
+    /// Whether the site of that storage is theirs.
+    pub(crate) fn check_storage(
+        &self,
+        caller: &Caller,
+        operation: &str,
+        storage: &StorageName,
+    ) -> Result<(), Problem> {
+        caller.check_site(operation, &self.storage_row(storage)?.site_name)
+    }
+}
+
+/// Of which area a route is, by the first words of its path. What is of none may be read by whoever has come in, and a
+/// confined token changes nothing of it.
+pub(crate) fn area(route: &Route) -> Option<Area> {
+    let mut words = route.path.strip_prefix("/api/v1/")?.split('/');
+    match words.next()? {
+        "jobs" => Some(Area::Jobs),
+        "datasets" | "replicas" | "deletions" | "verifications" | "tasks" | "subscriptions" | "transfers" => {
+            Some(Area::Data)
+        }
+        "sites" | "storages" | "status" | "problems" | "check" | "events" => Some(Area::Sites),
+        "history" if words.next() == Some("circuits") => Some(Area::Steering),
+        "history" => Some(Area::Sites),
+        "shares" | "limits" | "links" | "circuits" => Some(Area::Steering),
+        "network" => Some(Area::Network),
+        "tokens" | "accounts" | "audit" => Some(Area::Access),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A route of no area would be open to tokens of every scope.
+    #[test]
+    fn every_route_is_of_an_area_or_everybodys() {
+        use longhaul_api::routes;
+        let of_none: Vec<&str> =
+            routes::ALL.iter().filter(|route| area(route).is_none()).map(|route| route.operation).collect();
+        let known = [
+            "whoami",
+            "session_login",
+            "session_logout",
+            "login_token_create",
+            "agent_join",
+            "agent_report",
+            "agent_work",
+            "agent_renew",
+            "openapi",
+            "healthz",
+            "readyz",
+            "metrics",
+        ];
+        assert_eq!(of_none, known);
+        assert_eq!(area(&routes::CIRCUIT_HISTORY), Some(Area::Steering));
+        assert_eq!(area(&routes::JOB_SUBMIT), Some(Area::Jobs));
+    }
+}
