@@ -18,6 +18,7 @@ mod kept;
 mod monitor;
 mod namespace;
 mod network;
+mod owner;
 mod person;
 mod routes;
 mod settings;
@@ -32,6 +33,8 @@ pub use door::door;
 pub(crate) use effect::{HostCopies, Ways};
 pub use kept::Kept;
 pub(crate) use kept::{Objects, objects, refusal};
+pub use owner::Owners;
+pub(crate) use owner::{details, still_may};
 pub(crate) use person::{Person, Seen, of_caller};
 #[doc(hidden)]
 pub use routes::ROUTES;

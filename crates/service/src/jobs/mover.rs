@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_catalog::JobRow;
 use longhaul_model::{AttemptId, CircuitUse, Fault};
 use longhaul_storage_remote::{Family, Lasting, Overwrite, Remote, S3Keys};
 use serde::Serialize;
@@ -48,6 +49,8 @@ pub struct CopyOrder {
     pub attempt: AttemptId,
     /// Whose job it is of.
     pub community: String,
+    /// The job itself: its owner is asked about when the attempt begins.
+    pub job: Arc<JobRow>,
     pub source: End,
     pub target: End,
     pub size: Option<u64>,

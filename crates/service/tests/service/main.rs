@@ -14,6 +14,7 @@ mod mapping;
 mod marks;
 mod measured;
 mod network;
+mod owners;
 mod path;
 mod people;
 mod plan;
