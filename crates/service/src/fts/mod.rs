@@ -23,6 +23,7 @@ mod person;
 mod routes;
 mod settings;
 mod status;
+mod strict;
 mod submit;
 mod users;
 mod views;
