@@ -43,3 +43,4 @@ pub use longhaul_wire::receiver::ORIGINS_MAX;
 pub use longhaul_wire::{Cause, Limit};
 pub use membership::Membership;
 pub use offers::Offer;
+pub use pressure::open_counters;

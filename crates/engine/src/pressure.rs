@@ -1,8 +1,10 @@
 //! What the kernel says of tasks that wait for disks (`/proc/pressure/io`, else the own control group's), and of what
 //! this process had disks do (`/proc/self/io`).
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 const HOST: &str = "/proc/pressure/io";
@@ -11,6 +13,19 @@ const GROUPS: &str = "/sys/fs/cgroup";
 const TEXT_BYTES_MAX: usize = 4096;
 /// Less, between two looks, is some program text that was swapped in, say, and in nobody's way.
 const FETCHED_BYTES: u64 = 1 << 20;
+
+/// `/proc/self/io`, open; none where there is none.
+static COUNTERS: OnceLock<Option<File>> = OnceLock::new();
+
+/// Opens what counts this process's disk reads. For a process that is about to make itself unreadable: the kernel counts on
+/// for it, but lets only root open the file then. Others need not call it.
+pub fn open_counters() {
+    counters();
+}
+
+fn counters() -> Option<&'static File> {
+    COUNTERS.get_or_init(|| File::open("/proc/self/io").ok()).as_ref()
+}
 
 /// Differences of a counter, since an average over ten seconds says little about the last two.
 pub(crate) struct Pressure {
@@ -54,7 +69,10 @@ impl Pressure {
 
 /// What came from disks, and not from memory.
 fn fetched_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/io").ok()?;
+    let mut text = [0; TEXT_BYTES_MAX];
+    // From its beginning the kernel writes it anew.
+    let length = counters()?.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(&text[..length]).ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
@@ -99,6 +117,14 @@ mod tests {
         assert_eq!(pressure.waiting(9 * second), None);
         assert_eq!(Pressure { place: None, last: None, fetched: None }.waiting(second), None);
         assert!(!pressure.fetched(), "nothing to compare with");
+    }
+
+    #[test]
+    fn the_counters_of_this_process_go_on() {
+        let before = fetched_bytes().expect("Linux counts");
+        let text = fs::read_to_string("/proc/self/io").unwrap();
+        let now = text.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap();
+        assert!(fetched_bytes().unwrap() >= now.parse().unwrap() && now.parse::<u64>().unwrap() >= before);
     }
 
     proptest! {

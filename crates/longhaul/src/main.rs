@@ -15,6 +15,7 @@ mod logging;
 mod output;
 mod progress;
 mod remote;
+mod sealed;
 mod secret;
 mod signals;
 mod table;
@@ -31,14 +32,15 @@ use failure::Exit;
 use output::{Format, Output};
 
 fn main() -> ExitCode {
+    let sealed = sealed::seal();
     let exit = match Cli::try_parse() {
-        Ok(cli) => run(cli),
+        Ok(cli) => run(cli, sealed),
         Err(error) => usage::explain(&error, std::env::args_os().any(|argument| argument == "--json")),
     };
     ExitCode::from(exit as u8)
 }
 
-fn run(cli: Cli) -> Exit {
+fn run(cli: Cli, sealed: std::io::Result<()>) -> Exit {
     if cli.global.exit_with_parent {
         signals::exit_with_parent();
     }
@@ -48,6 +50,11 @@ fn run(cli: Cli) -> Exit {
         _ => Format::Human,
     };
     let output = Output::new(format, cli.global.no_color, cli.global.quiet);
+    if let Err(error) = sealed {
+        output.say(&format!(
+            "note: others of this user can read this process, since the kernel refuses to seal it: {error}"
+        ));
+    }
     commands::run(cli, output).unwrap_or_else(|failure| {
         let failure = failure.identified(clock::incident);
         let problem = &failure.problem;

@@ -45,6 +45,11 @@ impl Asked {
         Asked { who: NOBODY.into(), credential: "none", origin, right: String::new() }
     }
 
+    /// Somebody in whose name something begins that they asked for before.
+    pub fn owner(who: &str, credential: &'static str) -> Asked {
+        Asked { who: who.to_owned(), credential, origin: String::new(), right: String::new() }
+    }
+
     /// By what their requests are counted.
     pub fn pace_name(&self) -> String {
         if self.who == NOBODY { format!("nobody at {}", self.origin) } else { self.who.clone() }

@@ -314,6 +314,7 @@ fn share(
         changes: Changes::default(),
         recording: Arc::default(),
         fts: crate::fts::Kept::default(),
+        owners: crate::fts::Owners::default(),
         users: Arc::new(Users::load(&config.fts, &config.names, clock())?),
         brain: brain.clone(),
         scribe: scribe.clone(),

@@ -54,6 +54,7 @@ pub struct Shared {
     pub recording: Arc<Recording>,
     pub fts: crate::fts::Kept,
     pub users: Arc<crate::fts::Users>,
+    pub owners: crate::fts::Owners,
     /// Issuers whose tokens open the FTS3 API, if there are any.
     pub issuers: Option<Issuers>,
     pub tokens: Tokens,

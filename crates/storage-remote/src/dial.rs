@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::failure::{Failure, Kind};
+use crate::names::Names;
 use crate::order::Credential;
 use crate::url::RemoteUrl;
 
@@ -59,6 +60,7 @@ pub(crate) struct Dialler {
     anonymous: Arc<ClientConfig>,
     certified: Mutex<HashMap<Identity, Arc<ClientConfig>>>,
     allow: Vec<Network>,
+    names: Names,
     /// Other addresses are as if they were not there.
     family: Option<Family>,
     within: Duration,
@@ -79,6 +81,7 @@ impl Dialler {
             anonymous: Arc::new(anonymous),
             certified: Mutex::default(),
             allow,
+            names: Names::of_system(),
             family: None,
             within,
         })
@@ -92,6 +95,7 @@ impl Dialler {
             anonymous: self.anonymous.clone(),
             certified: Mutex::default(),
             allow: self.allow.clone(),
+            names: self.names.clone(),
             family: Some(family),
             within: self.within,
         }
@@ -152,9 +156,12 @@ impl Dialler {
     async fn connect(&self, url: &RemoteUrl) -> Result<TcpStream, Failure> {
         let unreachable =
             |text: String| Failure::new(Kind::Unreachable, format!("{}: {text}", url.authority()));
-        let found: Vec<SocketAddr> = tokio::net::lookup_host((url.host(), url.port()))
+        let found: Vec<SocketAddr> = self
+            .names
+            .addresses(url.host(), url.port())
             .await
             .map_err(|error| unreachable(format!("the name is not resolved: {error}")))?
+            .into_iter()
             .filter(|address| self.family.is_none_or(|family| family.has(address.ip())))
             .take(ADDRESSES_MAX)
             .collect();
@@ -219,4 +226,81 @@ fn builder(
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|error| Failure::new(Kind::Order, format!("TLS settings: {error}")))?;
     Ok(builder.with_root_certificates(roots.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::net::TcpListener;
+
+    /// Two servers of one port: one may be dialled, which stands for a public one, the other may not.
+    async fn servers() -> (TcpListener, TcpListener, Vec<Network>) {
+        loop {
+            let good = TcpListener::bind("127.0.0.2:0").await.unwrap();
+            let port = good.local_addr().unwrap().port();
+            // Somebody may have the port there.
+            let Ok(private) = TcpListener::bind(("127.0.0.1", port)).await else { continue };
+            return (good, private, vec!["127.0.0.2/32".parse().unwrap()]);
+        }
+    }
+
+    /// Whether a connection waits there: one that was made is in the kernel's hands at once.
+    fn was_dialled(listener: TcpListener) -> bool {
+        let listener = listener.into_std().unwrap();
+        match listener.accept() {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                false
+            }
+        }
+    }
+
+    /// A name that leads to a public address when it is judged and to a private one a moment later ("rebinding"): the
+    /// address that was judged is the one that is dialled, and each connection is judged for itself.
+    #[tokio::test]
+    async fn a_name_that_changes_leads_nowhere_else() {
+        let (good, private, allow) = servers().await;
+        let port = good.local_addr().unwrap().port();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let names = Names::told(move |port| {
+            let host =
+                if count.fetch_add(1, Ordering::SeqCst) == 0 { [127, 0, 0, 2] } else { [127, 0, 0, 1] };
+            vec![SocketAddr::from((host, port))]
+        });
+        let roots = RootCertStore::empty();
+        let dialler = Dialler { names, ..Dialler::new(roots, allow, Duration::from_secs(20)).unwrap() };
+        let url = RemoteUrl::parse(&format!("http://storage.example:{port}/x")).unwrap();
+
+        let stream = dialler.dial(&url, &Credential::None).await;
+        assert!(stream.is_ok(), "{:?}", stream.err().map(|failure| failure.text));
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "one answer is judged and dialled");
+        good.accept().await.unwrap();
+        for _ in 0..3 {
+            let refused = dialler.dial(&url, &Credential::None).await.err().unwrap();
+            assert_eq!(refused.kind, Kind::Refused, "{}", refused.text);
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 4);
+        assert!(!was_dialled(private) && !was_dialled(good));
+    }
+
+    /// Beside a good address in one answer, a private one is passed over.
+    #[tokio::test]
+    async fn of_an_answer_only_what_may_be_dialled_is() {
+        let (good, private, allow) = servers().await;
+        let port = good.local_addr().unwrap().port();
+        let names = Names::told(|port| {
+            [[127, 0, 0, 1], [10, 0, 0, 1], [169, 254, 169, 254], [127, 0, 0, 2]]
+                .map(|host| SocketAddr::from((host, port)))
+                .to_vec()
+        });
+        let roots = RootCertStore::empty();
+        let dialler = Dialler { names, ..Dialler::new(roots, allow, Duration::from_secs(20)).unwrap() };
+        let url = RemoteUrl::parse(&format!("http://storage.example:{port}/x")).unwrap();
+        assert!(dialler.dial(&url, &Credential::None).await.is_ok());
+        good.accept().await.unwrap();
+        assert!(!was_dialled(private));
+    }
 }

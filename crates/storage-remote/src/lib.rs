@@ -16,6 +16,7 @@ mod lasting;
 mod macaroon;
 mod markers;
 mod multistatus;
+mod names;
 mod naming;
 mod order;
 mod pace;

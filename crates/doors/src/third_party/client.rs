@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::address::may_dial;
 use super::markers::{Progress, one_line};
+use super::names::Names;
 use crate::answer::{Outcome, Refusal};
 use crate::patient::Patient;
 use crate::settings::Outgoing;
@@ -43,6 +44,7 @@ pub(crate) type Sent = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io
 /// The file at the other party, and what is sent with each request for it.
 pub(crate) struct Remote {
     outgoing: Arc<Outgoing>,
+    names: Names,
     url: Uri,
     /// From the client's `TransferHeader…`; for the host in `url` and no other.
     headers: HeaderMap,
@@ -66,7 +68,8 @@ impl Remote {
         progress: Progress,
     ) -> Outcome<Remote> {
         let url = parse_url(url)?;
-        Ok(Remote { outgoing, url, headers: transfer_headers(request)?, stall, progress })
+        let headers = transfer_headers(request)?;
+        Ok(Remote { outgoing, names: Names::of_system(), url, headers, stall, progress })
     }
 
     /// Sends a request and follows redirects; `body` makes it anew for each hop.
@@ -156,9 +159,8 @@ impl Remote {
     async fn dial(&self, url: &Uri) -> Result<(TcpStream, SocketAddr), String> {
         let host = host_of(url)?;
         let port = url.port_u16().unwrap_or(443);
-        let found = tokio::net::lookup_host((host, port)).await;
-        let found: Vec<SocketAddr> =
-            found.map_err(|error| format!("{}: {error}", printable(host)))?.collect();
+        let found = self.names.addresses(host, port).await;
+        let found = found.map_err(|error| format!("{}: {error}", printable(host)))?;
         let mut last = format!("{} has no address", printable(host));
         for address in found {
             if !may_dial(address.ip(), &self.outgoing.allow) {
@@ -337,6 +339,50 @@ mod tests {
             ("", 400),
         ] {
             assert_eq!(parse_url(bad).unwrap_err().status.as_u16(), status, "{bad}");
+        }
+    }
+
+    /// A name that leads to a public address when it is judged and to a private one a moment later ("rebinding"): what was
+    /// judged is dialled, and each connection, also one after a redirect, is judged for itself. 127.0.0.2 stands for a
+    /// public address.
+    #[tokio::test]
+    async fn a_name_that_changes_leads_nowhere_else() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        use tokio::net::TcpListener;
+
+        let (good, private) = loop {
+            let good = TcpListener::bind("127.0.0.2:0").await.unwrap();
+            let port = good.local_addr().unwrap().port();
+            // Somebody may have the port there.
+            if let Ok(private) = TcpListener::bind(("127.0.0.1", port)).await {
+                break (good, private);
+            }
+        };
+        let port = good.local_addr().unwrap().port();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let names = Names::told(move |port| {
+            let host =
+                if count.fetch_add(1, Ordering::SeqCst) == 0 { [127, 0, 0, 2] } else { [127, 0, 0, 1] };
+            vec![SocketAddr::from((host, port))]
+        });
+        let tls = longhaul_security::outside_client_tls(longhaul_security::OutsideTrust::Anyone).unwrap();
+        let outgoing = Arc::new(Outgoing { tls, allow: vec!["127.0.0.2/32".parse().unwrap()] });
+        let url = format!("https://storage.example:{port}/x");
+        let stall = Duration::from_secs(20);
+        let remote = Remote::new(outgoing, &url, &HeaderMap::new(), stall, Progress::default()).unwrap();
+        let remote = Remote { names, ..remote };
+        let (_stream, address) = remote.dial(&remote.url).await.unwrap();
+        assert_eq!((address, asked.load(Ordering::SeqCst)), (good.local_addr().unwrap(), 1));
+        good.accept().await.unwrap();
+        for tries in 2..5 {
+            let refused = remote.dial(&remote.url).await.unwrap_err();
+            assert!(refused.contains("is not at a public address"), "{refused}");
+            assert_eq!(asked.load(Ordering::SeqCst), tries);
+        }
+        for listener in [good, private] {
+            let waiting = listener.into_std().unwrap().accept();
+            assert_eq!(waiting.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
         }
     }
 

@@ -7,6 +7,7 @@
 mod address;
 mod client;
 mod markers;
+mod names;
 mod pull;
 mod push;
 

@@ -12,7 +12,7 @@ use super::file::Entry;
 use crate::failure::Failure;
 
 /// Variables that mean something to us and are no settings.
-const NO_SETTINGS: [&str; 2] = ["LONGHAUL_CONFIG", "LONGHAUL_JOIN_TOKEN"];
+const NO_SETTINGS: [&str; 3] = ["LONGHAUL_CONFIG", "LONGHAUL_JOIN_TOKEN", crate::sealed::VARIABLE];
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

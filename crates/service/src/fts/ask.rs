@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::person::Person;
+use super::strict;
 use crate::decisions::Asked;
 
 pub struct Ask {
@@ -31,9 +32,7 @@ impl Ask {
     /// The body, whatever type it has been given.
     pub fn value(&self) -> Result<Value, Refusal> {
         let kind = self.content_type.trim();
-        let json = |bytes: &[u8]| {
-            serde_json::from_slice(bytes).map_err(|_| Refusal::bad("Badly formatted JSON request"))
-        };
+        let json = strict::value;
         let text =
             || std::str::from_utf8(&self.body).map_err(|_| Refusal::bad("Badly formatted JSON request"));
         if kind == "application/json, application/x-www-form-urlencoded" {

@@ -10,6 +10,7 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_security::Confinement;
 use longhaul_security::bearer::{Audience, IssuerRule, Profile, TokenIdentity, TokenSettings, TokenTrust};
 
+use super::owner::KnownBy;
 use super::person::{Method, Person, Token, of_users, unknown};
 use super::{FtsConfig, FtsIssuer, FtsPerson};
 use crate::Config;
@@ -96,9 +97,11 @@ pub fn person(config: &Config, public_url: &str, identity: TokenIdentity, token:
         for_storages: identity.audience.is_empty() || identity.audience.iter().any(|one| !ours.contains(one)),
     };
     let named = config.fts.person(&name);
+    let shown = shown_communities(&identity);
     let levels: Levels = named.map_or_else(of_users, FtsPerson::levels);
     Person {
-        vos: communities(&config.fts, &identity, named),
+        vos: chosen(&config.fts, &identity.issuer, &shown, named),
+        known_by: KnownBy::Issuer { url: identity.issuer.clone(), communities: shown },
         delegation_id: identity.delegation_id(),
         dn: identity.subject,
         name,
@@ -114,16 +117,30 @@ pub fn person(config: &Config, public_url: &str, identity: TokenIdentity, token:
     }
 }
 
-/// What is written about them, what is written about their issuer, their groups, and if there is nothing of these the
-/// issuer's host, as with FTS.
-fn communities(config: &FtsConfig, identity: &TokenIdentity, named: Option<&FtsPerson>) -> Vec<String> {
-    let of_issuer = || {
-        let issuer = config.issuers.iter().find(|issuer| issuer.url == identity.issuer);
-        issuer.and_then(|issuer| issuer.community.as_ref())
-    };
-    if let Some(community) = named.map(|named| &named.community).or_else(of_issuer) {
-        return vec![community.as_str().to_owned()];
+/// What is written about them, what is written about their issuer, and what their token says.
+fn chosen(config: &FtsConfig, issuer: &str, shown: &[String], named: Option<&FtsPerson>) -> Vec<String> {
+    let of_issuer = || config.issuers.iter().find(|known| known.url == issuer)?.community.as_ref();
+    match named.map(|named| &named.community).or_else(of_issuer) {
+        Some(community) => vec![community.as_str().to_owned()],
+        None => shown.to_vec(),
     }
+}
+
+/// The same for the holder of a token that was verified before, as long as its issuer is believed.
+pub(super) fn communities(
+    config: &FtsConfig,
+    issuer: &str,
+    shown: &[String],
+    named: Option<&FtsPerson>,
+) -> Result<Vec<String>, Refusal> {
+    if !config.issuers.iter().any(|known| known.url == issuer) {
+        return Err(Refusal::forbidden(format!("the issuer {issuer} is no longer trusted")));
+    }
+    Ok(chosen(config, issuer, shown, named))
+}
+
+/// The groups of a token, and if there are none the issuer's host, as with FTS.
+fn shown_communities(identity: &TokenIdentity) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for group in identity.effective_groups() {
         let community = group.trim_start_matches('/').to_owned();

@@ -11,9 +11,11 @@ use super::FtsPerson;
 use super::ask::Reply;
 use super::bearer::{self, Shown};
 use super::kept::refusal;
+use super::owner::KnownBy;
 use crate::decisions::Asked;
 use crate::http::Peer;
 use crate::operations::{Caller, Operations};
+use crate::shared::Shared;
 
 #[derive(Clone, Debug)]
 pub struct Person {
@@ -27,6 +29,7 @@ pub struct Person {
     pub vos: Vec<String>,
     pub delegation_id: String,
     pub method: Method,
+    pub known_by: KnownBy,
     pub is_root: bool,
     pub levels: Levels,
     pub scope: Option<String>,
@@ -97,19 +100,19 @@ pub fn identify(
         asked.right = if person.is_root { "administrator".to_owned() } else { format!("of {}", person.vo()) };
     }
     match person {
-        Some(person) => checked(operations, person),
+        Some(person) => checked(&operations.shared, person),
         None => Ok(Person::nobody()),
     }
 }
 
 /// Whoever shows a credential of this deployment's own to the native API.
 pub fn of_caller(operations: &Operations, caller: &Caller) -> Result<Person, Refusal> {
-    checked(operations, known(operations, caller))
+    checked(&operations.shared, known(&operations.shared, caller))
 }
 
 /// With what an administrator has said of them.
-fn checked(operations: &Operations, mut person: Person) -> Result<Person, Refusal> {
-    let kept = operations.shared.fts.get(&operations.shared.catalog)?;
+pub(super) fn checked(shared: &Shared, mut person: Person) -> Result<Person, Refusal> {
+    let kept = shared.fts.get(&shared.catalog)?;
     if kept.is_banned(&person.dn) || kept.is_banned(&person.name) {
         return Err(Refusal::forbidden("The user has been banned"));
     }
@@ -119,7 +122,7 @@ fn checked(operations: &Operations, mut person: Person) -> Result<Person, Refusa
     for grant in grants {
         person.levels.insert(grant.operation.clone(), longhaul_api::fts::Grant::LEVEL);
     }
-    let config = &operations.config().fts;
+    let config = &shared.config.fts;
     if !person.is_root && !person.vos.first().is_some_and(|vo| config.serves(vo)) {
         person.levels.clear();
     }
@@ -129,12 +132,12 @@ fn checked(operations: &Operations, mut person: Person) -> Result<Person, Refusa
 fn of_token(operations: &Operations, token: String) -> Result<Person, Refusal> {
     let caller = operations.caller_of_token(&token).map_err(refusal)?;
     let token = Some(Token { text: token, is_wlcg: false, for_storages: false });
-    Ok(Person { token, ..known(operations, &caller) })
+    Ok(Person { token, ..known(&operations.shared, &caller) })
 }
 
 /// By the name of their credential, and its role.
-fn known(operations: &Operations, caller: &Caller) -> Person {
-    let config = operations.config();
+pub(super) fn known(shared: &Shared, caller: &Caller) -> Person {
+    let config = &shared.config;
     let own = &caller.principal.name;
     let (dn, name) = caller.known_as().map_or((own, own), |known| (&known.dn, &known.name));
     let named = config.fts.person(name);
@@ -164,6 +167,7 @@ fn known(operations: &Operations, caller: &Caller) -> Person {
         fqans: Vec::new(),
         vos: vo.into_iter().collect(),
         method: Method::Token,
+        known_by: KnownBy::of_caller(caller),
         is_root,
         levels,
         scope: None,
@@ -200,8 +204,9 @@ fn of_peer(operations: &Operations, peer: Option<&Peer>) -> Result<Option<Person
     let named = operations.config().fts.person(&dn);
     Ok(Some(Person {
         fqans: certificate.fqans.clone(),
-        vos: communities(operations, &certificate, named)?,
+        vos: communities(&operations.shared, &dn, certificate.vos(), named, &delegation_id)?,
         method: Method::Certificate,
+        known_by: KnownBy::Certificate(certificate.vos()),
         is_root: false,
         levels: named.map_or_else(of_users, FtsPerson::levels),
         scope: None,
@@ -216,25 +221,26 @@ fn of_peer(operations: &Operations, peer: Option<&Peer>) -> Result<Option<Person
 }
 
 /// What is written about a user counts first, then what their proxy says, then the map, then the command that is asked.
-/// Where there is no command, whoever is of no community is one of their own.
-fn communities(
-    operations: &Operations,
-    certificate: &GridIdentity,
+/// Where there is no command, whoever is of no community is one of their own, which is called `alone`.
+pub(super) fn communities(
+    shared: &Shared,
+    subject: &str,
+    shown: Vec<String>,
     named: Option<&FtsPerson>,
+    alone: &str,
 ) -> Result<Vec<String>, Refusal> {
     if let Some(named) = named {
         return Ok(vec![named.community.as_str().to_owned()]);
     }
-    let shown = certificate.vos();
     if !shown.is_empty() {
         return Ok(shown);
     }
-    let mapped = operations.shared.users.community(&certificate.subject, operations.now());
+    let mapped = shared.users.community(subject, shared.now());
     let mapped = mapped.map_err(|fault| match fault.code {
         FaultCode::NotAllowed => Refusal::forbidden(fault.detail),
         _ => Refusal::new(503, fault.detail),
     })?;
-    Ok(vec![mapped.unwrap_or_else(|| certificate.delegation_id())])
+    Ok(vec![mapped.unwrap_or_else(|| alone.to_owned())])
 }
 
 /// Users whom nobody named: their own jobs, and those of their community to see and to cancel.
@@ -249,7 +255,7 @@ pub struct Seen {
 }
 
 impl Person {
-    fn nobody() -> Person {
+    pub(super) fn nobody() -> Person {
         Person {
             dn: "anon".to_owned(),
             name: String::new(),
@@ -257,6 +263,7 @@ impl Person {
             vos: Vec::new(),
             delegation_id: String::new(),
             method: Method::Nobody,
+            known_by: KnownBy::Nothing,
             is_root: false,
             levels: Levels::new(),
             scope: None,
@@ -272,7 +279,7 @@ impl Person {
     }
 
     /// What kind of credential they showed.
-    fn credential(&self) -> &'static str {
+    pub fn credential(&self) -> &'static str {
         match (self.method, &self.token) {
             (Method::Certificate, _) => "certificate",
             (Method::Token, Some(token)) if token.for_storages || token.text.contains('.') => {

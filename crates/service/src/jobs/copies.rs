@@ -15,6 +15,7 @@ use super::mover::{CopyOrder, End, ForeignMover};
 use super::pairs::Pair;
 use super::{Jobs, Unmoved, Work, by_circuit, tape, tokens};
 use crate::brain::Input;
+use crate::fts::still_may;
 use crate::shared::{Shared, guard};
 
 /// The scheduler hears of a copy's progress no more often.
@@ -133,6 +134,10 @@ impl Copies {
 
 async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, stop: watch::Receiver<bool>) {
     let Ready { attempt, file, order } = ready;
+    // Not when the file was queued, nor when it was given out: it may have waited long for both.
+    if let Err(fault) = may_begin(&shared, &order, file).await {
+        return shared.jobs.tell(Work::Ended(attempt, Err(fault.into())));
+    }
     let now = shared.now();
     let counter = Arc::new(Counter { bytes: AtomicU64::new(0), told: AtomicI64::new(now.0), since: now });
     let jobs: &Jobs = &shared.jobs;
@@ -168,6 +173,15 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
     let ended = shared.now();
     jobs.pairs.ended(&pair, result.as_ref().ok().map(|moved| moved.bytes), ended.since(now), ended);
     jobs.tell(Work::Ended(attempt, result));
+}
+
+/// Costs no question to a database, see [`still_may`]; on a thread of its own because the command that maps people may be slow.
+async fn may_begin(shared: &Arc<Shared>, order: &CopyOrder, file: u64) -> Result<(), Fault> {
+    let (shared, job) = (shared.clone(), order.job.clone());
+    let asked = tokio::task::spawn_blocking(move || still_may(&shared, &job, file)).await;
+    asked.unwrap_or_else(|error| {
+        Err(Fault::new(FaultCode::Internal, format!("who may what was asked in vain: {error}")))
+    })
 }
 
 fn pair(order: &CopyOrder) -> Pair {

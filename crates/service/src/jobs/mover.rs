@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_catalog::JobRow;
 use longhaul_model::{AttemptId, CircuitUse, Epoch, Fault};
 use longhaul_storage_remote as remote;
 use longhaul_storage_remote::{Family, Lasting, Overwrite, Remote, S3Keys};
@@ -67,6 +68,8 @@ pub struct CopyOrder {
     pub epoch: Epoch,
     /// Whose job it is of.
     pub community: String,
+    /// The job itself: its owner is asked about when the attempt begins.
+    pub job: Arc<JobRow>,
     pub source: End,
     pub target: End,
     pub size: Option<u64>,

@@ -1,5 +1,7 @@
 //! What a mover is told of a file.
 
+use std::sync::Arc;
+
 use longhaul_catalog::{CatalogError, JobFileRow, JobRow, JobWork};
 use longhaul_model::mark::{MarkTable, Treatment};
 use longhaul_model::{CircuitUse, Fault, JobKind};
@@ -37,6 +39,7 @@ pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, lease: &Lease) -> R
         attempt: lease.attempt,
         epoch: lease.epoch,
         community: job.vo.clone(),
+        job: Arc::new(job.clone()),
         source,
         target,
         size: file.size,

@@ -166,7 +166,7 @@ fn new_job(
         strategy,
         submitted: now,
         expires: submission.expires,
-        details: serde_json::to_string(&submission.parameters).unwrap_or_default(),
+        details: crate::fts::details(&submission.parameters, person),
         refuse_duplicates,
         files,
     })

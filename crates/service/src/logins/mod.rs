@@ -352,7 +352,7 @@ fn community_text(community: Option<&CommunityName>) -> Option<String> {
 }
 
 /// Somebody whom an account names.
-fn holder_of(account: &longhaul_catalog::AccountRow) -> Result<Holder, Fault> {
+pub(crate) fn holder_of(account: &longhaul_catalog::AccountRow) -> Result<Holder, Fault> {
     let role: Role = account.role.parse()?;
     let charge = charge(role, account.sites.as_deref(), account.community.as_ref())?;
     Ok(Holder {

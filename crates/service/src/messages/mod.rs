@@ -148,7 +148,8 @@ pub async fn run(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
         let state =
             Arc::new(WayState { name: way.name, published: AtomicU64::new(0), open: Mutex::default() });
         guard(&shared.messages.ways).push(state.clone());
-        let publisher = publisher::Publisher::new(shared.clone(), spool.clone(), way, state);
+        let means = (config.clone(), shared.clock.clone());
+        let publisher = publisher::Publisher::new(means, spool.clone(), way, state);
         tasks.spawn(publisher.run(stop.clone()));
     }
     tasks.spawn(queues::tell(shared.clone(), spool.clone(), stop.clone()));

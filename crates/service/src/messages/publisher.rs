@@ -1,5 +1,6 @@
 //! One way to brokers: what is spooled goes there in its order, whatever becomes of the broker meanwhile.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,25 +11,37 @@ use longhaul_model::{Fault, FaultCode};
 use tokio::sync::watch;
 
 use super::WayState;
-use super::config::Way;
+use super::config::{MessagesConfig, Way};
 use super::record::Record;
 use super::spool::{Reader, Spool};
-use crate::shared::{Shared, guard};
+use crate::Clock;
+use crate::shared::guard;
 
 /// When all brokers were tried in vain: until the next round, and at the most.
 const WAIT_FIRST: Duration = Duration::from_millis(500);
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// How a publisher waits; a test lets its own time pass.
+type Pause = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
 pub struct Publisher {
-    shared: Arc<Shared>,
+    config: MessagesConfig,
+    clock: Clock,
+    pause: Pause,
     spool: Arc<Spool>,
     way: Way,
     state: Arc<WayState>,
 }
 
 impl Publisher {
-    pub fn new(shared: Arc<Shared>, spool: Arc<Spool>, way: Way, state: Arc<WayState>) -> Publisher {
-        Publisher { shared, spool, way, state }
+    pub fn new(
+        (config, clock): (MessagesConfig, Clock),
+        spool: Arc<Spool>,
+        way: Way,
+        state: Arc<WayState>,
+    ) -> Publisher {
+        let pause: Pause = Box::new(|wait| Box::pin(tokio::time::sleep(wait)));
+        Publisher { config, clock, pause, spool, way, state }
     }
 
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
@@ -47,7 +60,7 @@ impl Publisher {
             failures = if went_on { 0 } else { failures + 1 };
             let wait = self.wait(failures);
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                () = (self.pause)(wait) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
         }
@@ -120,7 +133,7 @@ impl Publisher {
     }
 
     fn parcels(&self, records: &[Record]) -> Vec<Parcel> {
-        let config = &self.shared.config.messages;
+        let config = &self.config;
         let parcel = |record: &Record| Parcel {
             number: record.number,
             destination: format!("{}{}", self.way.prefix, config.destination(record.kind)),
@@ -138,7 +151,7 @@ impl Publisher {
         if open.fault.is_none() {
             tracing::warn!(way = self.way.name, fault = %why, "messages wait on disk: no broker takes them");
         }
-        let since = open.fault.as_ref().map_or_else(|| self.shared.now(), |(since, _)| *since);
+        let since = open.fault.as_ref().map_or_else(|| (self.clock)(), |(since, _)| *since);
         open.broker = None;
         open.fault = Some((since, why));
     }
@@ -151,7 +164,7 @@ impl Publisher {
             return Duration::ZERO;
         }
         let wait = WAIT_MAX.min(WAIT_FIRST * 2u32.saturating_pow((rounds - 1).min(20)));
-        let part = u32::try_from(self.shared.now().as_micros().rem_euclid(500)).unwrap_or(0);
+        let part = u32::try_from((self.clock)().as_micros().rem_euclid(500)).unwrap_or(0);
         wait * (750 + part) / 1_000
     }
 }
@@ -165,3 +178,7 @@ async fn blocking<T: Send + 'static>(
         Err(error) => Err(spool(error.to_string())),
     }
 }
+
+#[cfg(test)]
+#[path = "publisher_tests.rs"]
+mod tests;

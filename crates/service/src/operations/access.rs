@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{LoginReply, LoginToken, Page, TokenCreate, TokenCreated, TokenView, WhoAmI};
-use longhaul_catalog::NewApiToken;
+use longhaul_catalog::{ApiTokenRow, NewApiToken};
 use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp};
 use longhaul_security::{
     Charge, Confinement, Holder, KnownAs, Principal, Role, Scopes, Session, new_secret, same_hash,
@@ -31,6 +31,17 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Whoever is logged in as that.
+    pub(crate) fn of_holder(holder: Holder) -> Caller {
+        let confinement = Confinement::default();
+        Caller { principal: holder.principal.clone(), expires: None, csrf_token: None, holder, confinement }
+    }
+
+    /// The local account with which they logged in.
+    pub(crate) fn account(&self) -> Option<&str> {
+        self.holder.account.as_deref()
+    }
+
     /// For whom they work, if their login said so.
     pub(crate) fn community(&self) -> Option<&str> {
         self.holder.community.as_deref()
@@ -113,6 +124,11 @@ impl Operations {
         {
             return Err(not_authenticated(&format!("the token expired at {expires}")));
         }
+        Operations::holder_of_token(row)
+    }
+
+    /// What a token that counts makes of whoever shows it.
+    pub(crate) fn holder_of_token(row: ApiTokenRow) -> Result<Caller, Problem> {
         let role: Role = row.role.parse()?;
         // A confinement that cannot be read, as of a later release, must not count as none.
         let scopes = row.scopes.as_deref().map(str::parse).transpose()?;
@@ -215,6 +231,7 @@ impl Operations {
             sites: charge.sites_text(),
         };
         self.shared.catalog.add_api_token(&new, now).map_err(problem)?;
+        self.shared.owners.changed();
         tracing::info!(token = %name, %role, "token made");
         Ok(TokenCreated { token, expires })
     }
@@ -228,6 +245,7 @@ impl Operations {
         if !self.shared.catalog.remove_api_token(name).map_err(problem)? {
             return Err(not_found("token", name, "longhaul token list"));
         }
+        self.shared.owners.changed();
         tracing::info!(token = %longhaul_model::units::printable(name), "token revoked");
         Ok(())
     }

@@ -36,6 +36,7 @@ impl Operations {
         let row = self.shared.catalog.add_account(&account, &caller.principal.name, self.now());
         let row = row.map_err(problem)?;
         self.shared.logins.has_accounts(true);
+        self.shared.owners.changed();
         drop(changing);
         tracing::info!(account = row.name, role = row.role, by = %caller.principal.name, "account made");
         Ok(view(row))
@@ -76,6 +77,7 @@ impl Operations {
         let row = self.shared.catalog.change_account(name, &patch, &caller.principal.name, self.now());
         let row = row.map_err(problem)?;
         let sessions = self.shared.sessions.end_of_account(name);
+        self.shared.owners.changed();
         drop(changing);
         tracing::info!(account = row.name, sessions, by = %caller.principal.name, "account changed");
         Ok(view(row))
@@ -88,6 +90,7 @@ impl Operations {
             return Err(not_found("account", name, "longhaul account list"));
         }
         let sessions = self.shared.sessions.end_of_account(name);
+        self.shared.owners.changed();
         self.shared.logins.has_accounts(!catalog.accounts(None, 1).map_err(problem)?.is_empty());
         drop(changing);
         tracing::info!(account = name, sessions, by = %caller.principal.name, "account removed");

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 /// A plain storage: keeps files, renames them, and copies to nobody.
-struct Storage {
+pub struct Storage {
     files: Mutex<BTreeMap<String, Bytes>>,
     /// Reads wait while this says so.
     closed: watch::Sender<bool>,
@@ -36,7 +36,7 @@ struct Storage {
 }
 
 impl Storage {
-    async fn start() -> (Arc<Storage>, String) {
+    pub async fn start() -> (Arc<Storage>, String) {
         let storage = Arc::new(Storage {
             files: Mutex::default(),
             closed: watch::Sender::new(false),
@@ -51,12 +51,17 @@ impl Storage {
         (storage, url)
     }
 
-    fn put(&self, path: &str, bytes: &[u8]) {
+    pub fn put(&self, path: &str, bytes: &[u8]) {
         self.files.lock().unwrap().insert(path.to_owned(), Bytes::copy_from_slice(bytes));
     }
 
-    fn get(&self, path: &str) -> Option<Bytes> {
+    pub fn get(&self, path: &str) -> Option<Bytes> {
         self.files.lock().unwrap().get(path).cloned()
+    }
+
+    /// So many reads are answered with 503 from now on.
+    pub fn refuses(&self, reads: u32) {
+        self.refusals.store(reads, Ordering::SeqCst);
     }
 
     fn close(&self, closed: bool) {

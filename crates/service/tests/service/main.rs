@@ -3,6 +3,7 @@
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bombs;
 mod bounds;
 mod circuits;
 mod confined;
@@ -16,6 +17,7 @@ mod mapping;
 mod marks;
 mod measured;
 mod network;
+mod owners;
 mod path;
 mod people;
 mod plan;

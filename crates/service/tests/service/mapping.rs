@@ -10,12 +10,12 @@ use serde_json::Value;
 use crate::isolation::Play;
 
 /// A command that does what its rule, which can be changed meanwhile, says.
-struct Command {
+pub struct Command {
     folder: tempfile::TempDir,
 }
 
 impl Command {
-    fn new(rule: &str) -> Command {
+    pub fn new(rule: &str) -> Command {
         let command = Command { folder: tempfile::tempdir().unwrap() };
         command.becomes(rule);
         let script = format!("#!/bin/sh\necho x >> {0}/calls\n. {0}/rule\n", command.path().display());
@@ -32,7 +32,7 @@ impl Command {
         self.path().join("map-user")
     }
 
-    fn becomes(&self, rule: &str) {
+    pub fn becomes(&self, rule: &str) {
         fs::write(self.path().join("rule"), rule).unwrap();
     }
 
@@ -40,7 +40,7 @@ impl Command {
         fs::read_to_string(self.path().join("calls")).unwrap_or_default().lines().count()
     }
 
-    async fn play(&self, seconds: u32) -> Play {
+    pub async fn play(&self, seconds: u32) -> Play {
         let program = self.program().display().to_string();
         Play::with(|config| {
             config.fts.mapping_command = vec![program];

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use longhaul_catalog::{JobFileRow, TapeRequestRow, TapeStand, TapeStep};
+use longhaul_catalog::{JobFileRow, JobRow, TapeRequestRow, TapeStand, TapeStep};
 use longhaul_model::job::{REASON_BYTES, STAGING_TOO_LONG, reason};
 use longhaul_model::{Fault, FaultCode, JobFileState, Retry, Timestamp};
 use longhaul_storage_remote::{End, Remote, StageFile, StageState, StagedFile, plain_path};
 
 use super::Tape;
+use crate::fts::still_may;
 use crate::jobs::submission::FileDetails;
 use crate::jobs::terms::Terms;
 use crate::jobs::{order, remote};
@@ -34,6 +35,9 @@ impl Tape {
         let Some(row) = self.read(move |catalog| catalog.tape_request(bulk)).await? else { return Ok(()) };
         let Some(end) = self.end(&row).await? else { return Ok(()) };
         let mut wishes = self.wishes(&row).await?;
+        if row.request.is_none() {
+            self.drop_not_allowed(&row, &mut wishes).await?;
+        }
         self.give_up_late(&mut wishes).await?;
         match (&row.base, &row.request) {
             (Some(base), Some(id)) => {
@@ -79,6 +83,39 @@ impl Tape {
             self.tell(vec![TapeStep::NotStaged { files: nameless }, let_go]).await?;
         }
         Ok(wishes)
+    }
+
+    /// Before a tape system hears of files: their owners are asked about as before each copy.
+    async fn drop_not_allowed(&self, row: &TapeRequestRow, wishes: &mut Vec<Wish>) -> Result<(), Fault> {
+        let jobs: BTreeMap<u64, JobRow> = row
+            .files
+            .iter()
+            .filter_map(|(_, file)| Some((file.id, row.jobs.get(&file.job)?.clone())))
+            .collect();
+        let wanted: Vec<u64> = wishes
+            .iter()
+            .filter(|wish| wish.stands == TapeStand::Wanted && wish.state == JobFileState::Staging)
+            .map(|wish| wish.file)
+            .collect();
+        let shared = self.shared.clone();
+        let asked = self.read(move |_| {
+            let verdict =
+                |file: &u64| still_may(&shared, jobs.get(file)?, *file).err().map(|why| (*file, why));
+            Ok(wanted.iter().filter_map(verdict).collect::<Vec<_>>())
+        });
+        let (never, later): (Vec<_>, Vec<_>) =
+            asked.await?.into_iter().partition(|(_, why)| why.retry == Retry::Never);
+        if let Some((_, why)) = later.into_iter().next() {
+            return Err(why);
+        }
+        if never.is_empty() {
+            return Ok(());
+        }
+        let gone: BTreeSet<u64> = never.iter().map(|(file, _)| *file).collect();
+        wishes.retain(|wish| !gone.contains(&wish.file));
+        let let_go = TapeStep::LetGo { request: row.id, files: gone.into_iter().collect() };
+        let files = never.iter().map(|(file, why)| (*file, shortened(reason(why)))).collect();
+        self.tell(vec![TapeStep::NotStaged { files }, let_go]).await
     }
 
     async fn give_up_late(&self, wishes: &mut [Wish]) -> Result<(), Fault> {
