@@ -16,7 +16,9 @@ use longhaul_storage_remote::{
     Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig,
     S3Config, S3Keys, Trust, Verified, cancellation,
 };
-use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, S3Program, S3Request, S3Server, Xrootd};
+use longhaul_testbed::foreign::{
+    ForeignAuthority, Nginx, NginxRules, S3Program, S3Request, S3Server, Xrootd,
+};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, needs, tree};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -37,7 +39,10 @@ fn program() -> Option<S3Program> {
     }
     let program = S3Program::find();
     if program.is_none() {
-        needs::not_run("copies with a storage that speaks S3", "there is neither versitygw nor a Python with moto");
+        needs::not_run(
+            "copies with a storage that speaks S3",
+            "there is neither versitygw nor a Python with moto",
+        );
     }
     program
 }
@@ -243,11 +248,7 @@ fn what_a_killed_process_has_sent_is_not_sent_again() {
         })
     };
     assert_eq!(next("open/goes-on").verified, COMPARED);
-    assert_eq!(
-        asked(),
-        (1, 1),
-        "the first part was there, and the upload went on"
-    );
+    assert_eq!(asked(), (1, 1), "the first part was there, and the upload went on");
     assert!(s3.get("open/goes-on") == bytes);
     // A source that is another one by now: what was sent of it is not taken for it.
     stop("open/changed");

@@ -41,7 +41,11 @@ pub(super) fn furnish(
 ) -> (String, String) {
     let buckets = format!("{} {closed}", open.join(" "));
     let mut command = Command::new(python);
-    command.args(["-c", FURNISH]).env("S3_ENDPOINT", endpoint).env("S3_CA", ca_file).env("S3_BUCKETS", buckets);
+    command
+        .args(["-c", FURNISH])
+        .env("S3_ENDPOINT", endpoint)
+        .env("S3_CA", ca_file)
+        .env("S3_BUCKETS", buckets);
     let keys = String::from_utf8(output(&mut command, String::new)).expect("keys are ASCII");
     let (access_key, secret) = keys.trim().split_once(' ').expect("a key and its secret");
     (access_key.to_owned(), secret.to_owned())
