@@ -404,11 +404,12 @@ impl Answer {
         self.header(CONTENT_LENGTH.as_str()).and_then(|text| text.trim().parse().ok())
     }
 
-    /// Data that are packed are not the file.
+    /// Data that are packed are not the file. `aws-chunked` is how an object once came to its bucket: S3 takes the word off,
+    /// others tell it for ever, of bytes that are plain.
     pub(crate) fn is_packed(&self) -> bool {
-        self.headers
-            .get(CONTENT_ENCODING)
-            .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+        const PLAIN: [&[u8]; 2] = [b"identity", b"aws-chunked"];
+        let is_plain = |coding: &[u8]| PLAIN.iter().any(|plain| coding.eq_ignore_ascii_case(plain));
+        self.headers.get(CONTENT_ENCODING).is_some_and(|coding| !is_plain(coding.as_bytes()))
     }
 
     fn give_back(&mut self) {

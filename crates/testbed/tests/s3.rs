@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +16,9 @@ use longhaul_storage_remote::{
     Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig,
     S3Config, S3Keys, Trust, Verified, cancellation,
 };
-use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, S3Server, Xrootd};
+use longhaul_testbed::foreign::{
+    ForeignAuthority, Nginx, NginxRules, S3Program, S3Request, S3Server, Xrootd,
+};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, needs, tree};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -29,16 +31,20 @@ const WITHIN: Duration = Duration::from_secs(90);
 const COMPARED: Verified =
     Verified { source_with_user: false, target_with_user: false, target_with_source: true };
 
-/// The Python that has the server, or that there is none.
-fn python() -> Option<PathBuf> {
-    if !needs::programs("copies with a storage that speaks S3", &[("nginx", "-v"), ("openssl", "version")]) {
+/// The server, or that there is none.
+fn program() -> Option<S3Program> {
+    let programs = [("nginx", "-v"), ("openssl", "version"), ("rclone", "version")];
+    if !needs::programs("copies with a storage that speaks S3", &programs) {
         return None;
     }
-    let python = S3Server::python();
-    if python.is_none() {
-        needs::not_run("copies with a storage that speaks S3", "there is no Python with moto");
+    let program = S3Program::find();
+    if program.is_none() {
+        needs::not_run(
+            "copies with a storage that speaks S3",
+            "there is neither versitygw nor a Python with moto",
+        );
     }
-    python
+    program
 }
 
 fn remote(authority: &ForeignAuthority, records: Option<&Path>) -> Arc<Remote> {
@@ -91,9 +97,9 @@ fn content(seed: u64, size: u64) -> Vec<u8> {
 
 #[test]
 fn files_go_into_buckets_and_out_of_them() {
-    let Some(python) = python() else { return };
+    let Some(program) = program() else { return };
     let authority = ForeignAuthority::new("storages");
-    let s3 = S3Server::start(&authority, python, true);
+    let s3 = S3Server::start(&authority, &program);
     let nginx = Nginx::start(&authority, NginxRules::default());
     let remote = remote(&authority, None);
     let (small, large) = (content(1, 300_000), content(2, LARGE));
@@ -119,8 +125,8 @@ fn files_go_into_buckets_and_out_of_them() {
     // Others see the same, and that nothing was read back to be compared.
     assert!(s3.get("open/in/large") == large);
     assert_eq!(s3.listed("open").1, 0, "uploads that were begun and not ended");
-    assert_eq!(s3.asked(&["GET /open/in/large"]), 1 + 1, "once by us, once by others");
-    assert_eq!(s3.asked(&["PUT /open/in/large", "partNumber="]), 3);
+    assert_eq!(s3.asked(S3Request::Get, "open/in/large", &[]), 1 + 1, "once by us, once by others");
+    assert_eq!(s3.asked(S3Request::Part, "open/in/large", &[]), 3);
     run(async {
         let end = bucket(&s3, "open/out/small");
         let stat = remote.stat(&end, Some(longhaul_model::Algorithm::Md5)).await.unwrap().unwrap();
@@ -134,9 +140,9 @@ fn files_go_into_buckets_and_out_of_them() {
 
 #[test]
 fn what_fails_leaves_what_was_there_and_says_why() {
-    let Some(python) = python() else { return };
+    let Some(program) = program() else { return };
     let authority = ForeignAuthority::new("storages");
-    let s3 = S3Server::start(&authority, python, true);
+    let s3 = S3Server::start(&authority, &program);
     let nginx = Nginx::start(&authority, NginxRules::default());
     let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(4_000_000), ..NginxRules::default() });
     let remote = remote(&authority, None);
@@ -193,14 +199,14 @@ fn what_fails_leaves_what_was_there_and_says_why() {
     });
     assert_eq!(s3.listed("open"), (vec!["there".to_owned()], 0));
     assert!(s3.get("open/there") == old);
-    assert!(s3.asked(&["DELETE /open/cancelled?uploadId="]) == 1);
+    assert!(s3.asked(S3Request::Abort, "open/cancelled", &[]) == 1);
 }
 
 #[test]
 fn what_a_killed_process_has_sent_is_not_sent_again() {
-    let Some(python) = python() else { return };
+    let Some(program) = program() else { return };
     let authority = ForeignAuthority::new("storages");
-    let s3 = S3Server::start(&authority, python, false);
+    let s3 = S3Server::start(&authority, &program);
     let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(3_000_000), ..NginxRules::default() });
     let quick = Nginx::start(&authority, NginxRules::default());
     let records = tempfile::tempdir().unwrap();
@@ -228,8 +234,11 @@ fn what_a_killed_process_has_sent_is_not_sent_again() {
         });
     };
     stop("open/goes-on");
-    let (sent, begun) = (["PUT /open/goes-on", "partNumber=1"], ["POST /open/goes-on?uploads"]);
-    assert_eq!((s3.asked(&sent), s3.asked(&begun)), (1, 1));
+    let asked = || {
+        let sent = s3.asked(S3Request::Part, "open/goes-on", &["partNumber=1"]);
+        (sent, s3.asked(S3Request::Begin, "open/goes-on", &[]))
+    };
+    assert_eq!(asked(), (1, 1));
     assert_eq!(s3.listed("open"), (vec![], 1), "nobody sees it yet");
     let next = |target: &str| {
         run(async {
@@ -239,11 +248,7 @@ fn what_a_killed_process_has_sent_is_not_sent_again() {
         })
     };
     assert_eq!(next("open/goes-on").verified, COMPARED);
-    assert_eq!(
-        (s3.asked(&sent), s3.asked(&begun)),
-        (1, 1),
-        "the first part was there, and the upload went on"
-    );
+    assert_eq!(asked(), (1, 1), "the first part was there, and the upload went on");
     assert!(s3.get("open/goes-on") == bytes);
     // A source that is another one by now: what was sent of it is not taken for it.
     stop("open/changed");
@@ -257,12 +262,12 @@ fn what_a_killed_process_has_sent_is_not_sent_again() {
 
 #[test]
 fn others_copy_by_signed_urls() {
-    let Some(python) = python() else { return };
+    let Some(program) = program() else { return };
     if !needs::program("xrootd", &["-v"]) {
         return needs::not_run("third-party copies with S3", "there is no xrootd");
     }
     let authority = ForeignAuthority::new("storages");
-    let s3 = S3Server::start(&authority, python, false);
+    let s3 = S3Server::start(&authority, &program);
     let xrootd = Xrootd::start(&authority);
     let remote = remote(&authority, None);
     let bytes = content(6, LARGE);
@@ -290,15 +295,16 @@ fn others_copy_by_signed_urls() {
     });
     assert!(s3.get("open/below/ +ü=%~*(1)") == bytes);
     assert!(s3.get("open/pushed") == bytes);
-    assert!(s3.asked(&["GET /open/file?X-Amz-Algorithm=", "X-Amz-Signature="]) >= 1);
-    assert!(s3.asked(&["PUT /open/pushed?X-Amz-Algorithm=", "X-Amz-Signature="]) >= 1);
+    let signed = ["X-Amz-Algorithm=", "X-Amz-Signature="];
+    assert!(s3.asked(S3Request::Get, "open/file", &signed) >= 1);
+    assert!(s3.asked(S3Request::Put, "open/pushed", &signed) >= 1);
 }
 
 #[test]
 fn jobs_of_fts_use_buckets() {
-    let Some(python) = python() else { return };
+    let Some(program) = program() else { return };
     let authority = ForeignAuthority::new("storages");
-    let s3 = S3Server::start(&authority, python, true);
+    let s3 = S3Server::start(&authority, &program);
     let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(8_000_000), ..NginxRules::default() });
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
@@ -331,14 +337,15 @@ fn jobs_of_fts_use_buckets() {
     // The service is killed in the midst of a file, and goes on with its parts.
     let made = deployment.json(&["submit", &slow.url("large"), &s3.url("open/large"), "--verify", "both"]);
     let id = made["id"].as_str().unwrap();
-    let parts = ["PUT /open/large", "partNumber=1", " 200 "];
-    deployment.until("the first part has arrived", WITHIN, || (s3.asked(&parts) == 1).then_some(()));
+    let parts = || s3.asked(S3Request::Part, "open/large", &["partNumber=1"]);
+    let begun = || s3.asked(S3Request::Begin, "open/large", &[]);
+    deployment.until("the first part has arrived", WITHIN, || (parts() == 1).then_some(()));
     deployment.kill(SERVICE);
     deployment.start(SERVICE);
     deployment.until_ready();
     let waited = deployment.longhaul(&["job", "wait", id, "--within", "90"]).ok();
     assert!(waited.stdout.contains("finished; 1 of 1 file arrived"), "{waited}");
-    assert_eq!((s3.asked(&parts), s3.asked(&["POST /open/large?uploads"])), (1, 1), "it was not sent again");
+    assert_eq!((parts(), begun()), (1, 1), "it was not sent again");
     assert!(s3.get("open/large") == large);
     assert_eq!(s3.listed("open").1, 0);
 

@@ -34,8 +34,8 @@ pub(crate) fn rucio() -> Result<PathBuf, String> {
     environment.python(|pip| pip(&["rucio[postgresql]==41.5.1"]))
 }
 
-/// A server that speaks S3, and a client of others for it.
-pub(crate) fn s3_server() -> Result<PathBuf, String> {
+/// A mock of a server that speaks S3.
+pub(crate) fn s3_mock() -> Result<PathBuf, String> {
     let environment = Environment { name: "s3", probe: "import boto3, moto.server" };
     environment.python(|pip| pip(&["moto[s3,server]==5.1.22"]))
 }

@@ -68,7 +68,7 @@ pub(crate) fn run() -> Result<(), String> {
     run_step("build", || run_command(cargo().args(["build", "--release", "--workspace"])))?;
     let chromium = optional("the pages in a browser", tools::chromium(), &mut missing)?;
     let fts3 = optional("the FTS3 client", python::fts3_client(), &mut missing)?;
-    let s3 = optional("copies with a storage that speaks S3", python::s3_server(), &mut missing)?;
+    let s3 = optional("copies with a storage that speaks S3", s3_server(), &mut missing)?;
     let schemathesis = optional("the API by its document", python::schemathesis(), &mut missing)?;
     let mut folders = Vec::new();
     for (what, name, package, probe) in PROGRAMS {
@@ -91,8 +91,8 @@ pub(crate) fn run() -> Result<(), String> {
         if let Some(python) = &schemathesis {
             command.env("LONGHAUL_SCHEMATHESIS_PYTHON", python);
         }
-        if let Some(python) = &s3 {
-            command.env("LONGHAUL_S3_PYTHON", python);
+        if let Some((variable, path, _)) = &s3 {
+            command.env(variable, path);
         }
         command.env("PATH", in_path(&folders)?);
         counts = run_counted(&mut command)?;
@@ -102,8 +102,22 @@ pub(crate) fn run() -> Result<(), String> {
     for what in &missing {
         println!("NOT RUN: {what}");
     }
+    if let Some((_, _, what)) = &s3 {
+        println!("S3 server of the tests: {what}");
+    }
     println!("\n{} passed, {} failed", counts.passed + 1, counts.failed);
     Ok(())
+}
+
+/// The server that speaks S3, as the tests find it: a variable and its value; and which it is. Where there is no Go to build
+/// the real one, a mock stands in.
+fn s3_server() -> Result<(&'static str, PathBuf, String), String> {
+    let (module, version) = tools::VERSITYGW;
+    if let Some(program) = tools::go_program(tools::VERSITYGW)? {
+        return Ok(("LONGHAUL_VERSITYGW", program, format!("{module} {version}")));
+    }
+    let what = format!("moto, a mock: there is no Go here to build {module} {version}");
+    Ok(("LONGHAUL_S3_PYTHON", python::s3_mock()?, what))
 }
 
 /// `PATH` with these folders before all others.

@@ -119,6 +119,37 @@ pub(crate) fn file(pattern: &str, package: &str) -> Result<(), String> {
     Err(format!("{package} is not installed"))
 }
 
+/// What is published as source in Go, built by the Go of this machine: the path of a module's program, and its version.
+pub(crate) const VERSITYGW: (&str, &str) = ("github.com/versity/versitygw/cmd/versitygw", "v1.8.0");
+
+/// A program in Go, built once for each version below the target folder. None if there is no Go.
+pub(crate) fn go_program((module, version): (&str, &str)) -> Result<Option<PathBuf>, String> {
+    let name = module.rsplit('/').next().unwrap_or(module);
+    let folder = target().join("tools").join(name);
+    let (bin, mark) = (folder.join("bin"), folder.join("version"));
+    let program = bin.join(name);
+    if program.exists() && std::fs::read_to_string(&mark).is_ok_and(|built| built == version) {
+        return Ok(Some(program));
+    }
+    // Go's own installer puts it into no search path.
+    let Some(go) = ["go", "/usr/local/go/bin/go"].into_iter().find(|go| works(go, &["version"])) else {
+        return Ok(None);
+    };
+    let build = folder.join("build");
+    let told = |error: std::io::Error| format!("cannot write below {}: {error}", folder.display());
+    std::fs::create_dir_all(&build).map_err(told)?;
+    // It is minutes of work that nobody waits for who does something else on this machine.
+    let mut command = Command::new("nice");
+    command.args([go, "install", &format!("{module}@{version}")]).current_dir(&build).env("GOBIN", &bin);
+    command.env("GOPATH", build.join("path")).env("GOCACHE", build.join("cache"));
+    // What Go keeps for reading only could not be removed with the target folder.
+    command.env("GOFLAGS", "-modcacherw");
+    run_command(&mut command)?;
+    std::fs::remove_dir_all(&build).map_err(told)?;
+    std::fs::write(&mark, version).map_err(told)?;
+    Ok(Some(program))
+}
+
 pub(crate) fn is_root() -> bool {
     works("sh", &["-c", "test \"$(id -u)\" = 0"])
 }

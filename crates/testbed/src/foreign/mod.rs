@@ -6,6 +6,7 @@ mod brokers;
 mod moto;
 mod nginx;
 mod postgresql;
+mod s3;
 mod xrootd;
 
 use std::fs;
@@ -17,13 +18,13 @@ use std::time::Duration;
 
 pub use apache::Apache;
 pub use brokers::{ActiveMq, BROKER_PASSWORD, BROKER_USER, NatsServer};
-pub use moto::S3Server;
 pub use nginx::{Nginx, NginxRules};
 pub use postgresql::PostgreSql;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_RSA_SHA256,
 };
+pub use s3::{S3Program, S3Request, S3Server};
 pub use xrootd::Xrootd;
 
 use crate::Process;
