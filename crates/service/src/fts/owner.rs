@@ -58,8 +58,6 @@ pub struct Owner {
     /// What administrators call them.
     name: String,
     known_by: KnownBy,
-    /// What their credential is called in the log of decisions.
-    credential: String,
 }
 
 /// What is kept with a job: its parameters, and whose it is.
@@ -100,15 +98,22 @@ impl KnownBy {
             (None, None) => KnownBy::ApiToken,
         }
     }
+
+    /// As the log of decisions calls it.
+    fn credential(&self) -> &'static str {
+        match self {
+            KnownBy::Nothing => "none",
+            KnownBy::ApiToken => "API token",
+            KnownBy::Account(_) | KnownBy::Login { .. } => "session",
+            KnownBy::Certificate(_) => "certificate",
+            KnownBy::Issuer { .. } => "issuer's token",
+        }
+    }
 }
 
 /// Details of a job, as they are kept.
 pub(crate) fn details(parameters: &Parameters, person: &Person) -> String {
-    let owner = Owner {
-        name: person.name.clone(),
-        known_by: person.known_by.clone(),
-        credential: person.credential().to_owned(),
-    };
+    let owner = Owner { name: person.name.clone(), known_by: person.known_by.clone() };
     serde_json::to_string(&Kept { parameters, owner }).unwrap_or_default()
 }
 
@@ -163,7 +168,7 @@ pub(crate) fn still_may(shared: &Shared, job: &JobRow, file: u64) -> Result<(), 
         return Err(Fault::new(FaultCode::Busy, detail).retrying(Retry::Later));
     }
     let (who, credential) = match &kept {
-        Some(owner) => (owner.name.as_str(), word(&owner.credential)),
+        Some(owner) => (owner.name.as_str(), owner.known_by.credential()),
         None => (job.user.as_str(), "none"),
     };
     let what = (OPERATION, object(job.id, file));
@@ -179,14 +184,6 @@ pub(crate) fn still_may(shared: &Shared, job: &JobRow, file: u64) -> Result<(), 
 
 fn object(job: JobId, file: u64) -> String {
     format!("/jobs/{job}/files/{file}")
-}
-
-/// Words of the log are of a bounded number.
-fn word(credential: &str) -> &'static str {
-    ["certificate", "issuer's token", "session"]
-        .into_iter()
-        .find(|one| *one == credential)
-        .unwrap_or("API token")
 }
 
 fn check(shared: &Shared, job: &JobRow, owner: Option<&Owner>) -> Result<(), Refusal> {

@@ -279,7 +279,7 @@ impl Person {
     }
 
     /// What kind of credential they showed.
-    pub fn credential(&self) -> &'static str {
+    fn credential(&self) -> &'static str {
         match (self.method, &self.token) {
             (Method::Certificate, _) => "certificate",
             (Method::Token, Some(token)) if token.for_storages || token.text.contains('.') => {
