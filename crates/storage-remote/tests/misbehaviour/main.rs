@@ -103,6 +103,27 @@ async fn fails_at_source(
     fault
 }
 
+/// Some storages that speak S3 tell for ever how an object came in; its bytes are plain.
+#[tokio::test]
+async fn what_came_in_pieces_is_read_and_what_is_packed_is_not() {
+    let size = 1_000;
+    let coded = |coding: &'static str| {
+        let headers = format!("Content-Encoding: {coding}\r\n");
+        at("GET", move || Reply::SayAndClose(with_body("200 OK", &headers, &content(size))))
+    };
+    for coding in ["aws-chunked", "AWS-Chunked", "identity"] {
+        let (source, target) = (Server::start(coded(coding)).await, Server::start(none).await);
+        source.put("/source", &content(size));
+        let copied = copy(&order(&source, &target, &[Mode::Stream])).await;
+        assert!(copied.is_ok(), "{coding}: {copied:?}");
+        assert_eq!(target.get("/target"), Some(content(size)), "{coding}");
+    }
+    for coding in ["aws-chunked, gzip", "br"] {
+        let packed = fails_at_source(size, coded(coding)).await;
+        assert!(packed.detail.contains("content encoding"), "{coding}: {packed}");
+    }
+}
+
 fn at(
     method: &'static str,
     reply: impl Fn() -> Reply + Send + Sync,
