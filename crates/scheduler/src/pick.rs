@@ -68,6 +68,20 @@ impl Best {
     }
 }
 
+/// Among the oldest blocks.
+enum Found {
+    Transfer(u32),
+    /// One of them has the target to itself, and can be given no more now.
+    Alone,
+    Nothing,
+}
+
+impl Found {
+    fn of(transfer: Option<u32>) -> Found {
+        transfer.map_or(Found::Nothing, Found::Transfer)
+    }
+}
+
 impl Scheduler {
     pub(crate) fn pick(&mut self, target: u32, low: &Low, now: Timestamp) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
@@ -109,16 +123,18 @@ impl Scheduler {
     fn pick_in(&mut self, target: u32, lane: usize, low: &Low, now: Timestamp) -> Option<u32> {
         let mut looks = std::mem::take(&mut self.looks);
         looks.clear();
-        let mut found = self.pick_by_circuit(target, lane, low, now);
-        if found.is_none() {
+        let mut found = Found::of(self.pick_by_circuit(target, lane, low, now));
+        if let Found::Nothing = found {
             found = self.pick_oldest(target, lane, low, now, &mut looks);
         }
         let all = self.storages[target].target.lanes.class(lane).waiting.len() <= BLOCKS_FIRST;
-        if found.is_none() && !all {
-            found = self.pick_of_sources(target, lane, low, now, &looks);
-        }
+        let picked = match found {
+            Found::Transfer(transfer) => Some(transfer),
+            Found::Nothing if !all => self.pick_of_sources(target, lane, low, now, &looks),
+            Found::Nothing | Found::Alone => None,
+        };
         self.looks = looks;
-        found
+        picked
     }
 
     /// The oldest blocks, one after the other, until one has something that can be leased.
@@ -129,7 +145,9 @@ impl Scheduler {
         low: &Low,
         now: Timestamp,
         looks: &mut Vec<Look>,
-    ) -> Option<u32> {
+    ) -> Found {
+        // What one left would go to the others, beyond their shares.
+        let mut first = self.storages[target].target.lanes.is_only(lane);
         // Mostly the first or the second has something.
         for (from, to) in [(0, 2), (2, BLOCKS_FIRST)] {
             let mut oldest = [None; BLOCKS_FIRST];
@@ -138,11 +156,18 @@ impl Scheduler {
             for (rank, want) in oldest.into_iter().map_while(|entry| entry) {
                 let best = self.best_of(target, lane, low, (rank, want), looks, now);
                 if best.0.is_some() {
-                    return best.transfer();
+                    return Found::of(best.transfer());
+                }
+                if first {
+                    match self.has_target_alone(target, want, now) {
+                        Some(true) => return Found::Alone,
+                        Some(false) => first = false,
+                        None => {}
+                    }
                 }
             }
         }
-        None
+        Found::Nothing
     }
 
     /// The best that the sources of a block offer, but those of which it is known that they have nothing.
@@ -286,7 +311,7 @@ impl Scheduler {
     }
 
     /// What the target of a block takes, by which a source may leave its next file to faster ones.
-    fn pace_of(&self, want: u32) -> Option<f64> {
+    pub(crate) fn pace_of(&self, want: u32) -> Option<f64> {
         let want = &self.wants[want];
         let pace = self.knowledge.pace(self.storages[want.target].id).bytes_per_s;
         (want.strategy == Strategy::Best && pace > 0.0).then_some(pace)
