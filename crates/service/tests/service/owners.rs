@@ -264,8 +264,7 @@ async fn what_others_say_is_kept_and_what_is_said_here_is_asked_anew() {
 
 async fn of_certificate(play: &People, number: u128, communities: &[&str]) -> String {
     let (id, dn) = (JobId(number << 8), crate::people::dn("dora"));
-    let owner =
-        json!({ "name": dn, "known_by": { "certificate": communities } });
+    let owner = json!({ "name": dn, "known_by": { "certificate": communities } });
     let file = NewJobFile {
         index: 0,
         source: format!("{}/from/certificate{number}", play.storage()),
