@@ -166,9 +166,9 @@ impl Agent {
         let host = host_name();
         let data_addresses = config.data_addresses(&engine.data_addresses(), &host);
         // Promise 8: before anything is resumed, and whether the service answers or not.
-        let foreign = config.mover.as_ref();
+        let moves = config.mover.files > 0;
         let foreign =
-            foreign.map(|mover| Foreign::new(mover, outcomes.clone(), clock.clone())).transpose()?;
+            moves.then(|| Foreign::new(&config.mover, outcomes.clone(), clock.clone())).transpose()?;
         let foreign = foreign.map(Arc::new);
         if let Some(settings) = ledger.settings() {
             engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);

@@ -93,8 +93,8 @@ pub struct Config {
     #[serde(default)]
     pub circuits: Vec<CircuitLinkConfig>,
     /// Whether it makes copies between storages of others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mover: Option<ForeignMoverConfig>,
+    #[serde(default)]
+    pub mover: ForeignMoverConfig,
     pub storages: Vec<StorageConfig>,
 }
 
@@ -192,7 +192,7 @@ impl Config {
             doors: Vec::new(),
             marking: MarkingConfig::default(),
             circuits: Vec::new(),
-            mover: None,
+            mover: ForeignMoverConfig::default(),
             storages,
         }
     }
@@ -232,9 +232,7 @@ impl Config {
             door.check(&names).or_else(wrong)?;
         }
         self.marking.check()?;
-        if let Some(mover) = &self.mover {
-            mover.check().or_else(wrong)?;
-        }
+        self.mover.check().or_else(wrong)?;
         self.check_circuits()?;
         for (place, storage) in self.storages.iter().enumerate() {
             if self.storages[..place].iter().any(|other| other.name == storage.name) {

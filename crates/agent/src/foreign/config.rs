@@ -9,34 +9,26 @@ const FILES_MAX: u32 = 1_000;
 const NETWORKS_MAX: usize = 1_000;
 
 /// `[agent.mover]`: there is one where the site has decided to have one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ForeignMoverConfig {
-    /// At once.
-    #[serde(default = "default_files")]
+    /// At once; 0: it makes none.
     pub files: u32,
     /// Of all of them together, as read; none: as the site's limits say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<u64>,
     /// Loopback, link-local and private networks whose storages may be used; all public ones may.
-    #[serde(default)]
     pub allow_networks: Vec<String>,
     /// PEM files with the authorities that storages are believed by; none: those of the system.
-    #[serde(default)]
     pub authorities: Vec<PathBuf>,
-}
-
-fn default_files() -> u32 {
-    8
 }
 
 impl ForeignMoverConfig {
     pub(crate) fn check(&self) -> Result<(), String> {
-        if !(1..=FILES_MAX).contains(&self.files) {
-            return Err(format!("mover.files is {}, 1 to {FILES_MAX} is expected", self.files));
+        if self.files > FILES_MAX {
+            return Err(format!("mover.files is {}, the most is {FILES_MAX}", self.files));
         }
         if self.bytes_per_s == Some(0) {
-            return Err("mover.bytes_per_s is 0: leave out the mover if nothing shall be moved".into());
+            return Err("mover.bytes_per_s is 0: set mover.files to 0 if nothing shall be moved".into());
         }
         if self.allow_networks.len() > NETWORKS_MAX {
             return Err(format!("mover.allow_networks holds {NETWORKS_MAX} entries at most"));
@@ -58,7 +50,7 @@ mod tests {
     fn settings_are_checked() {
         let with = |text: &str| toml::from_str::<ForeignMoverConfig>(text).unwrap().check();
         assert_eq!(with(""), Ok(()));
-        assert!(with("files = 0").unwrap_err().contains("mover.files"));
+        assert!(with("files = 1001").unwrap_err().contains("mover.files"));
         assert!(with("bytes_per_s = 0").unwrap_err().contains("mover.bytes_per_s"));
         assert!(with("allow_networks = [\"10.0.0.0/99\"]").unwrap_err().contains("mover.allow_networks"));
         assert_eq!(with("allow_networks = [\"10.0.0.0/8\", \"::1\"]"), Ok(()));

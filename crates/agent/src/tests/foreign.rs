@@ -12,12 +12,12 @@ use crate::foreign::ForeignMoverConfig;
 /// A site that makes such copies, and may reach these networks.
 fn site(allow: &str) -> Site {
     let mut site = Site::new();
-    site.config.mover = Some(ForeignMoverConfig {
+    site.config.mover = ForeignMoverConfig {
         files: 2,
         bytes_per_s: None,
         allow_networks: vec![allow.to_owned()],
         authorities: Vec::new(),
-    });
+    };
     site
 }
 
