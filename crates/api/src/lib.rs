@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn neighbours_agree_and_strangers_do_not() {
-        let old = VersionRange { lowest: 1, highest: 3 };
+        let old = VersionRange { lowest: 1, highest: 2 };
         let new = VersionRange { lowest: 2, highest: 3 };
         assert_eq!(old.agree(new), Some(2));
         assert_eq!(old.agree(VersionRange { lowest: 3, highest: 4 }), None);

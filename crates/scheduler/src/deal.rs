@@ -361,6 +361,7 @@ impl Scheduler {
                 agent,
                 source,
                 party,
+                limits: self.limits.edition(),
                 started: false,
                 leased: Some(now),
                 began: now,

@@ -468,6 +468,7 @@ impl Scheduler {
                     agent: lease.agent,
                     source,
                     party: self.wants[self.transfers[place].want].party,
+                    limits: self.limits.edition(),
                     started: false,
                     leased: None,
                     began: now,

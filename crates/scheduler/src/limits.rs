@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::decision::Unusable;
 use crate::scheduler::{Scheduler, Timer};
 use crate::shares::{Parties, Party};
-use crate::state::Phase;
+use crate::state::{Leased, Phase};
 
 /// What may be leased before its time; half of it is when to look again.
 const AHEAD: Duration = Duration::from_secs(1);
@@ -123,9 +123,15 @@ pub(crate) struct Gates {
     active: BTreeMap<u32, u32>,
     /// The next look at who waits for a rate.
     timer: Option<Timestamp>,
+    /// How often they were changed: what was leased under former ones is not charged to these, and gives nothing back.
+    edition: u32,
 }
 
 impl Gates {
+    pub(crate) fn edition(&self) -> u32 {
+        self.edition
+    }
+
     pub(crate) fn closed_links(&self) -> bool {
         !self.uncommissioned.is_empty()
     }
@@ -178,6 +184,7 @@ impl Scheduler {
         // What was leased under a former rate is paid for: a new one begins now.
         let gates = gates.into_iter().map(|(of, limit)| (of, Gate { limit, paid: now }));
         self.limits.gates = gates.collect();
+        self.limits.edition = self.limits.edition.wrapping_add(1);
         let commissioning = closed != self.limits.uncommissioned || testers != self.limits.testers;
         self.limits.uncommissioned = closed;
         self.limits.testers = testers;
@@ -297,8 +304,8 @@ impl Scheduler {
     }
 
     /// … and is leased no more; `back` of its bytes did not come.
-    pub(crate) fn uncount_limits(&mut self, source: u32, target: u32, party: u32, back: u64, now: Timestamp) {
-        let community = self.parties.community(party);
+    pub(crate) fn uncount_limits(&mut self, lease: &Leased, target: u32, back: u64, now: Timestamp) {
+        let (source, community) = (lease.source, self.parties.community(lease.party));
         if let Some(active) = self.limits.active.get_mut(&community) {
             *active -= 1;
         }
@@ -307,7 +314,7 @@ impl Scheduler {
         }
         for (of, _) in gates_of(source, target, community) {
             let Some(gate) = self.limits.gates.get_mut(&of) else { continue };
-            if gate.limit.bytes_per_s.is_some() {
+            if gate.limit.bytes_per_s.is_some() && lease.limits == self.limits.edition {
                 gate.paid = (gate.paid - gate.time(back)).max(now - AHEAD);
             }
         }

@@ -111,7 +111,7 @@ impl Scheduler {
         self.knowledge.ended(link, bytes.min(self.transfers[place].size), end, now);
         let missing = if end == End::Arrived { 0 } else { self.transfers[place].size };
         let came = lease.bytes_done.saturating_add(bytes);
-        self.uncount_limits(lease.source, target, lease.party, missing.saturating_sub(came), now);
+        self.uncount_limits(&lease, target, missing.saturating_sub(came), now);
         self.await_others(place, false, now);
         if !self.sites[site_out].wait_out.is_empty() {
             self.relieved.insert(site_out);

@@ -400,6 +400,8 @@ pub(crate) struct Leased {
     pub source: u32,
     /// Whose files at once it counts among.
     pub party: u32,
+    /// Under which limits it was leased: see [`crate::limits::Gates::edition`].
+    pub limits: u32,
     pub started: bool,
     /// None: by whom was here before a restart.
     pub leased: Option<Timestamp>,

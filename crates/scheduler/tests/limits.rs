@@ -84,6 +84,28 @@ fn a_rate_is_kept_in_the_mean_and_taken_away_at_once() {
     }
 }
 
+/// The world asserts that no more is leased than the limit has earned.
+#[test]
+fn what_was_leased_before_a_limit_and_does_not_come_gives_no_room_under_it() {
+    let [_, _, out, community] = every_kind(rate(MB));
+    for limits in [out, community] {
+        let mut world = busy(200, 20 * MB, "atlas");
+        world.add_files(2, 0, vec![20 * MB; 200]);
+        world.parties.insert(2, party("atlas", None));
+        world.run_for(Duration::from_millis(100));
+        assert!(world.leases > 1, "there is something to give back");
+        world.handle(Event::Limits(limits));
+        world.subscribe(2, &[2], 2, 5);
+        world.run_for(Duration::from_millis(500));
+        let before = world.leases;
+        world.cancel(1);
+        world.run_for(Duration::from_secs(10));
+        assert_eq!(world.leases, before, "what is leased takes longer than this at 1 MB/s");
+        world.run_for(Duration::from_secs(120));
+        assert!(world.leases > before, "work goes on");
+    }
+}
+
 #[test]
 fn a_limit_of_another_link_or_community_holds_nothing_up() {
     let mut world = busy(200, 5 * MB, "atlas");
