@@ -86,10 +86,10 @@ fn told_of_decisions(deployment: &Deployment) {
     };
     let allowed = deployment.await_answer(Duration::from_secs(60), || {
         let list = of("allowed");
-        found(&list, "longhaul://", "/run/b").map(|_| list)
+        found(&list, "/CN=Longhaul agent", "/run/b").map(|_| list)
     });
-    let allowed = allowed.unwrap_or_else(|| panic!("{}", deployment.log("alpha").tail()));
-    let by_agent = found(&allowed, "longhaul://", "/run/b").unwrap();
+    let allowed = allowed.unwrap_or_else(|| panic!("{}\n{}", of("allowed"), deployment.log("alpha").tail()));
+    let by_agent = found(&allowed, "/CN=Longhaul agent", "/run/b").unwrap();
     assert_eq!(
         (&by_agent["credential"], &by_agent["operation"]),
         (&"certificate".into(), &"door PUT".into())
