@@ -97,6 +97,8 @@ pub struct World {
     pub corrupt: BTreeSet<(u64, u64)>,
     /// subscription → (target, blocks, priority, created)
     pub subscriptions: BTreeMap<u64, (u64, Vec<u64>, u8, Timestamp)>,
+    /// Those that were cancelled, with their blocks.
+    gone: BTreeMap<u64, Vec<u64>>,
     /// By subscription, where it is not the default.
     pub parties: BTreeMap<u64, Party>,
     pub deadlines: BTreeMap<u64, Timestamp>,
@@ -158,6 +160,7 @@ impl World {
             replicas: BTreeSet::new(),
             corrupt: BTreeSet::new(),
             subscriptions: BTreeMap::new(),
+            gone: BTreeMap::new(),
             parties: BTreeMap::new(),
             deadlines: BTreeMap::new(),
             strategies: BTreeMap::new(),
@@ -270,7 +273,8 @@ impl World {
     }
 
     pub fn cancel(&mut self, id: u64) {
-        let (target, ..) = self.subscriptions.remove(&id).unwrap();
+        let (target, blocks, ..) = self.subscriptions.remove(&id).unwrap();
+        self.gone.insert(id, blocks);
         self.handle(Event::SubscriptionGone { subscription: SubscriptionId(id) });
         let wanted: BTreeSet<u64> = self.wanted_blocks(target);
         let files = &self.files;
@@ -282,9 +286,14 @@ impl World {
         at.flat_map(|row| row.1.iter().copied()).collect()
     }
 
-    fn communities(&self, block: BlockId) -> BTreeSet<CommunityName> {
-        let wanting = self.subscriptions.iter().filter(|(_, row)| row.1.contains(&block.0));
-        wanting.map(|(id, _)| self.party(*id).community).collect()
+    /// Whose wish it may serve. A hop that was wanted for a wish that is gone may go on in its name, if others want it too.
+    fn communities(&self, lease: &Lease) -> BTreeSet<CommunityName> {
+        let block = lease.block.0;
+        let wanting: Vec<_> = self.subscriptions.iter().filter(|(_, row)| row.1.contains(&block)).collect();
+        let is_hop = wanting.iter().all(|(_, row)| row.0 != lease.target.0);
+        let gone = self.gone.iter().filter(|(_, blocks)| is_hop && blocks.contains(&block));
+        let all = wanting.iter().map(|(id, _)| **id).chain(gone.map(|(id, _)| *id));
+        all.map(|id| self.party(id).community).collect()
     }
 
     fn party(&self, subscription: u64) -> Party {
@@ -611,7 +620,7 @@ impl World {
             as u32;
         let limits = self.places[source as usize].limits;
         assert!(limits.active_out.is_none_or(|most| out < most), "too many out");
-        let communities = self.communities(lease.block);
+        let communities = self.communities(&lease);
         self.allowed.lease(&lease, &communities, self.now);
         assert_eq!(lease.choice.candidates[0].storage, lease.source, "the explanation tells of the choice");
         let words = self.scheduler.explain(&lease.choice);

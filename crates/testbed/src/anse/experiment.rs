@@ -179,8 +179,8 @@ impl Experiment {
     /// A long queue once more, and in the midst of it a circuit that is silent from one packet to the next. Others are gone by then,
     /// for the emulator's clock does not tell their packets from ours.
     fn cut(&self, world: &World<'_>, background: Background, outcome: &mut Outcome) -> Result<(), String> {
-        let plain_mbit = self.rate_mbit - self.background_mbit;
-        let wanted = plain_mbit * 1e6 / 8.0 * f64::from(self.work_s) / self.job_bytes() as f64;
+        // Long also at the rate of the circuit that there was, which the link is believed to have until files have come without.
+        let wanted = self.rate_mbit * 1e6 / 8.0 * f64::from(self.work_s) / self.job_bytes() as f64;
         let jobs = wanted.ceil() as usize + JOBS_AROUND_CUT;
         // In one piece, so that it is long from the first file on.
         world.register("anse/cut", jobs * self.files_per_job, self.file_bytes);
