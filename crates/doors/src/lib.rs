@@ -45,5 +45,5 @@ pub use issued::{Issued, TokenVerifier, Verified};
 pub use listen::{Door, Renewer};
 pub use rights::{Grant, May, Rights, Subjects, TokenFileError, read_tokens};
 pub use settings::{Access, Limits, Outgoing, Settings, Users, VOMS};
-pub use tape::{Locality, Report, ReportedFile, StageState, Tape, TapeEnd, WantedFile};
+pub use tape::{Report, ReportedFile, StageState, Tape, TapeEnd, WantedFile};
 pub use witness::Witness;

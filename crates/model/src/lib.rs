@@ -13,6 +13,7 @@ pub mod id;
 pub mod job;
 pub mod lifecycle;
 pub mod limits;
+mod locality;
 pub mod mark;
 pub mod name;
 pub mod rules;
@@ -28,6 +29,7 @@ pub use id::{
 };
 pub use job::{JobFileState, JobId, JobKind, JobState};
 pub use lifecycle::{CircuitUse, DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};
+pub use locality::Locality;
 pub use mark::{Dscp, Mark, SciTag};
 pub use name::{
     ActivityName, BlockName, CommunityName, DatasetName, Lfn, NameError, Pfn, RegionName, SiteName,

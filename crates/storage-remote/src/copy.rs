@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, Locality};
 use tokio::time::{Instant, timeout_at};
 
 use crate::checksum::Checksum;
@@ -16,7 +16,6 @@ use crate::order::{Cancel, Copied, CopyDone, CopyOrder, Credential, Mode, Overwr
 use crate::remote::Remote;
 use crate::s3::{Slot, WHOLE_MAX};
 use crate::stream::{Placed, Progress};
-use crate::tape_answers::Locality;
 use crate::tpc::{Terms, another_way_may_help};
 use crate::url::RemoteUrl;
 use crate::verify::Comparison;

@@ -45,5 +45,5 @@ pub use order::{
 pub use remote::Remote;
 pub use s3::{S3Keys, bucket_of};
 pub use tape::{StageFile, TapeApi, plain_path};
-pub use tape_answers::{ArchiveInfo, Locality, StageState, StagedFile};
+pub use tape_answers::{ArchiveInfo, StageState, StagedFile};
 pub use url::{RemoteUrl, SCHEMES, is_host, on_host};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longhaul_model::{Algorithm, Blame, Fault, FaultCode};
+use longhaul_model::{Algorithm, Blame, Fault, FaultCode, Locality};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -19,7 +19,6 @@ use crate::order::{End, Entry, Standing, Stat};
 use crate::pace::Pace;
 use crate::s3::{PartMemory, Records};
 use crate::tape::TapeApis;
-use crate::tape_answers::Locality;
 use crate::url::RemoteUrl;
 use crate::webdav::{Place, Renamed};
 use longhaul_model::address::Family;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::LOCATION;
 use http::{Method, StatusCode};
-use longhaul_model::Fault;
+use longhaul_model::{Fault, Locality};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::exchange::{Answer, Payload};
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{Credential, End};
 use crate::remote::Remote;
-use crate::tape_answers::{self, ArchiveInfo, BYTES_MAX, Locality, StagedFile};
+use crate::tape_answers::{self, ArchiveInfo, BYTES_MAX, StagedFile};
 use crate::url::{RemoteUrl, decoded};
 use crate::webdav::Place;
 

@@ -1,6 +1,7 @@
 //! What tape systems answer. Implementations differ: some tell a state, some whether the file is on disk; places of files have
 //! older words. All of them are understood, and all is bounded.
 
+use longhaul_model::Locality;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -30,50 +31,6 @@ pub struct StagedFile {
     pub state: StageState,
     /// In the storage's words.
     pub error: Option<String>,
-}
-
-/// Where a file lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locality {
-    Disk,
-    Tape,
-    DiskAndTape,
-    Lost,
-    None,
-    Unavailable,
-}
-
-impl Locality {
-    pub fn is_on_tape(self) -> bool {
-        matches!(self, Locality::Tape | Locality::DiskAndTape)
-    }
-
-    pub fn is_on_disk(self) -> bool {
-        matches!(self, Locality::Disk | Locality::DiskAndTape)
-    }
-
-    pub fn word(self) -> &'static str {
-        match self {
-            Locality::Disk => "DISK",
-            Locality::Tape => "TAPE",
-            Locality::DiskAndTape => "DISK_AND_TAPE",
-            Locality::Lost => "LOST",
-            Locality::None => "NONE",
-            Locality::Unavailable => "UNAVAILABLE",
-        }
-    }
-
-    fn of(word: &str) -> Option<Locality> {
-        Some(match word.to_ascii_uppercase().as_str() {
-            "DISK" | "ONLINE" => Locality::Disk,
-            "TAPE" | "NEARLINE" => Locality::Tape,
-            "DISK_AND_TAPE" | "ONLINE_AND_NEARLINE" => Locality::DiskAndTape,
-            "LOST" => Locality::Lost,
-            "NONE" => Locality::None,
-            "UNAVAILABLE" => Locality::Unavailable,
-            _ => return None,
-        })
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

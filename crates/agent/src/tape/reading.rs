@@ -4,8 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use longhaul_doors::Locality;
-use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
+use longhaul_model::{Fault, FaultCode, Locality, Pfn, StorageName};
 use longhaul_storage::{
     Capabilities, Commit, Directories, Identity, Nearby, SourceFile, Space, Storage, TargetFile, TempName,
     Visit,

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use longhaul_doors::{Locality, Report, Tape, WantedFile};
-use longhaul_model::{Fault, FaultCode, Lfn, Timestamp, units};
+use longhaul_doors::{Report, Tape, WantedFile};
+use longhaul_model::{Fault, FaultCode, Lfn, Locality, Timestamp, units};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 

@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_doors::Locality;
-use longhaul_model::{Fault, FaultCode, Lfn, NameRules, StorageName};
+use longhaul_model::{Fault, FaultCode, Lfn, Locality, NameRules, StorageName};
 use longhaul_storage::NoLinks;
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -208,7 +207,7 @@ impl Site {
 /// A word a line; what is missing, or no word, is not known.
 fn answers(text: &str, count: usize) -> Vec<Locality> {
     let mut lines = text.lines();
-    let word = |line: &str| Locality::of(&line.trim().to_ascii_uppercase());
+    let word = |line: &str| Locality::of(line.trim());
     (0..count).map(|_| lines.next().and_then(word).unwrap_or(Locality::Unavailable)).collect()
 }
 

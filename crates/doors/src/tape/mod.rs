@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode, header};
-use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_model::{Fault, FaultCode, Locality, Timestamp};
 
 use crate::answer::{Answer, Outcome, Refusal, empty, set};
 use crate::request::{Place, single};
@@ -98,46 +98,6 @@ pub enum StageState {
     Completed,
     Failed,
     Cancelled,
-}
-
-/// Where a file lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locality {
-    Disk,
-    Tape,
-    DiskAndTape,
-    Lost,
-    /// There is no such file.
-    None,
-    /// Nobody can say now.
-    Unavailable,
-}
-
-impl Locality {
-    pub fn is_on_disk(self) -> bool {
-        matches!(self, Locality::Disk | Locality::DiskAndTape)
-    }
-
-    pub fn is_on_tape(self) -> bool {
-        matches!(self, Locality::Tape | Locality::DiskAndTape)
-    }
-
-    pub fn word(self) -> &'static str {
-        match self {
-            Locality::Disk => "DISK",
-            Locality::Tape => "TAPE",
-            Locality::DiskAndTape => "DISK_AND_TAPE",
-            Locality::Lost => "LOST",
-            Locality::None => "NONE",
-            Locality::Unavailable => "UNAVAILABLE",
-        }
-    }
-
-    /// By its word, as [`Locality::word`] gives it.
-    pub fn of(word: &str) -> Option<Locality> {
-        use Locality::{Disk, DiskAndTape, Lost, None, Tape, Unavailable};
-        [Disk, Tape, DiskAndTape, Lost, None, Unavailable].into_iter().find(|at| at.word() == word)
-    }
 }
 
 /// What a request at one of the API's addresses is about.

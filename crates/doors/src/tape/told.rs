@@ -1,10 +1,10 @@
 //! Answers: JSON, as the reference has it. Times are seconds since 1970.
 
 use http::{Response, StatusCode, header};
-use longhaul_model::Timestamp;
+use longhaul_model::{Locality, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Locality, Report, ReportedFile, StageState};
+use super::{Report, ReportedFile, StageState};
 use crate::answer::{Answer, Refusal, set};
 use crate::body::Body;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_doors::{Locality, Report, ReportedFile, StageState, Tape, TapeEnd, WantedFile};
-use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_doors::{Report, ReportedFile, StageState, Tape, TapeEnd, WantedFile};
+use longhaul_model::{Fault, FaultCode, Locality, Timestamp};
 use serde_json::{Value, json};
 
 use crate::house::{Changes, House, PLAIN, READER, Reply, STAGER, WRITER};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use longhaul_catalog::{JobFileRow, JobRow, TapeStep};
 use longhaul_model::job::{ARCHIVING_TOO_LONG, end_point, reason};
-use longhaul_model::{Fault, Retry, Timestamp};
-use longhaul_storage_remote::{ArchiveInfo, Credential, End, Locality, Remote, plain_path};
+use longhaul_model::{Fault, Locality, Retry, Timestamp};
+use longhaul_storage_remote::{ArchiveInfo, Credential, End, Remote, plain_path};
 use tokio::task::JoinSet;
 
 use super::Tape;

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use longhaul_catalog::{Catalog, CatalogError, TapeStep};
 use longhaul_model::job::storage_element;
-use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_storage_remote::{Locality, Remote};
+use longhaul_model::{Fault, FaultCode, Locality, Timestamp};
+use longhaul_storage_remote::Remote;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
