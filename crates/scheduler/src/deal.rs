@@ -68,7 +68,10 @@ impl Scheduler {
             }
             return None;
         };
-        self.pay(target, lane, self.transfers[place].size);
+        if !self.link_shares.is_empty() {
+            return self.deal_by_link(target, (place, lane), &low, now);
+        }
+        self.pay(target, lane, lane, self.transfers[place].size);
         self.lease(place, now)
     }
 
@@ -275,7 +278,7 @@ impl Scheduler {
     }
 
     /// Every source of a transfer with what it would take from there, the best usable one first.
-    fn candidates(&mut self, place: u32, now: Timestamp) -> Vec<(Candidate, u32)> {
+    pub(crate) fn candidates(&mut self, place: u32, now: Timestamp) -> Vec<(Candidate, u32)> {
         let transfer = &self.transfers[place];
         let (target, size) = (transfer.target, transfer.size);
         let party = self.wants[transfer.want].party;
@@ -328,7 +331,7 @@ impl Scheduler {
 
     // ---- the lease itself ----------------------------------------------------------------------------
 
-    fn lease(&mut self, place: u32, now: Timestamp) -> Option<Decision> {
+    pub(crate) fn lease(&mut self, place: u32, now: Timestamp) -> Option<Decision> {
         let mut candidates = self.candidates(place, now);
         let strategy = self.strategy_of(&self.transfers[place]);
         if strategy != Strategy::Best {
@@ -362,6 +365,7 @@ impl Scheduler {
                 source,
                 party,
                 limits: self.limits.edition(),
+                turn: None,
                 started: false,
                 leased: Some(now),
                 began: now,
@@ -396,7 +400,7 @@ impl Scheduler {
             try_number: transfer.tries.saturating_add(1),
             chosen,
             start_by: chosen + self.settings.lease_length,
-            choice: Choice { strategy, candidates: in_order, waited, leased_before },
+            choice: Choice { strategy, candidates: in_order, waited, leased_before, link_weight: None },
         }))
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::DemandId;
 use crate::limits::LimitOf;
+use crate::link_shares::LinkWeight;
 use crate::strategy::Strategy;
 
 /// Made durable by the service before it leaves the process, in the order in which they come.
@@ -90,6 +91,9 @@ pub struct Choice {
     pub waited: Duration,
     /// Files of the same target leased while it waited.
     pub leased_before: u64,
+    /// Where others wanted the same link, and it has weights of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_weight: Option<LinkWeight>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

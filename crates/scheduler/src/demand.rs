@@ -469,6 +469,7 @@ impl Scheduler {
                     source,
                     party: self.wants[self.transfers[place].want].party,
                     limits: self.limits.edition(),
+                    turn: None,
                     started: false,
                     leased: None,
                     began: now,

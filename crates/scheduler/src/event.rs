@@ -5,6 +5,7 @@
 
 use crate::circuits::OnCircuit;
 use crate::limits::Limits;
+use crate::link_shares::LinkShares;
 use crate::shares::{Party, Shares};
 use crate::strategy::Strategy;
 use longhaul_model::{
@@ -31,6 +32,8 @@ pub enum Event {
     Links(Option<Vec<(StorageId, StorageId)>>),
     /// What communities and activities are entitled to, in place of what was said before.
     Shares(Shares),
+    /// What communities are entitled to on links that have weights of their own, in place of what was said before.
+    LinkShares(Vec<LinkShares>),
     /// Limits beyond those of sites, and links that are not commissioned, in place of what was said before.
     Limits(Limits),
     /// The links that go by circuits, in place of what was said before.

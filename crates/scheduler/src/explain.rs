@@ -7,6 +7,7 @@ use longhaul_model::{StorageId, Timestamp, TransferId, units};
 use crate::deal::Barred;
 use crate::decision::{Candidate, CandidateInWords, Choice, ChoiceInWords, GiveBack, Unusable};
 use crate::limits;
+use crate::link_shares::LinkWeight;
 use crate::scheduler::Scheduler;
 use crate::shares::Party;
 use crate::state::{Phase, Transfer};
@@ -19,7 +20,10 @@ impl Scheduler {
         let candidates = choice.candidates.iter().enumerate();
         ChoiceInWords {
             reason: match usable {
-                Some(best) => self.reason(choice.strategy, best, &choice.candidates[1..]),
+                Some(best) => {
+                    let weight = choice.link_weight.map_or_else(String::new, LinkWeight::in_words);
+                    self.reason(choice.strategy, best, &choice.candidates[1..]) + &weight
+                }
                 None => "no storage could be used".to_owned(),
             },
             candidates: candidates
@@ -191,12 +195,18 @@ impl Scheduler {
         let mut reasons = Vec::new();
         for source in sources {
             match self.unusable(source.storage, target, party, steady) {
-                None => return self.turn_in_words(transfer),
+                None => return self.turn_in_words(transfer, source.storage),
                 Some(why) => {
                     let why = self.outward(why);
                     let name = self.name(self.storages[source.storage].id);
                     let at_once = self.at_once_in_words(source.storage, target, why);
-                    reasons.push(format!("{name} {}{at_once}", unusable_in_words(why)));
+                    let share = match why {
+                        Unusable::WindowFull { .. } | Unusable::LimitActive { .. } => {
+                            self.weight_in_words(source.storage, target, party)
+                        }
+                        _ => String::new(),
+                    };
+                    reasons.push(format!("{name} {}{at_once}{share}", unusable_in_words(why)));
                 }
             }
         }
@@ -215,7 +225,7 @@ impl Scheduler {
         }
     }
 
-    fn turn_in_words(&self, transfer: &Transfer) -> String {
+    fn turn_in_words(&self, transfer: &Transfer, source: u32) -> String {
         let target = transfer.target;
         let row = &self.storages[target];
         let queued = row.target.lanes.not_after(self.wants[transfer.want].lane);
@@ -225,7 +235,10 @@ impl Scheduler {
         let want = &self.wants[transfer.want];
         let part = row.target.lanes.part_of(want.lane, &self.parties);
         let whose = self.party_in_words(want.party);
-        let share = if part < 0.995 {
+        let own = self.weight_in_words(source, target, want.party);
+        let share = if !own.is_empty() {
+            own
+        } else if part < 0.995 {
             format!("; the share of {whose} is {:.0} % of what goes there now", 100.0 * part)
         } else {
             String::new()

@@ -313,6 +313,25 @@ impl Lanes {
         sort_last_first(&mut turns.communities);
     }
 
+    /// The same for the lanes of one community, by its place here.
+    pub(crate) fn begin_turns_of(&self, community: u32, claim: f64, strict: bool, turns: &mut Turns) {
+        turns.claim = claim;
+        turns.strict = strict;
+        turns.activities.clear();
+        turns.lanes.clear();
+        turns.communities.clear();
+        turns.communities.push((0.0, community));
+    }
+
+    /// The communities for which something waits that a source has: their numbers, and their places here.
+    pub(crate) fn communities_for(&self, source: u32) -> impl Iterator<Item = (u32, u32)> {
+        let has = move |activity: &ActivityAt| {
+            activity.queued > 0 && activity.all_lanes().any(|lane| self.lanes[lane].class.has_for(source))
+        };
+        let waiting = (0u32..).zip(&self.communities).filter(move |(_, row)| row.activities.iter().any(has));
+        waiting.map(|(at, row)| (row.number, at))
+    }
+
     pub(crate) fn next_turn(&self, parties: &Parties, turns: &mut Turns) -> Option<usize> {
         loop {
             if let Some(lane) = turns.lanes.pop() {
@@ -340,13 +359,23 @@ impl Lanes {
         row.served.max(self.clock - claim / parties.weight_of_community(row.number))
     }
 
-    /// A lane got `cost` bytes.
-    pub(crate) fn pay(&mut self, lane: usize, cost: f64, relief: f64, parties: &Parties, claim: f64) {
-        let (account, level) = (self.lanes[lane].account, self.level(lane));
-        let tag = self.tag(&self.communities[account.community as usize], parties, claim);
+    /// A lane got `cost` bytes, in the turn of its own community or of another: that one pays.
+    pub(crate) fn pay(
+        &mut self,
+        turn: usize,
+        lane: usize,
+        cost: f64,
+        relief: f64,
+        parties: &Parties,
+        claim: f64,
+    ) {
+        let payer = self.lanes[turn].account.community as usize;
+        let tag = self.tag(&self.communities[payer], parties, claim);
         self.clock = self.clock.max(tag);
-        let row = &mut self.communities[account.community as usize];
+        let row = &mut self.communities[payer];
         row.served = tag + cost / parties.weight_of_community(row.number);
+        let (account, level) = (self.lanes[lane].account, self.level(lane));
+        let row = &mut self.communities[account.community as usize];
         let activity = &row.activities[account.activity as usize];
         let tag = activity_tag(row, activity, parties, claim);
         row.clock = row.clock.max(tag);
@@ -361,10 +390,12 @@ impl Lanes {
     }
 
     /// What was paid for `cost` bytes came to nothing.
-    pub(crate) fn refund(&mut self, lane: usize, cost: f64, parties: &Parties) {
+    pub(crate) fn refund(&mut self, turn: usize, lane: usize, cost: f64, parties: &Parties) {
+        let payer = self.lanes[turn].account.community as usize;
+        let row = &mut self.communities[payer];
+        row.served -= cost / parties.weight_of_community(row.number);
         let account = self.lanes[lane].account;
         let row = &mut self.communities[account.community as usize];
-        row.served -= cost / parties.weight_of_community(row.number);
         let activity = &mut row.activities[account.activity as usize];
         activity.served -= cost / parties.weight_of_activity(activity.party);
     }

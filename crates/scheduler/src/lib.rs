@@ -7,7 +7,8 @@
 //!
 //! Start with [`Scheduler`]: `handle(event, now)`, then `poll_decision(now)` until it returns none, then sleep until
 //! `next_wakeup()` or the next event. The path of a file through it: `demand` (wants become transfers), `rank` (which
-//! want comes first), `queue` (where they wait), `lanes` (whose turn it is, by [`Shares`]), `pick` (which file), `deal` (source, lease),
+//! want comes first), `queue` (where they wait), `lanes` (whose turn it is, by [`Shares`]; `link_shares`:
+//! on a link with weights of its own), `pick` (which file), `deal` (source, lease),
 //! `outcome` (what follows),
 //! `second_thoughts` (what is asked back). By which rule a source is chosen is a [`Strategy`].
 
@@ -30,6 +31,7 @@ mod lanes;
 mod lately;
 mod lesson;
 mod limits;
+mod link_shares;
 mod links;
 mod news;
 mod outcome;
@@ -63,6 +65,7 @@ pub use event::{
 };
 pub use lesson::Lesson;
 pub use limits::{CircuitRule, Limit, LimitOf, Limits, Pattern};
+pub use link_shares::{LinkShares, LinkWeight};
 pub use query::{Counts, Lacking, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};

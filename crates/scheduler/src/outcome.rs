@@ -209,7 +209,7 @@ impl Scheduler {
             blame => End::Failed(blame),
         };
         self.unlease(place, end, bytes_moved.saturating_sub(lease.bytes_done), now);
-        self.refund(place, bytes_moved);
+        self.refund(place, &lease, bytes_moved);
         if let Some(optimizer) = self.optimizer(target, lease.source, now) {
             optimizer.failed();
         }

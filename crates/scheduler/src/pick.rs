@@ -16,7 +16,7 @@ use crate::decision::Unusable;
 use crate::key::Key;
 use crate::scheduler::Scheduler;
 use crate::settings::Rules;
-use crate::state::{LinkState, Rank, float};
+use crate::state::{Leased, LinkState, Rank, float};
 use crate::strategy::Strategy;
 
 /// Blocks that are looked at in the order of their age before the sources are asked one by one.
@@ -32,7 +32,7 @@ const FILE_COST_BYTES: f64 = 1e6;
 /// How often full links with more to do are noted.
 const NOTED_EVERY: Duration = Duration::from_millis(250);
 
-fn cost(size: u64) -> f64 {
+pub(crate) fn cost(size: u64) -> f64 {
     size as f64 + FILE_COST_BYTES
 }
 
@@ -84,23 +84,25 @@ impl Scheduler {
         found
     }
 
-    /// Keeps account of what everybody got.
-    pub(crate) fn pay(&mut self, target: u32, lane: usize, size: u64) {
+    /// Keeps account of what everybody got. `turn`: the lane whose turn it was; its community pays for what another lane got.
+    pub(crate) fn pay(&mut self, target: u32, turn: usize, lane: usize, size: u64) {
         let relief = f64::from(self.settings.relief.max(2));
         let claim = self.claim(target);
-        self.storages[target].target.lanes.pay(lane, cost(size), relief, &self.parties, claim);
+        self.storages[target].target.lanes.pay(turn, lane, cost(size), relief, &self.parties, claim);
     }
 
     /// What failed is given back, as far as it did not come.
-    pub(crate) fn refund(&mut self, place: u32, bytes_moved: u64) {
+    pub(crate) fn refund(&mut self, place: u32, lease: &Leased, bytes_moved: u64) {
         let transfer = &self.transfers[place];
         let back = cost(transfer.size.saturating_sub(bytes_moved));
         let lane = self.wants[transfer.want].lane;
-        self.storages[transfer.target].target.lanes.refund(lane, back, &self.parties);
+        let turn = lease.turn.map_or(lane, |after| after.get() as usize - 1);
+        self.storages[transfer.target].target.lanes.refund(turn, lane, back, &self.parties);
+        self.refund_at_link(place, lease, back);
     }
 
     /// The bytes that somebody whose sources were busy can catch up on.
-    fn claim(&self, target: u32) -> f64 {
+    pub(crate) fn claim(&self, target: u32) -> f64 {
         let pace = self.knowledge.pace(self.storages[target].id).bytes_per_s;
         (pace * self.settings.share_claim.as_secs_f64()).max(self.settings.lease_bytes_min as f64)
     }
@@ -266,7 +268,13 @@ impl Scheduler {
     /// What a lane's source, by its place there, would send first. A slow source does not get the last files of a
     /// block, which would then wait for it alone: they are left for the faster ones, though these are busy now, and
     /// the slow one gets files of the next block.
-    fn head(&mut self, target: u32, lane: usize, at: usize, now: Timestamp) -> Option<(Rank, Key)> {
+    pub(crate) fn head(
+        &mut self,
+        target: u32,
+        lane: usize,
+        at: usize,
+        now: Timestamp,
+    ) -> Option<(Rank, Key)> {
         let mut before = 0u128;
         for step in 0..BLOCKS_AHEAD {
             let (source, wants) = &self.storages[target].target.lanes.class(lane).sources[at];

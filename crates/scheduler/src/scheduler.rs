@@ -11,6 +11,7 @@ use crate::fts3::{self, Optimizer};
 use crate::keyed::Keyed;
 use crate::lanes::Turns;
 use crate::limits::Gates;
+use crate::link_shares::OwnShares;
 use crate::news::News;
 use crate::pick::Look;
 use crate::routes::Routes;
@@ -26,6 +27,7 @@ pub struct Scheduler {
     pub(crate) knowledge: Knowledge,
     pub(crate) clock: Steady,
     pub(crate) parties: Parties,
+    pub(crate) link_shares: OwnShares,
     pub(crate) limits: Gates,
     pub(crate) news: News,
     /// Of some attempts: when they were leased, and what was expected.
@@ -103,6 +105,7 @@ impl Scheduler {
             knowledge,
             clock: Steady::default(),
             parties: Parties::default(),
+            link_shares: OwnShares::default(),
             limits: Gates::default(),
             news: News::default(),
             forecasts: BTreeMap::new(),
@@ -149,6 +152,7 @@ impl Scheduler {
             Event::Held { agent, attempts } => self.held(agent, &attempts, now),
             Event::Links(links) => self.links_changed(links, now),
             Event::Shares(shares) => self.parties.set(shares),
+            Event::LinkShares(shares) => self.link_shares_changed(shares),
             Event::Limits(limits) => self.limits_changed(limits, now),
             Event::Circuits(all) => self.circuits_changed(&all, now),
             Event::Demand(demand) => self.demand_changed(&demand, now),

@@ -221,8 +221,9 @@ impl Scheduler {
 
     /// The agent has given a lease back: nothing was tried, and what its turn cost is returned.
     pub(crate) fn given_back(&mut self, place: u32, now: Timestamp) {
+        let Some(lease) = self.transfers[place].lease() else { return };
         self.back_to_queue(place, now);
-        self.refund(place, 0);
+        self.refund(place, &lease, 0);
     }
 
     pub(crate) fn forget_thoughts(&mut self, transfer: TransferId) {

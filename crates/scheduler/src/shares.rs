@@ -50,7 +50,7 @@ impl CommunityShare {
 const LEAST: f64 = 1e-9;
 const MOST: f64 = 1e9;
 
-fn sound(weight: f64) -> f64 {
+pub(crate) fn sound(weight: f64) -> f64 {
     if weight.is_finite() { weight.clamp(LEAST, MOST) } else { LEAST }
 }
 
@@ -110,6 +110,10 @@ impl Parties {
 
     pub(crate) fn community(&self, party: u32) -> u32 {
         self.parties[party as usize].1
+    }
+
+    pub(crate) fn name_of_community(&self, community: u32) -> &CommunityName {
+        &self.communities[community as usize].0
     }
 
     pub(crate) fn weight_of_community(&self, community: u32) -> f64 {

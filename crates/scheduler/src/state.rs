@@ -2,6 +2,7 @@
 //! in a table, ids only at the door. Sums of bytes have 128 bits, since sizes come from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use longhaul_model::{
     AgentId, AttemptId, BlockId, Fault, FileId, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
@@ -402,6 +403,8 @@ pub(crate) struct Leased {
     pub party: u32,
     /// Under which limits it was leased: see [`crate::limits::Gates::edition`].
     pub limits: u32,
+    /// The lane (counted from 1) whose turn it had at the target; none: its own. See [`crate::link_shares`].
+    pub turn: Option<NonZeroU32>,
     pub started: bool,
     /// None: by whom was here before a restart.
     pub leased: Option<Timestamp>,

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId, TransferId};
 use longhaul_scheduler::{
-    CommunityShare, Event, Limit, Limits, OnCircuit, Party, Settings, Shares, SiteLimits, SiteState, Strategy,
+    CommunityShare, Event, Limit, Limits, LinkShares, OnCircuit, Party, Settings, Shares, SiteLimits,
+    SiteState, Strategy,
 };
 use proptest::prelude::{ProptestConfig, TestCaseError, any, prop_assert, prop_assert_eq, proptest};
 use world::{Dice, Place, World, party};
@@ -411,6 +412,15 @@ fn contended(seed: u64) -> (World, Vec<Wish>) {
     let weights: f64 = shares.communities.values().map(|share| share.weight).sum();
     wishes.iter_mut().for_each(|wish| wish.share /= weights);
     let mut world = World::new(places, seed);
+    // The same weights, as those of the links alone: all of the target's links have them, so all comes out the same.
+    if Dice(seed ^ 0x11ea).chance(0.3) {
+        let communities = shares.communities.iter_mut();
+        let of_links = communities
+            .map(|(name, share)| (name.clone(), std::mem::replace(&mut share.weight, 1.0)))
+            .collect();
+        let links = (None, Some(StorageId(TARGET)));
+        world.handle(Event::LinkShares(vec![LinkShares { links, communities: of_links, others: 0.0 }]));
+    }
     world.handle(Event::Shares(shares));
     for (block, wish) in (1..).zip(&wishes) {
         let mut left = wish.share * port * 1.5 * (SETTLED_S + CONTENDED_S) as f64 + 100e6;

@@ -1,0 +1,384 @@
+//! Weights of communities on links that have some of their own, in place of what [`Shares`](crate::Shares) says.
+//!
+//! Whose turn it is at a target follows from the weights of all (`lanes`). When what has its turn there would go over a link
+//! with weights of its own, the link's account says whose file goes instead: of the communities that have something waiting
+//! for that link the one furthest back there. The turn is paid for by whose turn it was. So what the communities give out of
+//! the target's time for that link is dealt among them by the link's weights, and what comes over other links, and who wants
+//! nothing over this one, has just what it would have without: the two rules never argue about one account. Nobody starves,
+//! for each turn is paid for at the target, and each file at the link.
+//!
+//! Accounts are kept relative to the present, so that next to no weight never spoils the numbers of the others.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use longhaul_model::{CommunityName, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::deal::Low;
+use crate::decision::Decision;
+use crate::limits::Pattern;
+use crate::pick::cost;
+use crate::scheduler::Scheduler;
+use crate::settings::Rules;
+use crate::shares::sound;
+use crate::state::{Leased, Phase};
+use crate::strategy::Strategy;
+
+/// Weights on the links that fit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkShares {
+    /// Of several that fit a link the most specific one counts.
+    pub links: Pattern,
+    pub communities: BTreeMap<CommunityName, f64>,
+    /// Of all that are not named, together: those that want something share it evenly. 0: only what nobody else can use.
+    pub others: f64,
+}
+
+/// By which weight a file went first over its link.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkWeight {
+    pub weight: f64,
+    /// Of all that wanted the link then.
+    pub all: f64,
+}
+
+/// All of them, with the accounts of the links that were used.
+#[derive(Default)]
+pub(crate) struct OwnShares {
+    rules: BTreeMap<(Option<u32>, Option<u32>), Rule>,
+    /// By source and target.
+    links: BTreeMap<(u32, u32), Account>,
+}
+
+#[derive(Clone, PartialEq)]
+struct Rule {
+    communities: BTreeMap<CommunityName, f64>,
+    others: f64,
+}
+
+/// Who got how much of a link, by community.
+#[derive(Default)]
+struct Account(BTreeMap<u32, Standing>);
+
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// Of the present, in bytes over weight.
+    ahead: f64,
+    /// By which it was served last.
+    weight: f64,
+}
+
+/// A community that wants something over a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Contender {
+    community: u32,
+    /// Its place in the lanes of the target.
+    at: u32,
+    weight: f64,
+}
+
+impl LinkWeight {
+    /// Follows the reason of a choice.
+    pub(crate) fn in_words(self) -> String {
+        let LinkWeight { weight, all } = self;
+        format!("; by the weights of that link its community had {weight} of {all} there")
+    }
+}
+
+impl OwnShares {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    fn rule(&self, source: u32, target: u32) -> Option<&Rule> {
+        let patterns =
+            [(Some(source), Some(target)), (Some(source), None), (None, Some(target)), (None, None)];
+        patterns.iter().find_map(|pattern| self.rules.get(pattern))
+    }
+
+    /// A link whose weights are others than before begins anew: what was taken by former ones says nothing of these.
+    fn set(&mut self, rules: BTreeMap<(Option<u32>, Option<u32>), Rule>) {
+        let before = std::mem::replace(self, OwnShares { rules, links: BTreeMap::new() });
+        let same = |&(source, target): &(u32, u32)| before.rule(source, target) == self.rule(source, target);
+        let kept: Vec<_> = before.links.keys().copied().filter(same).collect();
+        let mut links = before.links;
+        links.retain(|link, _| kept.binary_search(link).is_ok());
+        self.links = links;
+    }
+}
+
+impl Rule {
+    /// Gives each its weight.
+    fn weigh<'a>(&self, contenders: &mut [Contender], name: impl Fn(u32) -> &'a CommunityName) {
+        let named = |one: &Contender| self.communities.get(name(one.community)).copied();
+        let others = contenders.iter().filter(|one| named(one).is_none()).count();
+        for one in contenders.iter_mut() {
+            one.weight = sound(named(one).unwrap_or(self.others / others.max(1) as f64));
+        }
+    }
+}
+
+impl Account {
+    /// Puts those that want something in the order of their turns. Who wanted nothing begins at the present; who waited and
+    /// could not be served keeps a claim of so many bytes.
+    fn order(&mut self, contenders: &mut [Contender], claim: f64) {
+        let wants = |community: &u32| contenders.iter().any(|one| one.community == *community);
+        // Who is ahead stays so, or else it would take more by pausing.
+        self.0.retain(|community, row| wants(community) || row.ahead > 0.0);
+        for one in contenders.iter() {
+            let row = self.0.entry(one.community).or_insert(Standing { ahead: 0.0, weight: one.weight });
+            row.ahead = row.ahead.max(-claim / one.weight);
+        }
+        let ahead = |one: &Contender| self.0.get(&one.community).map_or(0.0, |row| row.ahead);
+        contenders.sort_by(|one, other| {
+            let by_weight = other.weight.total_cmp(&one.weight);
+            ahead(one).total_cmp(&ahead(other)).then(by_weight).then(one.community.cmp(&other.community))
+        });
+    }
+
+    fn pay(&mut self, served: &Contender, cost: f64) {
+        let Some(row) = self.0.get_mut(&served.community) else { return };
+        let passed = row.ahead.max(0.0);
+        *row = Standing { ahead: row.ahead + cost / served.weight, weight: served.weight };
+        self.0.values_mut().for_each(|row| row.ahead -= passed);
+    }
+
+    fn refund(&mut self, community: u32, cost: f64) {
+        if let Some(row) = self.0.get_mut(&community) {
+            row.ahead -= cost / row.weight;
+        }
+    }
+}
+
+impl Scheduler {
+    pub(crate) fn link_shares_changed(&mut self, all: Vec<LinkShares>) {
+        let mut rules = BTreeMap::new();
+        for LinkShares { links: (source, target), communities, others } in all {
+            let pattern = (source.map(|id| self.storage_place(id)), target.map(|id| self.storage_place(id)));
+            rules.insert(pattern, Rule { communities, others });
+        }
+        self.link_shares.set(rules);
+    }
+
+    /// What has its turn at a target is leased; or, over a link with weights of its own, what has its turn there.
+    pub(crate) fn deal_by_link(
+        &mut self,
+        target: u32,
+        (place, lane): (u32, usize),
+        low: &Low,
+        now: Timestamp,
+    ) -> Option<Decision> {
+        let Some((source, mut contenders)) = self.contenders(target, place, lane, now) else {
+            self.pay(target, lane, lane, self.transfers[place].size);
+            return self.lease(place, now);
+        };
+        let claim = self.claim(target);
+        self.link_shares.links.entry((source, target)).or_default().order(&mut contenders, claim);
+        let own = self.community_of(target, lane);
+        let (served, found) = contenders.iter().find_map(|&one| {
+            let found = if one.community == own {
+                Some((place, lane))
+            } else {
+                self.pick_over(target, source, one.at, low, now)
+            };
+            Some((one, found?))
+        })?;
+        let size = self.transfers[found.0].size;
+        self.pay(target, lane, found.1, size);
+        if let Some(account) = self.link_shares.links.get_mut(&(source, target)) {
+            account.pay(&served, cost(size));
+        }
+        let mut decision = self.lease(found.0, now);
+        if let Some(Decision::Lease(lease)) = &mut decision
+            && contenders.len() > 1
+        {
+            let all = contenders.iter().map(|one| one.weight).sum();
+            lease.choice.link_weight = Some(LinkWeight { weight: served.weight, all });
+        }
+        if let Phase::Leased(leased) = &mut self.transfers[found.0].phase {
+            leased.turn = NonZeroU32::new(lane as u32 + 1);
+        }
+        decision
+    }
+
+    /// The source from which a transfer would come now, if that link has weights of its own, and who wants it.
+    fn contenders(
+        &mut self,
+        target: u32,
+        place: u32,
+        lane: usize,
+        now: Timestamp,
+    ) -> Option<(u32, Vec<Contender>)> {
+        let source = self.would_come_from(place, now)?;
+        let all = self.contenders_at(source, target)?;
+        // It waits for this source as all others do: or else nobody would have this turn.
+        let own = self.community_of(target, lane);
+        all.iter().any(|one| one.community == own).then_some((source, all))
+    }
+
+    fn contenders_at(&self, source: u32, target: u32) -> Option<Vec<Contender>> {
+        let rule = self.link_shares.rule(source, target)?;
+        let waiting = self.storages[target].target.lanes.communities_for(source);
+        let mut all: Vec<Contender> =
+            waiting.map(|(community, at)| Contender { community, at, weight: 0.0 }).collect();
+        rule.weigh(&mut all, |community| self.parties.name_of_community(community));
+        Some(all)
+    }
+
+    /// What a party has of a link that has weights of its own; empty if there are none, or nobody else wants it.
+    pub(crate) fn weight_in_words(&self, source: u32, target: u32, party: u32) -> String {
+        let all = self.contenders_at(source, target).unwrap_or_default();
+        let community = self.parties.community(party);
+        let own = all.iter().find(|one| one.community == community);
+        let Some(own) = own.filter(|_| all.len() > 1) else { return String::new() };
+        let sum: f64 = all.iter().map(|one| one.weight).sum();
+        format!(
+            "; of what comes from {} the share of {} is {:.0} % now, by the weights of that link",
+            self.name(self.storages[source].id),
+            self.parties.name_of_community(community),
+            100.0 * own.weight / sum
+        )
+    }
+
+    fn community_of(&self, target: u32, lane: usize) -> u32 {
+        self.parties.community(self.storages[target].target.lanes.party(lane))
+    }
+
+    /// The usable source that a lease would take.
+    fn would_come_from(&mut self, place: u32, now: Timestamp) -> Option<u32> {
+        if self.strategy_of(&self.transfers[place]) != Strategy::Best {
+            return self.transfers[place].assigned();
+        }
+        let candidates = self.candidates(place, now);
+        let best = candidates.first().filter(|(best, _)| best.unusable.is_none()).map(|(_, source)| *source);
+        self.candidates = candidates;
+        best
+    }
+
+    /// The next file of one community that would come over a link now, with its lane.
+    fn pick_over(
+        &mut self,
+        target: u32,
+        source: u32,
+        community: u32,
+        low: &Low,
+        now: Timestamp,
+    ) -> Option<(u32, usize)> {
+        let mut turns = std::mem::take(&mut self.turns);
+        let claim = self.claim(target);
+        let strict = self.settings.rules == Rules::Fts3;
+        self.storages[target].target.lanes.begin_turns_of(community, claim, strict, &mut turns);
+        let mut found = None;
+        while found.is_none()
+            && let Some(lane) = self.storages[target].target.lanes.next_turn(&self.parties, &mut turns)
+        {
+            found = self.pick_from(target, source, lane, low, now).map(|place| (place, lane));
+        }
+        self.turns = turns;
+        found
+    }
+
+    fn pick_from(&mut self, target: u32, source: u32, lane: usize, low: &Low, now: Timestamp) -> Option<u32> {
+        let class = self.storages[target].target.lanes.class(lane);
+        let at = class.sources.iter().position(|(known, _)| *known == source)?;
+        if !self.may_give(source, target, lane, now) {
+            return None;
+        }
+        let (_, head) = self.head(target, lane, at, now)?;
+        if head.awaited() && !self.runs_low(low, target, now) {
+            return None;
+        }
+        let place = head.transfer();
+        (self.would_come_from(place, now) == Some(source)).then_some(place)
+    }
+
+    /// What a lease that came to nothing had cost at its link is given back.
+    pub(crate) fn refund_at_link(&mut self, place: u32, lease: &Leased, back: f64) {
+        if lease.turn.is_none() {
+            return;
+        }
+        let community = self.parties.community(lease.party);
+        let link = (lease.source, self.transfers[place].target);
+        if let Some(account) = self.link_shares.links.get_mut(&link) {
+            account.refund(community, back);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contenders(weights: &[f64]) -> Vec<Contender> {
+        let one = |(at, &weight)| Contender { community: at, at, weight };
+        (0..).zip(weights).map(one).collect()
+    }
+
+    /// Serves so many files of one byte, each to whom is first.
+    fn serve(account: &mut Account, wanting: &[Contender], files: u32) -> Vec<f64> {
+        let mut got = vec![0.0; 4];
+        for _ in 0..files {
+            let mut order = wanting.to_vec();
+            account.order(&mut order, 100.0);
+            account.pay(&order[0], 1.0);
+            got[order[0].community as usize] += 1.0;
+        }
+        got
+    }
+
+    #[test]
+    fn a_link_is_dealt_by_its_weights_and_next_to_none_gets_what_nobody_wants() {
+        let all = contenders(&[3.0, 1.0, sound(0.0)]);
+        let mut account = Account::default();
+        // One, since it comes when the others do.
+        assert_eq!(serve(&mut account, &all, 401)[..3], [300.0, 100.0, 1.0]);
+        // Alone it has everything, for as long as it likes, and then nothing again.
+        assert_eq!(serve(&mut account, &all[2..], 1_000_000)[2], 1e6);
+        assert_eq!(serve(&mut account, &all, 400)[..3], [300.0, 100.0, 0.0]);
+    }
+
+    #[test]
+    fn who_comes_begins_at_the_present_and_who_was_held_up_has_a_bounded_claim() {
+        let all = contenders(&[1.0, 1.0]);
+        let mut account = Account::default();
+        serve(&mut account, &all[..1], 10_000);
+        assert_eq!(serve(&mut account, &all, 100)[..2], [50.0, 50.0]);
+        // It waits, and cannot be served.
+        for _ in 0..10_000 {
+            account.order(&mut all.clone(), 100.0);
+            account.pay(&all[0], 1.0);
+        }
+        let got = serve(&mut account, &all, 1_000);
+        assert!((545.0..=555.0).contains(&got[1]), "{got:?}");
+        // What came to nothing is given back.
+        serve(&mut account, &all, 100);
+        (0..40).for_each(|_| account.refund(1, 1.0));
+        assert_eq!(serve(&mut account, &all, 200)[..2], [80.0, 120.0]);
+    }
+
+    #[test]
+    fn those_not_named_share_one_weight_and_other_weights_begin_anew() {
+        let names: Vec<CommunityName> =
+            ["atlas", "cms", "lhcb"].iter().map(|name| name.parse().unwrap()).collect();
+        let rule =
+            |weight: f64| Rule { communities: BTreeMap::from([(names[0].clone(), weight)]), others: 3.0 };
+        let mut all = contenders(&[0.0; 3]);
+        rule(5.0).weigh(&mut all, |community| &names[community as usize]);
+        assert_eq!(all.iter().map(|one| one.weight).collect::<Vec<_>>(), [5.0, 1.5, 1.5]);
+
+        let mut own = OwnShares::default();
+        let of = |pair: f64, from: f64| {
+            BTreeMap::from([((Some(1), Some(2)), rule(pair)), ((Some(1), None), rule(from))])
+        };
+        own.set(of(1.0, 2.0));
+        assert!(own.rule(2, 1).is_none() && own.rule(1, 2) != own.rule(1, 3));
+        own.links = BTreeMap::from([((1, 2), Account::default()), ((1, 3), Account::default())]);
+        own.set(of(1.0, 9.0));
+        assert_eq!(own.links.keys().collect::<Vec<_>>(), [&(1, 2)]);
+        own.set(BTreeMap::from([((Some(1), None), rule(1.0))]));
+        assert_eq!(own.links.len(), 1, "the same weights, by a wider pattern");
+        own.set(BTreeMap::new());
+        assert!(own.links.is_empty() && own.is_empty());
+    }
+}
