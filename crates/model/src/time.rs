@@ -36,10 +36,12 @@ impl Timestamp {
     }
 
     /// Time since `earlier`, zero if `earlier` is later (clocks jump).
+    #[inline]
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0).max(0) as u64)
     }
 
+    #[inline]
     pub fn plus(self, by: Duration) -> Timestamp {
         Timestamp(self.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
     }
@@ -47,6 +49,7 @@ impl Timestamp {
 
 impl Add<Duration> for Timestamp {
     type Output = Timestamp;
+    #[inline]
     fn add(self, by: Duration) -> Timestamp {
         self.plus(by)
     }
@@ -54,6 +57,7 @@ impl Add<Duration> for Timestamp {
 
 impl Sub<Duration> for Timestamp {
     type Output = Timestamp;
+    #[inline]
     fn sub(self, by: Duration) -> Timestamp {
         Timestamp(self.0.saturating_sub(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
     }

@@ -32,8 +32,8 @@ pub use bins::Bin;
 pub use calibrate::Quality;
 pub use change::{Affected, Change, Evidence, Location, Rerouted, Shift};
 pub use knowledge::{
-    Ahead, Basis, Bottleneck, End, Estimate, FILE_BYTES, Forecast, Knowledge, LINKS_MAX, Link, LinkReport,
-    MORE_MAX, Pace, PathReport, QUESTIONS_MAX, Questions, WhatIf, Work,
+    Ahead, Basis, Bottleneck, Brief, End, Estimate, FILE_BYTES, Forecast, Knowledge, LINKS_MAX, Link,
+    LinkReport, MORE_MAX, Pace, PathReport, QUESTIONS_MAX, Questions, WhatIf, Work,
 };
 pub use observation::{
     DISORDER, FUTURE, HOPS_MAX, Limit, Mapping, OLDEST, Observation, ObservationId, Origin, Place, Refused,

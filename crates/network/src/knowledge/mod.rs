@@ -30,7 +30,7 @@ pub use link::Pace;
 pub(crate) use link::{EndState, LinkState};
 pub(crate) use observe::{PathKey, Uplink};
 pub use report::{Bottleneck, LinkReport, PathReport};
-pub use types::{Basis, End, Estimate, Link};
+pub use types::{Basis, Brief, End, Estimate, Link};
 pub use whatif::{FILE_BYTES, MORE_MAX, QUESTIONS_MAX, Questions, WhatIf};
 
 use crate::calibrate::Calibration;
@@ -112,14 +112,13 @@ impl Knowledge {
         if self.links.len() >= LINKS_MAX && !self.links.contains_key(&link) {
             self.forget_oldest();
         }
-        let moved = self.moved(link);
+        let ends =
+            [self.sources.entry(link.source).or_default(), self.targets.entry(link.target).or_default()];
         let state = self.links.entry(link).or_default();
         let first = u32::from(state.meter.active() == 0);
-        state.ends.count(moved, first == 0);
+        state.ends.count([ends[0].moved, ends[1].moved], first == 0);
         state.meter.began(now);
-        for end in
-            [self.sources.entry(link.source).or_default(), self.targets.entry(link.target).or_default()]
-        {
+        for end in ends {
             end.meter.began(now);
             end.links += first;
         }
@@ -161,20 +160,17 @@ impl Knowledge {
     }
 
     fn credit(&mut self, link: Link, bytes: u64, files: u32, now: Timestamp) {
-        if !self.links.contains_key(&link) {
-            return;
-        }
-        for end in
-            [self.sources.get_mut(&link.source), self.targets.get_mut(&link.target)].into_iter().flatten()
-        {
+        let Some(state) = self.links.get_mut(&link) else { return };
+        let ends = [self.sources.get_mut(&link.source), self.targets.get_mut(&link.target)];
+        let moved = ends.map(|end| {
+            let Some(end) = end else { return 0 };
             end.moved = end.moved.wrapping_add(bytes);
             if let Some(sample) = end.meter.arrived(bytes, files, now) {
                 end.total.observe(sample.bytes_per_s, sample.weight, now);
                 end.pace.follow(sample);
             }
-        }
-        let moved = self.moved(link);
-        let Some(state) = self.links.get_mut(&link) else { return };
+            end.moved
+        });
         state.ends.count(moved, state.meter.active() > 0);
         let sample = state.meter.arrived(bytes, files, now);
         let ends = if sample.is_some() { state.ends.close() } else { [0.0; 2] };
@@ -254,6 +250,19 @@ impl Knowledge {
         self.believed(link, now).estimate()
     }
 
+    /// What [`Knowledge::rate`], [`Knowledge::failure_share`] and [`Knowledge::rate_now`] say, as far as a choice of a source
+    /// goes by it: asked for so often that one look at the link is to be enough.
+    pub fn in_brief(&self, link: Link, now: Timestamp) -> Brief {
+        let state = self.links.get(&link);
+        let believed = self.believed_of(state, link, now);
+        Brief {
+            bytes_per_s: believed.mean.exp(),
+            basis: believed.basis,
+            failure_share: self.failure_share_of(state, link, now),
+            rate_now: rate_now_of(state, now),
+        }
+    }
+
     /// What all links out of (`into` false) or into a storage give together; none if never measured.
     pub fn total(&self, storage: StorageId, into: bool, now: Timestamp) -> Option<Estimate> {
         let ends = if into { &self.targets } else { &self.sources };
@@ -270,7 +279,11 @@ impl Knowledge {
     /// Share of recent attempts over the link that failed by the fault of its source or of the network, on the careful side
     /// while there were few; where probes found that nothing answers, what is to be expected.
     pub fn failure_share(&self, link: Link, now: Timestamp) -> f64 {
-        let failed = self.links.get(&link).map_or(0.0, |state| state.trouble.share(now));
+        self.failure_share_of(self.links.get(&link), link, now)
+    }
+
+    fn failure_share_of(&self, state: Option<&LinkState>, link: Link, now: Timestamp) -> f64 {
+        let failed = state.map_or(0.0, |state| state.trouble.share(now));
         if self.is_silent(link, now) { failed.max(reach::SILENT_FAILURE_SHARE) } else { failed }
     }
 
@@ -289,12 +302,7 @@ impl Knowledge {
 
     /// Goodput of a link that has work, as last measured.
     pub fn rate_now(&self, link: Link, now: Timestamp) -> f64 {
-        match self.links.get(&link) {
-            Some(state) if state.meter.active() > 0 && state.belief.age(now).as_secs_f64() < RECENT_S => {
-                f64::from(state.rate_last)
-            }
-            _ => 0.0,
-        }
+        rate_now_of(self.links.get(&link), now)
     }
 
     pub fn links(&self) -> impl Iterator<Item = Link> + '_ {
@@ -313,5 +321,14 @@ impl Knowledge {
         for (_, link) in idle.into_iter().take(LINKS_MAX / 8) {
             self.links.remove(&link);
         }
+    }
+}
+
+fn rate_now_of(state: Option<&LinkState>, now: Timestamp) -> f64 {
+    match state {
+        Some(state) if state.meter.active() > 0 && state.belief.age(now).as_secs_f64() < RECENT_S => {
+            f64::from(state.rate_last)
+        }
+        _ => 0.0,
     }
 }

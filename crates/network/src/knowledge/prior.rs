@@ -112,7 +112,11 @@ impl Knowledge {
 
     /// What is believed of the link's own logarithm, all things considered.
     pub(crate) fn believed(&self, link: Link, now: Timestamp) -> Prior {
-        match self.links.get(&link) {
+        self.believed_of(self.links.get(&link), link, now)
+    }
+
+    pub(super) fn believed_of(&self, state: Option<&LinkState>, link: Link, now: Timestamp) -> Prior {
+        match state {
             Some(state) => self.base(link, state.slow.weight_at(now), now).with_own(state, now),
             None => self.base(link, 0.0, now),
         }

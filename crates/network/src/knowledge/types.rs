@@ -24,6 +24,16 @@ pub struct Estimate {
     pub basis: Basis,
 }
 
+/// What a choice of a source goes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Brief {
+    pub bytes_per_s: f64,
+    pub basis: Basis,
+    pub failure_share: f64,
+    /// As last measured; 0 if it has no work.
+    pub rate_now: f64,
+}
+
 /// What an estimate rests on most, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
