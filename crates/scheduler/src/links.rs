@@ -8,25 +8,77 @@ pub(crate) struct Links {
     /// In their order, and at the same place the link.
     sources: Vec<u32>,
     rows: Vec<LinkState>,
+    slots: Slots,
+}
+
+/// Where a source is in its list: each decision asks for some dozens. Open addressing, half full at the most; made anew for
+/// a source that is new, which is rare.
+#[derive(Default)]
+struct Slots {
+    /// One more than the place in the list; 0 is none. A power of two of them.
+    places: Vec<u32>,
+    shift: u32,
+}
+
+impl Slots {
+    fn of(sources: &[u32]) -> Slots {
+        let bits = (2 * sources.len()).next_power_of_two().trailing_zeros().max(1);
+        let mut slots = Slots { places: vec![0; 1 << bits], shift: u32::BITS - bits };
+        for (place, &source) in (1..).zip(sources) {
+            let mut at = slots.first(source);
+            while slots.places[at] != 0 {
+                at = slots.next(at);
+            }
+            slots.places[at] = place;
+        }
+        slots
+    }
+
+    /// Multiplied by the golden ratio, neighbours come far apart.
+    fn first(&self, source: u32) -> usize {
+        (source.wrapping_mul(0x9e37_79b9) >> self.shift) as usize
+    }
+
+    fn next(&self, at: usize) -> usize {
+        (at + 1) & (self.places.len() - 1)
+    }
+
+    fn find(&self, sources: &[u32], source: u32) -> Option<usize> {
+        if self.places.is_empty() {
+            return None;
+        }
+        let mut at = self.first(source);
+        loop {
+            let place = self.places[at].checked_sub(1)? as usize;
+            if sources[place] == source {
+                return Some(place);
+            }
+            at = self.next(at);
+        }
+    }
 }
 
 impl Links {
     pub(crate) fn get(&self, source: u32) -> Option<&LinkState> {
-        self.sources.binary_search(&source).ok().map(|at| &self.rows[at])
+        self.slots.find(&self.sources, source).map(|at| &self.rows[at])
     }
 
     pub(crate) fn get_mut(&mut self, source: u32) -> Option<&mut LinkState> {
-        self.sources.binary_search(&source).ok().map(|at| &mut self.rows[at])
+        self.slots.find(&self.sources, source).map(|at| &mut self.rows[at])
     }
 
     /// The link, which is a new one if there was none.
     pub(crate) fn row(&mut self, source: u32) -> &mut LinkState {
-        let at = self.sources.binary_search(&source).unwrap_or_else(|at| {
-            self.sources.insert(at, source);
-            self.rows.insert(at, LinkState::default());
-            at
-        });
+        let at = self.slots.find(&self.sources, source).unwrap_or_else(|| self.add(source));
         &mut self.rows[at]
+    }
+
+    fn add(&mut self, source: u32) -> usize {
+        let at = self.sources.partition_point(|&known| known < source);
+        self.sources.insert(at, source);
+        self.rows.insert(at, LinkState::default());
+        self.slots = Slots::of(&self.sources);
+        at
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &LinkState)> {
@@ -62,5 +114,19 @@ mod tests {
         );
         assert_eq!(links.get(9).map(|link| link.files), Some(9));
         assert!(links.get(3).is_none() && links.get_mut(10).is_none());
+        assert!(Links::default().get(0).is_none());
+    }
+
+    #[test]
+    fn any_number_of_sources_is_found() {
+        let mut links = Links::default();
+        for step in 0..500_u32 {
+            let source = |step: u32| step.wrapping_mul(977) % 100_003;
+            links.row(source(step)).files = step;
+            let found = |known: u32| links.get(source(known)).map(|link| link.files);
+            assert!((0..=step).all(|known| found(known) == Some(known)));
+            assert_eq!(links.get(source(step) + 200_000).map(|link| link.files), None);
+        }
+        assert!(links.iter().map(|(source, _)| source).is_sorted());
     }
 }
