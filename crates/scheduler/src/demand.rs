@@ -194,16 +194,17 @@ impl Scheduler {
     }
 
     /// The want that should be asked for more files, and for how many. Each activity has its part of the horizon.
-    fn wanting(&self, target: u32) -> Option<(u32, u32)> {
+    fn wanting(&mut self, target: u32) -> Option<(u32, u32)> {
+        self.storages[target].target.lanes.find_parts(&self.parties);
         let row = &self.storages[target].target;
         // The horizon is about what waits; what is leased comes on top.
         let waiting = self.horizon_files(target);
         let all_leased = row.leased.len() as u32;
-        row.lanes.among_parts(&self.parties, |part, activity| {
-            let of = |files: u32| (f64::from(files) * part).ceil() as u32;
+        row.lanes.among_parts(|part, activity| {
+            let of = |files: u32| at_least(f64::from(files) * part);
             let (waiting, leased) = (of(waiting), of(all_leased));
             let horizon = waiting.saturating_add(leased);
-            for (lane, held, own) in activity.open_lanes() {
+            for (level, held, own) in activity.open_levels() {
                 let room = match () {
                     // Half empty: fill it up.
                     () if held < leased.saturating_add(waiting.div_ceil(2)) => horizon - held,
@@ -214,7 +215,7 @@ impl Scheduler {
                     }
                     () => continue,
                 };
-                let (_, want) = row.lanes.class(lane).open.first()?;
+                let (_, want) = row.lanes.class(activity.lane(level)?).open.first()?;
                 return Some((*want, room));
             }
             None
@@ -489,6 +490,12 @@ const STARVED_HORIZONS: u32 = 5;
 /// The pause between sweeps doubles so often.
 const SWEEPS_MAX: u32 = 5;
 
+/// The next whole number; `ceil` would be a call, of which each question takes dozens.
+fn at_least(number: f64) -> u32 {
+    let whole = number as u32;
+    whole.saturating_add(u32::from(f64::from(whole) < number))
+}
+
 /// Where in a window of `count` files the want number `shift` begins: 0, 1/2, 1/4, 3/4, 1/8, … of it. (Bits reversed:
 /// the beginnings stay spread however many come.)
 fn shifted(shift: u32, count: u64) -> u64 {
@@ -504,5 +511,14 @@ mod tests {
         let beginnings: Vec<u64> = (0..5).map(|shift| shifted(shift, 1_000)).collect();
         assert_eq!(beginnings, [0, 500, 250, 750, 125]);
         assert_eq!(shifted(3, 0), 0);
+    }
+
+    #[test]
+    fn at_least_is_the_ceiling() {
+        for number in
+            [0.0, 1e-300, 0.5, 1.0, 1.0 + f64::EPSILON, 4e9, 1e10, -0.5, -7.0, f64::INFINITY, f64::NAN]
+        {
+            assert_eq!(at_least(number), number.ceil() as u32, "{number}");
+        }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Lanes {
     queued: [u32; LEVELS],
     /// Start tag of the last one served, in bytes over weight.
     clock: f64,
+    /// By which weights the parts of activities were found; none if since then one began or ceased to want something.
+    parts_by: Option<u64>,
 }
 
 struct Lane {
@@ -75,23 +77,26 @@ impl CommunityAt {
     }
 }
 
-/// With what is asked for at each decision of all its priorities, so that their lanes need not be looked at.
-#[repr(C)]
+/// With what is asked for at each decision of all its priorities, so that their lanes need not be looked at. What is asked of all
+/// activities comes first, in one cache line.
+#[repr(C, align(64))]
 pub(crate) struct ActivityAt {
+    /// Of the target, among all that want something: see [`Lanes::find_parts`].
+    part: f64,
     party: u32,
     queued: u32,
     held_all: u32,
     /// Bit per priority: something waits; some want has more files than transfers.
     waits: u16,
     open: u16,
+    /// By priority: transfers in memory that will be leased by themselves, and files asked for.
+    held: [u32; LEVELS],
     served: f64,
     /// Bytes that higher priorities still get before a lower one has its turn.
     relief_debt: f64,
     relief_turn: usize,
     /// By priority: the lane, if there was ever one.
     lanes: [Option<NonZeroU32>; LEVELS],
-    /// By priority: transfers in memory that will be leased by themselves, and files asked for.
-    held: [u32; LEVELS],
 }
 
 impl ActivityAt {
@@ -99,20 +104,20 @@ impl ActivityAt {
         self.open != 0 || self.held_all > 0
     }
 
-    /// The lanes for which there is more to ask for, from the highest priority down: with what is held for it and for those
-    /// above, and for it alone.
-    pub(crate) fn open_lanes(&self) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
+    /// The priorities for which there is more to ask for, from the highest down: with what is held for it and for those above,
+    /// and for it alone.
+    pub(crate) fn open_levels(&self) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
         let (mut left, mut above, mut held) = (self.open, LEVELS, 0);
         std::iter::from_fn(move || {
             let level = left.checked_ilog2()? as usize;
             left ^= 1 << level;
             held += self.held[level..above].iter().sum::<u32>();
             above = level;
-            Some((self.lane(level)?, held, self.held[level]))
+            Some((level, held, self.held[level]))
         })
     }
 
-    fn lane(&self, level: usize) -> Option<usize> {
+    pub(crate) fn lane(&self, level: usize) -> Option<usize> {
         self.lanes[level].map(|after| after.get() as usize - 1)
     }
 
@@ -168,6 +173,7 @@ impl Lanes {
                 held_all: 0,
                 waits: 0,
                 open: 0,
+                part: 0.0,
             });
             row.activities.len() - 1
         });
@@ -256,8 +262,12 @@ impl Lanes {
         let (account, level) = (self.lanes[lane].account, self.level(lane));
         let community = &mut self.communities[account.community as usize];
         let activity = &mut community.activities[account.activity as usize];
+        let wanted = activity.wants();
         for held in [&mut activity.held[level], &mut activity.held_all, &mut community.held] {
             *held = if more { *held + count } else { *held - count };
+        }
+        if activity.wants() != wanted {
+            self.parts_by = None;
         }
     }
 
@@ -279,12 +289,16 @@ impl Lanes {
         let open = !self.lanes[lane].class.open.is_empty();
         let community = &mut self.communities[account.community as usize];
         let activity = &mut community.activities[account.activity as usize];
+        let wanted = activity.wants();
         match (activity.open & bit != 0, open) {
             (false, true) => community.open += 1,
             (true, false) => community.open -= 1,
             _ => {}
         }
         activity.open = if open { activity.open | bit } else { activity.open & !bit };
+        if activity.wants() != wanted {
+            self.parts_by = None;
+        }
     }
 
     /// `count` waiting ones move from one lane to another.
@@ -402,28 +416,32 @@ impl Lanes {
 
     // ---- what is wanted ------------------------------------------------------------------------------
 
-    /// The first answer of an activity that wants more files than are in memory, given the part of the target that is
-    /// its own among all that want something.
-    pub(crate) fn among_parts<T>(
-        &self,
-        parties: &Parties,
-        mut answer: impl FnMut(f64, &ActivityAt) -> Option<T>,
-    ) -> Option<T> {
+    /// Finds the part of the target that is each activity's own among all that want something. Asked for at each decision, and
+    /// the same until another one wants something.
+    pub(crate) fn find_parts(&mut self, parties: &Parties) {
+        if self.parts_by == Some(parties.edition()) {
+            return;
+        }
+        self.parts_by = Some(parties.edition());
         let weight = |row: &CommunityAt| parties.weight_of_community(row.number);
         let active = self.communities.iter().filter(|row| row.wants());
         let whole: f64 = active.map(weight).sum();
-        for row in self.communities.iter().filter(|row| row.open > 0) {
+        for row in self.communities.iter_mut().filter(|row| row.wants()) {
             let of_activity = |activity: &ActivityAt| parties.weight_of_activity(activity.party);
             let active = row.activities.iter().filter(|activity| activity.wants());
             let sum: f64 = active.map(of_activity).sum();
-            for activity in row.activities.iter().filter(|activity| activity.open != 0) {
-                let part = weight(row) * of_activity(activity) / sum / whole;
-                if let Some(found) = answer(part, activity) {
-                    return Some(found);
-                }
+            let weight = weight(row);
+            for activity in row.activities.iter_mut().filter(|activity| activity.wants()) {
+                activity.part = weight * of_activity(activity) / sum / whole;
             }
         }
-        None
+    }
+
+    /// The first answer of an activity that wants more files than are in memory, given its part as it was found.
+    pub(crate) fn among_parts<T>(&self, mut answer: impl FnMut(f64, &ActivityAt) -> Option<T>) -> Option<T> {
+        let rows = self.communities.iter().filter(|row| row.open > 0);
+        let mut open = rows.flat_map(|row| &row.activities).filter(|activity| activity.open != 0);
+        open.find_map(|activity| answer(activity.part, activity))
     }
 
     /// The part of a target that a lane's activity is entitled to now, of those that lack something.

@@ -61,6 +61,8 @@ pub(crate) struct Parties {
     communities: Vec<(CommunityName, f64)>,
     parties: Vec<(Party, u32, f64)>,
     numbers: BTreeMap<Party, u32>,
+    /// How often weights were changed.
+    edition: u64,
 }
 
 /// Parties that have a number of their own; names come from outside. Later ones count as the last.
@@ -88,6 +90,7 @@ impl Parties {
     }
 
     pub(crate) fn set(&mut self, shares: Shares) {
+        self.edition += 1;
         self.shares = shares;
         for at in 0..self.communities.len() {
             self.communities[at].1 = self.community_weight(&self.communities[at].0);
@@ -106,6 +109,10 @@ impl Parties {
         let Some(row) = self.shares.communities.get(&party.community) else { return 1.0 };
         let named = party.activity.as_ref().and_then(|name| row.activities.get(name));
         sound(named.copied().unwrap_or(row.default_activity))
+    }
+
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition
     }
 
     pub(crate) fn community(&self, party: u32) -> u32 {
