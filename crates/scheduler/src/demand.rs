@@ -8,7 +8,7 @@
 //! in the order in which targets came. Blocks are taken in the same order everywhere: targets that exchange the
 //! files of one block complete it together, and early; with different blocks none would be complete for long.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use longhaul_model::{BlockId, SubscriptionId, Timestamp, TransferId, limits};
 
@@ -18,8 +18,8 @@ use crate::lanes::LEVELS;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
 use crate::sources::{SourceOf, Sources};
-use crate::state::{FileRow, Leased, Phase, Rank, Subscription, Transfer, Want, Wish};
-use crate::table::Few;
+use crate::state::{FileRow, Leased, Phase, Rank, Subscription, Transfer, Want, Wish, Wishes};
+use crate::table::{Few, Here};
 
 impl Scheduler {
     pub(crate) fn demand_changed(&mut self, demand: &Demand, now: Timestamp) {
@@ -72,7 +72,7 @@ impl Scheduler {
         let rank = Rank { due: created, created, subscription: id.subscription, block: id.block };
         let want = Want {
             relay: false,
-            demands: BTreeMap::from([(id.subscription, wish)]),
+            demands: Wishes::of(id.subscription, wish),
             exhausted: false,
             shift,
             ..Want::relay(id.block, target, lane, wish.party, strategy, rank)
@@ -88,8 +88,8 @@ impl Scheduler {
         let (files_before, bytes_before) = (want.files_left, want.bytes_left);
         want.files_left = files;
         want.bytes_left = bytes;
-        for subscription in want.demands.keys() {
-            if let Some(row) = self.subscriptions.get_mut(subscription) {
+        for (subscription, _) in want.demands.iter() {
+            if let Some(row) = self.subscriptions.get_mut(&subscription) {
                 row.files_left = row.files_left.saturating_sub(files_before).saturating_add(files);
                 row.bytes_left = row.bytes_left.saturating_sub(bytes_before).saturating_add(bytes);
             }
@@ -121,7 +121,7 @@ impl Scheduler {
         if self.wants[place].asked.is_some_and(|(by, _)| by == id.subscription) {
             self.answered(place);
         }
-        self.wants[place].demands.remove(&id.subscription);
+        self.wants[place].demands.remove(id.subscription);
         if self.wants[place].demands.is_empty() {
             self.remove_want(place, now);
         } else {
@@ -346,6 +346,7 @@ impl Scheduler {
             row
         });
         let transfer = Transfer {
+            here: Here::Yes,
             id,
             file: file.file,
             file_row,

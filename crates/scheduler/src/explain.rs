@@ -163,7 +163,7 @@ impl Scheduler {
     fn danger_in_words(&self, transfer: &Transfer) -> String {
         let want = &self.wants[transfer.want];
         let hurries = want.demands.iter().any(|(id, wish)| {
-            self.subscriptions.get(id).is_some_and(|subscription| self.hurries(wish, subscription))
+            self.subscriptions.get(&id).is_some_and(|subscription| self.hurries(wish, subscription))
         });
         match hurries {
             true => format!(

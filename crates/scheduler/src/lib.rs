@@ -46,6 +46,7 @@ mod scheduler;
 mod second_thoughts;
 pub mod settings;
 mod shares;
+mod sorted;
 mod sources;
 mod state;
 mod steady;

@@ -179,7 +179,7 @@ impl Scheduler {
     fn bytes_before(&self, row: &Subscription, id: SubscriptionId) -> u128 {
         let wishes = row.wants.iter().filter_map(|&want| {
             let want = &self.wants[want];
-            Some((want.lane, *want.demands.get(&id)?))
+            Some((want.lane, *want.demands.get(id)?))
         });
         let lanes = &self.storages[row.target].target.lanes;
         let Some((lane, wish)) = wishes.min_by_key(|(lane, _)| lanes.level(*lane)) else { return 0 };
@@ -204,7 +204,7 @@ impl Scheduler {
         row.wants.first().is_some_and(|&want| {
             let want = &self.wants[want];
             let due = |wish| (self.due(wish, row), id);
-            want.lane == lane && want.demands.get(&id).is_some_and(|wish| due(wish) < than)
+            want.lane == lane && want.demands.get(id).is_some_and(|wish| due(wish) < than)
         })
     }
 

@@ -133,7 +133,12 @@ impl Scheduler {
         looks: &mut Vec<Look>,
     ) -> Option<u32> {
         // Mostly the first or the second has something.
-        for (from, to) in [(0, 2), (2, BLOCKS_FIRST)] {
+        let &first = self.storages[target].target.lanes.class(lane).waiting.first()?;
+        let best = self.best_of(target, lane, low, first, looks, now);
+        if best.0.is_some() {
+            return best.transfer();
+        }
+        for (from, to) in [(1, 2), (2, BLOCKS_FIRST)] {
             let mut oldest = [None; BLOCKS_FIRST];
             let waiting = self.storages[target].target.lanes.class(lane).waiting.iter();
             oldest.iter_mut().zip(waiting.take(to).skip(from)).for_each(|(slot, &entry)| *slot = Some(entry));
@@ -279,7 +284,8 @@ impl Scheduler {
         for step in 0..BLOCKS_AHEAD {
             let (source, wants) = &self.storages[target].target.lanes.class(lane).sources[at];
             let source = *source;
-            let &(rank, want) = wants.iter().nth(step)?;
+            let nth = if step == 0 { wants.first() } else { wants.iter().nth(step) };
+            let &(rank, want) = nth?;
             let row = &self.wants[want];
             before += row.bytes_left.saturating_sub(row.bytes_arrived);
             let Some(head) = row.head(source) else { continue };

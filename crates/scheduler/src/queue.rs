@@ -4,36 +4,35 @@
 //!
 //! Rule: what makes up a transfer's [`Key`] changes only between `take_out` and `place`.
 
-use std::collections::BTreeSet;
-
 use longhaul_model::{Timestamp, TransferId};
 
 use crate::key::Key;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
+use crate::sorted::Sorted;
 use crate::sources::SourceOf;
 use crate::state::{Class, Phase, Rank};
 use crate::strategy::Strategy;
 
 /// One ordered set per source, in the order of the sources.
-type BySource<T> = Vec<(u32, BTreeSet<T>)>;
+type BySource<T> = Vec<(u32, Sorted<T>)>;
 
 /// True if the set of this source was empty before.
-fn insert<T: Ord>(sets: &mut BySource<T>, source: u32, value: T) -> bool {
+fn insert<T: Ord + Copy>(sets: &mut BySource<T>, source: u32, value: T) -> bool {
     match sets.binary_search_by_key(&source, |(source, _)| *source) {
         Ok(at) => {
             sets[at].1.insert(value);
             false
         }
         Err(at) => {
-            sets.insert(at, (source, BTreeSet::from([value])));
+            sets.insert(at, (source, Sorted::of(value)));
             true
         }
     }
 }
 
 /// True if the set of this source is empty now.
-fn remove<T: Ord>(sets: &mut BySource<T>, source: u32, value: &T) -> bool {
+fn remove<T: Ord + Copy>(sets: &mut BySource<T>, source: u32, value: &T) -> bool {
     let Ok(at) = sets.binary_search_by_key(&source, |(source, _)| *source) else { return false };
     let found = sets[at].1.remove(value);
     assert!(found, "what waits is in the queue of each of its sources");

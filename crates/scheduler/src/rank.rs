@@ -61,7 +61,7 @@ impl Scheduler {
     pub(crate) fn rank_again(&mut self, place: u32, now: Timestamp) {
         let want = &self.wants[place];
         let mut best: Option<(usize, Rank, Wish)> = None;
-        for (&subscription, wish) in &want.demands {
+        for (subscription, wish) in want.demands.iter() {
             let Some(row) = self.subscriptions.get(&subscription) else { continue };
             let due = self.due(wish, row);
             let rank = Rank { due, created: wish.created, subscription, block: want.block };

@@ -15,9 +15,10 @@ use crate::key::Key;
 use crate::lanes::Lanes;
 use crate::lately::{Lately, Mark};
 use crate::links::Links;
+use crate::sorted::Sorted;
 use crate::sources::Sources;
 use crate::strategy::Strategy;
-use crate::table::Few;
+use crate::table::{Few, Here};
 use crate::waiters::Waiters;
 
 pub(crate) struct Site {
@@ -58,16 +59,17 @@ impl Site {
     }
 }
 
+/// What is read of every source that might be used comes first.
+#[repr(C, align(64))]
 pub(crate) struct Storage {
-    pub id: StorageId,
+    pub here: Here,
     /// None until the service has told of it.
     pub name: Option<StorageName>,
+    pub id: StorageId,
     pub site: u32,
     pub writable: bool,
     /// Files of others may pass through it.
     pub relay: bool,
-    pub trouble: Option<Fault>,
-    pub agent: Option<AgentId>,
     pub connected: bool,
 
     /// As a source: given to it and not yet arrived, over all its links.
@@ -80,11 +82,15 @@ pub(crate) struct Storage {
     pub total: Remembered,
 
     pub target: Target,
+
+    pub agent: Option<AgentId>,
+    pub trouble: Option<Fault>,
 }
 
 impl Storage {
     pub(crate) fn new(id: StorageId, site: u32) -> Self {
         Storage {
+            here: Here::Yes,
             id,
             name: None,
             site,
@@ -148,15 +154,15 @@ pub(crate) struct Target {
 #[derive(Default)]
 pub(crate) struct Class {
     /// By place of the source, ordered by it: the wants that have something in their queue for it.
-    pub sources: Vec<(u32, BTreeSet<(Rank, u32)>)>,
+    pub sources: Vec<(u32, Sorted<(Rank, u32)>)>,
     /// The wants that have something in any queue.
-    pub waiting: BTreeSet<(Rank, u32)>,
+    pub waiting: Sorted<(Rank, u32)>,
     pub queued: u32,
     pub queued_bytes: u128,
     /// Transfers in memory that will be leased by themselves: queued, resting, leased.
     pub live: u32,
     /// Wants that have more files than transfers.
-    pub open: BTreeSet<(Rank, u32)>,
+    pub open: Sorted<(Rank, u32)>,
     /// What all its wants lack.
     pub bytes_left: u128,
 }
@@ -234,23 +240,24 @@ impl LinkState {
 /// A block wanted at a target, by one demand or several. What each decision reads comes first, in two cache lines.
 #[repr(C, align(64))]
 pub(crate) struct Want {
+    pub here: Here,
+    /// By place of the source; each transfer is in the queue of each source it may use now.
+    pub queues: Vec<(u32, Sorted<Key>)>,
     pub bytes_left: u128,
     /// Of running attempts.
     pub bytes_arrived: u128,
-    /// By place of the source; each transfer is in the queue of each source it may use now.
-    pub queues: Vec<(u32, BTreeSet<Key>)>,
     pub lane: usize,
+    pub target: u32,
+    pub party: u32,
     pub queued_bytes: u128,
     pub queued: u32,
     /// Transfers that will be leased by themselves: queued, resting, leased.
     pub live: u32,
-    pub target: u32,
-    pub party: u32,
+    pub strategy: Strategy,
     pub rank: Rank,
 
     pub block: BlockId,
     pub files_left: u64,
-    pub strategy: Strategy,
     /// Nobody asked for it: files pass through.
     pub relay: bool,
     pub exhausted: bool,
@@ -260,7 +267,7 @@ pub(crate) struct Want {
     /// To be asked for again from its beginning as soon as the question under way is answered.
     pub rewind: bool,
     pub transfers: BTreeSet<u32>,
-    pub demands: BTreeMap<SubscriptionId, Wish>,
+    pub demands: Wishes,
     /// Up to here files have been turned into transfers.
     pub cursor: Option<FileId>,
     /// Answers without any file, though there are more: the next question is for twice as many.
@@ -289,10 +296,11 @@ impl Want {
         rank: Rank,
     ) -> Self {
         Want {
+            here: Here::Yes,
             block,
             target,
             relay: true,
-            demands: BTreeMap::new(),
+            demands: Wishes::default(),
             lane,
             party,
             strategy,
@@ -336,6 +344,45 @@ pub(crate) struct Wish {
     pub strategy: Option<Strategy>,
 }
 
+/// Who wants a block at a target, in order: nearly always one, for which a map would take half a kilobyte.
+#[derive(Default)]
+pub(crate) struct Wishes(Vec<(SubscriptionId, Wish)>);
+
+impl Wishes {
+    pub(crate) fn of(id: SubscriptionId, wish: Wish) -> Self {
+        Wishes(vec![(id, wish)])
+    }
+
+    fn place(&self, id: SubscriptionId) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&id, |(id, _)| *id)
+    }
+
+    pub(crate) fn insert(&mut self, id: SubscriptionId, wish: Wish) {
+        match self.place(id) {
+            Ok(at) => self.0[at].1 = wish,
+            Err(at) => self.0.insert(at, (id, wish)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: SubscriptionId) {
+        if let Ok(at) = self.place(id) {
+            self.0.remove(at);
+        }
+    }
+
+    pub(crate) fn get(&self, id: SubscriptionId) -> Option<&Wish> {
+        self.place(id).ok().map(|at| &self.0[at].1)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SubscriptionId, &Wish)> {
+        self.0.iter().map(|(id, wish)| (*id, wish))
+    }
+}
+
 /// What one subscription still lacks.
 pub(crate) struct Subscription {
     pub target: u32,
@@ -357,6 +404,7 @@ pub(crate) struct FileRow {
 /// What is read of every one that might be leased comes first.
 #[repr(C, align(64))]
 pub(crate) struct Transfer {
+    pub here: Here,
     pub size: u64,
     pub position: u64,
     pub want: u32,

@@ -2,6 +2,16 @@
 
 use std::ops::{Index, IndexMut};
 
+/// A row that has one as a field says by it that there is a row at its place, and by where that field lies where that is
+/// read: beside what is read anyway. Else `Option` would say so by some number of the row that is never read with it, and each
+/// look at a row of a large table would wait for memory twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(u64)]
+pub(crate) enum Here {
+    #[default]
+    Yes,
+}
+
 pub(crate) struct Table<T> {
     rows: Vec<Option<T>>,
     free: Vec<u32>,

@@ -1,0 +1,75 @@
+//! A set that knows its first without a look at its tree: of most queues nothing but that is asked, thousands of times for each
+//! time that it changes, and each level of a tree is a wait for memory.
+
+use std::collections::BTreeSet;
+
+#[derive(Debug)]
+pub(crate) struct Sorted<T> {
+    first: Option<T>,
+    all: BTreeSet<T>,
+}
+
+impl<T> Default for Sorted<T> {
+    fn default() -> Self {
+        Sorted { first: None, all: BTreeSet::new() }
+    }
+}
+
+impl<T: Ord + Copy> Sorted<T> {
+    pub(crate) fn of(value: T) -> Self {
+        Sorted { first: Some(value), all: BTreeSet::from([value]) }
+    }
+
+    /// True if it is new.
+    pub(crate) fn insert(&mut self, value: T) -> bool {
+        if self.first.is_none_or(|first| value < first) {
+            self.first = Some(value);
+        }
+        self.all.insert(value)
+    }
+
+    /// True if it was there.
+    pub(crate) fn remove(&mut self, value: &T) -> bool {
+        let found = self.all.remove(value);
+        if self.first.as_ref() == Some(value) {
+            self.first = self.all.first().copied();
+        }
+        found
+    }
+
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.first.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.all.iter()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_first_is_that_of_the_set(steps in proptest::collection::vec((any::<bool>(), 0_u8..20), 0..100)) {
+            let (mut sorted, mut set) = (Sorted::default(), BTreeSet::new());
+            for (more, value) in steps {
+                let same = match more {
+                    true => sorted.insert(value) == set.insert(value),
+                    false => sorted.remove(&value) == set.remove(&value),
+                };
+                prop_assert!(same && sorted.first() == set.first() && sorted.is_empty() == set.is_empty());
+            }
+        }
+    }
+}
