@@ -11,14 +11,14 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use longhaul_model::{AttemptId, Epoch, Timestamp};
-use longhaul_network::{Basis, Link};
+use longhaul_network::{Basis, Link, Pace};
 
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
 use crate::fts3::{self, Optimizer};
 use crate::scheduler::Scheduler;
 use crate::settings::{CANDIDATES_MAX, Rules};
-use crate::state::{Leased, LinkState, Phase, Remembered, float};
+use crate::state::{Leased, LinkState, Phase, Remembered, float, whole};
 use crate::strategy::{Strategy, rank};
 
 /// Why nothing can be leased to a target at all.
@@ -39,12 +39,14 @@ pub(crate) enum Barred {
     },
 }
 
-/// Whether little is left of what a target holds: found out when it matters first, since that looks at all its links.
-#[derive(Default)]
-pub(crate) struct Low(OnceCell<bool>);
+/// What is known of a target while it is dealt to.
+pub(crate) struct Low {
+    /// What it took lately: asked for once.
+    pub pace: Pace,
+    /// Whether little is left of what it holds: found out when it matters first, since that looks at all its links.
+    runs: OnceCell<bool>,
+}
 
-/// A rate asked of `network` is good for this long.
-const REMEMBERED: Duration = Duration::from_millis(100);
 /// What counts as held may have arrived so long ago and not be reported yet.
 const REPORTED_S: f64 = 1.0;
 /// What a failed attempt costs beside its time: the pause before the next.
@@ -56,11 +58,11 @@ impl Scheduler {
         if self.barred(target, now).is_some() {
             return None;
         }
-        if self.has_enough(target, now) || self.is_wide(target, now) {
+        let low = Low { pace: self.knowledge.pace(self.storages[target].id), runs: OnceCell::new() };
+        if self.has_enough(target, low.pace, now) || self.is_wide(target, low.pace, now) {
             return None;
         }
         self.note_full_links(target, now);
-        let low = Low::default();
         let Some((place, lane)) = self.pick(target, &low, now) else {
             if self.runs_low(&low, target, now) && !self.storages[target].target.starved {
                 self.storages[target].target.starved = true;
@@ -71,23 +73,24 @@ impl Scheduler {
         if !self.link_shares.is_empty() {
             return self.deal_by_link(target, (place, lane), &low, now);
         }
-        self.pay(target, lane, lane, self.transfers[place].size);
+        self.pay(target, lane, lane, self.transfers[place].size, low.pace);
         self.lease(place, now)
     }
 
     /// Whether a target gets no more work now.
-    fn has_enough(&self, target: u32, now: Timestamp) -> bool {
+    fn has_enough(&self, target: u32, pace: Pace, now: Timestamp) -> bool {
         let leased = self.storages[target].target.leased.len() as u32;
         if self.settings.rules == Rules::Fts3 {
             return leased >= fts3::STORAGE_ACTIVE;
         }
-        leased >= self.settings.lease_files_max || self.is_full(target, self.settings.lease_window, now)
+        leased >= self.settings.lease_files_max || self.is_full(target, pace, self.settings.lease_window, now)
     }
 
     /// Whether a target takes even what others are fetching just now.
     pub(crate) fn runs_low(&self, low: &Low, target: u32, now: Timestamp) -> bool {
-        *low.0.get_or_init(|| {
-            self.settings.rules == Rules::Fts3 || !self.is_full(target, self.settings.lease_window_low, now)
+        *low.runs.get_or_init(|| {
+            self.settings.rules == Rules::Fts3
+                || !self.is_full(target, low.pace, self.settings.lease_window_low, now)
         })
     }
 
@@ -119,21 +122,20 @@ impl Scheduler {
     }
 
     /// Whether a target holds work for so long.
-    fn is_full(&self, target: u32, length: Duration, now: Timestamp) -> bool {
+    fn is_full(&self, target: u32, pace: Pace, length: Duration, now: Timestamp) -> bool {
         let row = &self.storages[target];
-        let pace = self.knowledge.pace(row.id);
         let seconds = length.as_secs_f64();
         let part = seconds / self.settings.lease_window.as_secs_f64().max(1e-3);
         let files = (pace.files_per_s * seconds).max(f64::from(self.settings.lease_files_min) * part);
         let files = (files as u32).min(self.settings.lease_files_max);
-        let bytes = (pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part) as u128;
+        let bytes = whole((pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part));
         // What comes in time is a part of what is held: mostly that is too little already.
         let leased = row.target.leased.len() as u32;
         if leased < files && row.target.leased_bytes < bytes {
             return false;
         }
         let (files_held, bytes_held) = self.coming(target, seconds, now);
-        let (files_held, bytes_held) = (files_held as u32, bytes_held as u128);
+        let (files_held, bytes_held) = (files_held as u32, whole(bytes_held));
         files_held >= self.settings.lease_files_coming && (files_held >= files || bytes_held >= bytes)
     }
 
@@ -228,15 +230,21 @@ impl Scheduler {
     pub(crate) fn link_bytes(&self, link: &LinkState) -> u128 {
         let rate = if link.rate.shown.is_finite() { link.rate.rate } else { 0.0 };
         let bytes = rate * self.settings.lease_window.as_secs_f64();
-        bytes.max(self.settings.lease_bytes_min as f64) as u128
+        whole(bytes.max(self.settings.lease_bytes_min as f64))
     }
 
     /// Seconds until a file of `size` would be at the target, and the rate and failure share that this rests on.
     pub(crate) fn finish(&mut self, source: u32, target: u32, size: u64, now: Timestamp) -> (f64, f64, f64) {
-        let (rate, failures) = self.link_rate(source, target, now);
+        let (rate, failures, given) = match self.storages[target].target.links.get(source) {
+            Some(link) if link.rate.is_fresh(now) => (link.rate.rate, link.rate.failure_share, link.bytes),
+            known => {
+                let given = known.map_or(0, |link| link.bytes);
+                let (rate, failures) = self.ask_link_rate(source, target, now);
+                (rate, failures, given)
+            }
+        };
         let total = self.source_total(source, now).max(rate);
-        let link = self.storages[target].target.links.get(source).map_or(0, |link| link.bytes);
-        let own = (float(link) + size as f64) / rate;
+        let own = (float(given) + size as f64) / rate;
         let shared = (float(self.storages[source].bytes_ahead) + size as f64) / total;
         let once = own.max(shared);
         let failures = failures.clamp(0.0, 0.95);
@@ -244,17 +252,20 @@ impl Scheduler {
     }
 
     pub(crate) fn link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
-        let known = self.storages[target].target.links.get(source).map(|link| link.rate).unwrap_or_default();
-        if known.at.is_some_and(|at| now.since(at) < REMEMBERED) {
-            return (known.rate, known.failure_share);
+        match self.storages[target].target.links.get(source) {
+            Some(link) if link.rate.is_fresh(now) => (link.rate.rate, link.rate.failure_share),
+            _ => self.ask_link_rate(source, target, now),
         }
+    }
+
+    fn ask_link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
         let link = Link { source: self.storages[source].id, target: self.storages[target].id };
-        let estimate = self.knowledge.rate(link, now);
+        let known = self.knowledge.in_brief(link, now);
         let most = self.link_rate_limit(source, target).map_or(f64::INFINITY, |limit| limit as f64);
-        let rate = estimate.bytes_per_s.min(most).max(1.0);
-        let failure_share = self.knowledge.failure_share(link, now);
-        let measured = matches!(estimate.basis, Basis::Measured | Basis::Booked);
-        let shown = if measured { rate.max(self.knowledge.rate_now(link, now)) } else { f64::INFINITY };
+        let rate = known.bytes_per_s.min(most).max(1.0);
+        let failure_share = known.failure_share;
+        let measured = matches!(known.basis, Basis::Measured | Basis::Booked);
+        let shown = if measured { rate.max(known.rate_now) } else { f64::INFINITY };
         let row = self.storages[target].target.links.row(source);
         let lately = row.lately.at_most(now).max(1.0);
         let (rate, shown) = (rate.min(lately), shown.min(lately));
@@ -263,11 +274,10 @@ impl Scheduler {
     }
 
     fn source_total(&mut self, source: u32, now: Timestamp) -> f64 {
-        let known = self.storages[source].total;
-        if known.at.is_some_and(|at| now.since(at) < REMEMBERED) {
-            return known.rate;
-        }
         let row = &self.storages[source];
+        if row.total.is_fresh(now) {
+            return row.total.rate;
+        }
         let mut rate = self.knowledge.total(row.id, false, now).map_or(0.0, |total| total.bytes_per_s);
         let limit = self.sites[row.site].info.as_ref().and_then(|info| info.limits.out_bytes_per_s);
         for limit in [limit, self.source_rate_limit(source)].into_iter().flatten() {

@@ -170,10 +170,10 @@ impl Scheduler {
         now: Timestamp,
     ) -> Option<Decision> {
         let Some((source, mut contenders)) = self.contenders(target, place, lane, now) else {
-            self.pay(target, lane, lane, self.transfers[place].size);
+            self.pay(target, lane, lane, self.transfers[place].size, low.pace);
             return self.lease(place, now);
         };
-        let claim = self.claim(target);
+        let claim = self.claim(low.pace);
         self.link_shares.links.entry((source, target)).or_default().order(&mut contenders, claim);
         let own = self.community_of(target, lane);
         let (served, found) = contenders.iter().find_map(|&one| {
@@ -185,7 +185,7 @@ impl Scheduler {
             Some((one, found?))
         })?;
         let size = self.transfers[found.0].size;
-        self.pay(target, lane, found.1, size);
+        self.pay(target, lane, found.1, size, low.pace);
         if let Some(account) = self.link_shares.links.get_mut(&(source, target)) {
             account.pay(&served, cost(size));
         }
@@ -266,7 +266,7 @@ impl Scheduler {
         now: Timestamp,
     ) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
-        let claim = self.claim(target);
+        let claim = self.claim(low.pace);
         let strict = self.settings.rules == Rules::Fts3;
         self.storages[target].target.lanes.begin_turns_of(community, claim, strict, &mut turns);
         let mut found = None;
@@ -285,7 +285,7 @@ impl Scheduler {
         if !self.may_give(source, target, lane, now) {
             return None;
         }
-        let (_, head) = self.head(target, lane, at, now)?;
+        let (_, head) = self.head(target, lane, at, low, now)?;
         if head.awaited() && !self.runs_low(low, target, now) {
             return None;
         }

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
+use longhaul_network::Pace;
 
 use crate::deal::Low;
 use crate::decision::Unusable;
@@ -38,13 +39,49 @@ pub(crate) fn cost(size: u64) -> f64 {
 
 /// What is known of a source while one priority of a target is looked through.
 #[derive(Clone, Copy)]
-pub(crate) struct Look {
+struct Look {
     source: u32,
     /// Blocks of it that were looked at, and the bytes of these.
     blocks: usize,
     before: u128,
     /// It has offered something, or cannot.
     done: bool,
+}
+
+/// All of that, found by the place of the source.
+#[derive(Default)]
+pub(crate) struct Looks {
+    list: Vec<Look>,
+    /// By place of the source: one more than its place in the list; 0 is none.
+    places: Vec<u32>,
+}
+
+impl Looks {
+    fn clear(&mut self) {
+        for look in self.list.drain(..) {
+            self.places[look.source as usize] = 0;
+        }
+    }
+
+    fn place(&self, source: u32) -> Option<usize> {
+        let place = self.places.get(source as usize)?.checked_sub(1)?;
+        Some(place as usize)
+    }
+
+    fn get(&self, source: u32) -> Option<&Look> {
+        self.place(source).map(|place| &self.list[place])
+    }
+
+    /// One that was not looked at before.
+    fn add(&mut self, source: u32, done: bool) -> usize {
+        self.list.push(Look { source, blocks: 0, before: 0, done });
+        let least = source as usize + 1;
+        if self.places.len() < least {
+            self.places.resize(least, 0);
+        }
+        self.places[source as usize] = self.list.len() as u32;
+        self.list.len() - 1
+    }
 }
 
 /// The best so far: by age, not awaited from elsewhere, soonest.
@@ -71,7 +108,7 @@ impl Best {
 impl Scheduler {
     pub(crate) fn pick(&mut self, target: u32, low: &Low, now: Timestamp) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
-        let claim = self.claim(target);
+        let claim = self.claim(low.pace);
         let strict = self.settings.rules == Rules::Fts3;
         self.storages[target].target.lanes.begin_turns(&self.parties, claim, strict, &mut turns);
         let mut found = None;
@@ -85,9 +122,9 @@ impl Scheduler {
     }
 
     /// Keeps account of what everybody got. `turn`: the lane whose turn it was; its community pays for what another lane got.
-    pub(crate) fn pay(&mut self, target: u32, turn: usize, lane: usize, size: u64) {
+    pub(crate) fn pay(&mut self, target: u32, turn: usize, lane: usize, size: u64, pace: Pace) {
         let relief = f64::from(self.settings.relief.max(2));
-        let claim = self.claim(target);
+        let claim = self.claim(pace);
         self.storages[target].target.lanes.pay(turn, lane, cost(size), relief, &self.parties, claim);
     }
 
@@ -102,9 +139,8 @@ impl Scheduler {
     }
 
     /// The bytes that somebody whose sources were busy can catch up on.
-    pub(crate) fn claim(&self, target: u32) -> f64 {
-        let pace = self.knowledge.pace(self.storages[target].id).bytes_per_s;
-        (pace * self.settings.share_claim.as_secs_f64()).max(self.settings.lease_bytes_min as f64)
+    pub(crate) fn claim(&self, pace: Pace) -> f64 {
+        (pace.bytes_per_s * self.settings.share_claim.as_secs_f64()).max(self.settings.lease_bytes_min as f64)
     }
 
     /// The best file of one priority.
@@ -130,7 +166,7 @@ impl Scheduler {
         lane: usize,
         low: &Low,
         now: Timestamp,
-        looks: &mut Vec<Look>,
+        looks: &mut Looks,
     ) -> Option<u32> {
         // Mostly the first or the second has something.
         let &first = self.storages[target].target.lanes.class(lane).waiting.first()?;
@@ -159,21 +195,20 @@ impl Scheduler {
         lane: usize,
         low: &Low,
         (rank, want): (Rank, u32),
-        looks: &mut Vec<Look>,
+        looks: &mut Looks,
         now: Timestamp,
     ) -> Best {
         let mut best = Best::default();
-        let pace = self.pace_of(want);
+        let pace = self.pace_of(want, low);
         let row = &self.wants[want];
         let bytes = row.bytes_left.saturating_sub(row.bytes_arrived);
         for at in 0..row.queues.len() {
             let source = self.wants[want].queues[at].0;
-            let known = looks.iter().position(|look| look.source == source).unwrap_or_else(|| {
+            let known = looks.place(source).unwrap_or_else(|| {
                 let done = !self.may_give(source, target, lane, now);
-                looks.push(Look { source, blocks: 0, before: 0, done });
-                looks.len() - 1
+                looks.add(source, done)
             });
-            let look = &mut looks[known];
+            let look = &mut looks.list[known];
             if look.done {
                 continue;
             }
@@ -182,15 +217,15 @@ impl Scheduler {
             let before = look.before;
             let Some(&head) = self.wants[want].queues[at].1.first() else { continue };
             if head.awaited() && !self.runs_low(low, target, now) {
-                looks[known].done = true;
+                looks.list[known].done = true;
                 continue;
             }
             let size = self.transfers[head.transfer()].size;
             let (finish, ..) = self.finish(source, target, size, now);
             if pace.is_some_and(|pace| self.too_slow(source, head, finish, float(before) / pace, now)) {
-                looks[known].done = looks[known].blocks >= BLOCKS_AHEAD;
+                looks.list[known].done = looks.list[known].blocks >= BLOCKS_AHEAD;
             } else {
-                looks[known].done = true;
+                looks.list[known].done = true;
                 best.offer(rank, head, finish);
             }
         }
@@ -204,18 +239,18 @@ impl Scheduler {
         lane: usize,
         low: &Low,
         now: Timestamp,
-        looks: &[Look],
+        looks: &Looks,
     ) -> Option<u32> {
         let mut best = Best::default();
         for at in 0..self.storages[target].target.lanes.class(lane).sources.len() {
             let source = self.storages[target].target.lanes.class(lane).sources[at].0;
-            let known = looks.iter().find(|look| look.source == source);
+            let known = looks.get(source);
             if known.is_some_and(|look| look.done)
                 || known.is_none() && !self.may_give(source, target, lane, now)
             {
                 continue;
             }
-            let Some((rank, head)) = self.head(target, lane, at, now) else { continue };
+            let Some((rank, head)) = self.head(target, lane, at, low, now) else { continue };
             if head.awaited() && !self.runs_low(low, target, now) {
                 continue;
             }
@@ -278,6 +313,7 @@ impl Scheduler {
         target: u32,
         lane: usize,
         at: usize,
+        low: &Low,
         now: Timestamp,
     ) -> Option<(Rank, Key)> {
         let mut before = 0u128;
@@ -289,7 +325,7 @@ impl Scheduler {
             let row = &self.wants[want];
             before += row.bytes_left.saturating_sub(row.bytes_arrived);
             let Some(head) = row.head(source) else { continue };
-            let Some(pace) = self.pace_of(want) else { return Some((rank, head)) };
+            let Some(pace) = self.pace_of(want, low) else { return Some((rank, head)) };
             let size = self.transfers[head.transfer()].size;
             let (finish, ..) = self.finish(source, target, size, now);
             if !self.too_slow(source, head, finish, float(before) / pace, now) {
@@ -299,11 +335,10 @@ impl Scheduler {
         None
     }
 
-    /// What the target of a block takes, by which a source may leave its next file to faster ones.
-    fn pace_of(&self, want: u32) -> Option<f64> {
-        let want = &self.wants[want];
-        let pace = self.knowledge.pace(self.storages[want.target].id).bytes_per_s;
-        (want.strategy == Strategy::Best && pace > 0.0).then_some(pace)
+    /// What the target takes, of which this is a block: by that a source may leave its next file to faster ones.
+    fn pace_of(&self, want: u32, low: &Low) -> Option<f64> {
+        let pace = low.pace.bytes_per_s;
+        (pace > 0.0 && self.wants[want].strategy == Strategy::Best).then_some(pace)
     }
 
     /// Whether a file would come from `source` after everything else has come, in `rest` seconds, and sooner from

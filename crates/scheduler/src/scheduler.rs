@@ -13,7 +13,7 @@ use crate::lanes::Turns;
 use crate::limits::Gates;
 use crate::link_shares::OwnShares;
 use crate::news::News;
-use crate::pick::Look;
+use crate::pick::Looks;
 use crate::routes::Routes;
 use crate::settings::{Rules, Settings};
 use crate::shares::Parties;
@@ -68,7 +68,7 @@ pub struct Scheduler {
     /// The order of turns at a target: kept for its room.
     pub(crate) turns: Turns,
     /// Sources looked at while a file is picked: kept for its room.
-    pub(crate) looks: Vec<Look>,
+    pub(crate) looks: Looks,
     /// Candidates of one choice, with their places: kept for its room.
     pub(crate) candidates: Vec<(Candidate, u32)>,
     /// Targets that may want to ask for files.
@@ -133,7 +133,7 @@ impl Scheduler {
             timers_set: 0,
             out: VecDeque::new(),
             turns: Turns::default(),
-            looks: Vec::new(),
+            looks: Looks::default(),
             candidates: Vec::new(),
             refill: BTreeSet::new(),
             ring: VecDeque::new(),

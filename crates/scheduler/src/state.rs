@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use longhaul_model::{
     AgentId, AttemptId, BlockId, Fault, FileId, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
@@ -109,6 +110,9 @@ impl Storage {
     }
 }
 
+/// A rate asked of `network` is good for this long.
+const REMEMBERED: Duration = Duration::from_millis(100);
+
 /// A number asked of `network` a short while ago: thousands of choices within a moment ask the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Remembered {
@@ -117,6 +121,12 @@ pub(crate) struct Remembered {
     pub shown: f64,
     pub failure_share: f64,
     pub at: Option<Timestamp>,
+}
+
+impl Remembered {
+    pub(crate) fn is_fresh(&self, now: Timestamp) -> bool {
+        self.at.is_some_and(|at| now.since(at) < REMEMBERED)
+    }
 }
 
 /// A storage as a target.
@@ -217,11 +227,29 @@ pub(crate) struct Waiting {
 
 /// The nearest number; where it has 64 bits, as nearly all have, without the arithmetic of 128.
 pub(crate) fn float(number: u128) -> f64 {
-    u64::try_from(number).map_or_else(|_| number as f64, |number| number as f64)
+    u64::try_from(number).map_or_else(|_| float_of_large(number), |number| number as f64)
+}
+
+/// Apart, or the compiler finds that both ways give the same, and takes this one for all.
+#[cold]
+#[inline(never)]
+fn float_of_large(number: u128) -> f64 {
+    number as f64
+}
+
+/// As `as u128`; where 64 bits are enough, without the arithmetic of 128.
+pub(crate) fn whole(number: f64) -> u128 {
+    if number < u64::MAX as f64 { u128::from(number as u64) } else { whole_of_large(number) }
+}
+
+#[cold]
+#[inline(never)]
+fn whole_of_large(number: f64) -> u128 {
+    number as u128
 }
 
 /// Silence shorter than this is the rhythm of reports.
-const SILENCE_S: f64 = 1.5;
+const SILENCE: Duration = Duration::from_millis(1_500);
 
 impl LinkState {
     pub(crate) fn mark(&self, now: Timestamp) -> Mark {
@@ -231,9 +259,9 @@ impl LinkState {
     /// The rate that it has shown, as far as it can be believed: had it been higher than all that was given by the
     /// time of the silence since, something would have come.
     pub(crate) fn rate_heard(&self, now: Timestamp) -> f64 {
-        let silence = now.since(self.heard).as_secs_f64();
+        let silence = now.since(self.heard);
         let expected = self.rate.shown;
-        if silence < SILENCE_S { expected } else { expected.min(float(self.bytes) / silence) }
+        if silence < SILENCE { expected } else { expected.min(float(self.bytes) / silence.as_secs_f64()) }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
+use longhaul_network::Pace;
 
 use crate::at_once::{Come, Look};
 use crate::scheduler::Scheduler;
@@ -39,14 +40,13 @@ fn width(target: &Target, least: u32, now: Timestamp) -> Width {
 impl Scheduler {
     /// Whether as much as the target can use comes over enough links: the files of what is due first come sooner if
     /// they share it with few.
-    pub(crate) fn is_wide(&mut self, target: u32, now: Timestamp) -> bool {
+    pub(crate) fn is_wide(&mut self, target: u32, pace: Pace, now: Timestamp) -> bool {
         if self.settings.rules == Rules::Fts3 {
             return false;
         }
         let row = &self.storages[target];
-        let pace = self.knowledge.pace(row.id).bytes_per_s;
-        let work =
-            (pace * self.settings.target_window.as_secs_f64()).max(self.settings.lease_bytes_min as f64);
+        let work = (pace.bytes_per_s * self.settings.target_window.as_secs_f64())
+            .max(self.settings.lease_bytes_min as f64);
         if float(row.target.leased_bytes) < work {
             return false;
         }
