@@ -103,6 +103,15 @@ pub fn event(catalog: &Catalog, marks: &MarkTable, now: Timestamp) -> Result<Eve
     Ok(Event::Limits(limits))
 }
 
+/// The weights of communities on links that have some of their own.
+pub fn link_shares_event(catalog: &Catalog) -> Result<Event, CatalogError> {
+    let of_jobs = fts::objects(catalog)?;
+    if of_jobs.shares.is_empty() {
+        return Ok(Event::LinkShares(Vec::new()));
+    }
+    Ok(Event::LinkShares(of_jobs.link_shares(&catalog.job_ends()?)))
+}
+
 fn circuit_rule(
     (community, activity, circuits): (Option<&CommunityName>, Option<&ActivityName>, CircuitUse),
 ) -> CircuitRule {

@@ -164,7 +164,8 @@ pub fn links_event(links: &KeptLinks) -> Event {
 pub fn events(catalog: &Catalog, marks: &MarkTable, now: Timestamp) -> Result<Vec<Event>, CatalogError> {
     let links = read_links(catalog.setting(LINKS)?.as_deref())?;
     let shares = KeptShares::read(catalog.setting(SHARES)?.as_deref());
-    Ok(vec![links_event(&links), shares.event(), limits::event(catalog, marks, now)?])
+    let limits = limits::event(catalog, marks, now)?;
+    Ok(vec![links_event(&links), shares.event(), limits::link_shares_event(catalog)?, limits])
 }
 
 fn bad(detail: String) -> Fault {

@@ -199,11 +199,13 @@ fn set_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     })?;
     if everywhere {
         weigh(operations, ask, vo, Some(weight))?;
+    } else {
+        operations.jobs().configured();
     }
     Ok(reply)
 }
 
-/// What counts on all pairs is the community's share in the scheduler; there are no others for a pair.
+/// What counts on all pairs is the community's share in the scheduler; that of one pair counts there in its place.
 fn is_everywhere(source: &str, destination: &str) -> bool {
     source == "*" && destination == "*"
 }
@@ -224,6 +226,8 @@ fn remove_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     })?;
     if is_everywhere(source, destination) {
         weigh(operations, ask, vo.to_owned(), None)?;
+    } else {
+        operations.jobs().configured();
     }
     Ok(reply)
 }

@@ -1,12 +1,13 @@
 //! What the objects of FTS's configuration come to: limits for the scheduler, and what a copy may and has to do.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longhaul_api::fts::LinkSettings;
+use longhaul_api::fts::{LinkSettings, ShareSetting};
 use longhaul_catalog::JobEndRow;
-use longhaul_model::Timestamp;
 use longhaul_model::job::storage_element;
-use longhaul_scheduler::{Limit, Limits};
+use longhaul_model::{CommunityName, Timestamp};
+use longhaul_scheduler::{Limit, Limits, LinkShares};
 use serde_json::Value;
 
 use super::kept::{ByHand, Objects};
@@ -14,6 +15,8 @@ use crate::jobs::ids;
 
 /// Of all storages, VOs or ends.
 const ANY: &str = "*";
+/// Not a VO: what all those have together of a pair that have no weight of their own there.
+const PUBLIC: &str = "public";
 /// Throughputs are given in MiB/s.
 const MIB: f64 = 1_048_576.0;
 /// What a copy has beyond the time that its size gets (`sec_per_mb`).
@@ -152,20 +155,36 @@ impl Objects {
         let by_hand = self.by_hand.iter().filter(|one| one.until > now);
         let all = links.chain(by_hand.map(|one| (&one.source, &one.target, one.active)));
         for (source, target, active) in all {
-            let of = |side: &str| match side {
-                ANY => vec![None],
-                named => {
-                    let is_it = |end: &&JobEndRow| element(end).as_deref() == Some(named);
-                    ends.iter().filter(is_it).map(|end| Some(end.id)).collect()
-                }
-            };
-            for source in of(source) {
-                let targets = of(target).into_iter();
+            for source in ends_of(ends, source) {
+                let targets = ends_of(ends, target).into_iter();
                 limits.each_link_of_jobs.extend(
                     targets.map(|target| ((source.map(ids::source), target.map(ids::target)), active)),
                 );
             }
         }
+    }
+
+    /// The weights of VOs on pairs of storages, for each pair of end points. Those of all pairs are the weights of all.
+    pub fn link_shares(&self, ends: &[JobEndRow]) -> Vec<LinkShares> {
+        let mut pairs: BTreeMap<(&str, &str), Vec<&ShareSetting>> = BTreeMap::new();
+        for share in &self.shares {
+            pairs.entry((&share.source, &share.destination)).or_default().push(share);
+        }
+        pairs.remove(&(ANY, ANY));
+        let mut all = Vec::new();
+        for ((source, target), shares) in pairs {
+            let named = shares.iter().filter(|share| share.vo != PUBLIC);
+            let communities = named.map(|share| (ids::party_of(&share.vo, "").community, share.share));
+            let communities: BTreeMap<CommunityName, f64> = communities.collect();
+            let others = shares.iter().find(|share| share.vo == PUBLIC).map_or(0.0, |share| share.share);
+            for source in ends_of(ends, source) {
+                for target in ends_of(ends, target) {
+                    let links = (source.map(ids::source), target.map(ids::target));
+                    all.push(LinkShares { links, communities: communities.clone(), others });
+                }
+            }
+        }
+        all
     }
 
     /// A storage that may have more files at once than is usual for a host raises what its host may have.
@@ -177,6 +196,15 @@ impl Objects {
             leave: most(&|storage| self.leaves(storage)),
         }
     }
+}
+
+/// The end points of one side of a pair; none is any.
+fn ends_of(ends: &[JobEndRow], side: &str) -> Vec<Option<u64>> {
+    if side == ANY {
+        return vec![None];
+    }
+    let is_it = |end: &&JobEndRow| storage_element(&end.url).as_deref() == Some(side);
+    ends.iter().filter(is_it).map(|end| Some(end.id)).collect()
 }
 
 #[cfg(test)]
@@ -273,6 +301,40 @@ mod tests {
         }
         let hosts = objects().host_copies(&["https://a".into(), "https://b".into()]);
         assert_eq!(hosts, HostCopies { come: Some(7), leave: Some(70) });
+    }
+
+    #[test]
+    fn weights_of_a_pair_are_those_of_its_end_points() {
+        let ends = [(1, "https://a"), (2, "https://a:8443"), (3, "https://b")];
+        let ends = ends.map(|(id, url)| JobEndRow { id, url: url.into() });
+        let share = |source: &str, destination: &str, vo: &str, share: f64| ShareSetting {
+            source: source.into(),
+            destination: destination.into(),
+            vo: vo.into(),
+            share,
+        };
+        let mut objects = Objects::default();
+        assert_eq!(objects.link_shares(&ends), []);
+        objects.shares = vec![
+            share("*", "*", "atlas", 9.0),
+            share("https://a", "https://b", "atlas", 3.0),
+            share("https://a", "https://b", "cms", 1.0),
+            share("*", "https://b", "lhcb", 2.0),
+            share("*", "https://b", "public", 5.0),
+            share("https://c", "https://b", "atlas", 3.0),
+        ];
+        let of = |links, named: &[(&str, f64)], others| LinkShares {
+            links,
+            communities: named.iter().map(|(name, share)| (name.parse().unwrap(), *share)).collect(),
+            others,
+        };
+        let (both, target) = ([("atlas", 3.0), ("cms", 1.0)], Some(ids::target(3)));
+        let wanted = [
+            of((None, target), &[("lhcb", 2.0)], 5.0),
+            of((Some(ids::source(1)), target), &both, 0.0),
+            of((Some(ids::source(2)), target), &both, 0.0),
+        ];
+        assert_eq!(objects.link_shares(&ends), wanted);
     }
 
     #[test]

@@ -152,6 +152,7 @@ impl Desk {
         tracing::info!(ends = ends.len(), queues = queues.len(), "taking up jobs");
         let mut events = self.queues.ends(&ends, &self.configured(), self.may_begin());
         events.push(limits::event(&catalog, &self.shared.marks, now)?);
+        events.push(limits::link_shares_event(&catalog)?);
         self.queues.add(queues, now);
         events.extend(self.queues.events());
         self.shared.tell(Input::Events(events));
@@ -230,6 +231,7 @@ impl Desk {
                 events.extend(self.queues.hosts(&self.configured()));
                 events.extend(self.queues.movers(self.may_begin()));
                 self.limits(events);
+                self.link_shares(events);
             }
             Work::Storage(storage, vo, step, reply) => {
                 let done = catalog.step_storage_files(&storage, vo.as_deref(), step, now);
@@ -273,6 +275,13 @@ impl Desk {
         }
     }
 
+    fn link_shares(&self, events: &mut Vec<Event>) {
+        match limits::link_shares_event(&self.shared.catalog) {
+            Ok(event) => events.push(event),
+            Err(error) => tracing::error!(%error, "the weights of links cannot be read"),
+        }
+    }
+
     // ---- what follows --------------------------------------------------------------------------------
 
     /// What a transaction changed: counts, the scheduler's view, copies that shall end, and who listens.
@@ -285,6 +294,9 @@ impl Desk {
             events.extend(self.queues.ends(&changed.new_ends, &configured, may_begin));
             if configured.limit_something() {
                 self.limits(events);
+            }
+            if !configured.shares.is_empty() {
+                self.link_shares(events);
             }
         }
         self.queues.add(changed.new_queues, now);

@@ -153,12 +153,16 @@ impl Play {
     }
 
     async fn submit(&mut self, kind: JobKind, details: &str, files: Vec<NewJobFile>) -> JobId {
+        self.submit_for("higgs", kind, details, files).await
+    }
+
+    async fn submit_for(&mut self, vo: &str, kind: JobKind, details: &str, files: Vec<NewJobFile>) -> JobId {
         self.jobs += 1;
         let id = JobId(u128::from(self.jobs) << 8);
         let job = NewJob {
             id,
             kind,
-            vo: "higgs".into(),
+            vo: vo.into(),
             user: "/CN=alice".into(),
             credential: "none".into(),
             priority: 3,
@@ -727,5 +731,70 @@ async fn the_number_of_copies_of_a_pair_can_be_set_by_hand() {
     assert_eq!(current[0]["nostreams"], 1, "{current}");
     play.source.close(false);
     assert_eq!(play.ended(id).await.0.state, JobState::Finished);
+    play.world.stop().await;
+}
+
+impl Play {
+    /// How many of the first twenty copies that began were those of atlas, where cms wants as many over the same pair, one at a
+    /// time. `words`: what a file of cms says while it waits.
+    async fn first_of_atlas(&mut self, words: &str) -> usize {
+        self.source.close(true);
+        let mut jobs = Vec::new();
+        for vo in ["atlas", "cms"] {
+            let files = self.plain(20);
+            jobs.push(self.submit_for(vo, JobKind::Regular, "{}", files).await);
+        }
+        let mut last = None;
+        for _ in 0..6_000 {
+            let request = self.world.admin().request(&routes::JOB_SHOW).parameter(jobs[1]);
+            let job: JobDetail = request.send().await.unwrap();
+            last = job.files.iter().find_map(|file| file.waits_for.clone());
+            if last.as_ref().is_some_and(|waits| waits.contains(words)) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(last.as_ref().is_some_and(|waits| waits.contains(words)), "{last:?}");
+        self.source.close(false);
+        let mut began = Vec::new();
+        for (at, id) in jobs.into_iter().enumerate() {
+            let (job, files) = self.ended(id).await;
+            assert_eq!(job.state, JobState::Finished);
+            began.extend(files.iter().map(|file| (file.started.unwrap(), at)));
+        }
+        began.sort();
+        began[..20].iter().filter(|(_, at)| *at == 0).count()
+    }
+}
+
+/// The weights of one pair of storages count there at once, after the next start too, and no more when they are taken away.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_weights_of_a_pair_deal_its_copies() {
+    let mut play = Play::new().await;
+    let storage = "http://127.0.0.1";
+    let pair = json!({
+        "symbolicname": "pair", "source": storage, "destination": storage, "min_active": 1, "max_active": 1,
+    });
+    assert_eq!(play.of_fts("POST", "/config/links", &pair).await.0, 201);
+    let limit = "the limit of the link";
+    let first = play.first_of_atlas(limit).await;
+    assert!((8..=12).contains(&first), "{first} of 20 without weights");
+    for (vo, share) in [("atlas", 9), ("cms", 1)] {
+        let body = json!({ "source": storage, "destination": storage, "vo": vo, "share": share });
+        assert_eq!(play.of_fts("POST", "/config/shares", &body).await.0, 200);
+    }
+    let weighs = "the share of cms is 10 % now, by the weights of that link";
+    let first = play.first_of_atlas(weighs).await;
+    assert!((16..=20).contains(&first), "{first} of 20 with nine tenths");
+    play.world.restart().await;
+    let first = play.first_of_atlas(weighs).await;
+    assert!((16..=20).contains(&first), "{first} of 20 with nine tenths after a restart");
+    let encoded = "http%3A%2F%2F127.0.0.1";
+    for vo in ["atlas", "cms"] {
+        let path = format!("/config/shares?source={encoded}&destination={encoded}&vo={vo}");
+        assert_eq!(play.of_fts("DELETE", &path, &Value::Null).await.0, 204);
+    }
+    let first = play.first_of_atlas(limit).await;
+    assert!((8..=12).contains(&first), "{first} of 20 when they are taken away");
     play.world.stop().await;
 }
