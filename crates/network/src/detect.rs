@@ -39,6 +39,8 @@ const BOUND_MIN: f32 = 2.2;
 /// may reach it by chance.
 const SAMPLES_RARE: f32 = 18.4;
 const BLOCKS_RARE: f32 = 13.7;
+/// Half of what an alarm takes at least: who is so far from the level may have changed, and teaches no wandering.
+const SUSPECT: f32 = BOUND_MIN / 2.0;
 /// For means: slack, in their noise and at least; the least bound.
 const BLOCK_SLACK: f32 = 1.0;
 const BLOCK_SLACK_MIN: f32 = 0.2;
@@ -243,6 +245,18 @@ impl Detector {
         self.count(self.usual.level - counts, SLACK_MIN, now)
     }
 
+    /// Five minutes in which there were only such measurements, and by how much the link stayed `below` its part in the mean.
+    /// Who gets less than its part of an end is kept by itself, so that this tells how much it wanders, at least: else a link
+    /// that is seldom alone would be held to what it wanders in the few hours in which it was. Nothing is told by what is less
+    /// than is known already, nor while a change is suspected, or the change would pass for wandering.
+    pub(crate) fn shared_block(&mut self, below: f64) {
+        let Some(below) = tame(below) else { return };
+        let [down, _] = self.sums;
+        if self.is_ready() && below > self.block_deviation() && down <= SUSPECT {
+            self.wanders(below);
+        }
+    }
+
     /// Whether there is a usual level to be off.
     pub(crate) fn is_ready(&self) -> bool {
         self.usual.is_known()
@@ -273,9 +287,7 @@ impl Detector {
         self.blocks += 1.0;
         let off = value - self.usual.level;
         let wander = self.block_deviation();
-        let bounded = off.clamp(-3.0 * wander, 3.0 * wander);
-        self.noise_blocks = (self.noise_blocks + 1.0).min(NOISE_BLOCKS);
-        self.block_noise += (bounded * bounded - self.block_noise) / self.noise_blocks;
+        let bounded = self.wanders(off);
         if self.blocks < BLOCKS_MIN {
             self.usual.level += off / (self.blocks + 1.0);
             return None;
@@ -289,6 +301,15 @@ impl Detector {
             self.usual.level += bounded / (self.blocks + 1.0).min(BLOCKS);
         }
         alarm.map(|(alarm, count)| Alarm { evidence: Evidence::FiveMinutes(count), ..alarm })
+    }
+
+    /// Learns from how far five minutes were off; says what of it counts.
+    fn wanders(&mut self, off: f32) -> f32 {
+        let wander = self.block_deviation();
+        let bounded = off.clamp(-3.0 * wander, 3.0 * wander);
+        self.noise_blocks = (self.noise_blocks + 1.0).min(NOISE_BLOCKS);
+        self.block_noise += (bounded * bounded - self.block_noise) / self.noise_blocks;
+        bounded
     }
 
     fn cumulate(
@@ -453,6 +474,48 @@ mod tests {
         }
     }
 
+    /// Calm while it is alone, in the night of its first day; then it shares its target and its own port is busy by turns.
+    fn among_others(detector: &mut Detector, minutes: i64, low: f64) -> Option<i64> {
+        let mut noise = Noise(11);
+        let mut stream = Stream::new(5, 0.4, 0.1);
+        (0..7_200).for_each(|second| assert_eq!(stream.step(detector, second, 18.0), None));
+        (0..minutes * 6).find(|&tenth| {
+            let now = Timestamp::from_seconds(1_800_007_200 + tenth * 10);
+            let block = tenth / 30;
+            // What its part would be, and a port that leaves less of it in each second five minutes.
+            let part = 18.0 - 0.7;
+            let rate = if block % 2 == 0 { part - low } else { part } + 0.2 * noise.normal();
+            if tenth > 0 && tenth % 30 == 0 {
+                detector.shared_block(if block % 2 == 1 { low } else { 0.0 });
+            }
+            detector.shared(rate, part - rate, now).is_some()
+        })
+    }
+
+    #[test]
+    fn what_stays_below_its_part_of_an_end_is_known_to_wander() {
+        let mut detector = Detector::default();
+        assert_eq!(among_others(&mut detector, 600, 0.5), None, "it is seldom far below");
+        let wander = detector.wander();
+        assert!(wander > 0.25, "{wander}, and it was 0.1 while it was alone");
+        let mut detector = Detector::default();
+        let noticed = among_others(&mut detector, 5, 5_f64.ln());
+        assert!(noticed.is_some_and(|count| count < 20), "a fifth of its part: {noticed:?}");
+    }
+
+    #[test]
+    fn a_change_does_not_pass_for_wandering() {
+        let mut detector = Detector::default();
+        assert_eq!(among_others(&mut detector, 5, 0.1), None);
+        let before = detector.wander();
+        detector.sums[0] = SUSPECT * 1.1;
+        (0..100).for_each(|_| detector.shared_block(1.0));
+        assert_eq!(detector.wander(), before);
+        detector.sums[0] = 0.0;
+        (0..100).for_each(|_| detector.shared_block(before / 2.0));
+        assert_eq!(detector.wander(), before, "it is no less for what others explain");
+    }
+
     #[test]
     fn wild_single_measurements_are_let_pass() {
         let mut stream = Stream::new(7, 0.1, 0.05);
@@ -490,6 +553,7 @@ mod tests {
             for (value, block, time) in values {
                 let now = Timestamp(time);
                 let alarm = if block { detector.block(value, now) } else { detector.sample(value, now) };
+                detector.shared_block(value);
                 if let Some(alarm) = alarm {
                     prop_assert!(alarm.before.is_finite() && alarm.after.is_finite());
                 }

@@ -64,6 +64,9 @@ impl Scheduler {
         }
         self.note_full_links(target, now);
         let Some((place, lane)) = self.pick(target, &low, now) else {
+            if self.is_held_back(target, now) {
+                return None; // Neither is there too little in memory.
+            }
             if self.runs_low(&low, target, now) && !self.storages[target].target.starved {
                 self.storages[target].target.starved = true;
                 self.refill.insert(target);

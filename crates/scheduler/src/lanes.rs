@@ -230,6 +230,11 @@ impl Lanes {
         highest.unwrap_or(0).max(self.level(lane))
     }
 
+    /// Whether all that waits is in this lane.
+    pub(crate) fn is_only(&self, lane: usize) -> bool {
+        self.queued.iter().sum::<u32>() == self.lanes[lane].class.queued
+    }
+
     /// More or fewer wait in a lane.
     pub(crate) fn count_queued(&mut self, lane: usize, more: bool) {
         let row = &mut self.lanes[lane];

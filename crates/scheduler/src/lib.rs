@@ -23,6 +23,7 @@ mod detours;
 mod ease;
 pub mod event;
 mod explain;
+mod first;
 mod foresight;
 mod fts3;
 mod key;

@@ -54,10 +54,14 @@ pub(crate) struct Looks {
     list: Vec<Look>,
     /// By place of the source: one more than its place in the list; 0 is none.
     places: Vec<u32>,
+    /// Whether a block may still be the first of all that wait. What a priority that is not the only one left would go to the
+    /// others, beyond their shares.
+    is_first: Option<bool>,
 }
 
 impl Looks {
     fn clear(&mut self) {
+        self.is_first = None;
         for look in self.list.drain(..) {
             self.places[look.source as usize] = 0;
         }
@@ -105,6 +109,20 @@ impl Best {
     }
 }
 
+/// Among the oldest blocks.
+enum Found {
+    Transfer(u32),
+    /// One of them has the target to itself, and can be given no more now.
+    Alone,
+    Nothing,
+}
+
+impl Found {
+    fn of(transfer: Option<u32>) -> Found {
+        transfer.map_or(Found::Nothing, Found::Transfer)
+    }
+}
+
 impl Scheduler {
     pub(crate) fn pick(&mut self, target: u32, low: &Low, now: Timestamp) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
@@ -147,16 +165,18 @@ impl Scheduler {
     fn pick_in(&mut self, target: u32, lane: usize, low: &Low, now: Timestamp) -> Option<u32> {
         let mut looks = std::mem::take(&mut self.looks);
         looks.clear();
-        let mut found = self.pick_by_circuit(target, lane, low, now);
-        if found.is_none() {
+        let mut found = Found::of(self.pick_by_circuit(target, lane, low, now));
+        if let Found::Nothing = found {
             found = self.pick_oldest(target, lane, low, now, &mut looks);
         }
         let all = self.storages[target].target.lanes.class(lane).waiting.len() <= BLOCKS_FIRST;
-        if found.is_none() && !all {
-            found = self.pick_of_sources(target, lane, low, now, &looks);
-        }
+        let picked = match found {
+            Found::Transfer(transfer) => Some(transfer),
+            Found::Nothing if !all => self.pick_of_sources(target, lane, low, now, &looks),
+            Found::Nothing | Found::Alone => None,
+        };
         self.looks = looks;
-        found
+        picked
     }
 
     /// The oldest blocks, one after the other, until one has something that can be leased.
@@ -167,22 +187,47 @@ impl Scheduler {
         low: &Low,
         now: Timestamp,
         looks: &mut Looks,
-    ) -> Option<u32> {
+    ) -> Found {
         // Mostly the first or the second has something.
-        let &first = self.storages[target].target.lanes.class(lane).waiting.first()?;
-        let best = self.best_of(target, lane, low, first, looks, now);
-        if best.0.is_some() {
-            return best.transfer();
+        let Some(&oldest) = self.storages[target].target.lanes.class(lane).waiting.first() else {
+            return Found::Nothing;
+        };
+        if let Some(found) = self.found_in(target, lane, low, oldest, looks, now) {
+            return found;
         }
         for (from, to) in [(1, 2), (2, BLOCKS_FIRST)] {
             let mut oldest = [None; BLOCKS_FIRST];
             let waiting = self.storages[target].target.lanes.class(lane).waiting.iter();
             oldest.iter_mut().zip(waiting.take(to).skip(from)).for_each(|(slot, &entry)| *slot = Some(entry));
-            for (rank, want) in oldest.into_iter().map_while(|entry| entry) {
-                let best = self.best_of(target, lane, low, (rank, want), looks, now);
-                if best.0.is_some() {
-                    return best.transfer();
+            for entry in oldest.into_iter().map_while(|entry| entry) {
+                if let Some(found) = self.found_in(target, lane, low, entry, looks, now) {
+                    return found;
                 }
+            }
+        }
+        Found::Nothing
+    }
+
+    /// What one of the oldest blocks comes to; none: the next one is looked at.
+    fn found_in(
+        &mut self,
+        target: u32,
+        lane: usize,
+        low: &Low,
+        entry: (Rank, u32),
+        looks: &mut Looks,
+        now: Timestamp,
+    ) -> Option<Found> {
+        let best = self.best_of(target, lane, low, entry, looks, now);
+        if best.0.is_some() {
+            return Some(Found::of(best.transfer()));
+        }
+        let lanes = &self.storages[target].target.lanes;
+        if *looks.is_first.get_or_insert_with(|| lanes.is_only(lane)) {
+            match self.has_target_alone(target, entry.1, low, now) {
+                Some(true) => return Some(Found::Alone),
+                Some(false) => looks.is_first = Some(false),
+                None => {}
             }
         }
         None
@@ -336,7 +381,7 @@ impl Scheduler {
     }
 
     /// What the target takes, of which this is a block: by that a source may leave its next file to faster ones.
-    fn pace_of(&self, want: u32, low: &Low) -> Option<f64> {
+    pub(crate) fn pace_of(&self, want: u32, low: &Low) -> Option<f64> {
         let pace = low.pace.bytes_per_s;
         (pace > 0.0 && self.wants[want].strategy == Strategy::Best).then_some(pace)
     }

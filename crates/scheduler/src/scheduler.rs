@@ -85,6 +85,8 @@ pub(crate) enum Timer {
     Transfer(TransferId),
     /// Somebody may lease again from this storage, or to it.
     Storage(u32),
+    /// This target may lease more, though no news came of it.
+    Target(u32),
     /// A block that was asked for to the end and is not complete is asked for again from its beginning.
     Sweep(BlockId, u32),
     /// A question that failed is repeated.
@@ -278,6 +280,7 @@ impl Scheduler {
             match entry.remove() {
                 Timer::Transfer(id) => self.rested(id, now),
                 Timer::Storage(storage) => self.wake_around(storage),
+                Timer::Target(target) => self.wake(target),
                 Timer::Sweep(block, target) => self.sweep(block, target),
                 Timer::Optimize => self.optimize(now),
                 Timer::Limits => self.limits_eased(),

@@ -12,6 +12,7 @@ use longhaul_model::{
 use crate::at_once::AtOnce;
 use crate::breaker::Breaker;
 use crate::event::{SiteInfo, SiteState};
+use crate::first::First;
 use crate::key::Key;
 use crate::lanes::Lanes;
 use crate::lately::{Lately, Mark};
@@ -147,10 +148,14 @@ pub(crate) struct Target {
     pub parked: u32,
     /// Bytes that have come since the start.
     pub come: f64,
+    /// Reports and ends of files with which something has come.
+    pub pieces: u64,
     /// Bytes that its sources have sent to anybody while they had work for it.
     pub sources_sent: f64,
     /// How much is leased at once over all its links.
     pub at_once: AtOnce,
+    /// Whether its first block has it to itself.
+    pub first: First,
     /// Leases dealt since the start.
     pub dealt: u64,
     /// There was room and nothing that could be leased.

@@ -88,6 +88,7 @@ impl Scheduler {
         link.come += bytes as f64;
         link.pieces += u64::from(bytes > 0);
         row.come += bytes as f64;
+        row.pieces += u64::from(bytes > 0);
     }
 
     /// What the sources of a target have sent to anybody since the last time.

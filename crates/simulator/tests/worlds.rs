@@ -142,10 +142,13 @@ fn a_circuit_carries_past_a_narrow_segment() {
     assert!((275.0..280.0).contains(&fast), "{fast}");
 }
 
+/// Of each world by what comes in an hour. Means of datasets too; where files fail by lot, of several worlds together: a
+/// decision that falls another way there draws another lot for all files after it.
 #[test]
 fn once_a_second_is_near_enough() {
-    for kind in ["mesh", "failures", "streams"] {
-        for seed in 11..=13 {
+    for (kind, seeds) in [("mesh", 11..=13), ("streams", 11..=13), ("failures", 11..=18)] {
+        let mut ratios = Vec::new();
+        for seed in seeds {
             let mut scenario = Scenario::parse(&generate(kind, seed).unwrap()).unwrap();
             scenario.until.0 = 3_600.0;
             let plan = Plan::new(&scenario, None).unwrap();
@@ -159,11 +162,20 @@ fn once_a_second_is_near_enough() {
                 _ => report.summary.bytes_moved as f64,
             };
             let mean = |report: &Report| report.summary.dataset_mean_s.unwrap();
-            assert!((mean(&second) / mean(&exact) - 1.0).abs() <= 0.05, "{kind} {seed}: means of datasets");
+            let ratio = mean(&second) / mean(&exact);
+            assert!(kind == "failures" || near(ratio, 0.05), "{kind} {seed}: means of datasets: {ratio}");
+            ratios.push(ratio);
             let (exact, second) = (bytes(&exact), bytes(&second));
-            assert!((second / exact - 1.0).abs() <= 0.01, "{kind} {seed}: {exact} and {second}");
+            assert!(near(second / exact, 0.01), "{kind} {seed}: {exact} and {second}");
         }
+        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        println!("{kind}: {ratios:.3?}, {mean:.4} together");
+        assert!(near(mean, 0.03), "{kind}: means of datasets together: {mean}, of {ratios:?}");
     }
+}
+
+fn near(ratio: f64, within: f64) -> bool {
+    (ratio - 1.0).abs() <= within
 }
 
 /// What is shipped with rates once a second is near enough to exact ones, too; the grid by its first ten minutes, since

@@ -48,8 +48,40 @@ pub(crate) struct LinkState {
     pub bins: Bins,
     /// Logarithm of the number of files with which `belief` was measured.
     pub files_log: f32,
-    /// Sum and weight of the five minutes that the detector is told of next.
-    pub block: [f32; 2],
+    /// The five minutes that the detector is told of next.
+    pub block: Block,
+}
+
+/// What measurements of five minutes come to, in so many of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Block {
+    /// How far they were off what is usual. Those among others do not count beside.
+    Alone { off: f32, count: u16 },
+    /// There were only such while an end was busy with others: how far they were below the link's part of it.
+    AmongOthers { below: f32, count: u16 },
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Block::AmongOthers { below: 0.0, count: 0 }
+    }
+}
+
+impl Block {
+    fn add_alone(&mut self, more: f64) {
+        let (off, count) = match *self {
+            Block::Alone { off, count } => (off, count),
+            Block::AmongOthers { .. } => (0.0, 0),
+        };
+        *self = Block::Alone { off: off + more as f32, count: count.saturating_add(1) };
+    }
+
+    fn add_among_others(&mut self, more: f64) {
+        if let Block::AmongOthers { below, count } = self {
+            *below += more as f32;
+            *count = count.saturating_add(1);
+        }
+    }
 }
 
 impl LinkState {
@@ -83,11 +115,13 @@ impl LinkState {
         let log = whole.bytes_per_s.max(1.0).ln();
         let off = log - self.curve.tried(whole.files)?;
         match share.filter(|_| self.detector.is_ready()) {
-            Some(share) => self.detector.shared(off, share.max(1.0).ln() - log, now),
+            Some(share) => {
+                let below = share.max(1.0).ln() - log;
+                self.block.add_among_others(below.min(self.detector.level() - off));
+                self.detector.shared(off, below, now)
+            }
             None => {
-                let [sum, weight] = &mut self.block;
-                *sum += off as f32;
-                *weight += 1.0;
+                self.block.add_alone(off);
                 self.detector.sample(off, now)
             }
         }
@@ -97,7 +131,10 @@ impl LinkState {
     /// variance of the logarithm; none for a number of files that was never measured.
     pub(super) fn expected(&self, files: f64) -> Option<(f64, f64)> {
         let usual = self.curve.tried(files)?;
-        let [sum, count] = self.block.map(f64::from);
+        let (sum, count) = match self.block {
+            Block::Alone { off, count } => (f64::from(off), f64::from(count)),
+            Block::AmongOthers { .. } => (0.0, 0.0),
+        };
         let (noise, wander) = (self.detector.noise(), self.detector.wander());
         // The mean of these five minutes, as far as it is more than the noise of single measurements.
         let trust = count * wander * wander / (count * wander * wander + noise * noise);
@@ -106,8 +143,13 @@ impl LinkState {
     }
 
     fn close_block(&mut self, now: Timestamp) -> Option<Alarm> {
-        let [sum, weight] = std::mem::take(&mut self.block);
-        if weight > 0.0 { self.detector.block(f64::from(sum / weight), now) } else { None }
+        match std::mem::take(&mut self.block) {
+            Block::Alone { off, count } => self.detector.block(f64::from(off) / f64::from(count), now),
+            Block::AmongOthers { below, count } => {
+                self.detector.shared_block(f64::from(below) / f64::from(count.max(1)));
+                None
+            }
+        }
     }
 
     /// One more window, for the detector; gives what several say together.
@@ -130,7 +172,7 @@ impl LinkState {
         self.curve.shift(by);
         self.slow.shift(by);
         self.belief.restart();
-        self.block = [0.0; 2];
+        self.block = Block::default();
         self.gather = Gather::default();
         // The curve moved, so that measurements are off by nothing again.
         self.detector.restart(0.0);

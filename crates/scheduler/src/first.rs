@@ -1,0 +1,250 @@
+//! What is due first has its target to itself, where that costs nothing. A full port or disk is shared by all that comes over
+//! it: files of later blocks, from other sources, take from those of the first, and all are complete late. So while every
+//! source of the first block has what it can use, nothing of later blocks is dealt. Where others
+//! wait too, communities, activities or priorities, all stays as their shares want it.
+//!
+//! ```text
+//! shared: what comes in all? ──some seconds──► alone: does as much come? ──no──► rest: a minute, two, … eight
+//!    ▲                                           │ after half an hour              │
+//!    └───────────────────────────────────────────┴─────────────────────────────────┘
+//! ```
+//!
+//! Nothing is believed: that a target is full shows only when the links of its first block take over what the others leave. What
+//! came is measured over all that is first one after the other, since blocks may be small; a few seconds of it can be too little by
+//! chance, so that the target's pace of the last minutes counts as well. And what holds others back has to move: a link that is
+//! silent, or that a limit, a pause or a fault keeps from more, holds back nothing, and who waits so looks again without news.
+
+use std::time::Duration;
+
+use longhaul_model::Timestamp;
+
+use crate::deal::Low;
+use crate::decision::Unusable;
+use crate::scheduler::{Scheduler, Timer};
+use crate::settings::Rules;
+
+/// Part of what came in all that the links of the first block are believed to give: what is believed comes from times when they
+/// had to share.
+const ENOUGH: f64 = 0.25;
+/// Part of what came in all before that must go on coming; and of the target's pace, which follows more slowly.
+const AS_MUCH: f64 = 0.92;
+const OF_PACE: f64 = 0.95;
+/// With less than this after half a measurement it is over at once.
+const FAR_LESS: f64 = 0.7;
+/// How long is measured what comes while it is shared, and in how many reports at least: meanwhile others are given files.
+const SHARED: Duration = Duration::from_secs(3);
+const PIECES: u64 = 3;
+/// What comes then: some reports of large files.
+const MEASURE: Duration = Duration::from_secs(20);
+/// Not asked for so long, it begins anew.
+const BROKEN_OFF: Duration = Duration::from_secs(30);
+/// After so long it is shared again for a measurement: the target may take more than it did.
+const AGAIN: Duration = Duration::from_secs(1800);
+/// Until the next try, doubled each time.
+const REST: Duration = Duration::from_secs(60);
+const REST_MAX: Duration = Duration::from_secs(480);
+/// A link that is silent for longer does not move.
+const SILENT: Duration = Duration::from_secs(5);
+/// When a target that is held back is looked at without news.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Whether the first block of a target has it to itself, and since when.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct First {
+    state: State,
+    failed: u32,
+    /// When it was asked last.
+    asked: Option<Timestamp>,
+    /// Something is held back just now.
+    holds: bool,
+    /// A look without news is to come.
+    looks: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    New,
+    Shared {
+        from: Seen,
+    },
+    /// `before` bytes a second came while it was shared; each measurement takes `span`.
+    Alone {
+        begun: Timestamp,
+        from: Seen,
+        span: Duration,
+        before: f64,
+    },
+    Rests {
+        until: Timestamp,
+    },
+}
+
+/// The target at a moment: bytes that have come in all, and in how many pieces.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: Timestamp,
+    come: f64,
+    pieces: u64,
+}
+
+impl First {
+    /// Whether nothing else is dealt now. `given`: what the links of the first block are believed to give; `pace`: what the
+    /// target took in the last minutes.
+    fn alone(&mut self, now: Seen, given: f64, pace: f64) -> bool {
+        let asked = self.asked.replace(now.at);
+        let broken_off = asked.is_some_and(|at| now.at.since(at) > BROKEN_OFF);
+        match self.state {
+            State::Rests { until } if now.at < until => false,
+            State::Shared { from } if !broken_off => self.when_shared(from, now, given, pace),
+            State::Alone { begun, from, span, before } if !broken_off && given >= ENOUGH * before => {
+                let took = now.at.since(from.at);
+                let part = (now.come - from.come) / (before * took.as_secs_f64()).max(1.0);
+                let over = took >= span;
+                if took >= span / 2 && part < FAR_LESS || over && part < AS_MUCH {
+                    let rest = REST.saturating_mul(1 << self.failed.min(5)).min(REST_MAX);
+                    self.failed = self.failed.saturating_add(1);
+                    return self.is(State::Rests { until: now.at + rest }, false);
+                }
+                if over {
+                    self.failed = 0;
+                    if now.at.since(begun) > AGAIN {
+                        return self.is(State::Shared { from: now }, false);
+                    }
+                    return self.is(State::Alone { begun, from: now, span, before }, true);
+                }
+                true
+            }
+            _ => self.is(State::Shared { from: now }, false),
+        }
+    }
+
+    fn when_shared(&mut self, from: Seen, now: Seen, given: f64, pace: f64) -> bool {
+        let took = now.at.since(from.at);
+        if took < SHARED || now.pieces - from.pieces < PIECES {
+            return false;
+        }
+        let before = ((now.come - from.come) / took.as_secs_f64()).max(OF_PACE * pace);
+        if given >= ENOUGH * before {
+            let span = took.max(MEASURE);
+            return self.is(State::Alone { begun: now.at, from: now, span, before }, true);
+        }
+        if took > MEASURE * 2 {
+            self.state = State::Shared { from: now };
+        }
+        false
+    }
+
+    fn is(&mut self, state: State, alone: bool) -> bool {
+        self.state = state;
+        alone
+    }
+}
+
+impl Scheduler {
+    /// Whether nothing of later blocks is dealt beside this one, of which nothing can be dealt now; none where that says
+    /// nothing of it, since nothing of it moves.
+    pub(crate) fn has_target_alone(
+        &mut self,
+        target: u32,
+        want: u32,
+        low: &Low,
+        now: Timestamp,
+    ) -> Option<bool> {
+        if self.settings.rules != Rules::Ours {
+            return None;
+        }
+        let pace = self.pace_of(want, low)?;
+        let party = self.wants[want].party;
+        let mut given = 0.0;
+        for (source, queue) in &self.wants[want].queues {
+            let Some(link) = self.storages[target].target.links.get(*source) else { continue };
+            let moves = link.files > 0 && now.since(link.heard) < SILENT;
+            if moves && !queue.is_empty() {
+                let why = self.unusable(*source, target, party, now);
+                // As it was asked for last: asking anew is for choices that are made.
+                given += if matches!(why, Some(Unusable::WindowFull { .. })) { link.rate.rate } else { 0.0 };
+            }
+        }
+        if given <= 0.0 {
+            return None;
+        }
+        let row = &mut self.storages[target].target;
+        let alone = row.first.alone(Seen { at: now, come: row.come, pieces: row.pieces }, given, pace);
+        row.first.holds = alone;
+        Some(alone)
+    }
+
+    /// Nothing was found for a target: whether that is so since it is held back. Of what does not move no news comes, and nothing
+    /// else would look again.
+    pub(crate) fn is_held_back(&mut self, target: u32, now: Timestamp) -> bool {
+        let first = &mut self.storages[target].target.first;
+        if !std::mem::take(&mut first.holds) {
+            return false;
+        }
+        let next = now + LOOK;
+        if next > now && first.looks.is_none_or(|at| at <= now) {
+            first.looks = Some(next);
+            self.set_timer(next, Timer::Target(target));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asked each second while it waits, from a moment on; `rate` comes in all while it is shared and while it is alone, and the
+    /// target's pace is another. The seconds in which it was alone.
+    fn alone(first: &mut First, rate: [f64; 2], pace: f64, from: u64, seconds: u64) -> Vec<u64> {
+        let (mut come, mut is_alone) = (0.0, false);
+        let mut found = Vec::new();
+        for second in from..from + seconds {
+            come += rate[usize::from(is_alone)];
+            let at = Timestamp::from_seconds(1_800_000_000 + second as i64);
+            is_alone = first.alone(Seen { at, come, pieces: second }, 100.0, pace);
+            found.extend(is_alone.then_some(second));
+        }
+        found
+    }
+
+    fn begins(found: &[u64]) -> Vec<u64> {
+        found.iter().copied().filter(|&second| second == 0 || !found.contains(&(second - 1))).collect()
+    }
+
+    #[test]
+    fn where_as_much_comes_as_before_it_goes_on_and_is_measured_again() {
+        let found = alone(&mut First::default(), [100.0, 95.0], 100.0, 0, 2_500);
+        assert_eq!(begins(&found), [3, 1_826], "it is shared for a moment after half an hour");
+        assert!(found.len() > 2_490, "{}", found.len());
+    }
+
+    #[test]
+    fn a_target_that_gets_less_is_shared_again_and_each_try_is_later() {
+        let found = alone(&mut First::default(), [100.0, 85.0], 100.0, 0, 480);
+        assert_eq!(begins(&found), [3, 86, 229], "after 20 s, pauses of 60 and 120 s, and 3 s to measure");
+        assert_eq!(found.iter().filter(|second| **second < 83).count(), 20);
+        let found = alone(&mut First::default(), [100.0, 50.0], 100.0, 0, 60);
+        assert_eq!(found.len(), 10, "far less is known sooner");
+    }
+
+    #[test]
+    fn a_measurement_that_is_too_low_by_chance_does_not_count() {
+        let found = alone(&mut First::default(), [20.0, 50.0], 100.0, 0, 60);
+        assert_eq!(found.len(), 10, "the target took 100 in the last minutes");
+    }
+
+    #[test]
+    fn what_could_not_use_it_is_never_alone() {
+        assert!(alone(&mut First::default(), [1_000.0, 1_000.0], 1_000.0, 0, 500).is_empty());
+    }
+
+    #[test]
+    fn what_was_not_asked_for_a_while_begins_anew() {
+        let mut first = First::default();
+        assert_eq!(alone(&mut first, [100.0, 95.0], 100.0, 0, 15).len(), 12);
+        let found = alone(&mut first, [100.0, 95.0], 100.0, 60, 15);
+        assert_eq!(found, (63..75).collect::<Vec<u64>>(), "nothing is concluded from the time between");
+    }
+}
