@@ -16,7 +16,7 @@ use longhaul_network::{Basis, Link, Pace};
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
 use crate::fts3::{self, Optimizer};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, Timer};
 use crate::settings::{CANDIDATES_MAX, Rules};
 use crate::state::{Leased, LinkState, Phase, Remembered, float, whole};
 use crate::strategy::{Strategy, rank};
@@ -47,6 +47,8 @@ pub(crate) struct Low {
     runs: OnceCell<bool>,
 }
 
+/// A target without any news for so long is looked at again.
+const LOOK_SILENT: Duration = Duration::from_secs(5);
 /// What counts as held may have arrived so long ago and not be reported yet.
 const REPORTED_S: f64 = 1.0;
 /// What a failed attempt costs beside its time: the pause before the next.
@@ -60,6 +62,7 @@ impl Scheduler {
         }
         let low = Low { pace: self.knowledge.pace(self.storages[target].id), runs: OnceCell::new() };
         if self.has_enough(target, low.pace, now) || self.is_wide(target, low.pace, now) {
+            self.look_when_silent(target, now);
             return None;
         }
         self.note_full_links(target, now);
@@ -78,6 +81,29 @@ impl Scheduler {
         }
         self.pay(target, lane, lane, self.transfers[place].size, low.pace);
         self.lease(place, now)
+    }
+
+    /// A target has enough as long as it comes: where nothing comes any more there is no news either, and nothing else would look
+    /// again.
+    pub(crate) fn look_when_silent(&mut self, target: u32, now: Timestamp) {
+        let row = &mut self.storages[target].target;
+        let next = now + LOOK_SILENT;
+        if !row.looks_when_silent && next > now {
+            row.looks_when_silent = true;
+            self.set_timer(next, Timer::Silent(target));
+        }
+    }
+
+    /// Whether a target is silent, and is looked at: else it is when it may be.
+    pub(crate) fn look_at_silent(&mut self, target: u32, now: Timestamp) {
+        let row = &mut self.storages[target].target;
+        row.looks_when_silent = false;
+        let at_work = row.links.values().filter(|link| link.files > 0);
+        let Some(heard) = at_work.map(|link| link.heard).max() else { return };
+        match now.since(heard) >= LOOK_SILENT {
+            true => self.wake(target),
+            false => self.look_when_silent(target, now),
+        }
     }
 
     /// Whether a target gets no more work now.

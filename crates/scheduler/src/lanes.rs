@@ -10,13 +10,15 @@
 
 use std::num::NonZeroU32;
 
-use crate::shares::Parties;
+use crate::shares::{Parties, Weights};
 use crate::state::{Class, Rank};
 
 /// Priorities 1 to 9.
 pub(crate) const LEVELS: usize = 9;
 /// Activities with an account of their own at one target.
 const ACCOUNTS_MAX: usize = 1_000;
+/// Bytes for a weight of 1 that are counted before it is begun anew: to an eighth of a byte they are exact.
+const CLOCK_MAX: f64 = 1e15;
 
 /// All that waits at a target.
 #[derive(Default)]
@@ -400,11 +402,41 @@ impl Lanes {
         row.clock = row.clock.max(tag);
         let activity = &mut row.activities[account.activity as usize];
         activity.served = tag + cost / parties.weight_of_activity(activity.party);
+        self.keep_exact(account);
+        let activity =
+            &mut self.communities[account.community as usize].activities[account.activity as usize];
         if activity.waits >> (level + 1) != 0 {
             activity.relief_debt = cost * (relief - 1.0);
             activity.relief_turn = level + 1;
         } else if activity.waits & ((1 << level) - 1) != 0 {
             activity.relief_debt = (activity.relief_debt - cost).max(0.0);
+        }
+    }
+
+    /// Clocks of those with next to no weight leap, and a number so large has no room for one file of another: all is counted
+    /// from now again.
+    fn keep_exact(&mut self, account: Account) {
+        if self.clock > CLOCK_MAX {
+            let clock = std::mem::take(&mut self.clock);
+            self.communities.iter_mut().for_each(|row| row.served -= clock);
+        }
+        let row = &mut self.communities[account.community as usize];
+        if row.clock > CLOCK_MAX {
+            let clock = std::mem::take(&mut row.clock);
+            row.activities.iter_mut().for_each(|activity| activity.served -= clock);
+        }
+    }
+
+    /// Weights are others now: how far somebody is before or behind the others stays so many bytes.
+    pub(crate) fn reweigh(&mut self, before: &Weights, parties: &Parties) {
+        for row in &mut self.communities {
+            let by = before.communities[row.number as usize] / parties.weight_of_community(row.number);
+            row.served = self.clock + (row.served - self.clock) * by;
+            for activity in &mut row.activities {
+                let by =
+                    before.activities[activity.party as usize] / parties.weight_of_activity(activity.party);
+                activity.served = row.clock + (activity.served - row.clock) * by;
+            }
         }
     }
 

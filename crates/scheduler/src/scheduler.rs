@@ -16,7 +16,7 @@ use crate::news::News;
 use crate::pick::Looks;
 use crate::routes::Routes;
 use crate::settings::{Rules, Settings};
-use crate::shares::Parties;
+use crate::shares::{Parties, Shares};
 use crate::state::{FileRow, Site, Storage, Subscription, Transfer, Want};
 use crate::steady::Steady;
 use crate::table::Table;
@@ -87,6 +87,8 @@ pub(crate) enum Timer {
     Storage(u32),
     /// This target may lease more, though no news came of it.
     Target(u32),
+    /// The same, if nothing has come of it for a while.
+    Silent(u32),
     /// A block that was asked for to the end and is not complete is asked for again from its beginning.
     Sweep(BlockId, u32),
     /// A question that failed is repeated.
@@ -153,7 +155,7 @@ impl Scheduler {
             Event::Agent { storage, agent, connected } => self.agent_changed(storage, agent, connected, now),
             Event::Held { agent, attempts } => self.held(agent, &attempts, now),
             Event::Links(links) => self.links_changed(links, now),
-            Event::Shares(shares) => self.parties.set(shares),
+            Event::Shares(shares) => self.shares_changed(shares),
             Event::LinkShares(shares) => self.link_shares_changed(shares),
             Event::Limits(limits) => self.limits_changed(limits, now),
             Event::Circuits(all) => self.circuits_changed(&all, now),
@@ -281,6 +283,7 @@ impl Scheduler {
                 Timer::Transfer(id) => self.rested(id, now),
                 Timer::Storage(storage) => self.wake_around(storage),
                 Timer::Target(target) => self.wake(target),
+                Timer::Silent(target) => self.look_at_silent(target, now),
                 Timer::Sweep(block, target) => self.sweep(block, target),
                 Timer::Optimize => self.optimize(now),
                 Timer::Limits => self.limits_eased(),
@@ -329,6 +332,14 @@ impl Scheduler {
         if !row.in_ring {
             row.in_ring = true;
             self.ring.push_back(target);
+        }
+    }
+
+    fn shares_changed(&mut self, shares: Shares) {
+        let before = self.parties.set(shares);
+        let places: Vec<u32> = self.storage_of.values().copied().collect();
+        for place in places {
+            self.storages[place].target.lanes.reweigh(&before, &self.parties);
         }
     }
 

@@ -65,6 +65,12 @@ pub(crate) struct Parties {
     edition: u64,
 }
 
+/// Weights by the numbers of communities and of parties.
+pub(crate) struct Weights {
+    pub communities: Vec<f64>,
+    pub activities: Vec<f64>,
+}
+
 /// Parties that have a number of their own; names come from outside. Later ones count as the last.
 const PARTIES_MAX: usize = 10_000;
 
@@ -89,7 +95,12 @@ impl Parties {
         number
     }
 
-    pub(crate) fn set(&mut self, shares: Shares) {
+    /// New weights; those of before are given back, for what is counted by them.
+    pub(crate) fn set(&mut self, shares: Shares) -> Weights {
+        let before = Weights {
+            communities: self.communities.iter().map(|row| row.1).collect(),
+            activities: self.parties.iter().map(|row| row.2).collect(),
+        };
         self.edition += 1;
         self.shares = shares;
         for at in 0..self.communities.len() {
@@ -98,6 +109,7 @@ impl Parties {
         for at in 0..self.parties.len() {
             self.parties[at].2 = self.activity_weight(&self.parties[at].0);
         }
+        before
     }
 
     fn community_weight(&self, name: &CommunityName) -> f64 {

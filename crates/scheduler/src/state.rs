@@ -158,6 +158,8 @@ pub(crate) struct Target {
     pub first: First,
     /// Leases dealt since the start.
     pub dealt: u64,
+    /// A look at it is to come, should it be silent.
+    pub looks_when_silent: bool,
     /// There was room and nothing that could be leased.
     pub starved: bool,
     /// When full links with more to do were noted last.

@@ -57,6 +57,18 @@ fn a_target_with_room_for_more_is_not_kept_for_a_slow_source() {
     assert!(second as f64 > 0.7 * (PORT - 3e6) * 120.0, "{second}");
 }
 
+/// All that a target holds is silent: no news comes, and it is looked at nevertheless.
+#[test]
+fn a_target_of_which_nothing_is_heard_is_looked_at_without_news() {
+    let mut world = two_blocks([1.2 * PORT, 2.0 * PORT], 0);
+    world.run_for(Duration::from_secs(27));
+    world.places[0].out_bytes_per_s = 1e-3;
+    let before = world.bytes_between(1, 2);
+    world.run_for(Duration::from_secs(30));
+    let came = world.bytes_between(1, 2) - before;
+    assert!(came as f64 >= 0.5 * PORT * 30.0, "{came}: {}", world.standing());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 

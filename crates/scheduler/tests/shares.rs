@@ -109,6 +109,50 @@ fn shares_that_sum_to_zero_are_equal_ones() {
     assert!((part - 0.5).abs() < 0.02, "{part}");
 }
 
+/// Next to no weight takes what is left for as long as nobody else wants it. When others come they share by their weights, to
+/// the byte; and when its own is raised, it has that from then on: what it took before is held against nobody for ever.
+#[test]
+fn a_weight_of_nothing_leaves_no_debt_and_no_disorder() {
+    let weights = |cms: f64| {
+        let rows = [("atlas", 3e6), ("cms", cms), ("lhcb", 1e6)];
+        let communities = rows.map(|(name, weight)| (name.parse().unwrap(), community(weight, &[])));
+        Shares { communities: communities.into(), default: 1.0 }
+    };
+    let mut world = World::new(vec![Place::new(100e6), Place::new(100e6)], 1);
+    world.handle(Event::Shares(weights(0.0)));
+    for (block, name) in [(1, "atlas"), (2, "cms"), (3, "lhcb")] {
+        world.add_files(block, 0, (0..6_000).map(|_| 2 * MB));
+        world.parties.insert(block, party(name, None));
+    }
+    world.subscribe(2, &[2], 1, 5);
+    world.run_for(Duration::from_secs(60));
+    assert!(by_block(&world)[&2] > 5_000 * MB, "nobody else wants it");
+    let comes = |world: &mut World, seconds: u64| {
+        let before = by_block(world);
+        world.run_for(Duration::from_secs(seconds));
+        let after = by_block(world);
+        let got = [1, 2, 3].map(|block| {
+            let of = |got: &BTreeMap<u64, u64>| got.get(&block).copied().unwrap_or(0);
+            (of(&after) - of(&before)) as f64
+        });
+        let all: f64 = got.iter().sum();
+        got.map(|got| got / all)
+    };
+    world.subscribe(1, &[1], 1, 5);
+    world.subscribe(3, &[3], 1, 5);
+    comes(&mut world, 5);
+    let parts = comes(&mut world, 40);
+    for (part, wanted) in parts.into_iter().zip([0.75, 0.0, 0.25]) {
+        assert!((part - wanted).abs() < 0.02, "{parts:?}");
+    }
+    world.handle(Event::Shares(weights(4e6)));
+    comes(&mut world, 5);
+    let parts = comes(&mut world, 30);
+    for (part, wanted) in parts.into_iter().zip([0.375, 0.5, 0.125]) {
+        assert!((part - wanted).abs() < 0.02, "{parts:?}");
+    }
+}
+
 /// A community whose only source has a slow port cannot use its share; while it waits it loses nothing but what it
 /// could not use, and afterwards it does not starve the other for long.
 #[test]
