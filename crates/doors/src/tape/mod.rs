@@ -368,12 +368,4 @@ mod tests {
         }
         assert!(only_asks("/api/v1/tape/archiveinfo") && !only_asks("/api/v1/tape/stage"));
     }
-
-    #[test]
-    fn places_have_words() {
-        for word in ["DISK", "TAPE", "DISK_AND_TAPE", "LOST", "NONE", "UNAVAILABLE"] {
-            assert_eq!(Locality::of(word).map(Locality::word), Some(word));
-        }
-        assert_eq!(Locality::of("disk"), None);
-    }
 }
