@@ -85,7 +85,7 @@ impl Scheduler {
 
     /// A target has enough as long as it comes: where nothing comes any more there is no news either, and nothing else would look
     /// again.
-    pub(crate) fn look_when_silent(&mut self, target: u32, now: Timestamp) {
+    fn look_when_silent(&mut self, target: u32, now: Timestamp) {
         let row = &mut self.storages[target].target;
         let next = now + LOOK_SILENT;
         if !row.looks_when_silent && next > now {

@@ -337,8 +337,7 @@ impl Scheduler {
 
     fn shares_changed(&mut self, shares: Shares) {
         let before = self.parties.set(shares);
-        let places: Vec<u32> = self.storage_of.values().copied().collect();
-        for place in places {
+        for &place in self.storage_of.values() {
             self.storages[place].target.lanes.reweigh(&before, &self.parties);
         }
     }
