@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::people::{Authority, Holder};
-use crate::world::World;
+use crate::world::{World, until};
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_security::{
@@ -407,14 +407,13 @@ impl Play {
     }
 
     pub async fn ended(&self, who: &str, job: &str) {
-        for _ in 0..6_000 {
+        until("the end of a job", async || {
             let (_, state) = self.ask(who, "GET", &format!("/jobs/{job}/job_state"), "").await;
-            if ["FINISHED", "FAILED", "FINISHEDDIRTY", "CANCELED"].contains(&state.trim_matches('"')) {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        panic!("{job} does not end");
+            let ended =
+                ["FINISHED", "FAILED", "FINISHEDDIRTY", "CANCELED"].contains(&state.trim_matches('"'));
+            ended.then_some(()).ok_or(state)
+        })
+        .await;
     }
 
     /// A job of that person, and its file.

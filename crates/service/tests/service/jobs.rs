@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use crate::world::World;
+use crate::world::{World, until};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
@@ -194,12 +193,18 @@ impl Play {
     }
 
     async fn until(&self, what: &str, met: impl Fn(&Play) -> bool) {
-        let mut waited = Duration::ZERO;
-        while !met(self) {
-            assert!(waited < Duration::from_secs(60), "{what} did not come about");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            waited += Duration::from_millis(10);
-        }
+        until(what, async || met(self).then_some(()).ok_or_else(String::new)).await;
+    }
+
+    /// Looks at a job until a file of it waits because of this.
+    async fn waits_for(&self, id: JobId, why: &str) {
+        let client = self.world.admin();
+        until(why, async || {
+            let job: JobDetail = client.request(&routes::JOB_SHOW).parameter(id).send().await.unwrap();
+            let waits: Vec<&str> = job.files.iter().filter_map(|file| file.waits_for.as_deref()).collect();
+            waits.iter().any(|waits| waits.contains(why)).then_some(()).ok_or_else(|| format!("{waits:?}"))
+        })
+        .await;
     }
 
     async fn ended(&self, id: JobId) -> (JobRow, Vec<JobFileRow>) {
@@ -342,21 +347,17 @@ impl Play {
         let files = self.plain(files);
         let id = self.submit(JobKind::Regular, "{}", files).await;
         let client = self.world.admin();
-        let mut last = String::new();
-        for _ in 0..6_000 {
+        until("so many at once", async || {
             let job: JobDetail = client.request(&routes::JOB_SHOW).parameter(id).send().await.unwrap();
             let active = job.files.iter().filter(|file| file.state == JobFileState::Active).count();
             assert!(active <= running, "{active} at once");
             let waits: Vec<&str> = job.files.iter().filter_map(|file| file.waits_for.as_deref()).collect();
-            if active == running && waits.iter().any(|waits| waits.contains(why)) {
-                self.source.close(false);
-                assert_eq!(self.ended(id).await.0.state, JobState::Finished);
-                return;
-            }
-            last = format!("{active} at once, the others: {waits:?}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("{last}");
+            let met = active == running && waits.iter().any(|waits| waits.contains(why));
+            met.then_some(()).ok_or_else(|| format!("{active} at once, the others: {waits:?}"))
+        })
+        .await;
+        self.source.close(false);
+        assert_eq!(self.ended(id).await.0.state, JobState::Finished);
     }
 }
 
@@ -581,17 +582,13 @@ async fn force_start_puts_a_file_before_all_others() {
     assert_eq!(state[5]["file_state"], "FORCE_START");
     // The scheduler has it in mind, and waits for the one that runs.
     let client = play.world.admin();
-    let mut known = false;
-    for _ in 0..6_000 {
+    until("a file that waits for the limit of the link", async || {
         let job: JobDetail = client.request(&routes::JOB_SHOW).parameter(id).send().await.unwrap();
         let waits = job.files.iter().find(|file| file.id == ids[5]).and_then(|file| file.waits_for.clone());
-        known = waits.is_some_and(|waits| waits.contains("the limit of the link"));
-        if known {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert!(known);
+        let known = waits.as_ref().is_some_and(|waits| waits.contains("the limit of the link"));
+        known.then_some(()).ok_or_else(|| format!("{waits:?}"))
+    })
+    .await;
     play.source.close(false);
     let (job, files) = play.ended(id).await;
     assert_eq!(job.state, JobState::Finished);
@@ -744,17 +741,7 @@ impl Play {
             let files = self.plain(20);
             jobs.push(self.submit_for(vo, JobKind::Regular, "{}", files).await);
         }
-        let mut last = None;
-        for _ in 0..6_000 {
-            let request = self.world.admin().request(&routes::JOB_SHOW).parameter(jobs[1]);
-            let job: JobDetail = request.send().await.unwrap();
-            last = job.files.iter().find_map(|file| file.waits_for.clone());
-            if last.as_ref().is_some_and(|waits| waits.contains(words)) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert!(last.as_ref().is_some_and(|waits| waits.contains(words)), "{last:?}");
+        self.waits_for(jobs[1], words).await;
         self.source.close(false);
         let mut began = Vec::new();
         for (at, id) in jobs.into_iter().enumerate() {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::isolation::Play as People;
 use crate::jobs::Storage;
 use crate::mapping::Command;
-use crate::world::World;
+use crate::world::{World, until};
 
 const REASON: &str = "TRANSFER [1] the owner of the job may no longer transfer: ";
 
@@ -93,15 +93,14 @@ impl Play {
     }
 
     async fn ended(&self, job: &str, state: &str) -> Vec<Value> {
-        for _ in 0..6_000 {
+        let files = until("the end of a job", async || {
             let files = self.files(job).await;
-            if files.iter().all(|file| file["finish_time"].is_string()) {
-                assert!(files.iter().all(|file| file["file_state"] == state), "{files:?}");
-                return files;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        panic!("{job} does not end: {:?}", self.files(job).await);
+            let ended = files.iter().all(|file| file["finish_time"].is_string());
+            if ended { Ok(files) } else { Err(format!("{files:?}")) }
+        })
+        .await;
+        assert!(files.iter().all(|file| file["file_state"] == state), "{files:?}");
+        files
     }
 
     /// No file of it was begun, each says that, and the log of decisions has each once.
@@ -221,12 +220,11 @@ async fn a_right_that_was_given_and_taken_back_is_asked_for_at_each_attempt() {
     let job = play.submit(&token).await;
     play.source.refuses(2);
     play.drain(false).await;
-    for _ in 0..6_000 {
-        if play.files(&job).await.iter().all(|file| file["retry"] == 1) {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    until("a second attempt of each", async || {
+        let files = play.files(&job).await;
+        files.iter().all(|file| file["retry"] == 1).then_some(()).ok_or_else(|| format!("{files:?}"))
+    })
+    .await;
     play.steer("DELETE", "/config/authorize?dn=alice&operation=transfer", Value::Null).await;
     play.world.shift_s.store(600, Ordering::SeqCst);
     for file in play.ended(&job, "FAILED").await {
@@ -250,14 +248,14 @@ async fn what_others_say_is_kept_and_what_is_said_here_is_asked_anew() {
     command.becomes("echo othervo");
     play.world.shift_s.fetch_add(101, Ordering::SeqCst);
     assert_eq!(play.ask("admin", "POST", "/config/drain", &drain(false)).await.0, 200);
-    let why = until(&play, &mapped, "FAILED").await;
+    let why = comes_to(&play, &mapped, "FAILED").await;
     assert!(why.starts_with(REASON) && why.contains("is no longer of the community testvo"), "{why}");
-    until(&play, &grouped, "ACTIVE").await;
-    until(&play, &with_attributes, "ACTIVE").await;
+    comes_to(&play, &grouped, "ACTIVE").await;
+    comes_to(&play, &with_attributes, "ACTIVE").await;
     play.world.stop().await;
     play.world.config.fts.issuers.clear();
     play.world.start().await;
-    let why = until(&play, &grouped, "FAILED").await;
+    let why = comes_to(&play, &grouped, "FAILED").await;
     assert!(why.starts_with(REASON) && why.contains("is no longer trusted"), "{why}");
     play.world.stop().await;
 }
@@ -295,16 +293,12 @@ async fn of_certificate(play: &People, number: u128, communities: &[&str]) -> St
 }
 
 /// The reason of the job's file once it is in that state.
-async fn until(play: &People, job: &str, state: &str) -> String {
-    let mut last = String::new();
-    for _ in 0..6_000 {
+async fn comes_to(play: &People, job: &str, state: &str) -> String {
+    until(state, async || {
         let (_, files) = play.ask("admin", "GET", &format!("/jobs/{job}/files"), "").await;
         let files: Value = serde_json::from_str(&files).unwrap();
-        if files[0]["file_state"] == state {
-            return files[0]["reason"].as_str().unwrap_or_default().to_owned();
-        }
-        last = files.to_string();
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("not {state}: {last}");
+        let reason = || files[0]["reason"].as_str().unwrap_or_default().to_owned();
+        if files[0]["file_state"] == state { Ok(reason()) } else { Err(files.to_string()) }
+    })
+    .await
 }

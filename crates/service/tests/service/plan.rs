@@ -1,8 +1,6 @@
 //! The plan of circuits in the service: asked for once whatever is killed, given back, taken over, and nothing where agents
 //! decide. With scripted agents.
 
-use std::time::Duration;
-
 use longhaul_api::agent::*;
 use longhaul_api::circuits::*;
 use longhaul_api::native::*;
@@ -10,10 +8,9 @@ use longhaul_api::routes;
 use longhaul_model::{CircuitOrderId, SubscriptionState, Timestamp};
 use longhaul_service::{CircuitsConfig, Config, Level};
 
-use crate::world::{Agent, World, manifest_line};
+use crate::world::{Agent, World, manifest_line, until};
 
 const CIRCUIT: &str = "00000000-0000-8000-8000-000000000011";
-const WITHIN: Duration = Duration::from_secs(20);
 const TB: u64 = 1_000_000_000_000;
 
 fn planned(config: &mut Config) {
@@ -89,15 +86,11 @@ async fn tell(agent: &Agent, link: &CircuitLink) -> ReportReply {
 
 /// Tells the same again and again until the answer fits.
 async fn tell_until(agent: &Agent, link: &CircuitLink, fits: impl Fn(&ReportReply) -> bool) -> ReportReply {
-    let begun = tokio::time::Instant::now();
-    loop {
+    until("such an answer", async || {
         let reply = tell(agent, link).await;
-        if fits(&reply) {
-            return reply;
-        }
-        assert!(begun.elapsed() < WITHIN, "it never came: {reply:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        if fits(&reply) { Ok(reply) } else { Err(format!("{reply:?}")) }
+    })
+    .await
 }
 
 async fn plan(world: &World) -> CircuitPlan {
@@ -106,18 +99,13 @@ async fn plan(world: &World) -> CircuitPlan {
 
 /// When the service has planned so many times more.
 async fn plans(world: &World, count: usize) {
-    let begun = tokio::time::Instant::now();
     let mut last = plan(world).await.planned;
     for _ in 0..count {
-        loop {
+        last = until("another plan", async || {
             let planned = plan(world).await.planned;
-            if planned != last {
-                last = planned;
-                break;
-            }
-            assert!(begun.elapsed() < WITHIN, "it plans no more");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            if planned == last { Err(format!("{last:?}")) } else { Ok(planned) }
+        })
+        .await;
     }
 }
 
@@ -196,17 +184,16 @@ async fn a_plan_asks_once_whatever_is_killed_and_gives_back_what_nothing_needs()
     let ended = link(CircuitState::Established, Some(asked)).circuit.unwrap();
     over.ended = vec![Circuit { ended: Some(beta.now()), end: Some("given back".into()), ..ended }];
     tell_until(&beta, &over, |reply| reply.circuits.is_empty()).await;
-    let begun = tokio::time::Instant::now();
-    loop {
+    until("the end of the circuit", async || {
         tell(&beta, &over).await;
         let provider = plan(&world).await.providers.remove(0);
-        if provider.circuits == 0 {
-            assert!(provider.gained_bytes > 0, "{provider:?}");
-            break;
+        if provider.circuits != 0 {
+            return Err(format!("{provider:?}"));
         }
-        assert!(begun.elapsed() < WITHIN, "it never ends: {provider:?}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+        assert!(provider.gained_bytes > 0, "{provider:?}");
+        Ok(())
+    })
+    .await;
     world.assert_sound().await;
 }
 

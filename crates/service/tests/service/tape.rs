@@ -2,10 +2,9 @@
 //! idea of the WLCG Tape REST API: each is asked for, waited for, copied and let go, whatever happens in between.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use crate::tape_system::TapeStorage;
-use crate::world::World;
+use crate::world::{World, until};
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_catalog::{NewJob, NewJobFile, Submitted};
@@ -117,15 +116,15 @@ impl Play {
         id: &str,
         met: impl Fn(&Value, &[Value]) -> bool,
     ) -> (Value, Vec<Value>) {
-        for _ in 0..1_500 {
+        until(what, async || {
             let (job, files) = self.job(id).await;
             if met(&job, &files) {
-                return (job, files);
+                return Ok((job, files));
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
             self.pass(1);
-        }
-        panic!("{what} did not come about: {:?}", self.job(id).await);
+            Err(format!("{job} {files:?}"))
+        })
+        .await
     }
 
     fn pass(&self, seconds: i64) {
@@ -133,14 +132,14 @@ impl Play {
     }
 
     async fn at_tapes(&self, what: &str, met: impl Fn(&Play) -> bool) {
-        for _ in 0..1_500 {
+        until(what, async || {
             if met(self) {
-                return;
+                return Ok(());
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
             self.pass(1);
-        }
-        panic!("{what} did not come about");
+            Err(String::new())
+        })
+        .await;
     }
 
     async fn ended(&self, id: &str) -> (Value, Vec<Value>) {

@@ -192,6 +192,22 @@ impl World {
     }
 }
 
+/// How long anything is waited for, and how long one look follows another.
+const WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Looks again and again until what it looks for is there; what it sees instead is shown where that never comes about.
+pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let begun = tokio::time::Instant::now();
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) => assert!(begun.elapsed() < WITHIN, "{what} did not come about: {seen}"),
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 pub fn manifest_line(lfn: &str, size: u64) -> String {
     format!("{{\"lfn\":{lfn:?},\"size\":{size},\"digests\":[\"adler32:03da0195\"]}}\n")
 }
