@@ -7,7 +7,9 @@
 //! its other users, and why.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../tests/common/mod.rs"]
+// It is that of the tests, of which this needs a part.
+#[allow(dead_code)]
+#[path = "../tests/engine/common/mod.rs"]
 mod common;
 
 use std::path::Path;

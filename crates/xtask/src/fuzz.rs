@@ -21,7 +21,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 /// The full measure of a target: whichever comes first.
 const SECONDS: u64 = 600;
 const EXECUTIONS: u64 = 10_000_000;
-/// Bounds of the committed corpus; `crates/testbed/tests/corpus.rs` checks them.
+/// Bounds of the committed corpus; `crates/testbed/tests/scenarios/corpus.rs` checks them.
 const FILES_MAX: usize = 200;
 const BYTES_MAX: usize = 4_096;
 /// Of what was learned; more makes the test slower, and no better.

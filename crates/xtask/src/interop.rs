@@ -27,9 +27,10 @@ pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
                 "--package",
                 "longhaul-testbed",
                 "--test",
-                "rucio",
+                "scenarios",
                 "--",
                 "--nocapture",
+                "rucio::",
             ])
             .env("LONGHAUL_RUCIO_PYTHON", rucio)
             .env("LONGHAUL_FTS3_PYTHON", fts3)

@@ -4,75 +4,90 @@
 use crate::test::run_counted;
 use crate::tools::{cargo, run_command};
 
-/// One long test: its name here, its room and test file, and how much of it.
+/// One long test: its name here, the file of the tests of a room in which it stands, and how much of it.
 struct Long {
     name: &'static str,
-    room: &'static str,
-    test: &'static str,
+    tests: Tests,
+    file: &'static str,
     variable: &'static str,
     full: &'static str,
 }
 
-/// The room of tests that run the built programs.
-const PROGRAMS: &str = "longhaul-testbed";
+/// The tests of a room: its package, and the program that they are.
+#[derive(Clone, Copy, PartialEq)]
+struct Tests {
+    package: &'static str,
+    program: &'static str,
+}
+
+/// Those that run the built programs.
+const PROGRAMS: Tests = Tests { package: "longhaul-testbed", program: "scenarios" };
+const SCHEDULER: Tests = Tests { package: "longhaul-scheduler", program: "scheduler" };
+const SIMULATOR: Tests = Tests { package: "longhaul-simulator", program: "simulator" };
 
 const LONG: [Long; 11] = [
-    Long { name: "kill", room: PROGRAMS, test: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
-    Long { name: "away", room: PROGRAMS, test: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
+    Long { name: "kill", tests: PROGRAMS, file: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
+    Long { name: "away", tests: PROGRAMS, file: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
     Long {
         name: "tree",
-        room: PROGRAMS,
-        test: "campaign",
+        tests: PROGRAMS,
+        file: "campaign",
         variable: "LONGHAUL_SOAK_TREE_FILES",
         full: "20000",
     },
     Long {
         name: "hostile",
-        room: PROGRAMS,
-        test: "hostile",
+        tests: PROGRAMS,
+        file: "hostile",
         variable: "LONGHAUL_SOAK_HOSTILE_STREAMS",
         full: "1000000",
     },
     Long {
         name: "resume",
-        room: PROGRAMS,
-        test: "copy_resume",
+        tests: PROGRAMS,
+        file: "copy_resume",
         variable: "LONGHAUL_SOAK_RESUME_KILLS",
         full: "20",
     },
-    Long { name: "path", room: PROGRAMS, test: "copy_path", variable: "LONGHAUL_SOAK_PATH_MB", full: "2000" },
+    Long {
+        name: "path",
+        tests: PROGRAMS,
+        file: "copy_path",
+        variable: "LONGHAUL_SOAK_PATH_MB",
+        full: "2000",
+    },
     Long {
         name: "memory",
-        room: PROGRAMS,
-        test: "copy_memory",
+        tests: PROGRAMS,
+        file: "copy_memory",
         variable: "LONGHAUL_SOAK_MEMORY_TRANSFERS",
         full: "500",
     },
     Long {
         name: "worlds",
-        room: "longhaul-scheduler",
-        test: "worlds",
+        tests: SCHEDULER,
+        file: "worlds",
         variable: "LONGHAUL_SOAK_WORLDS",
         full: "10000",
     },
     Long {
         name: "forecasts",
-        room: "longhaul-simulator",
-        test: "forecasts",
+        tests: SIMULATOR,
+        file: "forecasts",
         variable: "LONGHAUL_SOAK_FORECAST_HOURS",
         full: "30",
     },
     Long {
         name: "steady",
-        room: "longhaul-simulator",
-        test: "learned",
+        tests: SIMULATOR,
+        file: "learned",
         variable: "LONGHAUL_SOAK_STEADY_MONTHS",
         full: "12",
     },
     Long {
         name: "third-party",
-        room: PROGRAMS,
-        test: "third_party",
+        tests: PROGRAMS,
+        file: "third_party",
         variable: "LONGHAUL_SOAK_PAIRINGS",
         full: "16",
     },
@@ -99,7 +114,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
                 [amount] if amount.parse::<u32>().is_ok() => amount,
                 _ => return Err(USAGE.to_owned()),
             };
-            if long.room == PROGRAMS {
+            if long.tests == PROGRAMS {
                 build()?;
             }
             once(long, amount)
@@ -115,7 +130,8 @@ fn build() -> Result<(), String> {
 fn once(long: &Long, amount: &str) -> Result<(), String> {
     let mut command = cargo();
     command
-        .args(["test", "--release", "--package", long.room, "--test", long.test, "--", "--nocapture"])
+        .args(["test", "--release", "--package", long.tests.package, "--test", long.tests.program])
+        .args(["--", "--nocapture", &format!("{}::", long.file)])
         .env(long.variable, amount);
     run_counted(&mut command).map(drop)
 }
@@ -126,7 +142,7 @@ fn random(rooms: &[&str]) -> Result<(), String> {
     let mut command = cargo();
     command.args(["test", "--release"]).env("PROPTEST_CASES", "10000");
     match rooms {
-        [] => command.args(["--workspace", "--exclude", PROGRAMS]),
+        [] => command.args(["--workspace", "--exclude", PROGRAMS.package]),
         rooms => command.args(rooms.iter().map(|room| format!("--package=longhaul-{room}"))),
     };
     run_counted(&mut command).map(drop)

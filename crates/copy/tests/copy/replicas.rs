@@ -1,0 +1,282 @@
+//! One pull from several servers, each with a secret of its own: whole and right whatever one of them does, and told who
+//! did what.
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_copy::{CopyOrder, Options, Outcome, Place, Progress, ReplicaTotals, Server, Stop};
+use longhaul_model::{Algorithm, Digest, FaultCode, Hasher, Verification};
+
+use crate::common::{Ground, Ran, at, content, order, place, recursive, run_order, tree};
+
+const MIB: usize = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn blake3(bytes: &[u8]) -> Digest {
+    let mut hasher = Hasher::new([Algorithm::Blake3]);
+    hasher.update(bytes);
+    hasher.finish().get(Algorithm::Blake3).unwrap()
+}
+
+fn from_all(servers: &[&Server], path: &str, target: Place, options: Options) -> CopyOrder {
+    let mut places: Vec<Place> = servers.iter().map(|server| at(server, path)).collect();
+    let source = places.remove(0);
+    CopyOrder { replicas: places, ..order(vec![source], target, options) }
+}
+
+fn ran(order: &CopyOrder) -> (Ran, Vec<ReplicaTotals>) {
+    let progress = Arc::new(Progress::default());
+    let ran = run_order(order, &progress, &Stop::default());
+    (ran, progress.replicas())
+}
+
+/// A server that sends no faster than this.
+fn slow(ground: &Ground, name: &str, bytes_per_s: u64) -> Server {
+    let mut options = crate::common::serve_options(&ground.make(name), false);
+    options.limit = Some(bytes_per_s);
+    Server::start(&options).unwrap()
+}
+
+#[test]
+fn a_large_file_comes_from_both() {
+    let ground = Ground::new();
+    let bytes = content(1, 60 * MIB + 5);
+    ground.write("one/a/f", &bytes);
+    std::fs::create_dir_all(ground.path("two/b")).unwrap();
+    // A copy elsewhere, under another name, with its time.
+    assert!(
+        std::process::Command::new("cp")
+            .arg("-p")
+            .arg(ground.path("one/a/f"))
+            .arg(ground.path("two/b/g"))
+            .status()
+            .unwrap()
+            .success()
+    );
+    let (one, two) = (slow(&ground, "one", 40 << 20), slow(&ground, "two", 40 << 20));
+    let to = place(ground.path("f").to_str().unwrap());
+    let order =
+        CopyOrder { replicas: vec![at(&two, "b/g")], ..order(vec![at(&one, "a/f")], to, Options::default()) };
+    let (ran, totals) = ran(&order);
+    let ran = ran.good();
+    assert_eq!(std::fs::read(ground.path("f")).unwrap(), bytes);
+    let [told] = &ran.told[..] else { panic!("{:?}", ran.told) };
+    assert_eq!(told.outcome, Outcome::Done { verification: Verification::EndToEnd });
+    assert_eq!(told.replicas.len(), 2);
+    assert!(
+        told.replicas.iter().all(|share| share.bytes > 0 && share.wrong.is_empty() && share.fault.is_none())
+    );
+    assert!(told.replicas[0].replica.ends_with("/a/f") && told.replicas[1].replica.ends_with("/b/g"));
+    assert_eq!(totals.iter().map(|each| each.bytes).sum::<u64>(), bytes.len() as u64);
+    assert_eq!((ran.totals.bytes_moved, ran.totals.bytes_resent), (bytes.len() as u64, 0));
+    let (sent, from_two) = (one.bytes().0, two.bytes().0);
+    assert_eq!(sent + from_two, bytes.len() as u64, "each byte was sent once");
+}
+
+/// With a digest known beforehand nobody is trusted: not the source either, whose tree is another file's.
+#[test]
+fn flipped_bits_at_the_source_are_repaired_and_told() {
+    let ground = Ground::new();
+    let bytes = content(1, 40 * MIB);
+    let mut flipped = bytes.clone();
+    let bad: Vec<usize> = (0..6).map(|place| (5 + 6 * place) * MIB).collect();
+    bad.iter().for_each(|at| flipped[at + 4_321] ^= 4);
+    ground.write("one/f", &flipped);
+    ground.write("two/f", &bytes);
+    // Most of it is asked for where it is wrong.
+    let (one, two) = (ground.serve("one", false), slow(&ground, "two", 20 << 20));
+    let to = || place(ground.path("f").to_str().unwrap());
+    let order = from_all(&[&one, &two], "f", to(), Options::default());
+    let (ran, totals) = ran(&CopyOrder { blake3: Some(blake3(&bytes)), ..order });
+    let ran = ran.good();
+    assert_eq!(std::fs::read(ground.path("f")).unwrap(), bytes);
+    let [first, second] = &ran.told[0].replicas[..] else { panic!("{:?}", ran.told) };
+    assert!(!first.wrong.is_empty(), "{first:?}");
+    assert!(
+        first.wrong.iter().all(|range| bad.contains(&(range.offset as usize)) && range.bytes == MIB as u64)
+    );
+    let fault = first.fault.as_ref().unwrap();
+    assert_eq!(fault.code, FaultCode::WrongDigest);
+    assert!(fault.detail.contains(&blake3(&flipped).to_string()), "{fault}");
+    assert!(second.wrong.is_empty() && second.fault.is_none(), "{second:?}");
+    assert_eq!(totals[0].wrong_ranges, first.wrong.len() as u64);
+    assert_eq!(ran.totals.bytes_resent, totals[0].wrong_bytes);
+}
+
+/// Without a digest the source's file counts, and a replica that differs is found out chunk by chunk.
+#[test]
+fn a_replica_that_differs_cannot_spoil_the_source_s_file() {
+    let ground = Ground::new();
+    let bytes = content(1, 40 * MIB);
+    let mut other = bytes.clone();
+    (0..40).for_each(|place| other[place * MIB + 99] ^= 1);
+    ground.write("one/f", &bytes);
+    ground.write("two/f", &other);
+    ground.write("three/f", &bytes[..39 * MIB]);
+    let (one, two) = (slow(&ground, "one", 30 << 20), ground.serve("two", false));
+    let three = ground.serve("three", false);
+    let to = place(ground.path("f").to_str().unwrap());
+    let (ran, totals) = ran(&from_all(&[&one, &two, &three], "f", to, Options::default()));
+    ran.good();
+    assert_eq!(std::fs::read(ground.path("f")).unwrap(), bytes);
+    let of = |server: &Server| {
+        let shown = server.url().shown();
+        totals.iter().find(|each| each.replica.contains(&shown)).unwrap().clone()
+    };
+    assert_eq!(of(&one).bytes, bytes.len() as u64);
+    let (two, three) = (of(&two), of(&three));
+    assert!(two.bytes == 0 && two.wrong_ranges >= 8, "{two:?}");
+    assert_eq!(two.fault.unwrap().code, FaultCode::WrongDigest);
+    let fault = three.fault.unwrap();
+    assert!(fault.detail.contains("a file of 40894464 bytes, and not a file of 41943040"), "{fault}");
+}
+
+#[test]
+fn a_tree_of_which_one_replica_has_a_part() {
+    let ground = Ground::new();
+    for number in 0..200 {
+        let bytes = content(number, (number * 977 % 90_000) as usize);
+        ground.write(&format!("one/run/d{}/f{number}", number % 5), &bytes);
+        match number % 3 {
+            0 => drop(ground.write(&format!("two/run/d{}/f{number}", number % 5), &bytes)),
+            // Of the same size, and not the same.
+            1 => {
+                drop(ground.write(
+                    &format!("two/run/d{}/f{number}", number % 5),
+                    &content(number + 1_000, bytes.len()),
+                ))
+            }
+            _ => {}
+        }
+    }
+    for number in 0..3 {
+        let bytes = content(number, 9 * MIB + 3);
+        ground.write(&format!("one/run/large{number}"), &bytes);
+        ground.write(&format!("two/run/large{number}"), &bytes);
+    }
+    let (one, two) = (ground.serve("one", false), ground.serve("two", false));
+    let target = ground.make("near");
+    let (ran, _) = ran(&from_all(&[&one, &two], "run/", place(target.to_str().unwrap()), recursive()));
+    let ran = ran.good();
+    assert_eq!(tree(&target), tree(&ground.path("one/run")));
+    assert_eq!((ran.totals.files_done, ran.totals.verified_end_to_end), (203, 203));
+}
+
+/// The listing and the trees come from the replica as well, if the source is not there.
+#[test]
+fn the_others_go_on_without_the_source() {
+    let ground = Ground::new();
+    for server in ["one", "two"] {
+        ground.write(&format!("{server}/run/f"), &content(4, 5 * MIB));
+        ground.write(&format!("{server}/run/g"), &content(5, 10));
+    }
+    let (one, two) = (ground.serve("one", false), ground.serve("two", false));
+    let order = from_all(&[&one, &two], "run/", place(ground.make("near").to_str().unwrap()), recursive());
+    one.stop();
+    let (ran, totals) = ran(&order);
+    ran.good();
+    assert_eq!(tree(&ground.path("near")), tree(&ground.path("two/run")));
+    let gone = totals.iter().find(|each| each.fault.is_some()).unwrap();
+    assert_eq!((gone.bytes, gone.fault.as_ref().unwrap().code), (0, FaultCode::Unreachable));
+}
+
+/// Runs until so much of it is there, then does something; the copy goes on or is stopped by that.
+fn when_some_is_there(order: &CopyOrder, then: impl FnOnce(&Stop) + Send) -> (Ran, Vec<ReplicaTotals>) {
+    let (progress, stop) = (Arc::new(Progress::default()), Stop::default());
+    let ran = std::thread::scope(|scope| {
+        let (watched, stopping) = (progress.clone(), stop.clone());
+        scope.spawn(move || {
+            let begun = Instant::now();
+            while watched.totals().bytes_running < 8 << 20 {
+                assert!(begun.elapsed() < PATIENCE, "nothing moves");
+                std::thread::yield_now();
+            }
+            then(&stopping);
+        });
+        run_order(order, &progress, &stop)
+    });
+    (ran, progress.replicas())
+}
+
+/// Promise 4.
+#[test]
+fn a_server_that_dies_in_mid_file_is_replaced() {
+    let ground = Ground::new();
+    let bytes = content(1, 50 * MIB);
+    ground.write("one/f", &bytes);
+    ground.write("two/f", &bytes);
+    let (one, two) = (slow(&ground, "one", 15 << 20), slow(&ground, "two", 15 << 20));
+    let order = from_all(&[&one, &two], "f", place(ground.path("f").to_str().unwrap()), Options::default());
+    let (ran, totals) = when_some_is_there(&order, move |_| one.stop());
+    ran.good();
+    assert_eq!(std::fs::read(ground.path("f")).unwrap(), bytes);
+    assert_eq!(totals.iter().map(|each| each.bytes).sum::<u64>(), bytes.len() as u64);
+    assert!(totals[1].bytes > 20 << 20, "{totals:?}");
+}
+
+/// What several have brought is good with any of them.
+#[test]
+fn goes_on_with_the_one_that_is_left() {
+    let ground = Ground::new();
+    let bytes = content(1, 50 * MIB);
+    ground.write("one/f", &bytes);
+    ground.write("two/f", &bytes);
+    let (one, two) = (slow(&ground, "one", 15 << 20), slow(&ground, "two", 15 << 20));
+    let target = || place(&format!("{}/", ground.make("near").display()));
+    let order = from_all(&[&one, &two], "f", target(), Options::default());
+    let (ran, _) = when_some_is_there(&order, |stop| stop.stop());
+    assert_eq!(ran.result.unwrap_err().code, FaultCode::Interrupted);
+    let there = ran.totals.bytes_running;
+    one.stop();
+    let (again, _) = self::ran(&order);
+    let again = again.good();
+    assert_eq!(std::fs::read(ground.path("near/f")).unwrap(), bytes);
+    let moved = again.totals.bytes_moved;
+    assert!(moved <= bytes.len() as u64 - there + (2 << 20), "{moved} moved, {there} were there");
+    assert!(!ground.path("near/.longhaul").exists());
+}
+
+/// One source and a digest: what is not that file does not land, and what is there already is compared.
+#[test]
+fn a_digest_guards_a_single_source() {
+    let ground = Ground::new();
+    let bytes = content(1, 3 * MIB + 9);
+    ground.write("one/f", &bytes);
+    let server = ground.serve("one", false);
+    let with = |digest: Digest| CopyOrder {
+        blake3: Some(digest),
+        ..order(vec![at(&server, "f")], place(ground.path("f").to_str().unwrap()), Options::default())
+    };
+    let (bad, _) = ran(&with(blake3(b"something else")));
+    assert_eq!(bad.failed[0].1.code, FaultCode::WrongDigest, "{:?}", bad.failed);
+    assert!(!ground.path("f").exists());
+    ran(&with(blake3(&bytes))).0.good();
+    assert_eq!(std::fs::read(ground.path("f")).unwrap(), bytes);
+    let (skipped, _) = ran(&with(blake3(&bytes)));
+    assert_eq!(skipped.good().totals.files_skipped, 1);
+    let (other, _) = ran(&with(blake3(b"something else")));
+    assert_eq!(other.failed[0].1.code, FaultCode::NameClash, "{:?}", other.failed);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let ground = Ground::new();
+    ground.write("one/d/f", b"x");
+    let server = ground.serve("one", true);
+    let near = || place(ground.make("near").to_str().unwrap());
+    let refused = |order: CopyOrder, says: &str| {
+        let fault = ran(&order).0.result.unwrap_err();
+        assert!(fault.code == FaultCode::BadRequest && fault.detail.contains(says), "{fault}");
+    };
+    let one = || order(vec![at(&server, "d/f")], near(), Options::default());
+    let two = || order(vec![at(&server, "d/f"), at(&server, "d")], near(), recursive());
+    let replicas = || vec![at(&server, "d/f")];
+    refused(CopyOrder { replicas: replicas(), ..two() }, "one source");
+    refused(CopyOrder { blake3: Some(blake3(b"x")), ..two() }, "one source");
+    refused(CopyOrder { replicas: vec![near()], ..one() }, "a replica is a server");
+    refused(CopyOrder { replicas: replicas(), ..order(vec![near()], near(), recursive()) }, "to this host");
+    refused(CopyOrder { replicas: replicas(), target: at(&server, ""), ..one() }, "to this host");
+    let directory = order(vec![at(&server, "d")], near(), recursive());
+    refused(CopyOrder { blake3: Some(blake3(b"x")), ..directory }, "a directory");
+    let many = (0..longhaul_copy::SERVERS_MAX).map(|_| at(&server, "d/f")).collect();
+    refused(CopyOrder { replicas: many, ..one() }, "the limit is");
+}

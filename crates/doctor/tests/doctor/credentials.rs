@@ -1,0 +1,144 @@
+//! Certificates, keys and grid-map files, made for the purpose.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use longhaul_doctor::{Examination, Finding, Group, Level, Order, examine};
+use longhaul_model::Timestamp;
+use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+struct Made {
+    _directory: tempfile::TempDir,
+    certificate: PathBuf,
+    key: PathBuf,
+    other_key: PathBuf,
+}
+
+fn made(from: (i32, u8, u8), until: (i32, u8, u8)) -> Made {
+    let directory = tempfile::tempdir().unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(["far.example".to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "far \u{1b}[2Jexample");
+    params.not_before = date_time_ymd(from.0, from.1, from.2);
+    params.not_after = date_time_ymd(until.0, until.1, until.2);
+    let certificate = params.self_signed(&key).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    Made {
+        certificate: write("cert.pem", &certificate.pem()),
+        key: write("key.pem", &key.serialize_pem()),
+        other_key: write("other.pem", &KeyPair::generate().unwrap().serialize_pem()),
+        _directory: directory,
+    }
+}
+
+fn look(certificate: Option<&Path>, key: Option<&Path>, grid_map: Option<&Path>) -> Vec<Finding> {
+    let order = Order {
+        root: "/nonexistent".into(),
+        certificate: certificate.map(Path::to_owned),
+        key: key.map(Path::to_owned),
+        grid_maps: grid_map.map(Path::to_owned).into_iter().collect(),
+        ..Order::default()
+    };
+    let Examination { findings, .. } = examine(&order, now());
+    findings.into_iter().filter(|finding| finding.group == Group::Credentials).collect()
+}
+
+fn finding<'a>(all: &'a [Finding], check: &str) -> &'a Finding {
+    all.iter().find(|one| one.check == check).unwrap_or_else(|| panic!("no {check} in {all:#?}"))
+}
+
+#[test]
+fn a_pair_that_belongs_together_is_fine() {
+    let made = made((2026, 1, 1), (2027, 3, 1));
+    let all = look(Some(&made.certificate), Some(&made.key), None);
+    assert!(all.iter().all(|one| one.level == Level::Ok), "{all:#?}");
+    assert_eq!(all.len(), 3);
+    let found = &finding(&all, "certificate").found;
+    assert!(found.contains("valid 99 d") && found.contains("far.example"), "{found}");
+    assert!(!found.contains('\u{1b}'), "what others wrote cannot move the cursor: {found}");
+}
+
+#[test]
+fn a_key_of_another_certificate_and_a_key_for_all_to_read_are_problems() {
+    let made = made((2026, 1, 1), (2027, 3, 1));
+    std::fs::set_permissions(&made.other_key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let all = look(Some(&made.certificate), Some(&made.other_key), None);
+    let mismatch = finding(&all, "key and certificate");
+    assert_eq!(mismatch.level, Level::Problem);
+    assert!(mismatch.found.contains("other.pem is not the key of"), "{mismatch:?}");
+    let open = finding(&all, "key file");
+    assert_eq!(open.level, Level::Problem);
+    assert!(open.found.contains("0644") && open.remedy[0].starts_with("chmod 600 "), "{open:?}");
+}
+
+#[test]
+fn dates_are_told() {
+    let level = |from, until| {
+        let made = made(from, until);
+        let all = look(Some(&made.certificate), None, None);
+        (all[0].level, all[0].found.clone())
+    };
+    let (expired, words) = level((2025, 1, 1), (2026, 11, 20));
+    assert_eq!(expired, Level::Problem);
+    assert!(words.contains("expired 1 d"), "{words}");
+    assert_eq!(level((2026, 12, 1), (2027, 12, 1)).0, Level::Problem);
+    assert_eq!(level((2026, 1, 1), (2026, 11, 30)).0, Level::Advice);
+    // A certificate that lives for days only is always near its end.
+    assert_eq!(level((2026, 11, 18), (2026, 11, 25)).0, Level::Ok);
+}
+
+#[test]
+fn files_that_are_no_credentials_are_told() {
+    let made = made((2026, 1, 1), (2027, 3, 1));
+    let all = look(Some(&made.key), Some(&made.certificate), None);
+    assert_eq!(finding(&all, "certificate").level, Level::Problem);
+    assert!(finding(&all, "key").found.contains("no private key"));
+    let all = look(Some(Path::new("/nonexistent/a")), None, None);
+    assert!(all[0].found.contains("No such file"), "{all:?}");
+}
+
+#[test]
+fn a_chain_out_of_order_is_a_problem() {
+    let (first, second) = (made((2026, 1, 1), (2027, 3, 1)), made((2026, 1, 1), (2027, 3, 1)));
+    // Two of one name: in order by name. A third, of another name, is not.
+    let text = |made: &Made| std::fs::read_to_string(&made.certificate).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "stranger");
+    let stranger = params.self_signed(&key).unwrap().pem();
+    std::fs::write(&first.certificate, format!("{}{}{stranger}", text(&first), text(&second))).unwrap();
+    let all = look(Some(&first.certificate), None, None);
+    assert!(finding(&all, "certificate chain").found.contains("certificate 2 is not issued by"), "{all:#?}");
+}
+
+#[test]
+fn bad_lines_of_a_grid_map_have_their_numbers() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("grid-mapfile");
+    let mut text = String::from(
+        "# map\n\"/C=UK/CN=jane doe\" jdoe\n/C=UK/CN=no quotes x\n\"/CN=a\" \"/cms/Role=x\" a\n\"/C=UK/CN=jane doe\" root\n",
+    );
+    text.push_str(&"nonsense\n".repeat(30));
+    std::fs::write(&path, text).unwrap();
+    let all = look(None, None, Some(&path));
+    assert!(all[0].found.contains("3 lines map"), "{all:#?}");
+    assert!(
+        all.iter().any(|one| one.level == Level::Problem && one.found.contains("grid-mapfile:3: ")),
+        "{all:#?}"
+    );
+    assert!(
+        all.iter().any(|one| one.level == Level::Advice && one.found.contains(":5: contradicts line 2")),
+        "{all:#?}"
+    );
+    assert!(all.len() < 20, "a page of bad lines is enough: {}", all.len());
+    assert_eq!(look(None, None, Some(Path::new("/nonexistent/map")))[0].level, Level::Problem);
+}

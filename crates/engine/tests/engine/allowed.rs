@@ -1,0 +1,97 @@
+//! Who may come in: by address before any handshake, by the name in the certificate after it; told why, and counted.
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_engine::Snapshot;
+use longhaul_model::{AgentId, FaultCode};
+use longhaul_security::Access;
+use longhaul_storage::memory::FaultyStore;
+
+use crate::common::{Agent, Deployment, content, store, wish};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn source(deployment: &Deployment, access: Access) -> (Agent, FaultyStore) {
+    let storage = store("alpha");
+    let source = deployment.agent_with(1, vec![Arc::new(storage.clone())], |config| config.access = access);
+    (source, storage)
+}
+
+/// Counters change on other threads.
+fn until(agent: &Agent, good: impl Fn(&Snapshot) -> bool) {
+    let begun = Instant::now();
+    while !good(&agent.engine.snapshot()) {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", agent.engine.snapshot());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_address_that_is_not_allowed_hears_one_alert_and_nothing_else() {
+    let deployment = Deployment::new();
+    let access = Access { addresses: vec!["192.0.2.0/24".parse().unwrap()], ..Access::default() };
+    let (source, _) = source(&deployment, access);
+    let mut socket = TcpStream::connect(source.engine.data_addresses()[0]).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    // What it says first is not looked at.
+    socket.write_all(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).unwrap();
+    let mut heard = Vec::new();
+    socket.read_to_end(&mut heard).unwrap();
+    assert_eq!(heard, [21, 3, 3, 0, 2, 2, 49], "access_denied, and the end");
+    until(&source, |now| now.refused_addresses == 1);
+    // One of ours says it in words.
+    let caller = deployment.agent(2, Arc::new(store("beta")));
+    let address = source.engine.data_addresses()[0].to_string();
+    let fault = caller.engine.channel(&[address], PATIENCE).unwrap_err();
+    assert_eq!(fault.code, FaultCode::NotAllowed, "{fault}");
+    assert!(fault.detail.contains("certain addresses"), "{fault}");
+    assert_eq!(source.engine.snapshot().refused_subjects, 0);
+}
+
+#[test]
+fn a_crowd_that_is_not_allowed_keeps_nobody_out() {
+    let deployment = Deployment::new();
+    let access = Access { addresses: vec!["127.0.0.1".parse().unwrap()], ..Access::default() };
+    let (source, storage) = source(&deployment, access);
+    let bytes = content(3, 100_000);
+    storage.put("f", &bytes);
+    let address = source.engine.data_addresses()[0];
+    // Others of this host: 127.0.0.2 is another address.
+    let crowd: Vec<_> = (0..200)
+        .map(|_| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+            socket.connect(&address.into()).unwrap();
+            socket
+        })
+        .collect();
+    let target = deployment.agent(2, Arc::new(store("beta")));
+    let wanted = vec![wish(1, "f", &bytes)];
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", wanted));
+    assert!(target.finished(1).remove(0).result.is_ok());
+    until(&source, |now| now.refused_addresses == 200);
+    drop(crowd);
+}
+
+#[test]
+fn a_subject_that_is_not_allowed_is_told_so_after_the_handshake() {
+    let deployment = Deployment::new();
+    let only = format!("longhaul://test/agent/site/{}", AgentId(3));
+    let access = Access { subjects: vec![only.parse().unwrap()], ..Access::default() };
+    let (source, storage) = source(&deployment, access);
+    let bytes = content(4, 50_000);
+    storage.put("f", &bytes);
+    let stranger = deployment.agent(2, Arc::new(store("beta")));
+    let address = source.engine.data_addresses()[0].to_string();
+    let asked = stranger.engine.channel(&[address], PATIENCE).and_then(|channel| channel.call(b"?"));
+    let fault = asked.unwrap_err();
+    assert_eq!(fault.code, FaultCode::NotAllowed, "{fault}");
+    assert!(fault.detail.contains(&format!("agent/site/{}", AgentId(2))), "{fault}");
+    until(&source, |now| now.refused_subjects >= 1 && now.refused_addresses == 0);
+    let friend = deployment.agent(3, Arc::new(store("gamma")));
+    let wanted = vec![wish(1, "f", &bytes)];
+    friend.engine.fetch(deployment.batch(&source, "alpha", &friend, "gamma", wanted));
+    assert!(friend.finished(1).remove(0).result.is_ok());
+}

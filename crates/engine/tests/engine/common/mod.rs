@@ -1,0 +1,277 @@
+//! A deployment of agents in one process, for the tests and the example.
+
+pub mod fake;
+pub mod hooked;
+pub mod relay;
+
+use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_engine::{Config, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile};
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::tree::{chunk_value, values_of};
+use longhaul_model::{
+    AgentId, Algorithm, AttemptId, DataSecurity, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp,
+    TrafficClass, TransferId, Tree, Verification,
+};
+use longhaul_security::{
+    Access, Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request,
+};
+use longhaul_storage::memory::FaultyStore;
+use longhaul_storage::{FlushPolicy, Manner, Posix, PosixOptions, Storage};
+
+/// No test waits longer for an event: what takes so long is stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn now() -> Timestamp {
+    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64)
+}
+
+pub struct Deployment {
+    pub directory: PathBuf,
+    pub authority: Authority,
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Deployment {
+    pub fn new() -> Deployment {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut deployment = Deployment::at(temporary.path());
+        deployment._temporary = Some(temporary);
+        deployment
+    }
+
+    /// In a directory that stays; an authority that is there is used again.
+    pub fn at(directory: &Path) -> Deployment {
+        let home = directory.join("authority");
+        let authority = if home.exists() {
+            Authority::open(&home).unwrap()
+        } else {
+            Authority::create(&home, "test", now()).unwrap()
+        };
+        Deployment { directory: directory.to_owned(), authority, _temporary: None }
+    }
+
+    pub fn credentials(&self, agent: AgentId) -> Credentials {
+        let (request, key_pem) = new_signing_request().unwrap();
+        let issued = self.authority.issue_agent(&request, agent, &"site".parse().unwrap(), now()).unwrap();
+        Credentials {
+            certificate_pem: issued.certificate_pem,
+            key_pem,
+            ca_pem: self.authority.ca_pem().to_owned(),
+        }
+    }
+
+    pub fn permits(&self) -> PermitVerifier {
+        PermitVerifier::new(&self.authority.permit_key_pem()).unwrap()
+    }
+
+    pub fn posix(&self, name: &str) -> Arc<dyn Storage> {
+        self.posix_in(name, Manner::default())
+    }
+
+    pub fn posix_in(&self, name: &str, manner: Manner) -> Arc<dyn Storage> {
+        let root = self.directory.join(name);
+        std::fs::create_dir_all(&root).unwrap();
+        let flush = FlushPolicy::FileAndDirectory;
+        let options = PosixOptions { name: name.parse().unwrap(), root, work: None, writable: true, flush };
+        Arc::new(Posix::open_in(options, manner).unwrap())
+    }
+
+    pub fn agent(&self, number: u64, storage: Arc<dyn Storage>) -> Agent {
+        self.agent_with(number, vec![storage], |_| {})
+    }
+
+    pub fn agent_with(
+        &self,
+        number: u64,
+        storages: Vec<Arc<dyn Storage>>,
+        change: impl FnOnce(&mut Config),
+    ) -> Agent {
+        let agent = AgentId(number);
+        let mut config = Config {
+            agent,
+            deployment: "test".into(),
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            state_dir: self.directory.join(format!("state-{number}")),
+            memory_bytes: 64 << 20,
+            streams_per_session: 2,
+            fixed_streams: false,
+            local_addresses: Vec::new(),
+            network_threads: 1,
+            cores: Vec::new(),
+            data_security: DataSecurity::Tls,
+            path: PathProfile::default(),
+            responder: None,
+            access: Access::default(),
+            marking: None,
+        };
+        change(&mut config);
+        let (send, events) = channel();
+        let send = Mutex::new(send);
+        let exports =
+            storages.into_iter().map(|storage| Export { storage, rules: NameRules::default() }).collect();
+        let engine = Engine::start(
+            config,
+            &self.credentials(agent),
+            self.permits(),
+            exports,
+            Arc::new(now),
+            move |group| group.into_iter().for_each(|event| drop(send.lock().unwrap().send(event))),
+        )
+        .unwrap();
+        Agent { agent, engine, events: Mutex::new(events) }
+    }
+
+    pub fn permit(&self, batch: &FetchBatch, target: AgentId, change: impl FnOnce(&mut Permit)) -> Arc<str> {
+        let mut permit = Permit {
+            deployment: "test".into(),
+            target_agent: target,
+            source_agent: batch.source_agent,
+            source_storage: batch.source_storage.clone(),
+            list_digest: list_digest(batch.files.iter().map(|file| (file.attempt, &file.lfn, file.size))),
+            expires: now() + Duration::from_secs(600),
+        };
+        change(&mut permit);
+        self.authority.sign_permit(&permit)
+    }
+
+    /// A batch of these files, with a good permit.
+    pub fn batch(
+        &self,
+        source: &Agent,
+        from: &str,
+        target: &Agent,
+        to: &str,
+        files: Vec<FetchFile>,
+    ) -> FetchBatch {
+        let mut batch = FetchBatch {
+            membership: None,
+            source_agent: source.agent,
+            source_storage: from.parse::<StorageName>().unwrap(),
+            addresses: source.addresses(),
+            spread: false,
+            class: TrafficClass::default(),
+            circuits: Default::default(),
+            mark: longhaul_model::Mark::default(),
+            target_storage: to.parse().unwrap(),
+            permit: "".into(),
+            start_by: now() + Duration::from_secs(600),
+            files,
+            replicas: Vec::new(),
+        };
+        batch.permit = self.permit(&batch, target.agent, |_| {});
+        batch
+    }
+}
+
+pub struct Agent {
+    pub agent: AgentId,
+    pub engine: Engine,
+    events: Mutex<Receiver<Event>>,
+}
+
+impl Agent {
+    pub fn addresses(&self) -> Vec<String> {
+        self.engine.data_addresses().iter().map(ToString::to_string).collect()
+    }
+
+    pub fn event(&self) -> Event {
+        self.events.lock().unwrap().recv_timeout(PATIENCE).expect("an event of the engine")
+    }
+
+    /// The ends of so many attempts.
+    pub fn finished(&self, count: usize) -> Vec<Finished> {
+        let mut finished = Vec::new();
+        while finished.len() < count {
+            if let Event::Finished(end) = self.event() {
+                finished.push(end);
+            }
+        }
+        finished.sort_by_key(|end| end.attempt);
+        finished
+    }
+
+    /// Waits until an attempt has begun.
+    pub fn started(&self) -> AttemptId {
+        loop {
+            if let Event::Started { attempt, .. } = self.event() {
+                return attempt;
+            }
+        }
+    }
+}
+
+/// Reproducible bytes.
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 8);
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+pub fn digests(bytes: &[u8], algorithms: &[Algorithm]) -> DigestSet {
+    let mut hasher = Hasher::new(algorithms.iter().copied());
+    hasher.update(bytes);
+    hasher.finish()
+}
+
+pub fn store(name: &str) -> FaultyStore {
+    FaultyStore::new(name.parse().unwrap())
+}
+
+/// Puts a file of its own content into a store.
+pub fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
+    let bytes = content(number, len);
+    let lfn = format!("f{number}");
+    store.put(&lfn, &bytes);
+    wish(number, &lfn, &bytes)
+}
+
+/// Runs the ignored test of that name in a process, which has to kill itself.
+pub fn killed_child(test: &str, environment: &[(&str, &OsStr)]) {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .envs(environment.iter().copied())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(child.status.signal(), Some(9), "{}", String::from_utf8_lossy(&child.stderr));
+}
+
+pub fn wish(number: u64, lfn: &str, bytes: &[u8]) -> FetchFile {
+    FetchFile {
+        attempt: AttemptId(number),
+        transfer: TransferId(number + 1_000_000),
+        epoch: Epoch(1),
+        lfn: lfn.parse().unwrap(),
+        size: bytes.len() as u64,
+        digests: digests(bytes, &[Algorithm::Adler32]),
+        verification: Verification::EndToEnd,
+        priority: 1,
+        tree: None,
+    }
+}
+
+/// The tree of some bytes.
+pub fn tree(bytes: &[u8]) -> Arc<Tree> {
+    let chunk = CHUNK_BYTES as usize;
+    let size = bytes.len() as u64;
+    let value = |place: usize| {
+        let part = &bytes[place * chunk..bytes.len().min((place + 1) * chunk)];
+        chunk_value((place * chunk) as u64, part, size)
+    };
+    Arc::new(Tree::of(size, (0..values_of(size) as usize).map(value).collect()).unwrap())
+}

@@ -1,0 +1,166 @@
+//! Storages that only append: files come over several streams and are written from their beginning to their end.
+//! Such a storage refuses every other write, so that each file that arrives shows that there was none.
+use std::path::Path;
+use std::sync::Arc;
+
+use longhaul_engine::{FetchFile, Finished};
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_storage::memory::{FaultyStore, UnflushedNames};
+use longhaul_storage::{Manner, Storage, TempName};
+
+use crate::common::hooked::Hooked;
+use crate::common::{Deployment, content, killed_child, wish};
+
+const CHUNK: usize = CHUNK_BYTES as usize;
+
+fn stores() -> (FaultyStore, FaultyStore) {
+    let beta = FaultyStore::new("beta".parse().unwrap());
+    beta.set_append_only(true);
+    (FaultyStore::new("alpha".parse().unwrap()), beta)
+}
+
+fn all_good(ends: &[Finished]) {
+    ends.iter().for_each(|end| assert!(end.result.is_ok(), "{:?}", end.result));
+}
+
+/// Promise 7: what comes early waits in a share of the receive buffers, and never for a chunk that finds no buffer.
+#[test]
+fn files_arrive_in_order_over_several_streams() {
+    for memory_bytes in [16 << 20, 64 << 20] {
+        let deployment = Deployment::new();
+        let (alpha, beta) = stores();
+        let mut sizes = vec![0, 1, CHUNK, CHUNK + 1, 12 * CHUNK, 9 * CHUNK + 17, 40 * CHUNK + 1];
+        sizes.extend((0..200).map(|number| number * 331 % 70_000));
+        let files: Vec<FetchFile> = (1..)
+            .zip(sizes)
+            .map(|(number, len)| {
+                let (name, bytes) = (format!("f{number}"), content(number, len));
+                alpha.put(&name, &bytes);
+                wish(number, &name, &bytes)
+            })
+            .collect();
+        let source = deployment.agent(1, Arc::new(alpha.clone()));
+        let target = deployment.agent_with(2, vec![Arc::new(beta.clone())], |config| {
+            (config.streams_per_session, config.fixed_streams) = (4, true);
+            config.memory_bytes = memory_bytes;
+        });
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", files.clone()));
+        all_good(&target.finished(files.len()));
+        for file in &files {
+            let name = file.lfn.as_str();
+            assert!(alpha.contents(name) == beta.contents(name), "{name}");
+        }
+        let snapshot = target.engine.snapshot();
+        assert!((1..=snapshot.reorder_total).contains(&snapshot.reorder_peak), "{snapshot:?}");
+        assert_eq!(snapshot.buffers_used, 0);
+        source.engine.stop();
+    }
+}
+
+/// A fetch of one file of far more chunks than can be under way, stopped at its tenth write; what is left of it is at the
+/// store.
+fn begun(deployment: &Deployment) -> (FaultyStore, FaultyStore, Vec<u8>) {
+    let (alpha, beta) = stores();
+    let bytes = content(1, 90 * CHUNK + 5);
+    alpha.put("f", &bytes);
+    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent(2, hooked);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));
+    at_write.recv().unwrap();
+    target.engine.stop();
+    source.engine.stop();
+    (alpha, beta, bytes)
+}
+
+fn resumed(deployment: &Deployment, alpha: &FaultyStore, beta: &FaultyStore, bytes: &[u8]) -> u64 {
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(2, "f", bytes)]));
+    let ends = target.finished(1);
+    all_good(&ends);
+    assert!(beta.contents("f").unwrap() == bytes);
+    assert_eq!(beta.temps().unwrap(), vec![]);
+    ends[0].bytes_moved
+}
+
+fn temp(beta: &FaultyStore) -> TempName {
+    beta.temps().unwrap().remove(0)
+}
+
+/// Promise 4.
+#[test]
+fn goes_on_at_the_end_of_what_is_there() {
+    let deployment = Deployment::new();
+    let (alpha, beta, bytes) = begun(&deployment);
+    let there = beta.temp_contents(&temp(&beta)).unwrap().len();
+    assert!(there >= 9 * CHUNK);
+    assert_eq!(resumed(&deployment, &alpha, &beta, &bytes), (bytes.len() - there) as u64);
+}
+
+/// A kill in the middle of a write leaves bytes that no mark speaks of, and that cannot be written over.
+#[test]
+fn bytes_behind_the_marks_are_left_behind() {
+    let deployment = Deployment::new();
+    let (alpha, beta, bytes) = begun(&deployment);
+    let there = beta.temp_contents(&temp(&beta)).unwrap().len();
+    let file = beta.reopen(&temp(&beta), bytes.len() as u64).unwrap().unwrap();
+    file.write_at(b"half a chunk", there as u64).unwrap();
+    assert_eq!(resumed(&deployment, &alpha, &beta, &bytes), (bytes.len() - there) as u64);
+}
+
+/// After a power cut less may be there than was written, or zeros in its place.
+#[test]
+fn nothing_wrong_is_gone_on_from() {
+    for names in [UnflushedNames::Kept, UnflushedNames::Lost] {
+        let deployment = Deployment::new();
+        let (alpha, beta, bytes) = begun(&deployment);
+        resumed(&deployment, &alpha, &beta.after_power_cut(names), &bytes);
+    }
+    let deployment = Deployment::new();
+    let (alpha, beta, bytes) = begun(&deployment);
+    let short = beta.create(&temp(&beta), 3).unwrap();
+    short.write_at(b"abc", 0).unwrap();
+    assert_eq!(resumed(&deployment, &alpha, &beta, &bytes), bytes.len() as u64);
+}
+
+const HOME: &str = "LONGHAUL_TEST_IN_ORDER_HOME";
+
+fn appending() -> Manner {
+    Manner { append_only: true, ..Manner::default() }
+}
+
+/// The part of the process that is killed; not a test of its own.
+#[test]
+#[ignore = "run by the other tests of this file, as a process"]
+fn child() {
+    let home = std::env::var(HOME).expect("run by the other tests");
+    let deployment = Deployment::at(Path::new(&home));
+    let beta = Hooked::killed_at(deployment.posix_in("beta", appending()), 8);
+    let source = deployment.agent(1, deployment.posix("alpha"));
+    let target = deployment.agent(2, beta);
+    let bytes = content(1, 30 * CHUNK + 7);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));
+    panic!("it was to die, and finished {:?}", target.finished(1));
+}
+
+/// The same with files: kill after kill, each process goes on where the last one was.
+#[test]
+fn killed_processes_go_on() {
+    let home = tempfile::tempdir().unwrap();
+    let bytes = content(1, 30 * CHUNK + 7);
+    std::fs::create_dir(home.path().join("alpha")).unwrap();
+    std::fs::write(home.path().join("alpha/f"), &bytes).unwrap();
+    for _ in 0..3 {
+        killed_child("in_order::child", &[(HOME, home.path().as_os_str())]);
+    }
+    let deployment = Deployment::at(home.path());
+    let source = deployment.agent(1, deployment.posix("alpha"));
+    let target = deployment.agent(2, deployment.posix_in("beta", appending()));
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(9, "f", &bytes)]));
+    let ends = target.finished(1);
+    all_good(&ends);
+    assert!(std::fs::read(home.path().join("beta/f")).unwrap() == bytes);
+    // Seven writes of each process were done, and no chunk was at two writers at once.
+    assert!(ends[0].bytes_moved <= (bytes.len() - 21 * CHUNK) as u64, "{}", ends[0].bytes_moved);
+}

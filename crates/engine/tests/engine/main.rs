@@ -1,0 +1,18 @@
+//! The engine over real sockets and files, subject by subject: one program, for each would be linked anew.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
+mod access;
+mod ahead;
+mod allowed;
+mod calls;
+mod common;
+mod faults;
+mod in_order;
+mod marks;
+mod offers;
+mod paths;
+mod replicas;
+mod resume;
+mod transfer;

@@ -1,0 +1,332 @@
+//! Several addresses of a source: raced, used together, and left when they die.
+use std::net::TcpListener;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_engine::{FetchFile, Finished, Path, PathProfile};
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{Blame, CircuitUse, FaultCode};
+use longhaul_storage::memory::FaultyStore;
+use longhaul_wire::{Frame, VERSIONS, Welcome};
+
+use crate::common::fake::{Wire, good_hello};
+use crate::common::hooked::Hooked;
+use crate::common::relay::Relay;
+use crate::common::{Agent, Deployment, put, store};
+
+const CHUNK: usize = CHUNK_BYTES as usize;
+
+/// A transfer over relays, which stops at each of these writes until the test says so.
+struct Paused {
+    /// First: when a test fails, the engines can only end if their writers go on.
+    go_on: std::sync::mpsc::Sender<()>,
+    reached: std::sync::mpsc::Receiver<()>,
+    source: Agent,
+    target: Agent,
+    alpha: FaultyStore,
+    beta: FaultyStore,
+    relays: Vec<Relay>,
+}
+
+fn paused(deployment: &Deployment, relays: usize, streams: usize, stops: &'static [u64]) -> Paused {
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let ((reach, reached), (go_on, may_go_on)) = (channel(), channel());
+    let (reach, may_go_on) = (Mutex::new(reach), Mutex::new(may_go_on));
+    let hooked = Hooked::new(Arc::new(beta.clone()), move |write| {
+        if stops.contains(&write) {
+            reach.lock().unwrap().send(()).unwrap();
+            let _ = may_go_on.lock().unwrap().recv();
+        }
+    });
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent_with(2, vec![hooked], |config| {
+        config.streams_per_session = streams;
+        config.fixed_streams = true;
+    });
+    let relays = (0..relays).map(|_| Relay::to(&source.addresses()[0])).collect();
+    Paused { source, target, alpha, beta, relays, reached, go_on }
+}
+
+impl Paused {
+    fn fetch(&self, deployment: &Deployment, file: &FetchFile, spread: bool) {
+        let mut batch = deployment.batch(&self.source, "alpha", &self.target, "beta", vec![file.clone()]);
+        batch.addresses = self.relays.iter().map(|relay| relay.address.clone()).collect();
+        batch.spread = spread;
+        self.target.engine.fetch(batch);
+    }
+
+    fn arrived(&self, file: &FetchFile) -> Finished {
+        let end = self.target.finished(1).remove(0);
+        assert!(end.result.is_ok(), "{:?}", end.result);
+        assert!(self.alpha.contents(file.lfn.as_str()) == self.beta.contents(file.lfn.as_str()));
+        end
+    }
+}
+
+#[test]
+fn streams_spread_over_all_addresses_that_answer() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 3, 6, &[20]);
+    paused.relays[1].fall_silent();
+    let file = put(&paused.alpha, 1, 60 * CHUNK);
+    paused.fetch(&deployment, &file, true);
+    paused.reached.recv().unwrap();
+    let sessions = paused.target.engine.snapshot().sessions;
+    let addresses: Vec<String> = sessions[0].addresses.iter().map(ToString::to_string).collect();
+    assert!(!addresses.contains(&paused.relays[1].address), "{addresses:?}");
+    assert_eq!(sessions[0].source, paused.source.agent);
+    assert!(sessions[0].path.streams >= 2 && sessions[0].path.round_trip > Duration::ZERO, "{sessions:?}");
+    paused.go_on.send(()).unwrap();
+    paused.arrived(&file);
+    for place in [0, 2] {
+        assert!(paused.relays[place].bytes() > 5 * CHUNK as u64, "{}", paused.relays[place].bytes());
+    }
+}
+
+/// Promise 4: nothing is lost, and no more comes twice than was under way.
+#[test]
+fn a_path_that_falls_silent_in_mid_file_is_left() {
+    for spread in [true, false] {
+        let deployment = Deployment::new();
+        let paused = paused(&deployment, 2, 4, &[10]);
+        let file = put(&paused.alpha, 1, 80 * CHUNK);
+        paused.fetch(&deployment, &file, spread);
+        paused.reached.recv().unwrap();
+        // If all streams are on one path, that one; else any.
+        let used = usize::from(paused.relays[0].bytes() < paused.relays[1].bytes());
+        paused.relays[used].fall_silent();
+        paused.go_on.send(()).unwrap();
+        let end = paused.arrived(&file);
+        assert!(end.bytes_resent <= 24 * CHUNK as u64, "{} bytes twice", end.bytes_resent);
+        assert!(paused.relays[1 - used].bytes() > 10 * CHUNK as u64, "spread: {spread}");
+    }
+}
+
+/// A port that accepts and says nothing, and one that is closed, cost a moment each.
+#[test]
+fn addresses_that_do_not_answer_are_passed_over() {
+    let deployment = Deployment::new();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let paused = paused(&deployment, 1, 2, &[]);
+    let file = put(&paused.alpha, 1, 3 * CHUNK);
+    let mut batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+    batch.addresses.insert(0, closed.to_string());
+    batch.addresses.insert(0, mute.local_addr().unwrap().to_string());
+    paused.target.engine.fetch(batch);
+    paused.arrived(&file);
+}
+
+/// What a person sets for a path is set; what the system does not know is noted, and does no harm.
+#[test]
+fn a_path_profile_is_applied() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    for (number, congestion) in [(1, "reno"), (2, "no-such-thing")] {
+        let profile = PathProfile {
+            congestion: Some(congestion.into()),
+            pacing_bytes_per_s: Some(400 << 20),
+            receive_buffer: Some(1 << 20),
+            send_buffer: Some(1 << 20),
+            records_per_key: Some(100),
+        };
+        let with = |config: &mut longhaul_engine::Config| config.path = profile.clone();
+        let source = deployment.agent_with(10 * number, vec![Arc::new(alpha.clone())], with);
+        let target = deployment.agent_with(10 * number + 1, vec![Arc::new(beta.clone())], with);
+        let file = put(&alpha, number, 8 * CHUNK);
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
+        assert!(target.finished(1)[0].result.is_ok());
+    }
+}
+
+/// A path is added, and the one that was used removed, in mid-file; then all that was set is taken back. What was asked for on
+/// the old path still comes over it, and nothing comes twice.
+#[test]
+fn files_move_to_other_paths_and_back() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 2, 3, &[10, 60]);
+    let file = put(&paused.alpha, 1, 150 * CHUNK);
+    let mut batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+    batch.addresses = vec![paused.relays[0].address.clone()];
+    paused.target.engine.fetch(batch);
+    paused.reached.recv().unwrap();
+    assert_eq!(paused.relays[1].bytes(), 0);
+    let other = Path { local: Some("127.0.0.2".parse().unwrap()), ..Path::to(&paused.relays[1].address) };
+    let engine = &paused.target.engine;
+    engine.set_paths(paused.source.agent, vec![other]).unwrap();
+    paused.go_on.send(()).unwrap();
+    paused.reached.recv().unwrap();
+    let before = paused.relays[1].bytes();
+    assert!(before > 10 * CHUNK as u64, "{before}");
+    assert_eq!(paused.relays[1].peers(), ["127.0.0.2".parse::<std::net::IpAddr>().unwrap()]);
+    engine.set_paths(paused.source.agent, Vec::new()).unwrap();
+    let first = paused.relays[0].bytes();
+    paused.go_on.send(()).unwrap();
+    let end = paused.arrived(&file);
+    assert_eq!(end.bytes_resent, 0);
+    assert!(paused.relays[0].bytes() > first + 10 * CHUNK as u64);
+    let unusable = Path { weight: 0, ..Path::to("127.0.0.1:1") };
+    assert!(engine.set_paths(paused.source.agent, vec![unusable]).is_err());
+}
+
+/// Beside what goes by the paths that are set, there is what never does, and what goes by nothing else: without such a path
+/// it cannot reach its source, and a spare one is none.
+#[test]
+fn work_goes_by_the_paths_that_are_set_where_there_are_any_or_never_or_only() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 2, 2, &[]);
+    let engine = &paused.target.engine;
+    let fetch = |number: u64, circuits: CircuitUse| {
+        let file = put(&paused.alpha, number, 20 * CHUNK);
+        let batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+        let addresses = vec![paused.relays[0].address.clone()];
+        engine.fetch(longhaul_engine::FetchBatch { circuits, addresses, ..batch });
+        file
+    };
+    let moved = |circuits: CircuitUse, number: u64| {
+        let before = [0, 1].map(|place: usize| paused.relays[place].bytes());
+        let file = fetch(number, circuits);
+        paused.arrived(&file);
+        [0, 1].map(|place: usize| paused.relays[place].bytes() - before[place] > 15 * CHUNK as u64)
+    };
+    fetch(1, CircuitUse::Only);
+    let end = paused.target.finished(1).remove(0);
+    assert_eq!(end.result.unwrap_err().code, FaultCode::Unreachable);
+    let set = Path::to(&paused.relays[1].address);
+    let spare = Path { spare: true, ..Path::to(&paused.relays[0].address) };
+    engine.set_paths(paused.source.agent, vec![set, spare.clone()]).unwrap();
+    assert_eq!(moved(CircuitUse::Prefer, 2), [false, true]);
+    assert_eq!(moved(CircuitUse::Never, 3), [true, false]);
+    assert_eq!(moved(CircuitUse::Only, 4), [false, true]);
+    let sessions = engine.snapshot().sessions;
+    for (circuits, place) in [(CircuitUse::Prefer, 1), (CircuitUse::Never, 0), (CircuitUse::Only, 1)] {
+        let session = sessions.iter().find(|session| session.circuits == circuits).unwrap();
+        let there: Vec<String> = session.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(there, [paused.relays[place as usize].address.clone()], "{circuits}");
+    }
+    engine.set_paths(paused.source.agent, vec![spare]).unwrap();
+    fetch(5, CircuitUse::Only);
+    let fault = paused.target.finished(1).remove(0).result.unwrap_err();
+    assert_eq!(fault.blame, Blame::Network, "{fault}");
+}
+
+/// A file moves to a path that then falls silent: it goes on over the spare one, though nobody says so.
+#[test]
+fn a_spare_path_takes_over_from_one_that_falls_silent() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 2, 3, &[10, 60]);
+    let file = put(&paused.alpha, 1, 150 * CHUNK);
+    let mut batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+    batch.addresses = vec![paused.relays[0].address.clone()];
+    paused.target.engine.fetch(batch);
+    paused.reached.recv().unwrap();
+    let first = Path::to(&paused.relays[1].address);
+    let spare = Path { spare: true, ..Path::to(&paused.relays[0].address) };
+    paused.target.engine.set_paths(paused.source.agent, vec![spare, first]).unwrap();
+    paused.go_on.send(()).unwrap();
+    paused.reached.recv().unwrap();
+    assert!(paused.relays[1].bytes() > 10 * CHUNK as u64, "{}", paused.relays[1].bytes());
+    let before = paused.relays[0].bytes();
+    paused.relays[1].fall_silent();
+    paused.go_on.send(()).unwrap();
+    let end = paused.arrived(&file);
+    assert!(end.bytes_resent <= 24 * CHUNK as u64, "{} bytes twice", end.bytes_resent);
+    assert!(paused.relays[0].bytes() > before + 10 * CHUNK as u64);
+}
+
+/// It takes connections and nothing else, as where only small packets pass: what was on its way to it stays on the spare one.
+#[test]
+fn a_spare_path_takes_over_from_one_that_was_silent_from_the_beginning() {
+    let deployment = Deployment::new();
+    let paused = paused(&deployment, 1, 3, &[10]);
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = put(&paused.alpha, 1, 80 * CHUNK);
+    let mut batch = deployment.batch(&paused.source, "alpha", &paused.target, "beta", vec![file.clone()]);
+    batch.addresses = vec![paused.relays[0].address.clone()];
+    paused.target.engine.fetch(batch);
+    paused.reached.recv().unwrap();
+    let first = Path::to(mute.local_addr().unwrap().to_string());
+    let spare = Path { spare: true, ..Path::to(&paused.relays[0].address) };
+    paused.target.engine.set_paths(paused.source.agent, vec![first, spare]).unwrap();
+    paused.go_on.send(()).unwrap();
+    let end = paused.arrived(&file);
+    assert_eq!(end.bytes_resent, 0);
+}
+
+/// The source dials, and all its streams fall silent: it dials new ones. Also when something between them goes on to take
+/// what it says.
+#[test]
+fn offered_streams_that_fall_silent_are_replaced() {
+    for die in [Relay::fall_silent, Relay::swallow] {
+        let deployment = Deployment::new();
+        let paused = paused(&deployment, 0, 2, &[10]);
+        let relays = [Relay::to(&paused.target.addresses()[0]), Relay::to(&paused.target.addresses()[0])];
+        let addresses: Vec<String> = relays.iter().map(|relay| relay.address.clone()).collect();
+        let _offer = paused.source.engine.offer(&addresses, 2).unwrap();
+        let file = put(&paused.alpha, 1, 60 * CHUNK);
+        paused.fetch(&deployment, &file, false);
+        paused.reached.recv().unwrap();
+        die(&relays[0]);
+        paused.go_on.send(()).unwrap();
+        paused.arrived(&file);
+        assert!(relays[1].bytes() > CHUNK as u64);
+    }
+}
+
+/// What a circuit was booked for is shared by the streams on it, and the source is told; a way that nobody booked has no bound.
+#[test]
+fn a_source_is_told_what_its_way_is_booked_for() {
+    const BOOKED: u64 = 10_000_000;
+    let deployment = Deployment::new();
+    let target = deployment.agent_with(2, vec![Arc::new(store("beta"))], |config| {
+        config.streams_per_session = 2;
+        config.fixed_streams = true;
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let source = deployment.agent(1, Arc::new(store("alpha")));
+    let file = put(&store("alpha"), 1, 30 * CHUNK);
+    let batch = deployment.batch(&source, "alpha", &target, "beta", vec![file]);
+    let path = Path { booked_bytes_per_s: Some(BOOKED), ..Path::to(address) };
+    target.engine.set_paths(source.agent, vec![path]).unwrap();
+    target.engine.fetch(batch);
+    let credentials = deployment.credentials(source.agent);
+    // The first stream may be alone for a while. Each stays until the other was told: one that is left alone has all of it.
+    let told = |mut wire: Wire| {
+        while let Some((frame, _)) = wire.receive() {
+            match frame {
+                Frame::Hello(_) => {
+                    let welcome = Welcome { version: VERSIONS.newest, incarnation: 7 };
+                    wire.send(&Frame::Welcome(welcome), &[]);
+                }
+                Frame::Ping { number } => wire.send(&Frame::Pong { number }, &[]),
+                Frame::Pace { bytes_per_s } if bytes_per_s < BOOKED => return (Some(bytes_per_s), wire),
+                _ => {}
+            }
+        }
+        (None, wire)
+    };
+    let told: Vec<(_, Wire)> = std::thread::scope(|scope| {
+        let streams: Vec<_> = (0..2).map(|_| Wire::accept(&listener, &credentials)).collect();
+        let streams: Vec<_> = streams.into_iter().map(|wire| scope.spawn(|| told(wire))).collect();
+        streams.into_iter().map(|stream| stream.join().unwrap()).collect()
+    });
+    let told: Vec<Option<u64>> = told.into_iter().map(|(told, _)| told).collect();
+    assert_eq!(told, [Some(BOOKED / 2); 2]);
+}
+
+/// Whatever it is told, a source goes on.
+#[test]
+fn a_source_takes_any_pace() {
+    let deployment = Deployment::new();
+    let source = deployment.agent(1, Arc::new(store("alpha")));
+    let mut wire = Wire::dial(&source.addresses()[0], &deployment.credentials(longhaul_model::AgentId(2)));
+    wire.send(&good_hello(), &[]);
+    assert!(matches!(wire.receive(), Some((Frame::Welcome(_), _))));
+    for bytes_per_s in [0, 1, 1_000_000, u64::MAX] {
+        wire.send(&Frame::Pace { bytes_per_s }, &[]);
+    }
+    wire.send(&Frame::Ping { number: 5 }, &[]);
+    assert_eq!(wire.receive().map(|(frame, _)| frame), Some(Frame::Pong { number: 5 }));
+}

@@ -1,0 +1,263 @@
+//! Promise 4: progress survives. A process of this test binary is killed at chosen writes, and the next one goes on.
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+
+use longhaul_engine::{FetchFile, Finished};
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{AttemptId, FaultCode};
+use longhaul_storage::memory::{FaultyStore, UnflushedNames};
+
+use crate::common::hooked::Hooked;
+use crate::common::{Agent, Deployment, content, killed_child, wish};
+
+const CHUNK: usize = CHUNK_BYTES as usize;
+const SMALL: u64 = 60;
+
+/// Where the killed process works, and at which write it dies.
+const HOME: &str = "LONGHAUL_TEST_HOME";
+const DIES_AT: &str = "LONGHAUL_TEST_DIES_AT";
+
+fn files() -> Vec<(String, Vec<u8>)> {
+    let mut files = vec![("large".to_owned(), content(1, 30 * CHUNK + 7))];
+    files.extend(
+        (2..2 + SMALL).map(|number| (format!("small/{number}"), content(number, 40_000 + number as usize))),
+    );
+    files
+}
+
+fn wishes(first: u64) -> Vec<FetchFile> {
+    files().iter().zip(first..).map(|((lfn, bytes), number)| wish(number, lfn, bytes)).collect()
+}
+
+fn make_source(home: &Path) {
+    for (lfn, bytes) in files() {
+        let path = home.join("alpha").join(lfn);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+fn is_right(home: &Path) {
+    for (lfn, bytes) in files() {
+        assert!(std::fs::read(home.join("beta").join(&lfn)).unwrap() == bytes, "{lfn}");
+    }
+}
+
+/// The part of the process that is killed; not a test of its own.
+#[test]
+#[ignore = "run by the other tests of this file, as a process"]
+fn child() {
+    let home = std::env::var(HOME).expect("run by the other tests");
+    let dies_at: u64 = std::env::var(DIES_AT).unwrap().parse().unwrap();
+    let deployment = Deployment::at(Path::new(&home));
+    let beta = Hooked::killed_at(deployment.posix("beta"), dies_at);
+    let source = deployment.agent(1, deployment.posix("alpha"));
+    let target = deployment.agent(2, beta);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", wishes(1)));
+    let ends = target.finished(files().len());
+    panic!("it was to die at write {dies_at}, and finished {} files", ends.len());
+}
+
+fn killed_at(home: &Path, write: u64) {
+    killed_child("resume::child", &[(HOME, home.as_os_str()), (DIES_AT, OsStr::new(&write.to_string()))]);
+}
+
+fn moved(ends: &[Finished]) -> u64 {
+    ends.iter().map(|end| end.bytes_moved).sum()
+}
+
+fn all_fetched(deployment: &Deployment, source: &Agent, target: &Agent, first: u64) -> Vec<Finished> {
+    target.engine.fetch(deployment.batch(source, "alpha", target, "beta", wishes(first)));
+    let ends = target.finished(files().len());
+    for end in &ends {
+        assert!(end.result.is_ok(), "{:?}", end.result);
+    }
+    ends
+}
+
+/// Promises 1 and 4: wherever the target is killed, nothing but what was in flight is fetched again.
+#[test]
+fn a_killed_target_resumes() {
+    let total: u64 = wishes(1).iter().map(|file| file.size).sum();
+    for dies_at in [1, 5, 20, 50, 85] {
+        let home = tempfile::tempdir().unwrap();
+        make_source(home.path());
+        killed_at(home.path(), dies_at);
+        let deployment = Deployment::at(home.path());
+        let source = deployment.agent(1, deployment.posix("alpha"));
+        let target = deployment.agent(2, deployment.posix("beta"));
+        let ends = all_fetched(&deployment, &source, &target, 1_000);
+        is_right(home.path());
+        // Writes done before the kill, but for two writers in the middle of one, are not fetched again. A pack is marked
+        // as a whole, so that a kill in the middle of one costs all its files.
+        let pack = CHUNK as u64;
+        let least_kept = dies_at.saturating_sub(2) * 40_000;
+        assert!(
+            moved(&ends) <= total - least_kept + 2 * pack,
+            "killed at {dies_at}: {} of {total}",
+            moved(&ends)
+        );
+        target.engine.stop();
+        assert_eq!(deployment.posix("beta").temps().unwrap(), vec![], "no temporary file stays");
+    }
+}
+
+/// Kill after kill: the sum of all that moves stays close to what there is.
+#[test]
+fn many_kills_cost_little() {
+    let home = tempfile::tempdir().unwrap();
+    make_source(home.path());
+    for _ in 0..12 {
+        // Most of these writes may be of a pack, which is marked as a whole, so that none of them counts.
+        killed_at(home.path(), 12);
+    }
+    let deployment = Deployment::at(home.path());
+    let source = deployment.agent(1, deployment.posix("alpha"));
+    let target = deployment.agent(2, deployment.posix("beta"));
+    let ends = all_fetched(&deployment, &source, &target, 1_000);
+    is_right(home.path());
+    let total: u64 = wishes(1).iter().map(|file| file.size).sum();
+    assert!(moved(&ends) < total / 2, "{} of {total} were still to move after twelve rounds", moved(&ends));
+}
+
+/// Parts of a source that has changed since are not mixed with the new ones.
+#[test]
+fn a_source_that_changed_between_attempts_begins_anew() {
+    let home = tempfile::tempdir().unwrap();
+    make_source(home.path());
+    killed_at(home.path(), 10);
+    // The same content again, with another time: not known to be the same file.
+    std::fs::remove_file(home.path().join("alpha/large")).unwrap();
+    std::fs::write(home.path().join("alpha/large"), &files()[0].1).unwrap();
+    let deployment = Deployment::at(home.path());
+    let source = deployment.agent(1, deployment.posix("alpha"));
+    let target = deployment.agent(2, deployment.posix("beta"));
+    let ends = all_fetched(&deployment, &source, &target, 1_000);
+    assert_eq!(ends[0].bytes_moved, ends[0].result.as_ref().map(|_| files()[0].1.len() as u64).unwrap());
+    is_right(home.path());
+}
+
+/// What stood in the temporary file is checked before it is trusted.
+#[test]
+fn spoiled_leftovers_are_fetched_again() {
+    let home = tempfile::tempdir().unwrap();
+    make_source(home.path());
+    killed_at(home.path(), 20);
+    let deployment = Deployment::at(home.path());
+    let beta = deployment.posix("beta");
+    for temp in beta.temps().unwrap() {
+        let size = 64 << 20;
+        let file = beta.reopen(&temp, size).unwrap().unwrap();
+        let mut byte = [0];
+        for offset in (0..size).step_by(5_000) {
+            if file.read_at(&mut byte, offset).unwrap() == 1 {
+                file.write_at(&[!byte[0]], offset).unwrap();
+            }
+        }
+    }
+    let source = deployment.agent(1, deployment.posix("alpha"));
+    let target = deployment.agent(2, deployment.posix("beta"));
+    all_fetched(&deployment, &source, &target, 1_000);
+    is_right(home.path());
+}
+
+/// A stop in the middle leaves what a kill leaves, and temporary files of others alone.
+#[test]
+fn a_stopped_engine_resumes_and_leaves_others_alone() {
+    let deployment = Deployment::new();
+    let (alpha, beta) =
+        (FaultyStore::new("alpha".parse().unwrap()), FaultyStore::new("beta".parse().unwrap()));
+    let bytes = content(1, 20 * CHUNK);
+    alpha.put("f", &bytes);
+    let others = longhaul_storage::TempName::of_bytes([0xab; 16]);
+    longhaul_storage::Storage::create(&beta, &others, 3).unwrap();
+    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent(2, hooked);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));
+    at_write.recv().unwrap();
+    target.engine.stop();
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(2, "f", &bytes)]));
+    let end = &target.finished(1)[0];
+    assert!(end.result.is_ok() && end.bytes_moved <= 12 * CHUNK as u64, "{end:?}");
+    assert!(beta.contents("f").unwrap() == bytes);
+    assert_eq!(longhaul_storage::Storage::temps(&beta).unwrap(), vec![others]);
+}
+
+/// Promise 4, after a power cut: what was not flushed is not trusted, and what was reported is there.
+#[test]
+fn nothing_is_reported_before_it_is_durable() {
+    let deployment = Deployment::new();
+    let (alpha, beta) =
+        (FaultyStore::new("alpha".parse().unwrap()), FaultyStore::new("beta".parse().unwrap()));
+    let files: Vec<FetchFile> = (0..200u64)
+        .map(|number| {
+            let bytes = content(number, if number % 50 == 0 { 3 * CHUNK } else { 1_000 });
+            alpha.put(&format!("f{number}"), &bytes);
+            wish(number, &format!("f{number}"), &bytes)
+        })
+        .collect();
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    for part in files.chunks(20) {
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", part.to_vec()));
+    }
+    for _ in &files {
+        let end = &target.finished(1)[0];
+        assert!(end.result.is_ok(), "{:?}", end.result);
+        for names in [UnflushedNames::Kept, UnflushedNames::Lost] {
+            let name = format!("f{}", end.attempt.0);
+            assert!(beta.after_power_cut(names).contents(&name) == alpha.contents(&name), "{name}");
+        }
+    }
+}
+
+/// The source is killed and comes back: the session goes on with it.
+#[test]
+fn a_restarted_source_goes_on() {
+    let deployment = Deployment::new();
+    let (alpha, beta) =
+        (FaultyStore::new("alpha".parse().unwrap()), FaultyStore::new("beta".parse().unwrap()));
+    let bytes = content(1, 40 * CHUNK);
+    alpha.put("f", &bytes);
+    alpha.put("g", b"small");
+    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent(2, hooked);
+    let listen = source.engine.data_addresses()[0];
+    let files = vec![wish(1, "f", &bytes), wish(2, "g", b"small")];
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", files));
+    at_write.recv().unwrap();
+    source.engine.stop();
+    let source = deployment.agent_with(1, vec![Arc::new(alpha)], |config| config.listen = vec![listen]);
+    let ends = target.finished(2);
+    assert!(ends.iter().all(|end| end.result.is_ok()), "{ends:?}");
+    assert!(beta.contents("f").unwrap() == bytes);
+    assert!(ends[0].bytes_resent <= 24 * CHUNK as u64);
+    source.engine.stop();
+}
+
+/// A source that stays away is a fault of the network, and what came is kept for the next attempt.
+#[test]
+fn a_source_that_stays_away_leaves_what_came() {
+    let deployment = Deployment::new();
+    let (alpha, beta) =
+        (FaultyStore::new("alpha".parse().unwrap()), FaultyStore::new("beta".parse().unwrap()));
+    let bytes = content(1, 40 * CHUNK);
+    alpha.put("f", &bytes);
+    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent(2, hooked);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));
+    at_write.recv().unwrap();
+    source.engine.stop();
+    let end = &target.finished(1)[0];
+    assert_eq!(end.result.as_ref().unwrap_err().code, FaultCode::ConnectionLost);
+    let source = deployment.agent(1, Arc::new(alpha));
+    let again = FetchFile { attempt: AttemptId(2), ..wish(1, "f", &bytes) };
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![again]));
+    let end = &target.finished(1)[0];
+    assert!(end.result.is_ok() && end.bytes_moved <= 32 * CHUNK as u64, "{end:?}");
+}

@@ -1,0 +1,264 @@
+//! Files arrive whole, verified and once, whatever their sizes, digests and neighbours.
+use std::sync::Arc;
+
+use longhaul_engine::{FetchFile, Finished};
+use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_model::{Algorithm, DataSecurity, FaultCode, Verification};
+use longhaul_storage::memory::FaultyStore;
+
+use crate::common::{Agent, Deployment, content, digests, store, wish};
+
+const CHUNK: usize = CHUNK_BYTES as usize;
+
+/// Puts a file of its own content into a store.
+fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
+    let bytes = content(number, len);
+    let lfn = format!("dir{}/file {number}\nü", number % 5);
+    store.put(&lfn, &bytes);
+    wish(number, &lfn, &bytes)
+}
+
+fn all_good(ends: &[Finished]) {
+    for end in ends {
+        assert!(end.result.is_ok(), "{}: {:?}", end.attempt, end.result);
+        let times = end.times;
+        assert!(times.started.is_some() && times.committed.is_some(), "{times:?}");
+        assert!(times.received <= times.started.unwrap() && times.started <= times.committed, "{times:?}");
+    }
+}
+
+fn same_content(source: &FaultyStore, target: &FaultyStore, files: &[FetchFile]) {
+    for file in files {
+        let name = file.lfn.as_str();
+        assert!(source.contents(name) == target.contents(name), "{}", file.lfn.shown());
+    }
+}
+
+/// Promises 1, 2 and 7.
+#[test]
+fn files_of_all_sizes_arrive() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let mut sizes = vec![0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 40 * CHUNK + 17];
+    sizes.extend((0..700).map(|n| n * 97 % 70_000));
+    let files: Vec<FetchFile> =
+        sizes.iter().zip(1..).map(|(&len, number)| put(&alpha, number, len)).collect();
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    let total: u64 = files.iter().map(|file| file.size).sum();
+    // In several batches, as leases come.
+    for part in files.chunks(90) {
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", part.to_vec()));
+    }
+    let ends = target.finished(files.len());
+    all_good(&ends);
+    same_content(&alpha, &beta, &files);
+    assert_eq!(beta.names().len(), files.len(), "nothing but what was asked for");
+    for (end, file) in ends.iter().zip(&files) {
+        let success = end.result.as_ref().unwrap();
+        assert_eq!(success.verification, Verification::EndToEnd);
+        assert!(
+            success.digests.comparable(&file.digests)
+                && success.digests.contradiction(&file.digests).is_none()
+        );
+        assert_eq!((end.bytes_moved, end.bytes_resent, success.already_there), (file.size, 0, false));
+    }
+    let snapshot = target.engine.snapshot();
+    assert_eq!(snapshot.bytes_in, total);
+    assert!(snapshot.running.is_empty() && snapshot.waiting == 0);
+    assert!(snapshot.buffers_peak <= 24 && snapshot.buffers_used == 0, "{snapshot:?}");
+    assert_eq!(source.engine.snapshot().bytes_out, total);
+}
+
+/// Without a stream lost or a byte sent twice, in both modes; 20 MB are 1,280 records of TLS, or some 120 of the others.
+#[test]
+fn keys_are_renewed_in_mid_transfer() {
+    for security in [DataSecurity::Tls, DataSecurity::Authenticated] {
+        let deployment = Deployment::new();
+        let (alpha, beta) = (store("alpha"), store("beta"));
+        let with = |config: &mut longhaul_engine::Config| {
+            config.data_security = security;
+            config.path.records_per_key = Some(16);
+        };
+        let source = deployment.agent_with(1, vec![Arc::new(alpha.clone())], with);
+        let target = deployment.agent_with(2, vec![Arc::new(beta.clone())], with);
+        let mut files = vec![put(&alpha, 1, 20 * CHUNK)];
+        files.extend((2..300).map(|number| put(&alpha, number, 9_000)));
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", files.clone()));
+        let ends = target.finished(files.len());
+        all_good(&ends);
+        same_content(&alpha, &beta, &files);
+        assert!(ends.iter().all(|end| end.bytes_resent == 0), "{security:?}");
+    }
+}
+
+/// Threads that move data run where they are told to; a core that does not exist does no harm.
+#[test]
+fn data_threads_are_pinned_if_that_is_wished() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let source =
+        deployment.agent_with(1, vec![Arc::new(alpha.clone())], |config| config.cores = vec![100_000]);
+    let target = deployment.agent_with(2, vec![Arc::new(beta)], |config| config.cores = vec![0]);
+    let file = put(&alpha, 1, 3 * CHUNK);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
+    all_good(&target.finished(1));
+    let mut pinned = 0;
+    for thread in std::fs::read_dir("/proc/self/task").unwrap() {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+            line.split_whitespace().nth(1).unwrap_or_default().to_owned()
+        };
+        pinned += usize::from(field("Name:").starts_with("data-") && field("Cpus_allowed_list:") == "0");
+    }
+    // One network thread, two that write and two that read. With one core nothing can be seen.
+    let many = std::thread::available_parallelism().unwrap().get() > 1;
+    assert!(pinned == 5 || !many && pinned > 5, "{pinned}");
+}
+
+/// Promise 2: each kind of digest is compared, and the record says how.
+#[test]
+fn every_digest_and_verification_works() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let mut files = Vec::new();
+    let mut expected = Vec::new();
+    for len in [0, 1_000, 3 * CHUNK + 5] {
+        for algorithm in Algorithm::ALL.iter().map(|&algorithm| vec![algorithm]).chain([vec![]]) {
+            for asked in [Verification::Wire, Verification::EndToEnd, Verification::Readback] {
+                let number = files.len() as u64;
+                let mut file = put(&alpha, number, len);
+                file.digests = digests(&content(number, len), &algorithm);
+                file.verification = asked;
+                files.push(file);
+                expected.push(match (algorithm.is_empty(), asked) {
+                    (true, Verification::Wire) => Verification::Wire,
+                    (_, Verification::Readback) => Verification::Readback,
+                    _ => Verification::EndToEnd,
+                });
+            }
+        }
+    }
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", files.clone()));
+    let ends = target.finished(files.len());
+    all_good(&ends);
+    same_content(&alpha, &beta, &files);
+    for ((end, expected), file) in ends.iter().zip(expected).zip(&files) {
+        assert_eq!(end.result.as_ref().unwrap().verification, expected, "{file:?}");
+    }
+}
+
+#[test]
+fn two_sources_and_both_directions_at_once() {
+    let deployment = Deployment::new();
+    let (alpha, beta, gamma) = (store("alpha"), store("beta"), store("gamma"));
+    let from = |store: &FaultyStore, first: u64| -> Vec<FetchFile> {
+        (first..first + 40)
+            .map(|number| put(store, number, (number as usize * 131_071) % (5 * CHUNK)))
+            .collect()
+    };
+    let (from_alpha, from_beta, from_gamma) = (from(&alpha, 1), from(&beta, 101), from(&gamma, 201));
+    // Little memory: two engines that fetch from each other must not wait for each other's buffers.
+    let small = |config: &mut longhaul_engine::Config| config.memory_bytes = 1;
+    let a = deployment.agent_with(1, vec![Arc::new(alpha.clone())], small);
+    let b = deployment.agent_with(2, vec![Arc::new(beta.clone())], small);
+    let c = deployment.agent_with(3, vec![Arc::new(gamma.clone())], small);
+    b.engine.fetch(deployment.batch(&a, "alpha", &b, "beta", from_alpha.clone()));
+    b.engine.fetch(deployment.batch(&c, "gamma", &b, "beta", from_gamma.clone()));
+    a.engine.fetch(deployment.batch(&b, "beta", &a, "alpha", from_beta.clone()));
+    all_good(&b.finished(80));
+    all_good(&a.finished(40));
+    same_content(&alpha, &beta, &from_alpha);
+    same_content(&gamma, &beta, &from_gamma);
+    same_content(&beta, &alpha, &from_beta);
+    for agent in [&a, &b, &c] {
+        let snapshot = agent.engine.snapshot();
+        assert!(snapshot.buffers_peak <= 8 && snapshot.buffers_total == 8, "{snapshot:?}");
+    }
+}
+
+/// Promise 1: a good replica is never touched, and a different file under the name is never replaced.
+#[test]
+fn what_has_the_final_name_is_compared() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let files: Vec<FetchFile> =
+        [100, 200, 3 * CHUNK, 0].iter().zip(1..).map(|(&len, number)| put(&alpha, number, len)).collect();
+    let names: Vec<&str> = files.iter().map(|file| file.lfn.as_str()).collect();
+    beta.put(names[0], &alpha.contents(names[0]).unwrap());
+    beta.put(names[1], &content(99, 200));
+    beta.put(names[2], b"short");
+    beta.put(names[3], b"");
+    let source = deployment.agent(1, Arc::new(alpha));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", files.clone()));
+    let ends = target.finished(4);
+    for there in [0, 3] {
+        let success = ends[there].result.as_ref().unwrap();
+        assert!(success.already_there && ends[there].bytes_moved == 0);
+    }
+    assert_eq!(ends[1].result.as_ref().unwrap_err().code, FaultCode::NameClash);
+    assert_eq!(ends[2].result.as_ref().unwrap_err().code, FaultCode::NameClash);
+    assert_eq!(beta.contents(names[1]).unwrap(), content(99, 200));
+    assert_eq!(beta.contents(names[2]).unwrap(), b"short");
+    assert_eq!(source.engine.snapshot().bytes_out, 0);
+}
+
+#[test]
+fn a_real_directory_works_as_well() {
+    let deployment = Deployment::new();
+    let storage = deployment.posix("alpha");
+    let make = |number: u64, len: usize| {
+        let bytes = content(number, len);
+        let lfn = format!("deep/{number}/er/file");
+        let path = deployment.directory.join("alpha").join(&lfn);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &bytes).unwrap();
+        wish(number, &lfn, &bytes)
+    };
+    let files: Vec<FetchFile> =
+        (1..300).map(|number| make(number, (number as usize * 7_919) % (2 * CHUNK))).collect();
+    let source = deployment.agent(1, storage);
+    let target = deployment.agent(2, deployment.posix("beta"));
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", files.clone()));
+    all_good(&target.finished(files.len()));
+    for file in &files {
+        let read =
+            |side: &str| std::fs::read(deployment.directory.join(side).join(file.lfn.as_str())).unwrap();
+        assert!(read("alpha") == read("beta"), "{}", file.lfn);
+    }
+    assert_eq!(deployment.posix("beta").temps().unwrap(), vec![], "no temporary file stays");
+}
+
+/// A session that rests is used again, and a stopped engine leaves nobody waiting.
+#[test]
+fn work_comes_again_and_again() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    for round in 0..20 {
+        let file = put(&alpha, round, 1 + round as usize * 100_000);
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
+        all_good(&target.finished(1));
+    }
+    // Certificates are renewed: what is fetched after that comes over new streams of the same session.
+    for agent in [&source, &target] {
+        agent.engine.renew(&deployment.credentials(agent.agent)).unwrap();
+    }
+    stop(source);
+    let source = deployment.agent(1, Arc::new(alpha.clone()));
+    let file = put(&alpha, 50, 3 * CHUNK);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
+    all_good(&target.finished(1));
+    stop(source);
+    stop(target);
+    assert_eq!(beta.names().len(), 21);
+}
+
+fn stop(agent: Agent) {
+    agent.engine.stop();
+}

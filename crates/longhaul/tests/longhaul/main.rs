@@ -1,0 +1,12 @@
+//! The program by its command line, subject by subject: one program, for each would be linked anew.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::expect_used, clippy::print_stderr, clippy::unwrap_used)]
+
+mod command_line;
+mod copyjob;
+mod doctor;
+mod gone;
+mod grid_map;
+mod sealed;
+mod simulate;

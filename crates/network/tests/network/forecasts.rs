@@ -1,0 +1,247 @@
+//! Forecasts promise what they keep: nine in ten outcomes lie within their interval, whatever the link's history, and
+//! the interval is not much wider than what a link's former rates say here, where bursts of like files are all there is. What
+//! they say of whole worlds, in which forecasts have to be much better: `simulator/tests/simulator/forecasts.rs`.
+
+use std::time::Duration;
+
+use longhaul_model::Blame;
+use longhaul_network::{Ahead, Basis, End, Forecast, Knowledge, Link, Questions, Work};
+
+use crate::world::{Noise, at, link, sites};
+
+/// What one link really gives.
+#[derive(Clone, Copy)]
+struct Truth {
+    link: Link,
+    file_max: f64,
+    capacity: f64,
+    start: f64,
+}
+
+struct Running {
+    left: f64,
+    told: u64,
+    start: f64,
+    noise: f64,
+    began: f64,
+    bytes: u64,
+    forecast: Forecast,
+}
+
+/// Transfers of files of all sizes that share a link, in bursts over many links, with forecasts asked and scored.
+fn live(knowledge: &mut Knowledge, truths: &[Truth], bursts: u32, noise: &mut Noise) {
+    let mut now = 0.0;
+    for _ in 0..bursts {
+        // Links see work of very different frequency.
+        let truth = truths[(noise.next().powi(2) * truths.len() as f64) as usize];
+        now = burst(knowledge, truth, now, noise) + 30.0 * noise.next();
+    }
+}
+
+/// A queue of files of which some are under way at once.
+fn burst(knowledge: &mut Knowledge, truth: Truth, mut now: f64, noise: &mut Noise) -> f64 {
+    let at_once = (2_f64.powf(noise.next() * 4.5)) as usize;
+    let mut queue = at_once * 3;
+    let wander = f64::exp(0.15 * noise.normal());
+    let mut running: Vec<Running> = Vec::new();
+    while queue > 0 || !running.is_empty() {
+        while queue > 0 && running.len() < at_once {
+            queue -= 1;
+            let bytes = (f64::exp(20.0 + 1.5 * noise.normal())).clamp(1e5, 2e10) as u64;
+            let forecast = knowledge.forecast(truth.link, Work::file(bytes), at(now));
+            knowledge.began(truth.link, at(now));
+            let (start, noise) =
+                (truth.start * f64::exp(0.2 * noise.normal()), f64::exp(0.2 * noise.normal()));
+            running.push(Running { left: bytes as f64, told: 0, start, noise, began: now, bytes, forecast });
+        }
+        let each = truth.file_max.min(truth.capacity / running.len() as f64) * wander;
+        let ends = |one: &Running| one.start + one.left / (each * one.noise);
+        let next =
+            (0..running.len()).min_by(|&a, &b| ends(&running[a]).total_cmp(&ends(&running[b]))).unwrap();
+        let step = ends(&running[next]);
+        for one in &mut running {
+            let waits = one.start.min(step);
+            one.start -= waits;
+            one.left = (one.left - (step - waits) * each * one.noise).max(0.0);
+        }
+        now += step;
+        // As agents do: what has come is told before all of it is there.
+        for one in &mut running {
+            let come = (one.bytes as f64 - one.left) as u64;
+            knowledge.arrived(truth.link, come.saturating_sub(one.told), at(now));
+            one.told = one.told.max(come);
+        }
+        let done = running.swap_remove(next);
+        knowledge.ended(truth.link, done.bytes.saturating_sub(done.told), End::Arrived, at(now));
+        let took = Duration::from_secs_f64(now - done.began);
+        knowledge.score(truth.link, &done.forecast, done.bytes, took, at(now));
+        knowledge.came(truth.link, done.bytes, took);
+    }
+    now
+}
+
+fn truths(noise: &mut Noise) -> Vec<Truth> {
+    let mut all = Vec::new();
+    for source in 1..=6 {
+        for target in 1..=6 {
+            if source != target {
+                let file_max = 50e6 * f64::exp(0.7 * noise.normal());
+                let capacity = file_max * 2_f64.powf(1.0 + 4.0 * noise.next());
+                all.push(Truth {
+                    link: link(source, target),
+                    file_max,
+                    capacity,
+                    start: 0.5 + 3.0 * noise.next(),
+                });
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn nine_in_ten_outcomes_lie_within() {
+    let mut sums = [[0.0; 4]; 4];
+    for seed in 0..8 {
+        let mut noise = Noise(1_000 + seed);
+        let mut knowledge = sites(6);
+        let truths = truths(&mut noise);
+        live(&mut knowledge, &truths, 1_500, &mut noise);
+        for (sum, quality) in sums.iter_mut().zip(knowledge.quality()) {
+            let outcomes = quality.outcomes as f64;
+            let more = [outcomes, outcomes * quality.within, outcomes * quality.score];
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            sum[3] = quality.score_ratio.unwrap_or(0.0).max(sum[3]);
+        }
+    }
+    for [outcomes, within, score, ratio] in sums {
+        println!(
+            "{outcomes} outcomes: {:.3} within, score {:.2}, ratio at most {ratio:.2}",
+            within / outcomes,
+            score / outcomes
+        );
+    }
+    for [outcomes, within, _, ratio] in sums {
+        assert!((0.85..=0.95).contains(&(within / outcomes)));
+        assert!(ratio <= 1.8);
+    }
+}
+
+#[test]
+fn more_files_get_more_until_the_link_is_full() {
+    let mut noise = Noise(5);
+    let mut knowledge = sites(3);
+    let truth = Truth { link: link(1, 2), file_max: 20e6, capacity: 160e6, start: 0.1 };
+    live(&mut knowledge, &[truth], 600, &mut noise);
+    let now = at(1e6);
+    for c in knowledge.changes() {
+        println!("{}", c.words("a", "b"));
+    }
+    for t in [10.0, 100.0, 1000.0, 5000.0, 10000.0, 20000.0, 1e5] {
+        println!("{:?}", knowledge.rate(truth.link, at(t)));
+    }
+    let rate = |more| knowledge.rate_with(truth.link, more, now).bytes_per_s;
+    let rates: Vec<f64> = [1, 2, 4, 8, 16].map(rate).to_vec();
+    println!("{rates:?}");
+    assert!(rates[0] < 45e6 && rates[2] > 1.5 * rates[0] && rates[3] > 1.3 * rates[2], "{rates:?}");
+    assert!(rates[4] < 1.4 * rates[3], "{rates:?}");
+    let seconds = |at_once| {
+        let work = Work { bytes: 100_000_000_000, files: 100, at_once, ahead: Ahead::default() };
+        knowledge.forecast(truth.link, work, now).seconds
+    };
+    assert!(seconds(1) > 3.0 * seconds(16), "{} {}", seconds(1), seconds(16));
+}
+
+/// One answer to all that may be asked before work is given to a link.
+#[test]
+fn what_more_work_would_come_to() {
+    let mut noise = Noise(6);
+    let mut knowledge = sites(3);
+    let truth = Truth { link: link(1, 2), file_max: 20e6, capacity: 160e6, start: 0.1 };
+    live(&mut knowledge, &[truth], 600, &mut noise);
+    let now = at(1e6);
+    for (count, blame) in [(30, None), (6, Some(Blame::Target)), (3, Some(Blame::Network))] {
+        for _ in 0..count {
+            knowledge.began(truth.link, now);
+            knowledge.ended(truth.link, 0, blame.map_or(End::Arrived, End::Failed), now);
+        }
+    }
+    let ask = |questions: &Questions| knowledge.what_if(truth.link, questions, now);
+    let many = Questions {
+        more: vec![1, 8, 64],
+        bytes: vec![10_000_000_000, 100_000_000_000],
+        ..Questions::default()
+    };
+    let answer = ask(&many);
+    let rates: Vec<f64> = answer.rates.iter().map(|(_, rate)| rate.bytes_per_s).collect();
+    assert!(rates[1] > 2.0 * rates[0] && rates[2] < 1.5 * rates[1], "{rates:?}");
+    assert_eq!(answer.times[1].0.files, 100);
+    let seconds = |answer: &longhaul_network::WhatIf, of: usize| answer.times[of].1.seconds;
+    assert!(seconds(&answer, 1) > 5.0 * seconds(&answer, 0), "{answer:?}");
+    let alone = ask(&Questions { at_once: Some(1), ..many.clone() });
+    assert!(seconds(&alone, 1) > 2.0 * seconds(&ask(&Questions { at_once: Some(16), ..many.clone() }), 1));
+    // Here nothing ever waited for anything: a link that has not learned so shows it.
+    let cold = |ahead| sites(3).what_if(truth.link, &Questions { ahead, ..many.clone() }, now);
+    let behind = Ahead { link: 1_000_000_000_000, ..Ahead::default() };
+    assert!(seconds(&cold(behind), 0) > 10.0 * seconds(&cold(Ahead::default()), 0));
+
+    let odds = &answer.failures;
+    assert_eq!(odds.iter().map(|one| one.0).collect::<Vec<_>>(), [Blame::Target, Blame::Network]);
+    let sum: f64 = odds.iter().map(|one| one.1).sum();
+    assert!((odds[0].1 / odds[1].1 - 2.0).abs() < 1e-6, "{odds:?}");
+    let share = knowledge.failure_share(truth.link, now);
+    assert!(
+        share >= odds[1].1 && share < sum,
+        "what the target did not take says nothing of the link: {odds:?} {share}"
+    );
+    assert!((0.1..0.2).contains(&odds[0].1), "6 of 39 and as many as are remembered before: {odds:?}");
+}
+
+/// What answers nobody is expected to fail by the network, though no attempt has failed yet.
+#[test]
+fn where_nothing_answers_the_network_is_expected_to_fail() {
+    let mut knowledge = sites(2);
+    crate::world::probe(&mut knowledge, 1, 2, longhaul_network::Seen::Reach { up: false }, 1.0);
+    let odds = knowledge.what_if(link(1, 2), &Questions::default(), at(2.0)).failures;
+    assert_eq!(odds.iter().map(|one| one.0).collect::<Vec<_>>(), [Blame::Network]);
+    assert!(odds[0].1 > 0.8, "{odds:?}");
+}
+
+#[test]
+fn other_work_of_an_end_counts() {
+    let mut knowledge = sites(4);
+    let mut now = 0.0;
+    for _ in 0..50 {
+        for target in [2, 3] {
+            knowledge.began(link(1, target), at(now));
+        }
+        now += 1.0;
+        for target in [2, 3] {
+            knowledge.ended(link(1, target), 50_000_000, End::Arrived, at(now));
+        }
+    }
+    let alone = knowledge.rate_with(link(1, 2), 1, at(now)).bytes_per_s;
+    (0..20).for_each(|_| knowledge.began(link(1, 3), at(now)));
+    let shared = knowledge.rate_with(link(1, 2), 1, at(now)).bytes_per_s;
+    assert!(shared < alone / 3.0, "{shared} beside 20 others, {alone} without");
+}
+
+#[test]
+fn a_cold_path_is_bound_by_its_loss() {
+    let mut knowledge = sites(3);
+    for number in 0..50 {
+        crate::world::transfer(&mut knowledge, link(1, 3), 1_000_000_000, 1.0, f64::from(number) * 2.0);
+    }
+    let before = knowledge.rate(link(1, 2), at(200.0));
+    crate::world::probe(&mut knowledge, 1, 2, longhaul_network::Seen::Rtt { us: 150_000.0 }, 150.0);
+    crate::world::probe(
+        &mut knowledge,
+        1,
+        2,
+        longhaul_network::Seen::Loss { sent: 100_000, lost: 1_000 },
+        151.0,
+    );
+    let after = knowledge.rate(link(1, 2), at(200.0));
+    assert_eq!(before.basis, Basis::Endpoints);
+    assert!(after.bytes_per_s < before.bytes_per_s / 10.0, "{before:?} {after:?}");
+}

@@ -1,0 +1,10 @@
+//! What is known of the network, subject by subject: one program, for each would be linked anew.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
+
+mod advice;
+mod changes;
+mod exchange;
+mod forecasts;
+mod world;

@@ -1,0 +1,66 @@
+//! A small world of links with known rates, for tests of what is believed of them. The same on every run.
+
+use longhaul_model::{SiteId, StorageId, Timestamp};
+use longhaul_network::{
+    End, Knowledge, Link, Mapping, Observation, ObservationId, Origin, Place, RegionId, Seen, Subject, Way,
+};
+
+pub struct Noise(pub u64);
+
+impl Noise {
+    /// Uniform in (0, 1).
+    pub fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub fn normal(&mut self) -> f64 {
+        (-2.0 * self.next().max(1e-300).ln()).sqrt() * (std::f64::consts::TAU * self.next()).cos()
+    }
+}
+
+pub fn at(seconds: f64) -> Timestamp {
+    Timestamp(1_800_000_000_000_000 + (seconds * 1e6) as i64)
+}
+
+pub fn link(source: u64, target: u64) -> Link {
+    Link { source: StorageId(source), target: StorageId(target) }
+}
+
+/// Sites 1 to `sites`, each with a storage of the same number.
+pub fn sites(sites: u64) -> Knowledge {
+    let mut knowledge = Knowledge::default();
+    for site in 1..=sites {
+        knowledge.place_site(SiteId(site), RegionId(0));
+        knowledge.place_storage(StorageId(site), SiteId(site));
+    }
+    knowledge
+}
+
+/// Moves one file over the link, and gives the time when it was there.
+pub fn transfer(knowledge: &mut Knowledge, link: Link, bytes: u64, seconds: f64, now: f64) -> f64 {
+    knowledge.began(link, at(now));
+    knowledge.ended(link, bytes, End::Arrived, at(now + seconds));
+    now + seconds
+}
+
+/// A probe of the path between two sites.
+pub fn probe(knowledge: &mut Knowledge, source: u64, target: u64, seen: Seen, now: f64) {
+    let number = (now * 1e3) as i64;
+    let observation = Observation {
+        id: ObservationId::of(&[&format!("{source} {target} {number} {seen:?}")]),
+        at: at(now),
+        of: Subject::Path {
+            source: Place::Site(SiteId(source)),
+            target: Place::Site(SiteId(target)),
+            way: Way::default(),
+        },
+        seen,
+        by: Origin::Probe,
+        mapping: Mapping::Explicit,
+    };
+    knowledge.observe(&observation, at(now)).unwrap();
+}

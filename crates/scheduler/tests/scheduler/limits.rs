@@ -1,0 +1,187 @@
+//! Limits of links, storages and communities, set while files move, and links that are not commissioned.
+
+use std::time::Duration;
+
+use longhaul_model::StorageId;
+use longhaul_scheduler::*;
+
+use crate::world::*;
+
+const MB: u64 = 1_000_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A source with much for a target of 100 MB/s, charged to `community`.
+fn busy(files: usize, size: u64, community: &str) -> World {
+    let mut world = World::new(vec![Place::new(100e6); 3], 1);
+    world.add_files(1, 0, vec![size; files]);
+    world.parties.insert(1, party(community, None));
+    world.subscribe(1, &[1], 1, 5);
+    world
+}
+
+fn active(limit: u32) -> Limit {
+    Limit { active: Some(limit), bytes_per_s: None }
+}
+
+fn rate(limit: u64) -> Limit {
+    Limit { active: None, bytes_per_s: Some(limit) }
+}
+
+fn link(source: u64, target: u64) -> (StorageId, StorageId) {
+    (StorageId(source), StorageId(target))
+}
+
+/// Each kind of limit that this work is subject to.
+fn every_kind(limit: Limit) -> [Limits; 4] {
+    [
+        Limits { links: vec![(link(0, 1), limit)], ..Limits::default() },
+        Limits { into: vec![(StorageId(1), limit)], ..Limits::default() },
+        Limits { out: vec![(StorageId(0), limit)], ..Limits::default() },
+        Limits { communities: vec![("atlas".parse().unwrap(), limit)], ..Limits::default() },
+    ]
+}
+
+fn why(world: &World) -> String {
+    let rows = world.scheduler.transfers(None, None, 200);
+    let row = rows.iter().find(|row| row.leased.is_none()).unwrap();
+    world.scheduler.waits(row.transfer, world.now).unwrap()
+}
+
+#[test]
+fn files_at_once_are_never_more_than_the_limit_and_all_come() {
+    for (kind, limits) in every_kind(active(3)).into_iter().enumerate() {
+        let mut world = busy(200, 5 * MB, "atlas");
+        world.handle(Event::Limits(limits));
+        for _ in 0..20 {
+            world.run_for(Duration::from_millis(100));
+            let leased = world.scheduler.counts().leased;
+            assert!(leased <= 3, "kind {kind}: {leased} at once");
+        }
+        assert!(world.leases > 6, "kind {kind}: work goes on within the limit");
+        let why = why(&world);
+        assert!(why.contains("3 of 3 files running") && why.contains("limit"), "kind {kind}: {why}");
+        world.handle(Event::Limits(Limits::default()));
+        world.run(HOUR);
+        assert_eq!(world.bytes_between(0, 1), 1_000 * MB, "kind {kind}");
+    }
+}
+
+#[test]
+fn a_rate_is_kept_in_the_mean_and_taken_away_at_once() {
+    for (kind, limits) in every_kind(rate(10 * MB)).into_iter().enumerate() {
+        let mut world = busy(1_000, 4 * MB, "atlas");
+        world.handle(Event::Limits(limits));
+        world.run_for(Duration::from_secs(60));
+        let came = world.bytes_between(0, 1) / MB;
+        assert!((560..=620).contains(&came), "kind {kind}: {came} MB in a minute at 10 MB/s");
+        assert!(why(&world).contains("all of 10.0 MB/s in use"), "kind {kind}: {}", why(&world));
+        world.handle(Event::Limits(Limits::default()));
+        let took = world.run(HOUR);
+        assert!(took < Duration::from_secs(60), "kind {kind}: {took:?} for the rest at 100 MB/s");
+    }
+}
+
+/// The world asserts that no more is leased than the limit has earned.
+#[test]
+fn what_was_leased_before_a_limit_and_does_not_come_gives_no_room_under_it() {
+    let [_, _, out, community] = every_kind(rate(MB));
+    for limits in [out, community] {
+        let mut world = busy(200, 20 * MB, "atlas");
+        world.add_files(2, 0, vec![20 * MB; 200]);
+        world.parties.insert(2, party("atlas", None));
+        world.run_for(Duration::from_millis(100));
+        assert!(world.leases > 1, "there is something to give back");
+        world.handle(Event::Limits(limits));
+        world.subscribe(2, &[2], 2, 5);
+        world.run_for(Duration::from_millis(500));
+        let before = world.leases;
+        world.cancel(1);
+        world.run_for(Duration::from_secs(10));
+        assert_eq!(world.leases, before, "what is leased takes longer than this at 1 MB/s");
+        world.run_for(Duration::from_secs(120));
+        assert!(world.leases > before, "work goes on");
+    }
+}
+
+#[test]
+fn a_limit_of_another_link_or_community_holds_nothing_up() {
+    let mut world = busy(200, 5 * MB, "atlas");
+    world.handle(Event::Limits(Limits {
+        links: vec![(link(2, 1), active(0)), (link(1, 0), active(0))],
+        into: vec![(StorageId(0), rate(1))],
+        out: vec![(StorageId(1), rate(1))],
+        communities: vec![("cms".parse().unwrap(), active(0))],
+        ..Limits::default()
+    }));
+    assert!(world.run(HOUR) < Duration::from_secs(20));
+}
+
+fn uncommissioned(pairs: &[(u64, u64)]) -> Event {
+    Event::Limits(Limits {
+        uncommissioned: pairs.iter().map(|&(source, target)| link(source, target)).collect(),
+        testers: Some("commissioning".parse().unwrap()),
+        ..Limits::default()
+    })
+}
+
+#[test]
+fn a_link_that_is_not_commissioned_carries_test_transfers_only() {
+    let mut tests = busy(20, 5 * MB, "commissioning");
+    tests.handle(uncommissioned(&[(0, 1)]));
+    tests.run(HOUR);
+    assert_eq!(tests.bytes_between(0, 1), 100 * MB);
+
+    let mut work = busy(20, 5 * MB, "atlas");
+    work.handle(uncommissioned(&[(0, 1)]));
+    work.run_for(Duration::from_secs(100));
+    assert_eq!(work.leases, 0);
+    assert_eq!(
+        why(&work),
+        "the link from storage-0 to its target is not commissioned: only test transfers may use it"
+    );
+    work.handle(uncommissioned(&[]));
+    work.run(HOUR);
+    assert_eq!(work.bytes_between(0, 1), 100 * MB, "commissioned, it carries everything");
+}
+
+#[test]
+fn files_go_around_a_link_that_is_not_commissioned() {
+    let mut rows = vec![Place::new(100e6); 3];
+    rows[2].relay = true;
+    let mut world = World::new(rows, 1);
+    world.handle(uncommissioned(&[(0, 1)]));
+    world.add_files(1, 0, vec![5 * MB; 20]);
+    world.subscribe(1, &[1], 1, 5);
+    world.run(HOUR);
+    assert_eq!(world.bytes_between(0, 1), 0);
+    assert_eq!((world.bytes_between(0, 2), world.bytes_between(2, 1)), (100 * MB, 100 * MB));
+}
+
+/// As the service tells it by default: a twentieth beside another community, and 64 files at once where nobody else wants
+/// anything.
+#[test]
+fn test_transfers_have_a_small_part_beside_production_and_are_limited_when_alone() {
+    let mut world = busy(6_000, 2 * MB, "atlas");
+    world.add_files(2, 0, vec![2 * MB; 6_000]);
+    world.parties.insert(2, party("commissioning", None));
+    world.subscribe(2, &[2], 1, 1);
+    let tests: longhaul_model::CommunityName = "commissioning".parse().unwrap();
+    let communities = [(tests.clone(), CommunityShare::of(1.0 / 19.0))].into_iter().collect();
+    world.handle(Event::Shares(Shares { communities, default: 1.0 }));
+    world.handle(Event::Limits(Limits { communities: vec![(tests, active(64))], ..Limits::default() }));
+    world.run_for(Duration::from_secs(60));
+    let of_tests = |world: &World| {
+        world.arrivals.keys().filter(|(file, _)| world.files[*file as usize].block == 2).count()
+    };
+    let part = of_tests(&world) as f64 / world.arrivals.len() as f64;
+    assert!((part - 0.05).abs() < 0.01, "{part}");
+    world.cancel(1);
+    world.run_for(Duration::from_secs(2));
+    let mut most = 0;
+    for _ in 0..100 {
+        world.run_for(Duration::from_millis(100));
+        most = most.max(world.scheduler.counts().leased);
+    }
+    assert_eq!(most, 64, "no more than that, though nobody else wants anything");
+    assert!(of_tests(&world) as f64 > 0.05 * 3_000.0 + 400.0, "and at full speed: {}", of_tests(&world));
+}

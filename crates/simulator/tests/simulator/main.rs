@@ -1,0 +1,14 @@
+//! The simulator with the real scheduler, subject by subject: one program, for each would be linked anew.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
+
+mod bound;
+mod circuits;
+mod concurrency;
+mod forecasts;
+mod learned;
+mod mistakes;
+mod replay;
+mod strategies;
+mod worlds;

@@ -1,0 +1,114 @@
+//! Recordings from outside: whatever is in them, there is an answer, and it does not depend on how they were read.
+
+use longhaul_model::{AgentId, SubscriptionId, Timestamp};
+use longhaul_scheduler::record::{FORMAT, Head, Kind, Line, body};
+use longhaul_scheduler::{Event, Scheduler, Settings};
+use longhaul_simulator::replay::{Replay, Replayed, Wish};
+use proptest::prelude::*;
+use serde_json::json;
+
+const BEGIN: i64 = 1_800_000_000_000_000;
+
+fn told(bytes: &[u8], at_once: usize) -> Result<Replayed, String> {
+    let mut replay = Replay::new(Wish::default())?;
+    bytes.chunks(at_once).try_for_each(|part| replay.feed(part))?;
+    replay.end()
+}
+
+fn put(bytes: &mut Vec<u8>, number: u64, kind: Kind, body: &str) {
+    Line { number, kind, now: Timestamp(BEGIN + number as i64 * 10_000), body }.write(bytes);
+}
+
+/// Two storages, one file; and what the scheduler says to it.
+fn events() -> Vec<Event> {
+    let site = json!({ "Site": { "id": 1, "name": "alpha", "state": "Open", "reason": null,
+        "limits": { "active_in": null, "active_out": null, "in_bytes_per_s": null, "out_bytes_per_s": null } } });
+    let storage = |id: u64, name: &str| json!({ "Storage": { "id": id, "name": name, "site": 1, "writable": true, "relay": false, "trouble": null } });
+    let agent = |id: u64| json!({ "Agent": { "storage": id, "agent": AgentId(id), "connected": true } });
+    let demand = json!({ "Demand": { "id": { "subscription": SubscriptionId(1), "block": 1 }, "target": 2, "priority": 3,
+        "party": { "community": "cms", "activity": null }, "created": "2027-01-15T08:00:00.000Z",
+        "deadline": null, "strategy": null, "files_left": 2, "bytes_left": 200 } });
+    let files = json!({ "Files": { "demand": { "subscription": SubscriptionId(1), "block": 1 }, "exhausted": true,
+        "files": [{ "file": 1, "size": 100, "sources": [1] }, { "file": 2, "size": 100, "sources": [1] }] } });
+    let all = [site, storage(1, "alpha"), storage(2, "beta"), agent(1), agent(2), demand, files];
+    all.into_iter().map(|event| serde_json::from_value(event).unwrap()).collect()
+}
+
+fn recording() -> Vec<u8> {
+    let settings = Settings::default();
+    let head = Head { format: FORMAT, version: "0".into(), settings, last_id: 0, knowledge: None };
+    let (mut bytes, mut number) = (Vec::new(), 1);
+    put(&mut bytes, 0, Kind::Head, &body(&head).unwrap());
+    let mut scheduler = Scheduler::new(head.settings, Default::default(), 0);
+    for event in events() {
+        put(&mut bytes, number, Kind::Event, &body(&event).unwrap());
+        scheduler.handle(event, Timestamp(BEGIN + number as i64 * 10_000));
+        number += 1;
+        loop {
+            let decision = scheduler.poll_decision(Timestamp(BEGIN + number as i64 * 10_000));
+            put(&mut bytes, number, Kind::Polled, &body(&decision).unwrap());
+            number += 1;
+            if decision.is_none() {
+                break;
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn what_was_recorded_is_decided_again_and_a_changed_decision_is_told() {
+    let bytes = recording();
+    let same = told(&bytes, bytes.len()).unwrap();
+    assert!(same.same(), "{same:?}");
+    assert_eq!((same.leases, same.told.events), (2, 7), "{same:?}");
+
+    // The same lines, except that one decision names another source.
+    let mut forged = Vec::new();
+    for line in bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        let line = Line::read(line).unwrap();
+        let body = line.body.replacen("\"source\":1", "\"source\":7", 1);
+        put(&mut forged, line.number, line.kind, if line.kind == Kind::Polled { &body } else { line.body });
+    }
+    let other = told(&forged, forged.len()).unwrap();
+    let difference = other.difference.unwrap();
+    assert_eq!(difference.fields, ["Lease.source: 7 then, 1 now"]);
+    assert!(difference.recorded.contains("for beta from storage 7"), "{difference:?}");
+    assert!(difference.replayed.contains("for beta from alpha"), "{difference:?}");
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let head = |change: fn(&mut Head)| {
+        let settings = Settings::default();
+        let mut head = Head { format: FORMAT, version: "0".into(), settings, last_id: 0, knowledge: None };
+        change(&mut head);
+        let mut bytes = Vec::new();
+        put(&mut bytes, 0, Kind::Head, &body(&head).unwrap());
+        told(&bytes, 100).unwrap_err()
+    };
+    assert_eq!(head(|head| head.format = 9), "line 0: its format is 9; this program understands 1");
+    assert_eq!(head(|head| head.settings.relief = 0), "line 0: its settings say relief = 0");
+    assert!(head(|head| head.knowledge = Some("{".into())).starts_with("line 0: its knowledge: "));
+    let mut bytes = Vec::new();
+    put(&mut bytes, 0, Kind::Polled, "null");
+    assert_eq!(told(&bytes, 1).unwrap_err(), "line 0: a recording begins with its head");
+    assert!(told(b"[]\n", 1).unwrap_err().contains("no line of a recording"));
+}
+
+proptest! {
+    #[test]
+    fn damage_ends_in_a_word_or_a_shorter_recording(place in any::<proptest::sample::Index>(), to in any::<u8>(), cut in any::<bool>(), at_once in 1..200_usize) {
+        let whole = recording();
+        let before = told(&whole, whole.len()).unwrap();
+        let place = place.index(whole.len());
+        let mut bytes = whole.clone();
+        if cut { bytes.truncate(place) } else { bytes[place] = to }
+        let found = told(&bytes, at_once);
+        prop_assert_eq!(&found, &told(&bytes, bytes.len().max(1)));
+        if let Ok(found) = found {
+            prop_assert!(found.same() && found.lines <= before.lines);
+            prop_assert!(cut || bytes == whole || found.torn > 0);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Who is who: a token used twice, a second service or agent on one state directory, a copied one, a wiped one, an agent of
+//! another deployment, a clock an hour off. Each is told clearly, and the campaign under way loses nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use longhaul_api::routes;
+use longhaul_security::{AGENT_NAME, Credentials, agent_client_tls};
+use longhaul_testbed::tree::{self, Content};
+use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, clock, free_port, needs};
+use rustls::ClientConnection;
+use serde_json::json;
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// Alpha and beta, and a campaign between them that takes some seconds.
+fn campaign() -> (Deployment, BTreeMap<Vec<u8>, Content>) {
+    let mut deployment = Deployment::new();
+    for site in ["alpha", "beta"] {
+        deployment.add_site(SiteOptions::new(site));
+    }
+    tree::make(&deployment.storage("alpha"), 200, 20_000_000, &mut Random::new(61));
+    let files = tree::survey(&deployment.storage("alpha")).files;
+    deployment.register("run7", "alpha");
+    deployment.json(&["site", "limit", "beta", "--in", "3MB"]);
+    deployment.json(&["subscribe", "run7", "beta"]);
+    deployment.until("some files have come", WITHIN, || (present(&deployment) > 10).then_some(()));
+    (deployment, files)
+}
+
+fn present(deployment: &Deployment) -> u64 {
+    let list = deployment.json(&["subscription", "list"]);
+    list["items"][0]["files_present"].as_u64().unwrap()
+}
+
+/// The rest comes quickly; all is there, each file recorded once.
+fn assert_ends_well(deployment: &Deployment, files: &BTreeMap<Vec<u8>, Content>) {
+    deployment.json(&["site", "limit", "beta", "--in", "none"]);
+    deployment.deliver("run7", "beta", 120);
+    tree::assert_same(files, &deployment.storage("beta"), "");
+    let done = deployment.api().all(&routes::TRANSFER_LIST, &[], &[("target", "beta"), ("state", "done")]);
+    assert_eq!(done.len(), files.len(), "each file is recorded once");
+    deployment.check();
+}
+
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
+}
+
+#[test]
+fn a_join_token_opens_once_and_for_a_while() {
+    let mut deployment = Deployment::new();
+    let added = deployment.json(&["site", "add", "alpha"]);
+    let token = added["join_token"].as_str().unwrap();
+    for name in ["first", "second"] {
+        deployment.configure(name, SiteOptions::new("alpha"));
+    }
+    deployment.join("first", token).ok();
+    deployment.join("second", token).fails(4, "E4003", &["site add"]);
+    assert!(!deployment.agent_state("second").join("identity.json").exists());
+    // One directory is one agent: its token is not spent on another.
+    let another = deployment.json(&["site", "add", "alpha", "--another-agent"])["join_token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    deployment.join("first", &another).fails(6, "E1003", &["alpha"]);
+    deployment.join("second", &another).ok();
+
+    // A token that lives for a second is expired when another one is, that was made before.
+    let brief = |seconds: u64| {
+        let reply = deployment.api().call(
+            &routes::SITE_JOIN_TOKEN,
+            &["alpha"],
+            &[],
+            &json!({ "token_seconds": seconds }),
+        );
+        reply.unwrap().expect(201).json()
+    };
+    let made = brief(1);
+    let expires = made["expires"].as_str().unwrap().to_owned();
+    deployment.configure("third", SiteOptions::new("alpha"));
+    deployment.until("its second is over", WITHIN, || {
+        let now = deployment.json(&["status"])["now"].as_str().unwrap().to_owned();
+        (now > expires).then_some(())
+    });
+    deployment.join("third", made["join_token"].as_str().unwrap()).fails(4, "E4004", &["site add"]);
+    // What is no token at all, or was changed on the way.
+    deployment.join("third", "lhj_nonsense").exits(2);
+    deployment.join("third", "").exits(2);
+    let mut broken = token.to_owned();
+    broken.truncate(broken.len() - 4);
+    let ran = deployment.join("third", &broken);
+    assert!(ran.status != 0 && ran.stderr.contains("next:"), "{ran}");
+    // The site exists: one more token for it is all there is to make.
+    deployment.longhaul(&["site", "add", "alpha"]).ok();
+    assert_eq!(deployment.json(&["site", "list"])["items"].as_array().unwrap().len(), 1);
+    deployment.check();
+}
+
+#[test]
+fn one_state_directory_has_one_owner() {
+    let (mut deployment, files) = campaign();
+    let second = |noun: &str, name: &str| {
+        let config = deployment.directory().join(name).join("longhaul.toml");
+        let listen = format!("127.0.0.1:{}", free_port());
+        deployment.longhaul(&[noun, "run", "--config", config.to_str().unwrap(), "--listen", &listen])
+    };
+    let ran = second("service", SERVICE);
+    assert!(ran.status != 0 && ran.stderr.contains("E9007") && ran.stderr.contains("state"), "{ran}");
+    let ran = second("agent", "beta");
+    assert!(ran.status != 0 && ran.stderr.contains("E9007") && ran.stderr.contains("another agent"), "{ran}");
+    // Setting it up again would throw away what everyone trusts.
+    let config = deployment.directory().join(SERVICE).join("longhaul.toml");
+    let ran = deployment.longhaul(&["service", "init", "--config", config.to_str().unwrap()]);
+    assert!(ran.status != 0 && ran.stderr.contains("error[E"), "{ran}");
+    deployment.assert_alive();
+    assert_ends_well(&deployment, &files);
+}
+
+/// A copied directory is another incarnation: the newest goes on, the other ends and says why.
+#[test]
+fn a_copied_agent_is_fenced() {
+    let (mut deployment, files) = campaign();
+    copy(&deployment.agent_state("beta"), &deployment.directory().join("copied-state"));
+    let mut options = SiteOptions::new("beta").root(deployment.storage("beta"));
+    options.settings = String::new();
+    deployment.configure("copy", options);
+    fs::rename(deployment.directory().join("copied-state"), deployment.agent_state("copy")).unwrap();
+    deployment.start("copy");
+    let status = deployment.process("beta").wait(WITHIN).expect("the original ends");
+    assert!(!status.success());
+    let told = deployment.log("beta").wait_for(
+        0,
+        &["E4006", "another process runs with this agent's identity"],
+        WITHIN,
+    );
+    assert!(told.is_some(), "{}", deployment.log("beta").tail());
+    drop(deployment.take("beta"));
+    assert_ends_well(&deployment, &files);
+    // Whoever is started again is refused as long as the other one lives.
+    deployment.start("beta");
+    let status = deployment.process("beta").wait(WITHIN).expect("it ends again");
+    assert!(!status.success());
+    drop(deployment.take("beta"));
+    deployment.assert_alive();
+    deployment.check();
+}
+
+/// An agent whose memory was wiped is noticed; joined anew it takes the storage over, with what lies there.
+#[test]
+fn a_wiped_agent_joins_anew_and_goes_on() {
+    let (mut deployment, files) = campaign();
+    let state = deployment.agent_state("beta");
+    deployment.kill("beta");
+    // Its identity survived, and all that it knew about its work did not.
+    let identity = fs::read(state.join("identity.json")).unwrap();
+    fs::remove_dir_all(&state).unwrap();
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    fs::write(state.join("identity.json"), identity).unwrap();
+    fs::set_permissions(state.join("identity.json"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
+    deployment.start("beta");
+    let status = deployment.process("beta").wait(WITHIN).expect("it is not who it was");
+    assert!(!status.success());
+    let told =
+        deployment.log("beta").wait_for(0, &["another process runs with this agent's identity"], WITHIN);
+    assert!(told.is_some(), "{}", deployment.log("beta").tail());
+    drop(deployment.take("beta"));
+
+    // Nothing is left at all: it says what to do, and does not invent an identity.
+    fs::remove_dir_all(&state).unwrap();
+    deployment.start("beta");
+    let status = deployment.process("beta").wait(WITHIN).expect("it cannot run");
+    assert!(!status.success());
+    let told = deployment.log("beta").wait_for(0, &["longhaul agent join"], WITHIN);
+    assert!(told.is_some(), "{}", deployment.log("beta").tail());
+    drop(deployment.take("beta"));
+
+    let token = deployment.json(&["site", "add", "beta", "--another-agent"])["join_token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    deployment.join("beta", &token).ok();
+    deployment.start("beta");
+    assert_ends_well(&deployment, &files);
+}
+
+/// Promise 11, for deployments: their certificates mean nothing to each other.
+#[test]
+fn an_agent_of_another_deployment_is_refused() {
+    let (mut ours, files) = campaign();
+    let mut theirs =
+        Deployment::with(ServiceOptions { deployment: Some("theirs".into()), ..ServiceOptions::default() });
+    theirs.add_site(SiteOptions::new("omega"));
+    theirs.stop("omega");
+    // Their agent is sent to our service.
+    let mut options = SiteOptions::new("omega");
+    options.settings = format!("service_url = {:?}\n", ours.url);
+    theirs.configure("omega", options);
+    theirs.start("omega");
+    let status = theirs.process("omega").wait(WITHIN).expect("it ends");
+    assert!(!status.success());
+    let told = theirs.log("omega").wait_for(0, &["belongs to another deployment"], WITHIN);
+    assert!(told.is_some(), "{}", theirs.log("omega").tail());
+    drop(theirs.take("omega"));
+
+    // It is refused at our agents' data port as well, and sees that ours is none of its own.
+    assert_refused(&ours, &theirs.credentials("omega"));
+    // Nor does it help to trust our authority.
+    let ca_pem = fs::read_to_string(&ours.ca).unwrap();
+    assert_refused(&ours, &Credentials { ca_pem, ..theirs.credentials("omega") });
+
+    // Our token at their service, and the other way round: the token knows its CA.
+    let token = ours.json(&["site", "add", "stray"])["join_token"].as_str().unwrap().to_owned();
+    let state = ours.directory().join("stray-state");
+    let words = ["agent", "join", &theirs.url, "--state", state.to_str().unwrap(), "--token", &token];
+    let ran = ours.longhaul(&words);
+    assert!(ran.status != 0 && ran.stderr.contains("E4005"), "{ran}");
+    // A command with our token at their service.
+    let mut command = theirs.command(&["site", "list"]);
+    command.env("LONGHAUL_TOKEN", &ours.token);
+    longhaul_testbed::Ran::of(&mut command, WITHIN).fails(4, "E4002", &[]);
+    let mut command = theirs.command(&["site", "list"]);
+    command.env("LONGHAUL_CA", &ours.ca);
+    longhaul_testbed::Ran::of(&mut command, WITHIN).fails(4, "E4005", &[]);
+    ours.assert_alive();
+    assert_ends_well(&ours, &files);
+}
+
+/// Nobody gets as far as the protocol at alpha's data port with these credentials.
+#[track_caller]
+fn assert_refused(deployment: &Deployment, credentials: &Credentials) {
+    let tls = agent_client_tls(credentials).unwrap();
+    let mut tcp = TcpStream::connect(deployment.data_address("alpha")).unwrap();
+    tcp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut connection = ClientConnection::new(tls, AGENT_NAME.try_into().unwrap()).unwrap();
+    // With TLS 1.3 a client learns of its refusal when it first reads after the handshake.
+    let error = loop {
+        if let Err(error) = connection.complete_io(&mut tcp) {
+            break error;
+        }
+    };
+    assert!(!matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "let in: {error}");
+}
+
+/// Times are relative to the service's clock, which agents learn.
+#[test]
+fn clocks_an_hour_off_do_no_harm() {
+    let mut deployment = Deployment::new();
+    let Some(_) = clock::shifted(deployment.directory(), 0) else {
+        return needs::not_run("clocks an hour off", "there is no C compiler");
+    };
+    for (site, seconds) in [("alpha", 3_600), ("beta", -3_600), ("gamma", 0)] {
+        let mut options = SiteOptions::new(site);
+        options.environment = clock::shifted(deployment.directory(), seconds).unwrap();
+        deployment.add_site(options);
+        let view = deployment.json(&["site", "show", site]);
+        let offset = view["agents"][0]["clock_offset_ms"].as_i64().unwrap();
+        assert!((offset - seconds * 1_000).abs() < 5_000, "{site}: {offset} ms");
+    }
+    let begun = deployment.json(&["status"])["now"].as_str().unwrap().to_owned();
+    tree::make(&deployment.storage("alpha"), 50, 2_000_000, &mut Random::new(67));
+    let files = tree::survey(&deployment.storage("alpha")).files;
+    deployment.register("run7", "alpha");
+    for site in ["beta", "gamma"] {
+        deployment.deliver("run7", site, 60);
+        tree::assert_same(&files, &deployment.storage(site), "");
+    }
+    // What is told is on the service's clock.
+    let ended = deployment.json(&["status"])["now"].as_str().unwrap().to_owned();
+    for transfer in deployment.api().all(&routes::TRANSFER_LIST, &[], &[("state", "done")]) {
+        let detail = deployment.api().get(&routes::TRANSFER_SHOW, &[transfer["id"].as_str().unwrap()], &[]);
+        let times = &detail["attempts"][0]["times"];
+        for phase in ["received", "started", "first_byte", "last_byte", "committed"] {
+            let Some(at) = times[phase].as_str() else { continue };
+            // A second of grace: an agent learns the clock over the network.
+            assert!(
+                at[..16] >= begun[..16] && at[..16] <= ended[..16],
+                "{phase} at {at}, from {begun} to {ended}: {transfer}"
+            );
+        }
+    }
+    // People whose own clock is wrong get in too, and the service may be the one that is wrong.
+    let mut command = deployment.command(&["site", "list"]);
+    command.envs(clock::shifted(deployment.directory(), -3_600).unwrap());
+    longhaul_testbed::Ran::of(&mut command, WITHIN).ok();
+    deployment.check();
+}

@@ -1,0 +1,372 @@
+//! Copies among storages that have never heard of us: XRootD as Debian has it, with third-party copies, and nginx as a plain WebDAV
+//! server. Every way of copying, with certificates and tokens, and what is left after each kind of failure.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use longhaul_model::{Algorithm, Blame, Fault, FaultCode, Retry};
+use longhaul_storage_remote::{
+    Cancel, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote, RemoteConfig, Times,
+    Trust, Verified, cancellation,
+};
+use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd, names};
+use longhaul_testbed::{Random, needs, tree};
+use zeroize::Zeroizing;
+
+/// Between two looks at a folder, and how many.
+const TICK: Duration = Duration::from_millis(5);
+const TICKS: u32 = 6_000;
+/// Of a copy, when XRootD failed.
+const TRIES: u32 = 3;
+
+fn may_run() -> bool {
+    let programs = [("xrootd", "-v"), ("nginx", "-v"), ("openssl", "version")];
+    needs::programs("copies among storages of others", &programs)
+}
+
+fn remote(authorities: &[&ForeignAuthority]) -> Arc<Remote> {
+    let pem = authorities.iter().map(|authority| authority.ca_pem.as_str()).collect::<Vec<_>>().join("\n");
+    let allow = vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
+    let soon = Duration::from_secs(20);
+    let times = Times { connect: soon, answer: soon, checksum: soon, stall: soon, ..Times::default() };
+    Arc::new(
+        Remote::new(RemoteConfig { trust: Trust::Pem(pem), allow, times, ..RemoteConfig::default() })
+            .unwrap(),
+    )
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
+
+fn order(tag: &str, source: String, target: String, modes: &[Mode]) -> CopyOrder {
+    let mut order =
+        CopyOrder::new(tag, End::new(source, Credential::None), End::new(target, Credential::None));
+    order.modes = modes.to_vec();
+    order.checksum = Some("ADLER32".parse().unwrap());
+    order.checksum_mode = ChecksumMode::Both;
+    order
+}
+
+async fn copy(remote: &Remote, order: &CopyOrder) -> Result<CopyDone, Fault> {
+    remote.copy(order, &|_| {}, &Cancel::never()).await
+}
+
+/// XRootD 5.5 can lose a connection, or itself, where one of its connections ends while another begins (its issues 2226 and 2913):
+/// on a busy machine in one copy of a hundred. What the service does then is done here: the copy is tried again.
+async fn copy_in_the_end(
+    remote: &Remote,
+    order: &CopyOrder,
+    progress: &(dyn Fn(u64) + Send + Sync),
+    mut servers: [&mut Xrootd; 2],
+) -> CopyDone {
+    for _ in 0..TRIES {
+        let fault = match remote.copy(order, progress, &Cancel::never()).await {
+            Ok(done) => return done,
+            Err(fault) => fault,
+        };
+        println!("{fault}\n{}\n{}", servers[0].log(), servers[1].log());
+        assert_ne!(fault.retry, Retry::Never);
+        for server in &mut servers {
+            server.start_again();
+        }
+    }
+    panic!("{TRIES} times");
+}
+
+fn content(seed: u64, size: u64) -> Vec<u8> {
+    tree::content(&mut Random::new(seed), size)
+}
+
+const COMPARED: Verified =
+    Verified { source_with_user: false, target_with_user: false, target_with_source: true };
+
+#[test]
+fn xrootd_copies_by_itself_and_through_us() {
+    if !may_run() {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let (mut one, mut other) = (Xrootd::start(&authority), Xrootd::start(&authority));
+    let remote = remote(&[&authority]);
+    let bytes = content(1, 3_000_000);
+    let large = content(2, 70 << 20);
+    one.put("small", &bytes);
+    one.put("empty", b"");
+    one.put("large", &large);
+    run(async {
+        for (mode, name) in [(Mode::Pull, "pulled"), (Mode::Push, "pushed"), (Mode::Stream, "streamed")] {
+            for (file, bytes) in [("small", &bytes), ("empty", &Vec::new()), ("large", &large)] {
+                let target = other.url(&format!("{name}/below/{file}"));
+                let mut order = order("1-1", one.url(file), target, &[mode]);
+                order.streams = 4;
+                let seen = AtomicU64::new(0);
+                let seen_most = |moved| _ = seen.fetch_max(moved, Ordering::Relaxed);
+                let done = copy_in_the_end(&remote, &order, &seen_most, [&mut one, &mut other]).await;
+                assert_eq!((done.mode, done.bytes, done.verified), (mode, bytes.len() as u64, COMPARED));
+                assert!(done.source_checksum.is_some() && done.source_checksum == done.target_checksum);
+                assert!(seen.into_inner() <= bytes.len() as u64);
+                let here = other.data().join(name).join("below");
+                assert!(fs::read(here.join(file)).unwrap() == **bytes, "{mode} {file}");
+            }
+            assert_eq!(names(&other.data().join(name).join("below")), ["empty", "large", "small"], "{mode}");
+        }
+        // Any algorithm that both know; and names as users have them.
+        one.put("with space+ü", &bytes);
+        let mut order = order("1-2", one.url("with space+ü"), other.url("with%20space"), Mode::ALL);
+        order.checksum = Some("MD5".parse().unwrap());
+        let done = copy(&remote, &order).await.unwrap();
+        assert_eq!((done.mode, done.verified), (Mode::Pull, COMPARED));
+        assert_eq!(done.target_checksum.unwrap().algorithm, Algorithm::Md5);
+        assert!(fs::read(other.data().join("with space")).unwrap() == bytes);
+        // What else can be asked of a storage.
+        let end = |name: &str| End::new(other.url(name), Credential::None);
+        let listed = remote.list(&end("pulled/below/")).await.unwrap();
+        let mut found: Vec<_> = listed.iter().map(|entry| (entry.name.as_str(), entry.stat.size)).collect();
+        found.sort_unstable();
+        assert_eq!(found, [("empty", 0), ("large", 70 << 20), ("small", 3_000_000)]);
+        remote.mkdir(&end("made/one")).await.unwrap();
+        assert!(other.data().join("made/one").is_dir());
+        remote.rename(&end("pulled/below/small"), &other.url("made/one/small"), false).await.unwrap();
+        assert_eq!(remote.stat(&end("made/one/small"), None).await.unwrap().unwrap().size, 3_000_000);
+        assert!(remote.remove(&end("made/one/small")).await.unwrap());
+        assert!(!remote.remove(&end("made/one/small")).await.unwrap());
+        assert_eq!(remote.stat(&end("made/one/small"), None).await.unwrap(), None);
+    });
+}
+
+/// Both know us by our certificate, which neither can show to the other.
+#[test]
+fn storages_that_know_us_by_certificate_copy_by_macaroons() {
+    if !may_run() {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let start = || Xrootd::for_certificates(&authority, "/CN=robot");
+    let (mut one, mut other) = (start(), start());
+    let (chain_pem, key_pem) = authority.issue("robot");
+    let robot =
+        Credential::Certificate { chain_pem: Zeroizing::new(chain_pem), key_pem: Zeroizing::new(key_pem) };
+    let remote = remote(&[&authority]);
+    let bytes = content(5, 3_000_000);
+    one.put("small", &bytes);
+    run(async {
+        for (mode, name) in [(Mode::Pull, "pulled"), (Mode::Push, "pushed")] {
+            let mut order = order("5-1", one.url("small"), other.url(&format!("{name}/small")), &[mode]);
+            let fault = copy(&remote, &order).await.unwrap_err();
+            assert!(fault.detail.contains("403"), "without a certificate: {fault}");
+            (order.source.credential, order.target.credential) = (robot.clone(), robot.clone());
+            let done = copy_in_the_end(&remote, &order, &|_| {}, [&mut one, &mut other]).await;
+            assert_eq!((done.mode, done.verified), (mode, COMPARED));
+            assert!(fs::read(other.data().join(name).join("small")).unwrap() == bytes);
+        }
+    });
+}
+
+const ATTEMPTS_MORE: u32 = 3;
+
+#[test]
+fn what_fails_at_xrootd_leaves_what_was_there() {
+    if !may_run() {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let (one, other) = (Xrootd::start(&authority), Xrootd::start(&authority));
+    let remote = remote(&[&authority]);
+    let (bytes, old) = (content(3, 200_000), content(4, 100_000));
+    one.put("file", &bytes);
+    other.put("there", &old);
+    run(async {
+        for mode in Mode::ALL {
+            let mut order = order("2-1", one.url("missing"), other.url("there"), &[*mode]);
+            order.overwrite = Overwrite::Always;
+            let fault = copy(&remote, &order).await.unwrap_err();
+            assert!(fault.detail.starts_with("SOURCE [2] "), "{fault}");
+            assert_eq!((fault.code, fault.blame), (FaultCode::SourceMissing, Blame::Source));
+            order.source.url = one.url("file");
+            order.checksum = Some("ADLER32:12345678".parse().unwrap());
+            let fault = copy(&remote, &order).await.unwrap_err();
+            let text = "SOURCE [5] Source and user-defined ADLER32 checksum do not match (";
+            assert!(fault.detail.starts_with(text), "{fault}");
+            // Found only after the bytes have come.
+            order.checksum_mode = ChecksumMode::Target;
+            let fault = copy(&remote, &order).await.unwrap_err();
+            let text =
+                "DESTINATION [5] User-defined and destination ADLER32 checksum do not match (12345678 != ";
+            assert!(fault.detail.starts_with(text), "{fault}");
+            (order.overwrite, order.checksum_mode) = (Overwrite::Never, ChecksumMode::None);
+            let fault = copy(&remote, &order).await.unwrap_err();
+            assert_eq!(fault.detail, "DESTINATION [17] Destination file exists and overwrite is not enabled");
+            (order.overwrite, order.size) = (Overwrite::Always, Some(5));
+            let fault = copy(&remote, &order).await.unwrap_err();
+            assert!(fault.detail.contains("size mismatch (5 != 200000)"), "{fault}");
+            assert!(fs::read(other.data().join("there")).unwrap() == old, "{mode}");
+            assert_eq!(names(&other.data()), ["there"], "{mode}");
+        }
+        // And what is replaced is replaced as a whole.
+        for mode in Mode::ALL {
+            other.put("there", &old);
+            let mut order = order("2-2", one.url("file"), other.url("there"), &[*mode]);
+            order.overwrite = Overwrite::Always;
+            // Now and then XRootD breaks a connection in mid-upload; the scheduler tries again, and so do we.
+            let mut done = copy(&remote, &order).await;
+            for _ in 0..ATTEMPTS_MORE {
+                if !matches!(&done, Err(fault) if fault.code == FaultCode::ConnectionLost) {
+                    break;
+                }
+                assert!(fs::read(other.data().join("there")).unwrap() == old, "{mode}");
+                done = copy(&remote, &order).await;
+            }
+            done.unwrap();
+            assert!(fs::read(other.data().join("there")).unwrap() == bytes, "{mode}");
+            assert_eq!(names(&other.data()), ["there"], "{mode}");
+        }
+    });
+}
+
+#[test]
+fn another_way_is_found_where_one_fails() {
+    if !may_run() {
+        return;
+    }
+    let (authority, stranger) = (ForeignAuthority::new("storages"), ForeignAuthority::new("strangers"));
+    let (one, other) = (Xrootd::start(&authority), Xrootd::start(&stranger));
+    let (plain, second) =
+        (Nginx::start(&authority, NginxRules::default()), Nginx::start(&authority, NginxRules::default()));
+    let remote = remote(&[&authority, &stranger]);
+    let bytes = content(5, 2_500_000);
+    one.put("file", &bytes);
+    plain.put("file", &bytes);
+    run(async {
+        // Neither believes the other; both believe us.
+        let mut between = order("3-1", one.url("file"), other.url("file"), Mode::ALL);
+        let done = copy(&remote, &between).await.unwrap();
+        assert_eq!((done.mode, done.failed_before.len()), (Mode::Stream, 2), "{done:?}");
+        assert!(fs::read(other.data().join("file")).unwrap() == bytes);
+        // Without the last way the causes of all are told.
+        between.modes = vec![Mode::Pull, Mode::Push];
+        between.target.url = other.url("file2");
+        let fault = copy(&remote, &between).await.unwrap_err();
+        assert!(
+            fault.detail.starts_with("TRANSFER [") && fault.detail.contains("(before: pull: "),
+            "{fault}"
+        );
+        assert_eq!(names(&other.data()), ["file"]);
+        // A plain server copies nothing: the one that can does, else we.
+        for (source, target, mode, there) in [
+            (plain.url("file"), one.url("from-plain"), Mode::Pull, one.data().join("from-plain")),
+            (one.url("file"), plain.url("below/it"), Mode::Push, plain.data().join("below/it")),
+            (plain.url("file"), second.url("below/it"), Mode::Stream, second.data().join("below/it")),
+        ] {
+            let done = copy(&remote, &order("3-2", source, target, Mode::ALL)).await.unwrap();
+            assert_eq!(done.verified, COMPARED);
+            assert!(fs::read(&there).unwrap() == bytes, "{}", there.display());
+            println!("{} by {}: {:?}", there.display(), done.mode, done.failed_before);
+            // What the plain source does not tell is computed on the way, through us.
+            let expected = if mode == Mode::Pull { Mode::Stream } else { mode };
+            assert_eq!(done.mode, expected);
+            assert_eq!(names(there.parent().unwrap()).iter().filter(|name| name.starts_with('.')).count(), 0);
+        }
+        // Unless we may not: then it is read for its checksum, and pulled.
+        let only = order("3-3", plain.url("file"), one.url("pulled"), &[Mode::Pull]);
+        let done = copy(&remote, &only).await.unwrap();
+        assert_eq!((done.mode, done.verified), (Mode::Pull, COMPARED));
+    });
+}
+
+#[test]
+fn credentials_reach_the_other_side_and_no_one_else() {
+    if !may_run() {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let token = "eyJhbGciOi.the-only-one";
+    let locked = Nginx::start(&authority, NginxRules { token: Some(token), ..NginxRules::default() });
+    let certified = Nginx::start(&authority, NginxRules { certificate: true, ..NginxRules::default() });
+    let xrootd = Xrootd::start(&authority);
+    let remote = remote(&[&authority]);
+    let bytes = content(6, 1_500_000);
+    locked.put("file", &bytes);
+    certified.put("file", &bytes);
+    xrootd.put("file", &bytes);
+    let bearer = |token: &str| Credential::Bearer(Zeroizing::new(token.to_owned()));
+    run(async {
+        let mut order = order("4-1", locked.url("file"), xrootd.url("pulled"), &[Mode::Pull]);
+        order.checksum_mode = ChecksumMode::None;
+        let refused = copy(&remote, &order).await.unwrap_err();
+        assert!(refused.detail.starts_with("SOURCE [13] "), "{refused}");
+        order.source.credential = bearer(token);
+        assert_eq!(copy(&remote, &order).await.unwrap().mode, Mode::Pull);
+        assert!(fs::read(xrootd.data().join("pulled")).unwrap() == bytes);
+        // The other way round.
+        let mut push = order.clone();
+        (push.source, push.target) =
+            (End::new(xrootd.url("file"), Credential::None), End::new(locked.url("pushed"), bearer(token)));
+        push.modes = vec![Mode::Push];
+        assert_eq!(copy(&remote, &push).await.unwrap().mode, Mode::Push);
+        assert!(fs::read(locked.data().join("pushed")).unwrap() == bytes);
+        // Never in clear text, and never in a text.
+        push.target.url = push.target.url.replace("https://", "http://");
+        let fault = copy(&remote, &push).await.unwrap_err();
+        assert!(fault.detail.contains("TLS only") && !fault.detail.contains(token), "{fault}");
+        assert!(!format!("{push:?}").contains(token));
+        // A certificate opens what asks for one; the other side cannot show it, so the bytes go through us.
+        let mut order = order.clone();
+        order.source.url = certified.url("file");
+        order.target.url = xrootd.url("certified");
+        order.source.credential = Credential::None;
+        order.modes = Mode::ALL.to_vec();
+        assert!(copy(&remote, &order).await.is_err());
+        let (chain, key) = authority.issue("somebody");
+        order.source.credential =
+            Credential::Certificate { chain_pem: Zeroizing::new(chain), key_pem: Zeroizing::new(key) };
+        let done = copy(&remote, &order).await.unwrap();
+        assert_eq!(done.mode, Mode::Stream, "{done:?}");
+        assert!(fs::read(xrootd.data().join("certified")).unwrap() == bytes);
+    });
+}
+
+#[test]
+fn a_cancelled_pull_ends_and_leaves_nothing() {
+    if !may_run() {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(50_000), ..NginxRules::default() });
+    let xrootd = Xrootd::start(&authority);
+    slow.put("file", &content(7, 20_000_000));
+    for mode in [Mode::Pull, Mode::Stream] {
+        let remote = remote(&[&authority]);
+        let mut order = order("5-1", slow.url("file"), xrootd.url("file"), &[mode]);
+        order.checksum_mode = ChecksumMode::None;
+        let (canceller, cancel) = cancellation();
+        let ended = run(async {
+            let copying = tokio::spawn(async move { remote.copy(&order, &|_| {}, &cancel).await });
+            // Begun: its temporary file is there.
+            until(|| !names(&xrootd.data()).is_empty());
+            canceller.cancel();
+            copying.await.unwrap()
+        });
+        let fault = ended.unwrap_err();
+        assert_eq!(fault.detail.split(" (").next().unwrap(), "TRANSFER [125] Transfer canceled", "{mode}");
+        assert_eq!(fault.code, FaultCode::Cancelled);
+        until(|| names(&xrootd.data()).is_empty());
+    }
+}
+
+fn until(seen: impl Fn() -> bool) {
+    for _ in 0..TICKS {
+        if seen() {
+            return;
+        }
+        std::thread::sleep(TICK);
+    }
+    panic!("it never came");
+}

@@ -1,0 +1,52 @@
+//! Scenarios of many processes, subject by subject. One program, for each would be linked anew, and one would wait for another.
+
+// clippy.toml allows these in tests, which does not reach the helpers of an integration test.
+#![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
+
+mod agent_circuits;
+mod agent_mover;
+mod away;
+mod by_circuit;
+mod campaign;
+mod circuits;
+mod commission;
+mod copy_memory;
+mod copy_path;
+mod copy_resume;
+mod copy_terminal;
+mod corpus;
+mod demo;
+mod docs;
+mod doors;
+mod exchange;
+mod faults_identity;
+mod faults_input;
+mod faults_manifest;
+mod faults_source;
+mod faults_state;
+mod faults_target;
+mod foreign_storage;
+mod hooks;
+mod hostile;
+mod instances;
+mod jobs;
+mod kill;
+mod lifecycle;
+mod logins;
+mod messages;
+mod name_rules;
+mod outside_mover;
+mod pages;
+mod plain_servers;
+mod postgresql;
+mod probe_path;
+mod recording;
+mod routes;
+mod rucio;
+mod s3;
+mod schemathesis;
+mod shift;
+mod steer;
+mod tape;
+mod third_party;
+mod wan;

@@ -1,0 +1,45 @@
+//! The native API by its document: whatever a program makes up from `openapi/native.json` is answered as the document says,
+//! and nothing brings the service into trouble.
+
+use std::path::Path;
+use std::process::Command;
+
+use longhaul_testbed::{Deployment, Ran, Random, ServiceOptions, SiteOptions, needs, tree};
+
+/// Requests made up for each operation; `LONGHAUL_SOAK_EXAMPLES` for more.
+const EXAMPLES: &str = "10";
+/// What is held open, and what agents say under certificates of their own.
+const NOT_ASKED: &str = "^/api/v1/(events|agent/|join)";
+
+/// Takes lines of JSON, which the program cannot write; the manifests' own tests do.
+const NOT_WRITTEN: &str = "dataset_add_files";
+
+#[test]
+fn answers_are_those_of_the_document() {
+    let Some(python) = std::env::var_os("LONGHAUL_SCHEMATHESIS_PYTHON") else {
+        return needs::not_run("the API by its document", "LONGHAUL_SCHEMATHESIS_PYTHON is not set");
+    };
+    let mut deployment = Deployment::with(ServiceOptions::default());
+    for name in ["alpha", "beta"] {
+        deployment.add_site(SiteOptions::new(name));
+    }
+    tree::make(&deployment.storage("alpha"), 10, 100_000, &mut Random::new(4));
+    deployment.register("run7", "alpha");
+    deployment.deliver("run7", "beta", 60);
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi/native.json");
+    let examples = std::env::var("LONGHAUL_SOAK_EXAMPLES").unwrap_or_else(|_| EXAMPLES.to_owned());
+    let mut command = Command::new(python);
+    command.args(["-m", "schemathesis.cli", "run"]).arg(document);
+    command.args(["--url", &deployment.url, "--tls-verify"]).arg(&deployment.ca);
+    command.args(["--header", &format!("Authorization: Bearer {}", deployment.token)]);
+    command.args(["--max-examples", &examples, "--seed", "1", "--workers", "1", "--no-color"]);
+    command.args(["--exclude-path-regex", NOT_ASKED, "--exclude-operation-id", NOT_WRITTEN]);
+    let checks =
+        "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
+    command.args(["--checks", checks, "--suppress-health-check", "all"]);
+    command.current_dir(deployment.directory());
+    let ran = Ran::of(&mut command, std::time::Duration::from_secs(1_200));
+    assert_eq!(ran.status, 0, "{ran}");
+    deployment.check();
+    deployment.assert_alive();
+}

@@ -1,0 +1,117 @@
+//! Two sources, each behind a path of its own to the target; the fast path becomes the slow one while data flows.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use longhaul_api::routes;
+use longhaul_testbed::wan::{Change, Lab, PathConfig, Side};
+use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
+use serde_json::{Value, json};
+
+const FILES: usize = 2_400;
+const FILE_BYTES: u64 = 400_000;
+/// The fast path carries 25 MB/s, the slow one a tenth of it.
+const FAST_MBIT: f64 = 200.0;
+const SLOW_MBIT: f64 = 20.0;
+const SLOW_BYTES_PER_S: u64 = 2_500_000;
+/// Moved before the links are swapped: what each gives is known by then.
+const BEFORE: u64 = 200_000_000;
+/// Paths: of alpha, of beta, and of what agents and the service say to each other.
+const ALPHA: usize = 0;
+const BETA: usize = 1;
+const CONTROL: usize = 2;
+
+#[test]
+fn best_leaves_a_source_whose_link_became_slow_within_a_minute_and_says_why() {
+    let paths = [
+        PathConfig::new(10.0).rate_mbit(FAST_MBIT),
+        PathConfig::new(10.0).rate_mbit(SLOW_MBIT),
+        PathConfig::new(1.0),
+    ];
+    let lab = match Lab::available().and_then(|()| Lab::start(&paths)) {
+        Ok(lab) => lab,
+        Err(why) => return needs::not_run("sources behind emulated links", &why),
+    };
+    // All but the target lives on the left side; this thread, its sockets and its children do too.
+    lab.inside(Side::Left, || shift(&lab)).unwrap();
+}
+
+fn shift(lab: &Lab) {
+    let at = |side, path, port| SocketAddr::from((lab.address(side, path), port));
+    let listen = Some(at(Side::Left, CONTROL, 8_443));
+    let mut deployment = Deployment::with(ServiceOptions { listen, ..ServiceOptions::default() });
+    for (site, side, path) in
+        [("alpha", Side::Left, ALPHA), ("beta", Side::Left, BETA), ("gamma", Side::Right, CONTROL)]
+    {
+        let mut options = SiteOptions::new(site);
+        let listen = at(side, path, 7_470).to_string();
+        options.environment.push(("LONGHAUL_AGENT_LISTEN".to_owned(), listen));
+        if side == Side::Right {
+            options.launcher = ["ip", "netns", "exec", lab.namespace(side)].map(str::to_owned).to_vec();
+        }
+        deployment.add_site(options);
+    }
+    for site in ["alpha", "beta"] {
+        tree::make(&deployment.storage(site), FILES, FILES as u64 * FILE_BYTES, &mut Random::new(5));
+        deployment.register("run5", site);
+    }
+    let bytes = deployment.json(&["dataset", "show", "run5"])["bytes"].as_u64().unwrap();
+    let subscription = deployment.json(&["subscribe", "run5", "gamma"])["id"].as_str().unwrap().to_owned();
+
+    let before = deployment.until("the fast link is in use", Duration::from_secs(120), || {
+        let given = given(&deployment, &subscription);
+        (given[0] + given[1] >= BEFORE).then_some(given)
+    });
+    assert!(before[0] > 3 * before[1], "best prefers the fast link: {before:?}");
+    lab.set(ALPHA, Change::RateMbit(Some(SLOW_MBIT))).unwrap();
+    lab.set(BETA, Change::RateMbit(Some(FAST_MBIT))).unwrap();
+    let leased_at_swap = leased(&deployment);
+
+    deployment.deliver("run5", "gamma", 300);
+    let leased = leased(&deployment);
+    let after = [0, 1].map(|at| (leased[at] - leased_at_swap[at]) * (bytes / FILES as u64));
+    // Shifted within a minute: what was decided for the slow link since is less than it carries in a minute.
+    assert!(after[0] < 60 * SLOW_BYTES_PER_S, "{after:?}");
+    assert!(after[1] > 3 * after[0] && after[1] > bytes / 4, "{after:?}");
+    explained(&deployment);
+    deployment.assert_nothing_failed();
+    deployment.check();
+}
+
+/// Bytes that came from alpha and beta.
+fn given(deployment: &Deployment, subscription: &str) -> [u64; 2] {
+    let view = deployment.json(&["subscription", "show", subscription]);
+    let sources = view["sources"].as_array().unwrap();
+    let of = |name: &str| {
+        let source = sources.iter().find(|source| source["storage"] == json!(name));
+        source.map_or(0, |source| source["bytes"].as_u64().unwrap())
+    };
+    [of("alpha"), of("beta")]
+}
+
+/// Leases that alpha and beta serve, since the start.
+fn leased(deployment: &Deployment) -> [u64; 2] {
+    let text = deployment.api().call(&routes::METRICS, &[], &[], &Value::Null).unwrap().text();
+    ["alpha", "beta"].map(|name| {
+        let series = format!("longhaul_leases_total{{source=\"{name}\",target=\"gamma\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&*series));
+        line.map_or(0, |count| count.parse().unwrap())
+    })
+}
+
+/// The last file from beta says why it came from there, with the numbers of both.
+fn explained(deployment: &Deployment) {
+    let list =
+        deployment.json(&["transfer", "list", "--source", "beta", "--target", "gamma", "--state", "done"]);
+    let id = list["items"][0]["id"].as_str().unwrap();
+    let shown = deployment.longhaul(&["transfer", "explain", id]).ok().stdout;
+    assert!(shown.contains("beta, because it finishes first: "), "{shown}");
+    assert!(shown.contains(" at alpha, which "), "{shown}");
+    let detail = deployment.json(&["transfer", "explain", id]);
+    let choice = &detail["attempts"][0]["choice"];
+    let finish = |name: &str| {
+        let all = choice["candidates"].as_array().unwrap();
+        all.iter().find(|one| one["storage"] == json!(name)).unwrap()["finish_us"].as_u64()
+    };
+    assert!(finish("beta").unwrap() <= finish("alpha").unwrap_or(u64::MAX), "{choice:#}");
+}
