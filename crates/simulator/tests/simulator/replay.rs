@@ -1,8 +1,10 @@
 //! Recordings from outside: whatever is in them, there is an answer, and it does not depend on how they were read.
 
-use longhaul_model::{AgentId, SubscriptionId, Timestamp};
+use std::collections::BTreeMap;
+
+use longhaul_model::{AgentId, StorageId, SubscriptionId, Timestamp};
 use longhaul_scheduler::record::{FORMAT, Head, Kind, Line, body};
-use longhaul_scheduler::{Event, Scheduler, Settings};
+use longhaul_scheduler::{Event, LinkShares, Scheduler, Settings};
 use longhaul_simulator::replay::{Replay, Replayed, Wish};
 use proptest::prelude::*;
 use serde_json::json;
@@ -25,25 +27,36 @@ fn events() -> Vec<Event> {
         "limits": { "active_in": null, "active_out": null, "in_bytes_per_s": null, "out_bytes_per_s": null } } });
     let storage = |id: u64, name: &str| json!({ "Storage": { "id": id, "name": name, "site": 1, "writable": true, "relay": false, "trouble": null } });
     let agent = |id: u64| json!({ "Agent": { "storage": id, "agent": AgentId(id), "connected": true } });
-    let demand = json!({ "Demand": { "id": { "subscription": SubscriptionId(1), "block": 1 }, "target": 2, "priority": 3,
-        "party": { "community": "cms", "activity": null }, "created": "2027-01-15T08:00:00.000Z",
-        "deadline": null, "strategy": null, "files_left": 2, "bytes_left": 200 } });
-    let files = json!({ "Files": { "demand": { "subscription": SubscriptionId(1), "block": 1 }, "exhausted": true,
-        "files": [{ "file": 1, "size": 100, "sources": [1] }, { "file": 2, "size": 100, "sources": [1] }] } });
-    let all = [site, storage(1, "alpha"), storage(2, "beta"), agent(1), agent(2), demand, files];
-    all.into_iter().map(|event| serde_json::from_value(event).unwrap()).collect()
+    let all = [site, storage(1, "alpha"), storage(2, "beta"), agent(1), agent(2)];
+    let all = all.into_iter().map(|event| serde_json::from_value(event).unwrap());
+    all.chain(wish(1, "cms", &[1, 2])).collect()
 }
 
-fn recording() -> Vec<u8> {
+/// A block that a community wants to have at the second storage, and its files.
+fn wish(number: u64, community: &str, files: &[u64]) -> [Event; 2] {
+    let id = json!({ "subscription": SubscriptionId(number), "block": number });
+    let demand = json!({ "Demand": { "id": id, "target": 2, "priority": 3,
+        "party": { "community": community, "activity": null }, "created": "2027-01-15T08:00:00.000Z",
+        "deadline": null, "strategy": null, "files_left": files.len(), "bytes_left": 100 * files.len() } });
+    let file = |file: &u64| json!({ "file": file, "size": 100, "sources": [1] });
+    let files: Vec<_> = files.iter().map(file).collect();
+    let files = json!({ "Files": { "demand": id, "exhausted": true, "files": files } });
+    [demand, files].map(|event| serde_json::from_value(event).unwrap())
+}
+
+/// What is decided is asked after each batch of events.
+fn recording<'a>(batches: impl IntoIterator<Item = &'a [Event]>) -> Vec<u8> {
     let settings = Settings::default();
     let head = Head { format: FORMAT, version: "0".into(), settings, last_id: 0, knowledge: None };
     let (mut bytes, mut number) = (Vec::new(), 1);
     put(&mut bytes, 0, Kind::Head, &body(&head).unwrap());
     let mut scheduler = Scheduler::new(head.settings, Default::default(), 0);
-    for event in events() {
-        put(&mut bytes, number, Kind::Event, &body(&event).unwrap());
-        scheduler.handle(event, Timestamp(BEGIN + number as i64 * 10_000));
-        number += 1;
+    for events in batches {
+        for event in events {
+            put(&mut bytes, number, Kind::Event, &body(event).unwrap());
+            scheduler.handle(event.clone(), Timestamp(BEGIN + number as i64 * 10_000));
+            number += 1;
+        }
         loop {
             let decision = scheduler.poll_decision(Timestamp(BEGIN + number as i64 * 10_000));
             put(&mut bytes, number, Kind::Polled, &body(&decision).unwrap());
@@ -58,7 +71,7 @@ fn recording() -> Vec<u8> {
 
 #[test]
 fn what_was_recorded_is_decided_again_and_a_changed_decision_is_told() {
-    let bytes = recording();
+    let bytes = recording(events().chunks(1));
     let same = told(&bytes, bytes.len()).unwrap();
     assert!(same.same(), "{same:?}");
     assert_eq!((same.leases, same.told.events), (2, 7), "{same:?}");
@@ -75,6 +88,35 @@ fn what_was_recorded_is_decided_again_and_a_changed_decision_is_told() {
     assert_eq!(difference.fields, ["Lease.source: 7 then, 1 now"]);
     assert!(difference.recorded.contains("for beta from storage 7"), "{difference:?}");
     assert!(difference.replayed.contains("for beta from alpha"), "{difference:?}");
+}
+
+/// Both want the link when the first file goes, so what is decided again has the weights in it.
+#[test]
+fn what_went_by_the_weights_of_a_link_is_decided_again() {
+    let shares = LinkShares {
+        links: (Some(StorageId(1)), Some(StorageId(2))),
+        communities: BTreeMap::from([("cms".parse().unwrap(), 1.0), ("atlas".parse().unwrap(), 3.0)]),
+        others: 0.0,
+    };
+    let mut all = events();
+    let agent = all.remove(4);
+    all.push(Event::LinkShares(vec![shares]));
+    all.extend(wish(2, "atlas", &[3, 4]));
+    // Until it is there nothing can go.
+    all.push(agent);
+    let bytes = recording(all.chunks(1));
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains(r#""link_weight":{"weight":3.0,"all":4.0}"#), "{text}");
+    let same = told(&bytes, bytes.len()).unwrap();
+    assert!(same.same() && same.leases == 4, "{same:?}");
+    // Without the weights others go first.
+    let mut forgotten = Vec::new();
+    for line in bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        let line = Line::read(line).unwrap();
+        let body = if line.body.contains("LinkShares") { r#"{"LinkShares":[]}"# } else { line.body };
+        put(&mut forgotten, line.number, line.kind, body);
+    }
+    assert!(!told(&forgotten, forgotten.len()).unwrap().same());
 }
 
 #[test]
@@ -99,7 +141,7 @@ fn what_cannot_be_is_refused() {
 proptest! {
     #[test]
     fn damage_ends_in_a_word_or_a_shorter_recording(place in any::<proptest::sample::Index>(), to in any::<u8>(), cut in any::<bool>(), at_once in 1..200_usize) {
-        let whole = recording();
+        let whole = recording(events().chunks(1));
         let before = told(&whole, whole.len()).unwrap();
         let place = place.index(whole.len());
         let mut bytes = whole.clone();
