@@ -22,7 +22,6 @@ mod listen;
 mod lock;
 mod locks;
 mod macaroons;
-mod patient;
 #[doc(hidden)]
 pub mod promises;
 mod properties;

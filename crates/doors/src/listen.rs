@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio_io_timeout::TimeoutWriter;
 use tokio_rustls::TlsAcceptor;
 
-use crate::patient::Patient;
 use crate::serve::{Peer, Shared, serve};
 use crate::settings::{Access, Settings};
 
@@ -203,7 +204,7 @@ async fn connection(
     let limits = shared.settings.limits;
     let access = shared.access();
     let acceptor = TlsAcceptor::from(access.tls.clone());
-    let stream = BufReader::with_capacity(SOCKET_READ_BYTES, Patient::new(stream, limits.stall));
+    let stream = BufReader::with_capacity(SOCKET_READ_BYTES, patient(stream, limits.stall));
     let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER_BYTES)));
     match tokio::time::timeout(limits.head, accept).await {
         Ok(Ok(stream)) => {
@@ -251,6 +252,14 @@ async fn requests<S: AsyncRead + AsyncWrite + Unpin>(
     if let Err(error) = ended {
         tracing::debug!(%address, %error, "connection ended");
     }
+}
+
+/// A stream whose peer must take what is sent to it: a write that makes no progress for so long is an error. Reading is timed
+/// where it is known whether the peer has to send.
+pub(crate) fn patient(stream: TcpStream, stall: Duration) -> Pin<Box<TimeoutWriter<TcpStream>>> {
+    let mut stream = TimeoutWriter::new(stream);
+    stream.set_timeout(Some(stall));
+    Box::pin(stream)
 }
 
 /// Returns at a stop.

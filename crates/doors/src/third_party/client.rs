@@ -22,7 +22,7 @@ use super::address::may_dial;
 use super::markers::{Progress, one_line};
 use super::names::Names;
 use crate::answer::{Outcome, Refusal};
-use crate::patient::Patient;
+use crate::listen::patient;
 use crate::settings::Outgoing;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(60);
@@ -130,7 +130,7 @@ impl Remote {
         let host = host_of(url)?;
         let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("{host} is no host name"))?;
         let connector = TlsConnector::from(self.outgoing.tls.clone());
-        let stream = BufReader::with_capacity(SOCKET_READ_BYTES, Patient::new(stream, self.stall));
+        let stream = BufReader::with_capacity(SOCKET_READ_BYTES, patient(stream, self.stall));
         let handshake =
             connector.connect_with(name, stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER_BYTES)));
         let stream = tokio::time::timeout(CONNECT_WITHIN, handshake).await;

@@ -1,11 +1,7 @@
 //! Connections: accepted, brought through TLS, and served one request after the other, each step within its time.
 
-use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -15,11 +11,11 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use longhaul_model::Fault;
 use longhaul_security::ClientIdentity;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
+use tokio_io_timeout::TimeoutWriter;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
@@ -115,7 +111,10 @@ impl Listening {
 
     async fn requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, peer: Peer) {
         let address = peer.address;
-        let io = TokioIo::new(Patient::new(stream, self.limits.stall()));
+        // What the peer does not take for so long is an error; one that waits for an answer rightly sends nothing.
+        let mut stream = TimeoutWriter::new(stream);
+        stream.set_timeout(Some(self.limits.stall()));
+        let io = TokioIo::new(Box::pin(stream));
         let router = self.router.clone();
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
@@ -148,64 +147,4 @@ impl Listening {
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // The sender goes only when the service does: that is a stop too.
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-/// A stream whose peer must take what is sent to it: a write that makes no progress for `stall` is an error.
-/// Reading is not timed here, since a peer that waits for an answer rightly sends nothing.
-struct Patient<S> {
-    stream: S,
-    stall: Duration,
-    blocked: Option<Pin<Box<Sleep>>>,
-}
-
-impl<S> Patient<S> {
-    fn new(stream: S, stall: Duration) -> Self {
-        Patient { stream, stall, blocked: None }
-    }
-
-    fn timed<T>(&mut self, progress: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if progress.is_ready() {
-            self.blocked = None;
-            return progress;
-        }
-        let stall = self.stall;
-        let blocked = self.blocked.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
-        match blocked.as_mut().poll(context) {
-            Poll::Ready(()) => {
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing")))
-            }
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let progress = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.timed(progress, context)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let progress = Pin::new(&mut self.stream).poll_flush(context);
-        self.timed(progress, context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let progress = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.timed(progress, context)
-    }
 }
