@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use longhaul_model::{Fault, Timestamp};
@@ -28,8 +28,8 @@ use files::Files;
 
 /// Handed to the writer when so many bytes have gathered, and whenever the brain rests.
 const CHUNK_BYTES: usize = 128 << 10;
-/// Chunks that may wait for a slow disk: with those of full size 32 MiB.
-const CHUNKS_MAX: usize = 256;
+/// What may wait for a slow disk. Chunks say little of that: of a brain that rests often they are small.
+const WAITING_BYTES_MAX: u64 = 32 << 20;
 
 /// What pages and metrics show of a recording.
 #[derive(Default)]
@@ -63,10 +63,11 @@ impl Recorded {
     ) -> Result<(), Fault> {
         let files = Files::begin(directory, bytes_max, now)?;
         tracing::info!(directory = %files.run().display(), "recording what the scheduler hears and decides");
-        let (to, chunks) = sync_channel(CHUNKS_MAX);
+        let (to, chunks) = channel();
         let state = recording.clone();
         let writer = spawn("recorder", move || write(files, &chunks, &state))?;
-        let mut tape = Tape { buffer: Vec::new(), number: 0, to: Some(to), writer: Some(writer), recording };
+        let mut tape =
+            Tape { buffer: Vec::new(), number: 0, handed: 0, to: Some(to), writer: Some(writer), recording };
         let head = Head {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -151,8 +152,10 @@ struct Tape {
     buffer: Vec<u8>,
     /// Of the next line.
     number: u64,
+    /// Bytes that the writer has got.
+    handed: u64,
     /// None when the recording has ended.
-    to: Option<SyncSender<Vec<u8>>>,
+    to: Option<Sender<Vec<u8>>>,
     writer: Option<JoinHandle<()>>,
     recording: Arc<Recording>,
 }
@@ -175,10 +178,14 @@ impl Tape {
 
     fn flush(&mut self) {
         let Some(to) = self.to.as_ref().filter(|_| !self.buffer.is_empty()) else { return };
-        if to.try_send(std::mem::take(&mut self.buffer)).is_err()
-            && !self.recording.broken.load(Ordering::Relaxed)
-        {
-            self.stop("the disk does not follow");
+        let chunk = std::mem::take(&mut self.buffer);
+        self.handed += chunk.len() as u64;
+        if self.handed - self.recording.bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX {
+            return self.stop("the disk does not follow");
+        }
+        // The writer has ended, and said why.
+        if to.send(chunk).is_err() {
+            self.to = None;
         }
     }
 

@@ -22,7 +22,7 @@ use longhaul_scheduler::{
 };
 use longhaul_simulator::replay::{Replay, Replayed, Wish};
 
-use super::{Recorded, Recording};
+use super::{Kind, Recorded, Recording, Tape};
 use crate::brain::{self, Brain, Input, Order, spawn};
 use crate::reader::Question;
 use crate::scribe::Job;
@@ -463,4 +463,34 @@ fn nothing_is_recorded_unless_it_is_wished() {
     assert_eq!(scheduler.poll_decision(BEGIN), None);
     scheduler.rest();
     scheduler.end();
+}
+
+/// What waits is bounded by its bytes: a brain that rests after every line may do so often.
+#[test]
+fn a_disk_that_stands_still_ends_the_recording_at_a_bound_of_bytes() {
+    let (to, chunks) = channel();
+    let recording = Arc::new(Recording::default());
+    let mut tape = Tape {
+        buffer: Vec::new(),
+        number: 0,
+        handed: 0,
+        to: Some(to),
+        writer: None,
+        recording: recording.clone(),
+    };
+    let broken = || recording.broken.load(Ordering::Relaxed);
+    for _ in 0..100_000 {
+        tape.put(Kind::Polled, BEGIN, Some("null".to_owned()));
+        tape.flush();
+    }
+    assert!(!broken(), "100,000 short lines are few bytes");
+    let mut waiting: usize = chunks.try_iter().map(|chunk| chunk.len()).sum();
+    recording.bytes.store(waiting as u64, Ordering::Relaxed);
+    waiting = 0;
+    for _ in 0..100 {
+        tape.put(Kind::Polled, BEGIN, Some(format!("\"{}\"", "x".repeat(1 << 20))));
+        waiting += chunks.try_iter().map(|chunk| chunk.len()).sum::<usize>();
+    }
+    assert!(broken() && tape.to.is_none(), "{waiting} bytes wait");
+    assert!((31 << 20..33 << 20).contains(&waiting), "{waiting} bytes");
 }
