@@ -593,13 +593,30 @@ mod tests {
         }
     }
 
-    /// They wait for nothing at all.
+    /// Blocked for 100 times what they can claim in full they catch up on less than six times that, and then all have their shares.
     #[test]
-    fn those_that_were_blocked_catch_up_by_weight() {
+    fn those_that_were_blocked_catch_up_by_weight_and_starve_nobody() {
         for mut at in At::both(&[3.0, 1.0, 1.0]) {
             at.serve_many(&[2], 10_000);
             let got = at.serve_many(&[0, 1, 2], 100);
             assert!((74.0..=76.0).contains(&got[0]) && got[2] == 0.0, "{got:?}");
+            at.serve_many(&[0, 1, 2], 500);
+            assert_eq!(at.serve_many(&[0, 1, 2], 500), [300.0, 100.0, 100.0]);
+        }
+    }
+
+    /// At the present, and however far behind it.
+    #[test]
+    fn who_paid_for_what_came_to_nothing_gets_as_much_again() {
+        for blocked in [0, 50, 10_000] {
+            for mut at in At::both(&[3.0, 1.0, 1.0]) {
+                at.serve_many(&[2], blocked);
+                let got = at.serve_many(&[0, 1], 200);
+                assert_eq!(got[..2], [150.0, 50.0], "{blocked}");
+                (0..150).for_each(|_| at.lanes.refund(0, 0, 1.0, &at.parties, CLAIM));
+                let got = at.serve_many(&[0, 1], 200);
+                assert!((186.0..=189.0).contains(&got[0]), "{blocked}: {got:?}");
+            }
         }
     }
 }
