@@ -3,13 +3,15 @@
 //!
 //! Weighted fair queueing by start tags: whoever is served moves on by cost over weight, and the one furthest back is
 //! next. Who had nothing waiting begins at the present; who waited and could not be served (its sources were busy)
-//! keeps a bounded claim, so that a short block costs it nothing and a long one cannot starve the others afterwards.
+//! stays behind it, and that is worth a bounded claim (`claim`): a short block costs it nothing, a long one cannot starve the
+//! others afterwards, and those that wait share by weight among each other.
 //!
 //! Within an activity the highest priority that waits goes first, and of every [`crate::Settings::relief`] bytes one
 //! goes to the lower priorities by turns: none starves.
 
 use std::num::NonZeroU32;
 
+use crate::claim;
 use crate::shares::{Parties, Weights};
 use crate::state::{Class, Rank};
 
@@ -51,7 +53,6 @@ struct Account {
 /// more of the order is found out than is asked for.
 #[derive(Default)]
 pub(crate) struct Turns {
-    claim: f64,
     strict: bool,
     /// By tag, with their places.
     communities: Vec<(f64, u32)>,
@@ -320,23 +321,21 @@ impl Lanes {
 
     /// Begins the order in which lanes with something waiting should be tried: the first that has something that can be
     /// leased has its turn. `strict`: of each activity the highest priority only.
-    pub(crate) fn begin_turns(&self, parties: &Parties, claim: f64, strict: bool, turns: &mut Turns) {
-        turns.claim = claim;
+    pub(crate) fn begin_turns(&self, strict: bool, turns: &mut Turns) {
         turns.strict = strict;
         turns.communities.clear();
         turns.activities.clear();
         turns.lanes.clear();
         for (at, row) in (0u32..).zip(&self.communities) {
             if row.queued > 0 {
-                turns.communities.push((self.tag(row, parties, claim), at));
+                turns.communities.push((row.served, at));
             }
         }
         sort_last_first(&mut turns.communities);
     }
 
     /// The same for the lanes of one community, by its place here.
-    pub(crate) fn begin_turns_of(&self, community: u32, claim: f64, strict: bool, turns: &mut Turns) {
-        turns.claim = claim;
+    pub(crate) fn begin_turns_of(&self, community: u32, strict: bool, turns: &mut Turns) {
         turns.strict = strict;
         turns.activities.clear();
         turns.lanes.clear();
@@ -353,7 +352,7 @@ impl Lanes {
         waiting.map(|(at, row)| (row.number, at))
     }
 
-    pub(crate) fn next_turn(&self, parties: &Parties, turns: &mut Turns) -> Option<usize> {
+    pub(crate) fn next_turn(&self, turns: &mut Turns) -> Option<usize> {
         loop {
             if let Some(lane) = turns.lanes.pop() {
                 return Some(lane);
@@ -369,15 +368,11 @@ impl Lanes {
             let row = &self.communities[at as usize];
             for (at, activity) in (0u32..).zip(&row.activities) {
                 if activity.queued > 0 {
-                    turns.activities.push((activity_tag(row, activity, parties, turns.claim), at));
+                    turns.activities.push((activity.served, at));
                 }
             }
             sort_last_first(&mut turns.activities);
         }
-    }
-
-    fn tag(&self, row: &CommunityAt, parties: &Parties, claim: f64) -> f64 {
-        row.served.max(self.clock - claim / parties.weight_of_community(row.number))
     }
 
     /// A lane got `cost` bytes, in the turn of its own community or of another: that one pays.
@@ -390,18 +385,12 @@ impl Lanes {
         parties: &Parties,
         claim: f64,
     ) {
-        let payer = self.lanes[turn].account.community as usize;
-        let tag = self.tag(&self.communities[payer], parties, claim);
-        self.clock = self.clock.max(tag);
-        let row = &mut self.communities[payer];
-        row.served = tag + cost / parties.weight_of_community(row.number);
         let (account, level) = (self.lanes[lane].account, self.level(lane));
+        let payer = self.lanes[turn].account.community as usize;
+        self.clock = self.clock.max(self.communities[payer].served);
         let row = &mut self.communities[account.community as usize];
-        let activity = &row.activities[account.activity as usize];
-        let tag = activity_tag(row, activity, parties, claim);
-        row.clock = row.clock.max(tag);
-        let activity = &mut row.activities[account.activity as usize];
-        activity.served = tag + cost / parties.weight_of_activity(activity.party);
+        row.clock = row.clock.max(row.activities[account.activity as usize].served);
+        self.move_on(payer, account, cost, parties, claim);
         self.keep_exact(account);
         let activity =
             &mut self.communities[account.community as usize].activities[account.activity as usize];
@@ -411,6 +400,27 @@ impl Lanes {
         } else if activity.waits & ((1 << level) - 1) != 0 {
             activity.relief_debt = (activity.relief_debt - cost).max(0.0);
         }
+    }
+
+    /// A community and an activity, perhaps of another, were served `cost` bytes, or give them back.
+    fn move_on(&mut self, payer: usize, account: Account, cost: f64, parties: &Parties, claim: f64) {
+        let of_community = |row: &CommunityAt| parties.weight_of_community(row.number);
+        let of_activity = |activity: &ActivityAt| parties.weight_of_activity(activity.party);
+        let row = &self.communities[payer];
+        let by = cost / of_community(row);
+        let ahead = claim::moved(row.served - self.clock, by, || {
+            let waiting = self.communities.iter().filter(|row| row.queued > 0);
+            claim / waiting.map(of_community).sum::<f64>()
+        });
+        self.communities[payer].served = self.clock + ahead;
+        let row = &mut self.communities[account.community as usize];
+        let activity = &row.activities[account.activity as usize];
+        let by = cost / of_activity(activity);
+        let ahead = claim::moved(activity.served - row.clock, by, || {
+            let waiting = row.activities.iter().filter(|activity| activity.queued > 0);
+            claim / waiting.map(of_activity).sum::<f64>()
+        });
+        row.activities[account.activity as usize].served = row.clock + ahead;
     }
 
     /// Clocks of those with next to no weight leap, and a number so large has no room for one file of another: all is counted
@@ -441,14 +451,9 @@ impl Lanes {
     }
 
     /// What was paid for `cost` bytes came to nothing.
-    pub(crate) fn refund(&mut self, turn: usize, lane: usize, cost: f64, parties: &Parties) {
+    pub(crate) fn refund(&mut self, turn: usize, lane: usize, cost: f64, parties: &Parties, claim: f64) {
         let payer = self.lanes[turn].account.community as usize;
-        let row = &mut self.communities[payer];
-        row.served -= cost / parties.weight_of_community(row.number);
-        let account = self.lanes[lane].account;
-        let row = &mut self.communities[account.community as usize];
-        let activity = &mut row.activities[account.activity as usize];
-        activity.served -= cost / parties.weight_of_activity(activity.party);
+        self.move_on(payer, self.lanes[lane].account, -cost, parties, claim);
     }
 
     // ---- what is wanted ------------------------------------------------------------------------------
@@ -505,10 +510,113 @@ impl Lanes {
     }
 }
 
-fn activity_tag(row: &CommunityAt, activity: &ActivityAt, parties: &Parties, claim: f64) -> f64 {
-    activity.served.max(row.clock - claim / parties.weight_of_activity(activity.party))
-}
-
 fn sort_last_first(turns: &mut [(f64, u32)]) {
     turns.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::shares::{CommunityShare, Party, Shares};
+
+    /// In files of one byte.
+    const CLAIM: f64 = 100.0;
+
+    /// Parties that all want more than there is, with their lanes in that order.
+    struct At {
+        parties: Parties,
+        lanes: Lanes,
+    }
+
+    impl At {
+        fn new(shares: Shares, all: impl IntoIterator<Item = Party>) -> At {
+            let mut at = At { parties: Parties::default(), lanes: Lanes::default() };
+            at.parties.set(shares);
+            for party in all {
+                let party = at.parties.number(&party);
+                let lane = at.lanes.lane(party, 4, &at.parties);
+                at.lanes.count_queued(lane, true);
+            }
+            at
+        }
+
+        /// Each weight once as a community's, and once as an activity's of the same one.
+        fn both(weights: &[f64]) -> [At; 2] {
+            let named = || ["a", "b", "c", "d"].into_iter().zip(weights);
+            let communities =
+                named().map(|(name, &weight)| (name.parse().unwrap(), CommunityShare::of(weight)));
+            let communities = Shares { communities: communities.collect(), default: 1.0 };
+            let activities = named().map(|(name, &weight)| (name.parse().unwrap(), weight)).collect();
+            let one = CommunityShare { activities, ..CommunityShare::of(1.0) };
+            let activities =
+                Shares { communities: BTreeMap::from([("all".parse().unwrap(), one)]), default: 1.0 };
+            let community = |(name, _): (&str, _)| Party { community: name.parse().unwrap(), activity: None };
+            let activity = |(name, _): (&str, _)| Party {
+                community: "all".parse().unwrap(),
+                activity: Some(name.parse().unwrap()),
+            };
+            [At::new(communities, named().map(community)), At::new(activities, named().map(activity))]
+        }
+
+        /// Serves one of these, whose turn comes first.
+        fn serve(&mut self, those: &[usize]) -> usize {
+            let mut turns = Turns::default();
+            self.lanes.begin_turns(false, &mut turns);
+            let mut order = std::iter::from_fn(|| self.lanes.next_turn(&mut turns));
+            let lane = order.find(|lane| those.contains(lane)).unwrap();
+            self.lanes.pay(lane, lane, 1.0, 16.0, &self.parties, CLAIM);
+            lane
+        }
+
+        /// What each has of so many files.
+        fn serve_many(&mut self, those: &[usize], files: u32) -> Vec<f64> {
+            let mut got = vec![0.0; self.lanes.lanes.len()];
+            (0..files).for_each(|_| got[self.serve(those)] += 1.0);
+            got
+        }
+    }
+
+    /// Two wait for a source that gives one file in 20, and a third takes the target meanwhile: for that source, and when they
+    /// can have all they like, the two share by their weights.
+    #[test]
+    fn those_that_wait_share_by_weight_what_they_get_and_what_they_catch_up_on() {
+        for mut at in At::both(&[3.0, 1.0, 1.0]) {
+            let mut got = [0.0; 3];
+            for file in 0..10_000 {
+                got[at.serve(if file % 20 == 0 { &[0, 1] } else { &[2] })] += 1.0;
+            }
+            assert!((355.0..=385.0).contains(&got[0]), "of 500: {got:?}");
+            let got = at.serve_many(&[0, 1, 2], 60);
+            assert!((43.0..=47.0).contains(&got[0]) && got[2] == 0.0, "of 60: {got:?}");
+        }
+    }
+
+    /// Blocked for 100 times what they can claim in full they catch up on less than six times that, and then all have their shares.
+    #[test]
+    fn those_that_were_blocked_catch_up_by_weight_and_starve_nobody() {
+        for mut at in At::both(&[3.0, 1.0, 1.0]) {
+            at.serve_many(&[2], 10_000);
+            let got = at.serve_many(&[0, 1, 2], 100);
+            assert!((74.0..=76.0).contains(&got[0]) && got[2] == 0.0, "{got:?}");
+            at.serve_many(&[0, 1, 2], 500);
+            assert_eq!(at.serve_many(&[0, 1, 2], 500), [300.0, 100.0, 100.0]);
+        }
+    }
+
+    /// At the present, and however far behind it.
+    #[test]
+    fn who_paid_for_what_came_to_nothing_gets_as_much_again() {
+        for blocked in [0, 50, 10_000] {
+            for mut at in At::both(&[3.0, 1.0, 1.0]) {
+                at.serve_many(&[2], blocked);
+                let got = at.serve_many(&[0, 1], 200);
+                assert_eq!(got[..2], [150.0, 50.0], "{blocked}");
+                (0..150).for_each(|_| at.lanes.refund(0, 0, 1.0, &at.parties, CLAIM));
+                let got = at.serve_many(&[0, 1], 200);
+                assert!((186.0..=189.0).contains(&got[0]), "{blocked}: {got:?}");
+            }
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod assign;
 mod at_once;
 mod breaker;
 mod circuits;
+mod claim;
 mod deal;
 pub mod decision;
 mod demand;

@@ -15,6 +15,7 @@ use std::num::NonZeroU32;
 use longhaul_model::{CommunityName, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::claim;
 use crate::deal::Low;
 use crate::decision::Decision;
 use crate::limits::Pattern;
@@ -65,8 +66,9 @@ struct Account(BTreeMap<u32, Standing>);
 struct Standing {
     /// Of the present, in bytes over weight.
     ahead: f64,
-    /// By which it was served last.
+    /// By which it was served last, and what counted in full of what it is behind: see `claim`.
     weight: f64,
+    full: f64,
 }
 
 /// A community that wants something over a link.
@@ -120,15 +122,14 @@ impl Rule {
 }
 
 impl Account {
-    /// Puts those that want something in the order of their turns. Who wanted nothing begins at the present; who waited and
-    /// could not be served keeps a claim of so many bytes.
-    fn order(&mut self, contenders: &mut [Contender], claim: f64) {
+    /// Puts those that want something in the order of their turns. Who wanted nothing begins at the present.
+    fn order(&mut self, contenders: &mut [Contender]) {
         let wants = |community: &u32| contenders.iter().any(|one| one.community == *community);
         // Who is ahead stays so, or else it would take more by pausing.
         self.0.retain(|community, row| wants(community) || row.ahead > 0.0);
         for one in contenders.iter() {
-            let row = self.0.entry(one.community).or_insert(Standing { ahead: 0.0, weight: one.weight });
-            row.ahead = row.ahead.max(-claim / one.weight);
+            let present = Standing { ahead: 0.0, weight: one.weight, full: f64::INFINITY };
+            self.0.entry(one.community).or_insert(present);
         }
         let ahead = |one: &Contender| self.0.get(&one.community).map_or(0.0, |row| row.ahead);
         contenders.sort_by(|one, other| {
@@ -137,16 +138,17 @@ impl Account {
         });
     }
 
-    fn pay(&mut self, served: &Contender, cost: f64) {
+    fn pay(&mut self, served: &Contender, cost: f64, full: f64) {
         let Some(row) = self.0.get_mut(&served.community) else { return };
         let passed = row.ahead.max(0.0);
-        *row = Standing { ahead: row.ahead + cost / served.weight, weight: served.weight };
+        let weight = served.weight;
+        *row = Standing { ahead: claim::moved(row.ahead, cost / weight, || full), weight, full };
         self.0.values_mut().for_each(|row| row.ahead -= passed);
     }
 
     fn refund(&mut self, community: u32, cost: f64) {
         if let Some(row) = self.0.get_mut(&community) {
-            row.ahead -= cost / row.weight;
+            row.ahead = claim::moved(row.ahead, -cost / row.weight, || row.full);
         }
     }
 }
@@ -173,8 +175,7 @@ impl Scheduler {
             self.pay(target, lane, lane, self.transfers[place].size, low.pace);
             return self.lease(place, now);
         };
-        let claim = self.claim(low.pace);
-        self.link_shares.links.entry((source, target)).or_default().order(&mut contenders, claim);
+        self.link_shares.links.entry((source, target)).or_default().order(&mut contenders);
         let own = self.community_of(target, lane);
         let (served, found) = contenders.iter().find_map(|&one| {
             let found = if one.community == own {
@@ -186,14 +187,15 @@ impl Scheduler {
         })?;
         let size = self.transfers[found.0].size;
         self.pay(target, lane, found.1, size, low.pace);
+        let all: f64 = contenders.iter().map(|one| one.weight).sum();
+        let claim = self.claim(low.pace);
         if let Some(account) = self.link_shares.links.get_mut(&(source, target)) {
-            account.pay(&served, cost(size));
+            account.pay(&served, cost(size), claim / all);
         }
         let mut decision = self.lease(found.0, now);
         if let Some(Decision::Lease(lease)) = &mut decision
             && contenders.len() > 1
         {
-            let all = contenders.iter().map(|one| one.weight).sum();
             lease.choice.link_weight = Some(LinkWeight { weight: served.weight, all });
         }
         if let Phase::Leased(leased) = &mut self.transfers[found.0].phase {
@@ -266,12 +268,11 @@ impl Scheduler {
         now: Timestamp,
     ) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
-        let claim = self.claim(low.pace);
         let strict = self.settings.rules == Rules::Fts3;
-        self.storages[target].target.lanes.begin_turns_of(community, claim, strict, &mut turns);
+        self.storages[target].target.lanes.begin_turns_of(community, strict, &mut turns);
         let mut found = None;
         while found.is_none()
-            && let Some(lane) = self.storages[target].target.lanes.next_turn(&self.parties, &mut turns)
+            && let Some(lane) = self.storages[target].target.lanes.next_turn(&mut turns)
         {
             found = self.pick_from(target, source, lane, low, now).map(|place| (place, lane));
         }
@@ -315,13 +316,18 @@ mod tests {
         (0..).zip(weights).map(one).collect()
     }
 
+    /// Of a claim of 100 bytes.
+    fn full(contenders: &[Contender]) -> f64 {
+        100.0 / contenders.iter().map(|one| one.weight).sum::<f64>()
+    }
+
     /// Serves so many files of one byte, each to whom is first.
     fn serve(account: &mut Account, wanting: &[Contender], files: u32) -> Vec<f64> {
         let mut got = vec![0.0; 4];
         for _ in 0..files {
             let mut order = wanting.to_vec();
-            account.order(&mut order, 100.0);
-            account.pay(&order[0], 1.0);
+            account.order(&mut order);
+            account.pay(&order[0], 1.0, full(wanting));
             got[order[0].community as usize] += 1.0;
         }
         got
@@ -346,15 +352,39 @@ mod tests {
         assert_eq!(serve(&mut account, &all, 100)[..2], [50.0, 50.0]);
         // It waits, and cannot be served.
         for _ in 0..10_000 {
-            account.order(&mut all.clone(), 100.0);
-            account.pay(&all[0], 1.0);
+            account.order(&mut all.clone());
+            account.pay(&all[0], 1.0, full(&all));
         }
+        // Of 10,000 it catches up on 315: its share of 100, and what the logarithm leaves of the rest.
         let got = serve(&mut account, &all, 1_000);
-        assert!((545.0..=555.0).contains(&got[1]), "{got:?}");
+        assert!((650.0..=660.0).contains(&got[1]), "{got:?}");
         // What came to nothing is given back.
         serve(&mut account, &all, 100);
         (0..40).for_each(|_| account.refund(1, 1.0));
         assert_eq!(serve(&mut account, &all, 200)[..2], [80.0, 120.0]);
+    }
+
+    /// Two can have one file in 20, and a third takes the others: of what comes to the two each has its part by weight, and so of
+    /// what they catch up on.
+    #[test]
+    fn those_held_up_share_by_weight_among_each_other() {
+        let all = contenders(&[3.0, 1.0, 1.0]);
+        let mut account = Account::default();
+        let mut serve = |those: &[u32]| {
+            let mut order = all.clone();
+            account.order(&mut order);
+            let served = *order.iter().find(|one| those.contains(&one.community)).unwrap();
+            account.pay(&served, 1.0, full(&all));
+            served.community as usize
+        };
+        let mut got = [0.0; 3];
+        for file in 0..10_000 {
+            got[serve(if file % 20 == 0 { &[0, 1] } else { &[2] })] += 1.0;
+        }
+        assert!((355.0..=385.0).contains(&got[0]), "of 500: {got:?}");
+        let mut got = [0.0; 3];
+        (0..60).for_each(|_| got[serve(&[0, 1, 2])] += 1.0);
+        assert!((43.0..=47.0).contains(&got[0]) && got[2] == 0.0, "of 60: {got:?}");
     }
 
     #[test]

@@ -126,12 +126,11 @@ impl Found {
 impl Scheduler {
     pub(crate) fn pick(&mut self, target: u32, low: &Low, now: Timestamp) -> Option<(u32, usize)> {
         let mut turns = std::mem::take(&mut self.turns);
-        let claim = self.claim(low.pace);
         let strict = self.settings.rules == Rules::Fts3;
-        self.storages[target].target.lanes.begin_turns(&self.parties, claim, strict, &mut turns);
+        self.storages[target].target.lanes.begin_turns(strict, &mut turns);
         let mut found = None;
         while found.is_none()
-            && let Some(lane) = self.storages[target].target.lanes.next_turn(&self.parties, &mut turns)
+            && let Some(lane) = self.storages[target].target.lanes.next_turn(&mut turns)
         {
             found = self.pick_in(target, lane, low, now).map(|place| (place, lane));
         }
@@ -152,11 +151,13 @@ impl Scheduler {
         let back = cost(transfer.size.saturating_sub(bytes_moved));
         let lane = self.wants[transfer.want].lane;
         let turn = lease.turn.map_or(lane, |after| after.get() as usize - 1);
-        self.storages[transfer.target].target.lanes.refund(turn, lane, back, &self.parties);
+        let target = transfer.target;
+        let claim = self.claim(self.knowledge.pace(self.storages[target].id));
+        self.storages[target].target.lanes.refund(turn, lane, back, &self.parties, claim);
         self.refund_at_link(place, lease, back);
     }
 
-    /// The bytes that somebody whose sources were busy can catch up on.
+    /// The bytes that those whose sources were busy can catch up on in full, all together.
     pub(crate) fn claim(&self, pace: Pace) -> f64 {
         (pace.bytes_per_s * self.settings.share_claim.as_secs_f64()).max(self.settings.lease_bytes_min as f64)
     }

@@ -81,7 +81,8 @@ pub struct Settings {
     /// An attempt not begun after this long must not begin.
     pub lease_length: Duration,
 
-    /// Whoever has work waiting that cannot be had just now can catch up later on so much of the target's time.
+    /// Those that have work waiting that cannot be had just now can catch up later on their shares of so much of the target's
+    /// time, and on little more of a longer one.
     pub share_claim: Duration,
     /// A subscription is due after the time in which its bytes would come at this rate, times [`PATIENCE`], but …
     pub nominal_bytes_per_s: f64,

@@ -1,9 +1,10 @@
 //! What communities get of a link that has weights of its own, and what that leaves as it was.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 
-use longhaul_model::StorageId;
+use longhaul_model::{AttemptId, BlockId, Fault, FaultCode, StorageId};
 use longhaul_scheduler::*;
 
 use crate::world::*;
@@ -40,6 +41,10 @@ fn world(rates: [f64; 3], wants: &[(&str, u64)], files: u64) -> World {
 
 /// What came of each block from now on, as turns are counted.
 fn comes(world: &mut World, time: Duration) -> Vec<f64> {
+    comes_while(world, |world| world.run_for(time))
+}
+
+fn comes_while(world: &mut World, run: impl FnOnce(&mut World)) -> Vec<f64> {
     let all = |world: &World| {
         let mut got = vec![0.0; world.files.last().unwrap().block as usize];
         for &(file, _) in world.arrivals.keys() {
@@ -49,7 +54,7 @@ fn comes(world: &mut World, time: Duration) -> Vec<f64> {
         got
     };
     let before = all(world);
-    world.run_for(time);
+    run(world);
     all(world).iter().zip(before).map(|(after, before)| after - before).collect()
 }
 
@@ -107,6 +112,45 @@ fn who_wants_nothing_over_the_link_has_as_much_as_without() {
         near(after[1], after[0] + after[1], 0.8);
         near(after[2], after.iter().sum(), before[2] / before.iter().sum::<f64>());
     }
+}
+
+/// One community wants more over a slow link than that gives, so all turns there are its own; most of the files that go in its
+/// place are another's, and two of three leases of those are given back before anything came. On the link that is refunded to who
+/// was served: both have their parts of what does come. At the target it is refunded to whose turn it was: the other earns
+/// nothing by it over its other link.
+#[test]
+fn what_comes_to_nothing_is_given_back_to_who_paid_for_it() {
+    let run = |world: &mut World, time: Duration| {
+        let end = world.now + time;
+        let mut seen = AttemptId(0);
+        while world.now < end {
+            world.step();
+            let new = world.running.range((Bound::Excluded(seen), Bound::Unbounded));
+            let new: Vec<_> = new.map(|(id, running)| (*id, running.lease.block)).collect();
+            for (id, block) in new {
+                seen = id;
+                if block == BlockId(1) && world.dice.chance(2.0 / 3.0) {
+                    world.end(id, Some(Fault::new(FaultCode::GivenBack, "not wanted now")));
+                }
+            }
+        }
+    };
+    let wants = [("cms", OWN), ("atlas", OWN), ("lhcb", PLAIN)];
+    let mut world = world([2e6, 20e6, 10e6], &wants, 8_000);
+    world.add_files(4, PLAIN, (0..8_000).map(|at| MB + at % 5 * MB));
+    world.parties.insert(4, party("cms", Some("plain")));
+    world.subscribe(4, &[4], TARGET, 5);
+    // So few that whose turn it is decides about each.
+    world.places[TARGET as usize].limits.active_in = Some(20);
+    world.tell_site(TARGET);
+    world.places[OWN as usize].limits.active_out = Some(5);
+    world.tell_site(OWN);
+    let own = weights((Some(OWN), None), &[("cms", 4.0), ("atlas", 1.0)], 0.0);
+    world.handle(Event::LinkShares(vec![own]));
+    run(&mut world, Duration::from_secs(60));
+    let got = comes_while(&mut world, |world| run(world, HOUR / 2));
+    near(got[0], got[0] + got[1], 0.8);
+    near(got[3], got[2] + got[3], 0.5);
 }
 
 /// The same communities on a link without weights get there what they would without any.

@@ -173,6 +173,36 @@ fn waiting_for_a_source_earns_a_bounded_claim() {
     assert!((part - 0.5).abs() < 0.1, "after its claim both have their shares: {part}");
 }
 
+/// Two communities with one slow source between them, while a third keeps the target full: both wait for as long as it goes on,
+/// and share the source by their weights; and so what they catch up on when it is fast.
+#[test]
+fn those_that_wait_for_the_same_source_share_it_by_their_weights() {
+    let mut world = World::new(vec![Place::new(10e6), Place::new(100e6), Place::new(100e6)], 1);
+    let communities = BTreeMap::from([("atlas".parse().unwrap(), community(3.0, &[]))]);
+    world.handle(Event::Shares(Shares { communities, default: 1.0 }));
+    for (block, name, source) in [(1, "atlas", 0), (2, "cms", 0), (3, "lhcb", 2)] {
+        world.add_files(block, source, (0..10_000).map(|at| MB + at % 3 * MB));
+        world.parties.insert(block, party(name, None));
+        world.subscribe(block, &[block], 1, 5);
+    }
+    let part = |world: &mut World, seconds: u64| {
+        let before = by_block(world);
+        world.run_for(Duration::from_secs(seconds));
+        let after = by_block(world);
+        let [one, other] = [1, 2].map(|block| {
+            let of = |got: &BTreeMap<u64, u64>| got.get(&block).copied().unwrap_or(0);
+            (of(&after) - of(&before)) as f64
+        });
+        one / (one + other)
+    };
+    part(&mut world, 60);
+    let slow = part(&mut world, 120);
+    assert!((slow - 0.75).abs() < 0.03, "{slow}");
+    world.places[0].out_bytes_per_s = 100e6;
+    let fast = part(&mut world, 30);
+    assert!((fast - 0.75).abs() < 0.03, "{fast}");
+}
+
 /// An answer that was read before a replica came, and is heard after it: the replica is a source all the same.
 #[test]
 fn an_older_answer_does_not_hide_a_newer_replica() {

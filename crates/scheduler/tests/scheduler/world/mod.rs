@@ -461,7 +461,7 @@ impl World {
         None
     }
 
-    fn end(&mut self, id: AttemptId, fault: Option<Fault>) {
+    pub fn end(&mut self, id: AttemptId, fault: Option<Fault>) {
         let running = self.running.remove(&id).unwrap();
         let lease = running.lease;
         if fault.is_none() {

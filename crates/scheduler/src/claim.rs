@@ -1,0 +1,74 @@
+//! What somebody can catch up on who waited and could not be served.
+//!
+//! An account says how many bytes over weight somebody is ahead of the present, or behind it. How far behind has no bound: so
+//! those that wait keep their order, and share by weight what they get, however little that is. (If each were kept within a
+//! bound of its own, those at their bounds would forget what they got since, and who of them is first would have nothing to
+//! do with their weights.) What is bounded is what being behind is worth: up to `full` of it counts in full, what is beyond by
+//! its logarithm. So whoever is served from far back is moved on by a part of what it is behind, and comes back to its place
+//! by waiting as long as it did before: that holds for those served often as for those served seldom.
+//!
+//! `full` is the same for all that wait together: what each would have by its share of a given time of the target,
+//! [`crate::Settings::share_claim`]. Of 60 times that they can catch up on five, of 1,440 times on eight: of an hour on five
+//! minutes, of a day on eight, all together.
+
+/// Beyond e to this power of it nothing counts any more: with a minute in full, after two years.
+const MOST: f64 = 14.0;
+
+/// How far ahead somebody is (behind: less than 0) after it was served `by`, or gave that back (less than 0).
+pub(crate) fn moved(ahead: f64, by: f64, full: impl FnOnce() -> f64) -> f64 {
+    let after = ahead + by;
+    if ahead >= 0.0 && after >= 0.0 {
+        return after;
+    }
+    let full = full();
+    -behind(worth(-ahead, full) - by, full)
+}
+
+fn worth(behind: f64, full: f64) -> f64 {
+    if behind <= full { behind } else { full * (1.0 + (behind / full).ln().min(MOST)) }
+}
+
+/// The other way round.
+fn behind(worth: f64, full: f64) -> f64 {
+    if worth <= full { worth } else { full * (worth / full - 1.0).min(MOST).exp() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(one: f64, other: f64) {
+        assert!((one - other).abs() <= 1e-9 * other.abs(), "{one}, not {other}");
+    }
+
+    #[test]
+    fn a_short_block_costs_nothing_and_a_long_one_is_worth_little_more() {
+        let full = 60.0;
+        near(moved(-60.0, 60.0, || full), 0.0);
+        near(moved(-60.0, 61.0, || full), 1.0);
+        for (minutes, worth) in [(60.0, 5.09), (1_440.0, 8.27), (525_600.0, 14.17), (1e300, 15.0)] {
+            let left = moved(-60.0 * minutes, 60.0 * worth, || full);
+            assert!(left.abs() < 1.0, "{minutes}: {left}");
+        }
+    }
+
+    #[test]
+    fn what_was_paid_is_given_back_from_wherever_it_was() {
+        for ahead in [-1e7, -1e4, -99.0, -50.0, 0.0, 30.0] {
+            for by in [0.1, 70.0, 300.0] {
+                near(1e9 + moved(moved(ahead, by, || 100.0), -by, || 100.0), 1e9 + ahead);
+            }
+        }
+    }
+
+    #[test]
+    fn no_weight_makes_a_number_that_is_none() {
+        for full in [0.0, 1e-9, 1e30, f64::INFINITY] {
+            for ahead in [-1e30, -1.0, 0.0, 1e30] {
+                for by in [-1e30, -1e-9, 0.0, 1e-9, 1e30] {
+                    assert!(moved(ahead, by, || full).is_finite(), "{ahead} {by} {full}");
+                }
+            }
+        }
+    }
+}
