@@ -39,17 +39,19 @@ impl<T> Queue<T> {
         }
     }
 
-    /// For items whose number is bounded elsewhere: never waits.
-    pub(crate) fn push(&self, item: T) {
+    /// For items whose number is bounded elsewhere: never waits. After the end of the queue it comes back.
+    pub(crate) fn push(&self, item: T) -> Option<T> {
         let mut state = lock(&self.state);
-        if !state.closed {
-            state.items.push_back(item);
-            drop(state);
-            self.filled.notify_one();
+        if state.closed {
+            return Some(item);
         }
+        state.items.push_back(item);
+        drop(state);
+        self.filled.notify_one();
+        None
     }
 
-    /// The next item; none when the queue is closed. What was in it then is dropped by `close`.
+    /// The next item; none when the queue is closed. What was in it then is the business of who closed it.
     pub(crate) fn take(&self) -> Option<T> {
         let mut state = lock(&self.state);
         loop {
@@ -84,15 +86,15 @@ impl<T> Queue<T> {
         Some(taken)
     }
 
-    /// Ends the queue and drops what is in it.
-    pub(crate) fn close(&self) {
+    /// Ends the queue; what is in it comes back.
+    pub(crate) fn close(&self) -> VecDeque<T> {
         let mut state = lock(&self.state);
         state.closed = true;
         let items = std::mem::take(&mut state.items);
         drop(state);
-        drop(items);
         self.filled.notify_all();
         self.emptied.notify_all();
+        items
     }
 }
 

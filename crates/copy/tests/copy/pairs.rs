@@ -1,4 +1,5 @@
 //! Pairs: each source with its own name at the target, and a bad one does not spoil the others.
+
 use longhaul_copy::{DataSecurity, Options, Outcome, Place, Progress, Stop, copy_pairs};
 use longhaul_model::FaultCode;
 

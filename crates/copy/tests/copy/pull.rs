@@ -1,4 +1,5 @@
 //! From a server into a local directory, over real sockets.
+
 use std::os::unix::fs::PermissionsExt;
 
 use longhaul_copy::{Options, Outcome};

@@ -1,4 +1,5 @@
 //! From local places to a server, and from one server to another, over real sockets.
+
 use std::sync::Arc;
 
 use longhaul_copy::{Options, Outcome, Progress, Stop};

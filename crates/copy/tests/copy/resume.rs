@@ -1,4 +1,5 @@
 //! Copies that are broken off go on where they stopped, and leave no trouble behind.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

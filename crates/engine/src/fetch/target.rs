@@ -106,8 +106,13 @@ impl Target {
 
     /// Removes a temporary file in the committing thread.
     pub(super) fn clean_up(&self, temp: TempName, key: FileKey, farewell: Farewell) {
-        // Called from wherever the last reference ends: it must not wait.
-        self.to_commit.push(Ready::CleanUp { temp, key, farewell });
+        // Called from wherever the last reference ends: it must not wait, unless that is the engine's end.
+        if let Some(Ready::CleanUp { temp, key, farewell }) =
+            self.to_commit.push(Ready::CleanUp { temp, key, farewell })
+        {
+            self.remove_temp(&temp, key);
+            drop(farewell);
+        }
     }
 
     pub(super) fn remove_temp(&self, temp: &TempName, key: FileKey) {
@@ -121,7 +126,12 @@ impl Target {
 
     pub(crate) fn stop(&self) {
         self.to_prepare.close();
-        self.to_commit.close();
+        // What nobody needs goes now: after the next start nobody would ask for it either.
+        for ready in self.to_commit.close() {
+            if let Ready::CleanUp { temp, key, .. } = ready {
+                self.remove_temp(&temp, key);
+            }
+        }
         self.large.close();
     }
 }

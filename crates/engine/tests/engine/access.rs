@@ -1,4 +1,5 @@
 //! Who may read what, and what hostile or broken peers can do: nothing but end their own streams.
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! Over long paths each answer that is waited for costs a round trip: what need not be waited for is not.
+
 use std::net::TcpListener;
 use std::time::Duration;
 

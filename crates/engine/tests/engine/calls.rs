@@ -1,4 +1,5 @@
 //! Calls: questions over streams of their own, many at once, bounded, and never in the way of data.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
 //! Storages that only append: files come over several streams and are written from their beginning to their end.
 //! Such a storage refuses every other write, so that each file that arrives shows that there was none.
+
 use std::path::Path;
 use std::sync::Arc;
 

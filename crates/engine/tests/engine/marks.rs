@@ -1,4 +1,5 @@
 //! Marked streams: their sockets, the fireflies that tell of them, and what is counted under which mark.
+
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};

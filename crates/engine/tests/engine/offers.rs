@@ -1,4 +1,5 @@
 //! Push: the source dials, and the target uses its streams as if it had dialled them.
+
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 

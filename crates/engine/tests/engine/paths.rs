@@ -1,4 +1,5 @@
 //! Several addresses of a source: raced, used together, and left when they die.
+
 use std::net::TcpListener;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};

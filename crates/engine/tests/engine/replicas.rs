@@ -1,4 +1,5 @@
 //! Several sources of the same files at once, over real sockets: one lies, one dies, one has never had them.
+
 use std::sync::Arc;
 
 use longhaul_engine::{FetchBatch, FetchFile, Replica};

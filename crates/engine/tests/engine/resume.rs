@@ -1,4 +1,5 @@
 //! Promise 4: progress survives. A process of this test binary is killed at chosen writes, and the next one goes on.
+
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;

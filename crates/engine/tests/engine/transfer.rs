@@ -1,4 +1,5 @@
 //! Files arrive whole, verified and once, whatever their sizes, digests and neighbours.
+
 use std::sync::Arc;
 
 use longhaul_engine::{FetchFile, Finished};
