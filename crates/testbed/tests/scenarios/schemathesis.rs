@@ -33,6 +33,8 @@ fn answers_are_those_of_the_document() {
     command.args(["--url", &deployment.url, "--tls-verify"]).arg(&deployment.ca);
     command.args(["--header", &format!("Authorization: Bearer {}", deployment.token)]);
     command.args(["--max-examples", &examples, "--seed", "1", "--workers", "1", "--no-color"]);
+    // Ten seconds otherwise, which a busy disk may take for one write.
+    command.args(["--request-timeout", "60"]);
     command.args(["--exclude-path-regex", NOT_ASKED, "--exclude-operation-id", NOT_WRITTEN]);
     let checks =
         "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";

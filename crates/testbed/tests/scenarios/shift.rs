@@ -99,14 +99,18 @@ fn leased(deployment: &Deployment) -> [u64; 2] {
     })
 }
 
-/// The last file from beta says why it came from there, with the numbers of both.
+/// The last file from beta for which both could be used says why it came from there, with the numbers of both.
 fn explained(deployment: &Deployment) {
     let list =
         deployment.json(&["transfer", "list", "--source", "beta", "--target", "gamma", "--state", "done"]);
-    let id = list["items"][0]["id"].as_str().unwrap();
-    let shown = deployment.longhaul(&["transfer", "explain", id]).ok().stdout;
-    assert!(shown.contains("beta, because it finishes first: "), "{shown}");
-    assert!(shown.contains(" at alpha, which "), "{shown}");
+    let mut last = String::new();
+    let id = list["items"].as_array().unwrap().iter().find_map(|item| {
+        let id = item["id"].as_str()?;
+        last = deployment.longhaul(&["transfer", "explain", id]).ok().stdout;
+        let told = last.contains("beta, because it finishes first: ") && last.contains(" at alpha, which ");
+        told.then_some(id)
+    });
+    let id = id.unwrap_or_else(|| panic!("{last}"));
     let detail = deployment.json(&["transfer", "explain", id]);
     let choice = &detail["attempts"][0]["choice"];
     let finish = |name: &str| {
