@@ -70,6 +70,8 @@ impl Scheduler {
             if self.is_held_back(target, now) {
                 return None; // Neither is there too little in memory.
             }
+            self.storages[target].target.looks_aside = true;
+            self.refill.insert(target);
             if self.runs_low(&low, target, now) && !self.storages[target].target.starved {
                 self.storages[target].target.starved = true;
                 self.refill.insert(target);

@@ -18,7 +18,7 @@ use crate::lanes::LEVELS;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
 use crate::sources::{SourceOf, Sources};
-use crate::state::{FileRow, Leased, Phase, Rank, Subscription, Transfer, Want, Wish, Wishes};
+use crate::state::{Class, FileRow, Leased, Phase, Rank, Subscription, Transfer, Want, Wish, Wishes};
 use crate::table::{Few, Here};
 
 impl Scheduler {
@@ -177,7 +177,9 @@ impl Scheduler {
 
     /// The question for the next files of a target, if it needs any.
     pub(crate) fn ask(&mut self, target: u32) -> Option<Decision> {
-        let (place, room) = self.wanting(target)?;
+        let wanting = self.wanting(target);
+        self.storages[target].target.looks_aside &= wanting.is_some();
+        let (place, room) = wanting?;
         self.close(place);
         let want = &mut self.wants[place];
         let left = u32::try_from(want.files_left).unwrap_or(u32::MAX);
@@ -213,6 +215,10 @@ impl Scheduler {
                     () if row.starved && held < horizon.saturating_mul(STARVED_HORIZONS) => {
                         horizon.div_ceil(2)
                     }
+                    () if row.looks_aside => match self.aside(row.lanes.class(activity.lane(level)?)) {
+                        Some(found) => return Some(found),
+                        None => continue,
+                    },
                     () => continue,
                 };
                 let (_, want) = row.lanes.class(activity.lane(level)?).open.first()?;
@@ -220,6 +226,22 @@ impl Scheduler {
             }
             None
         })
+    }
+
+    /// All that is in memory waits for sources that are busy, and there may be more of it than the horizon has room for: so of
+    /// the first subscriptions each has some files there, and none keeps another's sources from being used.
+    fn aside(&self, class: &Class) -> Option<(u32, u32)> {
+        let reserve = self.settings.reserve_files;
+        let mut next = class.open.first();
+        for _ in 0..SUBSCRIPTIONS_ASIDE {
+            let (rank, place) = *next?;
+            let live = self.wants[place].live;
+            if live < reserve.div_ceil(2) {
+                return Some((place, reserve - live));
+            }
+            next = class.open.after(&(Rank { block: BlockId(u64::MAX), ..rank }, u32::MAX));
+        }
+        None
     }
 
     fn horizon_files(&self, target: u32) -> u32 {
@@ -487,6 +509,9 @@ impl Scheduler {
 const PARKED_MAX: u32 = 4_000;
 /// A target with nothing it can lease looks this many horizons ahead for something that it can.
 const STARVED_HORIZONS: u32 = 5;
+
+/// So many subscriptions of one priority have files in memory at the least while a target could take more.
+const SUBSCRIPTIONS_ASIDE: usize = 8;
 
 /// The pause between sweeps doubles so often.
 const SWEEPS_MAX: u32 = 5;

@@ -11,7 +11,9 @@
 //!
 //! Nothing is believed: that a target is full shows only when the links of its first block take over what the others leave. What
 //! came is measured over all that is first one after the other, since blocks may be small; a few seconds of it can be too little by
-//! chance, so that the target's pace of the last minutes counts as well. And what holds others back has to move: a link that is
+//! chance, so that the target's pace of the last minutes counts as well. What came says nothing of sources that had nothing to
+//! give then: when something waits for another one, it is shared again, for as long as a new link needs to show what it can.
+//! And what holds others back has to move: a link that is
 //! silent, or that a limit, a pause or a fault keeps from more, holds back nothing, and who waits so looks again without news.
 
 use std::time::Duration;
@@ -49,9 +51,13 @@ const SILENT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Whether the first block of a target has it to itself, and since when.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct First {
     state: State,
+    /// Sources for which something waits or did, in their order.
+    sources: Vec<(u32, Waits)>,
+    /// Something waits for another source than those of which it was measured what comes.
+    joined: bool,
     failed: u32,
     /// When it was asked last.
     asked: Option<Timestamp>,
@@ -61,12 +67,23 @@ pub(crate) struct First {
     looks: Option<Timestamp>,
 }
 
+/// Whether something waits for a source.
+#[derive(Clone, Copy, Debug)]
+enum Waits {
+    /// In so many lanes.
+    In(u32),
+    /// Nothing since this target was asked for last.
+    Since(Option<Timestamp>),
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
     #[default]
     New,
+    /// For so long at least.
     Shared {
         from: Seen,
+        least: Duration,
     },
     /// `before` bytes a second came while it was shared; each measurement takes `span`.
     Alone {
@@ -93,10 +110,13 @@ impl First {
     /// target took in the last minutes.
     fn alone(&mut self, now: Seen, given: f64, pace: f64) -> bool {
         let asked = self.asked.replace(now.at);
+        if std::mem::take(&mut self.joined) && !matches!(self.state, State::Rests { .. }) {
+            return self.is(State::Shared { from: now, least: MEASURE }, false);
+        }
         let broken_off = asked.is_some_and(|at| now.at.since(at) > BROKEN_OFF);
         match self.state {
             State::Rests { until } if now.at < until => false,
-            State::Shared { from } if !broken_off => self.when_shared(from, now, given, pace),
+            State::Shared { from, least } if !broken_off => self.when_shared(from, least, now, given, pace),
             State::Alone { begun, from, span, before } if !broken_off && given >= ENOUGH * before => {
                 let took = now.at.since(from.at);
                 let part = (now.come - from.come) / (before * took.as_secs_f64()).max(1.0);
@@ -109,19 +129,19 @@ impl First {
                 if over {
                     self.failed = 0;
                     if now.at.since(begun) > AGAIN {
-                        return self.is(State::Shared { from: now }, false);
+                        return self.is(State::Shared { from: now, least: SHARED }, false);
                     }
                     return self.is(State::Alone { begun, from: now, span, before }, true);
                 }
                 true
             }
-            _ => self.is(State::Shared { from: now }, false),
+            _ => self.is(State::Shared { from: now, least: SHARED }, false),
         }
     }
 
-    fn when_shared(&mut self, from: Seen, now: Seen, given: f64, pace: f64) -> bool {
+    fn when_shared(&mut self, from: Seen, least: Duration, now: Seen, given: f64, pace: f64) -> bool {
         let took = now.at.since(from.at);
-        if took < SHARED || now.pieces - from.pieces < PIECES {
+        if took < least || now.pieces - from.pieces < PIECES {
             return false;
         }
         let before = ((now.come - from.come) / took.as_secs_f64()).max(OF_PACE * pace);
@@ -130,9 +150,38 @@ impl First {
             return self.is(State::Alone { begun: now.at, from: now, span, before }, true);
         }
         if took > MEASURE * 2 {
-            self.state = State::Shared { from: now };
+            self.state = State::Shared { from: now, least: SHARED };
         }
         false
+    }
+
+    /// In a lane something waits for a source now, as nothing did.
+    pub(crate) fn waits_for(&mut self, source: u32) {
+        match self.sources.binary_search_by_key(&source, |(source, _)| *source) {
+            Ok(at) => {
+                let waits = &mut self.sources[at].1;
+                let lanes = if let Waits::In(lanes) = waits { *lanes } else { 0 };
+                if let Waits::Since(left) = waits {
+                    let away = |asked: Timestamp| left.is_none_or(|left| asked.since(left) > BROKEN_OFF);
+                    self.joined |= self.asked.is_some_and(away);
+                }
+                *waits = Waits::In(lanes + 1);
+            }
+            Err(at) => {
+                self.sources.insert(at, (source, Waits::In(1)));
+                self.joined = true;
+            }
+        }
+    }
+
+    /// In a lane nothing waits for it any more.
+    pub(crate) fn waits_no_more(&mut self, source: u32) {
+        let Ok(at) = self.sources.binary_search_by_key(&source, |(source, _)| *source) else { return };
+        let waits = &mut self.sources[at].1;
+        *waits = match waits {
+            Waits::In(lanes) if *lanes > 1 => Waits::In(*lanes - 1),
+            _ => Waits::Since(self.asked),
+        };
     }
 
     fn is(&mut self, state: State, alone: bool) -> bool {

@@ -48,17 +48,18 @@ impl Class {
         self.sources.binary_search_by_key(&source, |(source, _)| *source).is_ok()
     }
 
-    pub(crate) fn enter(&mut self, source: u32, rank: Rank, want: u32) {
-        insert(&mut self.sources, source, (rank, want));
+    /// True if nothing waited for that source.
+    pub(crate) fn enter(&mut self, source: u32, rank: Rank, want: u32) -> bool {
         self.waiting.insert((rank, want));
+        insert(&mut self.sources, source, (rank, want))
     }
 
-    /// `last`: the want has nothing in any other queue.
-    pub(crate) fn leave(&mut self, source: u32, rank: Rank, want: u32, last: bool) {
-        remove(&mut self.sources, source, &(rank, want));
+    /// `last`: the want has nothing in any other queue. True if nothing waits for that source any more.
+    pub(crate) fn leave(&mut self, source: u32, rank: Rank, want: u32, last: bool) -> bool {
         if last {
             self.waiting.remove(&(rank, want));
         }
+        remove(&mut self.sources, source, &(rank, want))
     }
 }
 
@@ -102,10 +103,14 @@ impl Scheduler {
             let key = self.key(place);
             let transfer = &self.transfers[place];
             let want = &mut self.wants[transfer.want];
-            let class = self.storages[transfer.target].target.lanes.class_mut(want.lane);
+            let target = &mut self.storages[transfer.target].target;
+            let class = target.lanes.class_mut(want.lane);
             for (bit, source) in transfer.sources.iter().enumerate() {
-                if queues & (1 << bit) != 0 && insert(&mut want.queues, source.storage, key) {
-                    class.enter(source.storage, want.rank, transfer.want);
+                if queues & (1 << bit) != 0
+                    && insert(&mut want.queues, source.storage, key)
+                    && class.enter(source.storage, want.rank, transfer.want)
+                {
+                    target.first.waits_for(source.storage);
                 }
             }
         }
@@ -148,10 +153,14 @@ impl Scheduler {
             let key = self.key(place);
             let transfer = &self.transfers[place];
             let want = &mut self.wants[transfer.want];
-            let class = self.storages[transfer.target].target.lanes.class_mut(want.lane);
+            let target = &mut self.storages[transfer.target].target;
+            let class = target.lanes.class_mut(want.lane);
             for (bit, source) in transfer.sources.iter().enumerate() {
-                if transfer.queues & (1 << bit) != 0 && remove(&mut want.queues, source.storage, &key) {
-                    class.leave(source.storage, want.rank, transfer.want, want.queues.is_empty());
+                if transfer.queues & (1 << bit) != 0
+                    && remove(&mut want.queues, source.storage, &key)
+                    && class.leave(source.storage, want.rank, transfer.want, want.queues.is_empty())
+                {
+                    target.first.waits_no_more(source.storage);
                 }
             }
         }

@@ -101,7 +101,8 @@ impl Scheduler {
         let rank_before = std::mem::replace(&mut want.rank, rank);
         let asked = want.asked.map_or(0, |(_, limit)| limit);
         let sources: Vec<u32> = want.queues.iter().map(|(source, _)| *source).collect();
-        let lanes = &mut self.storages[want.target].target.lanes;
+        let target = &mut self.storages[want.target].target;
+        let lanes = &mut target.lanes;
         lanes.move_queued(from, to, want.queued);
         lanes.count_held(from, asked + want.live, false);
         lanes.count_held(to, asked + want.live, true);
@@ -109,14 +110,19 @@ impl Scheduler {
             lanes.open(to, rank, place);
         }
         let class = lanes.class_mut(from);
-        sources.iter().for_each(|&source| class.leave(source, rank_before, place, true));
+        let left: Vec<u32> =
+            sources.iter().copied().filter(|&source| class.leave(source, rank_before, place, true)).collect();
         class.live -= want.live;
         class.queued_bytes -= want.queued_bytes;
         class.bytes_left = class.bytes_left.saturating_sub(want.bytes_left);
         let class = lanes.class_mut(to);
-        sources.iter().for_each(|&source| class.enter(source, rank, place));
+        let entered: Vec<u32> =
+            sources.iter().copied().filter(|&source| class.enter(source, rank, place)).collect();
         class.live += want.live;
         class.queued_bytes += want.queued_bytes;
         class.bytes_left = class.bytes_left.saturating_add(want.bytes_left);
+        // In this order, or else each would seem to have been away.
+        entered.into_iter().for_each(|source| target.first.waits_for(source));
+        left.into_iter().for_each(|source| target.first.waits_no_more(source));
     }
 }

@@ -2,6 +2,7 @@
 //! time that it changes, and each level of a tree is a wait for memory.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 #[derive(Debug)]
 pub(crate) struct Sorted<T> {
@@ -41,6 +42,11 @@ impl<T: Ord + Copy> Sorted<T> {
         self.first.as_ref()
     }
 
+    /// The first one that comes after this value, which need not be here.
+    pub(crate) fn after(&self, value: &T) -> Option<&T> {
+        self.all.range((Bound::Excluded(value), Bound::Unbounded)).next()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.all.iter()
     }
@@ -69,6 +75,7 @@ mod tests {
                     false => sorted.remove(&value) == set.remove(&value),
                 };
                 prop_assert!(same && sorted.first() == set.first() && sorted.is_empty() == set.is_empty());
+                prop_assert_eq!(sorted.after(&value), set.iter().find(|&&other| other > value));
             }
         }
     }

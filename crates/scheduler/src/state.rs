@@ -162,6 +162,8 @@ pub(crate) struct Target {
     pub looks_when_silent: bool,
     /// There was room and nothing that could be leased.
     pub starved: bool,
+    /// Something more could be leased than what is in memory: of what waits elsewhere some is to be known.
+    pub looks_aside: bool,
     /// When full links with more to do were noted last.
     pub noted: Option<Timestamp>,
     pub in_ring: bool,
