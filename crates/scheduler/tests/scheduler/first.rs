@@ -54,35 +54,6 @@ fn a_target_with_room_for_more_is_not_kept_for_a_slow_source() {
     assert!(second as f64 > 0.7 * (PORT - 3e6) * 120.0, "{second}");
 }
 
-/// Of a fast source, wished for when a slow one with so many files has had the target to itself for a minute: what comes of it in
-/// two minutes.
-fn of_one_that_joins(files: usize) -> f64 {
-    let mut world = World::new(vec![Place::new(3e6), Place::new(100e6), Place::new(PORT)], 1);
-    world.add_files(1, 0, vec![8_000 * MB / files as u64; files]);
-    world.subscribe(1, &[1], 2, 5);
-    world.run_for(Duration::from_secs(60));
-    world.add_files(2, 1, vec![FILE; 600]);
-    world.subscribe(2, &[2], 2, 5);
-    world.run_for(Duration::from_secs(60));
-    let before = world.bytes_between(1, 2);
-    world.run_for(Duration::from_secs(120));
-    (world.bytes_between(1, 2) - before) as f64
-}
-
-/// What came until then says nothing of it.
-#[test]
-fn a_source_that_joins_a_slow_one_is_used() {
-    let came = of_one_that_joins(200);
-    assert!(came > 0.7 * (PORT - 3e6) * 120.0, "{came}");
-}
-
-/// There is more of it than a target has in memory.
-#[test]
-fn what_waits_for_a_slow_source_keeps_no_other_from_being_used() {
-    let came = of_one_that_joins(8_000);
-    assert!(came > 0.7 * (PORT - 3e6) * 120.0, "{came}");
-}
-
 /// All that a target holds is silent: no news comes, and it is looked at nevertheless.
 #[test]
 fn a_target_of_which_nothing_is_heard_is_looked_at_without_news() {

@@ -10,5 +10,6 @@ mod forecasts;
 mod learned;
 mod mistakes;
 mod replay;
+mod slow_first;
 mod strategies;
 mod worlds;
