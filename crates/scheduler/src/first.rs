@@ -28,7 +28,7 @@ use crate::settings::Rules;
 /// had to share.
 const ENOUGH: f64 = 0.25;
 /// Part of what came in all before that must go on coming; and of what came in the last minutes, which may have passed.
-const AS_MUCH: f64 = 0.92;
+const AS_MUCH: f64 = 0.95;
 const OF_MINUTES: f64 = 0.95;
 /// With less than this after half a measurement it is over at once.
 const FAR_LESS: f64 = 0.7;
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn where_as_much_comes_as_before_it_goes_on_and_is_measured_again() {
-        let found = alone(&mut First::default(), [100.0, 95.0], 0, 2_500);
+        let found = alone(&mut First::default(), [100.0, 97.0], 0, 2_500);
         assert_eq!(begins(&found), [3, 1_826], "it is shared for a moment after half an hour");
         assert!(found.len() > 2_490, "{}", found.len());
     }
@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_a_while_begins_anew() {
         let mut first = First::default();
-        assert_eq!(alone(&mut first, [100.0, 95.0], 0, 15).len(), 12);
-        let found = alone(&mut first, [100.0, 95.0], 60, 15);
+        assert_eq!(alone(&mut first, [100.0, 97.0], 0, 15).len(), 12);
+        let found = alone(&mut first, [100.0, 97.0], 60, 15);
         assert_eq!(found, (63..75).collect::<Vec<u64>>(), "nothing is concluded from the time between");
     }
 }

@@ -263,3 +263,44 @@ fn at_least(
     }
     sum
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sites 0 to 5: 0 has the file, 1 and 2 are relays, 3 and 4 are reached over 1, 5 over 2. What enters the relay 1 costs 1, what
+    /// enters 2 costs 2, all else nothing.
+    fn edges() -> Edges {
+        let mut ways = vec![None; 36];
+        for (from, to, way) in [(0, 1, 1), (0, 2, 2), (2, 1, 1), (1, 2, 2), (1, 3, 0), (1, 4, 0), (2, 5, 0)] {
+            ways[from * 6 + to] = Some(vec![way]);
+        }
+        Edges { count: 6, ways, relays: vec![1, 2] }
+    }
+
+    fn least(sources: &[u32], targets: &[u32]) -> (f64, Vec<(usize, usize)>) {
+        let group = Group { bytes: 1.0, sources: sources.to_vec(), targets: targets.to_vec(), price: 0.0 };
+        let (edges, mut chosen) = (edges(), Vec::new());
+        let price = tree(&group, &edges.table(&[0.0, 1.0, 2.0]), &edges, &mut chosen);
+        chosen.sort_unstable();
+        (price, chosen)
+    }
+
+    #[test]
+    fn what_passes_a_relay_is_paid_for_once_by_all_behind_it() {
+        assert_eq!(least(&[0], &[3]).0, 1.0);
+        assert_eq!(least(&[0], &[3, 4]), (1.0, vec![(0, 1), (1, 3), (1, 4)]));
+        assert_eq!(least(&[0], &[3, 4, 5]).0, 3.0, "both relays are on the way to one of them");
+        assert_eq!(least(&[0], &[1, 3]).0, 1.0, "a relay that wants it is no dearer");
+        assert_eq!(least(&[0, 2], &[3, 5]).0, 1.0, "several first replicas begin a tree each");
+        assert_eq!(least(&[3], &[4, 0]), (0.0, vec![]), "nothing leads there");
+    }
+
+    #[test]
+    fn the_sum_for_many_targets_is_never_above_the_cheapest_tree() {
+        let (edges, prices) = (edges(), [0.0, 1.0, 2.0]);
+        let table = edges.table(&prices);
+        let sum = at_least(&[0], &[3, 4, 5], &table, &edges, &mut Vec::new());
+        assert!(sum <= least(&[0], &[3, 4, 5]).0, "{sum}");
+    }
+}
