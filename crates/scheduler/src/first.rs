@@ -11,10 +11,11 @@
 //!
 //! Nothing is believed: that a target is full shows only when the links of its first block take over what the others leave. What
 //! came is measured over all that is first one after the other, since blocks may be small; a few seconds of it can be too little by
-//! chance, so that the target's pace of the last minutes counts as well. What came says nothing of sources that had nothing to
-//! give then: when something waits for another one, it is shared again, for as long as a new link needs to show what it can.
-//! And what holds others back has to move: a link that is
-//! silent, or that a limit, a pause or a fault keeps from more, holds back nothing, and who waits so looks again without news.
+//! chance, so that what came in the last minutes counts as well: counted, since the best of several samples would be more than any
+//! port gives, and nothing could ever keep up with that. What came says nothing of sources that had nothing to give then: when
+//! something waits for another one, it is shared again, for as long as a new link needs to show what it can. And what holds
+//! others back has to move: a link that is silent, or that a limit, a pause or a fault keeps from more, holds back nothing, and
+//! who waits so looks again without news.
 
 use std::time::Duration;
 
@@ -28,16 +29,18 @@ use crate::settings::Rules;
 /// Part of what came in all that the links of the first block are believed to give: what is believed comes from times when they
 /// had to share.
 const ENOUGH: f64 = 0.25;
-/// Part of what came in all before that must go on coming; and of the target's pace, which follows more slowly.
-const AS_MUCH: f64 = 0.92;
-const OF_PACE: f64 = 0.95;
+/// Part of what came in all before that must go on coming; and of what came in the last minutes, which may have passed.
+const AS_MUCH: f64 = 0.95;
+const OF_MINUTES: f64 = 0.95;
 /// With less than this after half a measurement it is over at once.
 const FAR_LESS: f64 = 0.7;
 /// How long is measured what comes while it is shared, and in how many reports at least: meanwhile others are given files.
-const SHARED: Duration = Duration::from_secs(3);
+const SHARED: Duration = Duration::from_secs(5);
 const PIECES: u64 = 3;
 /// What comes then: some reports of large files.
-const MEASURE: Duration = Duration::from_secs(20);
+const MEASURE: Duration = Duration::from_secs(30);
+/// The last minutes are one or two of these.
+const MINUTE: Duration = Duration::from_secs(60);
 /// Not asked for so long, it begins anew.
 const BROKEN_OFF: Duration = Duration::from_secs(30);
 /// After so long it is shared again for a measurement: the target may take more than it did.
@@ -65,6 +68,8 @@ pub(crate) struct First {
     holds: bool,
     /// A look without news is to come.
     looks: Option<Timestamp>,
+    /// Begin and middle of the last minutes.
+    minutes: Option<[Seen; 2]>,
 }
 
 /// Whether something waits for a source.
@@ -106,14 +111,14 @@ struct Seen {
 }
 
 impl First {
-    /// Whether nothing else is dealt now. `given`: what the links of the first block are believed to give; `pace`: what the
-    /// target took in the last minutes.
-    fn alone(&mut self, now: Seen, given: f64, pace: f64) -> bool {
+    /// Whether nothing else is dealt now. `given`: what the links of the first block are believed to give.
+    fn alone(&mut self, now: Seen, given: f64) -> bool {
         let asked = self.asked.replace(now.at);
+        let broken_off = asked.is_some_and(|at| now.at.since(at) > BROKEN_OFF);
+        let pace = self.of_minutes(now, broken_off);
         if std::mem::take(&mut self.joined) && !matches!(self.state, State::Rests { .. }) {
             return self.is(State::Shared { from: now, least: MEASURE }, false);
         }
-        let broken_off = asked.is_some_and(|at| now.at.since(at) > BROKEN_OFF);
         match self.state {
             State::Rests { until } if now.at < until => false,
             State::Shared { from, least } if !broken_off => self.when_shared(from, least, now, given, pace),
@@ -139,12 +144,21 @@ impl First {
         }
     }
 
+    /// Bytes a second that came in the last minutes; nothing where that is not known yet.
+    fn of_minutes(&mut self, now: Seen, broken_off: bool) -> f64 {
+        let [begin, middle] = self.minutes.filter(|_| !broken_off).unwrap_or([now; 2]);
+        let next = now.at.since(middle.at) >= MINUTE;
+        self.minutes = Some(if next { [middle, now] } else { [begin, middle] });
+        let took = now.at.since(begin.at);
+        if took < MEASURE { 0.0 } else { (now.come - begin.come) / took.as_secs_f64() }
+    }
+
     fn when_shared(&mut self, from: Seen, least: Duration, now: Seen, given: f64, pace: f64) -> bool {
         let took = now.at.since(from.at);
         if took < least || now.pieces - from.pieces < PIECES {
             return false;
         }
-        let before = ((now.come - from.come) / took.as_secs_f64()).max(OF_PACE * pace);
+        let before = ((now.come - from.come) / took.as_secs_f64()).max(OF_MINUTES * pace);
         if given >= ENOUGH * before {
             let span = took.max(MEASURE);
             return self.is(State::Alone { begun: now.at, from: now, span, before }, true);
@@ -203,7 +217,7 @@ impl Scheduler {
         if self.settings.rules != Rules::Ours {
             return None;
         }
-        let pace = self.pace_of(want, low)?;
+        self.pace_of(want, low)?;
         let party = self.wants[want].party;
         let mut given = 0.0;
         for (source, queue) in &self.wants[want].queues {
@@ -219,7 +233,7 @@ impl Scheduler {
             return None;
         }
         let row = &mut self.storages[target].target;
-        let alone = row.first.alone(Seen { at: now, come: row.come, pieces: row.pieces }, given, pace);
+        let alone = row.first.alone(Seen { at: now, come: row.come, pieces: row.pieces }, given);
         row.first.holds = alone;
         Some(alone)
     }
@@ -244,15 +258,15 @@ impl Scheduler {
 mod tests {
     use super::*;
 
-    /// Asked each second while it waits, from a moment on; `rate` comes in all while it is shared and while it is alone, and the
-    /// target's pace is another. The seconds in which it was alone.
-    fn alone(first: &mut First, rate: [f64; 2], pace: f64, from: u64, seconds: u64) -> Vec<u64> {
+    /// Asked each second while it waits, from a moment on; `rate` comes in all while it is shared and while it is alone. The
+    /// seconds in which it was alone.
+    fn alone(first: &mut First, rate: [f64; 2], from: u64, seconds: u64) -> Vec<u64> {
         let (mut come, mut is_alone) = (0.0, false);
         let mut found = Vec::new();
         for second in from..from + seconds {
             come += rate[usize::from(is_alone)];
             let at = Timestamp::from_seconds(1_800_000_000 + second as i64);
-            is_alone = first.alone(Seen { at, come, pieces: second }, 100.0, pace);
+            is_alone = first.alone(Seen { at, come, pieces: second }, 100.0);
             found.extend(is_alone.then_some(second));
         }
         found
@@ -264,36 +278,50 @@ mod tests {
 
     #[test]
     fn where_as_much_comes_as_before_it_goes_on_and_is_measured_again() {
-        let found = alone(&mut First::default(), [100.0, 95.0], 100.0, 0, 2_500);
-        assert_eq!(begins(&found), [3, 1_826], "it is shared for a moment after half an hour");
-        assert!(found.len() > 2_490, "{}", found.len());
+        let found = alone(&mut First::default(), [100.0, 97.0], 0, 2_500);
+        assert_eq!(begins(&found), [5, 1_840], "it is shared for a moment after half an hour");
+        assert!(found.len() > 2_480, "{}", found.len());
     }
 
     #[test]
     fn a_target_that_gets_less_is_shared_again_and_each_try_is_later() {
-        let found = alone(&mut First::default(), [100.0, 85.0], 100.0, 0, 480);
-        assert_eq!(begins(&found), [3, 86, 229], "after 20 s, pauses of 60 and 120 s, and 3 s to measure");
-        assert_eq!(found.iter().filter(|second| **second < 83).count(), 20);
-        let found = alone(&mut First::default(), [100.0, 50.0], 100.0, 0, 60);
-        assert_eq!(found.len(), 10, "far less is known sooner");
+        let found = alone(&mut First::default(), [100.0, 85.0], 0, 480);
+        assert_eq!(begins(&found), [5, 100, 255], "after 30 s, pauses of 60 and 120 s, and 5 s to measure");
+        assert_eq!(found.iter().filter(|second| **second < 95).count(), 30);
+        let found = alone(&mut First::default(), [100.0, 50.0], 0, 60);
+        assert_eq!(found.len(), 15, "far less is known sooner");
     }
 
     #[test]
     fn a_measurement_that_is_too_low_by_chance_does_not_count() {
-        let found = alone(&mut First::default(), [20.0, 50.0], 100.0, 0, 60);
-        assert_eq!(found.len(), 10, "the target took 100 in the last minutes");
+        let at = |second: u64, come: f64| Seen {
+            at: Timestamp::from_seconds(1_800_000_000 + second as i64),
+            come,
+            pieces: second,
+        };
+        let mut first = First::default();
+        // Its links are believed to give too little for it.
+        assert!(!(0..100).any(|second| first.alone(at(second, 100.0 * second as f64), 10.0)));
+        first.state = State::Shared { from: at(99, 9_900.0), least: SHARED };
+        // 20 a second for a moment, and half of what came before once it is alone.
+        let mut found = (100..105)
+            .filter(|second| first.alone(at(*second, 9_900.0 + 20.0 * (second - 99) as f64), 100.0));
+        assert_eq!(found.next(), Some(104));
+        let alone = (105..160)
+            .filter(|second| first.alone(at(*second, 10_000.0 + 50.0 * (second - 104) as f64), 100.0));
+        assert_eq!(alone.count(), 14, "far less than in the last minutes is known after half a measurement");
     }
 
     #[test]
     fn what_could_not_use_it_is_never_alone() {
-        assert!(alone(&mut First::default(), [1_000.0, 1_000.0], 1_000.0, 0, 500).is_empty());
+        assert!(alone(&mut First::default(), [1_000.0, 1_000.0], 0, 500).is_empty());
     }
 
     #[test]
     fn what_was_not_asked_for_a_while_begins_anew() {
         let mut first = First::default();
-        assert_eq!(alone(&mut first, [100.0, 95.0], 100.0, 0, 15).len(), 12);
-        let found = alone(&mut first, [100.0, 95.0], 100.0, 60, 15);
-        assert_eq!(found, (63..75).collect::<Vec<u64>>(), "nothing is concluded from the time between");
+        assert_eq!(alone(&mut first, [100.0, 97.0], 0, 15).len(), 10);
+        let found = alone(&mut first, [100.0, 97.0], 60, 15);
+        assert_eq!(found, (65..75).collect::<Vec<u64>>(), "nothing is concluded from the time between");
     }
 }

@@ -1,5 +1,8 @@
 //! The place of a want among the others of its target: whose share it is charged to, which priority, and when it is
 //! due. What waits moves along with it.
+//!
+//! What goes on from a relay to several targets is due sooner, by as many as wait for it: of works that wait for one machine the
+//! mean end is the least if those come first that are the shortest for each who waits.
 
 use std::time::Duration;
 
@@ -8,11 +11,19 @@ use longhaul_model::{SubscriptionId, Timestamp};
 use crate::lanes::LEVELS;
 use crate::scheduler::Scheduler;
 use crate::settings::{PATIENCE, Rules};
-use crate::state::{Phase, Rank, Subscription, Wish};
+use crate::state::{Phase, Rank, Subscription, Want, Wish};
 use crate::strategy::Strategy;
 
 /// What is in danger is due so long ago: before all that is not, and among each other by deadline.
 const HURRIED: Duration = Duration::from_secs(20 * 365 * 86_400);
+
+/// When something is due that so many wait for.
+fn shared_due(rank: Rank, by: usize) -> Timestamp {
+    if rank.due <= rank.created {
+        return rank.due; // It is in danger, which is no patience to be shared.
+    }
+    rank.created + rank.due.since(rank.created) / by.max(1) as u32
+}
 
 impl Scheduler {
     /// A deadline in danger gets a new plan: the highest priority and the first place within its own activity. The shares of
@@ -70,7 +81,8 @@ impl Scheduler {
                 best = Some((level, rank, *wish));
             }
         }
-        let Some((level, rank, wish)) = best else { return };
+        let Some((level, mut rank, wish)) = best else { return self.rank_relay(place) };
+        rank.due = shared_due(rank, 1 + self.beyond(want).count());
         let target = want.target;
         let lane = self.storages[target].target.lanes.lane(wish.party, level, &self.parties);
         let strategy = wish.strategy.unwrap_or(self.settings.strategy);
@@ -79,6 +91,23 @@ impl Scheduler {
         }
         let want = &self.wants[place];
         if lane != want.lane || rank != want.rank {
+            self.move_want(place, lane, rank);
+            self.wake(target);
+        }
+    }
+
+    /// Who gets files by way of what a want brings.
+    fn beyond<'a>(&'a self, want: &'a Want) -> impl Iterator<Item = &'a u32> {
+        want.beyond.iter().filter_map(|&target| self.want_of.get(&(want.block, target)))
+    }
+
+    /// What passes through a relay has the place of the first of those that it is for.
+    fn rank_relay(&mut self, place: u32) {
+        let want = &self.wants[place];
+        let Some(mut rank) = self.beyond(want).map(|&want| self.wants[want].rank).min() else { return };
+        rank.due = shared_due(rank, self.beyond(want).count());
+        if want.relay && rank != want.rank {
+            let (lane, target) = (want.lane, want.target);
             self.move_want(place, lane, rank);
             self.wake(target);
         }

@@ -135,6 +135,7 @@ impl Scheduler {
     fn relay_want(&mut self, want: u32, relay: u32) -> u32 {
         let (block, party, rank) = (self.wants[want].block, self.wants[want].party, self.wants[want].rank);
         if let Some(&known) = self.want_of.get(&(block, relay)) {
+            self.passes_to(known, want);
             return known;
         }
         let level = self.storages[self.wants[want].target].target.lanes.level(self.wants[want].lane);
@@ -142,7 +143,17 @@ impl Scheduler {
         let strategy = self.wants[want].strategy;
         let new = self.wants.add(Want::relay(block, relay, lane, party, strategy, rank));
         self.want_of.insert((block, relay), new);
+        let target = self.wants[want].target;
+        self.wants[new].beyond.insert(target);
         new
+    }
+
+    /// What passes through a relay on the way to one target more is due sooner: the same bytes bring both nearer.
+    fn passes_to(&mut self, relayed: u32, want: u32) {
+        let target = self.wants[want].target;
+        if self.wants[relayed].beyond.insert(target) {
+            self.rank_again(relayed, self.clock.now());
+        }
     }
 
     /// Transfers that only brought a file nearer to one that is over: they are over too.

@@ -320,6 +320,8 @@ pub(crate) struct Want {
     pub positions: u64,
     /// Number of this want among those of its block: shifts where in the block it begins.
     pub shift: u32,
+    /// Targets to which files of this block go from here, since no link leads there from where they are.
+    pub beyond: BTreeSet<u32>,
 }
 
 impl Want {
@@ -352,6 +354,7 @@ impl Want {
             sweeps: 0,
             sweep_set: false,
             rewind: false,
+            beyond: BTreeSet::new(),
             transfers: BTreeSet::new(),
             queues: Vec::new(),
             queued: 0,

@@ -12,6 +12,8 @@ use std::process::ExitCode;
 const SLACK: f64 = 1e-9;
 /// Larger worlds are refused by the simulator as well.
 const SITES_MAX: usize = 1_000;
+/// Targets of a group of which every set is looked at.
+const TARGETS_OF_TREES: usize = 5;
 
 fn main() -> ExitCode {
     let files: Vec<String> = std::env::args().skip(1).collect();
@@ -113,24 +115,71 @@ impl Prices {
         Ok(Prices { count, relays, direct, whole })
     }
 
-    /// Of bringing a byte to all targets of a group. Each has it by its cheapest way in: from a first replica, or from
-    /// another target or a relay, which may pass it on. Whichever has it first has the whole way from a first replica.
+    /// Of bringing a byte to all targets of a group: by the cheapest tree from its first replicas, as targets and relays may pass it
+    /// on. Of many targets there are too many trees, and a sum that is never above the cheapest is taken.
     fn least(&self, group: &Group) -> f64 {
+        let mut targets = Vec::new();
+        // Where nothing can bring it, it is not counted.
+        while let Some(&more) = group.targets.iter().find(|&&to| {
+            let mut from = group.sources.iter().chain(&targets);
+            !targets.contains(&to) && from.any(|from| self.whole[from * self.count + to].is_finite())
+        }) {
+            targets.push(more);
+        }
+        if targets.len() > TARGETS_OF_TREES {
+            self.at_least(group, &targets)
+        } else {
+            self.tree(group, &targets)
+        }
+    }
+
+    /// Trees to each set of targets (a number whose bits they are), from each site: those to two parts of it, put together at a
+    /// site that has the file by then, and the way there.
+    fn tree(&self, group: &Group, targets: &[usize]) -> f64 {
+        let full = (1usize << targets.len()) - 1;
+        let sites: Vec<usize> =
+            (0..self.count).filter(|at| targets.contains(at) || self.relays.contains(at)).collect();
+        let path = |from: usize, to: usize| if from == to { 0.0 } else { self.whole[from * self.count + to] };
+        let mut from_site = vec![vec![f64::INFINITY; self.count]; full + 1];
+        // Of the first replicas, several may begin a tree each.
+        let mut from_first = vec![0.0; full + 1];
+        for set in 1..=full {
+            let parts: Vec<usize> = (1..set).filter(|part| part & set == *part).collect();
+            let mut here = vec![f64::INFINITY; self.count];
+            for &site in &sites {
+                let parted = parts.iter().map(|&part| from_site[part][site] + from_site[set ^ part][site]);
+                here[site] = parted.fold(f64::INFINITY, f64::min);
+            }
+            if set.is_power_of_two() {
+                here[targets[set.trailing_zeros() as usize]] = 0.0;
+            }
+            let least =
+                |from: usize| sites.iter().map(|&to| path(from, to) + here[to]).fold(f64::INFINITY, f64::min);
+            for &site in &sites {
+                from_site[set][site] = least(site);
+            }
+            let parted = parts.iter().map(|&part| from_first[part] + from_first[set ^ part]);
+            from_first[set] =
+                group.sources.iter().map(|&from| least(from)).chain(parted).fold(f64::INFINITY, f64::min);
+        }
+        from_first[full]
+    }
+
+    /// Each has it by its cheapest way in: from a first replica, or from another target or a relay, which may pass it on. Whichever
+    /// has it first has the whole way from a first replica.
+    fn at_least(&self, group: &Group, targets: &[usize]) -> f64 {
         let cheapest = |prices: &[f64], to: usize, from: &mut dyn Iterator<Item = usize>| {
             from.filter(|&from| from != to)
                 .map(|from| prices[from * self.count + to])
                 .fold(f64::INFINITY, f64::min)
         };
         let (mut sum, mut more) = (0.0, f64::INFINITY);
-        for &to in &group.targets {
+        for &to in targets {
             let first = cheapest(&self.whole, to, &mut group.sources.iter().copied());
-            let mut others = group.targets.iter().chain(&self.relays).copied();
-            let least = first.min(cheapest(&self.direct, to, &mut others));
-            // Where nothing can bring it, it is not counted.
-            if least.is_finite() {
-                sum += least;
-                more = more.min(first - least);
-            }
+            let least =
+                first.min(cheapest(&self.direct, to, &mut targets.iter().chain(&self.relays).copied()));
+            sum += least;
+            more = more.min(first - least);
         }
         if more.is_finite() { sum + more } else { sum }
     }

@@ -6,9 +6,8 @@
 //! for any y; the smallest such T is the bound. Where capacities were less for a while (failures, traffic of others),
 //! what remained is what counts.
 //!
-//! A file that several sites want goes along a tree from its first replicas, since each of them may pass it on: the
-//! cheapest way for it is the cheapest such tree, and each site that wants it pays at least the cheapest edge into
-//! it, from whoever may have it by then, relays too; and one of them the whole cheapest path from a first replica.
+//! A file that several sites want goes along a tree from its first replicas, since each of them may pass it on, relays
+//! too: the cheapest way for it is the cheapest such tree (`tree`).
 //!
 //! Good prices are found by multiplicative weights: route everything by the prices, raise the price of what is then
 //! used most, again and again; the best prices seen are kept. How they were found does not matter to the proof.
@@ -19,6 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::plan::Plan;
 use crate::scenario::Mover;
+use crate::tree::{Edges, tree};
 
 /// Rounds of the search. More gains little: the bound rises by less than 1 % from half of them.
 const ROUNDS: usize = 400;
@@ -161,47 +161,6 @@ pub struct Group {
     pub targets: Vec<u32>,
     /// Of all its targets together, for one byte.
     pub price: f64,
-}
-
-/// An edge of the graph of sites: the capacities on it.
-struct Edges {
-    count: usize,
-    ways: Vec<Option<Vec<u32>>>,
-    relays: Vec<usize>,
-}
-
-impl Edges {
-    fn price(&self, prices: &[f64], from: usize, to: usize) -> f64 {
-        match &self.ways[from * self.count + to] {
-            None => f64::INFINITY,
-            Some(ways) => ways.iter().map(|&way| prices[way as usize]).sum(),
-        }
-    }
-
-    /// Prices of all edges, and of the cheapest paths through relays.
-    fn table(&self, prices: &[f64]) -> Table {
-        let count = self.count;
-        let edges: Vec<f64> =
-            (0..count * count).map(|at| self.price(prices, at / count, at % count)).collect();
-        let mut table = edges.clone();
-        for &middle in &self.relays {
-            for from in 0..count {
-                for to in 0..count {
-                    let around = table[from * count + middle] + table[middle * count + to];
-                    if from != to && around < table[from * count + to] {
-                        table[from * count + to] = around;
-                    }
-                }
-            }
-        }
-        Table { edges, paths: table }
-    }
-}
-
-/// Prices by source and target.
-struct Table {
-    edges: Vec<f64>,
-    paths: Vec<f64>,
 }
 
 /// The certificate for a world; `history` is what capacities were from when on (microseconds).
@@ -409,8 +368,7 @@ fn priced(plan: &Plan, history: &[(i64, Vec<f64>)], sessions: &[(String, f64)]) 
 
 /// Prices that make the bound high.
 fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
-    let size: usize =
-        groups.iter().map(|group| group.targets.len() * (group.sources.len() + group.targets.len())).sum();
+    let size: usize = groups.iter().map(|group| edges.effort(group)).sum();
     let size = size + edges.count * edges.count * (1 + edges.relays.len());
     let rounds = ROUNDS.min(EFFORT / size.max(1)).max(20);
     let mut best = (0.0, vec![0.0; rates.len()]);
@@ -426,7 +384,7 @@ fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
             chosen.clear();
             cost += group.bytes * tree(group, &table, edges, &mut chosen);
             for &(from, to) in &chosen {
-                route(edges, &prices, &table.paths, from, to, &mut |way| now[way as usize] += group.bytes);
+                edges.route(&table, from, to, &mut |way| now[way as usize] += group.bytes);
             }
         }
         let speed: f64 = prices.iter().zip(rates).map(|(price, rate)| price * rate).sum();
@@ -446,79 +404,6 @@ fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
         }
     }
     best.1
-}
-
-/// The least price of a byte for all targets of a group, and the edges by which.
-///
-/// At least the cheapest edge into each of them, and of those one at least from a first replica: the second where
-/// the cheapest ones are all among themselves.
-fn tree(group: &Group, table: &Table, edges: &Edges, chosen: &mut Vec<(usize, usize)>) -> f64 {
-    let count = edges.count;
-    let mut sum = 0.0;
-    let mut rooted = false;
-    // What it costs more to root the tree at the target where that is cheapest.
-    let mut root: Option<(f64, usize, usize, usize)> = None;
-    for &to in &group.targets {
-        let to = to as usize;
-        let cheapest = |all: &mut dyn Iterator<Item = usize>, prices: &[f64]| {
-            let rows = all.filter(|&from| from != to).map(|from| (prices[from * count + to], from));
-            rows.min_by(|one, other| one.0.total_cmp(&other.0))
-        };
-        let first = cheapest(&mut group.sources.iter().map(|&from| from as usize), &table.paths);
-        let passing = group.targets.iter().map(|&from| from as usize).chain(edges.relays.iter().copied());
-        let other = cheapest(&mut passing.into_iter(), &table.edges);
-        let best = match (first, other) {
-            (Some(first), Some(other)) if other.0 < first.0 => other,
-            (Some(first), _) => {
-                rooted = true;
-                first
-            }
-            (None, Some(other)) => other,
-            (None, None) => continue,
-        };
-        if !best.0.is_finite() {
-            continue; // Nobody can bring it there: it costs nothing to leave it out.
-        }
-        if let Some((price, from)) = first
-            && root.is_none_or(|(more, ..)| price - best.0 < more)
-        {
-            root = Some((price - best.0, from, to, chosen.len()));
-        }
-        sum += best.0;
-        chosen.push((best.1, to));
-    }
-    if !rooted
-        && let Some((more, from, to, place)) = root
-        && more.is_finite()
-    {
-        sum += more;
-        chosen[place] = (from, to);
-    }
-    sum
-}
-
-/// The capacities of an edge, or of the cheapest path that stands for it.
-fn route(edges: &Edges, prices: &[f64], table: &[f64], from: usize, to: usize, take: &mut dyn FnMut(u32)) {
-    let count = edges.count;
-    let direct = edges.price(prices, from, to);
-    let whole = table[from * count + to];
-    let around = edges.relays.iter().copied().filter(|&middle| middle != from && middle != to);
-    let price = |middle: usize| table[from * count + middle] + table[middle * count + to];
-    let middle = around.min_by(|&one, &other| price(one).total_cmp(&price(other)));
-    match middle {
-        Some(middle) if price(middle) < direct && price(middle) <= whole * (1.0 + 1e-9) => {
-            for (from, to) in [(from, middle), (middle, to)] {
-                if let Some(ways) = &edges.ways[from * count + to] {
-                    ways.iter().for_each(|&way| take(way));
-                }
-            }
-        }
-        _ => {
-            if let Some(ways) = &edges.ways[from * count + to] {
-                ways.iter().for_each(|&way| take(way));
-            }
-        }
-    }
 }
 
 /// What lies on the tapes of one site only must be recalled there once: mounting, winding and reading, by its drives.

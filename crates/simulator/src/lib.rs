@@ -35,6 +35,7 @@ pub mod replay;
 pub mod report;
 pub mod scenario;
 mod service;
+mod tree;
 mod weather;
 mod workload;
 mod world;

@@ -88,6 +88,25 @@ fn a_relay_may_want_the_files_itself_and_stop_wanting_them() {
     assert!(world.arrivals.values().all(|&times| times == 1));
 }
 
+/// A smaller block for one target and a larger one for two come over the relay 1: the larger one first, as it is less for each.
+#[test]
+fn what_more_targets_wait_for_passes_first() {
+    for others in [[3, 4], [1, 3]] {
+        let mut world = world(5, &[1], &[(0, 1), (1, 2), (1, 3), (1, 4)]);
+        world.add_files(1, 0, vec![5 * MB; 60]);
+        world.add_files(2, 0, vec![5 * MB; 80]);
+        world.subscribe(1, &[1], 2, 5);
+        world.subscribe(2, &[2], others[0], 5);
+        world.subscribe(3, &[2], others[1], 5);
+        world.run_for(Duration::from_secs(4));
+        let (smaller, larger) = (world.bytes_between(1, 2), world.bytes_between(1, 3));
+        assert!(larger >= 90 * MB && smaller <= 20 * MB, "{others:?}: {larger} and {smaller} bytes");
+        world.run(HOUR);
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(world.scheduler.counts(), Default::default());
+    }
+}
+
 #[test]
 fn what_only_passes_through_stops_when_nobody_wants_it_any_more() {
     let mut world = world(4, &[1, 2], &[(0, 1), (1, 2), (2, 3)]);
