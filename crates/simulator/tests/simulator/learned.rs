@@ -74,10 +74,23 @@ fn the_route_change_of_taiwan_is_noticed_located_and_avoided() {
     assert!(change.due && change.change.worse() && change.at > 3.0 * DAY_S, "{change:?}");
     assert!(change.files <= 20, "{change:?}");
     assert_eq!(change.change.location, Location::Link, "{change:?}");
-    // What else is told comes from where the traffic of others takes 60 % of the port and at times 95 %.
-    let others = report.learned.noticed.iter().filter(|one| !one.due);
-    assert!(others.clone().all(|one| one.source == "cern"), "{:?}", report.learned.noticed);
-    assert!(others.count() <= 4, "{:?}", report.learned.noticed);
     let (first, second) = (sent(&before), sent(&report) - sent(&before));
     assert!(second < 0.6 * first, "{second} bytes came that way in three days, {first} before");
+}
+
+/// What a single run of that world tells hangs on chance: the traffic of others takes 60 % of two ports, and at times 95 %.
+#[test]
+fn in_most_runs_of_taiwan_the_change_is_noticed_in_time_and_little_else_is_told() {
+    const RUNS: u64 = 12;
+    let (mut false_alarms, mut in_time) = (0, 0);
+    for seed in 1..=RUNS {
+        let report = simulate(&plan("taiwan", 6.0 * DAY_S, "", seed), &Way::named("best").unwrap(), None);
+        let rated = |one: &&Noticed| one.due && matches!(one.change.shift, Shift::Rate { .. });
+        let change = report.learned.noticed.iter().find(rated);
+        let at_once = |one: &Noticed| one.files <= 20 && one.change.location == Location::Link;
+        in_time += u64::from(change.is_some_and(at_once));
+        false_alarms += report.learned.noticed.iter().filter(|one| !one.due).count() as u64;
+    }
+    assert!(in_time * 2 >= RUNS, "{in_time} of {RUNS}");
+    assert!(false_alarms * 2 <= RUNS * 7, "{false_alarms} in {RUNS} times six days");
 }
