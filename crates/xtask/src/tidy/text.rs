@@ -43,6 +43,7 @@ const BESIDE_THE_WORLD: &[&str] = &[
     "random.rs",
     "replay/mod.rs",
     "report.rs",
+    "tree.rs",
     "workload.rs",
 ];
 const CHOOSING: &[&str] =
