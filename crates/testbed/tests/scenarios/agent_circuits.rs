@@ -349,8 +349,12 @@ fn work_that_goes_by_circuits_only_waits_for_one() {
         until(world, 0, "transfers go by the circuit of 200 Mbit/s");
         world.wait_with("o/raw", &RAW, WITHIN);
         world.deployment.assert_nothing_failed();
+        // What is asked for in the moment in which the circuit joins the session may still come the plain way.
         let beside = world.carried(SHARED) - plain;
-        assert!(beside < SIZE && world.carried(CIRCUIT) > JOB, "{beside} bytes went the plain way");
+        assert!(
+            beside < JOB / 10 && world.carried(CIRCUIT) > JOB * 9 / 10,
+            "{beside} bytes went the plain way"
+        );
     });
 }
 
