@@ -70,12 +70,10 @@ impl Scheduler {
             if self.is_held_back(target, now) {
                 return None; // Neither is there too little in memory.
             }
-            self.storages[target].target.looks_aside = true;
+            let starved = self.runs_low(&low, target, now);
+            let row = &mut self.storages[target].target;
+            (row.looks_aside, row.starved) = (true, starved);
             self.refill.insert(target);
-            if self.runs_low(&low, target, now) && !self.storages[target].target.starved {
-                self.storages[target].target.starved = true;
-                self.refill.insert(target);
-            }
             return None;
         };
         if !self.link_shares.is_empty() {

@@ -174,12 +174,14 @@ impl First {
         match self.sources.binary_search_by_key(&source, |(source, _)| *source) {
             Ok(at) => {
                 let waits = &mut self.sources[at].1;
-                let lanes = if let Waits::In(lanes) = waits { *lanes } else { 0 };
-                if let Waits::Since(left) = waits {
-                    let away = |asked: Timestamp| left.is_none_or(|left| asked.since(left) > BROKEN_OFF);
-                    self.joined |= self.asked.is_some_and(away);
+                match waits {
+                    Waits::In(lanes) => *lanes += 1,
+                    Waits::Since(left) => {
+                        let away = |asked: Timestamp| left.is_none_or(|left| asked.since(left) > BROKEN_OFF);
+                        self.joined |= self.asked.is_some_and(away);
+                        *waits = Waits::In(1);
+                    }
                 }
-                *waits = Waits::In(lanes + 1);
             }
             Err(at) => {
                 self.sources.insert(at, (source, Waits::In(1)));
@@ -217,6 +219,7 @@ impl Scheduler {
         if self.settings.rules != Rules::Ours {
             return None;
         }
+        // Other strategies know no first, and of a target that never took anything nothing can be compared.
         self.pace_of(want, low)?;
         let party = self.wants[want].party;
         let mut given = 0.0;

@@ -9,7 +9,7 @@ use longhaul_model::{Blame, FaultCode, Timestamp};
 use longhaul_storage::Storage;
 
 use crate::common::hooked::Hooked;
-use crate::common::{Deployment, content, put, store};
+use crate::common::{Agent, Deployment, content, now, put, store};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
@@ -91,12 +91,7 @@ fn a_full_target_fails_what_does_not_fit() {
 }
 
 /// The next attempt on a file, right after the end of the one before.
-fn retried(
-    deployment: &Deployment,
-    source: &crate::common::Agent,
-    target: &crate::common::Agent,
-    file: &FetchFile,
-) {
+fn retried(deployment: &Deployment, source: &Agent, target: &Agent, file: &FetchFile) {
     let again = FetchFile { attempt: longhaul_model::AttemptId(file.attempt.0 + 1_000), ..file.clone() };
     target.engine.fetch(deployment.batch(source, "alpha", target, "beta", vec![again]));
     let end = &target.finished(1)[0];
@@ -133,7 +128,7 @@ fn a_lease_that_was_not_used_in_time_does_not_start() {
     let source = deployment.agent(1, Arc::new(alpha));
     let target = deployment.agent(2, Arc::new(beta.clone()));
     let mut batch = deployment.batch(&source, "alpha", &target, "beta", vec![file]);
-    batch.start_by = Timestamp(crate::common::now().0 - 1);
+    batch.start_by = Timestamp(now().0 - 1);
     target.engine.fetch(batch);
     let end = &target.finished(1)[0];
     assert_eq!(fault(end).0, FaultCode::LeaseExpired);
