@@ -179,7 +179,7 @@ impl Scheduler {
             }
             let given = float(link.bytes);
             // Where many files are needed for that rate, fewer bring less of it.
-            let number = link.at_once.files(least);
+            let number = link.files_at_once(least);
             let many = (number > least).then(|| (f64::from(link.files) / f64::from(number)).min(1.0));
             let reach = many.map_or(seconds + REPORTED_S, |part| seconds * part);
             let soon = (link.rate_heard(now) * reach).min(given);
@@ -250,7 +250,7 @@ impl Scheduler {
             return link.files >= slots || self.storages[source].files_ahead >= fts3::STORAGE_ACTIVE;
         }
         let most = self.settings.lease_files_max / 4 * 3;
-        let at_once = link.at_once.files(self.settings.lease_files_always);
+        let at_once = link.files_at_once(self.settings.lease_files_always);
         let enough = link.files >= at_once && link.bytes >= self.link_bytes(link);
         link.files >= most || enough
     }

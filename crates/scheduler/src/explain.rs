@@ -218,8 +218,9 @@ impl Scheduler {
         let link = self.storages[target].target.links.get(source);
         match (why, link) {
             (Unusable::WindowFull { .. }, Some(link)) => {
-                let files = link.at_once.files(self.settings.lease_files_always);
-                format!(" ({files} large ones at once, {})", link.at_once.in_words())
+                let least = self.settings.lease_files_always;
+                let (files, why) = (link.files_at_once(least), link.at_once_in_words(least));
+                format!(" ({files} large ones at once, {why})")
             }
             _ => String::new(),
         }

@@ -36,6 +36,7 @@ mod limits;
 mod link_shares;
 mod links;
 mod news;
+mod opening;
 mod outcome;
 mod outlook;
 mod pick;

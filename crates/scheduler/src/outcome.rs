@@ -60,6 +60,7 @@ impl Scheduler {
                 && let Some(link) = self.storages[target].target.links.get_mut(lease.source)
             {
                 link.moving += 1;
+                link.opening.first_came(lease.began, now);
             }
             let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
             self.knowledge.arrived(link, more, now);
@@ -174,6 +175,12 @@ impl Scheduler {
         let Some(lease) = self.unlease(place, End::Arrived, bytes, now) else { return };
         let (file, target) = (self.transfers[place].file, self.transfers[place].target);
         self.file_rate(target, lease.source, bytes_moved, lease.began, now);
+        if let Some(link) = self.storages[target].target.links.get_mut(lease.source) {
+            if done == 0 {
+                link.opening.first_came(lease.began, now);
+            }
+            link.opening.arrived(lease.began, now);
+        }
         if let Some(optimizer) = self.optimizer(target, lease.source, now) {
             optimizer.arrived(bytes);
             optimizer.finished(bytes_moved, now.since(lease.began));

@@ -17,6 +17,7 @@ use crate::key::Key;
 use crate::lanes::Lanes;
 use crate::lately::{Lately, Mark};
 use crate::links::Links;
+use crate::opening::Opening;
 use crate::sorted::Sorted;
 use crate::sources::Sources;
 use crate::strategy::Strategy;
@@ -209,8 +210,9 @@ pub(crate) struct LinkState {
     pub rate: Remembered,
     /// Opens when this target does not reach this source.
     pub reach: Breaker,
-    /// How many of its files are leased at once.
+    /// How many of its files at once pay: see [`LinkState::files_at_once`].
     pub at_once: AtOnce,
+    pub opening: Opening,
     /// Bytes that have come since the start.
     pub come: f64,
     /// What its source had sent when that was added to the target's sum.
@@ -263,6 +265,16 @@ const SILENCE: Duration = Duration::from_millis(1_500);
 impl LinkState {
     pub(crate) fn mark(&self, now: Timestamp) -> Mark {
         Mark { at: now, come: self.come, pieces: self.pieces }
+    }
+
+    /// How many of its files are leased at once.
+    pub(crate) fn files_at_once(&self, least: u32) -> u32 {
+        self.opening.files(self.at_once.files(least))
+    }
+
+    /// Why so many, in words; follows the number.
+    pub(crate) fn at_once_in_words(&self, least: u32) -> String {
+        self.opening.in_words(self.at_once.files(least)).unwrap_or_else(|| self.at_once.in_words())
     }
 
     /// The rate that it has shown, as far as it can be believed: had it been higher than all that was given by the

@@ -29,7 +29,7 @@ fn width(target: &Target, least: u32, now: Timestamp) -> Width {
         if link.files == 0 || now.since(link.heard) > SILENT {
             continue;
         }
-        let part = f64::from(least) / f64::from(link.at_once.files(least));
+        let part = f64::from(least) / f64::from(link.files_at_once(least));
         used += (part * f64::from(link.files)).min(f64::from(least));
         moving += (part * f64::from(link.moving)).min(f64::from(least));
         bytes += float(link.bytes);
@@ -59,7 +59,7 @@ impl Scheduler {
         row.at_once.held_back();
         let links = row.links.values_mut();
         links
-            .filter(|link| link.files > 0 && link.files >= link.at_once.files(least))
+            .filter(|link| link.files > 0 && link.files >= link.files_at_once(least))
             .for_each(|link| link.at_once.held_back());
         true
     }

@@ -12,4 +12,5 @@ mod mistakes;
 mod replay;
 mod slow_first;
 mod strategies;
+mod tape;
 mod worlds;

@@ -1,0 +1,86 @@
+//! How long files of a link wait at their source before anything of them comes: a tape is mounted and wound, a pool brings them
+//! from another. What waits there takes nothing from anybody else, so more files are given than pay otherwise: while some
+//! come, the next are made ready.
+
+use longhaul_model::Timestamp;
+
+/// Where files wait for at least so long, …
+const LONG_S: f64 = 5.0;
+/// … and for this part of all the time that they take, …
+const MOSTLY: f64 = 0.5;
+/// … so many are leased at least: as many as an agent opens of a link however large they are. More would wait at the agent.
+const FILES: u32 = 4;
+/// Weight of what is new.
+const NEW: f64 = 0.25;
+
+/// In the mean of the last files, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Opening {
+    waited: f64,
+    took: f64,
+}
+
+impl Opening {
+    /// The first of a file has come that began then.
+    pub(crate) fn first_came(&mut self, began: Timestamp, now: Timestamp) {
+        learn(&mut self.waited, began, now);
+    }
+
+    pub(crate) fn arrived(&mut self, began: Timestamp, now: Timestamp) {
+        learn(&mut self.took, began, now);
+    }
+
+    fn is_long(&self) -> bool {
+        self.waited >= LONG_S && self.waited >= MOSTLY * self.took
+    }
+
+    /// How many are leased at once where so many pay.
+    pub(crate) fn files(&self, that_pay: u32) -> u32 {
+        if self.is_long() { that_pay.max(FILES) } else { that_pay }
+    }
+
+    /// Why they are more, in words, if they are; follows the number.
+    pub(crate) fn in_words(&self, that_pay: u32) -> Option<String> {
+        let more = self.files(that_pay) > that_pay;
+        more.then(|| format!("since files wait {:.0} s at their source before anything comes", self.waited))
+    }
+}
+
+fn learn(mean: &mut f64, began: Timestamp, now: Timestamp) {
+    *mean += NEW * (now.since(began).as_secs_f64() - *mean);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many files, one after another, each of which waits and then moves for so many seconds.
+    fn files(opening: &mut Opening, count: u32, waits: i64, moves: i64) {
+        for _ in 0..count {
+            let at = |seconds: i64| Timestamp::from_seconds(1_800_000_000 + seconds);
+            opening.first_came(at(0), at(waits));
+            opening.arrived(at(0), at(waits + moves));
+        }
+    }
+
+    #[test]
+    fn where_files_wait_longer_than_they_move_more_are_given() {
+        let mut opening = Opening::default();
+        assert_eq!(opening.files(2), 2, "nothing is known");
+        files(&mut opening, 20, 90, 3);
+        assert_eq!((opening.files(2), opening.files(20)), (FILES, 20));
+        assert!(opening.in_words(2).unwrap().contains("90 s"), "{opening:?}");
+        assert_eq!(opening.in_words(20), None);
+        files(&mut opening, 20, 0, 3);
+        assert_eq!((opening.files(2), opening.in_words(2)), (2, None), "they come at once now");
+    }
+
+    #[test]
+    fn large_files_and_short_waits_are_no_reason() {
+        for (waits, moves) in [(20, 60), (2, 0)] {
+            let mut opening = Opening::default();
+            files(&mut opening, 20, waits, moves);
+            assert_eq!(opening.files(2), 2, "{waits} s of {}", waits + moves);
+        }
+    }
+}
