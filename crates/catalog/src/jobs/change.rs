@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use crate::sql::{Optional, Params, Row, Transaction};
+use crate::sql::{Bind, Optional, Params, Row, Seen, Transaction};
 use longhaul_model::job::{JobFileAt, Tally, brought_from_tape, next_hop, next_replicas};
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
 use serde_json::{Map, Value};
@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 use super::{FILE, Head, JOB, file_place, file_row, file_state, head, job_place, job_row, news, number_back};
 use crate::codec::{Columns, key, number};
 use crate::{
-    Catalog, CatalogError, JobFileChange, JobFileChanged, JobFileNews, JobFileStep, JobWork, JobsChanged,
+    Catalog, CatalogError, JobFileChange, JobFileChanged, JobFileNews, JobFileStep, JobRow, JobWork,
+    JobsChanged,
 };
 
 impl Catalog {
@@ -79,6 +80,8 @@ pub(super) struct Changer<'t> {
     pub tx: &'t Transaction<'t>,
     pub now: Timestamp,
     touched: BTreeMap<i64, Head>,
+    /// As they were when the first of their files began.
+    begun: BTreeMap<i64, JobRow>,
     pub changed: JobsChanged,
     tells: bool,
 }
@@ -86,7 +89,8 @@ pub(super) struct Changer<'t> {
 impl<'t> Changer<'t> {
     pub(super) fn new(catalog: &Catalog, tx: &'t Transaction<'t>, now: Timestamp) -> Self {
         let tells = catalog.keeps_job_news().load(Ordering::Acquire);
-        Changer { tx, now, touched: BTreeMap::new(), changed: JobsChanged::default(), tells }
+        let (touched, begun) = (BTreeMap::new(), BTreeMap::new());
+        Changer { tx, now, touched, begun, changed: JobsChanged::default(), tells }
     }
 
     fn apply(&mut self, change: &JobFileChange) -> Result<JobFileChanged, CatalogError> {
@@ -101,20 +105,21 @@ impl<'t> Changer<'t> {
         match &change.step {
             JobFileStep::Begin { .. } => {}
             JobFileStep::Started => {
-                self.run("UPDATE job_files SET started = ?2 WHERE id = ?1", (file.id, self.now.0))?;
-                self.set(&file, JobFileState::Active)?;
+                let started = self.now.0;
+                self.set_with(&file, JobFileState::Active, ", started = ?4", &[&started])?;
             }
             JobFileStep::Carried { mover } => self.note_mover(&file, mover)?,
             JobFileStep::Arrived { bytes, mode, archive } => {
-                self.run(
-                    "UPDATE job_files SET bytes = ?2, mode = ?3 WHERE id = ?1",
-                    (file.id, number(*bytes), mode),
-                )?;
                 self.attempt_ended(&file, None, Some(*bytes))?;
                 if *archive {
+                    self.run(
+                        "UPDATE job_files SET bytes = ?2, mode = ?3 WHERE id = ?1",
+                        (file.id, number(*bytes), mode),
+                    )?;
                     self.archive(&file)?;
                 } else {
-                    self.set(&file, JobFileState::Finished)?;
+                    let moved: [&dyn Bind; 2] = [&number(*bytes), mode];
+                    self.set_with(&file, JobFileState::Finished, ", bytes = ?4, mode = ?5", &moved)?;
                 }
             }
             JobFileStep::Again { reason, not_before, stage } => {
@@ -133,12 +138,9 @@ impl<'t> Changer<'t> {
                 if let Some(standing) = standing {
                     self.note_standing(&file, standing)?;
                 }
-                self.run(
-                    "UPDATE job_files SET reason = ?2, recoverable = ?3 WHERE id = ?1",
-                    (file.id, reason, recoverable),
-                )?;
                 self.attempt_ended(&file, Some(reason), None)?;
-                self.set(&file, JobFileState::Failed)?;
+                let why: [&dyn Bind; 2] = [reason, recoverable];
+                self.set_with(&file, JobFileState::Failed, ", reason = ?4, recoverable = ?5", &why)?;
             }
             JobFileStep::OnTape { reason } => {
                 self.attempt_ended(&file, Some(reason), None)?;
@@ -229,16 +231,13 @@ impl<'t> Changer<'t> {
             None => return Ok(JobFileChanged::Refused),
         };
         self.run(
-            "UPDATE job_files SET attempt = ?2, started = ?3 WHERE id = ?1",
-            (file.id, key!(attempt), started.map(|at| at.0)),
-        )?;
-        self.run(
             "INSERT INTO job_attempts (attempt, file, began, choice) VALUES (?1, ?2, ?3, ?4)",
             (key!(attempt), file.id, self.now.0, choice),
         )?;
         let state = if started.is_some() { JobFileState::Active } else { JobFileState::Ready };
         let begun = FileHead { attempt: key!(attempt), ..file };
-        self.set(&begun, state)?;
+        let said: [&dyn Bind; 2] = [&begun.attempt, &started.map(|at| at.0)];
+        self.set_with(&begun, state, ", attempt = ?4, started = ?5", &said)?;
         Ok(JobFileChanged::Begun(Box::new(self.work(&asked, &file)?)))
     }
 
@@ -254,15 +253,18 @@ impl<'t> Changer<'t> {
         Ok(select.query_row(wanted, file_head_row).optional()?)
     }
 
-    fn work(&self, asked: &FileHead, file: &FileHead) -> Result<JobWork, CatalogError> {
-        let mut job = self.tx.prepare_cached(&format!("{JOB} WHERE j.number = ?1"))?;
+    fn work(&mut self, asked: &FileHead, file: &FileHead) -> Result<JobWork, CatalogError> {
+        let job = match self.begun.get(&asked.job) {
+            Some(job) => job.clone(),
+            None => {
+                let mut select = self.tx.prepare_cached(&format!("{JOB} WHERE j.number = ?1"))?;
+                let job = select.query_row([asked.job], job_row)?;
+                self.begun.entry(asked.job).or_insert(job).clone()
+            }
+        };
         let mut select = self.tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
         let tried_before = file.attempt != 0;
-        Ok(JobWork {
-            job: job.query_row([asked.job], job_row)?,
-            file: select.query_row([file.id], file_row)?,
-            tried_before,
-        })
+        Ok(JobWork { job, file: select.query_row([file.id], file_row)?, tried_before })
     }
 
     fn attempt_ended(
@@ -302,15 +304,42 @@ impl<'t> Changer<'t> {
         if file.state == to {
             return Ok(());
         }
-        if !file.state.may_become(to) {
+        self.write_state(file, to, "", &[])?;
+        self.moved(file, to, queue)
+    }
+
+    /// The same in one statement with what else is to be said of the file: `more` follows, its values from `?4` on.
+    fn set_with(
+        &mut self,
+        file: &FileHead,
+        to: JobFileState,
+        more: &str,
+        values: &[&dyn Bind],
+    ) -> Result<(), CatalogError> {
+        self.write_state(file, to, more, values)?;
+        if file.state == to { Ok(()) } else { self.moved(file, to, file.queue) }
+    }
+
+    fn write_state(
+        &self,
+        file: &FileHead,
+        to: JobFileState,
+        more: &str,
+        values: &[&dyn Bind],
+    ) -> Result<(), CatalogError> {
+        if file.state != to && !file.state.may_become(to) {
             let text = format!("a file of a job would go from {} to {to}", file.state);
             return Err(CatalogError::refused(longhaul_model::FaultCode::Internal, text));
         }
-        let ended = to.is_terminal().then_some(self.now.0);
-        self.run(
-            "UPDATE job_files SET state = ?2, finished = ?3 WHERE id = ?1",
-            (file.id, file_place(to), ended),
-        )?;
+        let (state, ended) = (file_place(to), to.is_terminal().then_some(self.now.0));
+        let of_state = [file.id.seen(), state.seen(), ended.seen()];
+        let all: Vec<Seen<'_>> =
+            of_state.into_iter().chain(values.iter().map(|value| value.seen())).collect();
+        self.run(&format!("UPDATE job_files SET state = ?2, finished = ?3{more} WHERE id = ?1"), all)
+    }
+
+    /// What follows for its job, and for who hears of it.
+    fn moved(&mut self, file: &FileHead, to: JobFileState, queue: i64) -> Result<(), CatalogError> {
         self.let_go(file.id, to)?;
         let tx = self.tx;
         let job = match self.touched.entry(file.job) {

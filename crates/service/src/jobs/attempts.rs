@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use longhaul_catalog::{CatalogError, JobFileChange, JobFileChanged, JobFileStep, JobsChanged};
+use longhaul_catalog::{JobFileChange, JobFileChanged, JobFileStep, JobsChanged};
 use longhaul_model::job::{errno, is_recoverable, parse_reason, reason, retries_of};
 use longhaul_model::{AttemptId, Fault, FaultCode, Retry, Timestamp};
 use longhaul_scheduler::{Event, Lease, Outcome};
 
 use super::desk::{Desk, PAUSE, Running};
 use super::terms::Terms;
-use super::{Moved, Unmoved, Work, ids, order};
+use super::{Moved, Reply, Unmoved, Work, ids, order};
 
 impl Desk {
     pub(super) fn leases(
@@ -195,17 +195,30 @@ impl Desk {
         }
     }
 
-    /// Who moves it, other than usual: part of the attempt's explanation.
+    /// Who moves copies, other than usual: part of their attempts' explanation.
     pub(super) fn carried(
         &mut self,
-        attempt: AttemptId,
-        mover: String,
+        carried: Vec<(AttemptId, String, Reply<()>)>,
         now: Timestamp,
-    ) -> Result<((), JobsChanged), CatalogError> {
-        let Some(running) = self.running.get(&attempt) else { return Ok(((), JobsChanged::default())) };
-        let change = JobFileChange { file: running.file, attempt, step: JobFileStep::Carried { mover } };
-        let (_, changed) = self.shared.catalog.change_job_files(&[change], now)?;
-        Ok(((), changed))
+        events: &mut Vec<Event>,
+    ) {
+        let (mut changes, mut replies) = (Vec::new(), Vec::new());
+        for (attempt, mover, reply) in carried {
+            if let Some(running) = self.running.get(&attempt) {
+                let step = JobFileStep::Carried { mover };
+                changes.push(JobFileChange { file: running.file, attempt, step });
+            }
+            replies.push(reply);
+        }
+        let done = match changes.is_empty() {
+            true => Ok(()),
+            false => self.shared.catalog.change_job_files(&changes, now).map_err(Fault::from).map(
+                |(_, changed)| {
+                    self.changed(changed, now, events);
+                },
+            ),
+        };
+        replies.into_iter().for_each(|reply| drop(reply.send(done.clone())));
     }
 
     pub(super) fn taken_back(&mut self, attempts: Vec<AttemptId>, now: Timestamp, events: &mut Vec<Event>) {

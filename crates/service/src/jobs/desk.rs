@@ -110,6 +110,7 @@ pub fn run(
 struct Batch {
     submissions: Vec<(Vec<NewJob>, Reply<Vec<Submitted>>)>,
     asked: Vec<Work>,
+    carried: Vec<(AttemptId, String, Reply<()>)>,
     leases: Vec<(Box<Lease>, String)>,
     taken_back: Vec<AttemptId>,
     ended: Vec<(AttemptId, Result<Moved, Unmoved>)>,
@@ -125,11 +126,11 @@ impl Batch {
                 Work::Lease(lease, choice) => batch.leases.push((lease, choice)),
                 Work::TakeBack(attempt, _) => batch.taken_back.push(attempt),
                 Work::Ended(attempt, result) => batch.ended.push((attempt, result)),
+                Work::Carried(attempt, mover, reply) => batch.carried.push((attempt, mover, reply)),
                 asked @ (Work::Cancel(..)
                 | Work::Priority(..)
                 | Work::Force(..)
                 | Work::Changed(..)
-                | Work::Carried(..)
                 | Work::Tape(..)
                 | Work::Configured
                 | Work::Storage(..)) => batch.asked.push(asked),
@@ -166,6 +167,7 @@ impl Desk {
         self.taken_back(batch.taken_back, now, &mut events);
         self.submissions(batch.submissions, now, &mut events);
         batch.asked.into_iter().for_each(|asked| self.asked(asked, now, &mut events));
+        self.carried(batch.carried, now, &mut events);
         self.leases(batch.leases, now, &mut events);
         self.start_ready(now, &mut events);
         self.look(now, &mut events);
@@ -217,10 +219,6 @@ impl Desk {
             }
             Work::Force(files, reply) => {
                 self.answer(catalog.force_job_files(&files, now), reply, now, events)
-            }
-            Work::Carried(attempt, mover, reply) => {
-                let done = self.carried(attempt, mover, now);
-                self.answer(done, reply, now, events)
             }
             Work::Changed(changed) => self.changed(*changed, now, events),
             Work::Tape(steps, reply) => {
