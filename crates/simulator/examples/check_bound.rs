@@ -234,6 +234,10 @@ fn read_line(proof: &mut Proof, fields: &[&str]) -> Result<(), String> {
             let work = amount(files)? * amount(mount)? + amount(bytes)? / amount(rate)?;
             proof.own = proof.own.max(work / amount(drives)?);
         }
+        ["session", _, _, _, files, wait, bytes, rate, open] => {
+            let work = amount(files)? * amount(wait)? + amount(bytes)? / amount(rate)?;
+            proof.own = proof.own.max(work / amount(open)?);
+        }
         ["site", number, _, relay]
             if place(number)? == proof.relays.len() && proof.relays.len() < SITES_MAX =>
         {

@@ -31,8 +31,8 @@ all others; then in how many of the worlds it is above 0.9, so that a ratio of 0
 [shipped scenarios](strategies.md), and `--check` fails where that is missed.
 
 What hierarchies lack to their bound is mostly real: the largest block for a slow site passes its relay last, so that the site's own port idles
-first; and a way over a relay that was never measured is not tried, however slow the direct one is. In worlds of tape the bound knows rates, and not
-how long drives mount and wind.
+first; and a way over a relay that was never measured is not tried, however slow the direct one is. In worlds of tape the
+bound has all drives at work all the time; a session between two sites opens four large files at once, and so has no more drives at work.
 
 | kind | to the best of the nine | worst | to the best by FTS3's rules | worst | bound / makespan | worst | bound / mean of the others | above 0.9 | bars met | within 90 % | unfinished |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |

@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 
 use crate::plan::Plan;
+use crate::recall::{self, Recall, Session};
 use crate::scenario::Mover;
 use crate::tree::{Edges, tree};
 
@@ -41,6 +42,7 @@ pub struct Certificate {
     /// Bounds of their own.
     pub last: Option<Last>,
     pub recall: Option<Recall>,
+    pub session: Option<Session>,
 }
 
 /// A site: its number is its place.
@@ -73,25 +75,6 @@ impl Last {
     }
 }
 
-/// What drives must recall, since it lies on the tapes of one site only.
-#[derive(Clone, Copy, Debug)]
-pub struct Recall {
-    pub site: u32,
-    pub files: u64,
-    /// Seconds until a tape is mounted and wound.
-    pub mount: f64,
-    pub bytes: f64,
-    /// Of one drive.
-    pub rate: f64,
-    pub drives: u32,
-}
-
-impl Recall {
-    pub fn bound(&self) -> f64 {
-        (self.mount * self.files as f64 + self.bytes / self.rate) / f64::from(self.drives)
-    }
-}
-
 impl Certificate {
     /// Takes these prices, and says what bound follows from them.
     fn price(&mut self, prices: &[f64], edges: &Edges) -> f64 {
@@ -110,7 +93,8 @@ impl Certificate {
     /// What needs no price.
     fn of_its_own(&self) -> f64 {
         let last = self.last.map_or(0.0, |last| last.bound());
-        last.max(self.recall.map_or(0.0, |recall| recall.bound()))
+        let recall = self.recall.map_or(0.0, |recall| recall.bound());
+        last.max(recall).max(self.session.map_or(0.0, |session| session.bound()))
     }
 
     /// Leaves out the capacities without a price, and writes down what crosses the others.
@@ -176,7 +160,8 @@ pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
         groups,
         capacities,
         last: last(plan),
-        recall: recalled(plan),
+        recall: recall::drives(plan),
+        session: recall::sessions(plan),
         ..Certificate::default()
     };
     let prices = dearest(search(&certificate.groups, &edges, &rates), &rates, PRICES_MAX);
@@ -404,34 +389,6 @@ fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
         }
     }
     best.1
-}
-
-/// What lies on the tapes of one site only must be recalled there once: mounting, winding and reading, by its drives.
-fn recalled(plan: &Plan) -> Option<Recall> {
-    let mut wanted = vec![false; plan.work.blocks.len()];
-    for request in &plan.work.requests {
-        for block in plan.work.datasets[request.dataset as usize].blocks.clone() {
-            wanted[block as usize] = true;
-        }
-    }
-    let mut sites: BTreeMap<u32, Recall> = BTreeMap::new();
-    for (block, _) in plan.work.blocks.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
-        let &[site] = block.at.as_slice() else { continue };
-        if let Some(tape) = plan.layout.sites[site as usize].tape.as_ref().filter(|tape| tape.recall) {
-            let bytes: u64 = block.files.clone().map(|file| plan.work.sizes[file as usize]).sum();
-            let row = sites.entry(site).or_insert(Recall {
-                site,
-                files: 0,
-                mount: tape.mount.0,
-                bytes: 0.0,
-                rate: tape.rate.0,
-                drives: tape.drives,
-            });
-            row.files += block.files.len() as u64;
-            row.bytes += bytes as f64;
-        }
-    }
-    sites.into_values().max_by(|one, other| one.bound().total_cmp(&other.bound()))
 }
 
 /// No file comes before it was asked for, and as fast as its fastest way carries it.

@@ -31,6 +31,7 @@ mod proof;
 pub mod quantity;
 pub mod random;
 pub mod rates;
+mod recall;
 pub mod replay;
 pub mod report;
 pub mod scenario;

@@ -37,6 +37,20 @@ impl Certificate {
                 recall.drives
             );
         }
+        if let Some(session) = &self.session {
+            let _ = writeln!(
+                text,
+                "session\t{:?}\t{}\t{}\t{:?}\t{:?}\t{:?}\t{:?}\t{}",
+                session.bound(),
+                session.from,
+                session.to,
+                session.files,
+                session.wait,
+                session.bytes,
+                session.rate,
+                session.open
+            );
+        }
         for (number, site) in self.sites.iter().enumerate() {
             let relay = if site.relay { "relay" } else { "end" };
             let _ = writeln!(text, "site\t{number}\t{}\t{relay}", site.name);

@@ -231,6 +231,7 @@ fn the_proof_of_the_bound_adds_up() {
         let bound = certificate.bound;
         let own = certificate.last.map_or(0.0, |last| last.bound());
         let own = own.max(certificate.recall.map_or(0.0, |recall| recall.bound()));
+        let own = own.max(certificate.session.map_or(0.0, |session| session.bound()));
         if bound > own {
             // Just below the bound the capacities cannot pay for it.
             assert!(paid(certificate, bound * (1.0 - 1e-9)) <= cost, "{kind}");
