@@ -41,6 +41,7 @@ const BESIDE_THE_WORLD: &[&str] = &[
     "fluid.rs",
     "plots.rs",
     "random.rs",
+    "recall.rs",
     "replay/mod.rs",
     "report.rs",
     "tree.rs",
