@@ -4,8 +4,8 @@
 
 use longhaul_model::Timestamp;
 
-/// Where files wait for at least so long, …
-const LONG_S: f64 = 5.0;
+/// Where files wait for at least so long, which is longer than any agent takes to tell of its first bytes, …
+const LONG_S: f64 = 30.0;
 /// … and for this part of all the time that they take, …
 const MOSTLY: f64 = 0.5;
 /// … so many are leased at least: as many as an agent opens of a link however large they are. More would wait at the agent.
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn large_files_and_short_waits_are_no_reason() {
-        for (waits, moves) in [(20, 60), (2, 0)] {
+        for (waits, moves) in [(40, 60), (20, 0)] {
             let mut opening = Opening::default();
             files(&mut opening, 20, waits, moves);
             assert_eq!(opening.files(2), 2, "{waits} s of {}", waits + moves);

@@ -32,7 +32,8 @@ all others; then in how many of the worlds it is above 0.9, so that a ratio of 0
 
 What hierarchies lack to their bound is mostly real: the largest block for a slow site passes its relay last, so that the site's own port idles
 first; and a way over a relay that was never measured is not tried, however slow the direct one is. In worlds of tape the
-bound has all drives at work all the time; a session between two sites opens four large files at once, and so has no more drives at work.
+bound has all drives at work all the time, though a session between two sites opens four large files at once; it knows that only where one site alone
+wants them.
 
 | kind | to the best of the nine | worst | to the best by FTS3's rules | worst | bound / makespan | worst | bound / mean of the others | above 0.9 | bars met | within 90 % | unfinished |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
