@@ -158,7 +158,8 @@ impl Scene {
         let (near, far) = (nginx(), nginx());
         let database = database.map(|server| format!("url = \"postgresql://{}\"\n", server.location()));
         let settings = format!(
-            "[service.database]\n{}[service.limits]\nuser_requests_per_s = 0\n[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
+            "[service.database]\n{}[service.limits]\nuser_requests_per_s = 0\n\
+             [service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
              copies = 1000\nhost_copies = {OF_A_HOST}\n",
             database.unwrap_or_default(),
             authority.ca_file()

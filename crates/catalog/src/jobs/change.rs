@@ -112,27 +112,21 @@ impl<'t> Changer<'t> {
             JobFileStep::Arrived { bytes, mode, archive } => {
                 self.attempt_ended(&file, None, Some(*bytes))?;
                 if *archive {
-                    self.run(
-                        "UPDATE job_files SET bytes = ?2, mode = ?3 WHERE id = ?1",
-                        (file.id, number(*bytes), mode),
-                    )?;
-                    self.archive(&file)?;
+                    self.archive(&file, *bytes, mode)?;
                 } else {
                     let moved: [&dyn Bind; 2] = [&number(*bytes), mode];
                     self.set_with(&file, JobFileState::Finished, ", bytes = ?4, mode = ?5", &moved)?;
                 }
             }
             JobFileStep::Again { reason, not_before, stage } => {
-                self.run(
-                    "UPDATE job_files SET reason = ?2, not_before = ?3, retries = retries + 1, recoverable = 1
-                     WHERE id = ?1",
-                    (file.id, reason, not_before.0),
-                )?;
                 self.attempt_ended(&file, Some(reason), None)?;
-                if *stage {
-                    self.run("UPDATE job_files SET staging_began = NULL WHERE id = ?1", [file.id])?;
-                }
-                self.set(&file, if *stage { JobFileState::Staging } else { JobFileState::Submitted })?;
+                let (to, anew) = match stage {
+                    true => (JobFileState::Staging, ", staging_began = NULL"),
+                    false => (JobFileState::Submitted, ""),
+                };
+                let why: [&dyn Bind; 2] = [reason, &not_before.0];
+                let more = ", reason = ?4, not_before = ?5, retries = retries + 1, recoverable = 1";
+                self.set_with(&file, to, &format!("{more}{anew}"), &why)?;
             }
             JobFileStep::Failed { reason, recoverable, standing } => {
                 if let Some(standing) = standing {
@@ -145,8 +139,7 @@ impl<'t> Changer<'t> {
             JobFileStep::OnTape { reason } => {
                 self.attempt_ended(&file, Some(reason), None)?;
                 self.amend(&file, |details| drop(details.insert(ON_TAPE.to_owned(), Value::Bool(true))))?;
-                self.run("UPDATE job_files SET started = NULL WHERE id = ?1", [file.id])?;
-                self.set(&file, JobFileState::NotUsed)?;
+                self.set_with(&file, JobFileState::NotUsed, ", started = NULL", &[])?;
             }
             JobFileStep::Released => self.release(&file)?,
         }
@@ -207,8 +200,7 @@ impl<'t> Changer<'t> {
     /// Back to the queue, without a trace.
     pub(super) fn release(&mut self, file: &FileHead) -> Result<(), CatalogError> {
         self.run("DELETE FROM job_attempts WHERE attempt = ?1", [file.attempt])?;
-        self.run("UPDATE job_files SET started = NULL WHERE id = ?1", [file.id])?;
-        self.set(file, JobFileState::Submitted)
+        self.set_with(file, JobFileState::Submitted, ", started = NULL", &[])
     }
 
     fn begin(
@@ -309,7 +301,7 @@ impl<'t> Changer<'t> {
     }
 
     /// The same in one statement with what else is to be said of the file: `more` follows, its values from `?4` on.
-    fn set_with(
+    pub(super) fn set_with(
         &mut self,
         file: &FileHead,
         to: JobFileState,

@@ -301,12 +301,10 @@ impl Changer<'_> {
     }
 
     /// Whole at its target, and watched from now on.
-    pub(super) fn archive(&mut self, file: &FileHead) -> Result<(), CatalogError> {
-        self.run(
-            "UPDATE job_files SET archiving_began = ?2, not_before = ?2 WHERE id = ?1",
-            (file.id, self.now.0),
-        )?;
-        self.set(file, JobFileState::Archiving)
+    pub(super) fn archive(&mut self, file: &FileHead, bytes: u64, mode: &str) -> Result<(), CatalogError> {
+        let (bytes, now) = (number(bytes), self.now.0);
+        let more = ", bytes = ?4, mode = ?5, archiving_began = ?6, not_before = ?6";
+        self.set_with(file, JobFileState::Archiving, more, &[&bytes, &mode, &now])
     }
 
     /// What is copied, ended, or to be brought anew has no more use for what was brought for it.
