@@ -128,6 +128,15 @@ impl Xrootd {
         self.process = serve(self.folder.path(), self.port);
     }
 
+    /// As Debian's unit does after a crash (`Restart=on-abort`). Whether it had crashed.
+    pub fn start_again_after_a_crash(&mut self) -> bool {
+        let crashed = !self.process.is_running();
+        if crashed {
+            self.start_again();
+        }
+        crashed
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use longhaul_security::write_private;
 use longhaul_testbed::foreign::{
@@ -14,6 +16,8 @@ use serde_json::{Value, json};
 
 const WHAT: &str = "Rucio through this service";
 const VO: &str = "testvo";
+/// Between two looks at whether the storages still run.
+const LOOK: Duration = Duration::from_millis(200);
 
 #[test]
 fn rucio_replicates_by_rule() {
@@ -25,7 +29,7 @@ fn rucio_replicates_by_rule() {
         return needs::not_run(WHAT, &missing);
     }
     let authority = ForeignAuthority::new("grid");
-    let (alpha, beta) = (Xrootd::start(&authority), Xrootd::start(&authority));
+    let (mut alpha, mut beta) = (Xrootd::start(&authority), Xrootd::start(&authority));
     let gamma = Nginx::start(&authority, NginxRules::default());
     let slow = Nginx::start(&authority, NginxRules { bytes_per_s: Some(1_000), ..NginxRules::default() });
     let (activemq, database) = (ActiveMq::start(), PostgreSql::start());
@@ -40,7 +44,7 @@ fn rucio_replicates_by_rule() {
         (pem("robot", authority.issue_rsa("rucio")), pem("issuer", authority.issue("issuer")));
     let issuer_port = free_port();
     let issuer = format!("https://localhost:{issuer_port}/");
-    let with_tokens =
+    let mut with_tokens =
         ["DELTA", "EPSILON", "ZETA"].map(|name| (name, Xrootd::for_tokens(&authority, &issuer)));
     let deployment = deployment(&authority, &activemq, &issuer, folder.path());
     delegate(&fts3, &deployment, &authority, &robot);
@@ -66,7 +70,25 @@ fn rucio_replicates_by_rule() {
         let attributes = json!({ "oidc_support": true, "oidc_base_path": "/data", "available_for_multihop": *name == "EPSILON" });
         world["storages"][name] = json!({ "url": xrootd.url(""), "folder": xrootd.data(), "cache": xrootd.cache(), "attributes": attributes });
     }
-    run_suite(&rucio, &world, folder.path());
+    let mut servers: Vec<&mut Xrootd> = vec![&mut alpha, &mut beta];
+    servers.extend(with_tokens.iter_mut().map(|(_, xrootd)| xrootd));
+    let (over, end) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            run_suite(&rucio, &world, folder.path());
+            drop(over);
+        });
+        while end.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            servers.iter_mut().for_each(|xrootd| start_again_after_a_crash(xrootd));
+        }
+    });
+}
+
+/// XRootD 5.5 crashes now and then where many connections come and go at once; sites have it started again, and so has this one.
+fn start_again_after_a_crash(xrootd: &mut Xrootd) {
+    if xrootd.start_again_after_a_crash() {
+        println!("\n*** XRootD at port {} crashed, and was started again ***\n", xrootd.port());
+    }
 }
 
 /// A Python with that program, which whoever runs this has made.
