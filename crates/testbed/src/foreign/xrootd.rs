@@ -128,13 +128,25 @@ impl Xrootd {
         self.process = serve(self.folder.path(), self.port);
     }
 
-    /// As Debian's unit does after a crash (`Restart=on-abort`). Whether it had crashed.
-    pub fn start_again_after_a_crash(&mut self) -> bool {
-        let crashed = !self.process.is_running();
-        if crashed {
-            self.start_again();
-        }
-        crashed
+    /// As Debian's unit does after a crash (`Restart=on-abort`), and its administrator where it takes no connection any more.
+    /// What was wrong with it.
+    pub fn start_again_if_it_is_dead(&mut self) -> Option<&'static str> {
+        let wrong = if !self.process.is_running() {
+            "crashed"
+        } else if !self.answers() {
+            "stood still"
+        } else {
+            return None;
+        };
+        self.start_again();
+        Some(wrong)
+    }
+
+    /// Whatever it answers; within some seconds.
+    fn answers(&self) -> bool {
+        let mut command = Command::new("curl");
+        command.args(["-sk", "--max-time", "8", "-o", "/dev/null"]).arg(self.url(""));
+        command.status().expect("curl").success()
     }
 
     pub fn port(&self) -> u16 {
