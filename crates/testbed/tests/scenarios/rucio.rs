@@ -84,8 +84,8 @@ fn rucio_replicates_by_rule() {
     });
 }
 
-/// XRootD 5.5 closes a connection after each 404, and where many come and go at once it may serve one that is closed already ("Dispatch
-/// on closed link"): then it crashes, or takes no other. Sites have it started again, and so has this one.
+/// The third-party copies of XRootD 5.5 may close a descriptor twice, which by then is that of a new connection ("Dispatch on closed
+/// link" in its log): then it crashes, or takes no other. Sites have it started again, and so has this one.
 fn keep_alive(xrootd: &mut Xrootd) {
     if let Some(wrong) = xrootd.start_again_if_it_is_dead() {
         println!("\n*** XRootD at port {} {wrong}, and was started again ***\n", xrootd.port());
