@@ -16,6 +16,8 @@ BROKER = GIVEN["broker"]
 VO = GIVEN["vo"]
 # Whoever waits longer waits in vain.
 WITHIN_S = 120
+# After so long, what is waited for may be something that Rucio asks for again only after ten minutes.
+POLLED_AGAIN_S = 10
 # Daemons look again that often, in seconds; by itself each would wait for minutes.
 ROUND = "1"
 ISSUER = GIVEN["issuer"]
@@ -140,7 +142,8 @@ def stop_all():
 
 def until(what, seen, within=WITHIN_S):
     """What `seen` gives as soon as it gives something."""
-    end = time.monotonic() + within
+    began = time.monotonic()
+    end, again = began + within, began + POLLED_AGAIN_S
     while True:
         found = seen()
         if found:
@@ -148,7 +151,17 @@ def until(what, seen, within=WITHIN_S):
         for name, process in _running.items():
             assert process.poll() is None, "%s has ended: %s" % (name, log(name)[-4000:])
         assert time.monotonic() < end, "it never came that %s" % (what() if callable(what) else what)
+        if time.monotonic() > again:
+            poll_all()
+            again = time.monotonic() + POLLED_AGAIN_S
         time.sleep(0.1)
+
+
+def poll_all():
+    """The daemon leaves alone for ten minutes what was under way when it asked; one that runs once does not."""
+    if "conveyor-poller" in _running:
+        command = [sys.executable, os.path.join(SCRIPTS, "rucio-conveyor-poller"), "--run-once", "--older-than", "0"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
 
 def log(name):
