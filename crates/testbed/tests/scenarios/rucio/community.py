@@ -131,8 +131,8 @@ def until_failed(name, count=1):
 def forget(name):
     """Takes back the rules on everything that holds a file: nothing of it shall run beside what comes next.
 
-    A request that is taken back while the submitter holds it fails everything that it holds (a foreign key of Rucio's), and that
-    is looked at again after hours only. So it is away meanwhile.
+    A request that is taken back while the submitter holds it fails everything that it holds (a foreign key of Rucio's), and none of
+    that is submitted for minutes. So it is away meanwhile.
     """
     with without("conveyor-submitter"):
         for parent in client.list_parent_dids(SCOPE, name):
