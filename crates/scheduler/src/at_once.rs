@@ -29,6 +29,10 @@ const MEASURE: Duration = Duration::from_secs(5);
 /// … so many reports, and so many times the longest silence.
 const REPORTS: u32 = 4;
 const SILENCES: u32 = 3;
+/// The work of a moment ends and the next begins within this: longer is a pause.
+const PAUSE: Duration = Duration::from_secs(2);
+/// A silence that is longer than any file waits at its source: the end was gone, or nobody worked.
+const SILENCE_MOST: Duration = Duration::from_secs(300);
 /// Without a report of running files for so long, ends of files count as reports.
 const NO_REPORTS: Duration = Duration::from_secs(15);
 /// Facts that come within this belong together.
@@ -166,6 +170,17 @@ impl AtOnce {
         self.wanted = true;
     }
 
+    /// Work begins. A pause before it is no silence and says nothing of the number, so it ends what is being measured.
+    pub(crate) fn begins(&mut self, now: Timestamp) {
+        if self.seen.is_none_or(|at| now.since(at) < PAUSE) {
+            return;
+        }
+        if self.settled.is_some() {
+            self.no_use();
+        }
+        self.begin(now);
+    }
+
     /// Whether something that comes now can be the beginning or the end of a measurement.
     pub(crate) fn looks(&self, now: Timestamp) -> bool {
         self.seen.is_none_or(|at| now.since(at) > GATHERED)
@@ -182,6 +197,9 @@ impl AtOnce {
         self.comes_as_well(look.report, now);
         let Some(since) = self.since else { return self.begin(now) };
         let seen = self.seen.replace(now).unwrap_or(now);
+        if now.since(seen) > SILENCE_MOST {
+            return self.begin(now);
+        }
         if self.settled.is_some() {
             self.held += f64::from(look.files) * now.since(seen).as_secs_f64();
         }
@@ -233,6 +251,7 @@ impl AtOnce {
     fn begin(&mut self, now: Timestamp) {
         self.since = Some(now);
         self.seen = Some(now);
+        self.marked = Some(now);
         self.settled = None;
         self.silence = Duration::ZERO;
         self.reports = 0;
@@ -463,6 +482,44 @@ mod tests {
         run.seconds(200, |files| 15e6 * f64::from(files.min(8)), 0.0, true);
         let numbers = run.seconds(300, |files| 25e6 * f64::from(files.min(64)), 0.0, true);
         assert!(numbers[299] >= 58, "{}", numbers[299]);
+    }
+
+    /// Three hours without anything, with files that are leased or without, which begin after so many seconds.
+    fn after_a_night(leased: bool, seconds: u32) -> (u32, u32) {
+        let mut run = Run::new();
+        run.seconds(seconds, |files| 15e6 * f64::from(files.min(8)), 0.0, true);
+        let before = run.at_once.files(2);
+        run.now = run.now + Duration::from_secs(3 * 3_600);
+        if !leased {
+            run.at_once.begins(run.now);
+        }
+        (before, run.seconds(300, |files| 25e6 * f64::from(files.min(64)), 0.0, true)[299])
+    }
+
+    #[test]
+    fn a_night_without_work_or_without_the_site_is_no_silence_that_a_measurement_must_cover() {
+        for (leased, seconds) in (0..20).map(|more| (more % 2 == 0, 200 + more / 2)) {
+            let (before, after) = after_a_night(leased, seconds);
+            assert!(before <= 12 && after >= 58, "{before} before, {after} after {seconds} s; leased: {leased}");
+        }
+    }
+
+    #[test]
+    fn what_is_tried_in_bursts_that_are_too_short_to_measure_is_given_up() {
+        let mut run = Run::new();
+        let rate = |files: u32| 15e6 * f64::from(files);
+        let tried = (0..60).find(|_| run.seconds(1, rate, 0.0, true) != [2]);
+        assert!(tried.is_some());
+        for _ in 0..IDLE_MOST {
+            run.seconds(5, rate, 0.0, true);
+            run.now = run.now + Duration::from_secs(10);
+            run.at_once.begins(run.now);
+        }
+        assert_eq!(run.at_once.files(2), 2, "nothing is known of more");
+        run.seconds(3, rate, 0.0, true);
+        let (since, moment) = (run.at_once.since, Duration::from_secs(1));
+        run.at_once.begins(run.now + moment);
+        assert_eq!(run.at_once.since, since, "between two files is no pause");
     }
 
     #[test]

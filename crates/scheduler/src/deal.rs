@@ -453,6 +453,9 @@ impl Scheduler {
         self.by_attempt.insert(lease.attempt.0, place);
         let sent = self.storages[lease.source].sent;
         let row = &mut self.storages[target];
+        if row.target.leased.is_empty() {
+            row.target.at_once.begins(now);
+        }
         row.target.leased.insert(place);
         row.target.leased_bytes += size;
         let link = row.target.links.row(lease.source);
@@ -460,6 +463,7 @@ impl Scheduler {
             link.heard = now;
             link.source_sent = sent;
             link.lately.begin(link.mark(now));
+            link.at_once.begins(now);
         }
         link.files += 1;
         link.bytes += size;
