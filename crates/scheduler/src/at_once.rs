@@ -500,7 +500,10 @@ mod tests {
     fn a_night_without_work_or_without_the_site_is_no_silence_that_a_measurement_must_cover() {
         for (leased, seconds) in (0..20).map(|more| (more % 2 == 0, 200 + more / 2)) {
             let (before, after) = after_a_night(leased, seconds);
-            assert!(before <= 12 && after >= 58, "{before} before, {after} after {seconds} s; leased: {leased}");
+            assert!(
+                before <= 12 && after >= 58,
+                "{before} before, {after} after {seconds} s; leased: {leased}"
+            );
         }
     }
 

@@ -1,9 +1,12 @@
 //! What can be asked of one storage: what is there, and to make, rename and delete it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::ETAG;
 use http::{Method, StatusCode};
 use longhaul_model::Algorithm;
+use tokio::time::sleep;
 
 use crate::checksum::{told, wanted};
 use crate::exchange::{Answer, Call, Payload};
@@ -27,6 +30,10 @@ impl<'a> Place<'a> {
     }
 }
 
+/// How often a question is sent that a server fails to answer, and the first pause between two of them; the next is twice as long.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(250);
+
 /// A method that HTTP itself has no name for.
 pub(crate) fn method(name: &'static str) -> Method {
     // The names here are words; only an empty one or one with signs would be refused.
@@ -46,21 +53,41 @@ impl Remote {
         Call::new(method, place.url, place.credential, self.config.times.answer)
     }
 
+    /// A question, which changes nothing: a server that says it failed is asked again. Busy ones lose connections of their own
+    /// now and then (XRootD 5.5 answers 500 then), and a copy should not end of that.
+    async fn answer_to<'a>(&self, call: impl Fn() -> Result<Call<'a>, Failure>) -> Result<Answer, Failure> {
+        let mut pause = PAUSE;
+        for _ in 1..TRIES {
+            let answer = self.exchange.send(call()?).await?;
+            if !matches!(answer.status, StatusCode::INTERNAL_SERVER_ERROR | StatusCode::BAD_GATEWAY) {
+                return Ok(answer);
+            }
+            tracing::debug!(url = %answer.url, status = %answer.status, "asked again");
+            answer.finish().await;
+            sleep(pause).await;
+            pause *= 2;
+        }
+        self.exchange.send(call()?).await
+    }
+
     /// A file by HEAD, with the checksum if it is asked for and told. None: there is nothing.
     pub(crate) async fn head(
         &self,
         place: Place<'_>,
         checksum: Option<Algorithm>,
     ) -> Result<Option<Stat>, Failure> {
-        let mut call = self.call(Method::HEAD, place);
-        if place.url.is_s3() {
-            // It keeps what it knows, and computes nothing.
-            call = call.header("x-amz-checksum-mode", "ENABLED")?;
-        } else if let Some((plain, structured)) = checksum.and_then(wanted) {
-            call = call.header("want-digest", plain)?.header("want-repr-digest", &structured)?;
-            call.within = self.config.times.checksum;
-        }
-        let answer = self.exchange.send(call).await?;
+        let question = || {
+            let mut call = self.call(Method::HEAD, place);
+            if place.url.is_s3() {
+                // It keeps what it knows, and computes nothing.
+                call = call.header("x-amz-checksum-mode", "ENABLED")?;
+            } else if let Some((plain, structured)) = checksum.and_then(wanted) {
+                call = call.header("want-digest", plain)?.header("want-repr-digest", &structured)?;
+                call.within = self.config.times.checksum;
+            }
+            Ok(call)
+        };
+        let answer = self.answer_to(question).await?;
         match answer.status {
             StatusCode::NOT_FOUND | StatusCode::GONE => {
                 answer.finish().await;
@@ -104,10 +131,13 @@ impl Remote {
     }
 
     async fn propfind(&self, place: Place<'_>, depth: &str) -> Result<Option<Vec<Member>>, Failure> {
-        let mut call = self.call(method("PROPFIND"), place);
-        call = call.header("depth", depth)?.header("content-type", "application/xml")?;
-        call.payload = Payload::Bytes(Bytes::from_static(multistatus::REQUEST.as_bytes()));
-        let answer = self.exchange.send(call).await?;
+        let question = || {
+            let call = self.call(method("PROPFIND"), place).header("depth", depth)?;
+            let mut call = call.header("content-type", "application/xml")?;
+            call.payload = Payload::Bytes(Bytes::from_static(multistatus::REQUEST.as_bytes()));
+            Ok(call)
+        };
+        let answer = self.answer_to(question).await?;
         if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             answer.finish().await;
             return Ok(None);

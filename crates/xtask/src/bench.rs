@@ -3,10 +3,16 @@
 
 mod peers;
 
+use std::path::PathBuf;
+
+use crate::test::{PROGRAMS, in_path};
 use crate::tools::{self, cargo, run_command};
 
 /// Cases that run other programs.
 const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
+/// Cases whose storages, or peers, are these programs of Debian.
+const WITH_PROGRAMS: &[&str] = &["fts", "fts-postgresql", "doors"];
+const USED: [&str; 2] = ["nginx", "curl"];
 /// Cases of one room, with options of their own: the room, whose example has the case's name.
 const OF_A_ROOM: &[(&str, &str)] = &[
     ("decisions", "longhaul-scheduler"),
@@ -25,15 +31,25 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     }
     // Without a name everything is run.
     let names = || words.iter().filter(|word| !word.starts_with("--"));
-    if names().next().is_none() || names().any(|word| WITH_PEERS.contains(word)) {
+    let any_of = |cases: &[&str]| names().next().is_none() || names().any(|word| cases.contains(word));
+    if any_of(WITH_PEERS) {
         peers::install_missing()?;
     }
-    if names().next().is_none() || names().any(|word| *word == "fts-postgresql") {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    if any_of(WITH_PROGRAMS) {
+        for (_, name, package, probe) in PROGRAMS.iter().filter(|(_, _, package, _)| USED.contains(package)) {
+            folders.extend(tools::program(name, package, probe)?);
+        }
+    }
+    if any_of(&["fts-postgresql"]) {
         let (file, package) = tools::POSTGRESQL;
         tools::file(file, package)?;
     }
     run_command(cargo().args(["build", "--release", "--workspace", "--bins", "--examples"]))?;
     run_command(
-        cargo().args(["run", "--release", "--quiet", "--package", "longhaul-bench", "--"]).args(words),
+        cargo()
+            .args(["run", "--release", "--quiet", "--package", "longhaul-bench", "--"])
+            .args(words)
+            .env("PATH", in_path(&folders)?),
     )
 }

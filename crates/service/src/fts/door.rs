@@ -113,6 +113,8 @@ async fn answer(
     let method = parts.method;
     let asked = asked.clone();
     let inside = http.clone();
+    let turn =
+        if method.is_safe() { http.turns.of_question(limits.wait()).await } else { http.turns.of_change() };
     let done = operations.run(move |operations| {
         let answer = move || {
             let identified = person::identify(operations, shown, peer.as_ref(), &mut guard(&asked));
@@ -128,7 +130,9 @@ async fn answer(
         };
         Ok(answer())
     });
-    match done.await.map_err(refusal)?? {
+    let answer = done.await;
+    drop(turn);
+    match answer.map_err(refusal)?? {
         Answer::Ours(reply) => Ok(reply),
         Answer::OfStorage(question) => question.ask().await,
     }

@@ -25,6 +25,7 @@ mod settings;
 mod status;
 mod strict;
 mod submit;
+pub(crate) mod turns;
 mod users;
 mod views;
 

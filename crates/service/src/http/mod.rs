@@ -32,6 +32,7 @@ use self::answer::{Answer, Content, problem_response};
 use self::call::{Call, parse_query};
 use crate::HttpLimits;
 use crate::decisions::Asked;
+use crate::fts::turns::Turns;
 use crate::logins::Visitor;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
@@ -53,6 +54,7 @@ pub struct Http {
     pub idempotency: idempotency::InFlight,
     /// Requests of each user.
     pub pace: pace::Pace,
+    pub(crate) turns: Turns,
     pub stop: watch::Receiver<bool>,
 }
 
@@ -67,6 +69,7 @@ impl Http {
             upload_slots: Semaphore::new(UPLOADS_MAX),
             idempotency: idempotency::InFlight::default(),
             pace,
+            turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
             stop,
         }
     }

@@ -173,6 +173,41 @@ async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
     assert!(endless.detail.starts_with("SOURCE ["), "{endless}");
 }
 
+/// What a copy of 1,000 bytes becomes where the source, asked what it has, fails so many times with this; and how often it was asked.
+async fn answers_first(status: &'static str, times: usize) -> (Result<CopyDone, Fault>, usize) {
+    let failed = Arc::new(AtomicUsize::new(0));
+    let source = Server::start(at("HEAD", move || {
+        let fails = failed.fetch_add(1, Ordering::Relaxed) < times;
+        if fails { say(status, "", "") } else { Reply::Say(with_head(1_000)) }
+    }))
+    .await;
+    let target = Server::start(none).await;
+    source.put("/source", &content(1_000));
+    let mut order = order(&source, &target, &[Mode::Stream]);
+    order.size = None;
+    (copy(&order).await, source.asked("HEAD").len())
+}
+
+fn with_head(size: usize) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n")
+}
+
+#[tokio::test]
+async fn a_question_that_a_server_failed_to_answer_is_asked_again_but_not_for_ever() {
+    for (status, times) in [("500 Internal Server Error", 1), ("502 Bad Gateway", 2)] {
+        let (found, asked) = answers_first(status, times).await;
+        assert!(found.is_ok(), "{status}: {found:?}");
+        assert!(asked > times, "{asked}");
+    }
+    let (found, asked) = answers_first("500 Internal Server Error", usize::MAX).await;
+    let fault = found.unwrap_err();
+    assert!(fault.detail.starts_with("SOURCE [") && fault.detail.contains("500"), "{fault}");
+    assert_eq!(asked, 3);
+    // What was refused is refused.
+    let (found, asked) = answers_first("403 Forbidden", usize::MAX).await;
+    assert!(found.is_err() && asked == 1, "{asked} {found:?}");
+}
+
 #[tokio::test]
 async fn a_read_that_breaks_goes_on_where_it_broke() {
     let breaks = Arc::new(AtomicUsize::new(0));
