@@ -62,7 +62,7 @@ mod tests {
     #[tokio::test]
     async fn beside_many_changes_questions_are_answered_one_after_another_and_not_for_ever() {
         let turns = Turns::new(2);
-        let few: Vec<Turn> = (1..CROWD).map(|_| turns.of_change()).collect();
+        let few: Vec<Turn<'_>> = (1..CROWD).map(|_| turns.of_change()).collect();
         let alone = [turns.of_question(LONG).await, turns.of_question(LONG).await];
         let last = turns.of_change();
         let first = turns.of_question(LONG).await;
