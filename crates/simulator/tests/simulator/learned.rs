@@ -43,16 +43,23 @@ fn a_steady_world_raises_no_more_than_one_false_alarm_a_month() {
     }
 }
 
-/// The same world, where the way into a site becomes far slower: that is noticed.
+/// The same world, where the way into a site becomes far slower: that is noticed in most runs. In three days few files come that way, and
+/// which of them were alone on it hangs on chance.
 #[test]
 fn a_change_in_the_steady_world_is_noticed() {
+    const RUNS: u64 = 12;
     let change = "\n[[failure]]\nkind = \"link-degraded\"\nat = [\"*\"]\nto = [\"university-1\"]\n\
                   begin = \"2 d\"\nlasts = \"30 d\"\nfactor = 0.03\n";
-    let report = run("steady-month", 5.0 * DAY_S, change);
-    let noticed: Vec<&Noticed> =
-        report.learned.noticed.iter().filter(|one| one.due && one.target == "university-1").collect();
-    assert!(!noticed.is_empty(), "{:?}", report.learned.noticed);
-    assert!(noticed.iter().all(|one| one.change.worse()), "{noticed:?}");
+    let mut runs_with = 0;
+    for seed in 1..=RUNS {
+        let plan = plan("steady-month", 5.0 * DAY_S, change, seed);
+        let report = simulate(&plan, &Way::named("best").unwrap(), None);
+        let of_change = |one: &&Noticed| one.due && one.target == "university-1";
+        let noticed: Vec<&Noticed> = report.learned.noticed.iter().filter(of_change).collect();
+        assert!(noticed.iter().all(|one| one.change.worse()), "{noticed:?}");
+        runs_with += u64::from(!noticed.is_empty());
+    }
+    assert!(runs_with * 2 > RUNS, "noticed in {runs_with} of {RUNS} runs");
 }
 
 #[test]
