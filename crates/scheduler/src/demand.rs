@@ -148,7 +148,7 @@ impl Scheduler {
             let (transfer, why) = (self.transfers[place].id, CancelWhy::Unwanted);
             let Leased { attempt, agent, .. } = lease;
             self.out.push_back(Decision::Cancel { transfer, attempt, agent, why });
-            self.unlease(place, longhaul_network::End::Void, 0, now);
+            self.take_lease_back(place, now);
         }
         self.forget(place);
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_model::job::of_jobs;
-use longhaul_model::{ActivityName, CommunityName, StorageId, Timestamp, units};
+use longhaul_model::{ActivityName, AttemptId, CommunityName, StorageId, Timestamp, units};
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Unusable;
@@ -20,6 +20,8 @@ use crate::state::{Leased, Phase};
 const AHEAD: Duration = Duration::from_secs(1);
 /// However slow a limit is, the time of one file is finite.
 const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
+/// Leases taken back whose agents may still say that the file came, at most; beyond, the oldest are believed not to have.
+const TAKEN_BACK_MAX: usize = 4_096;
 
 /// None is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,8 +125,20 @@ pub(crate) struct Gates {
     active: BTreeMap<u32, u32>,
     /// The next look at who waits for a rate.
     timer: Option<Timestamp>,
+    /// Leases that ended without a word of their agents.
+    taken_back: BTreeMap<AttemptId, TakenBack>,
     /// How often they were changed: what was leased under former ones is not charged to these, and gives nothing back.
     edition: u32,
+}
+
+/// A lease whose bytes were given back to the limits on the belief that they will not come.
+#[derive(Clone, Copy)]
+struct TakenBack {
+    source: u32,
+    target: u32,
+    community: u32,
+    /// What stayed counted, for it had come before.
+    counted: u64,
 }
 
 impl Gates {
@@ -185,6 +199,7 @@ impl Scheduler {
         let gates = gates.into_iter().map(|(of, limit)| (of, Gate { limit, paid: now }));
         self.limits.gates = gates.collect();
         self.limits.edition = self.limits.edition.wrapping_add(1);
+        self.limits.taken_back.clear();
         let commissioning = closed != self.limits.uncommissioned || testers != self.limits.testers;
         self.limits.uncommissioned = closed;
         self.limits.testers = testers;
@@ -294,13 +309,40 @@ impl Scheduler {
         if self.limits.gates.is_empty() {
             return;
         }
+        self.charge_limits(source, target, community, size, now);
+    }
+
+    fn charge_limits(&mut self, source: u32, target: u32, community: u32, bytes: u64, now: Timestamp) {
         for (of, _) in gates_of(source, target, community) {
             if let Some(gate) = self.limits.gates.get_mut(&of)
                 && gate.limit.bytes_per_s.is_some()
             {
-                gate.paid = gate.paid.max(now) + gate.time(size);
+                gate.paid = gate.paid.max(now) + gate.time(bytes);
             }
         }
+    }
+
+    /// A lease was taken back before its agent told how it ended.
+    pub(crate) fn limits_believe_lost(&mut self, lease: &Leased, target: u32, size: u64) {
+        if self.limits.gates.is_empty() || lease.limits != self.limits.edition {
+            return;
+        }
+        let (source, community) = (lease.source, self.parties.community(lease.party));
+        let counted = lease.bytes_done.min(size);
+        let taken_back = TakenBack { source, target, community, counted };
+        self.limits.taken_back.insert(lease.attempt, taken_back);
+        if self.limits.taken_back.len() > TAKEN_BACK_MAX {
+            self.limits.taken_back.pop_first();
+        }
+    }
+
+    /// The agent of a lease that was taken back says what came of it all the same.
+    pub(crate) fn came_after_all(&mut self, attempt: AttemptId, bytes_moved: u64, now: Timestamp) {
+        let Some(TakenBack { source, target, community, counted }) = self.limits.taken_back.remove(&attempt)
+        else {
+            return;
+        };
+        self.charge_limits(source, target, community, bytes_moved.saturating_sub(counted), now);
     }
 
     /// … and is leased no more; `back` of its bytes did not come.

@@ -136,9 +136,17 @@ impl Scheduler {
         }
     }
 
+    /// A lease is over before its agent told how it ended.
+    pub(crate) fn take_lease_back(&mut self, place: u32, now: Timestamp) -> bool {
+        let Some(lease) = self.unlease(place, End::Void, 0, now) else { return false };
+        let (target, size) = (self.transfers[place].target, self.transfers[place].size);
+        self.limits_believe_lost(&lease, target, size);
+        true
+    }
+
     /// A lease without an outcome.
     pub(crate) fn back_to_queue(&mut self, place: u32, now: Timestamp) {
-        if self.unlease(place, End::Void, 0, now).is_some() {
+        if self.take_lease_back(place, now) {
             self.queue_again(place, now);
         }
     }
@@ -158,7 +166,9 @@ impl Scheduler {
     }
 
     pub(crate) fn outcome(&mut self, outcome: Outcome, now: Timestamp) {
-        let Some(&place) = self.by_attempt.get(outcome.attempt.0) else { return };
+        let Some(&place) = self.by_attempt.get(outcome.attempt.0) else {
+            return self.came_after_all(outcome.attempt, outcome.bytes_moved, now);
+        };
         if self.transfers[place].epoch != outcome.epoch.0 {
             return;
         }

@@ -103,6 +103,24 @@ fn what_was_leased_before_a_limit_and_does_not_come_gives_no_room_under_it() {
     }
 }
 
+/// Its outcome is on the way to the service while that takes the lease back. The world asserts here too.
+#[test]
+fn what_came_although_its_lease_was_taken_back_stays_counted() {
+    for limits in every_kind(rate(MB)) {
+        let mut world = busy(20, 20 * MB, "atlas");
+        world.handle(Event::Limits(limits));
+        while !world.hears_an_end_next() {
+            world.step();
+        }
+        world.cancel(1);
+        world.parties.insert(2, party("atlas", None));
+        world.subscribe(2, &[1], 1, 5);
+        let before = world.leases;
+        world.run_for(Duration::from_secs(60));
+        assert_eq!(world.leases, before + 3, "a file takes 20 s");
+    }
+}
+
 #[test]
 fn a_limit_of_another_link_or_community_holds_nothing_up() {
     let mut world = busy(200, 5 * MB, "atlas");

@@ -330,6 +330,12 @@ impl World {
         }
     }
 
+    /// Whether the next step brings an agent's word on how an attempt ended.
+    pub fn hears_an_end_next(&self) -> bool {
+        let mut next = self.post.iter().take_while(|(at, _)| *at <= self.now + STEP);
+        next.any(|(_, event)| matches!(event, Event::Outcome(_)))
+    }
+
     pub fn standing(&self) -> String {
         let mut text = format!("{:?}\n", self.scheduler.counts());
         for &id in self.subscriptions.keys() {
