@@ -14,6 +14,7 @@
 //!
 //! Not here: who counts the bytes (`outcome`), who asks whether a link is full (`deal`).
 
+use std::mem;
 use std::time::Duration;
 
 use longhaul_model::{Timestamp, units};
@@ -123,13 +124,22 @@ pub(crate) struct AtOnce {
     /// None: as many as any link gets.
     files: Option<u32>,
     phase: Phase,
-    /// The last moment at which something came, and the last one that begins or ends a measurement.
-    seen: Option<Timestamp>,
+    /// None until something has come.
+    period: Option<Period>,
+    /// The last report of a running file.
     reported: Option<Timestamp>,
-    /// Begin of the present period, and what had come when it had settled.
-    since: Option<Timestamp>,
+    idle: u32,
+}
+
+/// From a change of the number, or a pause, until what it brings has been measured.
+#[derive(Clone, Debug, PartialEq)]
+struct Period {
+    since: Timestamp,
+    /// When the change was complete, and what had come by then.
     settled: Option<(Timestamp, Come)>,
-    marked: Option<Timestamp>,
+    /// The last moment at which something came, and the last one that begins or ends a measurement.
+    seen: Timestamp,
+    marked: Timestamp,
     silence: Duration,
     reports: u32,
     ended: u32,
@@ -137,26 +147,57 @@ pub(crate) struct AtOnce {
     held: f64,
     /// More would have been leased, had the number been higher.
     wanted: bool,
-    idle: u32,
 }
 
-impl Default for AtOnce {
-    fn default() -> Self {
-        AtOnce {
-            files: None,
-            phase: Phase::Climb { before: None },
-            seen: None,
-            reported: None,
-            since: None,
+impl Period {
+    fn begin(now: Timestamp) -> Period {
+        Period {
+            since: now,
             settled: None,
-            marked: None,
+            seen: now,
+            marked: now,
             silence: Duration::ZERO,
             reports: 0,
             ended: 0,
             held: 0.0,
             wanted: false,
-            idle: 0,
         }
+    }
+
+    /// Something comes where so many files are asked for; if it `counts`, it can begin or end a measurement. When that is
+    /// complete: the files that the link had in the mean, and the rate.
+    fn look(&mut self, look: &Look, files: u32, counts: bool, now: Timestamp) -> Option<(f64, Come)> {
+        let seen = mem::replace(&mut self.seen, now);
+        if self.settled.is_some() {
+            self.held += f64::from(look.files) * now.since(seen).as_secs_f64();
+        }
+        if !counts || now.since(seen) <= GATHERED {
+            return None;
+        }
+        // What came at `seen` is complete.
+        self.silence = self.silence.max(seen.since(mem::replace(&mut self.marked, seen)));
+        let Some((from, before)) = self.settled else {
+            let begun = f64::from(look.moving) >= SETTLED * f64::from(files) || self.ended > files;
+            let age = seen.since(self.since);
+            if age >= SETTLE_MOST || age >= SETTLE && begun {
+                self.settled = Some((seen, look.come));
+                self.held = f64::from(look.files) * now.since(seen).as_secs_f64();
+            }
+            return None;
+        };
+        self.reports += 1;
+        let took = seen.since(from);
+        if took < MEASURE || self.reports < REPORTS || took < self.silence * SILENCES {
+            return None;
+        }
+        let held = self.held / now.since(from).as_secs_f64().max(1e-3);
+        Some((held, look.come.rate(before, took.as_secs_f64())))
+    }
+}
+
+impl Default for AtOnce {
+    fn default() -> Self {
+        AtOnce { files: None, phase: Phase::Climb { before: None }, period: None, reported: None, idle: 0 }
     }
 }
 
@@ -167,65 +208,53 @@ impl AtOnce {
 
     /// The number keeps the target from more.
     pub(crate) fn held_back(&mut self) {
-        self.wanted = true;
+        if let Some(period) = &mut self.period {
+            period.wanted = true;
+        }
     }
 
     /// Work begins. A pause before it is no silence and says nothing of the number, so it ends what is being measured.
     pub(crate) fn begins(&mut self, now: Timestamp) {
-        if self.seen.is_none_or(|at| now.since(at) < PAUSE) {
+        let Some(period) = self.period.as_ref().filter(|period| now.since(period.seen) >= PAUSE) else {
             return;
-        }
-        if self.settled.is_some() {
+        };
+        if period.settled.is_some() {
             self.no_use();
         }
-        self.begin(now);
+        self.period = Some(Period::begin(now));
     }
 
     /// Whether something that comes now can be the beginning or the end of a measurement.
     pub(crate) fn looks(&self, now: Timestamp) -> bool {
-        self.seen.is_none_or(|at| now.since(at) > GATHERED)
+        self.period.as_ref().is_none_or(|period| now.since(period.seen) > GATHERED)
     }
 
     /// What came at the same moment as other things.
     pub(crate) fn comes_as_well(&mut self, report: bool, now: Timestamp) {
-        self.reported = if report { Some(now) } else { self.reported };
-        self.ended = self.ended.saturating_add(u32::from(!report));
+        if report {
+            self.reported = Some(now);
+        } else if let Some(period) = &mut self.period {
+            period.ended = period.ended.saturating_add(1);
+        }
     }
 
     /// Something comes.
     pub(crate) fn look(&mut self, look: &Look, least: u32, now: Timestamp) {
         self.comes_as_well(look.report, now);
-        let Some(since) = self.since else { return self.begin(now) };
-        let seen = self.seen.replace(now).unwrap_or(now);
-        if now.since(seen) > SILENCE_MOST {
-            return self.begin(now);
-        }
-        if self.settled.is_some() {
-            self.held += f64::from(look.files) * now.since(seen).as_secs_f64();
-        }
         let counts = look.report || self.reported.is_none_or(|at| now.since(at) > NO_REPORTS);
-        if !counts || now.since(seen) <= GATHERED {
-            return;
-        }
-        // What came at `seen` is complete.
         let files = self.files(least);
-        self.silence = self.silence.max(seen.since(self.marked.replace(seen).unwrap_or(seen)));
-        let Some((from, before)) = self.settled else {
-            let begun = f64::from(look.moving) >= SETTLED * f64::from(files) || self.ended > files;
-            let age = seen.since(since);
-            if age >= SETTLE_MOST || age >= SETTLE && begun {
-                self.settled = Some((seen, look.come));
-                self.held = f64::from(look.files) * now.since(seen).as_secs_f64();
-            }
-            return;
-        };
-        self.reports += 1;
-        let took = seen.since(from);
-        if took < MEASURE || self.reports < REPORTS || took < self.silence * SILENCES {
-            return;
+        let period = self.period.get_or_insert_with(|| Period::begin(now));
+        if now.since(period.seen) > SILENCE_MOST {
+            *period = Period::begin(now);
+        } else if let Some((held, rate)) = period.look(look, files, counts, now) {
+            let wanted = period.wanted;
+            self.measured(files, held, rate, wanted, least);
+            self.period = Some(Period::begin(now));
         }
-        let rate = look.come.rate(before, took.as_secs_f64());
-        let held = self.held / now.since(from).as_secs_f64().max(1e-3);
+    }
+
+    /// Where `files` were asked for, the link had `held` in the mean and brought this.
+    fn measured(&mut self, files: u32, held: f64, rate: Come, wanted: bool, least: u32) {
         if held * REACHED > f64::from(files) {
             // More were leased before, or all are small: another number would have shown the same. Unless they are few, since
             // a file takes about as long as the work that is given out: that many are where to begin. Not where ends are
@@ -233,10 +262,10 @@ impl AtOnce {
             let few = held.round() as u32;
             let alone = rate.link > 0.0 && rate.link >= OWN * rate.source.max(rate.target);
             let begins = matches!(self.phase, Phase::Climb { before: None });
-            if self.wanted && begins && alone && few <= FEW {
+            if wanted && begins && alone && few <= FEW {
                 self.step(few, rate);
             }
-        } else if self.wanted && rate.link > 0.0 && held >= REACHED * f64::from(files) {
+        } else if wanted && rate.link > 0.0 && held >= REACHED * f64::from(files) {
             self.idle = 0;
             self.step(files, rate);
             if matches!(self.phase, Phase::Ease { .. }) && self.files(least) == files {
@@ -245,19 +274,6 @@ impl AtOnce {
         } else {
             self.no_use();
         }
-        self.begin(now);
-    }
-
-    fn begin(&mut self, now: Timestamp) {
-        self.since = Some(now);
-        self.seen = Some(now);
-        self.marked = Some(now);
-        self.settled = None;
-        self.silence = Duration::ZERO;
-        self.reports = 0;
-        self.ended = 0;
-        self.held = 0.0;
-        self.wanted = false;
     }
 
     /// The link could not have used more than it had: what was tried without an answer is given up.
@@ -520,9 +536,10 @@ mod tests {
         }
         assert_eq!(run.at_once.files(2), 2, "nothing is known of more");
         run.seconds(3, rate, 0.0, true);
-        let (since, moment) = (run.at_once.since, Duration::from_secs(1));
+        let since = |at_once: &AtOnce| at_once.period.as_ref().map(|period| period.since);
+        let (before, moment) = (since(&run.at_once), Duration::from_secs(1));
         run.at_once.begins(run.now + moment);
-        assert_eq!(run.at_once.since, since, "between two files is no pause");
+        assert_eq!(since(&run.at_once), before, "between two files is no pause");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! Not here: when and whether to copy (`scheduler`), what becomes of an outcome (`service`), server side of the same
 //! protocols (`doors`). Start with [`Remote`] and [`CopyOrder`].
 
+mod again;
 mod checksum;
 mod config;
 mod copy;

@@ -1,13 +1,11 @@
 //! What can be asked of one storage: what is there, and to make, rename and delete it.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::header::ETAG;
 use http::{Method, StatusCode};
 use longhaul_model::Algorithm;
-use tokio::time::sleep;
 
+use crate::again::Again;
 use crate::checksum::{told, wanted};
 use crate::exchange::{Answer, Call, Payload};
 use crate::failure::{Failure, Kind};
@@ -30,9 +28,9 @@ impl<'a> Place<'a> {
     }
 }
 
-/// How often a question is sent that a server fails to answer, and the first pause between two of them; the next is twice as long.
-const TRIES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(250);
+/// A question changes nothing: a server that says it failed is asked again. Busy ones lose connections of their own now and
+/// then (XRootD 5.5 answers 500 then), and a copy should not end of that.
+const QUESTION: Again = Again { tries: 3, answers: &[500, 502], unreachable: false, unknown: false };
 
 /// A method that HTTP itself has no name for.
 pub(crate) fn method(name: &'static str) -> Method {
@@ -53,23 +51,6 @@ impl Remote {
         Call::new(method, place.url, place.credential, self.config.times.answer)
     }
 
-    /// A question, which changes nothing: a server that says it failed is asked again. Busy ones lose connections of their own
-    /// now and then (XRootD 5.5 answers 500 then), and a copy should not end of that.
-    async fn answer_to<'a>(&self, call: impl Fn() -> Result<Call<'a>, Failure>) -> Result<Answer, Failure> {
-        let mut pause = PAUSE;
-        for _ in 1..TRIES {
-            let answer = self.exchange.send(call()?).await?;
-            if !matches!(answer.status, StatusCode::INTERNAL_SERVER_ERROR | StatusCode::BAD_GATEWAY) {
-                return Ok(answer);
-            }
-            tracing::debug!(url = %answer.url, status = %answer.status, "asked again");
-            answer.finish().await;
-            sleep(pause).await;
-            pause *= 2;
-        }
-        self.exchange.send(call()?).await
-    }
-
     /// A file by HEAD, with the checksum if it is asked for and told. None: there is nothing.
     pub(crate) async fn head(
         &self,
@@ -87,7 +68,7 @@ impl Remote {
             }
             Ok(call)
         };
-        let answer = self.answer_to(question).await?;
+        let answer = self.exchange.send_again(&QUESTION, "HEAD", question).await?;
         match answer.status {
             StatusCode::NOT_FOUND | StatusCode::GONE => {
                 answer.finish().await;
@@ -137,7 +118,7 @@ impl Remote {
             call.payload = Payload::Bytes(Bytes::from_static(multistatus::REQUEST.as_bytes()));
             Ok(call)
         };
-        let answer = self.answer_to(question).await?;
+        let answer = self.exchange.send_again(&QUESTION, "PROPFIND", question).await?;
         if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             answer.finish().await;
             return Ok(None);

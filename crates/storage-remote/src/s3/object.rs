@@ -8,10 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use longhaul_model::{Algorithm, Digest, Hasher};
-use tokio::time::sleep;
 
 use super::answer::{self, BYTES_MAX, ListedPart};
 use super::sign::hex;
+use crate::again::Again;
 use crate::checksum::{Checksum, read_value};
 use crate::config::Times;
 use crate::exchange::{Answer, Call, Exchange, Payload};
@@ -21,9 +21,8 @@ use crate::remote::Remote;
 use crate::url::RemoteUrl;
 use crate::webdav::Place;
 
-/// How often a request is sent, and the first pause between two of them; each further one is twice as long.
-const TRIES: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(250);
+/// Statuses of passing trouble.
+const PASSING: &[u16] = &[408, 429, 500, 502, 503, 504];
 /// The least that a storage may take in a second of what is sent to it.
 const SLOWEST_BYTES_PER_S: u64 = 64 << 10;
 /// Of ten thousand parts that an upload can have, ten answers tell.
@@ -79,30 +78,17 @@ impl Object {
         let url = if ask.query.is_empty() { self.url.clone() } else { self.url.asking(ask.query) };
         let sent = ask.body.as_ref().map_or(0, |body| body.len() as u64);
         let within = self.times.progress + Duration::from_secs(sent / SLOWEST_BYTES_PER_S);
-        let (mut pause, mut tries) = (PAUSE, 1);
-        loop {
+        let again = Again { tries: 5, answers: PASSING, unreachable: true, unknown: ask.repeats };
+        let call = || {
             let mut call = Call::new(ask.method.clone(), &url, &self.credential, within);
             for (name, value) in ask.headers {
                 call = call.header(name, value)?;
             }
             call.payload = ask.body.clone().map_or(Payload::None, Payload::Bytes);
-            let failure = match self.exchange.send(call).await {
-                Ok(answer) if matches!(answer.status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504) => {
-                    answer.into_failure(ask.what).await
-                }
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
-            };
-            let unknown = matches!(failure.kind, Kind::Lost | Kind::TimedOut);
-            let passing =
-                matches!(failure.kind, Kind::Status(_) | Kind::Unreachable) || unknown && ask.repeats;
-            if !passing || tries >= TRIES {
-                return Err(failure);
-            }
-            tracing::debug!(url = %self.url, tries, "{} again after: {}", ask.what, failure.text);
-            sleep(pause).await;
-            (pause, tries) = (pause * 2, tries + 1);
-        }
+            Ok(call)
+        };
+        let answer = self.exchange.send_again(&again, ask.what, call).await?;
+        if again.is_passing(answer.status) { Err(answer.into_failure(ask.what).await) } else { Ok(answer) }
     }
 
     async fn document<T>(
