@@ -48,7 +48,12 @@ impl From<DatabaseError> for CatalogError {
                 None => CatalogError::Busy(format!("its server does not answer: {error}")),
             },
             DatabaseError::Damaged { .. } => CatalogError::Corrupt(error.to_string()),
-            DatabaseError::NoRow | DatabaseError::Lost => CatalogError::Statement(error),
+            DatabaseError::Connection(error) => {
+                CatalogError::Busy(format!("its server does not answer: {error}"))
+            }
+            DatabaseError::NoRow | DatabaseError::Lost | DatabaseError::Unfit(_) => {
+                CatalogError::Statement(error)
+            }
         }
     }
 }

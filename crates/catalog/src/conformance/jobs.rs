@@ -13,6 +13,7 @@ use crate::{
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     jobs_are_listed_by_what_is_said_of_them,
+    a_crowd_of_jobs_comes_at_once,
     a_file_ends_once,
     replicas_are_tried_until_one_arrives,
     hops_follow_each_other,
@@ -191,6 +192,40 @@ fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {
     assert_eq!(files(JobFileQuery { finished_since: Some(NOW), ..JobFileQuery::default() }), 0);
     let rows = world.catalog.jobs(&[id(9), id(1)]).unwrap();
     assert!(rows[0].is_none() && rows[1].as_ref().unwrap().source_se.as_deref() == Some("https://a"));
+}
+
+/// More rows in one transaction than any statement has room for; and what comes later is numbered on.
+fn a_crowd_of_jobs_comes_at_once(world: &mut World) {
+    const FILES: u32 = 3;
+    let jobs: Vec<NewJob> = (1..=150)
+        .map(|number| {
+            let mut job = plain(number, FILES);
+            job.expires = (number % 2 == 0).then_some(NOW);
+            job.details = format!(r#"{{"note":"ünïcode\t{number}"}}"#);
+            job.files[1].size = None;
+            job.files[2].checksum = Some(format!("adler32:{number:08x}"));
+            job
+        })
+        .collect();
+    let (answers, changed) = world.catalog.submit_jobs(&jobs).unwrap();
+    assert!(answers.iter().all(|answer| *answer == Submitted::Made), "{answers:?}");
+    let later = Play { world, attempts: 0 }.submit(plain(200, 1));
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    let (rows, files) = (world.catalog.jobs(&ids).unwrap(), world.catalog.job_files(&ids).unwrap());
+    let mut told = changed.files.iter();
+    for ((job, row), files) in jobs.iter().zip(rows).zip(files) {
+        let row = row.unwrap();
+        assert_eq!((&row.details, row.expires, row.files), (&job.details, job.expires, u64::from(FILES)));
+        assert_eq!(files.len(), job.files.len());
+        for (file, row) in job.files.iter().zip(files) {
+            let told = told.next().unwrap();
+            assert_eq!((told.job, told.file, told.size), (job.id, row.id, file.size));
+            assert_eq!((row.index, &row.source, &row.target), (file.index, &file.source, &file.target));
+            assert_eq!((row.size, &row.checksum), (file.size, &file.checksum));
+        }
+    }
+    let last = changed.files.last().unwrap().file;
+    assert!(changed.files.is_sorted_by(|one, next| one.file < next.file) && later.files[0].file > last);
 }
 
 fn a_file_ends_once(world: &mut World) {

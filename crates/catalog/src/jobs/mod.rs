@@ -10,7 +10,7 @@ mod storage;
 mod submit;
 mod tape;
 
-use crate::sql::{Bind, Optional, Row, Transaction};
+use crate::sql::{Bind, Optional, Row, Transaction, in_chunks};
 use longhaul_model::job::Tally;
 use longhaul_model::{JobFileState, JobId, JobState};
 
@@ -23,9 +23,6 @@ pub(crate) use submit::Places;
 
 /// Priority of the queues of what an administrator put before all others.
 pub const FORCED_PRIORITY: u8 = 6;
-
-/// Rows of one statement; each number of them is a statement of its own.
-const ROWS_AT_ONCE: [usize; 7] = [64, 32, 16, 8, 4, 2, 1];
 
 const JOB: &str = "SELECT j.number, j.id, j.kind, j.state, j.vo, j.user, j.credential, j.priority, j.strategy,
     j.source_se, j.target_se, j.submitted, j.expires, j.finished, j.canceled, j.reason, j.files, j.details,
@@ -101,16 +98,6 @@ fn job_id(row: &Row<'_>, at: usize) -> crate::sql::Result<JobId> {
 
 fn id_bytes(id: JobId) -> [u8; 16] {
     id.0.to_be_bytes()
-}
-
-/// As many rows at a time as a statement has room for.
-fn in_chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
-    std::iter::from_fn(move || {
-        let count = ROWS_AT_ONCE.into_iter().find(|&count| count <= rows.len())?;
-        let (now, later) = rows.split_at(count);
-        rows = later;
-        Some(now)
-    })
 }
 
 /// Reads what a question has to tell of these jobs (`j` in it) in few statements; `order` is for each of them.

@@ -6,10 +6,8 @@ use std::sync::atomic::Ordering;
 use longhaul_model::job::{Tally, end_point, storage_element};
 use longhaul_model::{AttemptId, FaultCode, JobFileState, JobId, JobKind, JobState};
 
-use super::{
-    Terms, each_of, end_of, file_place, id_bytes, in_chunks, job_place, maybe, news, number_back, queue_of,
-};
-use crate::sql::{Bind, Optional, Seen, Transaction};
+use super::{Terms, each_of, end_of, file_place, id_bytes, job_place, maybe, news, number_back, queue_of};
+use crate::sql::{Bind, Optional, Seen, Table, Transaction};
 use crate::{Catalog, CatalogError, JobFileNews, JobsChanged, NewJob, NewJobFile, Submitted};
 
 /// Of each kind; beyond it, what is known is asked for again.
@@ -38,7 +36,7 @@ impl Catalog {
             let answers = examine(tx, jobs)?;
             let made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == Submitted::Made);
             let made: Vec<Head<'_>> = made.map(|(job, _)| Head::of(job)).collect();
-            let numbers = insert_jobs(tx, &made)?;
+            let numbers = tx.insert(&JOBS, &made.iter().map(Head::values).collect::<Vec<_>>())?;
             insert_files(tx, &made, &numbers, &mut met, &mut changed)?;
             if self.keeps_job_news().load(Ordering::Acquire)
                 && let (Some(first), Some(last)) = (numbers.first(), numbers.last())
@@ -101,24 +99,6 @@ fn on_its_way(tx: &Transaction<'_>, target: &str) -> Result<bool, CatalogError> 
     Ok(select.query_row([target], |_| Ok(())).optional()?.is_some())
 }
 
-/// Inserts rows of so many columns, all their values one after the other. The numbers that they get come in the order of the
-/// rows: each gets the next.
-fn insert(
-    tx: &Transaction<'_>,
-    (table, columns, number): (&str, &[&str], &str),
-    values: Vec<Seen<'_>>,
-) -> Result<Vec<i64>, CatalogError> {
-    let row = format!("({})", vec!["?"; columns.len()].join(", "));
-    let rows = vec![row; values.len() / columns.len()].join(", ");
-    let columns = columns.join(", ");
-    let mut insert =
-        tx.prepare_cached(&format!("INSERT INTO {table} ({columns}) VALUES {rows} RETURNING {number}"))?;
-    let numbers = insert.query_map(values, |row| row.get(0))?;
-    let mut numbers = numbers.collect::<crate::sql::Result<Vec<i64>>>()?;
-    numbers.sort_unstable();
-    Ok(numbers)
-}
-
 /// A job with what its row says beside what was said of it.
 struct Head<'j> {
     job: &'j NewJob,
@@ -134,32 +114,36 @@ struct Head<'j> {
     files: [i64; 8],
 }
 
-const JOB_COLUMNS: [&str; 24] = [
-    "id",
-    "kind",
-    "state",
-    "vo",
-    "user",
-    "credential",
-    "priority",
-    "strategy",
-    "source_se",
-    "target_se",
-    "submitted",
-    "expires",
-    "finished",
-    "reason",
-    "grouped",
-    "details",
-    "files",
-    "files_finished",
-    "files_failed",
-    "files_canceled",
-    "files_active",
-    "files_staging",
-    "files_archiving",
-    "files_waiting",
-];
+const JOBS: Table = Table {
+    name: "jobs",
+    number: "number",
+    columns: &[
+        "id",
+        "kind",
+        "state",
+        "vo",
+        "user",
+        "credential",
+        "priority",
+        "strategy",
+        "source_se",
+        "target_se",
+        "submitted",
+        "expires",
+        "finished",
+        "reason",
+        "grouped",
+        "details",
+        "files",
+        "files_finished",
+        "files_failed",
+        "files_canceled",
+        "files_active",
+        "files_staging",
+        "files_archiving",
+        "files_waiting",
+    ],
+};
 
 impl<'j> Head<'j> {
     fn of(job: &'j NewJob) -> Head<'j> {
@@ -195,9 +179,11 @@ impl<'j> Head<'j> {
     }
 
     /// In the order of the columns.
-    fn values(&self) -> impl Iterator<Item = Seen<'_>> {
+    fn values(&self) -> [Seen<'_>; JOBS.columns.len()] {
         let job = self.job;
-        let said = [
+        let [files, finished, failed, canceled, active, staging, archiving, waiting] =
+            self.files.map(Seen::Number);
+        [
             self.id.seen(),
             Seen::Text(job.kind.word()),
             self.state.seen(),
@@ -214,18 +200,16 @@ impl<'j> Head<'j> {
             Seen::Text(self.reason),
             self.grouped.seen(),
             job.details.seen(),
-        ];
-        said.into_iter().chain(self.files.iter().map(Bind::seen))
+            files,
+            finished,
+            failed,
+            canceled,
+            active,
+            staging,
+            archiving,
+            waiting,
+        ]
     }
-}
-
-fn insert_jobs(tx: &Transaction<'_>, jobs: &[Head<'_>]) -> Result<Vec<i64>, CatalogError> {
-    let mut numbers = Vec::with_capacity(jobs.len());
-    for jobs in in_chunks(jobs) {
-        let values = jobs.iter().flat_map(Head::values).collect();
-        numbers.extend(insert(tx, ("jobs", &JOB_COLUMNS, "number"), values)?);
-    }
-    Ok(numbers)
 }
 
 /// The storage elements of a job: of hops the first and the last; of others those that all files share.
@@ -255,23 +239,27 @@ struct Placed<'j> {
     queue: i64,
 }
 
-const FILE_COLUMNS: [&str; 11] = [
-    "job",
-    "place",
-    "state",
-    "source",
-    "target",
-    "source_end",
-    "target_end",
-    "queue",
-    "size",
-    "checksum",
-    "details",
-];
+const JOB_FILES: Table = Table {
+    name: "job_files",
+    number: "id",
+    columns: &[
+        "job",
+        "place",
+        "state",
+        "source",
+        "target",
+        "source_end",
+        "target_end",
+        "queue",
+        "size",
+        "checksum",
+        "details",
+    ],
+};
 
 impl Placed<'_> {
     /// In the order of the columns.
-    fn values(&self) -> [Seen<'_>; 11] {
+    fn values(&self) -> [Seen<'_>; JOB_FILES.columns.len()] {
         let file = self.file;
         [
             self.job.seen(),
@@ -315,11 +303,8 @@ fn insert_files(
             placed.push(met.place(tx, head.job, *number, file, changed)?);
         }
     }
-    for placed in in_chunks(&placed) {
-        let values = placed.iter().flat_map(Placed::values).collect();
-        let ids = insert(tx, ("job_files", &FILE_COLUMNS, "id"), values)?;
-        changed.files.extend(placed.iter().zip(ids).map(|(placed, id)| placed.news(id)));
-    }
+    let ids = tx.insert(&JOB_FILES, &placed.iter().map(Placed::values).collect::<Vec<_>>())?;
+    changed.files.extend(placed.iter().zip(ids).map(|(placed, id)| placed.news(id)));
     Ok(())
 }
 

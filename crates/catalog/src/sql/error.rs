@@ -16,12 +16,23 @@ pub enum DatabaseError {
     Sqlite(#[from] rusqlite::Error),
     #[error("{}", told(.0))]
     Postgres(#[from] postgres::Error),
+    #[error("a value does not fit its column: {0}")]
+    Unfit(String),
+    #[error("the connection to the database: {0}")]
+    Connection(std::io::Error),
     #[error("a statement failed before, and what was written with it is taken back")]
     Lost,
 }
 
 pub(crate) fn damaged(column: usize, why: impl Display) -> DatabaseError {
     DatabaseError::Damaged { column, why: why.to_string() }
+}
+
+/// What a writer of the driver's tells is mostly an error of the driver's.
+impl From<std::io::Error> for DatabaseError {
+    fn from(error: std::io::Error) -> Self {
+        error.downcast::<postgres::Error>().map_or_else(DatabaseError::Connection, DatabaseError::Postgres)
+    }
 }
 
 /// The driver's own text of a refusal leaves out what was refused.

@@ -6,6 +6,7 @@
 
 mod dialect;
 mod error;
+mod insert;
 mod session;
 mod value;
 
@@ -14,6 +15,7 @@ use std::cell::RefCell;
 pub(crate) use dialect::definitions;
 pub use error::DatabaseError;
 pub(crate) use error::{Optional, Result, damaged};
+pub(crate) use insert::{Table, in_chunks};
 pub(crate) use session::Session;
 pub(crate) use value::{Bind, Column, Params, Seen, Value, params};
 

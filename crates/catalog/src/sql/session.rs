@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::error::Error;
+use std::io::Write;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -128,6 +129,44 @@ impl Session {
         Ok(statement)
     }
 
+    /// The kinds of the columns of a question that is not asked.
+    pub(super) fn kinds(&mut self, text: &str) -> Result<Vec<Type>> {
+        let statement = self.prepare(text)?;
+        Ok(statement.columns().iter().map(|column| column.type_().clone()).collect())
+    }
+
+    pub(super) fn query(&mut self, text: &str, values: &[Seen<'_>]) -> Result<Vec<postgres::Row>> {
+        let statement = self.prepare(text)?;
+        self.query_prepared(&statement, &fitting(&statement, values)?)
+    }
+
+    fn query_prepared(
+        &mut self,
+        statement: &Statement,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<postgres::Row>> {
+        let outcome = self.client(|client| client.query(statement, values));
+        self.noted(outcome)
+    }
+
+    /// A copy into a table, of pieces until one is empty. If it fails, so does the transaction.
+    pub(super) fn copy_in(&mut self, text: &str, mut next: impl FnMut() -> Result<BytesMut>) -> Result<()> {
+        let statement = self.prepare(text)?;
+        let outcome = self.client(|client| {
+            let mut into = client.copy_in(&statement)?;
+            loop {
+                let piece = next()?;
+                if piece.is_empty() {
+                    into.finish()?;
+                    return Ok(());
+                }
+                into.write_all(&piece)?;
+            }
+        });
+        self.failed |= outcome.is_err();
+        outcome
+    }
+
     fn noted<T>(&mut self, outcome: std::result::Result<T, postgres::Error>) -> Result<T> {
         self.failed |= outcome.is_err();
         Ok(outcome?)
@@ -153,27 +192,25 @@ impl<'t> Prepared<'t> {
     }
 
     pub(super) fn execute(&mut self, values: &[Seen<'_>]) -> Result<usize> {
-        let values = self.fitting(values)?;
+        let values = fitting(&self.statement, values)?;
         let mut session = self.session.borrow_mut();
         let outcome = session.client(|client| client.execute(&self.statement, &values));
         Ok(session.noted(outcome)? as usize)
     }
 
     pub(super) fn query(&mut self, values: &[Seen<'_>]) -> Result<Vec<postgres::Row>> {
-        let values = self.fitting(values)?;
-        let mut session = self.session.borrow_mut();
-        let outcome = session.client(|client| client.query(&self.statement, &values));
-        session.noted(outcome)
+        let values = fitting(&self.statement, values)?;
+        self.session.borrow_mut().query_prepared(&self.statement, &values)
     }
+}
 
-    /// The driver panics where their number is not that of the statement.
-    fn fitting<'v>(&self, values: &'v [Seen<'v>]) -> Result<Vec<&'v (dyn ToSql + Sync)>> {
-        let expected = self.statement.params().len();
-        if expected != values.len() {
-            return Err(rusqlite::Error::InvalidParameterCount(values.len(), expected).into());
-        }
-        Ok(values.iter().map(|value| value as &(dyn ToSql + Sync)).collect())
+/// The driver panics where their number is not that of the statement.
+fn fitting<'v>(statement: &Statement, values: &'v [Seen<'v>]) -> Result<Vec<&'v (dyn ToSql + Sync)>> {
+    let expected = statement.params().len();
+    if expected != values.len() {
+        return Err(rusqlite::Error::InvalidParameterCount(values.len(), expected).into());
     }
+    Ok(values.iter().map(|value| value as &(dyn ToSql + Sync)).collect())
 }
 
 type Failure = Box<dyn Error + Sync + Send>;
