@@ -8,8 +8,13 @@ import installation
 import issuer
 from installation import ROUND, start, stop_all, until
 
+# The submitter looks for what is queued while it still submits what it found before, and would find the hops that it makes on the
+# way: it submits them once more, alone, or gives their jobs up and leaves them for two hours. Where its rounds take longer than its
+# work, as they do by default (ten minutes), there is nothing to find.
+SUBMITTERS_ROUND = "6"
+
 DAEMONS = {
-    "conveyor-submitter": ["--sleep-time", ROUND, "--group-bulk", "10", "--group-policy", "rule_src_dest"],
+    "conveyor-submitter": ["--sleep-time", SUBMITTERS_ROUND, "--group-bulk", "10", "--group-policy", "rule_src_dest"],
     "conveyor-poller": ["--sleep-time", ROUND, "--older-than", "0"],
     "conveyor-finisher": ["--sleep-time", ROUND],
     "judge-evaluator": ["--sleep-time", ROUND],
