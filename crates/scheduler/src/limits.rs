@@ -323,13 +323,12 @@ impl Scheduler {
     }
 
     /// A lease was taken back before its agent told how it ended.
-    pub(crate) fn limits_believe_lost(&mut self, lease: &Leased, target: u32, size: u64) {
+    pub(crate) fn limits_believe_lost(&mut self, lease: &Leased, target: u32) {
         if self.limits.gates.is_empty() || lease.limits != self.limits.edition {
             return;
         }
         let (source, community) = (lease.source, self.parties.community(lease.party));
-        let counted = lease.bytes_done.min(size);
-        let taken_back = TakenBack { source, target, community, counted };
+        let taken_back = TakenBack { source, target, community, counted: lease.bytes_done };
         self.limits.taken_back.insert(lease.attempt, taken_back);
         if self.limits.taken_back.len() > TAKEN_BACK_MAX {
             self.limits.taken_back.pop_first();

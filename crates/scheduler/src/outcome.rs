@@ -139,8 +139,7 @@ impl Scheduler {
     /// A lease is over before its agent told how it ended.
     pub(crate) fn take_lease_back(&mut self, place: u32, now: Timestamp) -> bool {
         let Some(lease) = self.unlease(place, End::Void, 0, now) else { return false };
-        let (target, size) = (self.transfers[place].target, self.transfers[place].size);
-        self.limits_believe_lost(&lease, target, size);
+        self.limits_believe_lost(&lease, self.transfers[place].target);
         true
     }
 

@@ -29,7 +29,6 @@ impl Again {
 
     fn follows(&self, failure: &Failure) -> bool {
         match failure.kind {
-            Kind::Status(status) => self.is_passing(status),
             Kind::Unreachable => self.unreachable,
             Kind::Lost | Kind::TimedOut => self.unknown,
             _ => false,

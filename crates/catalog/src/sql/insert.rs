@@ -43,7 +43,7 @@ impl Transaction<'_> {
     /// next.
     pub(crate) fn insert<'v, V: AsRef<[Seen<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
         match self {
-            Transaction::Postgres(session) if rows.len() >= COPIED => copy(session, table, rows),
+            Transaction::Postgres(session) if rows.len() >= COPIED => self.copy(session, table, rows),
             _ => self.insert_in_statements(table, rows),
         }
     }
@@ -68,22 +68,26 @@ impl Transaction<'_> {
         }
         Ok(numbers)
     }
-}
 
-/// The numbers are taken first, for a copy has no answer but how many rows it wrote.
-fn copy<'v, V: AsRef<[Seen<'v>]>>(session: &RefCell<Session>, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
-    let mut session = session.borrow_mut();
-    let Table { name, number, columns } = table;
-    let columns = columns.join(", ");
-    let kinds = session.kinds(&format!("SELECT {number}, {columns} FROM {name}"))?;
-    let taken = session.query(
-        &format!("SELECT nextval(pg_get_serial_sequence('{name}', '{number}')) FROM generate_series(1, ?1)"),
-        &[Seen::Number(rows.len() as i64)],
-    )?;
-    let numbers = taken.iter().map(|row| Ok(row.try_get(0)?)).collect::<Result<Vec<i64>>>()?;
-    let mut pieces = Pieces { kinds: &kinds, numbers: &numbers, rows, begun: false, at: 0 };
-    session.copy_in(&format!("COPY {name} ({number}, {columns}) FROM STDIN BINARY"), || pieces.next())?;
-    Ok(numbers)
+    /// The numbers are taken first, for a copy has no answer but how many rows it wrote.
+    fn copy<'v, V: AsRef<[Seen<'v>]>>(
+        &self,
+        session: &RefCell<Session>,
+        table: &Table,
+        rows: &[V],
+    ) -> Result<Vec<i64>> {
+        let Table { name, number, columns } = table;
+        let columns = columns.join(", ");
+        let mut take = self.prepare_cached(&format!(
+            "SELECT nextval(pg_get_serial_sequence('{name}', '{number}')) FROM generate_series(1, ?1)"
+        ))?;
+        let numbers = take.query_map([rows.len() as i64], |row| row.get(0))?.collect::<Result<Vec<i64>>>()?;
+        let mut session = session.borrow_mut();
+        let kinds = session.kinds(&format!("SELECT {number}, {columns} FROM {name}"))?;
+        let mut pieces = Pieces { kinds: &kinds, numbers: &numbers, rows, at: 0 };
+        session.copy_in(&format!("COPY {name} ({number}, {columns}) FROM STDIN BINARY"), || pieces.next())?;
+        Ok(numbers)
+    }
 }
 
 /// Rows in the binary format of `COPY`, some at a time.
@@ -91,7 +95,6 @@ struct Pieces<'p, V> {
     kinds: &'p [Type],
     numbers: &'p [i64],
     rows: &'p [V],
-    begun: bool,
     at: usize,
 }
 
@@ -102,7 +105,7 @@ impl<'v, V: AsRef<[Seen<'v>]>> Pieces<'_, V> {
         if self.at > self.rows.len() {
             return Ok(piece);
         }
-        if !std::mem::replace(&mut self.begun, true) {
+        if self.at == 0 {
             piece.put_slice(BEGIN);
         }
         while piece.len() < PIECE_BYTES {
@@ -142,7 +145,7 @@ mod tests {
     fn rows_are_put_into_the_binary_format() {
         let rows = [[Seen::Text("ab"), Seen::Null], [Seen::Text(""), Seen::Number(3)]];
         let kinds = [Type::INT8, Type::TEXT, Type::INT8];
-        let mut pieces = Pieces { kinds: &kinds, numbers: &[7, 8], rows: &rows, begun: false, at: 0 };
+        let mut pieces = Pieces { kinds: &kinds, numbers: &[7, 8], rows: &rows, at: 0 };
         let piece = pieces.next().unwrap();
         let mut expected = BytesMut::from(BEGIN);
         for (number, text, more) in [(7, "ab", None), (8, "", Some(3))] {
@@ -158,8 +161,7 @@ mod tests {
         assert_eq!(piece, expected);
         assert!(pieces.next().unwrap().is_empty(), "it ends");
         let rows = [[Seen::Text("a text")]];
-        let mut pieces =
-            Pieces { kinds: &[Type::INT8, Type::INT8], numbers: &[1], rows: &rows, begun: false, at: 0 };
+        let mut pieces = Pieces { kinds: &[Type::INT8, Type::INT8], numbers: &[1], rows: &rows, at: 0 };
         assert!(pieces.next().is_err(), "a text where a number belongs");
     }
 }

@@ -1,8 +1,8 @@
 //! Statements in one text for both databases: SQLite, and PostgreSQL by [`dialect`]. The words are those of rusqlite, since
 //! that is where most statements run.
 //!
-//! What both speak alike is enough for everything here; so an operation is written once, and the conformance suite runs
-//! it on both.
+//! What both speak alike is enough for everything here but many rows at once ([`insert`]); so an operation is written once, and
+//! the conformance suite runs it on both.
 
 mod dialect;
 mod error;

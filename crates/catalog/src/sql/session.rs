@@ -135,20 +135,6 @@ impl Session {
         Ok(statement.columns().iter().map(|column| column.type_().clone()).collect())
     }
 
-    pub(super) fn query(&mut self, text: &str, values: &[Seen<'_>]) -> Result<Vec<postgres::Row>> {
-        let statement = self.prepare(text)?;
-        self.query_prepared(&statement, &fitting(&statement, values)?)
-    }
-
-    fn query_prepared(
-        &mut self,
-        statement: &Statement,
-        values: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<postgres::Row>> {
-        let outcome = self.client(|client| client.query(statement, values));
-        self.noted(outcome)
-    }
-
     /// A copy into a table, of pieces until one is empty. If it fails, so does the transaction.
     pub(super) fn copy_in(&mut self, text: &str, mut next: impl FnMut() -> Result<BytesMut>) -> Result<()> {
         let statement = self.prepare(text)?;
@@ -192,25 +178,27 @@ impl<'t> Prepared<'t> {
     }
 
     pub(super) fn execute(&mut self, values: &[Seen<'_>]) -> Result<usize> {
-        let values = fitting(&self.statement, values)?;
+        let values = self.fitting(values)?;
         let mut session = self.session.borrow_mut();
         let outcome = session.client(|client| client.execute(&self.statement, &values));
         Ok(session.noted(outcome)? as usize)
     }
 
     pub(super) fn query(&mut self, values: &[Seen<'_>]) -> Result<Vec<postgres::Row>> {
-        let values = fitting(&self.statement, values)?;
-        self.session.borrow_mut().query_prepared(&self.statement, &values)
+        let values = self.fitting(values)?;
+        let mut session = self.session.borrow_mut();
+        let outcome = session.client(|client| client.query(&self.statement, &values));
+        session.noted(outcome)
     }
-}
 
-/// The driver panics where their number is not that of the statement.
-fn fitting<'v>(statement: &Statement, values: &'v [Seen<'v>]) -> Result<Vec<&'v (dyn ToSql + Sync)>> {
-    let expected = statement.params().len();
-    if expected != values.len() {
-        return Err(rusqlite::Error::InvalidParameterCount(values.len(), expected).into());
+    /// The driver panics where their number is not that of the statement.
+    fn fitting<'v>(&self, values: &'v [Seen<'v>]) -> Result<Vec<&'v (dyn ToSql + Sync)>> {
+        let expected = self.statement.params().len();
+        if expected != values.len() {
+            return Err(rusqlite::Error::InvalidParameterCount(values.len(), expected).into());
+        }
+        Ok(values.iter().map(|value| value as &(dyn ToSql + Sync)).collect())
     }
-    Ok(values.iter().map(|value| value as &(dyn ToSql + Sync)).collect())
 }
 
 type Failure = Box<dyn Error + Sync + Send>;
