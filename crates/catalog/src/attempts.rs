@@ -154,7 +154,7 @@ pub(crate) fn wait_again(
     // The scheduler has its own, jittered idea; this one is for the time after a restart.
     let not_before = now + retry_delay(fault.retry, live.attempts, 0.5);
     tx.prepare_cached("UPDATE live SET leased = 0, not_before = ?2, changed = ?3, fault = ?4 WHERE id = ?1")?
-        .execute((key!(live.id), not_before.0, now.0, to_json(fault)))?;
+        .order((key!(live.id), not_before.0, now.0, to_json(fault)))?;
     Ok(not_before)
 }
 
@@ -229,7 +229,7 @@ fn begin(
     tx.prepare_cached(
         "INSERT INTO choices (attempt, transfer, choice) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
     )?
-    .execute((key!(new.attempt), key!(new.transfer), new.choice.as_str()))?;
+    .order((key!(new.attempt), key!(new.transfer), new.choice.as_str()))?;
     Ok(Begun::Leased)
 }
 
@@ -339,7 +339,7 @@ fn end(
 }
 
 pub(crate) fn delete_live(tx: &Transaction<'_>, id: TransferId) -> Result<(), CatalogError> {
-    tx.prepare_cached("DELETE FROM live WHERE id = ?1")?.execute([key!(id)])?;
+    tx.prepare_cached("DELETE FROM live WHERE id = ?1")?.order([key!(id)])?;
     Ok(())
 }
 

@@ -49,7 +49,7 @@ impl Catalog {
             let mut row = known.ok_or_else(|| CatalogError::not_found("storage", name))?;
             row.relay = patch.relay.unwrap_or(row.relay);
             row.strategy = patch.strategy.clone().unwrap_or(row.strategy);
-            tx.execute(
+            tx.order(
                 "UPDATE storages SET relay = ?2, strategy = ?3 WHERE id = ?1",
                 (key!(row.id), row.relay, &row.strategy),
             )?;
@@ -111,8 +111,8 @@ pub(crate) fn record_of(
     now: Timestamp,
 ) -> Result<(), CatalogError> {
     let kind = kind.word();
-    tx.execute("INSERT INTO audit (kind, at, who, what) VALUES (?1, ?2, ?3, ?4)", (kind, now.0, who, what))?;
-    tx.execute(
+    tx.order("INSERT INTO audit (kind, at, who, what) VALUES (?1, ?2, ?3, ?4)", (kind, now.0, who, what))?;
+    tx.order(
         "DELETE FROM audit WHERE kind = ?1 AND id <=
          (SELECT id FROM audit WHERE kind = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
         (kind, ENTRIES_MAX),

@@ -27,7 +27,7 @@ impl Catalog {
                     "INSERT INTO circuit_links (agent, source, told, details) VALUES (?1, ?2, ?3, ?4)
                      ON CONFLICT (agent, source) DO UPDATE SET told = excluded.told, details = excluded.details",
                 )?
-                .execute((key!(link.agent), link.source.as_str(), link.told.0, &link.details))?;
+                .order((key!(link.agent), link.source.as_str(), link.told.0, &link.details))?;
             }
             for circuit in circuits {
                 // A name is its agent's: another cannot change what came of it.
@@ -36,7 +36,7 @@ impl Catalog {
                      ON CONFLICT (id) DO UPDATE SET ended = excluded.ended, details = excluded.details
                      WHERE circuits.agent = excluded.agent AND circuits.source = excluded.source",
                 )?
-                .execute((
+                .order((
                     &circuit.id,
                     key!(circuit.agent),
                     circuit.source.as_str(),
@@ -46,7 +46,7 @@ impl Catalog {
                 ))?;
             }
             if !circuits.is_empty() {
-                tx.execute(
+                tx.order(
                     "DELETE FROM circuits WHERE id IN (SELECT id FROM circuits WHERE ended IS NOT NULL
                      ORDER BY asked DESC, id DESC LIMIT 9223372036854775807 OFFSET ?1)",
                     [ROWS_MAX],
@@ -57,7 +57,7 @@ impl Catalog {
                     "UPDATE circuit_orders SET over = ?4, details = ?5 WHERE id = ?1 AND agent = ?2 AND source = ?3
                      AND over = 0",
                 )?
-                .execute((key!(order.id), key!(order.agent), order.source.as_str(), order.over, &order.details))?;
+                .order((key!(order.id), key!(order.agent), order.source.as_str(), order.over, &order.details))?;
             }
             Ok(())
         })
@@ -72,12 +72,12 @@ impl Catalog {
     ) -> Result<(), CatalogError> {
         self.write(|tx| {
             for before in replaced {
-                tx.execute(
+                tx.order(
                     "UPDATE circuit_orders SET over = 1, details = ?2 WHERE id = ?1 AND over = 0",
                     (key!(before.id), &before.details),
                 )?;
             }
-            tx.execute(
+            tx.order(
                 "INSERT INTO circuit_orders (id, agent, source, at, who, over, details)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 (
@@ -90,7 +90,7 @@ impl Catalog {
                     &order.details,
                 ),
             )?;
-            tx.execute(
+            tx.order(
                 "DELETE FROM circuit_orders WHERE id IN (SELECT id FROM circuit_orders WHERE over = 1
                  ORDER BY id DESC LIMIT 9223372036854775807 OFFSET ?1)",
                 [ROWS_MAX],
@@ -121,7 +121,7 @@ impl Catalog {
     pub fn forget_circuit_links(&self, agent: AgentId, sources: &[StorageName]) -> Result<(), CatalogError> {
         self.write(|tx| {
             for source in sources {
-                tx.execute(
+                tx.order(
                     "DELETE FROM circuit_links WHERE agent = ?1 AND source = ?2",
                     (key!(agent), source.as_str()),
                 )?;

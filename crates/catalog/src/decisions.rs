@@ -34,7 +34,7 @@ impl Catalog {
         self.write(|tx| {
             insert(tx, decisions)?;
             for allowed in [false, true] {
-                tx.execute(
+                tx.order(
                     "DELETE FROM decisions WHERE allowed = ?1 AND site IS NULL AND id <=
                      (SELECT id FROM decisions WHERE allowed = ?1 AND site IS NULL
                       ORDER BY id DESC LIMIT 1 OFFSET ?2)",
@@ -70,7 +70,7 @@ pub(crate) fn keep_of_doors(tx: &Transaction<'_>, decisions: &[NewDecision]) -> 
     let sites: BTreeSet<&SiteName> =
         decisions.iter().filter_map(|one| one.at_door.as_ref()).map(|(site, _)| site).collect();
     for (site, allowed) in sites.into_iter().flat_map(|site| [(site, false), (site, true)]) {
-        tx.execute(
+        tx.order(
             "DELETE FROM decisions WHERE allowed = ?1 AND site = ?2 AND id <=
              (SELECT id FROM decisions WHERE allowed = ?1 AND site = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)",
             (allowed, site.as_str(), number(DOOR_DECISIONS_MAX)),
@@ -86,7 +86,7 @@ fn insert(tx: &Transaction<'_>, decisions: &[NewDecision]) -> Result<(), Catalog
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     for one in decisions {
-        insert.execute((
+        insert.order((
             one.allowed,
             one.since.0,
             one.at.0,

@@ -1,7 +1,7 @@
 //! What can go wrong with the database, and with a registration.
 
 use longhaul_model::{Fault, FaultCode};
-use postgres::error::SqlState;
+use tokio_postgres::error::SqlState;
 
 use crate::sql::DatabaseError;
 
@@ -48,9 +48,7 @@ impl From<DatabaseError> for CatalogError {
                 None => CatalogError::Busy(format!("its server does not answer: {error}")),
             },
             DatabaseError::Damaged { .. } => CatalogError::Corrupt(error.to_string()),
-            DatabaseError::Connection(error) => {
-                CatalogError::Busy(format!("its server does not answer: {error}"))
-            }
+            DatabaseError::Runtime(_) => CatalogError::Unusable(error.to_string()),
             DatabaseError::NoRow | DatabaseError::Lost | DatabaseError::Unfit(_) => {
                 CatalogError::Statement(error)
             }

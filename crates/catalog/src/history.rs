@@ -102,8 +102,8 @@ impl Catalog {
             )?;
             let mut rows = tx.prepare_cached("DELETE FROM history WHERE transfer = ?1")?;
             for transfer in &doomed {
-                choices.execute([key!(transfer)])?;
-                rows.execute([key!(transfer)])?;
+                choices.order([key!(transfer)])?;
+                rows.order([key!(transfer)])?;
             }
             Ok(doomed.len() as u64)
         })
@@ -127,7 +127,7 @@ pub(crate) fn record(tx: &Transaction<'_>, live: &Live, ending: &Ending<'_>) -> 
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
            ?23, ?24)",
     )?;
-    insert.execute(crate::sql::params![
+    insert.order(crate::sql::params![
         key!(live.id),
         number_of_row,
         state_number(ending.state),

@@ -176,7 +176,7 @@ impl<'t> Ledger<'t> {
             if stored.is_some() {
                 let mut delete = tx
                     .prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND file = ?3")?;
-                delete.execute(row)?;
+                delete.order(row)?;
                 pair.exceptions -= 1;
             }
         } else {
@@ -190,7 +190,7 @@ impl<'t> Ledger<'t> {
                  ON CONFLICT (block, storage, file) DO UPDATE
                  SET how = excluded.how, state = excluded.state, fault = excluded.fault",
             )?;
-            upsert.execute((row.0, row.1, row.2, how_number(how), state, maybe_json(fault)))?;
+            upsert.order((row.0, row.1, row.2, how_number(how), state, maybe_json(fault)))?;
             pair.exceptions += i64::from(stored.is_none());
         }
         pair.counts.add(was, size as i64, -1);
@@ -287,7 +287,7 @@ impl<'t> Ledger<'t> {
         let mut datasets: BTreeMap<DatasetId, (i64, i64)> = BTreeMap::new();
         for (&block, state) in &self.blocks {
             if state.grew() || state.open != state.open_before {
-                update.execute((key!(block), state.files, state.bytes, state.last_file, state.open))?;
+                update.order((key!(block), state.files, state.bytes, state.last_file, state.open))?;
                 let sum = datasets.entry(state.dataset).or_default();
                 sum.0 += state.files - state.files_before;
                 sum.1 += state.bytes - state.bytes_before;
@@ -298,7 +298,7 @@ impl<'t> Ledger<'t> {
             .tx
             .prepare_cached("UPDATE datasets SET files = files + ?2, bytes = bytes + ?3 WHERE id = ?1")?;
         for (dataset, (files, bytes)) in datasets {
-            update.execute((key!(dataset), files, bytes))?;
+            update.order((key!(dataset), files, bytes))?;
         }
         Ok(())
     }
@@ -376,12 +376,12 @@ impl<'t> Ledger<'t> {
                  SELECT id, ?2, target FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2) AND target = ?3
                  AND state <> 'cancelled' AND state = 'active' ON CONFLICT DO NOTHING",
             )?;
-            insert.execute((key!(dataset), key!(block), key!(target)))?;
+            insert.order((key!(dataset), key!(block), key!(target)))?;
             let mut reopen = self.tx.prepare_cached(
                 "UPDATE subscriptions SET completed = NULL WHERE completed IS NOT NULL
                  AND id IN (SELECT subscription FROM demands WHERE block = ?1 AND target = ?2)",
             )?;
-            reopen.execute((key!(block), key!(target)))?;
+            reopen.order((key!(block), key!(target)))?;
             for row in demand_rows_of(self.tx, block, target)? {
                 self.effects.subscriptions_complete.remove(&row.subscription);
                 self.effects.demands.insert((row.subscription, block), Some(row));

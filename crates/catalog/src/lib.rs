@@ -34,6 +34,7 @@ mod history;
 mod holding;
 mod hosts;
 mod jobs;
+mod kept;
 mod ledger;
 mod pair;
 mod registration;

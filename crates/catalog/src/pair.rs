@@ -181,7 +181,7 @@ pub(crate) fn compact(
              SELECT block, ?2, id, ?4, 0 FROM files WHERE block = ?1 AND id <= ?3
              ON CONFLICT DO NOTHING",
         )?
-        .execute((row.0, row.1, pair.base_file, base_how))?;
+        .order((row.0, row.1, pair.base_file, base_how))?;
     }
     if replace || pair.base_file == 0 {
         pair.base_how = match most {
@@ -193,7 +193,7 @@ pub(crate) fn compact(
     }
     pair.base_file = last_file;
     tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND state = 0 AND how = ?3")?
-        .execute((row.0, row.1, how_number(pair.base_how)))?;
+        .order((row.0, row.1, how_number(pair.base_how)))?;
     pair.exceptions = tx
         .prepare_cached("SELECT count(*) FROM replicas WHERE block = ?1 AND storage = ?2")?
         .query_row(row, |row| row.get(0))?;
@@ -209,9 +209,9 @@ pub(crate) fn store_pair(
     let row = (key!(block), key!(storage));
     if pair.counts.files == 0 {
         if pair.exceptions > 0 {
-            tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2")?.execute(row)?;
+            tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2")?.order(row)?;
         }
-        tx.prepare_cached("DELETE FROM block_replicas WHERE block = ?1 AND storage = ?2")?.execute(row)?;
+        tx.prepare_cached("DELETE FROM block_replicas WHERE block = ?1 AND storage = ?2")?.order(row)?;
         return Ok(());
     }
     let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] =
@@ -264,7 +264,7 @@ pub(crate) fn store_totals(
            wire = r.wire + excluded.wire, end_to_end = r.end_to_end + excluded.end_to_end,
            readback = r.readback + excluded.readback",
     )?
-    .execute((
+    .order((
         key!(dataset),
         key!(storage),
         files,
@@ -277,8 +277,8 @@ pub(crate) fn store_totals(
         readback,
     ))?;
     tx.prepare_cached("DELETE FROM dataset_replicas WHERE dataset = ?1 AND storage = ?2 AND files = 0")?
-        .execute((key!(dataset), key!(storage)))?;
+        .order((key!(dataset), key!(storage)))?;
     tx.prepare_cached("UPDATE storages SET files = files + ?2, bytes = bytes + ?3 WHERE id = ?1")?
-        .execute((key!(storage), files, bytes))?;
+        .order((key!(storage), files, bytes))?;
     Ok(())
 }

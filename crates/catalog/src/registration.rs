@@ -118,7 +118,7 @@ impl Registrar {
             .prepare_cached(
                 "UPDATE datasets SET filling = ?2, next_number = ?3, blocks = blocks + ?4 WHERE id = ?1",
             )?
-            .execute((
+            .order((
                 key!(self.dataset.id),
                 key!(self.filling),
                 crate::codec::number(self.next_number),

@@ -116,7 +116,7 @@ fn fate(ledger: &mut Ledger<'_>, row: &Relayed) -> Result<Fate, CatalogError> {
 }
 
 fn look_again(tx: &Transaction<'_>, row: &Relayed, at: Timestamp) -> Result<(), CatalogError> {
-    tx.prepare_cached("UPDATE relayed SET look_at = ?3 WHERE storage = ?1 AND file = ?2")?.execute((
+    tx.prepare_cached("UPDATE relayed SET look_at = ?3 WHERE storage = ?1 AND file = ?2")?.order((
         key!(row.storage),
         key!(row.file),
         at.0,
@@ -130,20 +130,20 @@ pub(crate) fn came(tx: &Transaction<'_>, live: &Live, now: Timestamp) -> Result<
         "INSERT INTO relayed (storage, file, block, dataset, look_at) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (storage, file) DO UPDATE SET task = 0, look_at = excluded.look_at",
     )?
-    .execute((key!(live.target), key!(live.file), key!(live.block), key!(live.dataset), now.0))?;
+    .order((key!(live.target), key!(live.file), key!(live.block), key!(live.dataset), now.0))?;
     Ok(())
 }
 
 pub(crate) fn forget(tx: &Transaction<'_>, storage: StorageId, file: FileId) -> Result<(), CatalogError> {
     tx.prepare_cached("DELETE FROM relayed WHERE storage = ?1 AND file = ?2")?
-        .execute((key!(storage), key!(file)))?;
+        .order((key!(storage), key!(file)))?;
     Ok(())
 }
 
 /// A clearing has ended: what it left behind is tried again later.
 pub(crate) fn left_behind(tx: &Transaction<'_>, task: TaskId, now: Timestamp) -> Result<(), CatalogError> {
     tx.prepare_cached("UPDATE relayed SET task = 0, look_at = ?2 WHERE task = ?1 AND task <> 0")?
-        .execute((key!(task), (now + TRY_AGAIN).0))?;
+        .order((key!(task), (now + TRY_AGAIN).0))?;
     Ok(())
 }
 

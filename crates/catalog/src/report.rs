@@ -188,7 +188,7 @@ impl Report<'_> {
         applied.acknowledged = applied.acknowledged.max(last_sequence);
         self.tx
             .prepare_cached("UPDATE agents SET acknowledged = ?2 WHERE id = ?1")?
-            .execute((key!(self.agent), number(applied.acknowledged)))?;
+            .order((key!(self.agent), number(applied.acknowledged)))?;
         let effects = self.ledger.effects;
         applied.complete =
             effects.complete.iter().map(|(&(_, storage), &totals)| (totals, storage)).collect();
@@ -213,9 +213,9 @@ impl Report<'_> {
         for (&(dataset, block, target, source), sum) in &self.arrivals {
             let row =
                 (key!(dataset), key!(block), key!(target), key!(source), sum.files, sum.bytes, sum.failed);
-            arrivals.execute(row)?;
+            arrivals.order(row)?;
             if block.0 == 0 {
-                links.execute((key!(source), key!(target), sum.files, sum.bytes, sum.failed))?;
+                links.order((key!(source), key!(target), sum.files, sum.bytes, sum.failed))?;
             }
         }
         let mut failures = self.tx.prepare_cached(
@@ -223,7 +223,7 @@ impl Report<'_> {
              ON CONFLICT (blame) DO UPDATE SET attempts = f.attempts + excluded.attempts",
         )?;
         for (blame, attempts) in &self.failures {
-            failures.execute((blame.word(), attempts))?;
+            failures.order((blame.word(), attempts))?;
         }
         Ok(())
     }

@@ -55,7 +55,7 @@ impl Catalog {
                 });
             }
             refuse_while_deleting(tx, new)?;
-            tx.execute(
+            tx.order(
                 "INSERT INTO subscriptions (id, dataset, block, target, state, priority, verification, created,
                    community, activity, strategy, deadline)
                  VALUES (?1, ?2, ?3, ?4, 'active', ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
@@ -100,7 +100,7 @@ impl Catalog {
             }
             let priority = patch.priority.unwrap_or(before.priority);
             let terms = before.terms.patched(&patch.terms);
-            tx.execute(
+            tx.order(
                 "UPDATE subscriptions SET state = ?2, priority = ?3, community = ?4, activity = ?5, strategy = ?6,
                  deadline = ?7 WHERE id = ?1",
                 (
@@ -239,7 +239,7 @@ pub(crate) fn mark_completed(
 /// One statement over the blocks, none over files. A subscription that lacks nothing is complete at once,
 /// unless there is nothing yet that it could have.
 fn raise_demands(tx: &Transaction<'_>, id: SubscriptionId, now: Timestamp) -> Result<(), CatalogError> {
-    tx.execute(
+    tx.order(
         "INSERT INTO demands (subscription, block, target)
          SELECT s.id, b.id, s.target FROM subscriptions s
          JOIN blocks b ON b.dataset = s.dataset AND s.block IN (0, b.id)
@@ -253,7 +253,7 @@ fn raise_demands(tx: &Transaction<'_>, id: SubscriptionId, now: Timestamp) -> Re
             row.get(0)
         })?;
     if lacks {
-        tx.execute("UPDATE subscriptions SET completed = NULL WHERE id = ?1", [key!(id)])?;
+        tx.order("UPDATE subscriptions SET completed = NULL WHERE id = ?1", [key!(id)])?;
         return Ok(());
     }
     let subscription = require(tx, id)?;
@@ -286,7 +286,7 @@ fn drop_demands(
     for &block in &blocks {
         match heir_of.query_row((key!(block), key!(target)), |row| row.maybe_number(0))? {
             Some(heir) => {
-                inherit.execute((key!(target), key!(block), key!(id), crate::codec::number(heir)))?;
+                inherit.order((key!(target), key!(block), key!(id), crate::codec::number(heir)))?;
             }
             None => cancelled.extend(end_unwanted(tx, block, target, &fault, now)?),
         }

@@ -54,7 +54,7 @@ impl Catalog {
                 // A scan counts what it leaves out anew.
                 TaskKind::Scan { .. } => {
                     tx.prepare_cached("DELETE FROM left_out WHERE dataset = ?1 AND storage = ?2")?
-                        .execute((key!(new.dataset), key!(new.storage)))?;
+                        .order((key!(new.dataset), key!(new.storage)))?;
                 }
                 TaskKind::Delete { .. } => replicas = mark_deleting(tx, new, now)?,
                 TaskKind::Verify | TaskKind::Clear => {}
@@ -202,7 +202,7 @@ impl Report<'_> {
         )?;
         let problems: Vec<(&Lfn, &Fault)> =
             task.problems.iter().map(|problem| (&problem.lfn, &problem.fault)).collect();
-        update.execute((
+        update.order((
             key!(task.id),
             number(task.files_done),
             number(task.bytes_done),
@@ -267,7 +267,7 @@ fn finish(ledger: &mut Ledger<'_>, task: &TaskRow, fault: Option<&Fault>) -> Res
     ledger
         .tx
         .prepare_cached("UPDATE tasks SET done = 1, fault = ?2, finished = ?3 WHERE id = ?1 AND done = 0")?
-        .execute((key!(task.id), maybe_json(fault), ledger.now.0))?;
+        .order((key!(task.id), maybe_json(fault), ledger.now.0))?;
     if task.kind == TaskKind::Clear {
         relays::left_behind(ledger.tx, task.id, ledger.now)?;
     }
@@ -300,7 +300,7 @@ fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), Cat
             .optional()?
             .unwrap_or_default(),
     };
-    tx.execute(
+    tx.order(
         "INSERT INTO tasks (id, kind, dataset, storage, path, algorithms, force, last_file, done, files_total,
          bytes_total, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)",
         (
@@ -330,9 +330,9 @@ pub(crate) fn add_clear(
     insert(tx, new, now)?;
     let mut take = tx.prepare_cached("UPDATE relayed SET task = ?3 WHERE storage = ?1 AND file = ?2")?;
     for &file in files {
-        take.execute((key!(new.storage), key!(file), key!(new.id)))?;
+        take.order((key!(new.storage), key!(file), key!(new.id)))?;
     }
-    tx.execute(
+    tx.order(
         "UPDATE tasks SET files_total = ?2, bytes_total = (SELECT coalesce(sum(f.size), 0) FROM relayed r
          JOIN files f ON f.id = r.file WHERE r.task = ?1 AND r.task <> 0) WHERE id = ?1",
         (key!(new.id), files.len() as i64),

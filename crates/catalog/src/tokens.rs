@@ -80,9 +80,11 @@ impl Catalog {
 
     /// Also returns expired ones: the caller knows the time.
     pub fn api_token(&self, hash: [u8; 32]) -> Result<Option<ApiTokenRow>, CatalogError> {
-        self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{TOKEN} WHERE hash = ?1"))?;
-            Ok(select.query_row([hash], token_row).optional()?)
+        self.kept_api_tokens().get(hash, |hash| {
+            self.read(|tx| {
+                let mut select = tx.prepare_cached(&format!("{TOKEN} WHERE hash = ?1"))?;
+                Ok(select.query_row([hash], token_row).optional()?)
+            })
         })
     }
 
@@ -96,7 +98,10 @@ impl Catalog {
 
     /// Says whether there was one of that name.
     pub fn remove_api_token(&self, name: &str) -> Result<bool, CatalogError> {
-        self.write(|tx| Ok(tx.execute("DELETE FROM api_tokens WHERE name = ?1", [name])? > 0))
+        let removed = self.write(|tx| Ok(tx.execute("DELETE FROM api_tokens WHERE name = ?1", [name])? > 0));
+        // Also after an error: it may be of what came after the change.
+        self.kept_api_tokens().forget();
+        removed
     }
 
     /// The reply given to an earlier request under this key.

@@ -14,6 +14,8 @@ use crate::{
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     jobs_are_listed_by_what_is_said_of_them,
     a_crowd_of_jobs_comes_at_once,
+    a_crowd_of_changes_comes_at_once,
+    what_fails_leaves_nothing_behind,
     a_file_ends_once,
     replicas_are_tried_until_one_arrives,
     hops_follow_each_other,
@@ -144,6 +146,7 @@ fn failed() -> JobFileStep {
 
 fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {
     let play = Play { world, attempts: 0 };
+    world.catalog.expect_duplicates(true).unwrap();
     let changed = play.submit(plain(1, 2));
     assert_eq!((changed.files.len(), changed.new_queues.len(), changed.new_ends.len()), (2, 1, 2));
     let mut other = plain(2, 1);
@@ -157,7 +160,12 @@ fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {
         again
     }]);
     let twice = Submitted::DuplicateTarget("https://b/1/1".into());
-    assert_eq!(answers.unwrap().0, [Submitted::DuplicateId, twice]);
+    assert_eq!(answers.unwrap().0, [Submitted::DuplicateId, twice.clone()]);
+    // Also where nobody expected it.
+    world.catalog.expect_duplicates(false).unwrap();
+    let mut again = plain(3, 1);
+    again.files[0].target = "https://b/1/1".into();
+    assert_eq!(world.catalog.submit_jobs(&[again]).unwrap().0, [twice]);
     let mut bad = plain(4, 1);
     bad.files[0].source = "nowhere".into();
     assert_eq!(world.catalog.submit_jobs(&[bad]).unwrap().0, [Submitted::BadUrl("nowhere".into())]);
@@ -226,6 +234,74 @@ fn a_crowd_of_jobs_comes_at_once(world: &mut World) {
     }
     let last = changed.files.last().unwrap().file;
     assert!(changed.files.is_sorted_by(|one, next| one.file < next.file) && later.files[0].file > last);
+}
+
+/// Changes of one transaction see each other, also of the same file, and what each begins is what it finds then.
+fn a_crowd_of_changes_comes_at_once(world: &mut World) {
+    const JOBS: u64 = 70;
+    let jobs: Vec<NewJob> = (1..=JOBS).map(|number| plain(number, 2)).collect();
+    let (_, changed) = world.catalog.submit_jobs(&jobs).unwrap();
+    let play = Play { world, attempts: 0 };
+    let source = play.end("https://a");
+    let begin = |started| JobFileStep::Begin { source, choice: "{}".into(), started };
+    let mut changes = Vec::new();
+    for (file, attempt) in changed.files.iter().map(|file| file.file).zip(1..) {
+        let steps = match attempt % 4 {
+            0 => vec![begin(true), begin(true), arrived()],
+            1 => vec![begin(false), JobFileStep::Started, failed(), arrived()],
+            2 => vec![begin(false), JobFileStep::Released, begin(true)],
+            _ => vec![begin(false)],
+        };
+        let change = |step| JobFileChange { file, attempt: AttemptId(attempt), step };
+        changes.extend(steps.into_iter().map(change));
+    }
+    let (answers, changed) = play.world.catalog.change_job_files(&changes, play.world.now).unwrap();
+    let mut told = String::new();
+    for (answer, change) in answers.iter().zip(&changes) {
+        told.push(match answer {
+            JobFileChanged::Done => 'd',
+            JobFileChanged::Refused => 'r',
+            JobFileChanged::Begun(work) => {
+                assert_eq!((work.file.id, work.file.attempt), (change.file, Some(change.attempt)));
+                let JobFileStep::Begin { started, .. } = &change.step else { panic!("{:?}", change.step) };
+                let state = if *started { JobFileState::Active } else { JobFileState::Ready };
+                assert_eq!((work.file.state, work.file.started), (state, started.then_some(play.world.now)));
+                assert!(!work.tried_before || change.attempt.0 % 4 == 2);
+                'b'
+            }
+        });
+    }
+    // Attempts 1, 2, 3, 4, and so on.
+    assert_eq!(told, "bddrbdbbbrd".repeat(JOBS as usize * 2 / 4));
+    let states: Vec<Vec<JobFileState>> = (1..=JOBS).map(|number| play.files(number)).collect();
+    assert!(states.iter().step_by(2).all(|job| *job == [JobFileState::Failed, JobFileState::Active]));
+    assert!(
+        states.iter().skip(1).step_by(2).all(|job| *job == [JobFileState::Ready, JobFileState::Finished])
+    );
+    assert!((1..=JOBS).all(|number| play.state(number).0 == JobState::Active));
+    assert_eq!(changed.jobs.len() as u64, JOBS);
+}
+
+/// Whichever of its statements fails, and whenever that is told.
+fn what_fails_leaves_nothing_behind(world: &mut World) {
+    let mut play = Play { world, attempts: 0 };
+    let files = play.submit(plain(1, 3)).files;
+    let source = play.end("https://a");
+    let begin = |place: usize, attempt| JobFileChange {
+        file: files[place].file,
+        attempt: AttemptId(attempt),
+        step: JobFileStep::Begin { source, choice: "{}".into(), started: true },
+    };
+    // Attempts have numbers of their own.
+    let twice = [begin(0, 77), begin(1, 77), begin(2, 78)];
+    play.world.catalog.change_job_files(&twice, play.world.now).unwrap_err();
+    assert_eq!(play.files(1), [JobFileState::Submitted; 3]);
+    assert_eq!((play.state(1).0, play.waiting().len()), (JobState::Submitted, 3));
+    // And what comes next is not touched by it.
+    play.attempts = 100;
+    play.run(files[0].file, "https://a", arrived());
+    assert_eq!(play.submit(plain(2, 1)).files.len(), 1);
+    assert_eq!(play.files(1)[0], JobFileState::Finished);
 }
 
 fn a_file_ends_once(world: &mut World) {
@@ -416,7 +492,10 @@ fn delegations_are_kept(world: &mut World) {
         details: "{}".into(),
         changed: NOW,
     };
+    let there = || world.catalog.delegation("c1").unwrap();
+    assert_eq!(there(), None);
     world.catalog.put_delegation(&row).unwrap();
+    assert_eq!(there(), Some(row.clone()));
     let given = DelegationRow {
         request: None,
         proxy: Some(vec![2]),
@@ -424,10 +503,17 @@ fn delegations_are_kept(world: &mut World) {
         ..row
     };
     world.catalog.put_delegation(&given).unwrap();
-    assert_eq!(world.catalog.delegation("c1").unwrap(), Some(given));
+    assert_eq!(there(), Some(given.clone()));
     assert_eq!(world.catalog.forget_delegations(NOW).unwrap(), 0);
+    assert_eq!(there(), Some(given.clone()));
     assert_eq!(world.catalog.forget_delegations(Timestamp::MAX).unwrap(), 1);
-    assert!(!world.catalog.delete_delegation("c1").unwrap());
+    assert_eq!(there(), None);
+    world.catalog.put_delegation(&given).unwrap();
+    assert_eq!(there(), Some(given));
+    assert!(
+        world.catalog.delete_delegation("c1").unwrap() && !world.catalog.delete_delegation("c1").unwrap()
+    );
+    assert_eq!(there(), None);
 }
 
 fn news_are_kept_until_they_are_told(world: &mut World) {

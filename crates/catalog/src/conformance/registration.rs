@@ -283,6 +283,7 @@ fn small_things(world: &mut World) {
     assert_eq!(kept.sites.as_deref(), Some("beta gamma"));
     assert_eq!(catalog.api_tokens().unwrap().len(), 1);
     assert!(catalog.remove_api_token("ci").unwrap() && !catalog.remove_api_token("ci").unwrap());
+    assert_eq!(catalog.api_token([5; 32]).unwrap(), None, "it lets nobody in any more");
     let foreign: CommunityName = "other".parse().unwrap();
     world.dataset("a");
     let error = catalog.create_dataset(&"a".parse().unwrap(), &foreign, NOW).unwrap_err();

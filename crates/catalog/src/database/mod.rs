@@ -15,9 +15,10 @@ use longhaul_model::Timestamp;
 
 use self::postgres::Postgres;
 use self::sqlite::Sqlite;
-use crate::CatalogError;
 use crate::jobs::Places;
+use crate::kept::Kept;
 use crate::sql::Transaction;
+use crate::{ApiTokenRow, CatalogError, DelegationRow};
 
 pub use place::{BadPlace, Place};
 
@@ -43,6 +44,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0009.sql"),
     include_str!("../migrations/0010.sql"),
     include_str!("../migrations/0011.sql"),
+    include_str!("../migrations/0012.sql"),
 ];
 
 /// A handle on the catalog; clones share it.
@@ -55,6 +57,9 @@ struct Inner {
     database: Database,
     job_news: AtomicBool,
     places: Mutex<Places>,
+    /// Asked for with each request of a program, and with each copy for its owner.
+    api_tokens: Kept<[u8; 32], ApiTokenRow>,
+    delegations: Kept<String, DelegationRow>,
 }
 
 enum Database {
@@ -77,7 +82,8 @@ impl Catalog {
 
     fn over(database: Database) -> Catalog {
         let (job_news, places) = (AtomicBool::new(false), Mutex::default());
-        Catalog { inner: Arc::new(Inner { database, job_news, places }) }
+        let (api_tokens, delegations) = (Kept::default(), Kept::default());
+        Catalog { inner: Arc::new(Inner { database, job_news, places, api_tokens, delegations }) }
     }
 
     /// Whether changes of files of jobs are kept to be told.
@@ -88,6 +94,14 @@ impl Catalog {
     /// Where files of jobs come from and wait. To be held over the transaction that makes more of them.
     pub(crate) fn places(&self) -> MutexGuard<'_, Places> {
         locked(&self.inner.places)
+    }
+
+    pub(crate) fn kept_api_tokens(&self) -> &Kept<[u8; 32], ApiTokenRow> {
+        &self.inner.api_tokens
+    }
+
+    pub(crate) fn kept_delegations(&self) -> &Kept<String, DelegationRow> {
+        &self.inner.delegations
     }
 
     /// Runs `change` in one transaction that is on disk when this returns, or leaves nothing behind.

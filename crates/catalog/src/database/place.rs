@@ -5,12 +5,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::postgres::config::{Host, SslMode};
-use ::postgres::{Client, Config, NoTls};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Config, NoTls};
 use tokio_rustls::rustls::ClientConfig;
 
 use super::BUSY_WAIT;
 use super::tls::Tls;
+use crate::sql::{DatabaseError, Session};
 
 /// A server that vanished without a word is noticed after this.
 const SILENT_MAX: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self, BadPlace> {
         // The driver's texts of what is wrong do not repeat what they were given: it may hold a password.
-        let mut config: Config = text.parse().map_err(|error: ::postgres::Error| {
+        let mut config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             BadPlace(cause.unwrap_or_else(|| error.to_string()))
         })?;
@@ -74,10 +75,10 @@ impl Place {
         self.config.get_ssl_mode() != SslMode::Disable
     }
 
-    pub(super) fn connect(&self) -> Result<Client, ::postgres::Error> {
+    pub(super) fn connect(&self) -> Result<Session, DatabaseError> {
         match &self.tls {
-            Some(tls) => self.config.connect(Tls(tls.clone())),
-            None => self.config.connect(NoTls),
+            Some(tls) => Session::open(&self.config, Tls(tls.clone())),
+            None => Session::open(&self.config, NoTls),
         }
     }
 }

@@ -126,7 +126,7 @@ impl Postgres {
 }
 
 fn connect(place: &Place) -> Result<Session, CatalogError> {
-    let mut session = Session::open(|| place.connect())?;
+    let mut session = place.connect()?;
     session.run(BY_INDEX)?;
     Ok(session)
 }

@@ -1,6 +1,6 @@
 //! What happens to the files of jobs, and what follows for their jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 
 use crate::sql::{Bind, Optional, Params, Row, Seen, Transaction};
@@ -8,11 +8,14 @@ use longhaul_model::job::{JobFileAt, Tally, brought_from_tape, next_hop, next_re
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
 use serde_json::{Map, Value};
 
-use super::{FILE, Head, JOB, file_place, file_row, file_state, head, job_place, job_row, news, number_back};
+use super::{
+    FILE, HEAD, Head, JOB, each_in, file_place, file_row, file_state, head, head_row, job_place, job_row,
+    news, number_back,
+};
 use crate::codec::{Columns, key, number};
 use crate::{
-    Catalog, CatalogError, JobFileChange, JobFileChanged, JobFileNews, JobFileStep, JobRow, JobWork,
-    JobsChanged,
+    Catalog, CatalogError, JobFileChange, JobFileChanged, JobFileNews, JobFileRow, JobFileStep, JobRow,
+    JobWork, JobsChanged,
 };
 
 impl Catalog {
@@ -24,6 +27,7 @@ impl Catalog {
     ) -> Result<(Vec<JobFileChanged>, JobsChanged), CatalogError> {
         self.write(|tx| {
             let mut changer = Changer::new(self, tx, now);
+            changer.look_ahead(changes)?;
             let answers = changes.iter().map(|change| changer.apply(change));
             let answers = answers.collect::<Result<Vec<_>, CatalogError>>()?;
             Ok((answers, changer.finish()?))
@@ -35,6 +39,7 @@ impl Catalog {
 const ON_TAPE: &str = "on_tape";
 
 /// A file as far as its state goes.
+#[derive(Clone)]
 pub(super) struct FileHead {
     pub id: i64,
     pub job: i64,
@@ -62,7 +67,6 @@ impl FileHead {
 }
 
 pub(super) const FILE_HEAD: &str = "SELECT id, job, state, queue, attempt, source_end, size FROM job_files";
-
 pub(super) fn file_head_row(row: &Row<'_>) -> crate::sql::Result<FileHead> {
     Ok(FileHead {
         id: row.get(0)?,
@@ -82,15 +86,54 @@ pub(super) struct Changer<'t> {
     touched: BTreeMap<i64, Head>,
     /// As they were when the first of their files began.
     begun: BTreeMap<i64, JobRow>,
+    ahead: Ahead,
     pub changed: JobsChanged,
     tells: bool,
+}
+
+/// What was read for all changes at once, as it was before them. It counts until something about it is written.
+#[derive(Default)]
+struct Ahead {
+    files: HashMap<i64, FileHead>,
+    jobs: HashMap<i64, Head>,
+    /// Of those that are to begin.
+    rows: HashMap<i64, JobFileRow>,
 }
 
 impl<'t> Changer<'t> {
     pub(super) fn new(catalog: &Catalog, tx: &'t Transaction<'t>, now: Timestamp) -> Self {
         let tells = catalog.keeps_job_news().load(Ordering::Acquire);
-        let (touched, begun) = (BTreeMap::new(), BTreeMap::new());
-        Changer { tx, now, touched, begun, changed: JobsChanged::default(), tells }
+        let (touched, begun, ahead) = (BTreeMap::new(), BTreeMap::new(), Ahead::default());
+        Changer { tx, now, touched, begun, ahead, changed: JobsChanged::default(), tells }
+    }
+
+    /// Reads what the changes will ask for. Where the database is a server each question is a round trip, and a change that asked for
+    /// itself would need half a dozen.
+    fn look_ahead(&mut self, changes: &[JobFileChange]) -> Result<(), CatalogError> {
+        let Ahead { files, jobs, rows } = &mut self.ahead;
+        let ids: Vec<i64> = changes.iter().map(|change| number(change.file)).collect();
+        each_in(self.tx, (FILE_HEAD, ""), "id", &ids, |row| {
+            let file = file_head_row(row)?;
+            files.insert(file.id, file);
+            Ok(())
+        })?;
+        each_in(self.tx, (HEAD, ""), "j.number", &jobs_of(files.values()), |row| {
+            let job = head_row(row)?;
+            jobs.insert(job.number, job);
+            Ok(())
+        })?;
+        let begins = changes.iter().filter(|change| matches!(change.step, JobFileStep::Begin { .. }));
+        let begins: Vec<i64> = begins.map(|change| number(change.file)).collect();
+        each_in(self.tx, (FILE, ""), "f.id", &begins, |row| {
+            let file = file_row(row)?;
+            rows.insert(number(file.id), file);
+            Ok(())
+        })?;
+        let begun = jobs_of(begins.iter().filter_map(|id| files.get(id)));
+        each_in(self.tx, (JOB, ""), "j.number", &begun, |row| {
+            self.begun.insert(row.get(0)?, job_row(row)?);
+            Ok(())
+        })
     }
 
     fn apply(&mut self, change: &JobFileChange) -> Result<JobFileChanged, CatalogError> {
@@ -228,15 +271,24 @@ impl<'t> Changer<'t> {
         )?;
         let state = if started.is_some() { JobFileState::Active } else { JobFileState::Ready };
         let begun = FileHead { attempt: key!(attempt), ..file };
+        let row = self.ahead.rows.remove(&file.id);
         let said: [&dyn Bind; 2] = [&begun.attempt, &started.map(|at| at.0)];
         self.set_with(&begun, state, ", attempt = ?4, started = ?5", &said)?;
-        Ok(JobFileChanged::Begun(Box::new(self.work(&asked, &file)?)))
+        let row = match row {
+            Some(row) => JobFileRow { state, attempt: Some(attempt), started, ..row },
+            None => {
+                let mut select = self.tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
+                select.query_row([file.id], file_row)?
+            }
+        };
+        let (job, tried_before) = (self.job(asked.job)?, file.attempt != 0);
+        Ok(JobFileChanged::Begun(Box::new(JobWork { job, file: row, tried_before })))
     }
 
     /// The file itself, or the first replica of it that is at that end point and was not tried.
     fn at_source(&self, asked: &FileHead, source: i64) -> Result<Option<FileHead>, CatalogError> {
         if asked.source_end == source {
-            return self.file(number_back(asked.id));
+            return Ok(Some(asked.clone()));
         }
         let mut select = self.tx.prepare_cached(&format!(
             "{FILE_HEAD} WHERE job = ?1 AND source_end = ?2 AND state = ?3 ORDER BY id LIMIT 1"
@@ -245,18 +297,13 @@ impl<'t> Changer<'t> {
         Ok(select.query_row(wanted, file_head_row).optional()?)
     }
 
-    fn work(&mut self, asked: &FileHead, file: &FileHead) -> Result<JobWork, CatalogError> {
-        let job = match self.begun.get(&asked.job) {
-            Some(job) => job.clone(),
-            None => {
-                let mut select = self.tx.prepare_cached(&format!("{JOB} WHERE j.number = ?1"))?;
-                let job = select.query_row([asked.job], job_row)?;
-                self.begun.entry(asked.job).or_insert(job).clone()
-            }
-        };
-        let mut select = self.tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
-        let tried_before = file.attempt != 0;
-        Ok(JobWork { job, file: select.query_row([file.id], file_row)?, tried_before })
+    fn job(&mut self, number: i64) -> Result<JobRow, CatalogError> {
+        if let Some(job) = self.begun.get(&number) {
+            return Ok(job.clone());
+        }
+        let mut select = self.tx.prepare_cached(&format!("{JOB} WHERE j.number = ?1"))?;
+        let job = select.query_row([number], job_row)?;
+        Ok(self.begun.entry(number).or_insert(job).clone())
     }
 
     fn attempt_ended(
@@ -272,13 +319,15 @@ impl<'t> Changer<'t> {
     }
 
     pub(super) fn file(&self, id: u64) -> Result<Option<FileHead>, CatalogError> {
+        if let Some(file) = self.ahead.files.get(&number(id)) {
+            return Ok(Some(file.clone()));
+        }
         let mut select = self.tx.prepare_cached(&format!("{FILE_HEAD} WHERE id = ?1"))?;
         Ok(select.query_row([number(id)], file_head_row).optional()?)
     }
 
     pub(super) fn run(&self, statement: &str, values: impl Params) -> Result<(), CatalogError> {
-        self.tx.prepare_cached(statement)?.execute(values)?;
-        Ok(())
+        Ok(self.tx.order(statement, values)?)
     }
 
     /// Puts a file into another state, and counts it there.
@@ -313,7 +362,7 @@ impl<'t> Changer<'t> {
     }
 
     fn write_state(
-        &self,
+        &mut self,
         file: &FileHead,
         to: JobFileState,
         more: &str,
@@ -323,6 +372,8 @@ impl<'t> Changer<'t> {
             let text = format!("a file of a job would go from {} to {to}", file.state);
             return Err(CatalogError::refused(longhaul_model::FaultCode::Internal, text));
         }
+        self.ahead.files.remove(&file.id);
+        self.ahead.rows.remove(&file.id);
         let (state, ended) = (file_place(to), to.is_terminal().then_some(self.now.0));
         let of_state = [file.id.seen(), state.seen(), ended.seen()];
         let all: Vec<Seen<'_>> =
@@ -333,14 +384,9 @@ impl<'t> Changer<'t> {
     /// What follows for its job, and for who hears of it.
     fn moved(&mut self, file: &FileHead, to: JobFileState, queue: i64) -> Result<(), CatalogError> {
         self.let_go(file.id, to)?;
-        let tx = self.tx;
-        let job = match self.touched.entry(file.job) {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                let job = head(tx, file.job)?;
-                entry.insert(job.ok_or_else(|| CatalogError::not_found("job of file", file.id))?)
-            }
-        };
+        self.touch(file.job)?;
+        let job = self.touched.get_mut(&file.job);
+        let job = job.ok_or_else(|| CatalogError::not_found("job of file", file.id))?;
         job.tally.moved(file.state, to);
         self.changed.files.push(file.news(job.id, to, queue));
         Ok(())
@@ -404,19 +450,19 @@ impl<'t> Changer<'t> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
+    /// How its files are counted, and where it stands by that.
     pub(super) fn write(&mut self, number: i64, state: JobState, reason: &str) -> Result<(), CatalogError> {
-        self.write_tally(number)?;
         let Some(job) = self.touched.get_mut(&number) else { return Ok(()) };
         if job.state == state {
-            return Ok(());
+            return self.write_tally(number);
         }
         job.state = state;
-        let (id, kind) = (job.id, job.kind);
+        let (id, kind, tally) = (job.id, job.kind, tally_values(job));
         self.changed.jobs.push((id, state));
-        self.run(
-            "UPDATE jobs SET state = ?2, reason = ?3, finished = ?4 WHERE number = ?1",
-            (number, job_place(state), reason, state.is_terminal().then_some(self.now.0)),
-        )?;
+        let (place, finished) = (job_place(state), state.is_terminal().then_some(self.now.0));
+        let values = tally.iter().map(Bind::seen).chain([place.seen(), reason.seen(), finished.seen()]);
+        let more = ", state = ?9, reason = ?10, finished = ?11";
+        self.run(&write_tally(more), values.collect::<Vec<_>>())?;
         if kind == JobKind::Replicas && state == JobState::Finished {
             self.name_source(number)?;
         }
@@ -435,32 +481,39 @@ impl<'t> Changer<'t> {
 
     fn write_tally(&self, number: i64) -> Result<(), CatalogError> {
         let Some(job) = self.touched.get(&number) else { return Ok(()) };
-        let tally = &job.tally;
-        self.run(
-            "UPDATE jobs SET files_finished = ?2, files_failed = ?3, files_canceled = ?4, files_active = ?5,
-             files_staging = ?6, files_archiving = ?7, files_waiting = ?8 WHERE number = ?1",
-            (
-                job.number,
-                tally.finished as i64,
-                tally.failed as i64,
-                tally.canceled as i64,
-                tally.active as i64,
-                tally.staging as i64,
-                tally.archiving as i64,
-                tally.waiting as i64,
-            ),
-        )
+        self.run(&write_tally(""), tally_values(job).iter().map(Bind::seen).collect::<Vec<_>>())
     }
 
-    /// A job that is touched by what is asked of it, not by its files.
+    /// A job that is touched by its files, or by what is asked of it.
     pub(super) fn touch(&mut self, number: i64) -> Result<Option<(JobId, JobState)>, CatalogError> {
-        if !self.touched.contains_key(&number)
-            && let Some(job) = head(self.tx, number)?
-        {
-            self.touched.insert(number, job);
+        if !self.touched.contains_key(&number) {
+            let ahead = self.ahead.jobs.remove(&number);
+            let job = if ahead.is_some() { ahead } else { head(self.tx, number)? };
+            self.touched.extend(job.map(|job| (number, job)));
         }
         Ok(self.touched.get(&number).map(|job| (job.id, job.state)))
     }
+}
+
+/// `more` follows, its values from `?9` on.
+fn write_tally(more: &str) -> String {
+    format!(
+        "UPDATE jobs SET files_finished = ?2, files_failed = ?3, files_canceled = ?4, files_active = ?5, files_staging = ?6,
+         files_archiving = ?7, files_waiting = ?8{more} WHERE number = ?1"
+    )
+}
+
+fn tally_values(job: &Head) -> [i64; 8] {
+    let Tally { finished, failed, canceled, active, staging, archiving, waiting, .. } = job.tally;
+    let counts = [finished, failed, canceled, active, staging, archiving, waiting];
+    let [finished, failed, canceled, active, staging, archiving, waiting] = counts.map(number);
+    [job.number, finished, failed, canceled, active, staging, archiving, waiting]
+}
+
+/// Their jobs, each once.
+fn jobs_of<'f>(files: impl Iterator<Item = &'f FileHead>) -> Vec<i64> {
+    let jobs: BTreeSet<i64> = files.map(|file| file.job).collect();
+    jobs.into_iter().collect()
 }
 
 /// A file among those of its job.

@@ -1,6 +1,6 @@
 //! Credentials that users gave us to act for them.
 
-use crate::sql::{Optional, Row};
+use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::Timestamp;
 
 use crate::codec::Columns;
@@ -8,17 +8,29 @@ use crate::{Catalog, CatalogError, DelegationRow};
 
 impl Catalog {
     pub fn delegation(&self, id: &str) -> Result<Option<DelegationRow>, CatalogError> {
-        self.read(|tx| {
-            let mut select = tx.prepare_cached(
-                "SELECT id, user, request, proxy, expires, details, changed FROM delegations WHERE id = ?1",
-            )?;
-            Ok(select.query_row([id], delegation_row).optional()?)
+        self.kept_delegations().get(id.to_owned(), |id| {
+            self.read(|tx| {
+                let mut select = tx.prepare_cached(
+                    "SELECT id, user, request, proxy, expires, details, changed FROM delegations WHERE id = ?1",
+                )?;
+                Ok(select.query_row([id], delegation_row).optional()?)
+            })
         })
+    }
+
+    /// Changes them. What is kept of them is forgotten, also after an error: it may be of what came after the change.
+    fn change_delegations<T>(
+        &self,
+        change: impl FnOnce(&Transaction<'_>) -> Result<T, CatalogError>,
+    ) -> Result<T, CatalogError> {
+        let changed = self.write(change);
+        self.kept_delegations().forget();
+        changed
     }
 
     /// In place of what was there.
     pub fn put_delegation(&self, row: &DelegationRow) -> Result<(), CatalogError> {
-        self.write(|tx| {
+        self.change_delegations(|tx| {
             tx.execute(
                 "INSERT INTO delegations (id, user, request, proxy, expires, details, changed)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET user = excluded.user,
@@ -40,12 +52,12 @@ impl Catalog {
 
     /// Says whether there was one.
     pub fn delete_delegation(&self, id: &str) -> Result<bool, CatalogError> {
-        self.write(|tx| Ok(tx.execute("DELETE FROM delegations WHERE id = ?1", [id])? > 0))
+        self.change_delegations(|tx| Ok(tx.execute("DELETE FROM delegations WHERE id = ?1", [id])? > 0))
     }
 
     /// Those of which nothing is of use any more; says how many.
     pub fn forget_delegations(&self, expired_before: Timestamp) -> Result<usize, CatalogError> {
-        self.write(|tx| {
+        self.change_delegations(|tx| {
             Ok(tx
                 .execute("DELETE FROM delegations WHERE expires < ?1 AND changed < ?1", [expired_before.0])?)
         })

@@ -210,16 +210,14 @@ fn set_priority(
     if head(tx, number_of_job)?.is_some_and(|head| head.state.is_terminal()) {
         return Ok(Some(false));
     }
-    tx.prepare_cached("UPDATE jobs SET priority = ?2 WHERE number = ?1")?
-        .execute((number_of_job, priority))?;
-    let mut update = tx.prepare_cached("UPDATE job_files SET queue = ?2 WHERE id = ?1")?;
+    tx.order("UPDATE jobs SET priority = ?2 WHERE number = ?1", (number_of_job, priority))?;
     for file in files_of(tx, number_of_job)? {
         // What was put before all others stays there.
         if file.state.is_terminal() || file.state == JobFileState::ForceStart {
             continue;
         }
         let queue = requeue(tx, &file, priority, changed)?;
-        update.execute((file.id, queue))?;
+        tx.order("UPDATE job_files SET queue = ?2 WHERE id = ?1", (file.id, queue))?;
         if queue != file.queue {
             changed.files.push(file.news(job, file.state, queue));
         }

@@ -10,7 +10,7 @@ mod storage;
 mod submit;
 mod tape;
 
-use crate::sql::{Bind, Optional, Row, Transaction, in_chunks};
+use crate::sql::{Bind, Optional, Row, Transaction};
 use longhaul_model::job::Tally;
 use longhaul_model::{JobFileState, JobId, JobState};
 
@@ -100,18 +100,35 @@ fn id_bytes(id: JobId) -> [u8; 16] {
     id.0.to_be_bytes()
 }
 
+/// Of one question.
+const ASKED_MAX: usize = 64;
+
 /// Reads what a question has to tell of these jobs (`j` in it) in few statements; `order` is for each of them.
 fn each_of(
     tx: &Transaction<'_>,
     (question, order): (&str, &str),
     ids: &[JobId],
+    read: impl FnMut(&Row<'_>) -> crate::sql::Result<()>,
+) -> Result<(), CatalogError> {
+    let ids: Vec<[u8; 16]> = ids.iter().map(|id| id_bytes(*id)).collect();
+    each_in(tx, (question, order), "j.id", &ids, read)
+}
+
+/// The same of rows that have one of these in a column.
+fn each_in<K: Bind>(
+    tx: &Transaction<'_>,
+    (question, order): (&str, &str),
+    column: &str,
+    keys: &[K],
     mut read: impl FnMut(&Row<'_>) -> crate::sql::Result<()>,
 ) -> Result<(), CatalogError> {
-    for ids in in_chunks(ids) {
-        let places = vec!["?"; ids.len()].join(", ");
-        let mut select = tx.prepare_cached(&format!("{question} WHERE j.id IN ({places}) {order}"))?;
-        let ids: Vec<[u8; 16]> = ids.iter().map(|id| id_bytes(*id)).collect();
-        let mut rows = select.query(ids.iter().map(Bind::seen).collect::<Vec<_>>())?;
+    for keys in keys.chunks(ASKED_MAX) {
+        // Each number of places is a statement of its own, so there are few; the last key fills those that are left.
+        let count = keys.len().next_power_of_two();
+        let places = vec!["?"; count].join(", ");
+        let mut select = tx.prepare_cached(&format!("{question} WHERE {column} IN ({places}) {order}"))?;
+        let filling = keys.iter().chain(keys.iter().rev().cycle()).take(count);
+        let mut rows = select.query(filling.map(Bind::seen).collect::<Vec<_>>())?;
         while let Some(row) = rows.next()? {
             read(&row)?;
         }
@@ -156,31 +173,32 @@ struct Head {
     tally: Tally,
 }
 
+const HEAD: &str = "SELECT j.number, j.id, j.kind, j.state, j.grouped, j.files, j.files_finished, j.files_failed, j.files_canceled,
+    j.files_active, j.files_staging, j.files_archiving, j.files_waiting FROM jobs j";
+
+fn head_row(row: &Row<'_>) -> crate::sql::Result<Head> {
+    Ok(Head {
+        number: row.get(0)?,
+        id: job_id(row, 1)?,
+        kind: row.parsed(2)?,
+        state: job_state(row, 3)?,
+        grouped: row.get(4)?,
+        tally: Tally {
+            total: row.number(5)?,
+            finished: row.number(6)?,
+            failed: row.number(7)?,
+            canceled: row.number(8)?,
+            active: row.number(9)?,
+            staging: row.number(10)?,
+            archiving: row.number(11)?,
+            waiting: row.number(12)?,
+        },
+    })
+}
+
 fn head(tx: &Transaction<'_>, number: i64) -> Result<Option<Head>, CatalogError> {
-    let mut select = tx.prepare_cached(
-        "SELECT id, kind, state, grouped, files, files_finished, files_failed, files_canceled, files_active,
-         files_staging, files_archiving, files_waiting FROM jobs WHERE number = ?1",
-    )?;
-    let found = select.query_row([number], |row| {
-        Ok(Head {
-            number,
-            id: job_id(row, 0)?,
-            kind: row.parsed(1)?,
-            state: job_state(row, 2)?,
-            grouped: row.get(3)?,
-            tally: Tally {
-                total: row.number(4)?,
-                finished: row.number(5)?,
-                failed: row.number(6)?,
-                canceled: row.number(7)?,
-                active: row.number(8)?,
-                staging: row.number(9)?,
-                archiving: row.number(10)?,
-                waiting: row.number(11)?,
-            },
-        })
-    });
-    Ok(found.optional()?)
+    let mut select = tx.prepare_cached(&format!("{HEAD} WHERE j.number = ?1"))?;
+    Ok(select.query_row([number], head_row).optional()?)
 }
 
 fn number_of(tx: &Transaction<'_>, id: JobId) -> Result<Option<i64>, CatalogError> {

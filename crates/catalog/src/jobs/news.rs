@@ -65,9 +65,9 @@ const KEEP: &str = "INSERT INTO job_news (job, file, was, state, job_state, at, 
 
 /// At the end of a transaction, when the jobs are what their files made of them.
 pub(super) fn keep(tx: &Transaction<'_>, news: &[JobFileNews], now: Timestamp) -> Result<(), CatalogError> {
-    let mut insert = tx.prepare_cached(&format!("{KEEP} WHERE f.id = ?1"))?;
+    let text = format!("{KEEP} WHERE f.id = ?1");
     for one in news.iter().filter(|one| one.from != one.to) {
-        insert.execute((number(one.file), file_place(one.from), file_place(one.to), now.0))?;
+        tx.order(&text, (number(one.file), file_place(one.from), file_place(one.to), now.0))?;
     }
     Ok(())
 }
@@ -75,8 +75,7 @@ pub(super) fn keep(tx: &Transaction<'_>, news: &[JobFileNews], now: Timestamp) -
 /// Of all files of jobs that were just made: of these numbers, one after the other.
 pub(super) fn keep_submissions(tx: &Transaction<'_>, first: i64, last: i64) -> Result<(), CatalogError> {
     let text = KEEP.replace("?2, ?3", "NULL, f.state").replace("?4", "j.submitted");
-    tx.execute(&format!("{text} WHERE f.job >= ?1 AND f.job <= ?2 ORDER BY f.id"), (first, last))?;
-    Ok(())
+    Ok(tx.order(&format!("{text} WHERE f.job >= ?1 AND f.job <= ?2 ORDER BY f.id"), (first, last))?)
 }
 
 /// A row as it was kept, and where the rest of it is.

@@ -27,6 +27,19 @@ struct Met<'p> {
 }
 
 impl Catalog {
+    /// Whether jobs come that are to be refused for others on their way to the same target. Finding those takes an index by target,
+    /// which costs a file as much as all others together, so it is there only where it is used. Building it takes seconds for
+    /// a million files; without it each target is looked for among all files.
+    pub fn expect_duplicates(&self, expected: bool) -> Result<(), CatalogError> {
+        let text = match expected {
+            true => {
+                "CREATE INDEX IF NOT EXISTS job_files_open_by_target ON job_files (target) WHERE state < 10"
+            }
+            false => "DROP INDEX IF EXISTS job_files_open_by_target",
+        };
+        self.write(|tx| Ok(tx.execute(text, ()).map(drop)?))
+    }
+
     /// Each job for itself: what is said of it, and all of its files or none. Durable when this returns.
     pub fn submit_jobs(&self, jobs: &[NewJob]) -> Result<(Vec<Submitted>, JobsChanged), CatalogError> {
         let mut places = self.places();

@@ -312,16 +312,14 @@ impl Changer<'_> {
         if !to.is_terminal() && !matches!(to, JobFileState::Archiving | JobFileState::Staging) {
             return Ok(());
         }
-        let mut update = self
-            .tx
-            .prepare_cached("UPDATE tape_files SET stands = stands + ?2 WHERE file = ?1 AND stands < ?2")?;
-        if update.execute((file, UNWANTED))? == 0 {
-            return Ok(());
-        }
         self.run(
-            "UPDATE tape_requests SET next = ?2 WHERE id IN (SELECT request FROM tape_files WHERE file = ?1)
-             AND coalesce(next, ?2) >= ?2",
-            (file, self.now.0),
+            "UPDATE tape_requests SET next = ?2
+             WHERE id IN (SELECT request FROM tape_files WHERE file = ?1 AND stands < ?3) AND coalesce(next, ?2) >= ?2",
+            (file, self.now.0, UNWANTED),
+        )?;
+        self.run(
+            "UPDATE tape_files SET stands = stands + ?2 WHERE file = ?1 AND stands < ?2",
+            (file, UNWANTED),
         )
     }
 

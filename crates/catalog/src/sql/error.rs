@@ -15,11 +15,11 @@ pub enum DatabaseError {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     #[error("{}", told(.0))]
-    Postgres(#[from] postgres::Error),
+    Postgres(#[from] tokio_postgres::Error),
     #[error("a value does not fit its column: {0}")]
     Unfit(String),
-    #[error("the connection to the database: {0}")]
-    Connection(std::io::Error),
+    #[error("no connection to the database can be carried: {0}")]
+    Runtime(std::io::Error),
     #[error("a statement failed before, and what was written with it is taken back")]
     Lost,
 }
@@ -28,15 +28,8 @@ pub(crate) fn damaged(column: usize, why: impl Display) -> DatabaseError {
     DatabaseError::Damaged { column, why: why.to_string() }
 }
 
-/// What a writer of the driver's tells is mostly an error of the driver's.
-impl From<std::io::Error> for DatabaseError {
-    fn from(error: std::io::Error) -> Self {
-        error.downcast::<postgres::Error>().map_or_else(DatabaseError::Connection, DatabaseError::Postgres)
-    }
-}
-
 /// The driver's own text of a refusal leaves out what was refused.
-fn told(error: &postgres::Error) -> String {
+fn told(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(refused) => format!("{} (SQLSTATE {})", refused.message(), refused.code().code()),
         None => match std::error::Error::source(error) {

@@ -1,10 +1,10 @@
-//! Many rows into a table: by statements of many rows, and in PostgreSQL, where there are enough of them, by `COPY`. That is one
-//! question for all of them instead of one for each statement, and the server neither plans nor computes what comes.
+//! Many rows into a table: by statements of many rows, and in PostgreSQL, where there are enough of them, by `COPY`: the server
+//! neither plans nor computes what comes.
 
 use std::cell::RefCell;
 
 use bytes::{BufMut, BytesMut};
-use postgres::types::{IsNull, ToSql, Type};
+use tokio_postgres::types::{IsNull, ToSql, Type};
 
 use super::{DatabaseError, Result, Seen, Session, Transaction};
 
@@ -22,7 +22,7 @@ const END: i16 = -1;
 const NULL: i32 = -1;
 
 /// As many rows at a time as a statement has room for.
-pub(crate) fn in_chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
+fn in_chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let count = ROWS_AT_ONCE.into_iter().find(|&count| count <= rows.len())?;
         let (now, later) = rows.split_at(count);
@@ -42,19 +42,21 @@ impl Transaction<'_> {
     /// Inserts rows, each the values of all columns. The numbers that they get come in the order of the rows: each gets the
     /// next.
     pub(crate) fn insert<'v, V: AsRef<[Seen<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
-        match self {
-            Transaction::Postgres(session) if rows.len() >= COPIED => self.copy(session, table, rows),
-            _ => self.insert_in_statements(table, rows),
+        let Transaction::Postgres(session) = self else { return self.insert_and_ask(table, rows) };
+        let numbers: Vec<i64> = session.borrow_mut().take_numbers(table, rows.len())?.collect();
+        match rows.len() >= COPIED {
+            true => copy(session, table, &numbers, rows)?,
+            false => self.insert_numbered(table, &numbers, rows)?,
         }
+        Ok(numbers)
     }
 
-    fn insert_in_statements<'v, V: AsRef<[Seen<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
+    fn insert_and_ask<'v, V: AsRef<[Seen<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
         let Table { name, number, columns } = table;
-        let row = format!("({})", vec!["?"; columns.len()].join(", "));
-        let columns = columns.join(", ");
         let mut numbers = Vec::with_capacity(rows.len());
         for rows in in_chunks(rows) {
-            let places = vec![row.as_str(); rows.len()].join(", ");
+            let places = places(columns.len(), rows.len());
+            let columns = columns.join(", ");
             let mut insert = self.prepare_cached(&format!(
                 "INSERT INTO {name} ({columns}) VALUES {places} RETURNING {number}"
             ))?;
@@ -69,25 +71,45 @@ impl Transaction<'_> {
         Ok(numbers)
     }
 
-    /// The numbers are taken first, for a copy has no answer but how many rows it wrote.
-    fn copy<'v, V: AsRef<[Seen<'v>]>>(
+    fn insert_numbered<'v, V: AsRef<[Seen<'v>]>>(
         &self,
-        session: &RefCell<Session>,
         table: &Table,
+        mut numbers: &[i64],
         rows: &[V],
-    ) -> Result<Vec<i64>> {
+    ) -> Result<()> {
         let Table { name, number, columns } = table;
-        let columns = columns.join(", ");
-        let mut take = self.prepare_cached(&format!(
-            "SELECT nextval(pg_get_serial_sequence('{name}', '{number}')) FROM generate_series(1, ?1)"
-        ))?;
-        let numbers = take.query_map([rows.len() as i64], |row| row.get(0))?.collect::<Result<Vec<i64>>>()?;
-        let mut session = session.borrow_mut();
-        let kinds = session.kinds(&format!("SELECT {number}, {columns} FROM {name}"))?;
-        let mut pieces = Pieces { kinds: &kinds, numbers: &numbers, rows, at: 0 };
-        session.copy_in(&format!("COPY {name} ({number}, {columns}) FROM STDIN BINARY"), || pieces.next())?;
-        Ok(numbers)
+        for rows in in_chunks(rows) {
+            let (now, later) = numbers.split_at(rows.len());
+            numbers = later;
+            let places = places(1 + columns.len(), rows.len());
+            let columns = columns.join(", ");
+            let values = now.iter().zip(rows).flat_map(|(number, row)| {
+                std::iter::once(Seen::Number(*number)).chain(row.as_ref().iter().copied())
+            });
+            let values: Vec<Seen<'_>> = values.collect();
+            self.order(&format!("INSERT INTO {name} ({number}, {columns}) VALUES {places}"), values)?;
+        }
+        Ok(())
     }
+}
+
+fn places(columns: usize, rows: usize) -> String {
+    let row = format!("({})", vec!["?"; columns].join(", "));
+    vec![row; rows].join(", ")
+}
+
+fn copy<'v, V: AsRef<[Seen<'v>]>>(
+    session: &RefCell<Session>,
+    table: &Table,
+    numbers: &[i64],
+    rows: &[V],
+) -> Result<()> {
+    let Table { name, number, columns } = table;
+    let columns = columns.join(", ");
+    let mut session = session.borrow_mut();
+    let kinds = session.kinds(&format!("SELECT {number}, {columns} FROM {name}"))?;
+    let mut pieces = Pieces { kinds: &kinds, numbers, rows, at: 0 };
+    session.copy_in(&format!("COPY {name} ({number}, {columns}) FROM STDIN BINARY"), || pieces.next())
 }
 
 /// Rows in the binary format of `COPY`, some at a time.

@@ -7,6 +7,7 @@
 mod dialect;
 mod error;
 mod insert;
+mod link;
 mod session;
 mod value;
 
@@ -15,7 +16,7 @@ use std::cell::RefCell;
 pub(crate) use dialect::definitions;
 pub use error::DatabaseError;
 pub(crate) use error::{Optional, Result, damaged};
-pub(crate) use insert::{Table, in_chunks};
+pub(crate) use insert::Table;
 pub(crate) use session::Session;
 pub(crate) use value::{Bind, Column, Params, Seen, Value, params};
 
@@ -48,6 +49,12 @@ impl Transaction<'_> {
         self.prepare_cached(text)?.execute(parameters)
     }
 
+    /// Without an answer, so that PostgreSQL is not waited for: what is asked next sees it done, and if it fails, so does the
+    /// transaction.
+    pub(crate) fn order(&self, text: &str, parameters: impl Params) -> Result<()> {
+        self.prepare_cached(text)?.order(parameters)
+    }
+
     pub(crate) fn query_row<T>(
         &self,
         text: &str,
@@ -68,6 +75,14 @@ impl Statement<'_> {
             }
             Statement::Postgres(prepared) => prepared.execute(values),
         })
+    }
+
+    /// As [`Transaction::order`].
+    pub(crate) fn order(&mut self, parameters: impl Params) -> Result<()> {
+        match self {
+            Statement::Sqlite(_) => self.execute(parameters).map(drop),
+            Statement::Postgres(prepared) => parameters.with(|values| prepared.order(values)),
+        }
     }
 
     pub(crate) fn query(&mut self, parameters: impl Params) -> Result<Rows<'_>> {
@@ -107,7 +122,7 @@ impl Statement<'_> {
 
 pub(crate) enum Rows<'s> {
     Sqlite(rusqlite::Rows<'s>),
-    Postgres { coming: std::vec::IntoIter<postgres::Row>, here: Option<postgres::Row> },
+    Postgres { coming: std::vec::IntoIter<tokio_postgres::Row>, here: Option<tokio_postgres::Row> },
 }
 
 impl Rows<'_> {
@@ -141,7 +156,7 @@ impl<T, F: FnMut(&Row<'_>) -> Result<T>> Iterator for Mapped<'_, F> {
 /// One row, while it is the present one.
 pub(crate) enum Row<'r> {
     Sqlite(&'r rusqlite::Row<'r>),
-    Postgres(&'r postgres::Row),
+    Postgres(&'r tokio_postgres::Row),
 }
 
 impl Row<'_> {

@@ -1,27 +1,42 @@
 //! A connection to PostgreSQL, and how values travel on it.
+//!
+//! What only has to be done is not waited for: such orders travel with the next question, or with the commit, in one round trip for
+//! all of them. The answers come in the same order, so a question sees what was ordered before it, and an order that fails fails its
+//! transaction, as any statement does.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::error::Error;
-use std::io::Write;
+use std::ops::Range;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
-use postgres::{Client, SimpleQueryMessage, Statement};
-use tokio::runtime::{Handle, RuntimeFlavor};
+use futures_util::SinkExt;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{Config, SimpleQueryMessage, Socket, Statement};
 
-use super::{DatabaseError, Result, Seen, dialect};
+use super::link::{Link, Order};
+use super::{Bind, DatabaseError, Result, Seen, Table, Value, dialect};
 
 /// Of one connection; questions that are put together have many texts, so that it begins anew when it is full.
 const PREPARED_MAX: usize = 512;
+/// As many orders wait for a question to travel with.
+const ORDERS_MAX: usize = 256;
+/// As many numbers of rows are taken at once, at least.
+const NUMBERS_AHEAD: usize = 1_000;
 
 /// One connection. At most one transaction is open on it.
 pub(crate) struct Session {
     /// There until it is dropped.
-    client: Option<Client>,
+    link: Option<Link>,
     /// By their text as it is written here.
     prepared: HashMap<String, Statement>,
+    /// To be done in the open transaction, and not sent yet.
+    orders: Vec<Order>,
+    /// Numbers for rows of each table that were taken and not used. Only the connection that writes takes any.
+    numbers: HashMap<&'static str, Range<i64>>,
     /// A statement failed: the server takes no more of this transaction, and would answer a commit by going back.
     failed: bool,
     /// A transaction was begun and not ended.
@@ -31,34 +46,38 @@ pub(crate) struct Session {
 /// The driver has a runtime of its own, and one must not end where another waits.
 impl Drop for Session {
     fn drop(&mut self) {
-        let client = self.client.take();
-        // So it has told the server when this returns.
-        let _ = std::thread::spawn(move || drop(client)).join();
+        let Some(link) = self.link.take() else { return };
+        let _ = std::thread::spawn(move || link.close()).join();
     }
 }
 
 impl Session {
-    fn new(client: Client) -> Session {
-        Session { client: Some(client), prepared: HashMap::new(), failed: false, open: false }
+    /// Connects, wherever it is called.
+    pub(crate) fn open<T>(config: &Config, tls: T) -> Result<Session>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::Stream: Send + 'static,
+    {
+        Ok(Session {
+            link: Some(Link::open(config, tls)?),
+            prepared: HashMap::new(),
+            orders: Vec::new(),
+            numbers: HashMap::new(),
+            failed: false,
+            open: false,
+        })
     }
 
-    /// Connects, wherever it is called: see [`apart`].
-    pub(crate) fn open(
-        connect: impl FnOnce() -> std::result::Result<Client, postgres::Error>,
-    ) -> Result<Session> {
-        Ok(Session::new(apart(connect)?))
-    }
-
-    fn client<T>(&mut self, ask: impl FnOnce(&mut Client) -> T) -> T {
-        match &mut self.client {
-            Some(client) => apart(|| ask(client)),
+    fn link(&self) -> &Link {
+        match &self.link {
+            Some(link) => link,
             None => unreachable!("only the drop takes it"),
         }
     }
 
     /// Whether the server, or the network, has ended it.
     pub(crate) fn is_closed(&self) -> bool {
-        self.client.as_ref().is_none_or(Client::is_closed)
+        self.link().is_closed()
     }
 
     /// Begins to write; returns the number under which the server will know what became of it.
@@ -92,22 +111,25 @@ impl Session {
             return Err(DatabaseError::Lost);
         }
         self.open = false;
-        self.run("COMMIT")
+        // After an order that failed the server goes back, and only the order says so.
+        let orders = std::mem::take(&mut self.orders);
+        self.link().ask_behind(&orders, async |client| Ok(client.batch_execute("COMMIT").await?))
     }
 
     pub(crate) fn roll_back(&mut self) -> Result<()> {
         self.open = false;
+        self.orders.clear();
         self.run("ROLLBACK")
     }
 
     /// Statements in the server's own words, without parameters or rows.
     pub(crate) fn run(&mut self, text: &str) -> Result<()> {
-        Ok(self.client(|client| client.batch_execute(text))?)
+        Ok(self.link().wait(async |client| client.batch_execute(text).await)?)
     }
 
     /// The same, with the first column of the first row.
     pub(crate) fn ask(&mut self, text: &str) -> Result<String> {
-        let answers = self.client(|client| client.simple_query(text))?;
+        let answers = self.link().wait(async |client| client.simple_query(text).await)?;
         let row = answers.iter().find_map(|answer| match answer {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
@@ -120,8 +142,9 @@ impl Session {
             return Ok(known.clone());
         }
         let theirs = dialect::statement(text);
-        let statement = self.client(|client| client.prepare(&theirs));
-        let statement = self.noted(statement)?;
+        let statement = self.link().wait(async |client| client.prepare(&theirs).await);
+        self.failed |= statement.is_err();
+        let statement = statement?;
         if self.prepared.len() >= PREPARED_MAX {
             self.prepared.clear();
         }
@@ -138,32 +161,58 @@ impl Session {
     /// A copy into a table, of pieces until one is empty. If it fails, so does the transaction.
     pub(super) fn copy_in(&mut self, text: &str, mut next: impl FnMut() -> Result<BytesMut>) -> Result<()> {
         let statement = self.prepare(text)?;
-        let outcome = self.client(|client| {
-            let mut into = client.copy_in(&statement)?;
+        self.ask_behind_orders(async |client| {
+            let mut into = pin!(client.copy_in(&statement).await?);
             loop {
                 let piece = next()?;
                 if piece.is_empty() {
-                    into.finish()?;
+                    into.finish().await?;
                     return Ok(());
                 }
-                into.write_all(&piece)?;
+                into.feed(piece).await?;
             }
-        });
+        })
+    }
+
+    /// The next numbers of rows of a table, one after the other. They are the sequence's of that table, from which many are taken at
+    /// once, so that rows are not asked what they were numbered. What is not used is used by nobody.
+    pub(super) fn take_numbers(&mut self, table: &Table, count: usize) -> Result<Range<i64>> {
+        let wanted =
+            i64::try_from(count).map_err(|_| DatabaseError::Unfit(format!("{count} rows at once")))?;
+        let left = self.numbers.get(table.name).cloned().unwrap_or(0..0);
+        let left = if left.end - left.start < wanted {
+            let more = wanted.max(NUMBERS_AHEAD as i64);
+            let sequence = format!("pg_get_serial_sequence('{}', '{}')", table.name, table.number);
+            // The sequence stands at the last one that was taken.
+            let last = self.ask(&format!("SELECT setval({sequence}, nextval({sequence}) + {more} - 1)"));
+            self.failed |= last.is_err();
+            let last: i64 = last?.parse().map_err(|_| DatabaseError::NoRow)?;
+            last - more + 1..last + 1
+        } else {
+            left
+        };
+        let taken = left.start..left.start + wanted;
+        self.numbers.insert(table.name, taken.end..left.end);
+        Ok(taken)
+    }
+
+    /// To be done by the end of the transaction, before what is asked for next.
+    fn order(&mut self, statement: &Statement, values: &[Seen<'_>]) -> Result<()> {
+        self.orders.push((statement.clone(), values.iter().map(|value| Value::from(*value)).collect()));
+        if self.orders.len() < ORDERS_MAX {
+            return Ok(());
+        }
+        self.ask_behind_orders(async |_| Ok(()))
+    }
+
+    fn ask_behind_orders<T>(
+        &mut self,
+        ask: impl AsyncFnOnce(&tokio_postgres::Client) -> Result<T>,
+    ) -> Result<T> {
+        let orders = std::mem::take(&mut self.orders);
+        let outcome = self.link().ask_behind(&orders, ask);
         self.failed |= outcome.is_err();
         outcome
-    }
-
-    fn noted<T>(&mut self, outcome: std::result::Result<T, postgres::Error>) -> Result<T> {
-        self.failed |= outcome.is_err();
-        Ok(outcome?)
-    }
-}
-
-/// The driver waits in a runtime of its own, which it may not do where another runs its tasks, unless that is told.
-fn apart<T>(ask: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|here| here.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(ask),
-        _ => ask(),
     }
 }
 
@@ -177,28 +226,52 @@ impl<'t> Prepared<'t> {
         Ok(Prepared { statement: session.borrow_mut().prepare(text)?, session })
     }
 
-    pub(super) fn execute(&mut self, values: &[Seen<'_>]) -> Result<usize> {
-        let values = self.fitting(values)?;
-        let mut session = self.session.borrow_mut();
-        let outcome = session.client(|client| client.execute(&self.statement, &values));
-        Ok(session.noted(outcome)? as usize)
+    /// Without waiting for what comes of it.
+    pub(super) fn order(&self, values: &[Seen<'_>]) -> Result<()> {
+        self.check(values)?;
+        self.session.borrow_mut().order(&self.statement, values)
     }
 
-    pub(super) fn query(&mut self, values: &[Seen<'_>]) -> Result<Vec<postgres::Row>> {
+    pub(super) fn execute(&self, values: &[Seen<'_>]) -> Result<usize> {
         let values = self.fitting(values)?;
         let mut session = self.session.borrow_mut();
-        let outcome = session.client(|client| client.query(&self.statement, &values));
-        session.noted(outcome)
+        let changed =
+            session.ask_behind_orders(async |client| Ok(client.execute(&self.statement, &values).await?))?;
+        Ok(changed as usize)
+    }
+
+    pub(super) fn query(&self, values: &[Seen<'_>]) -> Result<Vec<tokio_postgres::Row>> {
+        let values = self.fitting(values)?;
+        let mut session = self.session.borrow_mut();
+        session.ask_behind_orders(async |client| Ok(client.query(&self.statement, &values).await?))
     }
 
     /// The driver panics where their number is not that of the statement.
-    fn fitting<'v>(&self, values: &'v [Seen<'v>]) -> Result<Vec<&'v (dyn ToSql + Sync)>> {
+    fn check(&self, values: &[Seen<'_>]) -> Result<()> {
         let expected = self.statement.params().len();
-        if expected != values.len() {
-            return Err(rusqlite::Error::InvalidParameterCount(values.len(), expected).into());
+        match expected == values.len() {
+            true => Ok(()),
+            false => Err(rusqlite::Error::InvalidParameterCount(values.len(), expected).into()),
         }
+    }
+
+    fn fitting<'v>(&self, values: &'v [Seen<'v>]) -> Result<Vec<&'v (dyn ToSql + Sync)>> {
+        self.check(values)?;
         Ok(values.iter().map(|value| value as &(dyn ToSql + Sync)).collect())
     }
+}
+
+/// As it is seen.
+impl ToSql for Value {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Failure> {
+        self.seen().to_sql(kind, out)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
 }
 
 type Failure = Box<dyn Error + Sync + Send>;

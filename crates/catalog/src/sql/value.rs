@@ -15,11 +15,24 @@ pub(crate) enum Seen<'v> {
     Strange,
 }
 
-/// A parameter of a question that is put together.
+/// A parameter that is kept until it is used.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
+    Null,
     Number(i64),
     Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<Seen<'_>> for Value {
+    fn from(seen: Seen<'_>) -> Self {
+        match seen {
+            Seen::Null | Seen::Strange => Value::Null,
+            Seen::Number(number) => Value::Number(number),
+            Seen::Text(text) => Value::Text(text.to_owned()),
+            Seen::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
+        }
+    }
 }
 
 impl From<i64> for Value {
@@ -132,8 +145,10 @@ impl<const N: usize> Bind for [u8; N] {
 impl Bind for Value {
     fn seen(&self) -> Seen<'_> {
         match self {
+            Value::Null => Seen::Null,
             Value::Number(number) => Seen::Number(*number),
             Value::Text(text) => Seen::Text(text),
+            Value::Bytes(bytes) => Seen::Bytes(bytes),
         }
     }
 }

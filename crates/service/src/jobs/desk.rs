@@ -145,6 +145,7 @@ impl Desk {
     /// After a start: what there is, and what ran before.
     fn take_up(&mut self) -> Result<(), CatalogError> {
         let (catalog, now) = (self.shared.catalog.clone(), self.shared.now());
+        catalog.expect_duplicates(self.shared.config.fts.check_duplicates)?;
         catalog.release_running_jobs(now)?;
         self.shared.messages.wake();
         let ends = catalog.job_ends()?;
