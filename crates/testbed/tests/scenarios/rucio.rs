@@ -84,8 +84,9 @@ fn rucio_replicates_by_rule() {
     });
 }
 
-/// The third-party copies of XRootD 5.5 may close a descriptor twice, which by then is that of a new connection ("Dispatch on closed
-/// link" in its log): then it crashes, or takes no other. Sites have it started again, and so has this one.
+/// XRootD 5.5 may fall over where it computes checksums for clients that are near and fast ("Dispatch on closed link" in its log):
+/// then it crashes, or takes no connection any more. The suite stays at some distance, so this is rare; if it happens, sites have it
+/// started again, and so has this one.
 fn keep_alive(xrootd: &mut Xrootd) {
     if let Some(wrong) = xrootd.start_again_if_it_is_dead() {
         println!("\n*** XRootD at port {} {wrong}, and was started again ***\n", xrootd.port());

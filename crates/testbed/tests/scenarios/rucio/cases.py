@@ -12,7 +12,7 @@ from community import (
     add_storage, client, connect, content_at, dataset, file, forget, put, replicate, requests, rule, until_failed,
     until_fulfilled, until_repaired, until_stuck,
 )
-from installation import GIVEN, VO, log, start, stop, until
+from installation import GIVEN, VO, log, start, stop, turned_away, until
 
 BY_POLLING, BY_MESSAGES = [], []
 
@@ -224,6 +224,9 @@ def by_messages():
         until_fulfilled(identity)
         arrived(rse, files)
     assert "No such file" in until_failed(lost)[0]["error"]
+    over = requests(lost, *(name for _, files in rules.values() for name in files))
+    over = {one["request"] for one in over if one["state"] in ("DONE", "FAILED")}
+    assert len(over) >= 3 + 6 + 3 + 1, over
+    received = {request for request in over if "--(%s)-> " % request in log("conveyor-receiver")}
+    assert received and over - received <= turned_away(), (over, received, turned_away())
     forget(lost)
-    told = log("conveyor-receiver").count("RECEIVED Transfer")
-    assert told >= 3 + 6 + 3 + 1, told

@@ -4,6 +4,7 @@ import configparser
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,12 +15,14 @@ HERE = GIVEN["folder"]
 SCRIPTS = os.path.dirname(sys.executable)
 BROKER = GIVEN["broker"]
 VO = GIVEN["vo"]
-# Whoever waits longer waits in vain.
-WITHIN_S = 120
+# Whoever waits longer waits in vain; what Rucio tries again comes within this, also on a busy machine.
+WITHIN_S = 240
 # After so long, what is waited for may be something that Rucio asks for again only after ten minutes.
 POLLED_AGAIN_S = 10
 # Daemons look again that often, in seconds; by itself each would wait for minutes.
 ROUND = "1"
+# Of all rules that do not say another.
+ACTIVITY = "User Subscriptions"
 ISSUER = GIVEN["issuer"]
 # How Rucio is known to the issuer of its tokens.
 CLIENT = {"client_id": "rucio", "client_secret": "between-the-two"}
@@ -158,10 +161,24 @@ def until(what, seen, within=WITHIN_S):
 
 
 def poll_all():
-    """The daemon leaves alone for ten minutes what was under way when it asked; one that runs once does not."""
-    if "conveyor-poller" in _running:
-        command = [sys.executable, os.path.join(SCRIPTS, "rucio-conveyor-poller"), "--run-once", "--older-than", "0"]
+    """The daemon leaves alone for ten minutes what was under way when it asked; one that runs once does not.
+
+    With that word it goes by a name of its own: by the daemon's it would share the requests with it, and leave it its half.
+    The receiver turns away what it is told before the submitter has noted which job a request has become, and nobody tells it again:
+    sites have a poller beside it.
+    """
+    if "conveyor-poller" in _running or turned_away():
+        command = [sys.executable, os.path.join(SCRIPTS, "rucio-conveyor-poller"), "--run-once", "--older-than", "0",
+                   "--activities", ACTIVITY]
         subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+
+def turned_away():
+    """Requests of which the receiver was told too early to use it."""
+    if "conveyor-receiver" not in _running:
+        return set()
+    words = r"Response (\w+) with transfer id \S+ is different from the request transfer id None"
+    return set(re.findall(words, log("conveyor-receiver")))
 
 
 def log(name):

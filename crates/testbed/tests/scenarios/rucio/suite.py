@@ -4,6 +4,7 @@ import sys
 import time
 import traceback
 
+import distance
 import installation
 import issuer
 from installation import ROUND, start, stop_all, until
@@ -42,6 +43,7 @@ def run(cases):
 
 def main(only):
     installation.bootstrap()
+    distance.put_between(installation.GIVEN["storages"])
     issuer.start()
     start("server")
     for daemon, words in DAEMONS.items():
