@@ -1,6 +1,6 @@
 //! What happens to the files of jobs, and what follows for their jobs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
 use crate::sql::{Bind, Optional, Params, Row, Seen, Transaction};
@@ -9,8 +9,9 @@ use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestam
 use serde_json::{Map, Value};
 
 use super::{
-    FILE, HEAD, Head, JOB, each_in, file_place, file_row, file_state, head, head_row, job_place, job_row,
-    news, number_back,
+    FILE, HEADS, HEADS_JOB, Head, JOB, WHOLE, WHOLE_ATTEMPT, WHOLE_HEAD, WHOLE_JOB, WHOLE_SOURCE_END,
+    each_in, file_place, file_row, file_state, head, head_row_at, job_place, job_row, job_row_at, news,
+    number_back,
 };
 use crate::codec::{Columns, key, number};
 use crate::{
@@ -100,6 +101,13 @@ struct Ahead {
     rows: HashMap<i64, JobFileRow>,
 }
 
+impl Ahead {
+    fn keep(&mut self, file: FileHead, job: Head) {
+        self.jobs.insert(job.number, job);
+        self.files.insert(file.id, file);
+    }
+}
+
 impl<'t> Changer<'t> {
     pub(super) fn new(catalog: &Catalog, tx: &'t Transaction<'t>, now: Timestamp) -> Self {
         let tells = catalog.keeps_job_news().load(Ordering::Acquire);
@@ -110,28 +118,29 @@ impl<'t> Changer<'t> {
     /// Reads what the changes will ask for. Where the database is a server each question is a round trip, and a change that asked for
     /// itself would need half a dozen.
     fn look_ahead(&mut self, changes: &[JobFileChange]) -> Result<(), CatalogError> {
-        let Ahead { files, jobs, rows } = &mut self.ahead;
-        let ids: Vec<i64> = changes.iter().map(|change| number(change.file)).collect();
-        each_in(self.tx, (FILE_HEAD, ""), "id", &ids, |row| {
-            let file = file_head_row(row)?;
-            files.insert(file.id, file);
+        let begins = |change: &&JobFileChange| matches!(change.step, JobFileStep::Begin { .. });
+        let (begin, others): (Vec<&JobFileChange>, Vec<_>) = changes.iter().partition(begins);
+        let files = |changes: &[&JobFileChange]| -> Vec<i64> {
+            changes.iter().map(|change| number(change.file)).collect()
+        };
+        each_in(self.tx, (HEADS, ""), "f.id", &files(&others), |row| {
+            self.ahead.keep(file_head_row(row)?, head_row_at(row, HEADS_JOB)?);
             Ok(())
         })?;
-        each_in(self.tx, (HEAD, ""), "j.number", &jobs_of(files.values()), |row| {
-            let job = head_row(row)?;
-            jobs.insert(job.number, job);
-            Ok(())
-        })?;
-        let begins = changes.iter().filter(|change| matches!(change.step, JobFileStep::Begin { .. }));
-        let begins: Vec<i64> = begins.map(|change| number(change.file)).collect();
-        each_in(self.tx, (FILE, ""), "f.id", &begins, |row| {
-            let file = file_row(row)?;
-            rows.insert(number(file.id), file);
-            Ok(())
-        })?;
-        let begun = jobs_of(begins.iter().filter_map(|id| files.get(id)));
-        each_in(self.tx, (JOB, ""), "j.number", &begun, |row| {
-            self.begun.insert(row.get(0)?, job_row(row)?);
+        each_in(self.tx, (WHOLE, ""), "f.id", &files(&begin), |row| {
+            let (whole, job) = (file_row(row)?, head_row_at(row, WHOLE_HEAD)?);
+            let head = FileHead {
+                id: number(whole.id),
+                job: job.number,
+                state: whole.state,
+                queue: number(whole.queue),
+                attempt: row.get(WHOLE_ATTEMPT)?,
+                source_end: row.get(WHOLE_SOURCE_END)?,
+                size: whole.size,
+            };
+            self.begun.insert(job.number, job_row_at(row, WHOLE_JOB)?);
+            self.ahead.rows.insert(head.id, whole);
+            self.ahead.keep(head, job);
             Ok(())
         })
     }
@@ -508,12 +517,6 @@ fn tally_values(job: &Head) -> [i64; 8] {
     let counts = [finished, failed, canceled, active, staging, archiving, waiting];
     let [finished, failed, canceled, active, staging, archiving, waiting] = counts.map(number);
     [job.number, finished, failed, canceled, active, staging, archiving, waiting]
-}
-
-/// Their jobs, each once.
-fn jobs_of<'f>(files: impl Iterator<Item = &'f FileHead>) -> Vec<i64> {
-    let jobs: BTreeSet<i64> = files.map(|file| file.job).collect();
-    jobs.into_iter().collect()
 }
 
 /// A file among those of its job.

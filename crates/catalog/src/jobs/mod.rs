@@ -24,36 +24,84 @@ pub(crate) use submit::Places;
 /// Priority of the queues of what an administrator put before all others.
 pub const FORCED_PRIORITY: u8 = 6;
 
-const JOB: &str = "SELECT j.number, j.id, j.kind, j.state, j.vo, j.user, j.credential, j.priority, j.strategy,
-    j.source_se, j.target_se, j.submitted, j.expires, j.finished, j.canceled, j.reason, j.files, j.details,
-    CASE WHEN j.grouped = 1 THEN NULL ELSE j.files_finished END, CASE WHEN j.grouped = 1 THEN NULL ELSE j.files_failed END FROM jobs j";
-
-const FILE: &str = "SELECT f.id, j.id, f.place, f.state, f.source, f.target, f.size, f.checksum, q.activity, j.vo,
+/// What [`job_row_at`] reads.
+macro_rules! job_columns {
+    () => {
+        "j.number, j.id, j.kind, j.state, j.vo, j.user, j.credential, j.priority, j.strategy, j.source_se, j.target_se,
+    j.submitted, j.expires, j.finished, j.canceled, j.reason, j.files, j.details,
+    CASE WHEN j.grouped = 1 THEN NULL ELSE j.files_finished END, CASE WHEN j.grouped = 1 THEN NULL ELSE j.files_failed END"
+    };
+}
+/// What [`file_row`] reads.
+macro_rules! file_columns {
+    () => {
+        "f.id, j.id, f.place, f.state, f.source, f.target, f.size, f.checksum, q.activity, j.vo,
     j.priority, f.retries, f.attempt, f.not_before, f.reason, f.recoverable, f.started, f.finished, f.bytes, f.mode,
-    f.details, f.queue, f.staging_began, f.staging_ended, f.staging_request, f.archiving_began, f.archiving_ended
-    FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue";
+    f.details, f.queue, f.staging_began, f.staging_ended, f.staging_request, f.archiving_began, f.archiving_ended"
+    };
+}
+/// What [`head_row_at`] reads.
+macro_rules! head_columns {
+    () => {
+        "j.number, j.id, j.kind, j.state, j.grouped, j.files, j.files_finished, j.files_failed, j.files_canceled,
+    j.files_active, j.files_staging, j.files_archiving, j.files_waiting"
+    };
+}
+
+const JOB: &str = concat!("SELECT ", job_columns!(), " FROM jobs j");
+const FILE: &str = concat!(
+    "SELECT ",
+    file_columns!(),
+    " FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue"
+);
+const HEAD: &str = concat!("SELECT ", head_columns!(), " FROM jobs j");
+/// Files as far as their states go, and their jobs.
+const HEADS: &str = concat!(
+    "SELECT f.id, f.job, f.state, f.queue, f.attempt, f.source_end, f.size, ",
+    head_columns!(),
+    " FROM job_files f JOIN jobs j ON j.number = f.job"
+);
+const HEADS_JOB: usize = 7;
+/// All of files and their jobs.
+const WHOLE: &str = concat!(
+    "SELECT ",
+    file_columns!(),
+    ", f.source_end, ",
+    head_columns!(),
+    ", ",
+    job_columns!(),
+    " FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue"
+);
+const WHOLE_ATTEMPT: usize = 12;
+const WHOLE_SOURCE_END: usize = 27;
+const WHOLE_HEAD: usize = 28;
+const WHOLE_JOB: usize = 41;
 
 fn job_row(row: &Row<'_>) -> crate::sql::Result<JobRow> {
+    job_row_at(row, 0)
+}
+
+fn job_row_at(row: &Row<'_>, from: usize) -> crate::sql::Result<JobRow> {
     Ok(JobRow {
-        id: job_id(row, 1)?,
-        kind: row.parsed(2)?,
-        state: job_state(row, 3)?,
-        vo: row.get(4)?,
-        user: row.get(5)?,
-        credential: row.get(6)?,
-        priority: row.get(7)?,
-        strategy: row.get(8)?,
-        source_se: row.get(9)?,
-        target_se: row.get(10)?,
-        submitted: row.time(11)?,
-        expires: row.maybe_time(12)?,
-        finished: row.maybe_time(13)?,
-        canceled: row.get(14)?,
-        reason: row.get(15)?,
-        files: row.number(16)?,
-        details: row.get(17)?,
-        files_finished: row.maybe_number(18)?,
-        files_failed: row.maybe_number(19)?,
+        id: job_id(row, from + 1)?,
+        kind: row.parsed(from + 2)?,
+        state: job_state(row, from + 3)?,
+        vo: row.get(from + 4)?,
+        user: row.get(from + 5)?,
+        credential: row.get(from + 6)?,
+        priority: row.get(from + 7)?,
+        strategy: row.get(from + 8)?,
+        source_se: row.get(from + 9)?,
+        target_se: row.get(from + 10)?,
+        submitted: row.time(from + 11)?,
+        expires: row.maybe_time(from + 12)?,
+        finished: row.maybe_time(from + 13)?,
+        canceled: row.get(from + 14)?,
+        reason: row.get(from + 15)?,
+        files: row.number(from + 16)?,
+        details: row.get(from + 17)?,
+        files_finished: row.maybe_number(from + 18)?,
+        files_failed: row.maybe_number(from + 19)?,
     })
 }
 
@@ -173,32 +221,29 @@ struct Head {
     tally: Tally,
 }
 
-const HEAD: &str = "SELECT j.number, j.id, j.kind, j.state, j.grouped, j.files, j.files_finished, j.files_failed, j.files_canceled,
-    j.files_active, j.files_staging, j.files_archiving, j.files_waiting FROM jobs j";
-
-fn head_row(row: &Row<'_>) -> crate::sql::Result<Head> {
+fn head_row_at(row: &Row<'_>, from: usize) -> crate::sql::Result<Head> {
     Ok(Head {
-        number: row.get(0)?,
-        id: job_id(row, 1)?,
-        kind: row.parsed(2)?,
-        state: job_state(row, 3)?,
-        grouped: row.get(4)?,
+        number: row.get(from)?,
+        id: job_id(row, from + 1)?,
+        kind: row.parsed(from + 2)?,
+        state: job_state(row, from + 3)?,
+        grouped: row.get(from + 4)?,
         tally: Tally {
-            total: row.number(5)?,
-            finished: row.number(6)?,
-            failed: row.number(7)?,
-            canceled: row.number(8)?,
-            active: row.number(9)?,
-            staging: row.number(10)?,
-            archiving: row.number(11)?,
-            waiting: row.number(12)?,
+            total: row.number(from + 5)?,
+            finished: row.number(from + 6)?,
+            failed: row.number(from + 7)?,
+            canceled: row.number(from + 8)?,
+            active: row.number(from + 9)?,
+            staging: row.number(from + 10)?,
+            archiving: row.number(from + 11)?,
+            waiting: row.number(from + 12)?,
         },
     })
 }
 
 fn head(tx: &Transaction<'_>, number: i64) -> Result<Option<Head>, CatalogError> {
     let mut select = tx.prepare_cached(&format!("{HEAD} WHERE j.number = ?1"))?;
-    Ok(select.query_row([number], head_row).optional()?)
+    Ok(select.query_row([number], |row| head_row_at(row, 0)).optional()?)
 }
 
 fn number_of(tx: &Transaction<'_>, id: JobId) -> Result<Option<i64>, CatalogError> {
