@@ -41,7 +41,8 @@ const FLAT: f64 = 0.8;
 /// So that the silent ones do not take up all copies.
 const OF_A_HOST: usize = 16;
 const STARTS: usize = 20;
-const COPIED: usize = 2_000;
+/// Enough that the first seconds, in which two at a time are tried, are few of them.
+const COPIED: usize = 8_000;
 const COPIED_BYTES: usize = 1_000;
 const WITHIN: Duration = Duration::from_secs(300);
 /// Whether a job has ended.
