@@ -15,6 +15,8 @@ const USER: &str = "longhaul";
 /// Where Debian puts the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 const END_WITHIN: Duration = Duration::from_secs(10);
+/// What the administrator's guide says of a server that holds a busy catalog.
+const AS_ADVISED: [&str; 4] = ["-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB"];
 
 pub struct PostgreSql {
     port: u16,
@@ -104,9 +106,10 @@ fn serve(folder: &Path, port: u16, durable: bool, log: &Log) -> Process {
     let mut command = as_nobody(&programs().expect("postgresql").join("postgres"), folder);
     command.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string(), "-h", "127.0.0.1"]);
     command.arg("-k").arg(folder).args(["-c", "dynamic_shared_memory_type=mmap"]);
-    if !durable {
-        command.arg("-F");
-    }
+    match durable {
+        true => command.args(AS_ADVISED),
+        false => command.arg("-F"),
+    };
     let mut process = Process::start("postgresql", &mut command, log, &folder.join("log"));
     // It listens before it has recovered.
     wait_until_ready(&mut process, || {
