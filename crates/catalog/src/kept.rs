@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::database::locked;
 
 /// Of one kind; beyond it all are asked for again.
 const KEPT_MAX: usize = 1_000;
@@ -24,7 +26,7 @@ impl<K, V> Default for Kept<K, V> {
 
 impl<K: Eq + Hash, V: Clone> Kept<K, V> {
     fn rows(&self) -> MutexGuard<'_, Rows<K, V>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// What is kept, or what `read` finds. That there is nothing is not kept: anybody may ask for that, under any name.
@@ -53,11 +55,14 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         Ok(found)
     }
 
-    /// After a change, and before anybody is told of it.
-    pub(crate) fn forget(&self) {
+    /// Makes a change and, before anybody is told of it, forgets what is kept: also after an error, which may be of what came after the
+    /// change.
+    pub(crate) fn changed<T>(&self, change: impl FnOnce() -> T) -> T {
+        let made = change();
         let mut rows = self.rows();
         rows.rows.clear();
         rows.changes += 1;
+        made
     }
 }
 
@@ -75,7 +80,7 @@ mod tests {
         assert_eq!(kept.get("a", |_| -> Read { Ok(Some(1)) }), Ok(Some(1)));
         assert_eq!(kept.get("a", never), Ok(Some(1)));
         assert_eq!(kept.get("b", |_| -> Read { Err(()) }), Err(()));
-        kept.forget();
+        kept.changed(|| ());
         assert_eq!(kept.get("a", |_| -> Read { Ok(Some(2)) }), Ok(Some(2)));
         assert_eq!(kept.get("a", never), Ok(Some(2)));
     }
@@ -84,7 +89,7 @@ mod tests {
     fn what_is_read_during_a_change_is_not_kept() {
         let kept = Kept::default();
         let old = kept.get("a", |_| -> Read {
-            kept.forget();
+            kept.changed(|| ());
             Ok(Some(1))
         });
         assert_eq!(old, Ok(Some(1)));

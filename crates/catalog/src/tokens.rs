@@ -98,10 +98,9 @@ impl Catalog {
 
     /// Says whether there was one of that name.
     pub fn remove_api_token(&self, name: &str) -> Result<bool, CatalogError> {
-        let removed = self.write(|tx| Ok(tx.execute("DELETE FROM api_tokens WHERE name = ?1", [name])? > 0));
-        // Also after an error: it may be of what came after the change.
-        self.kept_api_tokens().forget();
-        removed
+        self.kept_api_tokens().changed(|| {
+            self.write(|tx| Ok(tx.execute("DELETE FROM api_tokens WHERE name = ?1", [name])? > 0))
+        })
     }
 
     /// The reply given to an earlier request under this key.

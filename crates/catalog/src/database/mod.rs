@@ -150,7 +150,7 @@ fn format_since(format: u32, now: Timestamp) -> (String, String) {
 }
 
 /// A panic while a lock was held rolled its transaction back; what is behind the lock is whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

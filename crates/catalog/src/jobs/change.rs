@@ -9,9 +9,9 @@ use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestam
 use serde_json::{Map, Value};
 
 use super::{
-    FILE, HEADS, HEADS_JOB, Head, JOB, WHOLE, WHOLE_ATTEMPT, WHOLE_HEAD, WHOLE_JOB, WHOLE_SOURCE_END,
-    each_in, file_place, file_row, file_state, head, head_row_at, job_place, job_row, job_row_at, news,
-    number_back,
+    FILE, FILE_HEAD, FILES_OF_JOB, HEADS, HEADS_JOB, Head, JOB, WHOLE, WHOLE_ATTEMPT, WHOLE_HEAD, WHOLE_JOB,
+    WHOLE_SOURCE_END, each_in, file_place, file_row, file_state, head, head_row_at, job_place, job_row,
+    job_row_at, news, number_back,
 };
 use crate::codec::{Columns, key, number};
 use crate::{
@@ -67,7 +67,6 @@ impl FileHead {
     }
 }
 
-pub(super) const FILE_HEAD: &str = "SELECT id, job, state, queue, attempt, source_end, size FROM job_files";
 pub(super) fn file_head_row(row: &Row<'_>) -> crate::sql::Result<FileHead> {
     Ok(FileHead {
         id: row.get(0)?,
@@ -447,10 +446,7 @@ impl<'t> Changer<'t> {
     }
 
     fn files_of(&self, job: i64) -> Result<Vec<Placed>, CatalogError> {
-        let mut select = self.tx.prepare_cached(
-            "SELECT id, job, state, queue, attempt, source_end, size, place, json_extract(details, '$.on_tape') IS NOT NULL
-             FROM job_files WHERE job = ?1 ORDER BY id",
-        )?;
+        let mut select = self.tx.prepare_cached(&format!("{FILES_OF_JOB} WHERE f.job = ?1 ORDER BY f.id"))?;
         let rows = select.query_map([job], |row| {
             let head = file_head_row(row)?;
             let at = JobFileAt { index: row.get(7)?, state: head.state };

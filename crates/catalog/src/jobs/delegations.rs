@@ -18,14 +18,11 @@ impl Catalog {
         })
     }
 
-    /// Changes them. What is kept of them is forgotten, also after an error: it may be of what came after the change.
     fn change_delegations<T>(
         &self,
         change: impl FnOnce(&Transaction<'_>) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
-        let changed = self.write(change);
-        self.kept_delegations().forget();
-        changed
+        self.kept_delegations().changed(|| self.write(change))
     }
 
     /// In place of what was there.

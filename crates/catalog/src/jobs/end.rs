@@ -4,8 +4,8 @@ use crate::sql::Transaction;
 use longhaul_model::job::TOO_LONG_IN_QUEUE;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
 
-use super::change::{Changer, FILE_HEAD, FileHead, file_head_row};
-use super::{FORCED_PRIORITY, Terms, head, number_of, queue_of};
+use super::change::{Changer, FileHead, file_head_row};
+use super::{FILE_HEAD, FORCED_PRIORITY, Terms, head, number_of, queue_of};
 use crate::{Catalog, CatalogError, JobCanceled, JobsChanged};
 
 /// Jobs whose time has passed, ended in one transaction.

@@ -40,6 +40,12 @@ macro_rules! file_columns {
     f.details, f.queue, f.staging_began, f.staging_ended, f.staging_request, f.archiving_began, f.archiving_ended"
     };
 }
+/// What [`file_head_row`](change::file_head_row) reads.
+macro_rules! file_head_columns {
+    () => {
+        "f.id, f.job, f.state, f.queue, f.attempt, f.source_end, f.size"
+    };
+}
 /// What [`head_row_at`] reads.
 macro_rules! head_columns {
     () => {
@@ -55,9 +61,19 @@ const FILE: &str = concat!(
     " FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue"
 );
 const HEAD: &str = concat!("SELECT ", head_columns!(), " FROM jobs j");
-/// Files as far as their states go, and their jobs.
+/// Files as far as their states go, …
+const FILE_HEAD: &str = concat!("SELECT ", file_head_columns!(), " FROM job_files f");
+/// … where they stand in their jobs, and whether they are on tape; …
+const FILES_OF_JOB: &str = concat!(
+    "SELECT ",
+    file_head_columns!(),
+    ", f.place, json_extract(f.details, '$.on_tape') IS NOT NULL FROM job_files f"
+);
+/// … and their jobs.
 const HEADS: &str = concat!(
-    "SELECT f.id, f.job, f.state, f.queue, f.attempt, f.source_end, f.size, ",
+    "SELECT ",
+    file_head_columns!(),
+    ", ",
     head_columns!(),
     " FROM job_files f JOIN jobs j ON j.number = f.job"
 );

@@ -5,8 +5,8 @@ use crate::sql::Value;
 use longhaul_model::job::storage_element;
 use longhaul_model::{JobFileState, JobId, Timestamp};
 
-use super::change::{Changer, FILE_HEAD, file_head_row};
-use super::{file_place, head};
+use super::change::{Changer, file_head_row};
+use super::{FILE_HEAD, file_place, head};
 use crate::{Catalog, CatalogError, JobsChanged};
 
 /// Files that one transaction looks after; the caller comes again until all are done.

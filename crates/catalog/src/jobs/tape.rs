@@ -9,8 +9,8 @@ use crate::sql::{Optional, Transaction};
 use longhaul_model::job::ARCHIVING_OF_REPLICAS;
 use longhaul_model::{JobFileState, JobKind, JobState, Timestamp};
 
-use super::change::{Changer, FILE_HEAD, FileHead, file_head_row};
-use super::{FILE, JOB, file_row, id_bytes, job_row, number_back};
+use super::change::{Changer, FileHead, file_head_row};
+use super::{FILE, FILE_HEAD, JOB, file_row, id_bytes, job_row, number_back};
 use crate::codec::{Columns, number};
 use crate::{
     Catalog, CatalogError, JobFileRow, JobRow, JobsChanged, StagingFile, TapeRequestRow, TapeStand, TapeStep,

@@ -18,7 +18,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Config, SimpleQueryMessage, Socket, Statement};
 
 use super::link::{Link, Order};
-use super::{Bind, DatabaseError, Result, Seen, Table, Value, dialect};
+use super::{Bind, DatabaseError, Result, Seen, Table, Value, damaged, dialect};
 
 /// Of one connection; questions that are put together have many texts, so that it begins anew when it is full.
 const PREPARED_MAX: usize = 512;
@@ -143,8 +143,7 @@ impl Session {
         }
         let theirs = dialect::statement(text);
         let statement = self.link().wait(async |client| client.prepare(&theirs).await);
-        self.failed |= statement.is_err();
-        let statement = statement?;
+        let statement = self.noted(statement.map_err(DatabaseError::from))?;
         if self.prepared.len() >= PREPARED_MAX {
             self.prepared.clear();
         }
@@ -185,8 +184,7 @@ impl Session {
             let sequence = format!("pg_get_serial_sequence('{}', '{}')", table.name, table.number);
             // The sequence stands at the last one that was taken.
             let last = self.ask(&format!("SELECT setval({sequence}, nextval({sequence}) + {more} - 1)"));
-            self.failed |= last.is_err();
-            let last: i64 = last?.parse().map_err(|_| DatabaseError::NoRow)?;
+            let last: i64 = self.noted(last)?.parse().map_err(|error| damaged(0, error))?;
             last - more + 1..last + 1
         } else {
             left
@@ -211,6 +209,10 @@ impl Session {
     ) -> Result<T> {
         let orders = std::mem::take(&mut self.orders);
         let outcome = self.link().ask_behind(&orders, ask);
+        self.noted(outcome)
+    }
+
+    fn noted<T>(&mut self, outcome: Result<T>) -> Result<T> {
         self.failed |= outcome.is_err();
         outcome
     }
