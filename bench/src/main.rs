@@ -1,8 +1,9 @@
-//! Benchmarks of the whole system: real processes, real sockets, real disks; each figure a ratio to a physical limit or to a
-//! part measured in the same run, since machines are noisy. `cargo xtask bench [CASE]` builds all and runs this.
+//! Benchmarks of the whole system: real processes, real sockets, real disks; each figure a ratio to a
+//! physical limit or to a part measured in the same run, since machines are noisy. `cargo xtask bench [CASE]`
+//! builds all and runs this.
 //!
-//! Not here: tests (nothing fails by being slow), measurements of single rooms (their `examples/`).
-//! Figures of the whole system are files below `cases/`, [`measure`] holds what they share; `transfers` compares one
+//! Not here: tests (nothing fails by being slow), measurements of single rooms (their `examples/`). Figures
+//! of the whole system are files below `cases/`, [`measure`] holds what they share; `transfers` compares one
 //! command with its peers, `behaviour` looks at it alone; both have cases and options of their own.
 
 // A benchmark that cannot go on ends with its reason; its output is its purpose.
@@ -36,7 +37,8 @@ const CASES: [Case; 8] = [
     ("register", "1,000,000 files by manifest; subscription to first byte; memory", cases::register::run),
     (
         "fts",
-        "the FTS3 API: jobs submitted, polled and listed with up to 1,000,000 in the database; starts and small copies",
+        "the FTS3 API: jobs submitted, polled and listed with up to 1,000,000 in the database; starts and \
+            small copies",
         cases::fts::run,
     ),
     (
@@ -46,7 +48,8 @@ const CASES: [Case; 8] = [
     ),
     (
         "doors",
-        "a door against nginx, copies that go through the service against curl | curl; small copies between doors",
+        "a door against nginx, copies that go through the service against curl | curl; small copies between \
+            doors",
         cases::doors::run,
     ),
     ("build", "cold release build of the default feature set", cases::build::run),
@@ -110,8 +113,8 @@ fn main() -> ExitCode {
     if names.is_empty() { the_rest(quick, json) } else { ExitCode::SUCCESS }
 }
 
-/// What has options of its own, as it is run when nothing is named: pages and rows go to [`KEPT`]. Both are run,
-/// whatever becomes of the first.
+/// What has options of its own, as it is run when nothing is named: pages and rows go to [`KEPT`]. Both are
+/// run, whatever becomes of the first.
 fn the_rest(quick: bool, json: bool) -> ExitCode {
     let words = |name: &str, words: &[&str]| -> Vec<String> {
         let kept = |ending: &str| format!("{KEPT}/{name}.{ending}");

@@ -58,7 +58,8 @@ impl Row {
 
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut text = String::from(
-        "| case | figure | measured | yardstick | ratio | bar | reached |\n| --- | --- | ---: | ---: | ---: | --- | --- |\n",
+        "| case | figure | measured | yardstick | ratio | bar | reached |\n| --- | --- | ---: | ---: | ---: \
+            | --- | --- |\n",
     );
     for row in rows {
         let ratio = row.ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"));
@@ -79,7 +80,8 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     if values.len().is_multiple_of(2) { (values[middle - 1] + values[middle]) / 2.0 } else { values[middle] }
 }
 
-/// User and system time of a process so far, in seconds (fields 14 and 15 of `/proc/PID/stat`, in ticks of 10 ms).
+/// User and system time of a process so far, in seconds (fields 14 and 15 of `/proc/PID/stat`, in ticks of 10
+/// ms).
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = text.rsplit(')').next().unwrap_or_default();
@@ -101,7 +103,8 @@ pub(crate) fn peak_memory(pid: u32) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Memory of all TCP sockets of this machine, in bytes: the most that any of our processes can hold in the kernel.
+/// Memory of all TCP sockets of this machine, in bytes: the most that any of our processes can hold in the
+/// kernel.
 pub(crate) fn socket_memory() -> u64 {
     let text = fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("TCP:"));
@@ -122,8 +125,8 @@ pub(crate) fn output(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Memory that a host has not lent us lately is slow at its first touch: a receiver of new files on tmpfs would measure the
-/// host. So as much as a run will fill is filled and freed just before.
+/// Memory that a host has not lent us lately is slow at its first touch: a receiver of new files on tmpfs
+/// would measure the host. So as much as a run will fill is filled and freed just before.
 pub(crate) fn touch_memory(folder: &Path, files: usize, size: usize) {
     let warm = folder.join("warm");
     make_files(&warm, files, size);

@@ -11,7 +11,8 @@ use crate::transfers::memory::Memory;
 use crate::transfers::traffic::{between_first_and_last, longest_gap};
 
 pub(crate) const NAME: &str = "directories";
-pub(crate) const WHAT: &str = "50 directories of 8 files, 4 GB in all, queued one after another for the same pair at 100 ms and 1 Gbit/s; capacity is what \
+pub(crate) const WHAT: &str = "50 directories of 8 files, 4 GB in all, queued one after another for the same \
+    pair at 100 ms and 1 Gbit/s; capacity is what \
      the path can carry of payload, headers taken off";
 const DIRECTORIES: usize = 50;
 const FILES: usize = 8;

@@ -18,8 +18,10 @@ use crate::transfers::run::Failure;
 use crate::transfers::trees;
 
 pub(crate) const NAME: &str = "disk";
-pub(crate) const WHAT: &str = "10 files (3 GB in all; 10 GB with `--scale 3.34`) from disk to disk at 20 ms, no rate limit. Both ends share the disk of `--disk`, so \
-     it is also measured reading and writing at once: the two together are what one disk gives a copy to itself";
+pub(crate) const WHAT: &str = "10 files (3 GB in all; 10 GB with `--scale 3.34`) from disk to disk at 20 ms, \
+    no rate limit. Both ends share the disk of `--disk`, so \
+     it is also measured reading and writing at once: the two together are what one disk gives a copy to \
+     itself";
 const FILES: usize = 10;
 const FILE_BYTES: usize = 300_000_000;
 const RTT_MS: f64 = 20.0;

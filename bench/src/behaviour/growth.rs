@@ -16,8 +16,10 @@ use crate::transfers::memory::Memory;
 use crate::transfers::run::Failure;
 
 pub(crate) const NAME: &str = "growth";
-pub(crate) const WHAT: &str = "LAN, files in memory. The same 64 files (2 GB) with 1 to 64 of them under way at once; then jobs of 1,000 files of 1 kB \
-     and of ten times as many, up to `--files-max`. A job's start is what one file of 1 kB takes; it is taken off in the last column";
+pub(crate) const WHAT: &str = "LAN, files in memory. The same 64 files (2 GB) with 1 to 64 of them under way \
+    at once; then jobs of 1,000 files of 1 kB \
+     and of ten times as many, up to `--files-max`. A job's start is what one file of 1 kB takes; it is \
+     taken off in the last column";
 const FILES: usize = 64;
 const FILE_BYTES: usize = 32_000_000;
 const AT_ONCE: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];

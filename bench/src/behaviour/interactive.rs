@@ -1,4 +1,5 @@
-//! Somebody at a terminal: small requests on an open connection, each answered with 10 kB, over the path that a transfer uses.
+//! Somebody at a terminal: small requests on an open connection, each answered with 10 kB, over the path that
+//! a transfer uses.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

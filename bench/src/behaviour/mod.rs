@@ -1,8 +1,10 @@
-//! How our transfers behave beyond a rate: queued directories, growth, disks at both ends, windows, a shared link, two uplinks.
+//! How our transfers behave beyond a rate: queued directories, growth, disks at both ends, windows, a shared
+//! link, two uplinks.
 //!
-//! Each case is a file: it makes its own laboratory, adds rows of ours and of what limits them, measured in the same run, and
-//! says which bars hold. Bytes are scaled by `--scale`. Not here: comparisons with other programs (`transfers/`), of which
-//! its groups `mtu` and `fdt` belong to the same table of the issue. Start with [`run_and_print`].
+//! Each case is a file: it makes its own laboratory, adds rows of ours and of what limits them, measured in
+//! the same run, and says which bars hold. Bytes are scaled by `--scale`. Not here: comparisons with other
+//! programs (`transfers/`), of which its groups `mtu` and `fdt` belong to the same table of the issue. Start
+//! with [`run_and_print`].
 
 mod directories;
 mod disk;
@@ -39,7 +41,8 @@ pub(crate) const CASES: [Case; 6] = [
     Case { name: uplinks::NAME, what: uplinks::WHAT, run: uplinks::run },
 ];
 
-/// Measures, prints and writes what is asked for. True if every run worked; a bar that is missed is told, and fails nothing.
+/// Measures, prints and writes what is asked for. True if every run worked; a bar that is missed is told, and
+/// fails nothing.
 pub(crate) fn run_and_print(options: &Options) -> Result<bool, String> {
     let memory = Memory::new()?;
     let warm = (4 * GB).min(memory::available() / 2);

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::CASES;
 
-pub(crate) const USAGE: &str = "bench behaviour [CASE...] [--quick] [--scale FACTOR] [--files-max N] [--rounds N] [--disk DIR] \
+pub(crate) const USAGE: &str = "bench behaviour [CASE...] [--quick] [--scale FACTOR] [--files-max N] \
+    [--rounds N] [--disk DIR] \
                                 [--json] [--page FILE] [--rows FILE]";
 const FILES_MAX: usize = 100_000;
 const QUICK_FILES_MAX: usize = 10_000;

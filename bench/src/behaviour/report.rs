@@ -64,7 +64,8 @@ impl Row {
         self.runs.iter().find_map(|run| run.as_ref().err().map(String::as_str))
     }
 
-    /// Medians over the rounds, the highest peak. None if a run failed: a median of the luckier ones would flatter.
+    /// Medians over the rounds, the highest peak. None if a run failed: a median of the luckier ones would
+    /// flatter.
     pub(crate) fn summary(&self) -> Option<Figures> {
         let runs: Vec<&Figures> = self.runs.iter().map(|run| run.as_ref().ok()).collect::<Option<_>>()?;
         let all = |value: &dyn Fn(&Figures) -> Option<f64>| -> Option<Vec<f64>> {
@@ -270,7 +271,8 @@ impl Session {
         let heads: String = columns.iter().map(|name| format!(" {name} |")).collect();
         let rule: String = columns.iter().map(|_| " ---: |").collect();
         let mut text = format!(
-            "| setting | program | MB/s | CPU s/GB | peak MB |{heads}\n| --- | --- | ---: | ---: | ---: |{rule}\n"
+            "| setting | program | MB/s | CPU s/GB | peak MB |{heads}\n| --- | --- | ---: | ---: | ---: \
+                |{rule}\n"
         );
         for row in rows {
             let cell = |value: Option<f64>| format!(" {} |", value.map_or("–".to_owned(), shown));

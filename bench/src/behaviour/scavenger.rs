@@ -1,4 +1,5 @@
-//! The scavenger class on a link that it shares: all of it while nobody else is there, and nobody is hurt by it.
+//! The scavenger class on a link that it shares: all of it while nobody else is there, and nobody is hurt by
+//! it.
 
 use longhaul_testbed::wan::{Lab, PathConfig, Side};
 
@@ -14,7 +15,8 @@ use crate::transfers::run::Failure;
 use crate::transfers::traffic::{Received, second_half};
 
 pub(crate) const NAME: &str = "scavenger";
-pub(crate) const WHAT: &str = "100 Mbit/s, 40 ms, MTU 1500, a queue of one BDP. A transfer of the scavenger class alone (its second half), then 10 kB requests on an open \
+pub(crate) const WHAT: &str = "100 Mbit/s, 40 ms, MTU 1500, a queue of one BDP. A transfer of the scavenger \
+    class alone (its second half), then 10 kB requests on an open \
      connection: on the idle path, beside the scavenger, and beside a transfer of the ordinary class";
 const RATE_MBIT: f64 = 100.0;
 const RTT_MS: f64 = 40.0;

@@ -1,4 +1,5 @@
-//! A host with two uplinks that opens streams from both of its addresses at once, against the same host with one of them.
+//! A host with two uplinks that opens streams from both of its addresses at once, against the same host with
+//! one of them.
 
 use longhaul_testbed::wan::{Lab, PathConfig, Side};
 
@@ -9,7 +10,8 @@ use crate::measure::make_files;
 use crate::transfers::memory::Memory;
 
 pub(crate) const NAME: &str = "uplinks";
-pub(crate) const WHAT: &str = "4 files of 250 MB at 40 ms by `--bind` from one address, and from both: over two uplinks of 400 Mbit/s, and over one of \
+pub(crate) const WHAT: &str = "4 files of 250 MB at 40 ms by `--bind` from one address, and from both: over \
+    two uplinks of 400 Mbit/s, and over one of \
      400 beside one of 100";
 const FILES: usize = 4;
 const FILE_BYTES: usize = 250_000_000;

@@ -1,4 +1,5 @@
-//! Streams × files × windows on long paths, after the study of the FTS3 paper: is any setting much better than ours by default?
+//! Streams × files × windows on long paths, after the study of the FTS3 paper: is any setting much better
+//! than ours by default?
 
 use longhaul_testbed::wan::{Lab, PathConfig, Side};
 
@@ -10,8 +11,10 @@ use crate::transfers::case::payload_mb_per_s;
 use crate::transfers::memory::Memory;
 
 pub(crate) const NAME: &str = "windows";
-pub(crate) const WHAT: &str = "16 files (160 MB in all) at 200 and 300 ms and 1 Gbit/s, with 1, 2, 4 and 16 streams and 1, 4 and 16 files at once; a socket's buffer \
-     limited to 4 or 32 MB, up to which the kernel grows it (autotuned) or which it has from the start (set). Half of a buffer is window";
+pub(crate) const WHAT: &str = "16 files (160 MB in all) at 200 and 300 ms and 1 Gbit/s, with 1, 2, 4 and 16 \
+    streams and 1, 4 and 16 files at once; a socket's buffer \
+     limited to 4 or 32 MB, up to which the kernel grows it (autotuned) or which it has from the start \
+     (set). Half of a buffer is window";
 const FILES: usize = 16;
 const FILE_BYTES: usize = 10_000_000;
 const RATE_MBIT: f64 = 1000.0;

@@ -1,9 +1,9 @@
-//! Doors, and copies that go through the service, against what people use for the same: a file got from a door and put through
-//! it, against nginx; one from a WebDAV server to another, against two `curl` with a pipe between them; and small files that
-//! two doors copy between themselves.
+//! Doors, and copies that go through the service, against what people use for the same: a file got from a
+//! door and put through it, against nginx; one from a WebDAV server to another, against two `curl` with a
+//! pipe between them; and small files that two doors copy between themselves.
 //!
-//! Files lie on tmpfs, everything is sent by TLS, and clients and servers share the machine. nginx verifies nothing; a door
-//! knows the digest of what it has taken, and flushes it.
+//! Files lie on tmpfs, everything is sent by TLS, and clients and servers share the machine. nginx verifies
+//! nothing; a door knows the digest of what it has taken, and flushes it.
 
 use std::fs;
 use std::net::TcpStream;
@@ -194,8 +194,10 @@ fn door(authority: &ForeignAuthority, folder: &Path, name: &str, port: u16) -> S
     let (certificate, key) = (write("certificate.pem", &certificate), write("key.pem", &key));
     let (tokens, ca) = (write("tokens", &format!("write / {TOKEN}\n")), authority.ca_file());
     format!(
-        "[[agent.doors]]\nstorage = {name:?}\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\nkey = {key:?}\n\
-         tokens = {tokens:?}\nthird_party_authorities = [{ca:?}]\nthird_party_allow = [\"127.0.0.0/8\", \"::1\"]\n"
+        "[[agent.doors]]\nstorage = {name:?}\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \
+            {certificate:?}\nkey = {key:?}\n\
+         tokens = {tokens:?}\nthird_party_authorities = [{ca:?}]\nthird_party_allow = \
+         [\"127.0.0.0/8\", \"::1\"]\n"
     )
 }
 

@@ -1,5 +1,6 @@
-//! The parts of a transfer, and whether other programs find the same: iperf3 for TCP, `openssl speed` for AES-128-GCM, dd for reading
-//! and writing. A part that differs much from what others measure would make every ratio to the floor worthless.
+//! The parts of a transfer, and whether other programs find the same: iperf3 for TCP, `openssl speed` for
+//! AES-128-GCM, dd for reading and writing. A part that differs much from what others measure would make
+//! every ratio to the floor worthless.
 
 use std::ops::RangeInclusive;
 use std::process::Command;

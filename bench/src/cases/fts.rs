@@ -1,9 +1,10 @@
-//! The FTS3 API under load, as frameworks make it: jobs submitted, polled and listed over connections that are kept, with a
-//! few jobs in the database and with many; how soon a job starts behind a long queue; copies of small files between
-//! two WebDAV servers.
+//! The FTS3 API under load, as frameworks make it: jobs submitted, polled and listed over connections that
+//! are kept, with a few jobs in the database and with many; how soon a job starts behind a long queue; copies
+//! of small files between two WebDAV servers.
 //!
-//! The queue is of files between storages that take connections and never say a word, so that what waits goes on waiting, on 3,025
-//! links with priorities and activities of different shares. Load and service share the machine.
+//! The queue is of files between storages that take connections and never say a word, so that what waits goes
+//! on waiting, on 3,025 links with priorities and activities of different shares. Load and service share the
+//! machine.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -243,7 +244,8 @@ impl Scene {
             rare: get(&|_| "/jobs?limit=100&state_in=CANCELED".into(), 1, Duration::ZERO),
         };
         eprintln!(
-            "  with {} jobs: a poll of 100 p95 {:.1} ms, up to {:.0}/s; a list {:.1} ms, by a rare state {:.1} ms",
+            "  with {} jobs: a poll of 100 p95 {:.1} ms, up to {:.0}/s; a list {:.1} ms, by a rare state \
+                {:.1} ms",
             ids.len(),
             read.poll.p95_ms(),
             read.flat_out.per_s(),
@@ -306,8 +308,8 @@ impl Scene {
         self.api.kept_alive().expect("a connection")
     }
 
-    /// So many requests over so many connections, each as soon as the one before is answered, but no sooner than this after that
-    /// was due. What is late is measured from when it was due.
+    /// So many requests over so many connections, each as soon as the one before is answered, but no sooner
+    /// than this after that was due. What is late is measured from when it was due.
     fn flood<T: Send>(
         &self,
         connections: usize,
@@ -378,7 +380,8 @@ fn post(connection: &mut KeptAlive, body: &[u8]) -> String {
     reply.json()["job_id"].as_str().expect("the job's id").to_owned()
 }
 
-/// A port of all loopback addresses where connections are taken, and nothing is ever said. Until this process ends.
+/// A port of all loopback addresses where connections are taken, and nothing is ever said. Until this process
+/// ends.
 fn silent() -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").expect("a free port");
     let port = listener.local_addr().expect("its address").port();

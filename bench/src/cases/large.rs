@@ -99,8 +99,8 @@ fn engine_alone(folder: &Path) -> f64 {
     words[place - 1].parse().expect("a number before MB/s")
 }
 
-/// The longest time between the first and the last byte during which no file was on the wire, from the records of
-/// the attempts themselves.
+/// The longest time between the first and the last byte during which no file was on the wire, from the
+/// records of the attempts themselves.
 fn longest_gap_ms(deployment: &Deployment, dataset: &str) -> f64 {
     let api = deployment.api();
     let mut spans: Vec<(Timestamp, Timestamp)> = Vec::new();

@@ -1,4 +1,5 @@
-//! A large catalog: how fast it is registered, how soon work begins with it loaded, and what it costs in memory.
+//! A large catalog: how fast it is registered, how soon work begins with it loaded, and what it costs in
+//! memory.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};

@@ -1,5 +1,5 @@
-//! Many small files through the whole system onto the disk, against what the disk allows: write 1,000, flush once,
-//! rename all, flush once.
+//! Many small files through the whole system onto the disk, against what the disk allows: write 1,000, flush
+//! once, rename all, flush once.
 
 use std::process::Command;
 

@@ -1,5 +1,6 @@
-//! globus-url-copy to globus-gridftp-server: four streams in extended block mode, `-fast` (channels kept); many files with
-//! pipelining and four at once, eight where the way is long. Encrypted: GSI with private data channels.
+//! globus-url-copy to globus-gridftp-server: four streams in extended block mode, `-fast` (channels kept);
+//! many files with pipelining and four at once, eight where the way is long. Encrypted: GSI with private data
+//! channels.
 
 use super::{Program, Run, Security, Server, Way};
 use crate::transfers::launch::{FAR, Words};

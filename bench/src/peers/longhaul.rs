@@ -1,4 +1,5 @@
-//! Ours: `longhaul serve` far, `longhaul copy` near, by default settings. What it moves has its digest compared end to end.
+//! Ours: `longhaul serve` far, `longhaul copy` near, by default settings. What it moves has its digest
+//! compared end to end.
 
 use std::path::{Path, PathBuf};
 

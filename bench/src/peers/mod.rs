@@ -1,5 +1,5 @@
-//! The programs that are compared, one file each: how its server is started, its command for each case with the
-//! best settings that its documentation gives, whether it encrypts and what it verifies.
+//! The programs that are compared, one file each: how its server is started, its command for each case with
+//! the best settings that its documentation gives, whether it encrypts and what it verifies.
 //!
 //! Not here: what is measured and how (`transfers/`). A new peer is a file here and a line in [`all`].
 

@@ -1,4 +1,5 @@
-//! nginx, the server for all clients that speak HTTP: sendfile, two workers, TLS 1.3 with AES-128-GCM (the fastest here).
+//! nginx, the server for all clients that speak HTTP: sendfile, two workers, TLS 1.3 with AES-128-GCM (the
+//! fastest here).
 
 use super::{Program, Run, Security, Server, Way};
 use crate::transfers::launch::Words;

@@ -1,5 +1,5 @@
-//! rclone from nginx: eight streams for each large file, eight files at once; small files 16 at once, 64 where the way is
-//! long, without a request for the size of each.
+//! rclone from nginx: eight streams for each large file, eight files at once; small files 16 at once, 64
+//! where the way is long, without a request for the size of each.
 
 use super::{Run, Security, nginx};
 use crate::transfers::launch::Words;

@@ -26,7 +26,8 @@ impl Program for Rsync {
 
     fn server(&self, run: &Run<'_>) -> Result<Server, String> {
         let settings = format!(
-            "address = {}\nport = {PORT}\nuid = root\ngid = root\nuse chroot = false\nlog file = /dev/stderr\n\
+            "address = {}\nport = {PORT}\nuid = root\ngid = root\nuse chroot = false\nlog file = \
+                /dev/stderr\n\
              [target]\n  path = {}\n  read only = false\n",
             run.far,
             run.target.display()

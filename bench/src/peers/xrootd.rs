@@ -1,5 +1,6 @@
-//! xrdcp to xrootd: four streams for each file; many files four at once, sixteen where the way is long. By default clear text
-//! carries a checksum per page of 4 kB, TLS carries none; `XRD_CPUSEPGWRTRD=0` switches them off.
+//! xrdcp to xrootd: four streams for each file; many files four at once, sixteen where the way is long. By
+//! default clear text carries a checksum per page of 4 kB, TLS carries none; `XRD_CPUSEPGWRTRD=0` switches
+//! them off.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -1,8 +1,8 @@
 //! What the processes of one side have used: CPU time and memory of a program with all that it starts.
 //!
-//! Where the machine has a control-group tree of version 2 that can be written to, each side of each run is a group of its own: the
-//! kernel then counts also children that ended unnoticed (servers that fork for each connection). Elsewhere the process
-//! tables are read, which count a child once its parent has waited for it.
+//! Where the machine has a control-group tree of version 2 that can be written to, each side of each run is a
+//! group of its own: the kernel then counts also children that ended unnoticed (servers that fork for each
+//! connection). Elsewhere the process tables are read, which count a child once its parent has waited for it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -165,7 +165,8 @@ fn family(first: u32) -> Vec<u32> {
     all
 }
 
-/// Own time and that of children waited for: fields 14 to 17 of `/proc/PID/stat`. The name (field 2) may hold anything.
+/// Own time and that of children waited for: fields 14 to 17 of `/proc/PID/stat`. The name (field 2) may hold
+/// anything.
 fn cpu_of(stat: &str) -> f64 {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = after_name.split_whitespace().skip(11).take(4).filter_map(|word| word.parse::<f64>().ok());

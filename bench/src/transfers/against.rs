@@ -1,7 +1,8 @@
 //! Whether ours has become slower than an earlier table says.
 //!
-//! Machines differ, and one differs from itself by the hour. So the earlier rates are scaled by what the peers do now: the
-//! median over the peers of a case of rate now over rate then. With fewer than three peers in both, nothing is scaled.
+//! Machines differ, and one differs from itself by the hour. So the earlier rates are scaled by what the
+//! peers do now: the median over the peers of a case of rate now over rate then. With fewer than three peers
+//! in both, nothing is scaled.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! What has to hold, from the issue's tables of figures: each bar a value of ours against one of the same session.
+//! What has to hold, from the issue's tables of figures: each bar a value of ours against one of the same
+//! session.
 
 use std::fmt::Write as _;
 
@@ -103,7 +104,8 @@ pub(crate) fn floor_of(program: &str) -> &'static str {
 /// All bars whose case and program were part of the session. One whose yardstick is missing is not reached.
 pub(crate) fn table(session: &Session) -> String {
     let mut text = String::from(
-        "| case | program | bar | measured | yardstick | ratio | reached |\n| --- | --- | --- | ---: | ---: | ---: | --- |\n",
+        "| case | program | bar | measured | yardstick | ratio | reached |\n| --- | --- | --- | ---: | ---: \
+            | ---: | --- |\n",
     );
     let measured = |case: &str, program: &str| {
         session.outcomes.iter().any(|outcome| outcome.case.name == case && outcome.program == program)
@@ -244,7 +246,8 @@ mod tests {
             "| lan-2g | longhaul | MB/s ≥ 0.85 × floor | 1000 | missing | missing | NO |",
             "| lan-2g | longhaul | CPU s/GB ≤ 1 × 1.5 | 1.50 | 1.50 | 1.00 | yes |",
             "| wan100-1g | longhaul | MB/s ≥ 1 × best peer | 111 | 110 | 1.01 | yes |",
-            "| wan100-1g | longhaul | MB/s of the second half ≥ 0.98 × payload capacity | 124 | 124 | 1.00 | yes |",
+            "| wan100-1g | longhaul | MB/s of the second half ≥ 0.98 × payload capacity | 124 | 124 | 1.00 | \
+                yes |",
             "| wan100-1000x64k | longhaul | MB/s ≥ 1.9 × rsync | 33 | 3.30 | 9.93 | yes |",
             "| wan100-1g | longhaul | peak MB of each end ≤ 64 + 2 × BDP | 50 | 89 | 0.56 | yes |",
         ] {

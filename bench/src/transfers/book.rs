@@ -1,8 +1,9 @@
-//! A session kept in a file: each run is a line as soon as it has ended, and runs that the file has are not made again.
+//! A session kept in a file: each run is a line as soon as it has ended, and runs that the file has are not
+//! made again.
 //!
-//! All cases in five rounds need hours. With a book they can be measured bit by bit while a machine is quiet, an interrupted
-//! session loses one run, and tables can be printed again without measuring. Runs of another build of ours are refused, so a
-//! book says one thing. What failed is not kept: it is tried again.
+//! All cases in five rounds need hours. With a book they can be measured bit by bit while a machine is quiet,
+//! an interrupted session loses one run, and tables can be printed again without measuring. Runs of another
+//! build of ours are refused, so a book says one thing. What failed is not kept: it is tried again.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -59,7 +60,8 @@ impl Book {
                 let kept: Build = read(path, 0, first)?;
                 if kept.build != build {
                     return Err(format!(
-                        "{}: has runs of another build of longhaul: begin another book, or build what it was begun with",
+                        "{}: has runs of another build of longhaul: begin another book, or build what it was \
+                            begun with",
                         path.display()
                     ));
                 }

@@ -115,7 +115,8 @@ impl Case {
         Some(payload_mb_per_s(self.wan?.rate_mbit?, self.mtu))
     }
 
-    /// Twice what is in flight on a full path, in bytes: sockets may hold so much more than their program's bar.
+    /// Twice what is in flight on a full path, in bytes: sockets may hold so much more than their program's
+    /// bar.
     pub(crate) fn twice_in_flight(&self, mb_per_s: f64) -> f64 {
         let Some(wan) = self.wan else { return 0.0 };
         let rate = wan.rate_mbit.map_or(mb_per_s * 1e6, |mbit| mbit / 8.0 * 1e6);

@@ -1,7 +1,7 @@
 //! Costs that do not grow with the bytes: of a job, and of each file in it.
 //!
-//! A job's is the time that one file of 64 kB takes. A file's is what 5,000 small files take beyond a job and beyond the
-//! time of their bytes at the rate of large files.
+//! A job's is the time that one file of 64 kB takes. A file's is what 5,000 small files take beyond a job and
+//! beyond the time of their bytes at the rate of large files.
 
 use std::fmt::Write as _;
 
@@ -33,8 +33,10 @@ pub(crate) fn section(session: &Session) -> String {
         return text;
     }
     format!(
-        "\n## Fixed costs\n\nA job: one file of 64 kB. A file: {MANY_SMALL} beyond a job and beyond its bytes at the rate of \
-         {LARGE}.\n\n| program | a job on the LAN, ms | a job at 100 ms, ms | a file on the LAN, µs |\n| --- | ---: | ---: | ---: |\n{text}"
+        "\n## Fixed costs\n\nA job: one file of 64 kB. A file: {MANY_SMALL} beyond a job and beyond its \
+            bytes at the rate of \
+         {LARGE}.\n\n| program | a job on the LAN, ms | a job at 100 ms, ms | a file on the LAN, µs |\n| --- \
+         | ---: | ---: | ---: |\n{text}"
     )
 }
 

@@ -1,10 +1,11 @@
-//! What a transfer costs at least on this machine, from its parts measured in the same round: TCP by our own code between the
-//! two namespaces, AES-128-GCM at both ends, one read, one write of a new file, crc32c at both ends.
+//! What a transfer costs at least on this machine, from its parts measured in the same round: TCP by our own
+//! code between the two namespaces, AES-128-GCM at both ends, one read, one write of a new file, crc32c at
+//! both ends.
 //!
-//! The rate of the floor is what two cores reach when they do nothing else, never wait and do not hinder each other. They do,
-//! since they share caches and the way to memory: in the rows "both cores" each part but TCP, which needs both ends, was
-//! measured on two threads at once. Not here: how the parts are measured (`doctor::parts`). Other programs check them in
-//! `cases/floor.rs`.
+//! The rate of the floor is what two cores reach when they do nothing else, never wait and do not hinder each
+//! other. They do, since they share caches and the way to memory: in the rows "both cores" each part but TCP,
+//! which needs both ends, was measured on two threads at once. Not here: how the parts are measured
+//! (`doctor::parts`). Other programs check them in `cases/floor.rs`.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A certification authority for one session, and what peers need from it: TLS for nginx and xrootd, GSI for GridFTP.
-//! Made with the `openssl` command, in the forms that these programs read.
+//! A certification authority for one session, and what peers need from it: TLS for nginx and xrootd, GSI for
+//! GridFTP. Made with the `openssl` command, in the forms that these programs read.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,13 +21,15 @@ impl Keys {
         let trusted = keys.trusted();
         fs::create_dir_all(&trusted).map_err(|error| format!("a folder for keys: {error}"))?;
         keys.openssl(&format!(
-            "req -x509 -newkey rsa:2048 -nodes -days 2 -subj {SUBJECT}/CN=authority -keyout ca.key -out ca.pem"
+            "req -x509 -newkey rsa:2048 -nodes -days 2 -subj {SUBJECT}/CN=authority -keyout ca.key -out \
+                ca.pem"
         ))?;
         keys.issue("host", &format!("{SUBJECT}/CN={FAR}"), &format!("subjectAltName=DNS:{FAR},IP:{far}"))?;
         keys.issue("user", USER, "extendedKeyUsage=clientAuth")?;
         let hash = keys.openssl("x509 -in ca.pem -noout -hash")?;
         let policy = format!(
-            "access_id_CA X509 '{SUBJECT}/CN=authority'\npos_rights globus CA:sign\ncond_subjects globus '\"/*\"'\n"
+            "access_id_CA X509 '{SUBJECT}/CN=authority'\npos_rights globus CA:sign\ncond_subjects globus \
+                '\"/*\"'\n"
         );
         let write = |path: PathBuf, bytes: &[u8]| {
             fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))

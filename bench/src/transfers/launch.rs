@@ -1,5 +1,5 @@
-//! Starting programs inside a laboratory: each in its side's namespace, in a group of its own that counts it, with
-//! names that resolve there, and held back until the clock is started.
+//! Starting programs inside a laboratory: each in its side's namespace, in a group of its own that counts it,
+//! with names that resolve there, and held back until the clock is started.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -17,8 +17,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use super::account::Group;
 use crate::peers::Server;
 
-/// Arguments: folder of name files; then the program. It gets its own view of three files of /etc, says that it is ready, and
-/// becomes the program when told: until then it can be put into its group.
+/// Arguments: folder of name files; then the program. It gets its own view of three files of /etc, says that
+/// it is ready, and becomes the program when told: until then it can be put into its group.
 const SCRIPT: &str = r#"set -e
 for name in hosts resolv.conf nsswitch.conf; do mount --bind "$1/$name" /etc/$name; done
 shift

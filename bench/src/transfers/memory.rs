@@ -1,9 +1,10 @@
-//! The file system in memory on which files lie, and memory that is lent to this machine for as long as it lasts.
+//! The file system in memory on which files lie, and memory that is lent to this machine for as long as it
+//! lasts.
 //!
-//! A virtual machine may give free memory back to its host after some seconds; the next program to touch it then waits for
-//! the host, and a receiver of new files would measure that. Only whole blocks of 2 MB go back. So at the beginning a
-//! file of the size that the runs need is written, and all of it but one page in 256 is freed again: what is freed is
-//! in pieces too small to go back.
+//! A virtual machine may give free memory back to its host after some seconds; the next program to touch it
+//! then waits for the host, and a receiver of new files would measure that. Only whole blocks of 2 MB go
+//! back. So at the beginning a file of the size that the runs need is written, and all of it but one page in
+//! 256 is freed again: what is freed is in pieces too small to go back.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,10 +1,12 @@
 //! Whole transfers by whole programs, ours and others', alternating in one session over the same paths.
 //!
-//! For each case a laboratory of two namespaces is made; in each round every program has its turn, with its own server,
-//! started just before and ended just after. The clock runs from the start of the client to its end. CPU time and
-//! memory are those of all processes of a side; contents are compared when the clock has stopped.
+//! For each case a laboratory of two namespaces is made; in each round every program has its turn, with its
+//! own server, started just before and ended just after. The clock runs from the start of the client to its
+//! end. CPU time and memory are those of all processes of a side; contents are compared when the clock has
+//! stopped.
 //!
-//! Not here: the programs themselves (`peers/`), figures of the whole system (`cases/`). Start with [`run_and_print`].
+//! Not here: the programs themselves (`peers/`), figures of the whole system (`cases/`). Start with
+//! [`run_and_print`].
 
 pub(crate) mod account;
 mod against;
@@ -154,12 +156,14 @@ impl Measuring<'_> {
         outcomes
     }
 
-    /// Whether more runs of it are to be made. What was too slow or failed once is not tried again: its row says so.
+    /// Whether more runs of it are to be made. What was too slow or failed once is not tried again: its row
+    /// says so.
     fn is_wanted(&self, outcome: &Outcome, all: &[Outcome]) -> bool {
         outcome.runs.len() < self.options.rounds && !outcome.has_failed() && !is_behind(outcome, all)
     }
 
-    /// Every program has its turn, in another order in each round, so that nobody always follows the same neighbour.
+    /// Every program has its turn, in another order in each round, so that nobody always follows the same
+    /// neighbour.
     fn round(
         &mut self,
         round: usize,
@@ -219,8 +223,8 @@ impl Measuring<'_> {
     }
 }
 
-/// Whether more rounds of a peer would tell nothing: bars are held against those that they name and against the best of the
-/// case, so the best two are enough beside them.
+/// Whether more rounds of a peer would tell nothing: bars are held against those that they name and against
+/// the best of the case, so the best two are enough beside them.
 fn is_behind(outcome: &Outcome, all: &[Outcome]) -> bool {
     const BEST: usize = 2;
     if outcome.is_ours || outcome.is_floor() || bars::is_yardstick(outcome.case.name, outcome.program) {

@@ -26,7 +26,8 @@ pub(crate) struct Options {
     pub(crate) book: Option<PathBuf>,
 }
 
-pub(crate) const USAGE: &str = "bench transfers [CASE...] [--quick] [--rounds N] [--limit SECONDS] [--only PROGRAM]... \
+pub(crate) const USAGE: &str = "bench transfers [CASE...] [--quick] [--rounds N] [--limit SECONDS] [--only \
+    PROGRAM]... \
                                 [--json] [--against FILE] [--page FILE] [--rows FILE] [--book FILE]";
 
 impl Options {

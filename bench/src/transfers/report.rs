@@ -195,7 +195,8 @@ impl Session {
             let _ = write!(text, "\n### {}\n\n{}\n\n{}", case.name, case.described(), self.case_table(case));
         }
         text += &costs::section(self);
-        text + "\n## Settings\n\nFor each program the server's command (with its file of settings, if it has one), then the client's, \
+        text + "\n## Settings\n\nFor each program the server's command (with its file of settings, if it has \
+            one), then the client's, \
                 and the cases in which they were used.\n"
             + &self.settings()
     }
@@ -214,8 +215,10 @@ impl Session {
     fn case_table(&self, case: &Case) -> String {
         let best = self.best_peer(case).map(|(_, rate)| rate);
         let mut text = String::from(
-            "| program | MB/s | lowest to highest | × best peer | CPU s/GB | client + server | path | peak MB, client / server \
-             | encrypted | verified |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |\n",
+            "| program | MB/s | lowest to highest | × best peer | CPU s/GB | client + server | path | peak \
+                MB, client / server \
+             | encrypted | verified |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- \
+             |\n",
         );
         for outcome in self.of(case) {
             let _ = write!(text, "| {} |", outcome.program);

@@ -114,7 +114,8 @@ fn timed(stage: &Stage<'_>, program: &dyn Program, run: &Run<'_>) -> Result<Meas
     })
 }
 
-/// One client beside its server, whatever they move. The client is near, the server far, and so in this order.
+/// One client beside its server, whatever they move. The client is near, the server far, and so in this
+/// order.
 pub(crate) struct Clocked {
     pub(crate) seconds: f64,
     pub(crate) client_cpu: f64,
@@ -127,7 +128,8 @@ pub(crate) struct Clocked {
     pub(crate) client_log: String,
 }
 
-/// Server up, clock, client, clock, server down. The client's words may tell what only a running server knows.
+/// Server up, clock, client, clock, server down. The client's words may tell what only a running server
+/// knows.
 pub(crate) fn clocked(
     stage: &Stage<'_>,
     wanted: &Server,

@@ -34,7 +34,8 @@ fn received(table: &str) -> u64 {
 /// The last thousandth is acknowledgements and farewells.
 const FAREWELL: f64 = 0.999;
 
-/// MB/s of payload in the second half: the start is left out. None where nothing was seen in between (short runs).
+/// MB/s of payload in the second half: the start is left out. None where nothing was seen in between (short
+/// runs).
 pub(crate) fn second_half(samples: &[(f64, u64)], payload: u64) -> Option<f64> {
     rate_from(samples, payload, 0.5)
 }
@@ -64,8 +65,8 @@ fn time_at(samples: &[(f64, u64)], share: f64) -> Option<f64> {
     Some(before.0 + (after.0 - before.0) * (wanted - before.1 as f64) / step.max(1.0))
 }
 
-/// The longest time, in seconds, in which less than `bytes_per_s` came, between the first data and the last. It is made of
-/// whole intervals between samples: a pause shorter than one is not seen.
+/// The longest time, in seconds, in which less than `bytes_per_s` came, between the first data and the last.
+/// It is made of whole intervals between samples: a pause shorter than one is not seen.
 pub(crate) fn longest_gap(samples: &[(f64, u64)], bytes_per_s: f64) -> Option<f64> {
     let (begin, end) = (time_at(samples, 1.0 - FAREWELL)?, time_at(samples, FAREWELL)?);
     let (mut gap, mut longest) = (0.0, 0.0f64);
@@ -84,7 +85,8 @@ mod tests {
 
     #[test]
     fn devices_are_summed_without_the_loop() {
-        let table = "Inter-|   Receive  |  Transmit\n face |bytes    packets|bytes\n    lo: 999 9 0 0 0 0 0 0 999\n  \
+        let table = "Inter-|   Receive  |  Transmit\n face |bytes    packets|bytes\n    lo: 999 9 0 0 0 0 0 \
+            0 999\n  \
             tun0: 100 1 0 0\n wan1:23 1 0\n";
         assert_eq!(received(table), 123);
     }

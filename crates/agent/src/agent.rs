@@ -71,8 +71,8 @@ pub(crate) struct Shared {
     pub control: Arc<dyn Control>,
     /// Whether the service knows this incarnation and what it holds.
     pub greeted: watch::Sender<bool>,
-    /// Held from a request for work until what came is safe, and while the service is told what is held: so that no
-    /// lease arrives in between and is missing from that list.
+    /// Held from a request for work until what came is safe, and while the service is told what is held: so
+    /// that no lease arrives in between and is missing from that list.
     pub gate: tokio::sync::Mutex<()>,
     pub report_every: watch::Sender<Duration>,
     pub measures: Measures,
@@ -87,8 +87,9 @@ pub(crate) struct Shared {
 }
 
 impl Agent {
-    /// Runs the agent that has joined with `config.state_dir` until `shutdown` completes (then the result is `Ok`, and
-    /// everything that is held goes on with the next start) or it cannot go on. `clock` is this host's.
+    /// Runs the agent that has joined with `config.state_dir` until `shutdown` completes (then the result is
+    /// `Ok`, and everything that is held goes on with the next start) or it cannot go on. `clock` is this
+    /// host's.
     pub async fn run(config: Config, clock: Clock, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
         config.check()?;
         let state = StateDir::open(&config.state_dir)?;
@@ -259,7 +260,8 @@ impl Agent {
                 Ok(Err(fault)) => fault,
                 other => ended("the doors", format!("{other:?}")),
             }),
-            Ok(fault) = broken.wait_for(Option::is_some) => Err(fault.clone().unwrap_or_else(|| ended("the engine", "it broke"))),
+            Ok(fault) = broken.wait_for(Option::is_some) => Err(fault.clone().unwrap_or_else(|| ended("the \
+                engine", "it broke"))),
         };
         close.send_replace(true);
         if let Some(foreign) = &shared.foreign {

@@ -31,8 +31,8 @@ pub(crate) struct Outcomes {
 }
 
 impl Outcomes {
-    /// Called by the engine. Blocks until the events are durable; the next group gathers meanwhile, so that the
-    /// number of flushes does not grow with the number of files.
+    /// Called by the engine. Blocks until the events are durable; the next group gathers meanwhile, so that
+    /// the number of flushes does not grow with the number of files.
     pub(crate) fn take(&self, events: Vec<Event>) {
         // Most files are small: they begin and end within one group, and need no note of having begun.
         let mut begun = BTreeSet::new();
@@ -71,7 +71,8 @@ impl Outcomes {
         }
     }
 
-    /// What came to a storage on tape is known to go there before it counts as brought. False: the agent ends before.
+    /// What came to a storage on tape is known to go there before it counts as brought. False: the agent ends
+    /// before.
     fn goes_to_tape(&self, brought: &BTreeMap<StorageName, Vec<Lfn>>) -> bool {
         while let Err(fault) = self.tapes.brought(brought) {
             tracing::error!(%fault, "cannot keep which files are to go to tape");
@@ -83,8 +84,8 @@ impl Outcomes {
         true
     }
 
-    /// An outcome that cannot be kept must not be told either: tries until it can, or the agent ends (then the
-    /// attempt is resumed and found to be done).
+    /// An outcome that cannot be kept must not be told either: tries until it can, or the agent ends (then
+    /// the attempt is resumed and found to be done).
     pub(crate) fn keep(&self, outcomes: &[Outcome]) {
         while !outcomes.is_empty() {
             match self.ledger.finish(outcomes) {
@@ -108,7 +109,8 @@ impl Outcomes {
         match &finished.result {
             Ok(success) => tracing::info!(
                 %transfer, %attempt, bytes_moved, bytes_resent,
-                already_there = success.already_there, verification = %success.verification, "attempt succeeded"
+                already_there = success.already_there, verification = %success.verification, "attempt \
+                    succeeded"
             ),
             Err(fault) => {
                 tracing::warn!(%transfer, %attempt, bytes_moved, code = %fault.code, blame = %fault.blame, %fault, "attempt failed");
@@ -121,8 +123,9 @@ impl Outcomes {
     }
 }
 
-/// Of leases that are asked back, those that have not begun: they end without having been tried. What began so lately
-/// that the ledger was not told is stopped with them; what has come of it is kept, and found when it is leased again.
+/// Of leases that are asked back, those that have not begun: they end without having been tried. What began
+/// so lately that the ledger was not told is stopped with them; what has come of it is kept, and found when
+/// it is leased again.
 pub(crate) fn give_back(asked: &[AskedBack], ledger: &Ledger) -> Vec<Outcome> {
     let waiting = asked.iter().filter_map(|asked| Some((asked, ledger.epoch_of_waiting(asked.attempt)?)));
     waiting
@@ -207,16 +210,17 @@ pub(crate) fn fetch(batch: LeaseBatch) -> FetchBatch {
     }
 }
 
-/// Leases of an earlier run whose batch is partly begun. The engine knows one `start_by` for a batch and would not
-/// go on with what had begun before it; so such a batch is given to it without one, and this keeps the time instead.
+/// Leases of an earlier run whose batch is partly begun. The engine knows one `start_by` for a batch and
+/// would not go on with what had begun before it; so such a batch is given to it without one, and this keeps
+/// the time instead.
 #[derive(Debug, Default)]
 pub(crate) struct Expiring {
     leases: Vec<(AttemptId, Timestamp)>,
 }
 
 impl Expiring {
-    /// Gives the engine what an earlier run held. Batches go in whole, since their permits are for the whole list;
-    /// what has ended is taken out again at once, and doing it again would find the file there.
+    /// Gives the engine what an earlier run held. Batches go in whole, since their permits are for the whole
+    /// list; what has ended is taken out again at once, and doing it again would find the file there.
     pub(crate) fn resume(engine: &dyn Mover, circuits: &Circuits, resumed: Vec<Resumed>) -> Expiring {
         let mut expiring = Expiring::default();
         for Resumed { mut batch, ended, begun } in resumed {

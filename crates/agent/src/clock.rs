@@ -31,9 +31,9 @@ impl ServiceClock {
         self.offset_us.load(Ordering::Relaxed)
     }
 
-    /// The service said `service` at some time between `sent` and `received` of this host's clock. That bounds the
-    /// offset from both sides; the offset moves only as far as the bounds force it, so that a slow reply, which
-    /// says little, changes little.
+    /// The service said `service` at some time between `sent` and `received` of this host's clock. That
+    /// bounds the offset from both sides; the offset moves only as far as the bounds force it, so that a slow
+    /// reply, which says little, changes little.
     pub(crate) fn learn(&self, sent: Timestamp, service: Timestamp, received: Timestamp) {
         let least = service.0.saturating_sub(received.0);
         let most = service.0.saturating_sub(sent.0).max(least);

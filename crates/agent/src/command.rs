@@ -1,5 +1,5 @@
-//! One command of a site: run to its end or to its time, with the last that it said. Which commands there are, and what
-//! their ends mean, is said by `hooks`, `tape` and `outside_mover`.
+//! One command of a site: run to its end or to its time, with the last that it said. Which commands there
+//! are, and what their ends mean, is said by `hooks`, `tape` and `outside_mover`.
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -39,8 +39,8 @@ pub struct Config {
     /// Where other agents reach this one. Port 0 takes a free one.
     #[serde(default = "default_listen")]
     pub listen: Vec<SocketAddr>,
-    /// `host:port` as other agents should dial, best first. Empty: derived from `listen`, with this host's name in
-    /// place of an unspecified address.
+    /// `host:port` as other agents should dial, best first. Empty: derived from `listen`, with this host's
+    /// name in place of an unspecified address.
     #[serde(default)]
     pub advertise: Vec<String>,
     /// Bytes for buffers in user space and in the kernel's sockets together.
@@ -55,10 +55,12 @@ pub struct Config {
     /// Addresses and networks that may dial the data port. Empty: all.
     #[serde(default)]
     pub allow: Vec<Allow>,
-    /// Agents that may, as `longhaul://DEPLOYMENT/agent/SITE/AGENTID` with `*` for any part. Empty: all of the deployment.
+    /// Agents that may, as `longhaul://DEPLOYMENT/agent/SITE/AGENTID` with `*` for any part. Empty: all of
+    /// the deployment.
     #[serde(default)]
     pub allow_subjects: Vec<SubjectPattern>,
-    /// Addresses of this host from which data streams are opened, from all of them at once; empty: the system's choice.
+    /// Addresses of this host from which data streams are opened, from all of them at once; empty: the
+    /// system's choice.
     #[serde(default)]
     pub bind: Vec<IpAddr>,
     /// Event loops for data; 0: as many as cores.
@@ -73,8 +75,8 @@ pub struct Config {
     /// Seconds between looks at the space of the storages.
     #[serde(default = "default_space_check_s")]
     pub space_check_s: u32,
-    /// A file that says how fast links are and how often attempts fail. With it nothing is moved: attempts take as long, and
-    /// end, as it says. For tries of a service; all storages have to be virtual.
+    /// A file that says how fast links are and how often attempts fail. With it nothing is moved: attempts
+    /// take as long, and end, as it says. For tries of a service; all storages have to be virtual.
     #[serde(default)]
     pub null_mover: Option<PathBuf>,
     /// Whether the ways to other agents are looked at when the service asks for it.
@@ -104,14 +106,15 @@ pub struct Config {
 pub struct StorageConfig {
     /// Unique in the deployment; the site's first storage usually bears the site's name.
     pub name: StorageName,
-    /// A directory of this host, or nothing at all: a virtual storage makes what is read from it, and checks and drops
-    /// what is written to it.
+    /// A directory of this host, or nothing at all: a virtual storage makes what is read from it, and checks
+    /// and drops what is written to it.
     #[serde(default)]
     pub kind: StorageKind,
     /// Nothing outside this directory is ever read or written. A virtual storage has none.
     #[serde(default)]
     pub root: PathBuf,
-    /// Where files lie before they are complete; must be on the same file system. Default: `.longhaul` in the root.
+    /// Where files lie before they are complete; must be on the same file system. Default: `.longhaul` in the
+    /// root.
     #[serde(default)]
     pub work: Option<PathBuf>,
     /// Whether files may be brought here.
@@ -137,10 +140,12 @@ pub struct StorageConfig {
     pub rules_test: Vec<Lfn>,
     #[serde(default)]
     pub flush: Flush,
-    /// The file system takes bytes only at the end of a file: files are written from their beginning to their end.
+    /// The file system takes bytes only at the end of a file: files are written from their beginning to their
+    /// end.
     #[serde(default)]
     pub append_only: bool,
-    /// Whether large files go past the page cache, as far as the file system can; none: writing, while the disk is fast.
+    /// Whether large files go past the page cache, as far as the file system can; none: writing, while the
+    /// disk is fast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_io: Option<bool>,
     /// Reads, and as many writes, that the disk bears at once; 0: as is usual.
@@ -335,7 +340,8 @@ impl StorageConfig {
         let rooted = !self.root.as_os_str().is_empty();
         match self.kind {
             StorageKind::Posix if null_mover => Err(format!(
-                "storage {name}: beside a null mover all storages have to be virtual (kind = \"virtual\"), since it reports \
+                "storage {name}: beside a null mover all storages have to be virtual (kind = \"virtual\"), \
+                    since it reports \
                  files as brought that are not"
             )),
             StorageKind::Posix if !rooted => {
@@ -352,7 +358,8 @@ impl StorageConfig {
             }
             StorageKind::Virtual if self.append_only || self.direct_io.is_some() || self.parallel > 0 => {
                 Err(format!(
-                    "storage {name}: a virtual storage has no disk: leave out append_only, direct_io and parallel"
+                    "storage {name}: a virtual storage has no disk: leave out append_only, direct_io and \
+                        parallel"
                 ))
             }
             _ => Ok(()),
@@ -443,7 +450,8 @@ fn default_memory_bytes() -> u64 {
     256 << 20
 }
 
-/// One stream fills a path whose window autotuning can open; four more than make up for one that is stalled by a loss.
+/// One stream fills a path whose window autotuning can open; four more than make up for one that is stalled
+/// by a loss.
 fn default_streams_per_session() -> usize {
     16
 }
@@ -559,9 +567,12 @@ mod tests {
 
     #[test]
     fn rules_by_pattern_are_tried_with_the_names_of_the_site() {
-        let rules = "rules_version = 2\nrules_protocol = 'disk'\nrules_base = '/data'\nrules_test = ['run7/f1']\n\
-             [[storages.rules]]\ndirection = 'lfn-to-pfn'\nprotocol = 'disk'\npath_match = '/+(.*)'\nresult = '/data/$1'\n\
-             [[storages.rules]]\ndirection = 'pfn-to-lfn'\nprotocol = 'disk'\npath_match = '^/data/(.*)'\nresult = '/$1'\n";
+        let rules = "rules_version = 2\nrules_protocol = 'disk'\nrules_base = '/data'\nrules_test = \
+            ['run7/f1']\n\
+             [[storages.rules]]\ndirection = 'lfn-to-pfn'\nprotocol = 'disk'\npath_match = '/+(.*)'\nresult \
+             = '/data/$1'\n\
+             [[storages.rules]]\ndirection = 'pfn-to-lfn'\nprotocol = 'disk'\npath_match = \
+             '^/data/(.*)'\nresult = '/$1'\n";
         let config: Config = toml::from_str(&format!("{SHORT}{rules}")).unwrap();
         config.check().unwrap();
         let again: Config = toml::from_str(&toml::to_string(&config).unwrap()).unwrap();

@@ -1,6 +1,6 @@
 //! The three things an agent says to its service, as an interface, so that tests can script the other side.
-//! [`HttpControl`](crate::http::HttpControl) is the real one. Each call answers or fails in bounded time, and may be
-//! repeated if it failed.
+//! [`HttpControl`](crate::http::HttpControl) is the real one. Each call answers or fails in bounded time, and
+//! may be repeated if it failed.
 
 use std::pin::Pin;
 
@@ -18,8 +18,8 @@ pub(crate) trait Control: Send + Sync {
     fn use_credentials(&self, credentials: &Credentials) -> Result<(), Fault>;
 }
 
-/// Whether an answer means that this agent must end: somebody else has its identity, or the service is of another
-/// deployment. Anything else may pass.
+/// Whether an answer means that this agent must end: somebody else has its identity, or the service is of
+/// another deployment. Anything else may pass.
 pub(crate) fn is_final(fault: &Fault) -> bool {
     matches!(fault.code, FaultCode::StaleIncarnation | FaultCode::ForeignDeployment)
 }

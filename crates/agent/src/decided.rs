@@ -1,9 +1,10 @@
 //! What the agent's doors allowed and refused, on its way to the service's log of decisions.
 //!
-//! A request only counts its decision up in memory, where equal ones are one and what waits is bounded. Every few seconds
-//! what has gathered becomes facts of the ledger, a bounded number of them; from there it is told as all facts are, once.
-//! While the ledger holds as many as it may (the service is away) they gather on, counted together beyond the bound. An
-//! agent that is killed loses what its doors decided within the last seconds, one that is stopped loses nothing.
+//! A request only counts its decision up in memory, where equal ones are one and what waits is bounded. Every
+//! few seconds what has gathered becomes facts of the ledger, a bounded number of them; from there it is told
+//! as all facts are, once. While the ledger holds as many as it may (the service is away) they gather on,
+//! counted together beyond the bound. An agent that is killed loses what its doors decided within the last
+//! seconds, one that is stopped loses nothing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

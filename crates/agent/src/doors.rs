@@ -1,5 +1,5 @@
-//! Doors: which of the agent's storages are open to outside clients, and to whom. Opened with the agent, closed with it;
-//! files of certificates, tokens and maps are read again when they change.
+//! Doors: which of the agent's storages are open to outside clients, and to whom. Opened with the agent,
+//! closed with it; files of certificates, tokens and maps are read again when they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -51,8 +51,8 @@ pub struct DoorConfig {
     /// One of the agent's storages. Paths in URLs are paths beneath its root.
     pub storage: StorageName,
     pub listen: Vec<SocketAddr>,
-    /// The host's certificate with its chain, and its key. None: the agent's own, which only programs that trust the
-    /// deployment's authority accept, and no browser.
+    /// The host's certificate with its chain, and its key. None: the agent's own, which only programs that
+    /// trust the deployment's authority accept, and no browser.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,8 +60,8 @@ pub struct DoorConfig {
     /// Authorities of people's certificates. Empty: the deployment's.
     #[serde(default)]
     pub client_authorities: Vec<PathBuf>,
-    /// A directory of the grid's authorities, with their policies and revocation lists: their users come with certificates
-    /// and proxies. None: `client_authorities` count.
+    /// A directory of the grid's authorities, with their policies and revocation lists: their users come with
+    /// certificates and proxies. None: `client_authorities` count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust_dir: Option<PathBuf>,
     /// What says who speaks for virtual organisations; without it attributes in proxies do not count.
@@ -113,11 +113,12 @@ pub struct DoorConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoorRule {
-    /// `/DC=org/CN=name` exactly, `longhaul://DEPLOYMENT/agent/SITE/AGENTID` with `*` for any part, or `*` for everybody
-    /// with a certificate that is believed.
+    /// `/DC=org/CN=name` exactly, `longhaul://DEPLOYMENT/agent/SITE/AGENTID` with `*` for any part, or `*`
+    /// for everybody with a certificate that is believed.
     #[serde(default)]
     pub subjects: Vec<String>,
-    /// `/atlas/prod`, which groups below it imply, or `/atlas/Role=production`: attributes of virtual organisations.
+    /// `/atlas/prod`, which groups below it imply, or `/atlas/Role=production`: attributes of virtual
+    /// organisations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub voms: Vec<String>,
     /// Everybody whom this map names by subject.
@@ -221,7 +222,8 @@ impl DoorConfig {
                 let like = matches!(read_subject(subject)?, Subjects::Like(_));
                 if like && !self.client_authorities.is_empty() {
                     return Err(format!(
-                        "door of {name}: longhaul:// subjects cannot be told for sure where client_authorities are \
+                        "door of {name}: longhaul:// subjects cannot be told for sure where \
+                            client_authorities are \
                          believed as well: open a second door for them"
                     ));
                 }
@@ -254,7 +256,8 @@ impl DoorConfig {
             let Some(system) = SYSTEM_AUTHORITIES.iter().map(Path::new).find(|path| path.exists()) else {
                 tracing::warn!(
                     storage = %self.storage,
-                    "no authorities are installed on this host, so the door makes no third-party copies: name some in third_party_authorities"
+                    "no authorities are installed on this host, so the door makes no third-party copies: \
+                        name some in third_party_authorities"
                 );
                 return Ok(None);
             };
@@ -467,7 +470,8 @@ fn read_subject(text: &str) -> Result<Subjects, String> {
 fn named_in(path: &Path, text: &str) -> BTreeSet<String> {
     let map = gridmap::parse(text.as_bytes());
     for bad in &map.bad {
-        tracing::warn!(file = %path.display(), line = bad.line, why = bad.why, "a line of the grid-map does not count");
+        tracing::warn!(file = %path.display(), line = bad.line, why = bad.why, "a line of the grid-map does \
+            not count");
     }
     let alone = map.entries.into_iter().filter(|entry| entry.roles.is_empty() && entry.subject != "*");
     alone.map(|entry| entry.subject).collect()
@@ -620,7 +624,8 @@ async fn renew(mut renewals: Vec<Renewal>, own: Credentials) -> Result<Vec<Renew
                     *seen = now;
                 }
                 Err(fault) => {
-                    tracing::warn!(storage = %config.storage, %fault, "a door keeps its old certificates and rights")
+                    tracing::warn!(storage = %config.storage, %fault, "a door keeps its old certificates and \
+                        rights")
                 }
             }
         }

@@ -19,8 +19,9 @@ pub struct Joined {
     pub deployment: String,
 }
 
-/// Joins the deployment at `url` (the token's own if none is given) and keeps the identity in `state_dir`. The service
-/// is recognised by the fingerprint of its CA in the token; the key is made here and never leaves.
+/// Joins the deployment at `url` (the token's own if none is given) and keeps the identity in `state_dir`.
+/// The service is recognised by the fingerprint of its CA in the token; the key is made here and never
+/// leaves.
 pub async fn join(url: Option<&str>, token: &JoinToken, state_dir: &Path) -> Result<Joined, Fault> {
     let directory = state_dir.to_path_buf();
     let state = blocking(move || open_unjoined(&directory)).await?;

@@ -1,12 +1,13 @@
 //! The site daemon: joins leases, engine, storages, tasks and reports.
 //!
-//! It asks the service for work and tells it what came of it, in two loops that never wait for each other. What it was
-//! given and what it has not yet told are in its ledger, durable at any kill, so that the service may be away for as
-//! long as it likes (Promises 3, 5).
+//! It asks the service for work and tells it what came of it, in two loops that never wait for each other.
+//! What it was given and what it has not yet told are in its ledger, durable at any kill, so that the service
+//! may be away for as long as it likes (Promises 3, 5).
 //!
 //! Not here: what to move and from where (`scheduler`), moving bytes (`engine`), files and names (`storage`),
-//! certificates (`security`), what the messages look like (`api::agent`), how a way to a peer is looked at (`doctor::probe`). No algorithms live here.
-//! Start with [`Agent::run`] and [`Config`]; then `ledger`, which holds what must not be lost.
+//! certificates (`security`), what the messages look like (`api::agent`), how a way to a peer is looked at
+//! (`doctor::probe`). No algorithms live here. Start with [`Agent::run`] and [`Config`]; then `ledger`, which
+//! holds what must not be lost.
 
 mod agent;
 mod attempts;

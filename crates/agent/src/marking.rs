@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 const COLLECTORS_MAX: usize = 16;
 const EVERY_S_MAX: u32 = 86_400;
 
-/// The marks come with the work, from the service. As long as nothing here says that something be done about them,
-/// nothing is.
+/// The marks come with the work, from the service. As long as nothing here says that something be done about
+/// them, nothing is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MarkingConfig {

@@ -1,4 +1,5 @@
-//! What the agent needs of the engine, as an interface, so that tests can decide when an attempt begins and ends.
+//! What the agent needs of the engine, as an interface, so that tests can decide when an attempt begins and
+//! ends.
 
 use std::net::SocketAddr;
 

@@ -1,8 +1,8 @@
 //! An append-only file of records that survives any kill.
 //!
 //! One record a line: eight hexadecimal digits of the crc32c of the payload, a space, the payload (JSON, so
-//! without a newline), a newline. Whatever a killed process or a power cut left behind the last good line is cut
-//! off when the file is opened. Records that were flushed are never behind a torn one, since each flush
+//! without a newline), a newline. Whatever a killed process or a power cut left behind the last good line is
+//! cut off when the file is opened. Records that were flushed are never behind a torn one, since each flush
 //! finishes before the next append begins.
 //!
 //! Not here: what the records mean (`ledger`, `tasks::cache`).
@@ -64,7 +64,8 @@ impl RecordLog {
     }
 
     /// Appends; with `flush`, the records are on the disk when this returns. After an error nothing counts as
-    /// written, and the log refuses all but [`RecordLog::replace`]: a flush that failed once may lie the next time.
+    /// written, and the log refuses all but [`RecordLog::replace`]: a flush that failed once may lie the next
+    /// time.
     pub(crate) fn append<P: AsRef<[u8]>>(&mut self, payloads: &[P], flush: bool) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write failed"));
@@ -165,7 +166,8 @@ mod tests {
         (payloads, opened.unwrap())
     }
 
-    /// Promise 3, 5: whatever byte the disk stopped at, all whole records before it are there, and the log goes on.
+    /// Promise 3, 5: whatever byte the disk stopped at, all whole records before it are there, and the log
+    /// goes on.
     #[test]
     fn every_cut_leaves_the_whole_records_before_it() {
         let directory = tempfile::tempdir().unwrap();

@@ -39,7 +39,8 @@ pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
                 if backoff.is_waiting() {
                     tracing::debug!(%fault, "the report did not arrive");
                 } else {
-                    tracing::warn!(%fault, facts = shared.ledger.facts_pending(), "the service cannot be told; what is held goes on");
+                    tracing::warn!(%fault, facts = shared.ledger.facts_pending(), "the service cannot be \
+                        told; what is held goes on");
                 }
                 sleep(backoff.failed()).await;
             }

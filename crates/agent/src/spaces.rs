@@ -1,10 +1,10 @@
 //! Watches the storages: how much room there is, and whether they take files.
 //!
-//! Trouble begins when the engine meets it, when less than [`margin`] is free, or when a probe (a small temporary
-//! file, written, flushed, removed) fails. It ends by itself at the first look at which a probe succeeds and there
-//! is room: the margin, and besides the size of the file that was refused, but at most a twentieth of the storage,
-//! so that one huge file does not hold up all small ones.
-//! Each storage has a thread, since one that hangs must not hide the others.
+//! Trouble begins when the engine meets it, when less than [`margin`] is free, or when a probe (a small
+//! temporary file, written, flushed, removed) fails. It ends by itself at the first look at which a probe
+//! succeeds and there is room: the margin, and besides the size of the file that was refused, but at most a
+//! twentieth of the storage, so that one huge file does not hold up all small ones. Each storage has a
+//! thread, since one that hangs must not hide the others.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};

@@ -15,7 +15,8 @@ use crate::attempts::{self, fetch};
 use crate::backoff::Backoff;
 use crate::control::is_final;
 
-/// How long the service may keep a request without work: short enough for middle boxes that drop idle connections.
+/// How long the service may keep a request without work: short enough for middle boxes that drop idle
+/// connections.
 const WAIT: Duration = Duration::from_secs(20);
 /// A service that answers empty-handed at once, against the protocol, is not asked more often than this.
 const EMPTY_PAUSE: Duration = Duration::from_millis(100);
@@ -66,7 +67,8 @@ async fn ask(shared: &Arc<Shared>, greeted: &mut watch::Receiver<bool>) -> Resul
         work = shared.control.work(request) => work?,
     };
     let shared = shared.clone();
-    // Once begun this must not be torn apart by the end of the loop: what is durable is also given to the engine.
+    // Once begun this must not be torn apart by the end of the loop: what is durable is also given to the
+    // engine.
     blocking(move || take(&shared, work)).await
 }
 
@@ -111,8 +113,8 @@ fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
     Ok(any)
 }
 
-/// Durable first: what was given back is not begun again after a restart. If that cannot be written nothing is given
-/// back, and the leases go on.
+/// Durable first: what was given back is not begun again after a restart. If that cannot be written nothing
+/// is given back, and the leases go on.
 fn give_back(shared: &Shared, asked: &[AskedBack]) {
     let given = attempts::give_back(asked, &shared.ledger);
     match shared.ledger.finish(&given) {

@@ -13,7 +13,8 @@ pub struct AccountAdd {
     pub password: String,
     /// `admin`, `manager` or `viewer`.
     pub role: String,
-    /// For whom they work: whose jobs they submit, see and cancel; of a manager, whose shares and subscriptions are theirs.
+    /// For whom they work: whose jobs they submit, see and cancel; of a manager, whose shares and
+    /// subscriptions are theirs.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,

@@ -2,8 +2,10 @@
 //! (the first one with a join token instead of a certificate):
 //!
 //! * `POST /api/v1/agent/join`   — a join token and a signing request in, a certificate and an identity out;
-//! * `POST /api/v1/agent/report` — outcomes, progress, observations under sequence numbers; acknowledged once durable;
-//! * `POST /api/v1/agent/work`   — a long poll: leases with permits, tasks, cancellations, settings, as soon as there are any.
+//! * `POST /api/v1/agent/report` — outcomes, progress, observations under sequence numbers; acknowledged once
+//!   durable;
+//! * `POST /api/v1/agent/work` — a long poll: leases with permits, tasks, cancellations, settings, as soon as
+//!   there are any.
 //!
 //! Times are the service's clock; `now` in each reply lets the agent learn it.
 
@@ -334,8 +336,8 @@ pub struct ReportReply {
     /// The service decides whether work is worth a circuit: the agent asks for none because of it.
     #[serde(default)]
     pub circuits_planned: bool,
-    /// Copies between storages of others that go by the agent's circuits now: none is given back under them. A link that is not
-    /// named has none.
+    /// Copies between storages of others that go by the agent's circuits now: none is given back under them.
+    /// A link that is not named has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuit_copies: Vec<CircuitCopies>,
     /// Where the circuits lead that people want: there may be no lease from there yet.
@@ -388,14 +390,15 @@ pub struct Work {
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub cancel: Vec<AttemptId>,
-    /// Leases that would be done sooner elsewhere: an attempt that has not begun ends with the error "given back", one
-    /// that has goes on. From version 2 on.
+    /// Leases that would be done sooner elsewhere: an attempt that has not begun ends with the error "given
+    /// back", one that has goes on. From version 2 on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub give_back: Vec<AskedBack>,
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub cancel_tasks: Vec<TaskId>,
-    /// Copies between storages of others, for agents that offer to make them. They end as leases do, by an [`Outcome`].
+    /// Copies between storages of others, for agents that offer to make them. They end as leases do, by an
+    /// [`Outcome`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<ForeignCopy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,8 @@
-//! Circuits of the agents' links: what an agent tells of them, what people see (`/api/v1/circuits`), and what they want.
+//! Circuits of the agents' links: what an agent tells of them, what people see (`/api/v1/circuits`), and what
+//! they want.
 //!
-//! An agent tells the whole state of its links now and then, so that nothing is lost with a report; what people want is
-//! told to it with each reply, until it said what became of it.
+//! An agent tells the whole state of its links now and then, so that nothing is lost with a report; what
+//! people want is told to it with each reply, until it said what became of it.
 
 use longhaul_model::{AgentId, CircuitOrderId, CommunityName, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -92,8 +93,8 @@ pub struct Circuit {
 }
 
 impl Circuit {
-    /// Seconds that transfers were shorter than they would have been on the plain way; less than 0 if they were longer. None
-    /// where nobody knows what the plain way carries.
+    /// Seconds that transfers were shorter than they would have been on the plain way; less than 0 if they
+    /// were longer. None where nobody knows what the plain way carries.
     pub fn gain_s(&self) -> Option<f64> {
         let plain = self.plain_bytes_per_s.filter(|rate| *rate > 0.0)?;
         self.used?;
@@ -230,8 +231,8 @@ pub enum CircuitWish {
         mbit: u64,
         #[schema(value_type = String)]
         until: Timestamp,
-        /// The name of the circuit that it is to be used in place of; that one stays until then. None: whatever is there
-        /// serves.
+        /// The name of the circuit that it is to be used in place of; that one stays until then. None:
+        /// whatever is there serves.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         replaces: Option<String>,
     },
@@ -399,7 +400,8 @@ pub struct CircuitRequest {
     pub mbit: u64,
     /// For how long from now.
     pub seconds: u64,
-    /// If there is a circuit, it is used until this one is up, and then given back. Otherwise what is there serves.
+    /// If there is a circuit, it is used until this one is up, and then given back. Otherwise what is there
+    /// serves.
     #[serde(default)]
     pub replace: bool,
 }

@@ -1,5 +1,6 @@
-//! Copies between storages of others that an agent makes in place of the service, because their bytes would have to go through it.
-//! They come with what opens both ends, so that nothing of them is ever shown, logged or kept.
+//! Copies between storages of others that an agent makes in place of the service, because their bytes would
+//! have to go through it. They come with what opens both ends, so that nothing of them is ever shown, logged
+//! or kept.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use zeroize::Zeroizing;
 
 /// An agent that reports less often than this has given up what it streams.
 ///
-/// Its copies end by themselves when no report of it was answered for [`GIVEN_UP_BY_AGENT`]; only later does the service take them
-/// back, so that two never write the same file.
+/// Its copies end by themselves when no report of it was answered for [`GIVEN_UP_BY_AGENT`]; only later does
+/// the service take them back, so that two never write the same file.
 pub const GIVEN_UP_BY_AGENT: Duration = Duration::from_secs(45);
 pub const TAKEN_BACK_BY_SERVICE: Duration = Duration::from_secs(75);
 

@@ -1,6 +1,7 @@
 //! Jobs in the native API: copies between URLs of storages that need not know this deployment.
 //!
-//! States are those of FTS, since the same jobs are seen by its clients (`fts`); everything else is in our words.
+//! States are those of FTS, since the same jobs are seen by its clients (`fts`); everything else is in our
+//! words.
 
 use longhaul_model::{Blame, CommunityName, JobFileState, JobId, JobState, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -11,8 +12,8 @@ use utoipa::ToSchema;
 pub const FILES_SHOWN: u32 = 100;
 pub const FILES_SHOWN_MAX: u32 = 20_000;
 
-/// `POST /api/v1/jobs`. With an `Idempotency-Key` header a repetition returns the first answer. What is wrong with it is
-/// answered before anything begins.
+/// `POST /api/v1/jobs`. With an `Idempotency-Key` header a repetition returns the first answer. What is wrong
+/// with it is answered before anything begins.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobSubmit {
@@ -43,7 +44,8 @@ pub struct JobSubmit {
     /// Given up if it has not begun by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_s: Option<u32>,
-    /// What is compared with the checksums given: `source`, `target`, `both` or `none`; default: `target` if there is one.
+    /// What is compared with the checksums given: `source`, `target`, `both` or `none`; default: `target` if
+    /// there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<String>,
     /// How one of several sources is chosen.
@@ -176,10 +178,11 @@ pub struct JobFileView {
     pub started: Option<Timestamp>,
     #[schema(value_type = Option<String>)]
     pub finished: Option<Timestamp>,
-    /// By which way it came: `pull`, `push` or `stream`; followed by `by circuit` if it came by one; `there` if an attempt before had
-    /// brought it; `stream by the agent HOST of SITE` if one streamed it.
+    /// By which way it came: `pull`, `push` or `stream`; followed by `by circuit` if it came by one; `there`
+    /// if an attempt before had brought it; `stream by the agent HOST of SITE` if one streamed it.
     pub mode: Option<String>,
-    /// Who streams the last attempt or streamed it, and why that one, where an agent could have; of the first hundred files.
+    /// Who streams the last attempt or streamed it, and why that one, where an agent could have; of the first
+    /// hundred files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mover: Option<String>,
     /// Why the last attempt failed.

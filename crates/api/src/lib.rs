@@ -1,9 +1,9 @@
 //! Requests and replies of the native HTTP API under `/api/v1`, as types; what agents and service say to each
 //! other; the errors all of them use.
 //!
-//! Pure but for [`client`], the typed HTTP client that commands and agents share.
-//! Not here: routing and authorisation (`service`), pages (`web`).
-//! Start with [`agent`] for the control protocol and [`native`] for people and programs; [`routes`] lists every route.
+//! Pure but for [`client`], the typed HTTP client that commands and agents share. Not here: routing and
+//! authorisation (`service`), pages (`web`). Start with [`agent`] for the control protocol and [`native`] for
+//! people and programs; [`routes`] lists every route.
 
 /// What carries a secret shows nothing of itself in logs.
 macro_rules! hides_secrets {

@@ -28,7 +28,8 @@ pub struct MeasurementsTaken {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostsChange {
-    /// `explicit`, the default, or `imported`: from a directory of sites, which never changes what was said explicitly.
+    /// `explicit`, the default, or `imported`: from a directory of sites, which never changes what was said
+    /// explicitly.
     #[serde(default)]
     pub mapping: Option<String>,
     pub hosts: Vec<HostOfSite>,
@@ -42,7 +43,8 @@ pub struct HostOfSite {
     pub host: String,
     #[schema(value_type = String)]
     pub site: SiteName,
-    /// `bandwidth`, `latency` or `both`, the default; `storage` for an end point whose domain tells whose hosts are near.
+    /// `bandwidth`, `latency` or `both`, the default; `storage` for an end point whose domain tells whose
+    /// hosts are near.
     #[serde(default)]
     pub role: Option<String>,
     /// `v4` or `v6`: only what was measured over it. Absent: both.
@@ -110,7 +112,8 @@ pub struct ArchiveView {
     pub fault: Option<Fault>,
     /// Of the last reading.
     pub found: MeasurementsTaken,
-    /// Of a mesh: pairs that should have results, and those that have had none for more than three of their intervals.
+    /// Of a mesh: pairs that should have results, and those that have had none for more than three of their
+    /// intervals.
     pub pairs: u64,
     pub silent: u64,
     /// The first hundred, longest silent first.

@@ -534,7 +534,8 @@ pub struct ProblemView {
     pub open: bool,
 }
 
-/// `GET /api/v1/history/rates`: verified bytes per second in steps, oldest first, the last one ending at `until`.
+/// `GET /api/v1/history/rates`: verified bytes per second in steps, oldest first, the last one ending at
+/// `until`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RateHistory {
     pub step_s: u32,
@@ -624,8 +625,8 @@ pub struct TokenCreate {
     pub role: String,
     #[serde(default)]
     pub seconds: Option<u64>,
-    /// Areas that it is confined to (`jobs`, `data`, `sites`, `steering`, `network`, `access`), each with `:read` behind it
-    /// for looking only; none: all that its role may.
+    /// Areas that it is confined to (`jobs`, `data`, `sites`, `steering`, `network`, `access`), each with
+    /// `:read` behind it for looking only; none: all that its role may.
     #[serde(default)]
     pub scopes: Vec<String>,
     /// For whose jobs alone it is good; of a manager, whose shares, subscriptions and jobs are theirs.

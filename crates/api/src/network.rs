@@ -107,7 +107,8 @@ pub struct NetworkLinkDetail {
 pub struct NetworkWhatIf {
     pub rates: Vec<NetworkRate>,
     pub times: Vec<NetworkTime>,
-    /// How likely the next attempt fails by whose fault, most likely first; what is not to be expected is left out.
+    /// How likely the next attempt fails by whose fault, most likely first; what is not to be expected is
+    /// left out.
     pub failures: Vec<NetworkFailure>,
 }
 

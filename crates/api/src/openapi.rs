@@ -1,7 +1,8 @@
-//! The OpenAPI 3.1 description of the native API, made from the table of routes and the types of requests and replies.
+//! The OpenAPI 3.1 description of the native API, made from the table of routes and the types of requests and
+//! replies.
 //!
-//! The same document lies in the repository as `openapi/native.json`; a test fails where they differ. After a wanted
-//! change: `cargo run --release -p longhaul-api --example openapi > openapi/native.json`.
+//! The same document lies in the repository as `openapi/native.json`; a test fails where they differ. After a
+//! wanted change: `cargo run --release -p longhaul-api --example openapi > openapi/native.json`.
 
 use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
@@ -27,9 +28,12 @@ pub fn document() -> Value {
         "info": {
             "title": "Longhaul native API",
             "version": "1",
-            "description": "Places datasets at sites and says how they get there. Errors are RFC 9457 problem documents \
-                with a code, the reason and the next step. Lists are pages: pass `next` of one as `after` of the \
-                following. A parameter in a path is one segment: dataset names contain `/`, which is written `%2F` there.",
+            "description": "Places datasets at sites and says how they get there. Errors are RFC 9457 \
+                problem documents \
+                with a code, the reason and the next step. Lists are pages: pass `next` of one as `after` of \
+                the \
+                following. A parameter in a path is one segment: dataset names contain `/`, which is written \
+                `%2F` there.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
@@ -102,7 +106,8 @@ fn security_schemes() -> Value {
         "session": { "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE },
         "csrf": { "type": "apiKey", "in": "header", "name": CSRF_HEADER,
             "description": "The session's CSRF token, for requests that change something." },
-        "agent": { "type": "mutualTLS", "description": "An agent's certificate, from the deployment's own authority." },
+        "agent": { "type": "mutualTLS", "description": "An agent's certificate, from the deployment's own \
+            authority." },
     })
 }
 
@@ -142,10 +147,13 @@ fn content(body: Body) -> Option<Value> {
 
 fn problem_response() -> Value {
     json!({
-        "description": "What, why, what next, and an id to quote. 429: more was asked for than one user may, requests a \
-            second or files under way; it may be asked again after the seconds of `Retry-After`. 503 and 507: the service \
+        "description": "What, why, what next, and an id to quote. 429: more was asked for than one user may, \
+            requests a \
+            second or files under way; it may be asked again after the seconds of `Retry-After`. 503 and \
+            507: the service \
             cannot do it now, and says when to ask again in the same way.",
-        "headers": { "Retry-After": { "description": "Of 429, 503 and 507: whole seconds to wait before asking again.",
+        "headers": { "Retry-After": { "description": "Of 429, 503 and 507: whole seconds to wait before \
+            asking again.",
             "schema": { "type": "integer", "minimum": 1 } } },
         "content": { "application/problem+json": { "schema": { "$ref": reference("Problem") } } },
     })
@@ -310,7 +318,8 @@ mod tests {
         let committed: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         assert!(
             committed == document(),
-            "openapi/native.json is out of date: cargo run --release -p longhaul-api --example openapi > openapi/native.json"
+            "openapi/native.json is out of date: cargo run --release -p longhaul-api --example openapi > \
+                openapi/native.json"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! What agents look at on the ways to each other, and the counters of their sites' uplinks. Both are part of reports and
-//! of their replies, and may be lost: the next look tells the same.
+//! What agents look at on the ways to each other, and the counters of their sites' uplinks. Both are part of
+//! reports and of their replies, and may be lost: the next look tells the same.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -110,7 +110,8 @@ pub struct UplinkSample {
     pub capacity_bytes_per_s: Option<f64>,
 }
 
-/// What transfers from one source showed of the way from there, over `seconds`, by the account of the sending kernels.
+/// What transfers from one source showed of the way from there, over `seconds`, by the account of the sending
+/// kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PathSample {
     /// Where the data came from.

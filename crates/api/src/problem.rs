@@ -18,7 +18,8 @@ pub struct Problem {
     pub code: FaultCode,
     /// What to do next.
     pub remedy: String,
-    /// Of answers with the status 429 or 503: after so many seconds it may be asked again, as `Retry-After` says too.
+    /// Of answers with the status 429 or 503: after so many seconds it may be asked again, as `Retry-After`
+    /// says too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
     /// Finds the log lines of this error.

@@ -1,9 +1,10 @@
-//! Every route of the native API, once: the service's router, its check of roles, the OpenAPI description, the client and
-//! the test that walks them all are made from this table.
+//! Every route of the native API, once: the service's router, its check of roles, the OpenAPI description,
+//! the client and the test that walks them all are made from this table.
 //!
-//! A parameter in a path, such as `{dataset}`, is one segment. Dataset names contain `/` and block names `#`, so they are
-//! percent-encoded there: the dataset `higgs/run7` is shown by `GET /api/v1/datasets/higgs%2Frun7`. [`Route::fill`] does it.
-//! LFNs are long and full of slashes; they only ever stand in queries and bodies.
+//! A parameter in a path, such as `{dataset}`, is one segment. Dataset names contain `/` and block names `#`,
+//! so they are percent-encoded there: the dataset `higgs/run7` is shown by
+//! `GET /api/v1/datasets/higgs%2Frun7`. [`Route::fill`] does it. LFNs are long and full of slashes; they only
+//! ever stand in queries and bodies.
 //!
 //! Start with [`ALL`]; each route is also a constant of its own.
 
@@ -48,8 +49,8 @@ pub enum Access {
     Public,
     /// An API token or a session with at least this role.
     Viewer,
-    /// An administrator, or a viewer for whom the service copies between URLs, as `service.fts.people` or their login
-    /// says. Which jobs are theirs to see and to change is decided job by job.
+    /// An administrator, or a viewer for whom the service copies between URLs, as `service.fts.people` or
+    /// their login says. Which jobs are theirs to see and to change is decided job by job.
     Submitter,
     /// An administrator, or a manager of each site that it is about.
     SiteManager,
@@ -62,7 +63,8 @@ pub enum Access {
     AgentCertificate,
 }
 
-/// What a body holds. Types are named as in the OpenAPI description: `Page_DatasetView` is `Page<DatasetView>`.
+/// What a body holds. Types are named as in the OpenAPI description: `Page_DatasetView` is
+/// `Page<DatasetView>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     None,
@@ -120,7 +122,8 @@ pub struct Route {
     pub reply: Body,
     /// Status of success.
     pub status: u16,
-    /// Takes an `Idempotency-Key` header: a repetition with the same key gets the first answer and does nothing.
+    /// Takes an `Idempotency-Key` header: a repetition with the same key gets the first answer and does
+    /// nothing.
     pub idempotency_key: bool,
 }
 
@@ -417,7 +420,8 @@ routes! {
         "Limits a link, a storage or a community, or lifts that, at once",
         takes(Json("LimitChange")), gives(200, Json("Page_LimitView"));
     AUDIT_LIST = Get "/api/v1/audit" "audit_list" Viewer,
-        "Lists who changed shares, links, storages or accounts, and who logged in or was refused, newest first",
+        "Lists who changed shares, links, storages or accounts, and who logged in or was refused, newest \
+            first",
         asks(&[text("of", "Only `changes`, or only `logins`."), LIMIT, AFTER]), gives(200, Json("Page_AuditEntry"));
 
     DECISION_LIST = Get "/api/v1/audit/decisions" "decision_list" SiteManager,
@@ -435,10 +439,12 @@ routes! {
         "Lists the links that may have circuits, with what there is and why",
         gives(200, Json("Page_CircuitView"));
     CIRCUIT_SHOW = Get "/api/v1/circuits/{circuit}" "circuit_show" Viewer,
-        "Explains a circuit, or a link SOURCE:TARGET: why there is one or none, what was wanted, what came of it",
+        "Explains a circuit, or a link SOURCE:TARGET: why there is one or none, what was wanted, what came \
+            of it",
         gives(200, Json("CircuitDetail"));
     CIRCUIT_PLAN = Get "/api/v1/circuits/plan" "circuit_plan" Viewer,
-        "Tells what a plan of all circuits would do now, and why; where agents decide, nothing is done about it",
+        "Tells what a plan of all circuits would do now, and why; where agents decide, nothing is done about \
+            it",
         gives(200, Json("CircuitPlan"));
     CIRCUIT_REQUEST = Post "/api/v1/circuits/request" "circuit_request" Admin,
         "Has an agent ask for a circuit, whatever waits",
@@ -498,9 +504,11 @@ routes! {
         ]),
         gives(200, Json("Page_NetworkLink"));
     NETWORK_LINK = Get "/api/v1/network/links/{source}/{target}" "network_link" Viewer,
-        "Explains one link: why it gives what it gives, what would help, what changed, what more work would come to",
+        "Explains one link: why it gives what it gives, what would help, what changed, what more work would \
+            come to",
         asks(&[
-            integer("files", "What it would give with so many more files, at most 10,000; 1, 4 and 16 if absent."),
+            integer("files", "What it would give with so many more files, at most 10,000; 1, 4 and 16 if \
+                absent."),
             integer("bytes", "How long so many bytes would take; 1 GB, 100 GB and 10 TB if absent.")
         ]),
         gives(200, Json("NetworkLinkDetail"));
@@ -535,7 +543,8 @@ routes! {
         "Makes a local account, with which somebody logs in by a password",
         takes(Json("AccountAdd")), gives(201, Json("AccountView"));
     ACCOUNT_CHANGE = Patch "/api/v1/accounts/{account}" "account_change" Admin,
-        "Gives a local account another password, role or community, disables or enables it; ends its sessions",
+        "Gives a local account another password, role or community, disables or enables it; ends its \
+            sessions",
         takes(Json("AccountChange")), gives(200, Json("AccountView"));
     ACCOUNT_REMOVE = Delete "/api/v1/accounts/{account}" "account_remove" Admin,
         "Removes a local account and ends its sessions";

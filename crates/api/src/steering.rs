@@ -1,5 +1,5 @@
-//! How people steer what moves: whose share a wish is charged to and when it shall be fulfilled, what communities and
-//! activities are entitled to, which links there are, and what storages are for.
+//! How people steer what moves: whose share a wish is charged to and when it shall be fulfilled, what
+//! communities and activities are entitled to, which links there are, and what storages are for.
 
 use longhaul_model::{ActivityName, CommunityName, SiteName, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -15,9 +15,9 @@ pub struct Terms {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub activity: Option<ActivityName>,
-    /// How sources are chosen: `best`, `orderly`, `queue`, `auto`, `success`, `throughput`, `file-throughput`,
-    /// `pending-data`, `waiting-time`, `waiting-time-with-error` or `duration`; default: as the target or the service
-    /// has it.
+    /// How sources are chosen: `best`, `orderly`, `queue`, `auto`, `success`, `throughput`,
+    /// `file-throughput`, `pending-data`, `waiting-time`, `waiting-time-with-error` or `duration`; default:
+    /// as the target or the service has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
     /// When all of it shall be there.
@@ -61,8 +61,8 @@ pub struct ShareView {
     /// None: the community as a whole; `*`: each activity that is not named, and work without one.
     pub activity: Option<String>,
     pub weight: f64,
-    /// Of its community (an activity) or of all (a community) if all that are named, and one that is not, want
-    /// something: 0 to 1.
+    /// Of its community (an activity) or of all (a community) if all that are named, and one that is not,
+    /// want something: 0 to 1.
     pub part: f64,
 }
 
@@ -135,7 +135,8 @@ pub struct StorageChange {
     /// Whether files may pass through it on their way to others.
     #[serde(default)]
     pub relay: Option<bool>,
-    /// How sources of what goes there are chosen where a subscription does not say; `none`: as the service has it.
+    /// How sources of what goes there are chosen where a subscription does not say; `none`: as the service
+    /// has it.
     #[serde(default)]
     pub strategy: Option<String>,
 }
@@ -170,7 +171,8 @@ pub struct DecisionEntry {
     pub credential: String,
     /// The address that they came from.
     pub origin: String,
-    /// What was asked for: an operation of this description, `fts` with method and path, `page`, or `door` with a method.
+    /// What was asked for: an operation of this description, `fts` with method and path, `page`, or `door`
+    /// with a method.
     pub operation: String,
     /// Of what.
     pub object: String,

@@ -10,7 +10,8 @@ use crate::{AccountPatch, AccountRow, AuditKind, Catalog, CatalogError, NewAccou
 /// People who share one deployment, tenfold; more come from an issuer.
 pub const ACCOUNTS_MAX: i64 = 10_000;
 
-const ACCOUNT: &str = "SELECT name, password, role, community, disabled, created, password_since, last_login, sites FROM accounts";
+const ACCOUNT: &str = "SELECT name, password, role, community, disabled, created, password_since, \
+    last_login, sites FROM accounts";
 
 impl Catalog {
     pub fn add_account(
@@ -79,7 +80,8 @@ impl Catalog {
             row.sites = patch.sites.clone().unwrap_or(row.sites);
             row.disabled = patch.disabled.unwrap_or(row.disabled);
             tx.execute(
-                "UPDATE accounts SET password = ?2, role = ?3, community = ?4, disabled = ?5, password_since = ?6, sites = ?7
+                "UPDATE accounts SET password = ?2, role = ?3, community = ?4, disabled = ?5, password_since \
+                    = ?6, sites = ?7
                  WHERE name = ?1",
                 (
                     name,
@@ -108,8 +110,8 @@ impl Catalog {
         })
     }
 
-    /// Somebody showed the password of this account, as it was read before; `rehashed` is the same one kept anew. What the
-    /// account is now, none if it has changed meanwhile or is disabled: then nobody logged in.
+    /// Somebody showed the password of this account, as it was read before; `rehashed` is the same one kept
+    /// anew. What the account is now, none if it has changed meanwhile or is disabled: then nobody logged in.
     pub fn account_login(
         &self,
         read: &AccountRow,

@@ -18,8 +18,10 @@ use crate::pair::Presence;
 use crate::relays::is_clearing;
 use crate::{Begun, CancelledTransfer, Catalog, CatalogError, LiveTransferRow, NewAttempt, Refusal};
 
-const LIVE: &str = "SELECT l.id, l.file, f.lfn, f.size, f.digests, l.block, l.dataset, l.target, l.subscription,
-    l.leased, l.attempts, l.attempt, l.epoch, l.source, l.agent, l.start_by, l.not_before, l.created, l.changed,
+const LIVE: &str = "SELECT l.id, l.file, f.lfn, f.size, f.digests, l.block, l.dataset, l.target, \
+    l.subscription,
+    l.leased, l.attempts, l.attempt, l.epoch, l.source, l.agent, l.start_by, l.not_before, l.created, \
+    l.changed,
     l.fault FROM live l JOIN files f ON f.id = l.file";
 
 impl Catalog {
@@ -60,7 +62,8 @@ impl Catalog {
         })
     }
 
-    /// These leases were taken back before they began, or expired: they wait again. Those not live are left out.
+    /// These leases were taken back before they began, or expired: they wait again. Those not live are left
+    /// out.
     pub fn take_back(
         &self,
         attempts: &[AttemptId],
@@ -79,8 +82,8 @@ impl Catalog {
         })
     }
 
-    /// Ends live transfers as cancelled or, with a fault other than `Cancelled`, as failed. Those not live are
-    /// left out.
+    /// Ends live transfers as cancelled or, with a fault other than `Cancelled`, as failed. Those not live
+    /// are left out.
     pub fn cancel_transfers(
         &self,
         transfers: &[TransferId],
@@ -185,7 +188,8 @@ fn wanted_by(tx: &Transaction<'_>, block: BlockId, target: StorageId) -> Result<
         return Ok(Wanted::There);
     }
     let mut beyond = tx.prepare_cached(
-        "SELECT 1 FROM storages WHERE id = ?2 AND relay = 1 AND EXISTS (SELECT 1 FROM demands WHERE block = ?1)",
+        "SELECT 1 FROM storages WHERE id = ?2 AND relay = 1 AND EXISTS (SELECT 1 FROM demands WHERE block = \
+            ?1)",
     )?;
     let beyond = beyond.exists((key!(block), key!(target)))?;
     Ok(if beyond { Wanted::Beyond } else { Wanted::Nobody })
@@ -249,7 +253,8 @@ fn insert_live(
 ) -> Result<bool, CatalogError> {
     // A finished transfer never comes to life again.
     let mut insert = tx.prepare_cached(
-        "INSERT INTO live (id, file, block, dataset, target, subscription, leased, attempts, attempt, epoch, source,
+        "INSERT INTO live (id, file, block, dataset, target, subscription, leased, attempts, attempt, epoch, \
+            source,
            agent, start_by, not_before, created, chosen, changed, hop)
          SELECT ?1, ?2, ?3, ?4, ?5, ?6, 1, 1, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?12, ?12, ?13
          WHERE NOT EXISTS (SELECT 1 FROM history WHERE transfer = ?1) ON CONFLICT DO NOTHING",

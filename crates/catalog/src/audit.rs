@@ -1,5 +1,6 @@
-//! What administrators decided for all (shares, links, what a storage is for): kept as settings and columns, each
-//! change with who made it, when, and what it was, in one transaction. Beside it: who logged in, and who was refused.
+//! What administrators decided for all (shares, links, what a storage is for): kept as settings and columns,
+//! each change with who made it, when, and what it was, in one transaction. Beside it: who logged in, and who
+//! was refused.
 
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{StorageName, Timestamp};
@@ -11,8 +12,8 @@ use crate::{AuditKind, AuditRow, Catalog, CatalogError, PAGE_ROWS_MAX, StoragePa
 const ENTRIES_MAX: i64 = 10_000;
 
 impl Catalog {
-    /// Changes a setting: `change` gets the present value and gives the new one and, in a sentence, what changed; an
-    /// error leaves everything as it was.
+    /// Changes a setting: `change` gets the present value and gives the new one and, in a sentence, what
+    /// changed; an error leaves everything as it was.
     pub fn change_setting<E: From<CatalogError>>(
         &self,
         setting: &str,

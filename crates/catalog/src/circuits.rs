@@ -25,14 +25,21 @@ impl Catalog {
             for link in links {
                 tx.prepare_cached(
                     "INSERT INTO circuit_links (agent, source, told, details) VALUES (?1, ?2, ?3, ?4)
-                     ON CONFLICT (agent, source) DO UPDATE SET told = excluded.told, details = excluded.details",
+                     ON CONFLICT (agent, source) DO UPDATE SET told = excluded.told, details = \
+                     excluded.details",
                 )?
-                .order((key!(link.agent), link.source.as_str(), link.told.0, &link.details))?;
+                .order((
+                    key!(link.agent),
+                    link.source.as_str(),
+                    link.told.0,
+                    &link.details,
+                ))?;
             }
             for circuit in circuits {
                 // A name is its agent's: another cannot change what came of it.
                 tx.prepare_cached(
-                    "INSERT INTO circuits (id, agent, source, asked, ended, details) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                    "INSERT INTO circuits (id, agent, source, asked, ended, details) VALUES (?1, ?2, ?3, ?4, \
+                        ?5, ?6)
                      ON CONFLICT (id) DO UPDATE SET ended = excluded.ended, details = excluded.details
                      WHERE circuits.agent = excluded.agent AND circuits.source = excluded.source",
                 )?
@@ -54,10 +61,17 @@ impl Catalog {
             }
             for order in orders {
                 tx.prepare_cached(
-                    "UPDATE circuit_orders SET over = ?4, details = ?5 WHERE id = ?1 AND agent = ?2 AND source = ?3
+                    "UPDATE circuit_orders SET over = ?4, details = ?5 WHERE id = ?1 AND agent = ?2 AND \
+                        source = ?3
                      AND over = 0",
                 )?
-                .order((key!(order.id), key!(order.agent), order.source.as_str(), order.over, &order.details))?;
+                .order((
+                    key!(order.id),
+                    key!(order.agent),
+                    order.source.as_str(),
+                    order.over,
+                    &order.details,
+                ))?;
             }
             Ok(())
         })

@@ -48,7 +48,8 @@ const NEEDS_DATASET: [(&str, &str); 4] = [
         "is subscribed to it; cancel that first: longhaul subscription cancel",
     ),
     (
-        "SELECT s.name FROM tasks t JOIN storages s ON s.id = t.storage WHERE t.dataset = ?1 AND t.done = 0 LIMIT 1",
+        "SELECT s.name FROM tasks t JOIN storages s ON s.id = t.storage WHERE t.dataset = ?1 AND t.done = 0 \
+            LIMIT 1",
         "is at work on it: longhaul task list",
     ),
     (
@@ -83,7 +84,8 @@ impl Catalog {
     ) -> Result<(DatasetRow, bool), CatalogError> {
         self.write(|tx| {
             let made = tx.execute(
-                "INSERT INTO datasets (name, community, open, created) VALUES (?1, ?2, 1, ?3) ON CONFLICT DO NOTHING",
+                "INSERT INTO datasets (name, community, open, created) VALUES (?1, ?2, 1, ?3) ON CONFLICT DO \
+                    NOTHING",
                 (name.as_str(), community.as_str(), now.0),
             )?;
             let row = tx.query_row(&format!("{DATASET} WHERE name = ?1"), [name.as_str()], dataset_row)?;
@@ -169,8 +171,8 @@ impl Catalog {
         })
     }
 
-    /// Forgets a dataset that no storage holds, with its files, its ended subscriptions and its history. Totals of links
-    /// keep what was moved.
+    /// Forgets a dataset that no storage holds, with its files, its ended subscriptions and its history.
+    /// Totals of links keep what was moved.
     pub fn delete_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
         self.write(|tx| {
             refuse_deletion(tx, id)?;

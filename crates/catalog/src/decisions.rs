@@ -1,5 +1,6 @@
-//! The log of decisions: who was allowed or refused what. Written in batches, and forgotten by age: of each outcome by
-//! itself, so that refusals, of which whoever likes may cause many, drive out nothing that was allowed.
+//! The log of decisions: who was allowed or refused what. Written in batches, and forgotten by age: of each
+//! outcome by itself, so that refusals, of which whoever likes may cause many, drive out nothing that was
+//! allowed.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +105,8 @@ fn insert(tx: &Transaction<'_>, decisions: &[NewDecision]) -> Result<(), Catalog
     Ok(())
 }
 
-/// The conditions stand in the text, as far as there are any: with all of them as parameters no index would serve.
+/// The conditions stand in the text, as far as there are any: with all of them as parameters no index would
+/// serve.
 fn select(
     tx: &Transaction<'_>,
     filter: &DecisionFilter,

@@ -27,8 +27,8 @@ impl Catalog {
         self.read_within(crate::database::SCAN_TIME_MAX, |tx| preview(tx, dataset, storage))
     }
 
-    /// What a verify or delete task is to do, by block and file; go on at `next`. Nothing for a scan, or for a
-    /// task that is done.
+    /// What a verify or delete task is to do, by block and file; go on at `next`. Nothing for a scan, or for
+    /// a task that is done.
     pub fn task_files(
         &self,
         id: TaskId,
@@ -104,7 +104,8 @@ pub(crate) fn preview(
         preview.last_replicas += last_replicas(tx, block, storage)?;
     }
     let mut select = tx.prepare_cached(
-        "SELECT id FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND state <> 'cancelled' ORDER BY id",
+        "SELECT id FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND state <> 'cancelled' ORDER BY \
+            id",
     )?;
     let rows = select.query_map((key!(dataset), key!(storage)), |row| row.id(0))?;
     preview.subscriptions = rows.collect::<Result<_, _>>()?;
@@ -231,7 +232,8 @@ fn next_block(
     after: BlockId,
 ) -> Result<Option<BlockId>, CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT block FROM block_replicas WHERE dataset = ?1 AND storage = ?2 AND block > ?3 ORDER BY block LIMIT 1",
+        "SELECT block FROM block_replicas WHERE dataset = ?1 AND storage = ?2 AND block > ?3 ORDER BY block \
+            LIMIT 1",
     )?;
     Ok(select.query_row((key!(dataset), key!(storage), key!(after)), |row| row.id(0)).optional()?)
 }

@@ -85,7 +85,8 @@ fn of_postgres(code: &SqlState, error: DatabaseError) -> CatalogError {
     match code.code() {
         "53100" => CatalogError::Full(error),
         "57014" => CatalogError::Busy(TOO_LONG.into()),
-        // Statements that the server would take a second time, and a server that is starting, stopping or out of room.
+        // Statements that the server would take a second time, and a server that is starting, stopping or out
+        // of room.
         code if ["40", "53", "55", "57", "08"].iter().any(|class| code.starts_with(class)) => {
             CatalogError::Busy(text)
         }

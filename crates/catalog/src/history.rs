@@ -26,7 +26,8 @@ pub(crate) struct Ending<'a> {
 }
 
 impl Catalog {
-    /// Newest first. Live and finished transfers share the order of their ids, which is that of their creation.
+    /// Newest first. Live and finished transfers share the order of their ids, which is that of their
+    /// creation.
     pub fn transfers(&self, filter: &TransferFilter) -> Result<TransferPage, CatalogError> {
         let limit = filter.limit.clamp(1, PAGE_ROWS_MAX);
         self.read(|tx| {
@@ -121,10 +122,12 @@ pub(crate) fn record(tx: &Transaction<'_>, live: &Live, ending: &Ending<'_>) -> 
     let times = outcome.map(|outcome| outcome.times);
     let success = outcome.filter(|_| ending.fault.is_none());
     let mut insert = tx.prepare_cached(
-        "INSERT INTO history (transfer, number, state, attempt, epoch, file, dataset, source, target, agent, created,
+        "INSERT INTO history (transfer, number, state, attempt, epoch, file, dataset, source, target, agent, \
+            created,
            chosen, finished, received, started, first_byte, last_byte, committed, bytes_moved, bytes_resent,
            already_there, verification, digests, fault)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, \
+         ?21, ?22,
            ?23, ?24)",
     )?;
     insert.order(crate::sql::params![
@@ -156,9 +159,12 @@ pub(crate) fn record(tx: &Transaction<'_>, live: &Live, ending: &Ending<'_>) -> 
     Ok(())
 }
 
-const LIVE: &str = "SELECT l.id, l.file, l.dataset, d.name, f.lfn, f.size, l.target, t.name, l.source, s.name, l.leased,
-    l.attempts, l.attempt, l.not_before, l.created, l.changed, l.fault FROM live l JOIN files f ON f.id = l.file
-    JOIN datasets d ON d.id = l.dataset JOIN storages t ON t.id = l.target JOIN storages s ON s.id = l.source";
+const LIVE: &str = "SELECT l.id, l.file, l.dataset, d.name, f.lfn, f.size, l.target, t.name, l.source, \
+    s.name, l.leased,
+    l.attempts, l.attempt, l.not_before, l.created, l.changed, l.fault FROM live l JOIN files f ON f.id = \
+    l.file
+    JOIN datasets d ON d.id = l.dataset JOIN storages t ON t.id = l.target JOIN storages s ON s.id = \
+    l.source";
 
 const DONE: &str =
     "SELECT h.transfer, h.file, h.dataset, d.name, f.lfn, f.size, h.target, t.name, h.source, s.name,
@@ -239,10 +245,13 @@ fn done_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Res
 
 fn finished_attempts(tx: &Transaction<'_>, id: TransferId) -> Result<Vec<AttemptRow>, CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT h.attempt, h.epoch, h.source, s.name, h.agent, h.chosen, coalesce(c.choice, ''), h.finished, h.received,
-         h.started, h.first_byte, h.last_byte, h.committed, h.bytes_moved, h.bytes_resent, h.fault, h.verification,
+        "SELECT h.attempt, h.epoch, h.source, s.name, h.agent, h.chosen, coalesce(c.choice, ''), h.finished, \
+            h.received,
+         h.started, h.first_byte, h.last_byte, h.committed, h.bytes_moved, h.bytes_resent, h.fault, \
+         h.verification,
          h.digests, h.already_there FROM history h JOIN storages s ON s.id = h.source
-         LEFT JOIN choices c ON c.attempt = h.attempt WHERE h.transfer = ?1 AND h.attempt > 0 ORDER BY h.number",
+         LEFT JOIN choices c ON c.attempt = h.attempt WHERE h.transfer = ?1 AND h.attempt > 0 ORDER BY \
+         h.number",
     )?;
     let rows = select.query_map([key!(id)], |row| {
         let verified = !row.is_null(16)?;
@@ -270,7 +279,8 @@ fn finished_attempts(tx: &Transaction<'_>, id: TransferId) -> Result<Vec<Attempt
 fn running_attempt(tx: &Transaction<'_>, id: TransferId) -> Result<Option<AttemptRow>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT l.attempt, l.epoch, l.source, s.name, l.agent, l.chosen, coalesce(c.choice, '')
-         FROM live l JOIN storages s ON s.id = l.source LEFT JOIN choices c ON c.attempt = l.attempt WHERE l.id = ?1",
+         FROM live l JOIN storages s ON s.id = l.source LEFT JOIN choices c ON c.attempt = l.attempt WHERE \
+         l.id = ?1",
     )?;
     Ok(select.query_row([key!(id)], attempt_row).optional()?)
 }

@@ -73,7 +73,8 @@ pub(crate) fn holding(
     let mut rows = BTreeMap::new();
     if holder.exceptions > 0 {
         let mut select = tx.prepare_cached(
-            "SELECT file, how, state FROM replicas WHERE block = ?1 AND storage = ?2 AND file BETWEEN ?3 AND ?4",
+            "SELECT file, how, state FROM replicas WHERE block = ?1 AND storage = ?2 AND file BETWEEN ?3 AND \
+                ?4",
         )?;
         let range = (key!(block), key!(holder.storage), key!(first), key!(last));
         let found =

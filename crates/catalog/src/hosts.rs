@@ -1,4 +1,5 @@
-//! Which site measurement hosts, foreign end points and networks belong to: the table behind `network::mapping`.
+//! Which site measurement hosts, foreign end points and networks belong to: the table behind
+//! `network::mapping`.
 
 use crate::sql::{Optional, Row};
 use longhaul_model::{SiteId, SiteName, Timestamp};
@@ -15,20 +16,24 @@ const HOST: &str = "SELECT h.host, s.name, h.role, h.family, h.mapping, h.create
     FROM site_hosts h JOIN sites s ON s.id = h.site";
 
 impl Catalog {
-    /// Writes all of these, or none. What somebody here said is changed only by somebody here: an import leaves it.
-    /// Sites that do not exist are told, and their entries left out.
+    /// Writes all of these, or none. What somebody here said is changed only by somebody here: an import
+    /// leaves it. Sites that do not exist are told, and their entries left out.
     pub fn set_hosts(&self, entries: &[Entry], now: Timestamp) -> Result<HostsSet, CatalogError> {
         self.write(|tx| {
             let mut done = HostsSet::default();
             let mut sites = std::collections::BTreeMap::<&SiteName, Option<SiteId>>::new();
             // An entry that is as it was keeps its time, so that an import repeated changes nothing.
             let mut upsert = tx.prepare_cached(
-                "INSERT INTO site_hosts (host, site, role, family, mapping, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-                 ON CONFLICT (host) DO UPDATE SET site = excluded.site, role = excluded.role, family = excluded.family,
+                "INSERT INTO site_hosts (host, site, role, family, mapping, created) VALUES (?1, ?2, ?3, ?4, \
+                    ?5, ?6)
+                 ON CONFLICT (host) DO UPDATE SET site = excluded.site, role = excluded.role, family = \
+                 excluded.family,
                  mapping = excluded.mapping, created = excluded.created
                  WHERE (site_hosts.mapping <> 'explicit' OR excluded.mapping = 'explicit')
-                 AND (site_hosts.site, coalesce(site_hosts.role, ''), coalesce(site_hosts.family, ''), site_hosts.mapping)
-                 <> (excluded.site, coalesce(excluded.role, ''), coalesce(excluded.family, ''), excluded.mapping)",
+                 AND (site_hosts.site, coalesce(site_hosts.role, ''), coalesce(site_hosts.family, ''), \
+                 site_hosts.mapping)
+                 <> (excluded.site, coalesce(excluded.role, ''), coalesce(excluded.family, ''), \
+                 excluded.mapping)",
             )?;
             let mut stored = tx.prepare_cached("SELECT mapping FROM site_hosts WHERE host = ?1")?;
             for entry in entries {
@@ -66,7 +71,10 @@ impl Catalog {
             }
             let count: i64 = tx.query_row("SELECT count(*) FROM site_hosts", (), |row| row.get(0))?;
             if count > HOSTS_MAX as i64 {
-                return Err(CatalogError::conflict(format!("the table would have {count} lines, at most {HOSTS_MAX} fit")));
+                return Err(CatalogError::conflict(format!(
+                    "the table would have {count} lines, at most \
+                    {HOSTS_MAX} fit"
+                )));
             }
             Ok(done)
         })

@@ -1,5 +1,5 @@
-//! Rows that are asked for again and again and seldom change, kept in memory. What was read while a change was under way is not kept,
-//! so nothing is answered that was changed before it was asked.
+//! Rows that are asked for again and again and seldom change, kept in memory. What was read while a change
+//! was under way is not kept, so nothing is answered that was changed before it was asked.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -29,7 +29,8 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         locked(&self.0)
     }
 
-    /// What is kept, or what `read` finds. That there is nothing is not kept: anybody may ask for that, under any name.
+    /// What is kept, or what `read` finds. That there is nothing is not kept: anybody may ask for that, under
+    /// any name.
     pub(crate) fn get<E>(
         &self,
         key: K,
@@ -55,8 +56,8 @@ impl<K: Eq + Hash, V: Clone> Kept<K, V> {
         Ok(found)
     }
 
-    /// Makes a change and, before anybody is told of it, forgets what is kept: also after an error, which may be of what came after the
-    /// change.
+    /// Makes a change and, before anybody is told of it, forgets what is kept: also after an error, which may
+    /// be of what came after the change.
     pub(crate) fn changed<T>(&self, change: impl FnOnce() -> T) -> T {
         let made = change();
         let mut rows = self.rows();

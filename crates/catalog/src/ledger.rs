@@ -186,7 +186,8 @@ impl<'t> Ledger<'t> {
                 Presence::Suspect(how) => (how, SUSPECT),
             };
             let mut upsert = tx.prepare_cached(
-                "INSERT INTO replicas (block, storage, file, how, state, fault) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                "INSERT INTO replicas (block, storage, file, how, state, fault) VALUES (?1, ?2, ?3, ?4, ?5, \
+                    ?6)
                  ON CONFLICT (block, storage, file) DO UPDATE
                  SET how = excluded.how, state = excluded.state, fault = excluded.fault",
             )?;
@@ -373,7 +374,8 @@ impl<'t> Ledger<'t> {
         if pair.counts.good() < files && pair.deleting == 0 {
             let mut insert = self.tx.prepare_cached(
                 "INSERT INTO demands (subscription, block, target)
-                 SELECT id, ?2, target FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2) AND target = ?3
+                 SELECT id, ?2, target FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2) AND target \
+                 = ?3
                  AND state <> 'cancelled' AND state = 'active' ON CONFLICT DO NOTHING",
             )?;
             insert.order((key!(dataset), key!(block), key!(target)))?;

@@ -1,6 +1,6 @@
-//! Durable state: sites, agents, datasets, files, replicas, subscriptions, transfers, tasks and their history,
-//! behind one interface of *intentional operations* ("begin these attempts", "apply this report"), on SQLite or
-//! PostgreSQL.
+//! Durable state: sites, agents, datasets, files, replicas, subscriptions, transfers, tasks and their
+//! history, behind one interface of *intentional operations* ("begin these attempts", "apply this report"),
+//! on SQLite or PostgreSQL.
 //!
 //! Each statement is written once, in what both databases speak, and `sql` runs it on either.
 //!
@@ -13,8 +13,8 @@
 //! leaves this crate. The calls block: a service makes them from threads that may.
 //!
 //! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
-//! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relays`, `tasks`, `deletion`, `history`, `check`;
-//! `jobs`, `hosts`, `circuits`, `accounts`, `audit` and `decisions` stand by themselves.
+//! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relays`, `tasks`, `deletion`,
+//! `history`, `check`; `jobs`, `hosts`, `circuits`, `accounts`, `audit` and `decisions` stand by themselves.
 
 mod codec;
 pub mod conformance;

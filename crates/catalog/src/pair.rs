@@ -113,7 +113,8 @@ pub(crate) fn load_pair(
 ) -> Result<Option<Pair>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback,
-         dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = ?1 AND storage = ?2",
+         dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = ?1 AND storage \
+         = ?2",
     )?;
     let pair = select.query_row((key!(block), key!(storage)), |row| {
         let counts = Counts {
@@ -218,7 +219,8 @@ pub(crate) fn store_pair(
         pair.counts.values();
     let base = (pair.base_file, how_number(pair.base_how));
     let update = "UPDATE block_replicas SET base_file = ?4, base_how = ?5, files = ?6, bytes = ?7,
-        suspect_files = ?8, suspect_bytes = ?9, registered = ?10, wire = ?11, end_to_end = ?12, readback = ?13,
+        suspect_files = ?8, suspect_bytes = ?9, registered = ?10, wire = ?11, end_to_end = ?12, readback = \
+        ?13,
         exceptions = ?14, deleting = ?15 WHERE block = ?1 AND storage = ?2 AND dataset = ?3";
     let insert = "INSERT INTO block_replicas (block, storage, dataset, base_file, base_how, files, bytes,
         suspect_files, suspect_bytes, registered, wire, end_to_end, readback, exceptions, deleting)
@@ -260,7 +262,8 @@ pub(crate) fn store_totals(
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
          ON CONFLICT (dataset, storage) DO UPDATE SET files = r.files + excluded.files,
            bytes = r.bytes + excluded.bytes, suspect_files = r.suspect_files + excluded.suspect_files,
-           suspect_bytes = r.suspect_bytes + excluded.suspect_bytes, registered = r.registered + excluded.registered,
+           suspect_bytes = r.suspect_bytes + excluded.suspect_bytes, registered = r.registered + \
+           excluded.registered,
            wire = r.wire + excluded.wire, end_to_end = r.end_to_end + excluded.end_to_end,
            readback = r.readback + excluded.readback",
     )?

@@ -175,7 +175,8 @@ impl Registrar {
 
     fn insert(&mut self, ledger: &Ledger<'_>, block: BlockId, file: &NewFile) -> Result<bool, CatalogError> {
         let mut insert = ledger.tx.prepare_cached(
-            "INSERT INTO files (id, block, lfn, size, digests) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING",
+            "INSERT INTO files (id, block, lfn, size, digests) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO \
+                NOTHING",
         )?;
         let digests = pack(&file.digests);
         Ok(insert.execute((self.next_file, key!(block), file.lfn.as_str(), file.size as i64, digests))? == 1)

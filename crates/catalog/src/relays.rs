@@ -1,8 +1,8 @@
 //! Files that pass through relays: what came to one on its way, and when it may go.
 //!
-//! A relay's copy is kept as long as any storage that wants its block lacks the file. Then the replica is taken from
-//! the catalog first and the file from the storage after, so that nobody is sent to a file that is about to go; until
-//! it is gone, nothing is leased to that place.
+//! A relay's copy is kept as long as any storage that wants its block lacks the file. Then the replica is
+//! taken from the catalog first and the file from the storage after, so that nobody is sent to a file that is
+//! about to go; until it is gone, nothing is leased to that place.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,8 +28,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const TRY_AGAIN: Duration = Duration::from_secs(600);
 
 impl Catalog {
-    /// Takes from the catalog what relays hold and nobody waits for any more, and makes a task for each storage and
-    /// dataset that removes it there. `new_id` is asked for the id of each.
+    /// Takes from the catalog what relays hold and nobody waits for any more, and makes a task for each
+    /// storage and dataset that removes it there. `new_id` is asked for the id of each.
     pub fn clear_relays(
         &self,
         mut new_id: impl FnMut() -> TaskId,
@@ -85,7 +85,8 @@ enum Fate {
 fn due(tx: &Transaction<'_>, now: Timestamp) -> Result<Vec<Relayed>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT r.storage, r.file, r.block, r.dataset FROM relayed r WHERE r.task = 0 AND r.look_at <= ?1
-         AND NOT EXISTS (SELECT 1 FROM tasks k WHERE k.storage = r.storage AND k.dataset = r.dataset AND k.kind = 'clear'
+         AND NOT EXISTS (SELECT 1 FROM tasks k WHERE k.storage = r.storage AND k.dataset = r.dataset AND \
+         k.kind = 'clear'
            AND k.path = '' AND k.done = 0)
          ORDER BY r.look_at LIMIT ?2",
     )?;
@@ -98,7 +99,8 @@ fn due(tx: &Transaction<'_>, now: Timestamp) -> Result<Vec<Relayed>, CatalogErro
 fn fate(ledger: &mut Ledger<'_>, row: &Relayed) -> Result<Fate, CatalogError> {
     let tx = ledger.tx;
     let mut wanted = tx.prepare_cached(
-        "SELECT 1 FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND block IN (0, ?3) AND state <> 'cancelled'",
+        "SELECT 1 FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND block IN (0, ?3) AND state <> \
+            'cancelled'",
     )?;
     if wanted.exists((key!(row.dataset), key!(row.storage), key!(row.block)))? {
         return Ok(Fate::Stays);

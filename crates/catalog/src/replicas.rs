@@ -16,7 +16,8 @@ impl Catalog {
             let mut select = tx.prepare_cached(
                 "SELECT r.storage, t.name, r.files, r.bytes, r.suspect_files, r.suspect_bytes,
                  r.registered, r.wire, r.end_to_end, r.readback, d.files
-                 FROM dataset_replicas r JOIN storages t ON t.id = r.storage JOIN datasets d ON d.id = r.dataset
+                 FROM dataset_replicas r JOIN storages t ON t.id = r.storage JOIN datasets d ON d.id = \
+                 r.dataset
                  WHERE r.dataset = ?1 ORDER BY t.name",
             )?;
             let rows = select.query_map([key!(dataset)], totals_row)?;
@@ -47,7 +48,8 @@ impl Catalog {
                 "SELECT b.storage, t.name, coalesce(r.how, b.base_how), r.fault, b.deleting
                  FROM block_replicas b JOIN storages t ON t.id = b.storage
                  LEFT JOIN replicas r ON r.block = b.block AND r.storage = b.storage AND r.file = ?2
-                 WHERE b.block = ?1 AND ((r.file IS NULL AND b.base_file >= ?2) OR r.state < 2) ORDER BY t.name",
+                 WHERE b.block = ?1 AND ((r.file IS NULL AND b.base_file >= ?2) OR r.state < 2) ORDER BY \
+                 t.name",
             )?;
             let replicas = select.query_map((key!(file.block), key!(file.id)), |row| {
                 Ok(FileReplicaRow {

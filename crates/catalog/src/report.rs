@@ -78,7 +78,8 @@ impl Report<'_> {
             return Ok(());
         }
         if item.sequence > known + 1 {
-            tracing::warn!(agent = %self.agent, from = known + 1, to = item.sequence, "an agent's entries were lost");
+            tracing::warn!(agent = %self.agent, from = known + 1, to = item.sequence, "an agent's entries \
+                were lost");
         }
         self.applied.acknowledged = item.sequence;
         match &item.fact {
@@ -203,12 +204,15 @@ impl Report<'_> {
             "INSERT INTO arrivals AS a (dataset, block, target, source, files, bytes, attempts_failed)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
              ON CONFLICT (dataset, block, target, source) DO UPDATE SET files = a.files + excluded.files,
-             bytes = a.bytes + excluded.bytes, attempts_failed = a.attempts_failed + excluded.attempts_failed",
+             bytes = a.bytes + excluded.bytes, attempts_failed = a.attempts_failed + \
+             excluded.attempts_failed",
         )?;
         let mut links = self.tx.prepare_cached(
-            "INSERT INTO links AS l (source, target, files, bytes, attempts_failed) VALUES (?1, ?2, ?3, ?4, ?5)
+            "INSERT INTO links AS l (source, target, files, bytes, attempts_failed) VALUES (?1, ?2, ?3, ?4, \
+                ?5)
              ON CONFLICT (source, target) DO UPDATE SET files = l.files + excluded.files,
-             bytes = l.bytes + excluded.bytes, attempts_failed = l.attempts_failed + excluded.attempts_failed",
+             bytes = l.bytes + excluded.bytes, attempts_failed = l.attempts_failed + \
+             excluded.attempts_failed",
         )?;
         for (&(dataset, block, target, source), sum) in &self.arrivals {
             let row =

@@ -13,9 +13,11 @@ const SITE: &str =
     "SELECT id, name, state, reason, active_in, active_out, in_bytes_per_s, out_bytes_per_s, created, region
     FROM sites";
 const AGENT: &str = "SELECT a.id, a.site, s.name, a.host, a.version, a.incarnation, a.nonce, a.addresses,
-    a.certificate_expires, a.acknowledged, a.created, a.last_hello FROM agents a JOIN sites s ON s.id = a.site";
+    a.certificate_expires, a.acknowledged, a.created, a.last_hello FROM agents a JOIN sites s ON s.id = \
+    a.site";
 const STORAGE: &str = "SELECT t.id, t.name, t.site, s.name, t.agent, t.rules, t.writable, t.case_insensitive,
-    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy FROM storages t JOIN sites s ON s.id = t.site";
+    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy FROM storages t JOIN sites \
+    s ON s.id = t.site";
 
 impl Catalog {
     /// The site of that name, made if need be; says whether it was made.
@@ -50,7 +52,8 @@ impl Catalog {
             site.region = patch.region.clone().unwrap_or(site.region);
             let SiteLimits { active_in, active_out, in_bytes_per_s, out_bytes_per_s } = site.limits;
             tx.execute(
-                "UPDATE sites SET state = ?2, reason = ?3, active_in = ?4, active_out = ?5, in_bytes_per_s = ?6,
+                "UPDATE sites SET state = ?2, reason = ?3, active_in = ?4, active_out = ?5, in_bytes_per_s = \
+                    ?6,
                  out_bytes_per_s = ?7, region = ?8 WHERE id = ?1",
                 (
                     key!(site.id),
@@ -77,7 +80,8 @@ impl Catalog {
     ) -> Result<(), CatalogError> {
         self.write(|tx| {
             tx.execute(
-                "INSERT INTO agents (id, site, host, version, incarnation, nonce, addresses, certificate_expires,
+                "INSERT INTO agents (id, site, host, version, incarnation, nonce, addresses, \
+                    certificate_expires,
                  acknowledged, created) VALUES (?1, ?2, ?3, '', 0, 0, '[]', ?4, 0, ?5)",
                 (key!(id), key!(site), host, certificate_expires.0, now.0),
             )?;
@@ -97,9 +101,9 @@ impl Catalog {
         self.read(|tx| find_agent(tx, id))
     }
 
-    /// Records who the agent is this time, and its storages. Refused with `StaleIncarnation` if a newer start,
-    /// or another one of the same number, was accepted before; with `Conflict` if a storage is another site's,
-    /// or has other name rules under a version that has not grown.
+    /// Records who the agent is this time, and its storages. Refused with `StaleIncarnation` if a newer
+    /// start, or another one of the same number, was accepted before; with `Conflict` if a storage is another
+    /// site's, or has other name rules under a version that has not grown.
     pub fn agent_hello(
         &self,
         id: AgentId,
@@ -238,7 +242,8 @@ fn offer_storage(
         let version = known.rules.version;
         if known.rules != offer.rules && offer.rules.version <= version {
             return Err(CatalogError::conflict(format!(
-                "the name rules of storage {} are others than those of version {version} that are known, but have version {}: \
+                "the name rules of storage {} are others than those of version {version} that are known, but \
+                    have version {}: \
                  set rules_version to {} where they were changed on purpose",
                 offer.name,
                 offer.rules.version,
@@ -247,7 +252,8 @@ fn offer_storage(
         }
     }
     tx.execute(
-        "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive) VALUES (?1, ?2, ?3, ?4, \
+            ?5, ?6)
          ON CONFLICT (name) DO UPDATE SET agent = excluded.agent, rules = excluded.rules,
          writable = excluded.writable, case_insensitive = excluded.case_insensitive",
         (

@@ -17,15 +17,20 @@ use crate::{
     SubscriptionFilter, SubscriptionPatch, SubscriptionProgress, SubscriptionRow, Terms, TermsPatch,
 };
 
-const SUBSCRIPTION: &str = "SELECT s.id, s.dataset, d.name, d.community, s.block, b.name, s.target, t.name, s.state,
-    s.priority, s.verification, s.created, s.completed, s.community, s.activity, s.strategy, s.deadline FROM subscriptions s JOIN datasets d ON d.id = s.dataset
+const SUBSCRIPTION: &str = "SELECT s.id, s.dataset, d.name, d.community, s.block, b.name, s.target, t.name, \
+    s.state,
+    s.priority, s.verification, s.created, s.completed, s.community, s.activity, s.strategy, s.deadline FROM \
+    subscriptions s JOIN datasets d ON d.id = s.dataset
     JOIN storages t ON t.id = s.target LEFT JOIN blocks b ON b.id = s.block";
 
-const DEMAND: &str = "SELECT d.subscription, b.dataset, d.block, d.target, s.priority, s.verification, n.community,
-    s.created, b.files - coalesce(r.files - r.suspect_files, 0), b.bytes - coalesce(r.bytes - r.suspect_bytes, 0),
+const DEMAND: &str = "SELECT d.subscription, b.dataset, d.block, d.target, s.priority, s.verification, \
+    n.community,
+    s.created, b.files - coalesce(r.files - r.suspect_files, 0), b.bytes - coalesce(r.bytes - \
+    r.suspect_bytes, 0),
     s.community, s.activity, coalesce(s.strategy, t.strategy), s.deadline
     FROM demands d JOIN subscriptions s ON s.id = d.subscription JOIN blocks b ON b.id = d.block
-    JOIN storages t ON t.id = d.target JOIN datasets n ON n.id = b.dataset LEFT JOIN block_replicas r ON r.block = d.block AND r.storage = d.target";
+    JOIN storages t ON t.id = d.target JOIN datasets n ON n.id = b.dataset LEFT JOIN block_replicas r ON \
+    r.block = d.block AND r.storage = d.target";
 
 /// Priorities go from 1 (least) to this.
 const PRIORITY_MAX: u8 = 9;
@@ -56,7 +61,8 @@ impl Catalog {
             }
             refuse_while_deleting(tx, new)?;
             tx.order(
-                "INSERT INTO subscriptions (id, dataset, block, target, state, priority, verification, created,
+                "INSERT INTO subscriptions (id, dataset, block, target, state, priority, verification, \
+                    created,
                    community, activity, strategy, deadline)
                  VALUES (?1, ?2, ?3, ?4, 'active', ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                 (
@@ -101,7 +107,8 @@ impl Catalog {
             let priority = patch.priority.unwrap_or(before.priority);
             let terms = before.terms.patched(&patch.terms);
             tx.order(
-                "UPDATE subscriptions SET state = ?2, priority = ?3, community = ?4, activity = ?5, strategy = ?6,
+                "UPDATE subscriptions SET state = ?2, priority = ?3, community = ?4, activity = ?5, strategy \
+                    = ?6,
                  deadline = ?7 WHERE id = ?1",
                 (
                     key!(id),
@@ -140,7 +147,8 @@ impl Catalog {
     pub fn subscriptions(&self, filter: &SubscriptionFilter) -> Result<Vec<SubscriptionRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!(
-                "{SUBSCRIPTION} WHERE s.id > ?1 AND (s.dataset = ?2 OR ?2 IS NULL) AND (s.target = ?3 OR ?3 IS NULL)
+                "{SUBSCRIPTION} WHERE s.id > ?1 AND (s.dataset = ?2 OR ?2 IS NULL) AND (s.target = ?3 OR ?3 \
+                    IS NULL)
                  AND (s.state = ?4 OR ?4 IS NULL) ORDER BY s.id LIMIT ?5"
             ))?;
             let rows = select.query_map(
@@ -321,7 +329,8 @@ fn same_wish(
     block: i64,
 ) -> Result<Option<SubscriptionId>, CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT id FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND block = ?3 AND state <> 'cancelled'",
+        "SELECT id FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND block = ?3 AND state <> \
+            'cancelled'",
     )?;
     Ok(select.query_row((key!(new.dataset), key!(new.target), block), |row| row.id(0)).optional()?)
 }
@@ -350,13 +359,15 @@ fn count_files(
     let (sql, part) = match subscription.block {
         Some(block) => (
             format!(
-                "SELECT {COLUMNS} FROM blocks p LEFT JOIN block_replicas r ON r.block = p.id AND r.storage = ?2 WHERE p.id = ?1"
+                "SELECT {COLUMNS} FROM blocks p LEFT JOIN block_replicas r ON r.block = p.id AND r.storage = \
+                    ?2 WHERE p.id = ?1"
             ),
             key!(block),
         ),
         None => (
             format!(
-                "SELECT {COLUMNS} FROM datasets p LEFT JOIN dataset_replicas r ON r.dataset = p.id AND r.storage = ?2 WHERE p.id = ?1"
+                "SELECT {COLUMNS} FROM datasets p LEFT JOIN dataset_replicas r ON r.dataset = p.id AND \
+                    r.storage = ?2 WHERE p.id = ?1"
             ),
             key!(subscription.dataset),
         ),
@@ -398,7 +409,8 @@ fn count_live(
 
 fn sources(tx: &Transaction<'_>, subscription: &SubscriptionRow) -> Result<Vec<SourceTotals>, CatalogError> {
     let mut select = tx.prepare_cached(
-        "SELECT a.source, t.name, a.files, a.bytes, a.attempts_failed FROM arrivals a JOIN storages t ON t.id = a.source
+        "SELECT a.source, t.name, a.files, a.bytes, a.attempts_failed FROM arrivals a JOIN storages t ON \
+            t.id = a.source
          WHERE a.dataset = ?1 AND a.block = ?2 AND a.target = ?3 ORDER BY t.name",
     )?;
     let block = subscription.block.map_or(0, |block| key!(block));

@@ -20,8 +20,10 @@ use crate::{
 /// Problems kept of one task.
 pub const TASK_PROBLEMS_MAX: usize = 100;
 
-const TASK: &str = "SELECT k.id, k.kind, k.dataset, d.name, k.storage, t.name, k.path, k.algorithms, k.force, k.done,
-    k.files_total, k.bytes_total, k.files_done, k.bytes_done, k.files_bad, k.problems, k.fault, k.created, k.finished
+const TASK: &str = "SELECT k.id, k.kind, k.dataset, d.name, k.storage, t.name, k.path, k.algorithms, \
+    k.force, k.done,
+    k.files_total, k.bytes_total, k.files_done, k.bytes_done, k.files_bad, k.problems, k.fault, k.created, \
+    k.finished
     FROM tasks k JOIN datasets d ON d.id = k.dataset JOIN storages t ON t.id = k.storage";
 
 /// What adding a task did.
@@ -144,7 +146,8 @@ impl Report<'_> {
         let Some(mut task) = self.task(id)? else { return Ok(()) };
         for check in files {
             let Some(file) = self.file(&check.lfn)?.filter(|file| file.dataset == task.dataset) else {
-                tracing::warn!(task = %id, lfn = %check.lfn.shown(), "a file that the task is not about: ignored");
+                tracing::warn!(task = %id, lfn = %check.lfn.shown(), "a file that the task is not about: \
+                    ignored");
                 continue;
             };
             match (&task.kind, &check.fault) {

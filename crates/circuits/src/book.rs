@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Grant;
 
-/// Our name of a request, which the provider keeps with the reservation: what is found there under such a name and in
-/// no book is an orphan. Prints as a UUID in lower case (RFC 9562, version 8).
+/// Our name of a request, which the provider keeps with the reservation: what is found there under such a
+/// name and in no book is an orphan. Prints as a UUID in lower case (RFC 9562, version 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey(pub u128);
 

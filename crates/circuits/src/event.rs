@@ -11,16 +11,18 @@ use crate::{Book, Ends, Note, Order, RequestKey};
 pub enum Event {
     /// Time has passed.
     Tick,
-    /// What waits on the link, and what it is known to achieve: counts only until something was seen to move, and is none if
-    /// nobody knows.
+    /// What waits on the link, and what it is known to achieve: counts only until something was seen to move,
+    /// and is none if nobody knows.
     Work { pending_bytes: u64, bytes_per_s: Option<f64> },
     /// So much was seen to move, in a time in which something was under way throughout.
     Moved { on_circuit: bool, bytes: u64, during: Duration },
     /// Somebody wants a circuit, whatever the work; or does not want it any more.
     Wanted(bool),
-    /// All that people want of this link now. What was said before may be said again, and what is left out is withdrawn.
+    /// All that people want of this link now. What was said before may be said again, and what is left out is
+    /// withdrawn.
     Orders(Vec<Order>),
-    /// Whether another place, which sees more links, decides about work: then none is asked for here because of it.
+    /// Whether another place, which sees more links, decides about work: then none is asked for here because
+    /// of it.
     Planned(bool),
     /// The link's owner ends: all is given back, and nothing is asked for any more.
     Ended,
@@ -30,7 +32,8 @@ pub enum Event {
     Gone(RequestKey),
     /// Whether the circuit's ends answer, as [`Action::Probe`] had asked.
     Probed { key: RequestKey, good: bool },
-    /// A transfer has ended, on the circuit or beside it. Failures of disks and permissions say nothing and are not told.
+    /// A transfer has ended, on the circuit or beside it. Failures of disks and permissions say nothing and
+    /// are not told.
     Transfer { on_circuit: bool, good: bool },
     /// Transfers that use the circuit now.
     Users(usize),
@@ -75,7 +78,8 @@ pub enum Action {
     /// Written down durably before anything that follows is done.
     Keep(Book),
     Request(Wish),
-    /// Given back, or cancelled if it was not granted yet. To be answered with [`Event::Gone`]; said again until it is.
+    /// Given back, or cancelled if it was not granted yet. To be answered with [`Event::Gone`]; said again
+    /// until it is.
     TearDown(RequestKey),
     /// The provider's list of what it holds for this link is wanted.
     List,
@@ -83,8 +87,8 @@ pub enum Action {
         key: RequestKey,
         ends: Ends,
     },
-    /// From now on what moves on the link may go by the circuit; and not by the one before, if one is used: what is under way
-    /// there moves over.
+    /// From now on what moves on the link may go by the circuit; and not by the one before, if one is used:
+    /// what is under way there moves over.
     Use {
         key: RequestKey,
         mbit: u64,

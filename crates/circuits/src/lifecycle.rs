@@ -15,11 +15,13 @@ use crate::trouble::Trouble;
 use crate::workload::Workload;
 use crate::{Look, Note, Settings};
 
-/// Reservations of one link that are given back at the same time. A provider that makes up more is not followed.
+/// Reservations of one link that are given back at the same time. A provider that makes up more is not
+/// followed.
 const LEAVING_MAX: usize = 256;
 /// The ends of a new circuit are probed so many times within their time.
 const PROBES: u32 = 10;
-/// Names of circuits in whose place there is another. Who has heard of none of these has heard nothing for days.
+/// Names of circuits in whose place there is another. Who has heard of none of these has heard nothing for
+/// days.
 const INSTEAD_OF_MAX: usize = 32;
 
 /// What a link has, for whoever looks.
@@ -89,7 +91,8 @@ pub struct Lifecycle {
     /// For the circuit that there is none is to be had that would follow it.
     has_failed_to_renew: bool,
     leaving: BTreeMap<RequestKey, (Reservation, Due)>,
-    /// In whose place stands what is asked for or used, oldest first: whoever names one of these means what there is.
+    /// In whose place stands what is asked for or used, oldest first: whoever names one of these means what
+    /// there is.
     instead_of: Vec<RequestKey>,
     actions: VecDeque<Action>,
     requests: u64,
@@ -111,8 +114,8 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// `link` distinguishes this link's requests from all others of the deployment, `seed` those of this run from those
-    /// of earlier ones.
+    /// `link` distinguishes this link's requests from all others of the deployment, `seed` those of this run
+    /// from those of earlier ones.
     pub fn new(link: impl Into<String>, settings: Settings, seed: u64, now: Timestamp) -> Lifecycle {
         Lifecycle {
             link: link.into(),
@@ -140,8 +143,8 @@ impl Lifecycle {
         }
     }
 
-    /// After a restart: what was established and lasts is used on, everything else that a provider may hold is given back
-    /// (rows 10 to 12).
+    /// After a restart: what was established and lasts is used on, everything else that a provider may hold
+    /// is given back (rows 10 to 12).
     pub fn restore(
         link: impl Into<String>,
         settings: Settings,
@@ -648,7 +651,8 @@ impl Lifecycle {
                 self.orphan(one.key, 0, now);
             }
         }
-        // A request may have crossed with the list; a circuit that was there before the provider was asked has not.
+        // A request may have crossed with the list; a circuit that was there before the provider was asked
+        // has not.
         let Phase::Established { reservation, .. } = &self.phase else { return };
         let (key, since) = (reservation.key, reservation.since);
         // What began in the future, for a clock that has gone back, was there as well.

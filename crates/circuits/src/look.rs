@@ -87,7 +87,8 @@ impl Look {
         let (Some(rate), Some(work)) = (self.bytes_per_s, self.work) else {
             return write!(
                 f,
-                "{waits} wait, and nobody knows yet what the link carries: nothing is asked for before that is seen"
+                "{waits} wait, and nobody knows yet what the link carries: nothing is asked for before that \
+                    is seen"
             );
         };
         let by = if self.rate_from == RateFrom::Told { "is expected to carry" } else { "carries" };
@@ -102,7 +103,8 @@ impl Look {
             let (found, wanted) = self.checks;
             write!(
                 f,
-                "that is more than {threshold}, as {found} of {wanted} checks in a row have found: a circuit is worth asking for"
+                "that is more than {threshold}, as {found} of {wanted} checks in a row have found: a circuit \
+                    is worth asking for"
             )
         }
     }

@@ -171,12 +171,14 @@ impl fmt::Display for Note {
             }
             Note::Used { mbit, plain: Some(plain) } => write!(
                 f,
-                "its ends answer: transfers go by the circuit of {mbit} Mbit/s, and not the plain way, which carried {}",
+                "its ends answer: transfers go by the circuit of {mbit} Mbit/s, and not the plain way, which \
+                    carried {}",
                 units::rate(*plain)
             ),
             Note::Failing { failed, of, within } => write!(
                 f,
-                "{failed} of {of} transfers failed on the circuit within {} min, more than beside it: it is left",
+                "{failed} of {of} transfers failed on the circuit within {} min, more than beside it: it is \
+                    left",
                 within.as_secs() / 60
             ),
             Note::Slower { circuit, plain } => write!(

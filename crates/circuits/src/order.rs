@@ -1,4 +1,5 @@
-//! What people want of a link. Said again and again for as long as it holds, so that nothing is lost with a message.
+//! What people want of a link. Said again and again for as long as it holds, so that nothing is lost with a
+//! message.
 
 use longhaul_model::{CircuitOrderId, Timestamp};
 
@@ -15,8 +16,9 @@ pub struct Order {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ordered {
-    /// A circuit, whatever the work, and though the link rests. One that is there already serves, unless it is the one that
-    /// is to be replaced: then that is used until the new one is, and kept if the new one cannot be had.
+    /// A circuit, whatever the work, and though the link rests. One that is there already serves, unless it
+    /// is the one that is to be replaced: then that is used until the new one is, and kept if the new one
+    /// cannot be had.
     Circuit { mbit: u64, until: Timestamp, replaces: Option<RequestKey> },
     /// It is given back, and the link rests.
     Release(RequestKey),

@@ -1,5 +1,5 @@
-//! What came of a link's circuits, put together from the notes: the one there is, those that ended and why, and what
-//! became of each wish of a person. Bounded; pure.
+//! What came of a link's circuits, put together from the notes: the one there is, those that ended and why,
+//! and what became of each wish of a person. Bounded; pure.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

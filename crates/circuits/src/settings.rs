@@ -23,7 +23,8 @@ pub struct Settings {
     pub renew: Option<Renew>,
     /// A circuit that carries less than the plain way is left; none: it is kept.
     pub slower: Option<Slower>,
-    /// Mbit/s asked for first; and the parts of it that are tried, one after the other, when there is not so much.
+    /// Mbit/s asked for first; and the parts of it that are tried, one after the other, when there is not so
+    /// much.
     pub mbit: u64,
     pub steps: Vec<f64>,
     /// How long a circuit is asked for; none leaves it to the provider.

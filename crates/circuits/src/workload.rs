@@ -1,5 +1,5 @@
-//! The workload check of the ANSE paper: what waits on a link, at the rate that the link is seen to carry. And whether a
-//! circuit carries less than the plain way did.
+//! The workload check of the ANSE paper: what waits on a link, at the rate that the link is seen to carry.
+//! And whether a circuit carries less than the plain way did.
 
 use std::time::Duration;
 
@@ -131,8 +131,8 @@ impl Workload {
         }
     }
 
-    /// To be called at each check: how much waits if it is enough, and was in as many checks in a row as are wanted. Where
-    /// the plain way carries what the circuit would, none is worth its while.
+    /// To be called at each check: how much waits if it is enough, and was in as many checks in a row as are
+    /// wanted. Where the plain way carries what the circuit would, none is worth its while.
     pub(crate) fn worth(&mut self, settings: &Settings) -> Option<Duration> {
         let gains = self.rate(false).is_some_and(|rate| rate * 8e-6 < settings.mbit as f64);
         let much = self.work(false).filter(|work| gains && *work > settings.work);
@@ -140,8 +140,8 @@ impl Workload {
         much.filter(|_| self.enough >= settings.checks)
     }
 
-    /// To be called at each check of a circuit that was established at `since`: how little waits, if a circuit is to be given
-    /// back for it.
+    /// To be called at each check of a circuit that was established at `since`: how little waits, if a
+    /// circuit is to be given back for it.
     pub(crate) fn little(&mut self, leave: &Leave, since: Timestamp, now: Timestamp) -> Option<Duration> {
         let Some(work) = self.work(true).filter(|work| *work < leave.work) else {
             self.little_since = None;
@@ -204,7 +204,8 @@ mod tests {
             prop_assert_eq!(load.worth(&settings).is_some(), much && faster && checks == 1, "it begins anew");
         }
 
-        /// More waiting, or a slower link, never makes a circuit less worth its while; nor does less keep one longer.
+        /// More waiting, or a slower link, never makes a circuit less worth its while; nor does less keep one
+        /// longer.
         #[test]
         fn more_work_is_never_worth_less(pending in 0..1_u64 << 50, more in 0..1_u64 << 50, rate in 1e4..1e8_f64) {
             let settings = Settings::default();

@@ -1,5 +1,6 @@
-//! Random lives: a provider that delays, refuses, loses, doubles and reorders its answers; kills between any two actions;
-//! clocks that jump; work and transfers that come and go. `cargo xtask soak random` lives 10,000 of them.
+//! Random lives: a provider that delays, refuses, loses, doubles and reorders its answers; kills between any
+//! two actions; clocks that jump; work and transfers that come and go. `cargo xtask soak random` lives 10,000
+//! of them.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,5 +1,5 @@
-//! What is planned and not begun yet: a planner works ahead in a thread of its own, page by page, and rests while too
-//! many pages wait.
+//! What is planned and not begun yet: a planner works ahead in a thread of its own, page by page, and rests
+//! while too many pages wait.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};

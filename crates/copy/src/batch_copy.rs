@@ -1,5 +1,5 @@
-//! Pairs of a source and a target, each with a name of its own at the target: grouped by their two ends, one transfer
-//! each, so that a hundred pairs cost no more connections than one.
+//! Pairs of a source and a target, each with a name of its own at the target: grouped by their two ends, one
+//! transfer each, so that a hundred pairs cost no more connections than one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ use crate::push::Push;
 use crate::stop::Stop;
 use crate::url::{Place, RemotePath, ServerUrl};
 
-/// Told of the files of the pair with this index; of a pair that is a file exactly once, unless the copy is stopped.
+/// Told of the files of the pair with this index; of a pair that is a file exactly once, unless the copy is
+/// stopped.
 pub type TellPair<'a> = &'a mut dyn FnMut(usize, &FileOutcome);
 
 /// Pairs that one transfer moves.

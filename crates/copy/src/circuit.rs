@@ -1,5 +1,5 @@
-//! A circuit for one copy (the first of its three levels): asked for when the copy begins, used when its ends answer, given
-//! back at the end.
+//! A circuit for one copy (the first of its three levels): asked for when the copy begins, used when its ends
+//! answer, given back at the end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

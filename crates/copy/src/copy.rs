@@ -37,8 +37,8 @@ enum Side {
     Server { url: ServerUrl, path: RemotePath, _started: Option<Started> },
 }
 
-/// Copies, and returns when all that was wanted is there, or the whole of it has failed. Files that failed by themselves
-/// are counted in `progress` and told.
+/// Copies, and returns when all that was wanted is there, or the whole of it has failed. Files that failed by
+/// themselves are counted in `progress` and told.
 pub fn copy(order: &CopyOrder, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
     order.options.check().map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
     if order.sources.is_empty() {
@@ -139,7 +139,8 @@ fn check_bind(order: &CopyOrder) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Replicas and a digest belong to one source, which is a server, and what they make sure of is what lands here.
+/// Replicas and a digest belong to one source, which is a server, and what they make sure of is what lands
+/// here.
 fn check_replicas(order: &CopyOrder) -> Result<(), Fault> {
     if order.replicas.is_empty() && order.blake3.is_none() {
         return Ok(());

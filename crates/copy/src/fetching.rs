@@ -1,7 +1,8 @@
-//! Files of one source on their way: gives them to the engine, tries again what failed for a passing reason, and tells
-//! how each ended.
+//! Files of one source on their way: gives them to the engine, tries again what failed for a passing reason,
+//! and tells how each ended.
 //!
-//! It holds no thread: whoever owns it feeds it with what the engine tells, and asks when it wants to be woken.
+//! It holds no thread: whoever owns it feeds it with what the engine tells, and asks when it wants to be
+//! woken.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,9 +15,11 @@ use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName
 use crate::landing::{Landing, Spot};
 use crate::site::{Fetch, Site, Source};
 
-/// Nothing at all has come for so long: what fails from then on has failed. Long enough for a server to be restarted.
+/// Nothing at all has come for so long: what fails from then on has failed. Long enough for a server to be
+/// restarted.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Another copy of the same file is under way: of a client that came back before its first try was given up, say.
+/// Another copy of the same file is under way: of a client that came back before its first try was given up,
+/// say.
 const WAIT_FOR_NAME: Duration = Duration::from_millis(500);
 /// Half an hour.
 const WAITS_MAX: u32 = 3_600;
@@ -219,8 +222,8 @@ impl<'a> Fetching<'a> {
             fetches.push(Fetch { attempt, name, size: wanted.size, tree });
             self.under_way.insert(attempt, wanted);
         }
-        // Each batch has a permit, and the source has to know it before its files are asked for: several short ones are on
-        // their way over as many streams at once.
+        // Each batch has a permit, and the source has to know it before its files are asked for: several
+        // short ones are on their way over as many streams at once.
         let many = (fetches.len() / BATCHES).clamp(BATCH_FILES_MIN, BATCH_FILES_MAX);
         for batch in fetches.chunks(many) {
             self.site.fetch(self.job, &self.source, &self.target, self.verification, batch);

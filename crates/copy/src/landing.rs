@@ -1,8 +1,8 @@
 //! Where fetched files land: under which name, in place of what, with which permission bits and time.
 //!
-//! The engine knows a file by one name at both ends and replaces nothing. A copy lands where the user says, and
-//! replaces what differs. So the target storage is wrapped: names are mapped, and commits are told the attributes and
-//! what they may replace. How that is done is the storage's business.
+//! The engine knows a file by one name at both ends and replaces nothing. A copy lands where the user says,
+//! and replaces what differs. So the target storage is wrapped: names are mapped, and commits are told the
+//! attributes and what they may replace. How that is done is the storage's business.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -77,7 +77,8 @@ impl Landing {
         self.spots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says where a file will land, before the engine hears of it. False if a file of that name is under way already.
+    /// Says where a file will land, before the engine hears of it. False if a file of that name is under way
+    /// already.
     ///
     /// What lies there now is what may be replaced: a file that somebody puts there meanwhile stays.
     pub(crate) fn expect(&self, name: &str, spot: Spot) -> bool {
@@ -140,8 +141,8 @@ impl Landing {
             .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
     }
 
-    /// Whether whoever had the name before has put this very file there, and it is there still. What lies there alone
-    /// proves nothing: anybody can make a file of this size and time.
+    /// Whether whoever had the name before has put this very file there, and it is there still. What lies
+    /// there alone proves nothing: anybody can make a file of this size and time.
     pub(crate) fn has_landed(&self, name: &str, spot: &Spot, size: u64) -> bool {
         let of_spot = |held: &Arc<Held>| held.spot.path == spot.path && held.spot.mtime_ns == spot.mtime_ns;
         if !self.spots().landed.get(name).is_some_and(of_spot) {
@@ -211,8 +212,8 @@ impl Storage for Landing {
 
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
         match self.held(at) {
-            // What lies there was looked at when it was decided to copy the file: nothing, or what will not stay. What
-            // comes meanwhile is noticed when the file gets its name.
+            // What lies there was looked at when it was decided to copy the file: nothing, or what will not
+            // stay. What comes meanwhile is noticed when the file gets its name.
             Some(_) => Ok(None),
             None => self.inner.stat(at),
         }
@@ -307,7 +308,8 @@ mod tests {
         assert!(!place.path().join("theirs").exists());
     }
 
-    /// Promise 2: a file counts as brought by somebody else only if that was verified, not for its size and time.
+    /// Promise 2: a file counts as brought by somebody else only if that was verified, not for its size and
+    /// time.
     #[test]
     fn what_only_looks_like_the_file_has_not_landed() {
         let place = tempfile::tempdir().unwrap();

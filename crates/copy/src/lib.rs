@@ -6,9 +6,10 @@
 //!      ─► third     server ─► server       the target's server runs a pull
 //!      ─► local     within this host
 //! ```
-//! Both ends of an ad-hoc copy are agents of a deployment that their shared secret makes (`site`); questions between them
-//! are in `protocol`. A pull may read from several servers at once (`replicas`): then each file's tree is asked for before it
-//! is begun (`planning`, `trees`), and the engine compares every chunk with it.
+//! Both ends of an ad-hoc copy are agents of a deployment that their shared secret makes (`site`); questions
+//! between them are in `protocol`. A pull may read from several servers at once (`replicas`): then each
+//! file's tree is asked for before it is begun (`planning`, `trees`), and the engine compares every chunk
+//! with it.
 //!
 //! Not here: moving bytes (`engine`), paths in a file system (`storage`), the command line (`longhaul`).
 //! Start with [`copy`] and [`Server`].

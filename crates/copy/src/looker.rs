@@ -1,4 +1,5 @@
-//! What lies at a target before anything lands there. Looks, and never changes anything, so that a dry run uses it too.
+//! What lies at a target before anything lands there. Looks, and never changes anything, so that a dry run
+//! uses it too.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -19,8 +20,9 @@ use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 /// One read of a file whose digest is wanted.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 
-/// A directory in which nothing lay has nothing in it for so long: most copies land where nothing is, and a look for every
-/// file costs as much as opening it. What comes meanwhile is not replaced: the file that wants its name fails.
+/// A directory in which nothing lay has nothing in it for so long: most copies land where nothing is, and a
+/// look for every file costs as much as opening it. What comes meanwhile is not replaced: the file that wants
+/// its name fails.
 const VACANT_FOR: Duration = Duration::from_secs(10);
 
 pub(crate) struct Looker {

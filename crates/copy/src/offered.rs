@@ -1,4 +1,5 @@
-//! What a push exports: single files of several local trees, each under the name it gets at the server, and nothing else.
+//! What a push exports: single files of several local trees, each under the name it gets at the server, and
+//! nothing else.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::filter::{Action, FilterError, Filters, PATTERN_CHARS_MAX, RULES_MAX};
 
-/// The engine's budget. Three eighths of it may be under way at once, which fills 1 Gbit/s over 200 ms; one direction of it is in
-/// use at an end, so that with streams, lists and the program itself an end stays below 64 MB.
+/// The engine's budget. Three eighths of it may be under way at once, which fills 1 Gbit/s over 200 ms; one
+/// direction of it is in use at an end, so that with streams, lists and the program itself an end stays below
+/// 64 MB.
 pub const MEMORY_BYTES: u64 = 72 << 20;
 /// The engine cannot work with less.
 const MEMORY_BYTES_MIN: u64 = 8 << 20;
@@ -36,8 +37,8 @@ pub struct Options {
     /// None: the engine decides.
     pub streams: Option<usize>,
     pub parallel_files: Option<usize>,
-    /// Addresses of this host from which streams are opened, from all of them at once; none is the system's choice. Nobody
-    /// else's.
+    /// Addresses of this host from which streams are opened, from all of them at once; none is the system's
+    /// choice. Nobody else's.
     #[serde(skip)]
     pub bind: Vec<IpAddr>,
     pub memory_bytes: u64,

@@ -103,7 +103,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What hello has told of a source that needs no listing. Filters are the server's, so that with them one is needed.
+    /// What hello has told of a source that needs no listing. Filters are the server's, so that with them one
+    /// is needed.
     fn known(&self, number: usize) -> Option<Option<Entry>> {
         let found = self.remote.welcome.found.get(number)?;
         match found {

@@ -1,4 +1,5 @@
-//! The steps of a pull: planned with the leading server, or with the next if it fails, and with trees where they are needed.
+//! The steps of a pull: planned with the leading server, or with the next if it fails, and with trees where
+//! they are needed.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -26,8 +26,8 @@ pub struct Totals {
     pub bytes_resumed: u64,
     /// Bytes of files under way that are written.
     pub bytes_running: u64,
-    /// Payload that has crossed the network, or was copied within this host, by this command; also what failed, and what
-    /// had to be sent again.
+    /// Payload that has crossed the network, or was copied within this host, by this command; also what
+    /// failed, and what had to be sent again.
     pub bytes_moved: u64,
     /// Already equal at the target, or newer there.
     pub files_skipped: u64,
@@ -43,7 +43,8 @@ pub struct Totals {
     pub verified_wire: u64,
     pub verified_end_to_end: u64,
     pub verified_readback: u64,
-    /// Copied within this host, where nothing travels: compared while it was written, or cloned by the file system.
+    /// Copied within this host, where nothing travels: compared while it was written, or cloned by the file
+    /// system.
     pub verified_local: u64,
 }
 
@@ -83,7 +84,8 @@ impl Totals {
     }
 }
 
-/// What happened to one file; for reports and `--dry-run`. Travels from a server that copies on a client's order.
+/// What happened to one file; for reports and `--dry-run`. Travels from a server that copies on a client's
+/// order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {

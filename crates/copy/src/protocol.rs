@@ -1,9 +1,9 @@
-//! What a client and a server of an ad-hoc copy say to each other: JSON messages, one answer to one request, over a
-//! channel between two engines that have authenticated each other.
+//! What a client and a server of an ad-hoc copy say to each other: JSON messages, one answer to one request,
+//! over a channel between two engines that have authenticated each other.
 //!
-//! Every field is bounded and checked when a message is read; a path is relative and cannot name anything above the
-//! root. Data does not travel here but over the engines' streams.
-//! Start with [`Request`] and [`Reply`].
+//! Every field is bounded and checked when a message is read; a path is relative and cannot name anything
+//! above the root. Data does not travel here but over the engines' streams. Start with [`Request`] and
+//! [`Reply`].
 
 use crate::progress::{FileOutcome, Outcome};
 use longhaul_model::tree::ChunkValue;
@@ -72,8 +72,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lists: Option<Listed>,
     },
-    /// One page of a listing. Pages are asked for in order, beginning with 0; the last one asked for can be asked for
-    /// again.
+    /// One page of a listing. Pages are asked for in order, beginning with 0; the last one asked for can be
+    /// asked for again.
     List {
         /// Chosen by the client; several may be under way.
         listing: u32,
@@ -318,8 +318,8 @@ pub struct Received {
     pub fault: Option<Fault>,
     #[serde(rename = "r", default)]
     pub retries: u32,
-    /// Payload of all tries, and of it what was sent again. None: an attempt of an earlier connection has brought it, partly
-    /// over streams of this one.
+    /// Payload of all tries, and of it what was sent again. None: an attempt of an earlier connection has
+    /// brought it, partly over streams of this one.
     #[serde(rename = "m", default)]
     pub moved: Option<u64>,
     #[serde(rename = "x", default)]
@@ -359,8 +359,8 @@ pub struct OrderState {
     pub fault: Option<Fault>,
     /// Some of the files that failed, the first ones.
     pub failed: Vec<(String, Fault)>,
-    /// The ends of files, beginning with the one of this number: more than the client said it knows if nobody asked for
-    /// so long that some were forgotten.
+    /// The ends of files, beginning with the one of this number: more than the client said it knows if nobody
+    /// asked for so long that some were forgotten.
     pub told_from: u64,
     pub told: Vec<FileOutcome>,
 }

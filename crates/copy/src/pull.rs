@@ -4,9 +4,9 @@
 //! planner thread:  list a page ─► what lies at the target? ─► what to do        (ahead by a few pages)
 //! this thread:     give wanted files to the engine, take their ends, count and tell
 //! ```
-//! Over long paths each answer that is waited for costs: streams for data are dialled along with the one for questions,
-//! the first page of the listing comes with the answer to hello, and fetching begins with it. So the first bytes of files
-//! arrive after four round trips, two of which are those of TCP and TLS.
+//! Over long paths each answer that is waited for costs: streams for data are dialled along with the one for
+//! questions, the first page of the listing comes with the answer to hello, and fetching begins with it. So
+//! the first bytes of files arrive after four round trips, two of which are those of TCP and TLS.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,8 +94,8 @@ impl Pull<'_> {
         copied
     }
 
-    /// Each chunk is compared with a tree: always if there were several servers to begin with, so that what they brought is
-    /// good with one of them.
+    /// Each chunk is compared with a tree: always if there were several servers to begin with, so that what
+    /// they brought is good with one of them.
     pub(crate) fn is_checked(&self) -> bool {
         self.blake3.is_some() || !self.replicas.is_empty()
     }
@@ -128,8 +128,8 @@ impl Pull<'_> {
         Ok(vec![Member { remote, path, shown }])
     }
 
-    /// What the server can begin to list before it has told what is there, if there will be something to list: the only
-    /// source, should it be a directory.
+    /// What the server can begin to list before it has told what is there, if there will be something to
+    /// list: the only source, should it be a directory.
     fn lists(&self) -> Option<Listed> {
         let [source] = self.sources else { return None };
         let landings = match self.names {

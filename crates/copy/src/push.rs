@@ -1,6 +1,7 @@
 //! From local places to a server.
 //!
-//! The server's engine fetches, as everywhere; only the streams are dialled by us, who have no port that it could dial.
+//! The server's engine fetches, as everywhere; only the streams are dialled by us, who have no port that it
+//! could dial.
 //! ```text
 //! planner thread:  walk ─► what lies there? (asked of the server) ─► what to do
 //! this thread:     tell the server which files to fetch, and others when those have landed
@@ -292,7 +293,8 @@ struct Work<'a> {
     under_way: usize,
     /// By what has been copied before this.
     moved_before: u64,
-    /// Payload of files that have ended, and the sizes of those of which the server cannot say how much came now.
+    /// Payload of files that have ended, and the sizes of those of which the server cannot say how much came
+    /// now.
     moved_known: u64,
     size_unknown: u64,
 }
@@ -320,7 +322,8 @@ impl Work<'_> {
         self.remote.site().engine().snapshot().bytes_out
     }
 
-    /// The last look at what was moved: what no file accounts for was of those that the server knows too little of.
+    /// The last look at what was moved: what no file accounts for was of those that the server knows too
+    /// little of.
     fn count(&self) {
         let moved = self.bytes_out();
         let of_unknown = moved.saturating_sub(self.moved_known).min(self.size_unknown);

@@ -209,7 +209,8 @@ impl PutPlanner<'_> {
         }
     }
 
-    /// Reads both sides of what cannot be decided otherwise; one after the other, since a server should answer soon.
+    /// Reads both sides of what cannot be decided otherwise; one after the other, since a server should
+    /// answer soon.
     fn compare(
         &self,
         number: usize,

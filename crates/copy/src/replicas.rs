@@ -1,7 +1,8 @@
 //! The servers of a pull: the source, and replicas of it that are read at the same time.
 //!
-//! The first one that is there and has what is wanted leads: its listing counts, and its file where nobody gave a digest.
-//! One that cannot be reached, lacks it or has something else is left out with the reason, and the others go on.
+//! The first one that is there and has what is wanted leads: its listing counts, and its file where nobody
+//! gave a digest. One that cannot be reached, lacks it or has something else is left out with the reason, and
+//! the others go on.
 
 use std::sync::Arc;
 

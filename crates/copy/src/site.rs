@@ -1,5 +1,5 @@
-//! One process's part in the small deployment that a shared secret makes: an engine with credentials of its own, and
-//! the desk that hands its events to whoever asked for the files.
+//! One process's part in the small deployment that a shared secret makes: an engine with credentials of its
+//! own, and the desk that hands its events to whoever asked for the files.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -241,7 +241,8 @@ impl Site {
         Ok(Arc::new(Site { engine, authority, agent: config.agent, desk }))
     }
 
-    /// Files may land in the storage from now on; what is left of them after an interruption lies in the directory.
+    /// Files may land in the storage from now on; what is left of them after an interruption lies in the
+    /// directory.
     pub(crate) fn add_target(&self, storage: Arc<dyn Storage>, state: &Path) -> Result<(), Fault> {
         self.engine.add_target(Export { storage, rules: NameRules::default() }, state)
     }

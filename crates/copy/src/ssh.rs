@@ -42,7 +42,8 @@ impl Started {
         let mut started = Started { child, _input: input };
         let mut line = Zeroizing::new(String::new());
         if let Some(output) = output {
-            // What else it prints is of no use to us, and must not block it: the pipe is closed after this line.
+            // What else it prints is of no use to us, and must not block it: the pipe is closed after this
+            // line.
             let mut lines = BufReader::new(output.take(URL_BYTES_MAX as u64 + 2));
             if lines.read_line(&mut line).is_err() {
                 line.clear();
@@ -115,8 +116,8 @@ fn split(place: &str) -> Result<(&str, RemotePath), Fault> {
     Ok((root, last.parse()?))
 }
 
-/// The host is reached under the name that ssh reached it by; only if ssh knows it by another name than everybody, the
-/// addresses that it tells of itself serve.
+/// The host is reached under the name that ssh reached it by; only if ssh knows it by another name than
+/// everybody, the addresses that it tells of itself serve.
 fn add_host(url: &mut ServerUrl, login: &str) {
     let Some((_, host)) = login.rsplit_once('@') else { return };
     let Some(port) = url.addresses.first().and_then(|address| address.rsplit_once(':')).map(|(_, port)| port)

@@ -1,5 +1,6 @@
-//! Where a copy keeps what lets it go on after an interruption: in the target's own work directory, under a name that
-//! follows from the command, so that the same command finds it again; locked, so that two do not share it.
+//! Where a copy keeps what lets it go on after an interruption: in the target's own work directory, under a
+//! name that follows from the command, so that the same command finds it again; locked, so that two do not
+//! share it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -49,7 +50,8 @@ impl CopyKey {
         CopyKey(short)
     }
 
-    /// The agent that this copy runs as: the same each time, since what it left in the target is marked with it.
+    /// The agent that this copy runs as: the same each time, since what it left in the target is marked with
+    /// it.
     pub(crate) fn agent(&self) -> AgentId {
         // Ids are positive numbers of 64 bits with a sign; none is 0.
         AgentId((u64::from_le_bytes(self.0) & i64::MAX as u64).max(1))
@@ -75,8 +77,8 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// `kind` and the key make the name. A second copy of the same kind into this target waits for nobody: it is
-    /// refused.
+    /// `kind` and the key make the name. A second copy of the same kind into this target waits for nobody: it
+    /// is refused.
     pub(crate) fn open(root: &Path, kind: &str, key: &CopyKey) -> Result<StateDir, Fault> {
         let path = root.join(work_directory(root)).join(format!("{kind}-{}", key.name()));
         let shown = printable(&path.to_string_lossy());

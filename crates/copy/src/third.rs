@@ -1,5 +1,5 @@
-//! From one server to another: the target's server is ordered to fetch from the source's, and no data comes through
-//! here.
+//! From one server to another: the target's server is ordered to fetch from the source's, and no data comes
+//! through here.
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
@@ -62,7 +62,8 @@ impl ThirdParty<'_> {
         loop {
             state.told.iter().map(shown).for_each(|outcome| tell(&outcome));
             told = told.max(state.told_from + state.told.len() as u64);
-            // Its end does not come before that of its last file, but may come with more of them than fit in an answer.
+            // Its end does not come before that of its last file, but may come with more of them than fit in
+            // an answer.
             if state.over && state.told.is_empty() {
                 break;
             }

@@ -1,8 +1,8 @@
-//! Trees for files that come from several servers, or from one that is not trusted: asked for before a file is begun, a few
-//! ahead of those that are under way.
+//! Trees for files that come from several servers, or from one that is not trusted: asked for before a file
+//! is begun, a few ahead of those that are under way.
 //!
-//! With a digest known beforehand a tree is believed only if it combines to that, so a lie is found at once and the next
-//! server is asked. Without one the tree of the leader counts, or of the next that answers.
+//! With a digest known beforehand a tree is believed only if it combines to that, so a lie is found at once
+//! and the next server is asked. Without one the tree of the leader counts, or of the next that answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,8 @@ use crate::remote::{Remote, escaped_len, unexpected};
 use crate::replicas::Member;
 use crate::sync::lock;
 
-/// Values of one question: a server reads 256 MiB for them, and several questions keep several of its cores busy.
+/// Values of one question: a server reads 256 MiB for them, and several questions keep several of its cores
+/// busy.
 const VALUES_AT_ONCE: u64 = 256;
 const QUESTIONS_AT_ONCE: usize = 4;
 /// What is begun together: trees of the next ones are asked for meanwhile.
@@ -113,7 +114,8 @@ impl Trees<'_> {
             match found.and_then(|tree| self.believed(tree)) {
                 Ok(tree) => wanted.tree = Some(Arc::new(tree)),
                 Err(fault) => {
-                    tracing::warn!(replica = member.shown, file = wanted.name.shown(), %fault, "no tree from there");
+                    tracing::warn!(replica = member.shown, file = wanted.name.shown(), %fault, "no tree from \
+                        there");
                     if fault.code != FaultCode::Interrupted && self.members.len() > 1 {
                         wanted.note(place, fault.clone());
                     }

@@ -1,8 +1,8 @@
 //! What stands for a place on the command line: `lh://SECRET@host:port[,host:port…]/path`, `@FILE[/path]`,
 //! `user@host:DIR`, or a local path.
 //!
-//! The path of a URL is taken as it is typed, without percent signs that mean something: a person appends it by hand.
-//! Errors never repeat a URL, since it holds a secret.
+//! The path of a URL is taken as it is typed, without percent signs that mean something: a person appends it
+//! by hand. Errors never repeat a URL, since it holds a secret.
 
 use std::fmt;
 use std::fs::File;
@@ -165,7 +165,8 @@ impl Place {
         if let Some(named) = text.strip_prefix('@') {
             return from_file(named);
         }
-        // A slash before the colon makes it a path, as with scp; without a user it is a file name with a colon.
+        // A slash before the colon makes it a path, as with scp; without a user it is a file name with a
+        // colon.
         let first = text.split('/').next().unwrap_or_default();
         if let Some((login, _)) = first.split_once(':')
             && login.contains('@')

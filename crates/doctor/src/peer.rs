@@ -1,8 +1,8 @@
-//! The other end: its name, both address families side by side, its port, its TLS, its clock, the packets that get
-//! there.
+//! The other end: its name, both address families side by side, its port, its TLS, its clock, the packets
+//! that get there.
 //!
-//! Nothing is sent but a handshake, a request for the head of a page (to web servers, for their clock) and one
-//! datagram. Certificates are looked at, not trusted: the report says who answers.
+//! Nothing is sent but a handshake, a request for the head of a page (to web servers, for their clock) and
+//! one datagram. Certificates are looked at, not trusted: the report says who answers.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -67,8 +67,8 @@ impl std::error::Error for PeerError {}
 impl std::str::FromStr for Peer {
     type Err = PeerError;
 
-    /// `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a URL (`https`, `http`, `lh`, `davs`, …). What stands before an `@` in
-    /// a URL is a secret and is dropped here.
+    /// `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a URL (`https`, `http`, `lh`, `davs`, …). What stands before an
+    /// `@` in a URL is a secret and is dropped here.
     fn from_str(text: &str) -> Result<Peer, PeerError> {
         // The text itself may hold a secret: it is not repeated.
         let bad = |why: &str| Err(PeerError(format!("{why}; write HOST, HOST:PORT, [IPV6]:PORT or a URL")));
@@ -185,7 +185,8 @@ fn families(peer: &Peer, tried: &[Tried]) -> Vec<Finding> {
                 let (why, remedy) = refusal(peer, error);
                 let finding = if reached {
                     Finding::advice(Group::Peer, check, found(why)).costs(
-                        "each new connection may try it first and wait; half of the paths between the hosts is lost",
+                        "each new connection may try it first and wait; half of the paths between the hosts \
+                            is lost",
                     )
                 } else {
                     Finding::problem(Group::Peer, check, found(why)).costs("nothing can be sent there")
@@ -419,8 +420,8 @@ fn date(head: &[u8]) -> Option<Timestamp> {
     Some(Timestamp(at.as_microsecond()))
 }
 
-/// Believes whoever answers and holds the key of the certificate shown: this connection carries nothing, and the
-/// report says who it was.
+/// Believes whoever answers and holds the key of the certificate shown: this connection carries nothing, and
+/// the report says who it was.
 fn client(peer: &Peer) -> Result<ClientConnection, String> {
     let config = outside_client_tls(OutsideTrust::Anyone).map_err(|fault| fault.to_string())?;
     let name = ServerName::try_from(peer.host.clone()).map_err(|error| error.to_string())?;

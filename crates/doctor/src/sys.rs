@@ -1,5 +1,5 @@
-//! System calls without a safe wrapper in the crates we use: the state of the kernel's clock, whether the kernel has
-//! TLS of its own, what it knows about a connection, and the errors that routers send back.
+//! System calls without a safe wrapper in the crates we use: the state of the kernel's clock, whether the
+//! kernel has TLS of its own, what it knows about a connection, and the errors that routers send back.
 #![allow(unsafe_code, reason = "see each function")]
 
 use std::io;
@@ -34,8 +34,8 @@ pub(crate) fn clock_state() -> io::Result<ClockState> {
     })
 }
 
-/// Whether the kernel would do the TLS of a connection. Asked of a socket that is not connected: then a kernel that
-/// has it says that it is not connected, and one that does not says that there is no such thing.
+/// Whether the kernel would do the TLS of a connection. Asked of a socket that is not connected: then a
+/// kernel that has it says that it is not connected, and one that does not says that there is no such thing.
 pub(crate) fn has_kernel_tls() -> io::Result<bool> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     let name = b"tls";
@@ -107,8 +107,8 @@ pub(crate) struct Measured {
 pub(crate) fn tcp_measured(socket: BorrowedFd<'_>) -> io::Result<Measured> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, which is the size of `info`; every field is an integer, so what
-    // it leaves untouched is valid as zero.
+    // SAFETY: the kernel writes at most `len` bytes, which is the size of `info`; every field is an integer,
+    // so what it leaves untouched is valid as zero.
     let (result, info) = unsafe {
         let result = libc::getsockopt(
             socket.as_raw_fd(),
@@ -168,8 +168,8 @@ pub(crate) struct IcmpError {
     pub(crate) from: Option<IpAddr>,
 }
 
-/// The next error of a socket that [`take_errors`] was asked for; none if there is none now. Errors of this host itself are
-/// passed over.
+/// The next error of a socket that [`take_errors`] was asked for; none if there is none now. Errors of this
+/// host itself are passed over.
 pub(crate) fn next_error(socket: BorrowedFd<'_>) -> io::Result<Option<IcmpError>> {
     /// Aligned as control messages must be; room for one with an address.
     #[repr(align(8))]
@@ -177,8 +177,8 @@ pub(crate) fn next_error(socket: BorrowedFd<'_>) -> io::Result<Option<IcmpError>
     loop {
         let (mut control, mut data) = (Control([0; 256]), [0u8; 64]);
         let mut piece = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
-        // SAFETY: an all-zero `msghdr` is valid; every pointer put into it is to a local that outlives the calls, with
-        // its length, and the kernel writes no more than that.
+        // SAFETY: an all-zero `msghdr` is valid; every pointer put into it is to a local that outlives the
+        // calls, with its length, and the kernel writes no more than that.
         let (length, message) = unsafe {
             let mut message: libc::msghdr = std::mem::zeroed();
             message.msg_iov = &mut piece;

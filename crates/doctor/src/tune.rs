@@ -1,5 +1,5 @@
-//! What a path needs of this host: the arithmetic of `network::advice` with this host's present settings. Nothing is
-//! applied.
+//! What a path needs of this host: the arithmetic of `network::advice` with this host's present settings.
+//! Nothing is applied.
 
 use longhaul_network::advice::{
     self, Ceilings, Choice, Family, HostLimits, PathShape, STREAMS_DEFAULT, Setting, StreamRate,
@@ -129,8 +129,8 @@ pub fn parse_rtt(text: &str) -> Result<u64, String> {
     if (1.0..=60e6).contains(&value) { Ok(value.round() as u64) } else { Err(bad()) }
 }
 
-/// `10Gbit`, `10Gbit/s`, `10G`, `800Mb/s`, `1.2GB/s`: bytes per second. `b` and no unit are bits, as link rates are
-/// given; `B` is bytes.
+/// `10Gbit`, `10Gbit/s`, `10G`, `800Mb/s`, `1.2GB/s`: bytes per second. `b` and no unit are bits, as link
+/// rates are given; `B` is bytes.
 pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is no rate: write 10Gbit, 800Mbit/s or 1.2GB/s");
     let (number, unit) = split(text).ok_or_else(bad)?;

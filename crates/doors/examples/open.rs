@@ -1,5 +1,6 @@
-//! A door by itself, to try clients and to measure: `open DIRECTORY CERTIFICATE KEY ADDRESS TOKEN [AUTHORITIES]`. Everybody
-//! may read, who has the token may write. Ends with its standard input.
+//! A door by itself, to try clients and to measure:
+//! `open DIRECTORY CERTIFICATE KEY ADDRESS TOKEN [AUTHORITIES]`. Everybody may read, who has the token may
+//! write. Ends with its standard input.
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
 use std::io::Read;

@@ -68,9 +68,9 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// A part of a file. A few reads are under way ahead of what is sent, on threads that wait for disks and for nobody else:
-/// a slow client holds buffers, but no thread. An error ends the connection in the middle, so that no client takes what it
-/// has for the whole.
+/// A part of a file. A few reads are under way ahead of what is sent, on threads that wait for disks and for
+/// nobody else: a slow client holds buffers, but no thread. An error ends the connection in the middle, so
+/// that no client takes what it has for the whole.
 pub(crate) struct FileBody {
     file: Arc<dyn SourceFile>,
     buffers: Arc<Buffers>,
@@ -142,8 +142,8 @@ impl FileBody {
     }
 }
 
-/// Reads one piece. Before the last one is given away, the file has to be what it was when it was opened: the client gets
-/// one version of it or an error.
+/// Reads one piece. Before the last one is given away, the file has to be what it was when it was opened: the
+/// client gets one version of it or an error.
 pub(crate) fn read(
     file: &dyn SourceFile,
     buffers: &Arc<Buffers>,

@@ -1,4 +1,5 @@
-//! The page of a directory, for people: names, sizes, times. No scripts, nothing from elsewhere, and every name is text.
+//! The page of a directory, for people: names, sizes, times. No scripts, nothing from elsewhere, and every
+//! name is text.
 
 use http::{Response, StatusCode, header};
 use longhaul_model::units;
@@ -69,7 +70,8 @@ pub(crate) fn page(call: &Call) -> Outcome {
     let headers = answer.headers_mut();
     set(headers, header::CONTENT_TYPE, CONTENT_TYPE);
     set(headers, header::CACHE_CONTROL, "no-store");
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; \
+        form-action 'none'";
     set(headers, header::CONTENT_SECURITY_POLICY, policy);
     set(headers, header::REFERRER_POLICY, "same-origin");
     Ok(answer)
@@ -79,7 +81,8 @@ fn row(entry: &Entry) -> Markup {
     let slash = if entry.is_directory { "/" } else { "" };
     html! {
         tr {
-            // A name with a colon would be read as a scheme, and one that begins with a question mark is encoded.
+            // A name with a colon would be read as a scheme, and one that begins with a question mark is
+            // encoded.
             td { a href={ "./" (encode(&entry.name)) (slash) } { (units::printable(&entry.name)) (slash) } }
             td.n { @if !entry.is_directory { (units::bytes(entry.identity.size)) } }
             td { (iso_date(entry.identity.mtime_ns).unwrap_or_default()) }

@@ -1,10 +1,12 @@
-//! Buffers that files are read into: lent, sent, and used again, since fresh ones cost a page fault for each 4 KiB.
+//! Buffers that files are read into: lent, sent, and used again, since fresh ones cost a page fault for each
+//! 4 KiB.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Of one read: large enough that its call costs nothing, small enough to stay in a core's cache while it is encrypted.
+/// Of one read: large enough that its call costs nothing, small enough to stay in a core's cache while it is
+/// encrypted.
 pub(crate) const BUFFER_BYTES: usize = 512 << 10;
 /// Kept while nobody needs them.
 const KEPT_MAX: usize = 32;

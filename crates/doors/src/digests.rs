@@ -109,8 +109,8 @@ fn old_value(digest: Digest) -> String {
     }
 }
 
-/// The digests that a client says its file has. Unknown algorithms are left out; a malformed value of a known one is an
-/// error, since it was meant to be checked.
+/// The digests that a client says its file has. Unknown algorithms are left out; a malformed value of a known
+/// one is an error, since it was meant to be checked.
 pub(crate) fn claimed(headers: &HeaderMap) -> Outcome<DigestSet> {
     let mut claimed = DigestSet::default();
     let mut claim = |digest: Digest| match claimed.get(digest.algorithm()) {

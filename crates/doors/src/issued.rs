@@ -1,7 +1,8 @@
-//! Tokens of issuers whose word counts at a door (WLCG profile, SciTokens): their scopes say what their holder may do, in the
-//! directory that an administrator has given to the issuer.
+//! Tokens of issuers whose word counts at a door (WLCG profile, SciTokens): their scopes say what their
+//! holder may do, in the directory that an administrator has given to the issuer.
 //!
-//! Not here: whether a token is genuine. What that takes, keys of issuers and a clock, is behind [`TokenVerifier`].
+//! Not here: whether a token is genuine. What that takes, keys of issuers and a clock, is behind
+//! [`TokenVerifier`].
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -28,8 +29,8 @@ pub trait TokenVerifier: Send + Sync {
 #[derive(Clone)]
 pub struct Issued {
     pub verifier: Arc<dyn TokenVerifier>,
-    /// Issuer, as [`TokenIdentity`] has it, and the directory that the paths of its scopes begin at; the empty path is the
-    /// storage's root.
+    /// Issuer, as [`TokenIdentity`] has it, and the directory that the paths of its scopes begin at; the
+    /// empty path is the storage's root.
     pub areas: BTreeMap<String, String>,
 }
 
@@ -59,8 +60,8 @@ impl Scoped {
             return false;
         }
         let inner = path[self.area.len()..].trim_matches('/');
-        // A scope for the directory `/a/` holds for `/a` too where that can be nothing but the directory itself, or is only
-        // looked at.
+        // A scope for the directory `/a/` holds for `/a` too where that can be nothing but the directory
+        // itself, or is only looked at.
         let directory = if inner.is_empty() { "/".to_owned() } else { format!("/{inner}/") };
         let file = format!("/{inner}");
         match action {

@@ -1,12 +1,13 @@
-//! A door: one storage, open to the world's HTTPS and WebDAV clients (curl, davix, gfal, rclone, XRootD, dCache, browsers),
-//! and, where it is on tape, to those of the WLCG Tape REST API.
+//! A door: one storage, open to the world's HTTPS and WebDAV clients (curl, davix, gfal, rclone, XRootD,
+//! dCache, browsers), and, where it is on tape, to those of the WLCG Tape REST API.
 //!
-//! What it promises: a file that comes in is whole or absent (it has its name only when all its bytes are there, agree with
-//! every digest that the client sent, and are flushed); nothing outside the exported tree is read or written; memory,
-//! connections and waiting have bounds, whatever clients do.
+//! What it promises: a file that comes in is whole or absent (it has its name only when all its bytes are
+//! there, agree with every digest that the client sent, and are flushed); nothing outside the exported tree
+//! is read or written; memory, connections and waiting have bounds, whatever clients do.
 //!
-//! Not here: the tree itself (`storage`), certificates (`security`), tape systems (behind [`Tape`]), leases and permits between agents (`engine`: it moves
-//! data faster and knows what belongs where). A door decides nothing but who may do what, by [`Rights`].
+//! Not here: the tree itself (`storage`), certificates (`security`), tape systems (behind [`Tape`]), leases
+//! and permits between agents (`engine`: it moves data faster and knows what belongs where). A door decides
+//! nothing but who may do what, by [`Rights`].
 //!
 //! Start with [`Door`]; then `serve`, which sees every request, and `put`, which holds the promise.
 

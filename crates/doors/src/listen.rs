@@ -1,4 +1,5 @@
-//! Connections: accepted within their bounds, brought through TLS, served one request after the other, each step in its time.
+//! Connections: accepted within their bounds, brought through TLS, served one request after the other, each
+//! step in its time.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -83,7 +84,8 @@ impl Door {
     }
 }
 
-/// Replaces certificates and rights of a door; connections that are open keep the certificate that they began with.
+/// Replaces certificates and rights of a door; connections that are open keep the certificate that they began
+/// with.
 pub struct Renewer(Arc<Shared>);
 
 impl Renewer {
@@ -254,8 +256,8 @@ async fn requests<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// A stream whose peer must take what is sent to it: a write that makes no progress for so long is an error. Reading is timed
-/// where it is known whether the peer has to send.
+/// A stream whose peer must take what is sent to it: a write that makes no progress for so long is an error.
+/// Reading is timed where it is known whether the peer has to send.
 pub(crate) fn patient(stream: TcpStream, stall: Duration) -> Pin<Box<TimeoutWriter<TcpStream>>> {
     let mut stream = TimeoutWriter::new(stream);
     stream.set_timeout(Some(stall));

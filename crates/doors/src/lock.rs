@@ -22,7 +22,8 @@ use crate::xml::{self, XML_BYTES_MAX};
 const LASTS: Duration = Duration::from_secs(600);
 /// What a client calls itself.
 const OWNER_BYTES_MAX: usize = 4 << 10;
-/// Before the random part of a token, which nobody can guess, though to hold a lock takes more than its token.
+/// Before the random part of a token, which nobody can guess, though to hold a lock takes more than its
+/// token.
 const TOKEN_SCHEME: &str = "urn:longhaul:lock:";
 
 impl Shared {
@@ -48,7 +49,8 @@ impl Now for Present<'_> {
     }
 }
 
-/// Refuses what the header `If` does not agree with, and what others have locked. Looks at the disk. Gives what that header says.
+/// Refuses what the header `If` does not agree with, and what others have locked. Looks at the disk. Gives
+/// what that header says.
 pub(crate) fn check_locks(
     shared: &Shared,
     headers: &HeaderMap,
@@ -212,7 +214,8 @@ pub(crate) fn unlock(call: &Call) -> Outcome {
 
 fn discovery(lock: &Lock, now: Duration, status: StatusCode) -> Answer {
     let text = format!(
-        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:prop xmlns:D=\"DAV:\"><D:lockdiscovery>{}</D:lockdiscovery></D:prop>\n",
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:prop \
+            xmlns:D=\"DAV:\"><D:lockdiscovery>{}</D:lockdiscovery></D:prop>\n",
         active(lock, now)
     );
     let mut answer = Response::new(Body::from(text));
@@ -263,7 +266,8 @@ mod tests {
     fn wishes_are_understood() {
         let body = |scope: &str, kind: &str| {
             format!(
-                "<lockinfo xmlns='DAV:'><lockscope>{scope}</lockscope><locktype>{kind}</locktype><owner>me &amp; <b>you</b></owner></lockinfo>"
+                "<lockinfo xmlns='DAV:'><lockscope>{scope}</lockscope><locktype>{kind}</locktype><owner>me \
+                    &amp; <b>you</b></owner></lockinfo>"
             )
         };
         let read = wish(body("<exclusive/>", "<write/>").as_bytes()).unwrap();

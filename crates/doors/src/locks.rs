@@ -1,7 +1,8 @@
 //! Who has locked what (RFC 4918, sections 6 and 7): a table without a clock, a socket or a disk.
 //!
-//! Locks bind the clients of one door to each other, and nothing else: transfers of Longhaul's go on, and a restart forgets
-//! all locks, as a server may. A lock on a directory keeps its list of members as it is; a deep one covers all that is in it.
+//! Locks bind the clients of one door to each other, and nothing else: transfers of Longhaul's go on, and a
+//! restart forgets all locks, as a server may. A lock on a directory keeps its list of members as it is; a
+//! deep one covers all that is in it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -141,7 +142,8 @@ impl Locks {
         self.by_path.retain(|found, _| !is_within(found, path));
     }
 
-    /// What is locked and stands in the way of a request with these tokens. Of several shared locks one is enough.
+    /// What is locked and stands in the way of a request with these tokens. Of several shared locks one is
+    /// enough.
     pub(crate) fn in_the_way(
         &self,
         touches: &[Touch<'_>],

@@ -1,8 +1,10 @@
-//! Macaroons of a door: who comes with a certificate, which cannot be lent, may have a token for one file or directory, for some
-//! activities and for some time, which another server can show here in a third-party copy. As dCache and XRootD give them.
+//! Macaroons of a door: who comes with a certificate, which cannot be lent, may have a token for one file or
+//! directory, for some activities and for some time, which another server can show here in a third-party
+//! copy. As dCache and XRootD give them.
 //!
-//! A macaroon has no rights of its own. It counts for as much as whoever was given it may do at the time when it is shown, and is
-//! good until the door is opened anew. Conditions that its holder has added hold as well; one that is not known here makes it void.
+//! A macaroon has no rights of its own. It counts for as much as whoever was given it may do at the time when
+//! it is shown, and is good until the door is opened anew. Conditions that its holder has added hold as well;
+//! one that is not known here makes it void.
 //!
 //! Not here: its format and signature (`security::macaroon`).
 

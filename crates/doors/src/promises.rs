@@ -1,5 +1,5 @@
-//! What the decoders of this room promise of any bytes that a client sends. A broken promise is a panic: fuzzing (`fuzz/`)
-//! looks for one, nothing else calls this.
+//! What the decoders of this room promise of any bytes that a client sends. A broken promise is a panic:
+//! fuzzing (`fuzz/`) looks for one, nothing else calls this.
 
 use std::collections::BTreeSet;
 
@@ -93,7 +93,8 @@ pub fn tape_bodies(bytes: &[u8]) {
     }
 }
 
-/// Macaroons, and what is asked for in one: what is given is known again, and not for longer or for more than it may be.
+/// Macaroons, and what is asked for in one: what is given is known again, and not for longer or for more than
+/// it may be.
 pub fn macaroons(bytes: &[u8]) {
     let [which, bytes @ ..] = bytes else { return };
     let Ok(now) = jiff::Timestamp::from_second(1_800_000_000) else { return };

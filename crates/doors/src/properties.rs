@@ -1,8 +1,10 @@
-//! Properties of the clients' own (RFC 4918, section 4): names and values that a door keeps and does not understand.
+//! Properties of the clients' own (RFC 4918, section 4): names and values that a door keeps and does not
+//! understand.
 //!
-//! They belong to a path at this door and are kept in a directory of the agent's, a file for each path that has any, read when
-//! the door opens. They go where a client of the door copies or moves a file, and end when it is deleted here, or made anew.
-//! What others do to the tree is not seen: what they delete has its properties until somebody looks.
+//! They belong to a path at this door and are kept in a directory of the agent's, a file for each path that
+//! has any, read when the door opens. They go where a client of the door copies or moves a file, and end when
+//! it is deleted here, or made anew. What others do to the tree is not seen: what they delete has its
+//! properties until somebody looks.
 
 use std::collections::BTreeMap;
 use std::fs;

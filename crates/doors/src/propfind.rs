@@ -1,6 +1,7 @@
 //! PROPFIND: what is there, as WebDAV says it.
 //!
-//! Depth 0 and 1 only: nobody makes this server walk its tree. A large directory is told page by page while it is read.
+//! Depth 0 and 1 only: nobody makes this server walk its tree. A large directory is told page by page while
+//! it is read.
 
 use std::io;
 use std::sync::Arc;
@@ -247,7 +248,8 @@ struct About<'a> {
 }
 
 impl About<'_> {
-    /// What clients say of it: looked up only for questions that reach so far, since a directory may be large.
+    /// What clients say of it: looked up only for questions that reach so far, since a directory may be
+    /// large.
     fn own(&self) -> Own {
         self.shared.properties.of(self.path)
     }

@@ -1,4 +1,5 @@
-//! PROPPATCH: clients keep properties of their own; those that the door itself tells are not theirs to change.
+//! PROPPATCH: clients keep properties of their own; those that the door itself tells are not theirs to
+//! change.
 
 use crate::answer::{Outcome, Refusal};
 use crate::body::Body;

@@ -1,9 +1,9 @@
 //! PUT: a file comes in whole, or nothing of it stays.
 //!
-//! Its bytes go to a temporary file and are digested on the way. When all are there and agree with the length and every
-//! digest that the client gave, the storage flushes them and gives the file its name in one step: whoever reads that name
-//! sees the old file or the new one. Whatever ends the request earlier (a client that goes, a full disk, a stop) removes
-//! the temporary file; what a kill leaves is removed at the next start.
+//! Its bytes go to a temporary file and are digested on the way. When all are there and agree with the length
+//! and every digest that the client gave, the storage flushes them and gives the file its name in one step:
+//! whoever reads that name sees the old file or the new one. Whatever ends the request earlier (a client that
+//! goes, a full disk, a stop) removes the temporary file; what a kill leaves is removed at the next start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -293,7 +293,8 @@ impl Incoming {
         }
     }
 
-    /// Compares and commits; `check` is asked again about what is there, if that has changed. Says whether a file was replaced.
+    /// Compares and commits; `check` is asked again about what is there, if that has changed. Says whether a
+    /// file was replaced.
     pub(crate) fn finish(
         mut self,
         check: impl Fn(Option<&Identity>) -> Outcome<()>,

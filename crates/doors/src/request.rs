@@ -132,7 +132,8 @@ pub(crate) enum Destination {
     Elsewhere,
 }
 
-/// A destination is here if it has no host, the host that the request was sent to, or one of the door's `names`.
+/// A destination is here if it has no host, the host that the request was sent to, or one of the door's
+/// `names`.
 pub(crate) fn destination(text: &str, headers: &HeaderMap, names: &[String]) -> Outcome<Destination> {
     if text.starts_with('/') && !text.starts_with("//") {
         let uri: Uri = text.parse().map_err(|_| Refusal::bad("the header Destination is no URL"))?;

@@ -1,5 +1,5 @@
-//! Who may do what at a door: by the subject of a client certificate, by a bearer token from a file, of an issuer or of the door
-//! itself (a macaroon), or by nobody's name where reading is open to all.
+//! Who may do what at a door: by the subject of a client certificate, by a bearer token from a file, of an
+//! issuer or of the door itself (a macaroon), or by nobody's name where reading is open to all.
 //!
 //! Decided before anything is looked at, so that what is there is nobody's business who may not read it.
 
@@ -33,7 +33,8 @@ pub enum May {
     Write,
 }
 
-/// What a request does to one file or directory. Tokens of issuers tell more of these apart than our own rights do.
+/// What a request does to one file or directory. Tokens of issuers tell more of these apart than our own
+/// rights do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Whether it is there, and how large.
@@ -114,8 +115,8 @@ impl std::fmt::Display for TokenFileError {
 
 impl std::error::Error for TokenFileError {}
 
-/// Reads a file of lines `read|stage|write PATH TOKEN`; `/` is the whole storage, `#` begins a comment. The message never quotes
-/// a token.
+/// Reads a file of lines `read|stage|write PATH TOKEN`; `/` is the whole storage, `#` begins a comment. The
+/// message never quotes a token.
 pub fn read_tokens(path: &Path) -> Result<Vec<([u8; 32], Grant)>, TokenFileError> {
     let text = read_private(path).map_err(|error| TokenFileError(error.to_string()))?;
     if std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
@@ -164,15 +165,16 @@ pub(crate) struct Granted {
     grants: Vec<Grant>,
     scoped: Option<Scoped>,
     lent: Option<Lent>,
-    /// Who showed a credential that is believed: names of certificates, holders of tokens of issuers, "a token".
+    /// Who showed a credential that is believed: names of certificates, holders of tokens of issuers, "a
+    /// token".
     pub(crate) who: Vec<String>,
     /// What kind of credential that was.
     pub(crate) by: &'static str,
 }
 
 impl Rights {
-    /// `subjects` are the names in the client's certificate. A token counts beside a certificate; a bad one is an error
-    /// even where none is needed, since its owner believes to be somebody.
+    /// `subjects` are the names in the client's certificate. A token counts beside a certificate; a bad one
+    /// is an error even where none is needed, since its owner believes to be somebody.
     pub(crate) async fn of(
         &self,
         subjects: &[String],
@@ -400,7 +402,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_may_stage_writes_nothing_and_who_may_write_stages() {
-        let text = "stage /run7 stager-0123456789abcdef\nwrite /run7 writer-0123456789abcdef\nread /run7 reader-0123456789abcdef";
+        let text = "stage /run7 stager-0123456789abcdef\nwrite /run7 writer-0123456789abcdef\nread /run7 \
+            reader-0123456789abcdef";
         let rights = Rights { tokens: parse_tokens(text).unwrap(), ..Rights::default() };
         for (who, may) in [
             ("stager", [true, true, true, false]),

@@ -260,8 +260,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     let headers = answer.headers_mut();
     headers.entry(header::SERVER).or_insert(HeaderValue::from_static("longhaul"));
     if in_chunks {
-        // RFC 9112, 6.1: where both framings were given, the one that was not believed must not frame what follows. The
-        // HTTP library hides that there were two, so the connection ends with every request of this kind.
+        // RFC 9112, 6.1: where both framings were given, the one that was not believed must not frame what
+        // follows. The HTTP library hides that there were two, so the connection ends with every request of
+        // this kind.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -22,7 +22,8 @@ pub struct Settings {
     pub make_parents: bool,
     /// A deletion of a directory takes all that is in it, as RFC 4918 says; if not, a full one is refused.
     pub delete_trees: bool,
-    /// Marks temporary files as this agent's, so that what a killed predecessor left is removed at the next start.
+    /// Marks temporary files as this agent's, so that what a killed predecessor left is removed at the next
+    /// start.
     pub owner: [u8; 8],
     /// Where properties of the clients' own are kept. None: they end with the door.
     pub properties: Option<PathBuf>,
@@ -32,7 +33,8 @@ pub struct Settings {
     pub users: Option<Arc<dyn Users>>,
     /// None: no tokens but those of a file.
     pub issued: Option<Issued>,
-    /// The tape behind the storage, which clients may then have files brought from. None: everything is on disk.
+    /// The tape behind the storage, which clients may then have files brought from. None: everything is on
+    /// disk.
     pub tape: Option<TapeEnd>,
     /// Hears who was allowed or refused what. None: nobody.
     pub witness: Option<Arc<dyn Witness>>,
@@ -50,8 +52,9 @@ pub struct Access {
 
 /// Knows the holders of certificates where a handshake alone does not, as with proxies of the grid.
 pub trait Users: Send + Sync {
-    /// The client's names as rules have them, attributes of virtual organisations with [`VOMS`] before them; none if it
-    /// showed no certificate. The fault is told to the client, who is not served as somebody without.
+    /// The client's names as rules have them, attributes of virtual organisations with [`VOMS`] before them;
+    /// none if it showed no certificate. The fault is told to the client, who is not served as somebody
+    /// without.
     fn names(&self, connection: &CommonState) -> Result<Vec<String>, Fault>;
 }
 

@@ -1,11 +1,13 @@
-//! The header `If` (RFC 4918, section 10.4): which locks a client says it holds, and what has to be true for its request.
+//! The header `If` (RFC 4918, section 10.4): which locks a client says it holds, and what has to be true for
+//! its request.
 //!
 //! ```text
 //! If: (<urn:token> ["etag"]) (Not <DAV:no-lock>)          of what the request is about
 //! If: </a> (<urn:token>) </b> (["etag"])                  of what is named
 //! ```
 //!
-//! One list of those in parentheses has to be true as a whole. Every token in it counts as shown, whatever the lists say.
+//! One list of those in parentheses has to be true as a whole. Every token in it counts as shown, whatever
+//! the lists say.
 
 use http::HeaderMap;
 

@@ -1,5 +1,5 @@
-//! What changes the tree: MKCOL, DELETE, MOVE, COPY. Nothing is replaced by what failed, and nothing is deleted that the
-//! request did not name.
+//! What changes the tree: MKCOL, DELETE, MOVE, COPY. Nothing is replaced by what failed, and nothing is
+//! deleted that the request did not name.
 
 use std::sync::Arc;
 

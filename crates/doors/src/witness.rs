@@ -1,5 +1,5 @@
-//! Who was allowed to change what, or refused what, told to whoever keeps it. Told of every refusal, and of every change;
-//! leave to read is not told.
+//! Who was allowed to change what, or refused what, told to whoever keeps it. Told of every refusal, and of
+//! every change; leave to read is not told.
 
 use std::net::IpAddr;
 
@@ -38,7 +38,8 @@ impl Asked {
         Asked { who, credential, right: "", origin: peer.address.ip().to_canonical() }
     }
 
-    /// With whose credential counts. Of a certificate's names the subject is the first; a token comes after it.
+    /// With whose credential counts. Of a certificate's names the subject is the first; a token comes after
+    /// it.
     pub(crate) fn known(&mut self, granted: &Granted) {
         self.credential = granted.by;
         self.right = granted.right();

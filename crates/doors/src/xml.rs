@@ -1,5 +1,6 @@
-//! XML of WebDAV requests, in the least that is needed: elements, namespaces, text. No document type, no entities but the
-//! five of XML itself and characters by number, and bounds on everything, since anybody may send it.
+//! XML of WebDAV requests, in the least that is needed: elements, namespaces, text. No document type, no
+//! entities but the five of XML itself and characters by number, and bounds on everything, since anybody may
+//! send it.
 
 use std::collections::HashMap;
 
@@ -444,7 +445,8 @@ mod tests {
         let written = read.to_text();
         assert_eq!(
             written,
-            "<x:a xmlns:x=\"urn:p\" b=\"1 &lt; 2\" xmlns:a1=\"urn:p\" a1:c=\"'\" xml:lang=\"de\"> x <q xmlns=\"\"/>y&amp;\
+            "<x:a xmlns:x=\"urn:p\" b=\"1 &lt; 2\" xmlns:a1=\"urn:p\" a1:c=\"'\" xml:lang=\"de\"> x <q \
+                xmlns=\"\"/>y&amp;\
              <x:r xmlns:x=\"urn:r\"><x:s xmlns:x=\"urn:p\"/></x:r></x:a>"
         );
         assert_eq!(parse(written.as_bytes()).unwrap(), read);
@@ -500,7 +502,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(text in "(<a>|</a>|<b:c |xmlns:b='x'|/>|>|<|&amp;|&#x41;|&|'|\"|<!--|-->|é| |x){0,30}") {
+        fn nothing_panics(text in "(<a>|</a>|<b:c |xmlns:b='x'|/>|>|<|&amp;|&#x41;|&|'|\"|<!--|-->|é| \
+            |x){0,30}") {
             if let Ok(element) = parse(text.as_bytes()) {
                 prop_assert_eq!(parse(element.to_text().as_bytes()).unwrap(), element);
             }

@@ -1,10 +1,9 @@
 //! Moves files between two engines in one process and prints the rate and the CPU time that it took.
 //!
-//! `cargo run --release -p longhaul-engine --example loopback -- DIR FILES SIZE [STREAMS [authenticated] [direct-io]
-//! [append-only]]`
+//! `cargo run --release -p longhaul-engine --example loopback -- DIR FILES SIZE [STREAMS [authenticated] [direct-io] [append-only]]`
 //!
-//! DIR decides what is measured: on tmpfs the engine, on a disk the disk as well. Says also how far the disk was left to
-//! its other users, and why.
+//! DIR decides what is measured: on tmpfs the engine, on a disk the disk as well. Says also how far the disk
+//! was left to its other users, and why.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used)]
 
 // It is that of the tests, of which this needs a part.
@@ -67,7 +66,8 @@ fn main() {
     let bytes = (files as usize * size) as f64;
     let resent: u64 = ends.iter().map(|end| end.bytes_resent).sum();
     println!(
-        "{files} files of {size} bytes: {:.0} MB/s, {:.0} files/s, {:.2} CPU s/GB (both ends), {seconds:.2} s, {resent} bytes resent, at most {} buffers",
+        "{files} files of {size} bytes: {:.0} MB/s, {:.0} files/s, {:.2} CPU s/GB (both ends), {seconds:.2} \
+            s, {resent} bytes resent, at most {} buffers",
         bytes / seconds / 1e6,
         files as f64 / seconds,
         cpu / (bytes / 1e9),

@@ -1,4 +1,5 @@
-//! By which law streams to each peer are sent, as far as we decide it: [`longhaul_wire::congestion`] for each address.
+//! By which law streams to each peer are sent, as far as we decide it: [`longhaul_wire::congestion`] for each
+//! address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

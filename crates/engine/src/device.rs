@@ -1,8 +1,9 @@
-//! Disks: threads that read and write, so many for each device and not for each storage, and a gate through which
-//! their operations go. The gate is wide open unless local users need the disk; then [`Yielding`] says how wide.
+//! Disks: threads that read and write, so many for each device and not for each storage, and a gate through
+//! which their operations go. The gate is wide open unless local users need the disk; then [`Yielding`] says
+//! how wide.
 //!
-//! An operation passes with two looks at the clock and one lock that nobody else holds for long. While nothing runs,
-//! nothing is looked at.
+//! An operation passes with two looks at the clock and one lock that nobody else holds for long. While
+//! nothing runs, nothing is looked at.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -20,8 +21,8 @@ use crate::serve::ReadJob;
 use crate::shared::Shared;
 use crate::sync::{lock, wait, wait_until};
 
-/// Reads, and writes, of a device at once, unless the site says otherwise. Two keep a disk busy while one of them
-/// computes digests.
+/// Reads, and writes, of a device at once, unless the site says otherwise. Two keep a disk busy while one of
+/// them computes digests.
 const PARALLEL: u16 = 2;
 /// The kernel's account of waiting tasks is brought up to date every two seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -107,7 +108,8 @@ impl Devices {
         Devices { all, looks: Mutex::new(Looks { last: Duration::ZERO, pressure: Pressure::find() }) }
     }
 
-    /// The device of a storage, and whether it is new. A disk that is at work already goes on with as many threads.
+    /// The device of a storage, and whether it is new. A disk that is at work already goes on with as many
+    /// threads.
     pub(crate) fn add(&self, export: &Export) -> (Arc<Device>, bool) {
         let (name, can) = (export.storage.name(), export.storage.capabilities());
         let mut all = lock(&self.all);

@@ -58,9 +58,9 @@ struct Budget {
 }
 
 impl Budget {
-    /// Three eighths for buffers in each direction. What the kernel holds for us on the receiving side was asked for
-    /// with slots, so it stays within that share; the last quarter is for what streams hold beside it (TLS,
-    /// unacknowledged bytes) and for peers' manifests.
+    /// Three eighths for buffers in each direction. What the kernel holds for us on the receiving side was
+    /// asked for with slots, so it stays within that share; the last quarter is for what streams hold beside
+    /// it (TLS, unacknowledged bytes) and for peers' manifests.
     fn of(memory_bytes: u64) -> Budget {
         let buffers = (memory_bytes / 8 * 3 / u64::from(CHUNK_BYTES)) as usize;
         let buffers = buffers.max(BUFFERS_MIN);
@@ -157,8 +157,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Files may be fetched into this storage from now on, and its journal lies in the directory. What an earlier process
-    /// left there is put in order. Peers are served nothing from it.
+    /// Files may be fetched into this storage from now on, and its journal lies in the directory. What an
+    /// earlier process left there is put in order. Peers are served nothing from it.
     pub fn add_target(&self, export: Export, state_dir: &std::path::Path) -> Result<(), Fault> {
         let (device, is_new) = self.shared.devices.add(&export);
         if is_new {
@@ -186,8 +186,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A thread that answers calls. It is not waited for at the end: what it runs is not ours and may take long, so it
-    /// holds nothing of the engine's either.
+    /// A thread that answers calls. It is not waited for at the end: what it runs is not ours and may take
+    /// long, so it holds nothing of the engine's either.
     fn spawn_responder(&self) -> Result<(), Fault> {
         let calls = self.shared.calls.clone();
         let thread = std::thread::Builder::new().name("data-calls".to_owned());
@@ -290,16 +290,16 @@ impl Engine {
         Membership::new(deployment, credentials, self.shared.config.data_security)
     }
 
-    /// Dials the peer at one of the addresses as if its files were wanted, so that streams are there when the first ones
-    /// are. Never blocks.
+    /// Dials the peer at one of the addresses as if its files were wanted, so that streams are there when the
+    /// first ones are. Never blocks.
     pub fn reach(&self, addresses: &[String]) {
         let config = &self.shared.config;
         let ahead = Arc::new(Ahead::new(addresses, config.streams_per_session.max(1), config.fixed_streams));
         self.shared.dial_ahead(&ahead, ahead.at_first());
     }
 
-    /// Keeps so many streams open to the peer at one of the addresses, on which it may fetch from our exports, for
-    /// peers that cannot dial us. Never blocks; ends when dropped.
+    /// Keeps so many streams open to the peer at one of the addresses, on which it may fetch from our
+    /// exports, for peers that cannot dial us. Never blocks; ends when dropped.
     pub fn offer(&self, addresses: &[String], streams: usize) -> Result<Offer, Fault> {
         if addresses.is_empty() || streams == 0 {
             return Err(Fault::new(FaultCode::BadRequest, "an offer needs an address and a stream"));
@@ -310,10 +310,11 @@ impl Engine {
         Ok(Offer::new(offering))
     }
 
-    /// The ways to a source from now on, in place of the addresses that its batches name; none gives those back. Streams on
-    /// other ways answer what they were asked for and close, while new ones go on: files that are under way move with
-    /// their next chunks, and nothing is sent twice. Which class of traffic a stream is of makes no difference; whether its work
-    /// goes by circuits does ([`CircuitUse`]): what never does stays where it is, what goes by nothing else uses no spare way.
+    /// The ways to a source from now on, in place of the addresses that its batches name; none gives those
+    /// back. Streams on other ways answer what they were asked for and close, while new ones go on: files
+    /// that are under way move with their next chunks, and nothing is sent twice. Which class of traffic a
+    /// stream is of makes no difference; whether its work goes by circuits does ([`CircuitUse`]): what never
+    /// does stays where it is, what goes by nothing else uses no spare way.
     pub fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
         if paths.len() > PATHS_MAX || paths.iter().any(|path| path.weight == 0) {
             let detail = format!("paths are at most {PATHS_MAX}, each with a weight");

@@ -8,7 +8,8 @@ use crate::sync::{guarded, lock, wait};
 /// Events of one group.
 const GROUP_MAX: usize = 1_000;
 
-/// A queue whose taker can be left asleep for a while: waking it for every one of many events costs more than the events.
+/// A queue whose taker can be left asleep for a while: waking it for every one of many events costs more than
+/// the events.
 #[derive(Default)]
 pub(crate) struct Events {
     state: Mutex<State>,

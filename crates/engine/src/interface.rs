@@ -36,8 +36,8 @@ pub struct Config {
     pub streams_per_session: usize,
     /// So many, whatever the path is like; else as many as it needs.
     pub fixed_streams: bool,
-    /// Addresses of ours from which data streams are opened, from all of them at once: a host with several uplinks, which routes
-    /// by source address, so uses them together. Empty: the kernel's choice.
+    /// Addresses of ours from which data streams are opened, from all of them at once: a host with several
+    /// uplinks, which routes by source address, so uses them together. Empty: the kernel's choice.
     pub local_addresses: Vec<IpAddr>,
     /// Event loops, each over many streams.
     pub network_threads: usize,
@@ -100,7 +100,8 @@ pub struct Path {
     pub weight: u32,
     /// Used only while none of the others answers.
     pub spare: bool,
-    /// What all streams from the source may send this way together, IP packets counted whole: what a circuit was booked for.
+    /// What all streams from the source may send this way together, IP packets counted whole: what a circuit
+    /// was booked for.
     pub booked_bytes_per_s: Option<u64>,
     /// Of the sockets that are opened from now on; none is the engine's.
     pub profile: Option<PathProfile>,
@@ -137,8 +138,8 @@ pub trait Responder: Send + Sync {
     /// [`longhaul_wire::limits::CALL_BYTES_MAX`] are not sent, the caller gets a fault instead.
     fn answer(&self, peer: AgentId, request: Vec<u8>) -> Vec<u8>;
 
-    /// The last call stream of the peer is closed, and none of its calls is being answered. If it comes back, its calls
-    /// wait until this returns. Not called when the engine ends.
+    /// The last call stream of the peer is closed, and none of its calls is being answered. If it comes back,
+    /// its calls wait until this returns. Not called when the engine ends.
     fn gone(&self, peer: AgentId) {
         let _ = peer;
     }
@@ -165,8 +166,8 @@ pub struct FetchFile {
     pub verification: Verification,
     /// Higher goes first.
     pub priority: u8,
-    /// Each chunk is compared with it on arrival. Then it makes no difference who sends a chunk, and one that is wrong is
-    /// asked for elsewhere.
+    /// Each chunk is compared with it on arrival. Then it makes no difference who sends a chunk, and one that
+    /// is wrong is asked for elsewhere.
     pub tree: Option<Arc<Tree>>,
 }
 

@@ -1,7 +1,7 @@
 //! Buffers of one chunk, a fixed number of them. A *slot* is the right to hold one.
 //!
-//! Slots are taken before anything is asked for, so that memory is bounded whatever peers do (Promise 7). A buffer
-//! comes into being when its slot is first used, and is used again from then on.
+//! Slots are taken before anything is asked for, so that memory is bounded whatever peers do (Promise 7). A
+//! buffer comes into being when its slot is first used, and is used again from then on.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

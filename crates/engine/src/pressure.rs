@@ -1,5 +1,5 @@
-//! What the kernel says of tasks that wait for disks (`/proc/pressure/io`, else the own control group's), and of what
-//! this process had disks do (`/proc/self/io`).
+//! What the kernel says of tasks that wait for disks (`/proc/pressure/io`, else the own control group's), and
+//! of what this process had disks do (`/proc/self/io`).
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -17,8 +17,8 @@ const FETCHED_BYTES: u64 = 1 << 20;
 /// `/proc/self/io`, open; none where there is none.
 static COUNTERS: OnceLock<Option<File>> = OnceLock::new();
 
-/// Opens what counts this process's disk reads. For a process that is about to make itself unreadable: the kernel counts on
-/// for it, but lets only root open the file then. Others need not call it.
+/// Opens what counts this process's disk reads. For a process that is about to make itself unreadable: the
+/// kernel counts on for it, but lets only root open the file then. Others need not call it.
 pub fn open_counters() {
     counters();
 }
@@ -46,7 +46,8 @@ impl Pressure {
         Pressure { place, last: None, fetched: None }
     }
 
-    /// The part of the time since the last call in which some task waited; none at first, and if nobody can tell.
+    /// The part of the time since the last call in which some task waited; none at first, and if nobody can
+    /// tell.
     pub(crate) fn waiting(&mut self, now: Duration) -> Option<f64> {
         let waited = waited_us(self.place.as_ref()?)?;
         let (then, before) = self.last.replace((now, waited))?;
@@ -94,7 +95,8 @@ mod tests {
 
     #[test]
     fn reads_what_kernels_write() {
-        let text = "some avg10=1.37 avg60=3.07 avg300=2.92 total=525607546\nfull avg10=0.00 avg60=1.10 avg300=1.95 total=7\n";
+        let text = "some avg10=1.37 avg60=3.07 avg300=2.92 total=525607546\nfull avg10=0.00 avg60=1.10 \
+            avg300=1.95 total=7\n";
         assert_eq!(total_of(text), Some(525_607_546));
         assert_eq!(total_of("full avg10=0.00 total=7\n"), None);
     }

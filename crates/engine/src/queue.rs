@@ -25,8 +25,8 @@ impl<T> Queue<T> {
         Queue { state, filled: Condvar::new(), emptied: Condvar::new(), most }
     }
 
-    /// Waits until there is any room, then puts all of them: so there may be more than `most` by as many as came at once.
-    /// After the end of the queue they are dropped.
+    /// Waits until there is any room, then puts all of them: so there may be more than `most` by as many as
+    /// came at once. After the end of the queue they are dropped.
     pub(crate) fn put_many(&self, items: impl IntoIterator<Item = T>) {
         let mut state = lock(&self.state);
         while state.items.len() >= self.most && !state.closed {

@@ -20,9 +20,9 @@ pub(crate) struct Resolve {
     pub(crate) paths: Vec<Arc<Path>>,
 }
 
-/// The ways to addresses of which nothing else is said, from each of ours if there are any. Neighbours in the list differ at both
-/// ends, so that as many streams as there are of ours use all of them. `turn` is where it begins, for streams that do not know
-/// of each other.
+/// The ways to addresses of which nothing else is said, from each of ours if there are any. Neighbours in the
+/// list differ at both ends, so that as many streams as there are of ours use all of them. `turn` is where it
+/// begins, for streams that do not know of each other.
 pub(crate) fn plain(addresses: &[String], locals: &[IpAddr], turn: usize) -> Vec<Arc<Path>> {
     if locals.is_empty() {
         return addresses.iter().map(|address| Arc::new(Path::to(address))).collect();

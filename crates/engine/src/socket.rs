@@ -14,12 +14,12 @@ use crate::interface::PathProfile;
 use crate::marks::Marks;
 use crate::tcp::{self, TcpInfo};
 
-/// Unsent bytes that the kernel may hold: enough to keep it busy between two turns of our loop, while what it does not
-/// hold can still go another way.
+/// Unsent bytes that the kernel may hold: enough to keep it busy between two turns of our loop, while what it
+/// does not hold can still go another way.
 const NOTSENT_LOWAT: u32 = 512 << 10;
-/// The receive window opens as far before anything is known of the path. The kernel's own beginning of some 100 kB would
-/// hold up the second and third round trip of a stream, when the sender's window has grown beyond it already; it widens
-/// its window only after those.
+/// The receive window opens as far before anything is known of the path. The kernel's own beginning of some
+/// 100 kB would hold up the second and third round trip of a stream, when the sender's window has grown
+/// beyond it already; it widens its window only after those.
 const WINDOW_AT_FIRST: u32 = 1 << 20;
 /// An unacknowledged byte this old means that the path is dead.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,7 +62,8 @@ fn note(results: impl Iterator<Item = io::Result<()>>) {
     }
 }
 
-/// A socket that was accepted. What its peer marked as lower effort is answered so; no other marking is believed.
+/// A socket that was accepted. What its peer marked as lower effort is answered so; no other marking is
+/// believed.
 pub(crate) fn prepare(socket: &TcpStream, profile: &PathProfile) {
     profile.apply(&SockRef::from(socket));
     profile.open_window(&SockRef::from(socket));

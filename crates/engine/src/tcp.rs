@@ -33,14 +33,16 @@ pub(crate) struct TcpInfo {
     pub(crate) buffer_limited: Duration,
 }
 
-/// As much of `struct tcp_info` as is used, by the offsets of `linux/tcp.h`; fields are only ever added at its end.
+/// As much of `struct tcp_info` as is used, by the offsets of `linux/tcp.h`; fields are only ever added at
+/// its end.
 const INFO_BYTES: usize = 192;
 
 impl TcpInfo {
     pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
         let mut bytes = [0_u8; INFO_BYTES];
         let mut len = INFO_BYTES as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes to `bytes`, which has that many, and any bytes are valid there.
+        // SAFETY: the kernel writes at most `len` bytes to `bytes`, which has that many, and any bytes are
+        // valid there.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -93,7 +95,8 @@ impl TcpInfo {
 pub(crate) fn pacing(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut rate = 0_u64;
     let mut len = std::mem::size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `rate`, which has that many, and any bytes are valid there.
+    // SAFETY: the kernel writes at most `len` bytes to `rate`, which has that many, and any bytes are valid
+    // there.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -106,8 +109,8 @@ pub(crate) fn pacing(socket: BorrowedFd<'_>) -> io::Result<u64> {
     if result == 0 { Ok(rate) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Of a rate that counts IP packets whole, what is payload in full segments of so many bytes. Their headers are those of IP
-/// and TCP, with time stamps.
+/// Of a rate that counts IP packets whole, what is payload in full segments of so many bytes. Their headers
+/// are those of IP and TCP, with time stamps.
 pub(crate) fn payload_of(bytes_per_s: u64, segment_bytes: u32, v6: bool) -> u64 {
     const TCP: u64 = 20 + 12;
     let head = TCP + if v6 { 40 } else { 20 };
@@ -125,9 +128,9 @@ pub(crate) fn set_window(socket: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     set(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
 }
 
-/// Lets the receive window open as far as this from the beginning, and leaves it to the kernel to open it further, as a
-/// size of the buffer would not. The kernel makes room for as much as a reader waits for at once, and keeps it when
-/// the reader is content with less again.
+/// Lets the receive window open as far as this from the beginning, and leaves it to the kernel to open it
+/// further, as a size of the buffer would not. The kernel makes room for as much as a reader waits for at
+/// once, and keeps it when the reader is content with less again.
 pub(crate) fn open_window(socket: &SockRef<'_>, bytes: u32) -> io::Result<()> {
     let wait_for = |bytes: libc::c_int| set(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes);
     let opened = wait_for(libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
@@ -147,7 +150,8 @@ fn set<T: Copy>(socket: RawFd, level: libc::c_int, option: libc::c_int, value: T
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The type-of-service byte (of IPv6, the traffic class) that the peer's packets had when an accepted connection was set up.
+/// The type-of-service byte (of IPv6, the traffic class) that the peer's packets had when an accepted
+/// connection was set up.
 pub(crate) fn peer_marking(socket: BorrowedFd<'_>, v6: bool) -> io::Result<Option<u8>> {
     /// Of one control message: `struct cmsghdr`, then the number.
     const HEAD_BYTES: usize = size_of::<libc::cmsghdr>();
@@ -160,7 +164,8 @@ pub(crate) fn peer_marking(socket: BorrowedFd<'_>, v6: bool) -> io::Result<Optio
     set(socket.as_raw_fd(), level, tell, 1 as libc::c_int)?;
     let mut bytes = [0_u8; 64];
     let mut len = bytes.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `bytes`, which has that many, and any bytes are valid there.
+    // SAFETY: the kernel writes at most `len` bytes to `bytes`, which has that many, and any bytes are valid
+    // there.
     let result =
         unsafe { libc::getsockopt(socket.as_raw_fd(), level, all, bytes.as_mut_ptr().cast(), &raw mut len) };
     let failed = (result != 0).then(io::Error::last_os_error);

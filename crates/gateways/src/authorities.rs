@@ -1,4 +1,5 @@
-//! The certificate authorities that a client of an outside server believes: those of a named file, or of the system.
+//! The certificate authorities that a client of an outside server believes: those of a named file, or of the
+//! system.
 
 use std::path::Path;
 use std::sync::Arc;

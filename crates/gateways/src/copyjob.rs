@@ -1,9 +1,11 @@
 //! The lines of fdtcp's copyjobfile and reportfile: their words, and quoting.
 //!
-//! A word that begins with `"` ends with the next `"`; in between `\"`, `\\`, `\n`, `\r`, `\t` and `\u{1b}` stand for
-//! what they say. In any other word every character stands for itself, backslashes too, as fdtcp reads it.
+//! A word that begins with `"` ends with the next `"`; in between `\"`, `\\`, `\n`, `\r`, `\t` and `\u{1b}`
+//! stand for what they say. In any other word every character stands for itself, backslashes too, as fdtcp
+//! reads it.
 //!
-//! Not here: files of such lines, and what their words name (`copy`, `agent`). Start with [`words`] and [`quoted`].
+//! Not here: files of such lines, and what their words name (`copy`, `agent`). Start with [`words`] and
+//! [`quoted`].
 
 use std::iter::Peekable;
 use std::str::Chars;

@@ -1,4 +1,5 @@
-//! Issuers of tokens, asked for their keys over HTTPS. What is asked, and what an answer means, is `security::bearer`'s.
+//! Issuers of tokens, asked for their keys over HTTPS. What is asked, and what an answer means, is
+//! `security::bearer`'s.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +27,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 pub struct Issuers {
     trust: Arc<TokenTrust>,
     http: Http<Empty<Bytes>>,
-    /// One question to an issuer at a time, whoever needs the answer: the others find it there. By the trusted issuer.
+    /// One question to an issuer at a time, whoever needs the answer: the others find it there. By the
+    /// trusted issuer.
     asking: std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
 }
 
@@ -92,7 +94,8 @@ impl Issuers {
         })
     }
 
-    /// Asks the issuers whose keys are getting old, to be called every minute or so. What went wrong with which.
+    /// Asks the issuers whose keys are getting old, to be called every minute or so. What went wrong with
+    /// which.
     pub async fn refresh(&self, now: Timestamp) -> Vec<(String, Fault)> {
         let mut faults = Vec::new();
         for issuer in self.trust.due(now) {

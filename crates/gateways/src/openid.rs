@@ -1,5 +1,6 @@
-//! An issuer at which people log in (OpenID Connect, authorization code flow with PKCE): where browsers are sent, and whose
-//! code came back. What its answers mean is `security::bearer`'s; who may do what with it is decided elsewhere.
+//! An issuer at which people log in (OpenID Connect, authorization code flow with PKCE): where browsers are
+//! sent, and whose code came back. What its answers mean is `security::bearer`'s; who may do what with it is
+//! decided elsewhere.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -65,8 +66,8 @@ pub struct LoginIssuer {
 }
 
 impl LoginIssuer {
-    /// Its server is believed by authorities of the file, PEM; none: those of the system. Its document leads to its own host,
-    /// to public addresses, and to those allowed.
+    /// Its server is believed by authorities of the file, PEM; none: those of the system. Its document leads
+    /// to its own host, to public addresses, and to those allowed.
     pub fn open(client: LoginClient, authorities: Option<&Path>, allow: Vec<Network>) -> Result<Self, Fault> {
         let named = client.issuer.parse::<http::Uri>().ok().and_then(|url| url.host().map(str::to_owned));
         let no_issuer = || {

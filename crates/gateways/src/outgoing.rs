@@ -1,4 +1,5 @@
-//! How everything outside is dialled: with a short time to connect; over HTTP with connections that are kept a little.
+//! How everything outside is dialled: with a short time to connect; over HTTP with connections that are kept
+//! a little.
 
 use std::error::Error;
 use std::future::Future;
@@ -40,8 +41,8 @@ type Later<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 pub enum Reach {
     /// All addresses come from an administrator.
     Anywhere,
-    /// Some come from an answer, which must not lead into the network of this host: only to the one host that an
-    /// administrator named, to public addresses, and to those that are allowed.
+    /// Some come from an answer, which must not lead into the network of this host: only to the one host that
+    /// an administrator named, to public addresses, and to those that are allowed.
     Outside { named: String, allow: Vec<Network> },
 }
 
@@ -79,7 +80,8 @@ where
         .build(HttpsConnector::from((Dialler { tcp, reach }, tls)))
 }
 
-/// Judges addresses that stand for themselves; those of names are judged when they are resolved, once, and then dialled.
+/// Judges addresses that stand for themselves; those of names are judged when they are resolved, once, and
+/// then dialled.
 #[derive(Clone)]
 pub(crate) struct Dialler {
     tcp: HttpConnector<Resolver>,

@@ -7,8 +7,8 @@
 //! </storage-mapping>
 //! ```
 //!
-//! A rule that cannot be taken over as it is meant is refused with its line: a condition left out would send files elsewhere.
-//! No document type, no entities but the five of XML. Start with [`read`].
+//! A rule that cannot be taken over as it is meant is refused with its line: a condition left out would send
+//! files elsewhere. No document type, no entities but the five of XML. Start with [`read`].
 
 use longhaul_model::rules::{Direction, NameRule, Pattern, PatternRule, RULES_MAX};
 use longhaul_model::units::printable;
@@ -20,7 +20,8 @@ use quick_xml::events::{BytesStart, Event};
 /// The catalogues of the largest sites had some kilobytes.
 pub const STORAGE_XML_BYTES_MAX: usize = 1 << 20;
 
-/// The rules in their order, each sound by itself; whether they belong together, [`longhaul_model::NameRules::check`] says.
+/// The rules in their order, each sound by itself; whether they belong together,
+/// [`longhaul_model::NameRules::check`] says.
 ///
 /// # Errors
 /// What is wrong, with the number of its line.
@@ -246,7 +247,8 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(
             text in ".{0,200}",
-            tags in "(<storage-mapping>|</storage-mapping>|<(lfn-to-pfn|pfn-to-lfn)( protocol='[ab]'| path-match='[a(.*)]{0,4}'| result='[$1a&;]{0,3}'){0,4}/?>|</lfn-to-pfn>|\n|&a;){0,20}",
+            tags in "(<storage-mapping>|</storage-mapping>|<(lfn-to-pfn|pfn-to-lfn)( protocol='[ab]'| \
+                path-match='[a(.*)]{0,4}'| result='[$1a&;]{0,3}'){0,4}/?>|</lfn-to-pfn>|\n|&a;){0,20}",
         ) {
             let _ = read(text.as_bytes());
             if let Ok(rules) = read(format!("<storage-mapping>{tags}</storage-mapping>").as_bytes()) {

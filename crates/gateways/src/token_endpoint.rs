@@ -1,5 +1,6 @@
-//! Issuers of tokens, asked for others in place of those that a job came with: a token that lasts (RFC 8693, token exchange), and
-//! with it fresh ones when they are needed (RFC 6749, refresh). By our own name and secret at the issuer.
+//! Issuers of tokens, asked for others in place of those that a job came with: a token that lasts (RFC 8693,
+//! token exchange), and with it fresh ones when they are needed (RFC 6749, refresh). By our own name and
+//! secret at the issuer.
 
 use std::collections::BTreeMap;
 use std::path::Path;

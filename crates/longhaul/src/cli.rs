@@ -1,5 +1,5 @@
-//! The command line: options for every command, and the list of nouns. What a noun can do, and how, is written
-//! together in `commands`.
+//! The command line: options for every command, and the list of nouns. What a noun can do, and how, is
+//! written together in `commands`.
 
 use std::path::PathBuf;
 
@@ -14,13 +14,17 @@ use crate::demo;
 
 const AFTER_HELP: &str = "\
 Connecting
-  Commands find the service by --url, --token and --ca; else by LONGHAUL_URL, LONGHAUL_TOKEN and LONGHAUL_CA; else by
-  the configuration file; else by what `longhaul login` saved (~/.config/longhaul/client.toml). --dir STATE takes the
+  Commands find the service by --url, --token and --ca; else by LONGHAUL_URL, LONGHAUL_TOKEN and \
+  LONGHAUL_CA; else by
+  the configuration file; else by what `longhaul login` saved (~/.config/longhaul/client.toml). --dir STATE \
+  takes the
   connection of a demo, or of a service on this machine, from its state directory.
 
 Output
-  Data goes to standard output, progress and messages to standard error. --json gives one document, whose types are
-  those of the HTTP API (GET /api/v1/openapi.json); after an error that is the problem. --plain gives tab-separated
+  Data goes to standard output, progress and messages to standard error. --json gives one document, whose \
+  types are
+  those of the HTTP API (GET /api/v1/openapi.json); after an error that is the problem. --plain gives \
+  tab-separated
   values under a heading, with bytes as numbers and times in UTC.
 
 Exit status
@@ -33,7 +37,8 @@ Exit status
     version,
     about = "Places datasets at sites and moves them there, verified",
     after_long_help = AFTER_HELP,
-    after_help = "`longhaul --help` also explains how commands connect, what they print and their exit status.",
+    after_help = "`longhaul --help` also explains how commands connect, what they print and their exit \
+        status.",
     disable_help_subcommand = false,
     subcommand_required = true,
     arg_required_else_help = true
@@ -166,9 +171,11 @@ pub enum Command {
     /// Circuits, bandwidth reserved by agents: list, show, explain, request, release
     #[command(subcommand)]
     Circuit(circuit::CircuitCommand),
-    /// Who changed shares, links, storages and accounts, requested or gave back circuits, and logged in, and when
+    /// Who changed shares, links, storages and accounts, requested or gave back circuits, and logged in, and
+    /// when
     Audit(audit::AuditArgs),
-    /// The network: what links give, why, what changed; whose measurement hosts are; exchange with other instances
+    /// The network: what links give, why, what changed; whose measurement hosts are; exchange with other
+    /// instances
     #[command(subcommand)]
     Network(network::NetworkCommand),
     /// The service: set up, run, check

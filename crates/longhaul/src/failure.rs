@@ -160,7 +160,8 @@ mod tests {
         assert_eq!(
             failure.render(Style::plain(), None),
             format!(
-                "error[E1102]: epsilon cannot hold higgs/run7-raw\n  why:  needs 100 TB, epsilon has 61 TB free\n  \
+                "error[E1102]: epsilon cannot hold higgs/run7-raw\n  why:  needs 100 TB, epsilon has 61 TB \
+                    free\n  \
                  next: choose blocks\n  id:   {id}\n"
             )
         );

@@ -63,8 +63,9 @@ impl Logging {
 
 struct Clock;
 
-/// One object a line: `at`, `level`, `room` and `message`, then the event's own fields. The library's form calls the
-/// room `target`, which in our events is where a file goes; a key must not stand twice in an object.
+/// One object a line: `at`, `level`, `room` and `message`, then the event's own fields. The library's form
+/// calls the room `target`, which in our events is where a file goes; a key must not stand twice in an
+/// object.
 struct JsonLine;
 
 impl<S, N> FormatEvent<S, N> for JsonLine

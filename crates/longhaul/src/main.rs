@@ -1,5 +1,5 @@
-//! The `longhaul` program: command line, configuration, wiring, and the demo; nothing else. What is done is done by
-//! the rooms; here is what a person types, sees and configures.
+//! The `longhaul` program: command line, configuration, wiring, and the demo; nothing else. What is done is
+//! done by the rooms; here is what a person types, sees and configures.
 //!
 //! Not here: any decision about data (`scheduler`), any byte of it (`engine`), any page (`web`).
 //! Start with [`cli`], which lists the commands; each is in `commands` under its noun; `demo` runs a whole

@@ -1,4 +1,5 @@
-//! Where a command's words go: data to standard output, in one of three forms; everything else to standard error.
+//! Where a command's words go: data to standard output, in one of three forms; everything else to standard
+//! error.
 
 use serde::Serialize;
 

@@ -21,7 +21,8 @@ const NARROW_GAP: &str = " ";
 /// A shorter bar says nothing, a longer one no more.
 const BAR_CELLS_MIN: usize = 4;
 const BAR_CELLS_MAX: usize = 27;
-/// Columns that each cell takes at least if it is there, so that nothing beside it moves while numbers change.
+/// Columns that each cell takes at least if it is there, so that nothing beside it moves while numbers
+/// change.
 const STEADY: [usize; 6] = [0, 0, 7, 20, 0, 0];
 /// The same of how long it will take: `1 min 16 s`.
 const STEADY_LEFT: usize = 11;
@@ -182,8 +183,8 @@ impl Measure {
     }
 }
 
-/// One line each: name, bar, percent, files, bytes, rates, end; aligned. On a narrow terminal it moves together; the
-/// bars take what is left, and go if that is too little.
+/// One line each: name, bar, percent, files, bytes, rates, end; aligned. On a narrow terminal it moves
+/// together; the bars take what is left, and go if that is too little.
 pub fn lines(measures: &[(&str, Measure)], width: Option<usize>) -> Vec<String> {
     let width = width.unwrap_or(WIDE);
     for gap in [WIDE_GAP, NARROW_GAP] {
@@ -276,8 +277,10 @@ mod tests {
         assert_eq!(
             lines(&both, Some(120)),
             [
-                "  beta   ███████████████████░░░░░░░   74 %  1,481 / 2,000 files   741 MB    612 MB/s (avg 588)  done 14:02:11",
-                "  gamma  ██████████████████████████  100 %  2,000 / 2,000 files  1.00 GB          avg 588 MB/s  done 14:02:09  3 retries",
+                "  beta   ███████████████████░░░░░░░   74 %  1,481 / 2,000 files   741 MB    612 MB/s (avg \
+                    588)  done 14:02:11",
+                "  gamma  ██████████████████████████  100 %  2,000 / 2,000 files  1.00 GB          avg 588 \
+                    MB/s  done 14:02:09  3 retries",
             ]
         );
         assert_eq!(

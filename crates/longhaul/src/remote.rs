@@ -58,7 +58,8 @@ impl Remote {
         Ok(request.send().await?)
     }
 
-    /// For reading again and again what is awaited: a service that is being restarted is no reason to give up.
+    /// For reading again and again what is awaited: a service that is being restarted is no reason to give
+    /// up.
     pub async fn get_patiently<T: DeserializeOwned>(
         &self,
         route: &'static Route,

@@ -1,8 +1,9 @@
-//! Keeps what this process knows from others: keys, tokens, proxies of users. It leaves no core dump, and the kernel lets no
-//! process but root's read its memory, its environment or its open files, not even one of the same user's.
+//! Keeps what this process knows from others: keys, tokens, proxies of users. It leaves no core dump, and the
+//! kernel lets no process but root's read its memory, its environment or its open files, not even one of the
+//! same user's.
 //!
-//! For every command, since each may hold a token. Programs that are started from here are dumpable again, as any program,
-//! but leave no core dump either.
+//! For every command, since each may hold a token. Programs that are started from here are dumpable again, as
+//! any program, but leave no core dump either.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Passwords that people type: from the terminal, which shows nothing of them, or from standard input. Never from an
-//! argument, which every process of the machine can read, and which shells keep.
+//! Passwords that people type: from the terminal, which shows nothing of them, or from standard input. Never
+//! from an argument, which every process of the machine can read, and which shells keep.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
@@ -52,8 +52,8 @@ fn ask(terminal: &mut File, words: &str) -> Result<String, Failure> {
     typed.map_err(failed)
 }
 
-/// A terminal that shows nothing of what is typed and gives each key at once, interrupts too: a program that a signal ended
-/// would leave it silent.
+/// A terminal that shows nothing of what is typed and gives each key at once, interrupts too: a program that
+/// a signal ended would leave it silent.
 struct Silent {
     terminal: File,
     before: Termios,

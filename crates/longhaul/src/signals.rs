@@ -28,8 +28,8 @@ pub fn ending() -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-/// Ends this process, wherever it is, when standard input ends. Whoever started us holds the other end of that
-/// pipe and writes nothing, so it ends only by their death, even by SIGKILL.
+/// Ends this process, wherever it is, when standard input ends. Whoever started us holds the other end of
+/// that pipe and writes nothing, so it ends only by their death, even by SIGKILL.
 pub fn exit_with_parent() {
     std::thread::spawn(|| {
         let mut input = io::stdin().lock();

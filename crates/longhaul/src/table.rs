@@ -1,4 +1,5 @@
-//! Tables: aligned for people, tab-separated for scripts. Each cell has both forms, and no name can break either.
+//! Tables: aligned for people, tab-separated for scripts. Each cell has both forms, and no name can break
+//! either.
 
 use longhaul_model::Timestamp;
 use longhaul_model::units::{self, printable};

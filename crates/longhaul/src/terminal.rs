@@ -98,8 +98,8 @@ impl Terminal {
         Some(size.map_or((80, 24), |size| (known(size.ws_col, 80), known(size.ws_row, 24))))
     }
 
-    /// A reader of standard output that has gone away (`| head`) ends the program quietly; nothing can be done
-    /// about a standard error that does not take it.
+    /// A reader of standard output that has gone away (`| head`) ends the program quietly; nothing can be
+    /// done about a standard error that does not take it.
     pub fn write(&self, text: &str) -> io::Result<()> {
         match self.stream {
             Stream::Out => {
@@ -117,8 +117,8 @@ impl Terminal {
     }
 }
 
-/// Columns that `text` takes. Near enough: marks that combine take none, East Asian wide signs and pictures two,
-/// our own colours none.
+/// Columns that `text` takes. Near enough: marks that combine take none, East Asian wide signs and pictures
+/// two, our own colours none.
 pub fn columns(text: &str) -> usize {
     measured(text).map(|(_, _, columns)| columns).sum()
 }

@@ -36,8 +36,8 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
     format!("{} ago", units::duration(now.since(at)))
 }
 
-/// What the service says in a sentence, safe to print, with its times as [`local`] shows them: it does not know where
-/// its reader is.
+/// What the service says in a sentence, safe to print, with its times as [`local`] shows them: it does not
+/// know where its reader is.
 pub fn sentence(text: &str, now: Timestamp) -> String {
     sentence_in(text, now, &jiff::tz::TimeZone::system())
 }
@@ -78,7 +78,8 @@ fn parse_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> Result<Tim
     let bad = || {
         let shown = units::printable(text);
         format!(
-            "`{shown}` is no time: 14:00, \"2026-11-28 14:00\", 2026-11-28T13:00:00Z, or from now: 90m, 6h, 2d"
+            "`{shown}` is no time: 14:00, \"2026-11-28 14:00\", 2026-11-28T13:00:00Z, or from now: 90m, 6h, \
+                2d"
         )
     };
     if let Some(seconds) = seconds(text) {

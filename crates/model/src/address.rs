@@ -1,5 +1,5 @@
-//! Which addresses may be dialled. What outsiders name must not lead into the network of this host (SSRF): loopback,
-//! link-local, private and special addresses are refused unless they are configured.
+//! Which addresses may be dialled. What outsiders name must not lead into the network of this host (SSRF):
+//! loopback, link-local, private and special addresses are refused unless they are configured.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

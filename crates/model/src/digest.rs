@@ -354,8 +354,8 @@ const fn crc32c_times(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// crc32c of A‖B from those of A and B: that of A times x^(8·|B|), plus that of B. The library's own way takes 20 µs, as much
-/// as the digest of a quarter of a chunk.
+/// crc32c of A‖B from those of A and B: that of A times x^(8·|B|), plus that of B. The library's own way
+/// takes 20 µs, as much as the digest of a quarter of a chunk.
 pub fn crc32c_combine(first: u32, second: u32, second_len: u64) -> u32 {
     let mut shifted = first;
     for (at, &power) in CRC32C_POWERS.iter().enumerate() {
@@ -366,8 +366,8 @@ pub fn crc32c_combine(first: u32, second: u32, second_len: u64) -> u32 {
     shifted ^ second
 }
 
-/// adler32 of A‖B from those of A and B: with a = 1 + Σ bytes and b = Σ of the running a (RFC 1950 section 8.2),
-/// a(AB) = a(A) + a(B) − 1 and b(AB) = b(A) + b(B) + |B|·(a(A) − 1), all modulo 65521.
+/// adler32 of A‖B from those of A and B: with a = 1 + Σ bytes and b = Σ of the running a (RFC 1950 section
+/// 8.2), a(AB) = a(A) + a(B) − 1 and b(AB) = b(A) + b(B) + |B|·(a(A) − 1), all modulo 65521.
 pub fn adler32_combine(first: u32, second: u32, second_len: u64) -> u32 {
     const MODULUS: u64 = 65_521;
     let (a1, b1) = (u64::from(first & 0xffff), u64::from(first >> 16));

@@ -66,52 +66,85 @@ macro_rules! fault_codes {
 
 // E1xxx requests, E2xxx source, E3xxx target, E4xxx credentials and rights, E5xxx network, E9xxx ourselves.
 fault_codes! {
-    BadRequest = 1000, Request, Never, "the request is malformed", "correct the request; `longhaul help` shows the form";
-    BadName = 1001, Request, Never, "a name breaks the rules", "rename it; docs/reference/names.md has the rules";
-    NotFound = 1002, Request, Never, "there is no such thing", "check the name with the matching `list` command";
-    AlreadyExists = 1003, Request, Never, "it exists already, and differs", "choose another name, or delete the existing one first";
-    Conflict = 1004, Request, Never, "the present state forbids it", "see the state with the matching `show` command";
-    BadManifest = 1005, Request, Never, "a line of the manifest is wrong", "correct that line and send the manifest again; nothing was registered";
-    LastReplica = 1006, Request, Never, "it is the last good replica", "copy it elsewhere first, or repeat with --force to lose it";
+    BadRequest = 1000, Request, Never, "the request is malformed", "correct the request; `longhaul help` \
+        shows the form";
+    BadName = 1001, Request, Never, "a name breaks the rules", "rename it; docs/reference/names.md has the \
+        rules";
+    NotFound = 1002, Request, Never, "there is no such thing", "check the name with the matching `list` \
+        command";
+    AlreadyExists = 1003, Request, Never, "it exists already, and differs", "choose another name, or delete \
+        the existing one first";
+    Conflict = 1004, Request, Never, "the present state forbids it", "see the state with the matching `show` \
+        command";
+    BadManifest = 1005, Request, Never, "a line of the manifest is wrong", "correct that line and send the \
+        manifest again; nothing was registered";
+    LastReplica = 1006, Request, Never, "it is the last good replica", "copy it elsewhere first, or repeat \
+        with --force to lose it";
     TooLarge = 1007, Request, Never, "the request is larger than its limit", "split it";
-    NoSource = 1008, Source, Later, "no storage holds a usable replica", "bring a replica back, or invalidate the file";
-    NoSpaceForRequest = 1102, Target, Later, "the target cannot hold it", "free space at the target, or choose blocks";
+    NoSource = 1008, Source, Later, "no storage holds a usable replica", "bring a replica back, or \
+        invalidate the file";
+    NoSpaceForRequest = 1102, Target, Later, "the target cannot hold it", "free space at the target, or \
+        choose blocks";
 
-    SourceMissing = 2001, Source, Never, "the file is gone at the source", "restore it there, or invalidate that replica";
-    SourceChanged = 2002, Source, Never, "the file changed at the source after registration", "restore the registered content, or register it under a new name";
-    SourceUnreadable = 2003, Source, Later, "the source cannot read the file", "check permissions and disk at the source";
-    SourceTruncated = 2004, Source, Never, "the file at the source is shorter than registered", "restore it there, or invalidate that replica";
-    OnTape = 2005, Source, Later, "the file is on tape only", "have it brought to disk first: by a job with bring_online, or by the Tape REST API of the storage's door (docs/howto/tape.md)";
-    WrongDigest = 2041, Source, Never, "the bytes at the source do not have the registered digest", "the source's copy is damaged: restore it from another replica";
+    SourceMissing = 2001, Source, Never, "the file is gone at the source", "restore it there, or invalidate \
+        that replica";
+    SourceChanged = 2002, Source, Never, "the file changed at the source after registration", "restore the \
+        registered content, or register it under a new name";
+    SourceUnreadable = 2003, Source, Later, "the source cannot read the file", "check permissions and disk \
+        at the source";
+    SourceTruncated = 2004, Source, Never, "the file at the source is shorter than registered", "restore it \
+        there, or invalidate that replica";
+    OnTape = 2005, Source, Later, "the file is on tape only", "have it brought to disk first: by a job with \
+        bring_online, or by the Tape REST API of the storage's door (docs/howto/tape.md)";
+    WrongDigest = 2041, Source, Never, "the bytes at the source do not have the registered digest", "the \
+        source's copy is damaged: restore it from another replica";
 
-    TargetFull = 3001, Target, Later, "the target is full", "free space at the target; its queue goes on by itself";
-    TargetReadOnly = 3002, Target, Later, "the target cannot be written", "remount it writable or correct permissions; its queue goes on by itself";
+    TargetFull = 3001, Target, Later, "the target is full", "free space at the target; its queue goes on by \
+        itself";
+    TargetReadOnly = 3002, Target, Later, "the target cannot be written", "remount it writable or correct \
+        permissions; its queue goes on by itself";
     TargetWrite = 3003, Target, Later, "the target failed to write", "check the disk at the target";
-    NameClash = 3004, Target, Never, "the target holds something else under this name", "move it away at the target, or delete it";
-    CaseTwin = 3005, Target, Never, "the target cannot hold two names that differ in case only", "choose a target that can, or rename";
-    NameTooLong = 3006, Target, Never, "the target cannot hold a name this long", "shorten the target's prefix, or choose another target";
-    HookRefused = 3007, Target, Later, "a command of the target's site refuses the file", "see what it says, and docs/howto/hooks.md";
-    MoverFailed = 3008, Target, Later, "the mover of the target's site did not bring the file", "see what it says, and docs/howto/outside-mover.md";
+    NameClash = 3004, Target, Never, "the target holds something else under this name", "move it away at the \
+        target, or delete it";
+    CaseTwin = 3005, Target, Never, "the target cannot hold two names that differ in case only", "choose a \
+        target that can, or rename";
+    NameTooLong = 3006, Target, Never, "the target cannot hold a name this long", "shorten the target's \
+        prefix, or choose another target";
+    HookRefused = 3007, Target, Later, "a command of the target's site refuses the file", "see what it says, \
+        and docs/howto/hooks.md";
+    MoverFailed = 3008, Target, Later, "the mover of the target's site did not bring the file", "see what it \
+        says, and docs/howto/outside-mover.md";
 
     NotAllowed = 4001, Credential, Never, "not allowed", "ask an administrator for the right";
-    NotAuthenticated = 4002, Credential, Never, "the credential is missing, unknown or expired", "log in again, or ask for a new token";
-    JoinTokenUsed = 4003, Credential, Never, "the join token was used already", "make a new one: longhaul site add NAME";
-    JoinTokenExpired = 4004, Credential, Never, "the join token has expired", "make a new one: longhaul site add NAME";
-    ForeignDeployment = 4005, Credential, Never, "the certificate belongs to another deployment", "join this deployment with a token of its own: longhaul agent join";
-    StaleIncarnation = 4006, Credential, Never, "another process runs with this agent's identity", "stop the copy, or join the second host as an agent of its own";
-    PermitRefused = 4007, Credential, Now, "the source refused the permit", "none: a new permit is issued with the next lease";
+    NotAuthenticated = 4002, Credential, Never, "the credential is missing, unknown or expired", "log in \
+        again, or ask for a new token";
+    JoinTokenUsed = 4003, Credential, Never, "the join token was used already", "make a new one: longhaul \
+        site add NAME";
+    JoinTokenExpired = 4004, Credential, Never, "the join token has expired", "make a new one: longhaul site \
+        add NAME";
+    ForeignDeployment = 4005, Credential, Never, "the certificate belongs to another deployment", "join this \
+        deployment with a token of its own: longhaul agent join";
+    StaleIncarnation = 4006, Credential, Never, "another process runs with this agent's identity", "stop the \
+        copy, or join the second host as an agent of its own";
+    PermitRefused = 4007, Credential, Now, "the source refused the permit", "none: a new permit is issued \
+        with the next lease";
     ClockSkew = 4008, Credential, Later, "the clocks differ too much", "set the clock of this host (NTP)";
 
-    Unreachable = 5001, Network, Now, "the peer cannot be reached", "check that its agent runs and that the port is open";
+    Unreachable = 5001, Network, Now, "the peer cannot be reached", "check that its agent runs and that the \
+        port is open";
     ConnectionLost = 5002, Network, Now, "the connection broke", "none: what has arrived is kept";
-    Corrupted = 5003, Network, Now, "bytes changed on the way", "none, unless it repeats: then check memory and network cards";
+    Corrupted = 5003, Network, Now, "bytes changed on the way", "none, unless it repeats: then check memory \
+        and network cards";
     Stalled = 5004, Network, Now, "no byte arrived for too long", "check the path";
-    Degraded = 5005, Network, Later, "the network is worse than it was", "see what is known: longhaul network explain SOURCE TARGET";
+    Degraded = 5005, Network, Later, "the network is worse than it was", "see what is known: longhaul \
+        network explain SOURCE TARGET";
 
     ProtocolError = 9001, Ourselves, Now, "the peer broke the protocol", "report it with both logs";
-    VersionMismatch = 9002, Ourselves, Later, "the two versions have no protocol in common", "upgrade the older side";
+    VersionMismatch = 9002, Ourselves, Later, "the two versions have no protocol in common", "upgrade the \
+        older side";
     Interrupted = 9003, Ourselves, Now, "the attempt was interrupted by a restart", "none: it is resumed";
-    LeaseExpired = 9004, Ourselves, Now, "the lease expired before the attempt began", "none: it is leased again";
+    LeaseExpired = 9004, Ourselves, Now, "the lease expired before the attempt began", "none: it is leased \
+        again";
     Internal = 9005, Ourselves, Later, "an internal error", "report it with the logs";
     Busy = 9006, Ourselves, Now, "too much at once", "try again in a moment";
     StateDirectory = 9007, Ourselves, Later, "the state directory cannot be used", "see the text";

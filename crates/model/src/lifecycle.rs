@@ -90,23 +90,23 @@ impl TransferState {
 pub enum Verification {
     /// Chunk checksums between source's memory and target's memory only.
     Wire,
-    /// What was handed to the target's storage, hashed in memory, equals the catalog's digest; in a copy without a
-    /// catalog, the source's digest of what it read.
+    /// What was handed to the target's storage, hashed in memory, equals the catalog's digest; in a copy
+    /// without a catalog, the source's digest of what it read.
     EndToEnd,
     /// As above, and read again from the storage.
     Readback,
 }
 
-/// How data is protected between agents after the handshake, which is always one of TLS 1.3 with certificates of both
-/// ends.
+/// How data is protected between agents after the handshake, which is always one of TLS 1.3 with certificates
+/// of both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DataSecurity {
     /// Encrypted.
     #[default]
     Tls,
-    /// In clear text with a MAC, where the other end says so too; else encrypted. Nobody can change it, anybody on the
-    /// way can read it.
+    /// In clear text with a MAC, where the other end says so too; else encrypted. Nobody can change it,
+    /// anybody on the way can read it.
     Authenticated,
 }
 

@@ -33,8 +33,8 @@ impl Locality {
         }
     }
 
-    /// By its word, as [`Locality::word`] gives it, in letters of either case; also by the words of SRM, which tape systems
-    /// have kept.
+    /// By its word, as [`Locality::word`] gives it, in letters of either case; also by the words of SRM,
+    /// which tape systems have kept.
     pub fn of(word: &str) -> Option<Locality> {
         use Locality::{Disk, DiskAndTape, Lost, None, Tape, Unavailable};
         let is = |other: &str| word.eq_ignore_ascii_case(other);

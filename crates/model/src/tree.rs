@@ -1,8 +1,9 @@
-//! The blake3 tree of a file, cut at chunks: one value for each chunk, from which the digest of the whole follows.
+//! The blake3 tree of a file, cut at chunks: one value for each chunk, from which the digest of the whole
+//! follows.
 //!
-//! A chunk of ours is 1,024 of blake3's, a whole subtree wherever it lies, so its value depends on its bytes and its
-//! place and on nothing else. Whoever knows the root can believe a list of values that anybody gave, after combining
-//! it, and then each chunk by itself.
+//! A chunk of ours is 1,024 of blake3's, a whole subtree wherever it lies, so its value depends on its bytes
+//! and its place and on nothing else. Whoever knows the root can believe a list of values that anybody gave,
+//! after combining it, and then each chunk by itself.
 
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
@@ -85,7 +86,8 @@ impl Tree {
     }
 }
 
-/// How many of these values lie in the left half of a tree: the largest power of two that leaves some for the right.
+/// How many of these values lie in the left half of a tree: the largest power of two that leaves some for the
+/// right.
 fn left_of(values: usize) -> usize {
     values.next_power_of_two() / 2
 }

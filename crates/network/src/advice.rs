@@ -1,13 +1,13 @@
 //! What a path needs of the hosts at its ends, and which setting of a host stands in the way.
 //!
-//! Units: rates are bytes per second of payload, round trips microseconds, buffers bytes as the kernel counts them
-//! (payload with its bookkeeping, of which about half is payload). Nothing here reads or changes a setting: the
-//! present ones come in as [`HostLimits`], lines for `sysctl` go out as [`Advice`].
+//! Units: rates are bytes per second of payload, round trips microseconds, buffers bytes as the kernel counts
+//! them (payload with its bookkeeping, of which about half is payload). Nothing here reads or changes a
+//! setting: the present ones come in as [`HostLimits`], lines for `sysctl` go out as [`Advice`].
 //!
-//! The kernel bounds a socket's buffer in two ways. Left alone, it grows up to the third value of `tcp_rmem` or
-//! `tcp_wmem`. Set by the program, it stays at what was asked for, at most `rmem_max` or `wmem_max` (doubled, for
-//! the bookkeeping), and does not grow. Either can be the larger one, so setting a buffer helps on one host and
-//! hurts on the next: [`Ceilings`] knows which.
+//! The kernel bounds a socket's buffer in two ways. Left alone, it grows up to the third value of `tcp_rmem`
+//! or `tcp_wmem`. Set by the program, it stays at what was asked for, at most `rmem_max` or `wmem_max`
+//! (doubled, for the bookkeeping), and does not grow. Either can be the larger one, so setting a buffer helps
+//! on one host and hurts on the next: [`Ceilings`] knows which.
 //!
 //! Start with [`PathShape`]; then [`choose`] for a socket and [`advise`] for a host.
 
@@ -22,7 +22,8 @@ pub const STREAMS_MAX: u32 = 16;
 const AUTOTUNED_BYTES_MAX: u64 = 1 << 30;
 /// These settings are 32-bit numbers with a sign.
 const SETTING_MAX: u64 = (1 << 31) - 1;
-/// Lower values of a line `tcp_rmem` that is advised where the present one is not known: minimum and first size.
+/// Lower values of a line `tcp_rmem` that is advised where the present one is not known: minimum and first
+/// size.
 const RECEIVE_START: [u64; 2] = [4_096, 131_072];
 /// The same for `tcp_wmem`.
 const SEND_START: [u64; 2] = [4_096, 65_536];
@@ -63,7 +64,8 @@ impl PathShape {
     }
 }
 
-/// What a stream carries with a given buffer: surely, and at the most (if nothing of the buffer went to bookkeeping).
+/// What a stream carries with a given buffer: surely, and at the most (if nothing of the buffer went to
+/// bookkeeping).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StreamRate {
     pub sure_bytes_per_s: u64,
@@ -127,8 +129,9 @@ pub enum Choice {
     MoreStreams { streams: u64, request_bytes: Option<u64> },
 }
 
-/// The rule for buffers: leave them alone where the kernel grows them far enough, set them where only that gets
-/// enough, and open more streams where neither does. Setting them by habit switches off what mostly works.
+/// The rule for buffers: leave them alone where the kernel grows them far enough, set them where only that
+/// gets enough, and open more streams where neither does. Setting them by habit switches off what mostly
+/// works.
 pub fn choose(path: PathShape, streams: u32, ceilings: Ceilings) -> Choice {
     let need = path.buffer_bytes(streams);
     if ceilings.autotuned_bytes >= need {
@@ -152,7 +155,8 @@ pub enum Family {
     Ipv6,
 }
 
-/// Payload of a full TCP segment: what is left of an IP packet of `mtu` bytes. Time stamps (usual) take 12 bytes.
+/// Payload of a full TCP segment: what is left of an IP packet of `mtu` bytes. Time stamps (usual) take 12
+/// bytes.
 pub fn mss_bytes(mtu: u32, family: Family, timestamps: bool) -> u32 {
     let address = match family {
         Family::Ipv4 => 20,
@@ -166,8 +170,8 @@ pub fn payload_share(mtu: u32, family: Family, timestamps: bool) -> f64 {
     if mtu == 0 { 0.0 } else { f64::from(mss_bytes(mtu, family, timestamps)) / f64::from(mtu) }
 }
 
-/// Bytes per second of one stream of the Reno kind at a loss of `loss` (0 to 1), by Mathis and others (1997), every
-/// packet acknowledged. Infinite without loss.
+/// Bytes per second of one stream of the Reno kind at a loss of `loss` (0 to 1), by Mathis and others (1997),
+/// every packet acknowledged. Infinite without loss.
 pub fn mathis_bytes_per_s(mss_bytes: u32, rtt_us: u64, loss: f64) -> f64 {
     let rtt_s = rtt_us.max(1) as f64 / 1e6;
     f64::from(mss_bytes) / rtt_s * 1.5_f64.sqrt() / loss.clamp(0.0, 1.0).sqrt()
@@ -180,8 +184,8 @@ pub fn cubic_bytes_per_s(mss_bytes: u32, rtt_us: u64, loss: f64) -> f64 {
     (window * f64::from(mss_bytes) / rtt_s).max(mathis_bytes_per_s(mss_bytes, rtt_us, loss))
 }
 
-/// The loss at which one stream of the Reno kind just fills the path. Paths this clean are rare beyond 1 Gbit/s
-/// and 50 ms, which is why loss, not buffers, mostly calls for several streams.
+/// The loss at which one stream of the Reno kind just fills the path. Paths this clean are rare beyond 1
+/// Gbit/s and 50 ms, which is why loss, not buffers, mostly calls for several streams.
 pub fn loss_for_full_rate(path: PathShape, mss_bytes: u32) -> f64 {
     let rtt_s = path.rtt_us.max(1) as f64 / 1e6;
     let segments = path.rate_bytes_per_s.max(1) as f64 * rtt_s / f64::from(mss_bytes.max(1));
@@ -241,14 +245,14 @@ impl Advice {
     }
 }
 
-/// The third value of `tcp_rmem` and `tcp_wmem` that the path needs: a power of two, so that small changes of the
-/// path change nothing.
+/// The third value of `tcp_rmem` and `tcp_wmem` that the path needs: a power of two, so that small changes of
+/// the path change nothing.
 pub fn wanted_ceiling(path: PathShape, streams: u32) -> u64 {
     path.buffer_bytes(streams).min(AUTOTUNED_BYTES_MAX).next_power_of_two()
 }
 
-/// Every setting of `host` that keeps `streams` streams from filling `path`, with what it should be. Never less than
-/// it is now. `mtu_max` is the largest of the host's interfaces.
+/// Every setting of `host` that keeps `streams` streams from filling `path`, with what it should be. Never
+/// less than it is now. `mtu_max` is the largest of the host's interfaces.
 pub fn advise(host: &HostLimits, path: PathShape, streams: u32, mtu_max: u32) -> Vec<Advice> {
     let mut all = Vec::new();
     buffers(host, path, streams, &mut all);

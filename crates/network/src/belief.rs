@@ -15,13 +15,14 @@ const JUMP: Duration = Duration::from_secs(3_600);
 /// Logarithms beyond are absurd, also as differences.
 const LOG_MAX: f64 = 40.0;
 
-/// What was seen half an hour ago counts half, and no more than 20 s are remembered: a change of rate shows after a
-/// few windows.
+/// What was seen half an hour ago counts half, and no more than 20 s are remembered: a change of rate shows
+/// after a few windows.
 pub type Belief = Fading<1_800, 20>;
 /// What holds from day to day.
 pub(crate) type Slow = Fading<86_400, 600>;
 
-/// Weights are seconds of observation; they halve every `HALF_LIFE_S`, and at most `WEIGHT_MAX` are remembered.
+/// Weights are seconds of observation; they halve every `HALF_LIFE_S`, and at most `WEIGHT_MAX` are
+/// remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fading<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> {
     weight: f32,

@@ -1,4 +1,5 @@
-//! What a link gave in the past: a day in bins of five minutes, two days before that in hours. Two bytes a bin.
+//! What a link gave in the past: a day in bins of five minutes, two days before that in hours. Two bytes a
+//! bin.
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -46,7 +47,8 @@ fn unpack(bin: u16) -> Option<(f64, f64)> {
 }
 
 impl Bins {
-    /// Adds a measurement; gives the mean of the bin that it closed, if it closed one with enough in it to tell.
+    /// Adds a measurement; gives the mean of the bin that it closed, if it closed one with enough in it to
+    /// tell.
     pub(crate) fn add(&mut self, log: f64, seconds: f64, now: Timestamp) -> Option<f64> {
         let number = now.as_micros().div_euclid(BIN_S * 1_000_000);
         let closed = if number > self.number { self.close(number) } else { None };

@@ -1,7 +1,7 @@
-//! From several guesses of how long something takes, one: each guess rests on a model that is right at times (the link
-//! is shared evenly; it works in turn through what it was given; its source, or its target, is what everything waits
-//! for), and which of them weighs how much is learned from outcomes. Least squares in logarithms, with fading memory;
-//! until there are outcomes, the longest of the guesses stands.
+//! From several guesses of how long something takes, one: each guess rests on a model that is right at times
+//! (the link is shared evenly; it works in turn through what it was given; its source, or its target, is what
+//! everything waits for), and which of them weighs how much is learned from outcomes. Least squares in
+//! logarithms, with fading memory; until there are outcomes, the longest of the guesses stands.
 
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,8 @@ impl Blend {
         longest + dot(&self.weights, &terms)
     }
 
-    /// It took so long, in logarithms; `level` is what this link's outcomes are above what is expected of all.
+    /// It took so long, in logarithms; `level` is what this link's outcomes are above what is expected of
+    /// all.
     pub(crate) fn learn(&mut self, guesses: &Guesses, took: f64, level: f64) {
         let (longest, terms) = guesses.terms();
         let off = took - level - longest - dot(&self.weights, &terms);
@@ -106,8 +107,8 @@ fn dot(one: &[f64; TERMS], other: &[f64; TERMS]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// What the outcomes of one link are above what is expected of all links, and by how much they differ among themselves.
-/// How many there were is known elsewhere: a link has little room.
+/// What the outcomes of one link are above what is expected of all links, and by how much they differ among
+/// themselves. How many there were is known elsewhere: a link has little room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Level {
     mean: f32,

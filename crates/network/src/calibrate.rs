@@ -1,14 +1,16 @@
-//! How good forecasts were, and how wide they have to be: an interval that promises 90 % is widened or narrowed until
-//! 90 % of the outcomes lie in it, for each link and for links with as much history.
+//! How good forecasts were, and how wide they have to be: an interval that promises 90 % is widened or
+//! narrowed until 90 % of the outcomes lie in it, for each link and for links with as much history.
 
 use serde::{Deserialize, Serialize};
 
 use crate::blend::Blend;
 
-/// Where the tracked points begin, in spreads: 5 %, half, 95 % of a normal distribution, and some more for caution.
+/// Where the tracked points begin, in spreads: 5 %, half, 95 % of a normal distribution, and some more for
+/// caution.
 const START: [f32; 3] = [-2.3, 0.0, 2.3];
 const SHARES: [f32; 3] = [0.05, 0.5, 0.95];
-/// Steps by which a point moves when an outcome was beyond it: large at first, never so small that it cannot follow.
+/// Steps by which a point moves when an outcome was beyond it: large at first, never so small that it cannot
+/// follow.
 const STEP_FIRST: f32 = 0.8;
 const STEP_LEAST: f32 = 0.12;
 const STEP_CLASS_FIRST: f32 = 1.0;
@@ -28,8 +30,8 @@ const OWN_MIN: u16 = 8;
 pub(crate) const CLASSES: [u16; 4] = [8, 32, 128, u16::MAX];
 
 /// Empirical quantiles of a link's rates in a histogram: what a forecast that knows nothing else would say.
-/// It reaches from 7 B/s to 1 TB/s: small files are slow by factors of millions, and what is cut off at the ends would
-/// count as if the link's own quantiles were further off than they are.
+/// It reaches from 7 B/s to 1 TB/s: small files are slow by factors of millions, and what is cut off at the
+/// ends would count as if the link's own quantiles were further off than they are.
 const BINS: usize = 72;
 const BIN_WIDTH: f32 = 0.36;
 const LOWEST_LOG: f32 = 2.0;
@@ -186,10 +188,11 @@ pub struct Quality {
     pub outcomes: u64,
     /// Share of the outcomes within their 90 % interval.
     pub within: f64,
-    /// Mean interval score (Winkler) of the logarithm of the time: its width, and twenty times by what an outcome
-    /// was outside of it. Less is better.
+    /// Mean interval score (Winkler) of the logarithm of the time: its width, and twenty times by what an
+    /// outcome was outside of it. Less is better.
     pub score: f64,
-    /// The same in relation to the quantiles of the link's former rates, which know nothing of sizes and loads.
+    /// The same in relation to the quantiles of the link's former rates, which know nothing of sizes and
+    /// loads.
     pub score_ratio: Option<f64>,
 }
 
@@ -201,7 +204,8 @@ pub(crate) struct Outcome {
     /// Nine in ten should lie in it.
     pub interval: (f64, f64),
     pub value: f64,
-    /// By how much it was off what was expected before the correction by former outcomes, and the spread of that.
+    /// By how much it was off what was expected before the correction by former outcomes, and the spread of
+    /// that.
     pub off: f64,
     pub spread: f64,
     /// The logarithm of the bytes.

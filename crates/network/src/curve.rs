@@ -1,6 +1,6 @@
-//! How the rate of a link grows with the number of files under way: linearly at first, each at its own best, then no
-//! more. Learned by octaves of concurrency; what lies between is interpolated, what lies beyond follows the model
-//! rate(c) = min(c · r_max, C).
+//! How the rate of a link grows with the number of files under way: linearly at first, each at its own best,
+//! then no more. Learned by octaves of concurrency; what lies between is interpolated, what lies beyond
+//! follows the model rate(c) = min(c · r_max, C).
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,8 @@ const GROWTH_FULL: f64 = 0.3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Octave {
-    /// Bytes per second: all bytes by all seconds, since bytes may be told of only when a whole file is there.
+    /// Bytes per second: all bytes by all seconds, since bytes may be told of only when a whole file is
+    /// there.
     rate: f32,
     /// Seconds.
     weight: f32,
@@ -98,7 +99,8 @@ impl Curve {
         (octave.weight >= TRIED_WEIGHT && octave.rate > 0.0).then(|| f64::from(octave.rate).ln() + within)
     }
 
-    /// By how much more it gives with `then` files than with `now`, in logarithms, and whether both were measured.
+    /// By how much more it gives with `then` files than with `now`, in logarithms, and whether both were
+    /// measured.
     pub(crate) fn growth(&self, now: f64, then: f64) -> Option<(f64, bool)> {
         let ((from, one), (to, other)) = (self.log_rate(now)?, self.log_rate(then)?);
         Some((to - from, one && other))

@@ -1,14 +1,16 @@
-//! Notices that a link is not what it was. Two cumulated sums of how far measurements, corrected for the load we make
-//! ourselves, are off the usual level:
+//! Notices that a link is not what it was. Two cumulated sums of how far measurements, corrected for the load
+//! we make ourselves, are off the usual level:
 //!
-//! - one over single measurements, for what is far off: it answers within a few transfers. It lets pass whatever the
-//!   link's five-minute means are known to wander, since their noise lasts for hundreds of measurements;
+//! - one over single measurements, for what is far off: it answers within a few transfers. It lets pass
+//!   whatever the link's five-minute means are known to wander, since their noise lasts for hundreds of
+//!   measurements;
 //! - one over five-minute means, for smaller shifts that stay.
 //!
-//! A third looks at single windows alone ([`Falls`]), since on a link that has become very slow nothing else comes soon.
+//! A third looks at single windows alone ([`Falls`]), since on a link that has become very slow nothing else
+//! comes soon.
 //!
-//! The bounds follow the link's own noise and its number of measurements in a month, for less than one false alarm
-//! in a month.
+//! The bounds follow the link's own noise and its number of measurements in a month, for less than one false
+//! alarm in a month.
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -35,11 +37,12 @@ const SLACK_NOISE: f32 = 4.5;
 const CLIP: f32 = 1.5;
 /// Several measurements have to agree.
 const BOUND_MIN: f32 = 2.2;
-/// Logarithms of how many measurements (a hundred months of a million) and how many means (a hundred of 8,640) one of them
-/// may reach it by chance.
+/// Logarithms of how many measurements (a hundred months of a million) and how many means (a hundred of
+/// 8,640) one of them may reach it by chance.
 const SAMPLES_RARE: f32 = 18.4;
 const BLOCKS_RARE: f32 = 13.7;
-/// Half of what an alarm takes at least: who is so far from the level may have changed, and teaches no wandering.
+/// Half of what an alarm takes at least: who is so far from the level may have changed, and teaches no
+/// wandering.
 const SUSPECT: f32 = BOUND_MIN / 2.0;
 /// For means: slack, in their noise and at least; the least bound.
 const BLOCK_SLACK: f32 = 1.0;
@@ -74,8 +77,8 @@ struct Usual {
     noise: f32,
 }
 
-/// Notices from single windows alone that a link has become far slower. They are noisier than what is put together, and
-/// they come when a link has become too slow for much to be put together.
+/// Notices from single windows alone that a link has become far slower. They are noisier than what is put
+/// together, and they come when a link has become too slow for much to be put together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Falls {
     #[serde(flatten)]
@@ -229,9 +232,9 @@ impl Detector {
         self.count(value, self.slack(), now)
     }
 
-    /// One measurement while an end was busy with other links, and by how much it is `below` the link's part of what the
-    /// end gave, if it is. Tells neither of the level nor of the noise. What is less than the link's wandering explains
-    /// counts for as much as others do not explain.
+    /// One measurement while an end was busy with other links, and by how much it is `below` the link's part
+    /// of what the end gave, if it is. Tells neither of the level nor of the noise. What is less than the
+    /// link's wandering explains counts for as much as others do not explain.
     pub(crate) fn shared(&mut self, value: f64, below: f64, now: Timestamp) -> Option<Alarm> {
         let (value, below) = (tame(value)?, tame(below)?);
         if !self.is_ready() {
@@ -245,10 +248,11 @@ impl Detector {
         self.count(self.usual.level - counts, SLACK_MIN, now)
     }
 
-    /// Five minutes in which there were only such measurements, and by how much the link stayed `below` its part in the mean.
-    /// Who gets less than its part of an end is kept by itself, so that this tells how much it wanders, at least: else a link
-    /// that is seldom alone would be held to what it wanders in the few hours in which it was. Nothing is told by what is less
-    /// than is known already, nor while a change is suspected, or the change would pass for wandering.
+    /// Five minutes in which there were only such measurements, and by how much the link stayed `below` its
+    /// part in the mean. Who gets less than its part of an end is kept by itself, so that this tells how much
+    /// it wanders, at least: else a link that is seldom alone would be held to what it wanders in the few
+    /// hours in which it was. Nothing is told by what is less than is known already, nor while a change is
+    /// suspected, or the change would pass for wandering.
     pub(crate) fn shared_block(&mut self, below: f64) {
         let Some(below) = tame(below) else { return };
         let [down, _] = self.sums;
@@ -402,7 +406,8 @@ mod tests {
         }
     }
 
-    /// A link of a kind: noise of single measurements and of five-minute means, the latter also from hour to hour.
+    /// A link of a kind: noise of single measurements and of five-minute means, the latter also from hour to
+    /// hour.
     struct Stream {
         noise: Noise,
         single: f64,
@@ -474,7 +479,8 @@ mod tests {
         }
     }
 
-    /// Calm while it is alone, in the night of its first day; then it shares its target and its own port is busy by turns.
+    /// Calm while it is alone, in the night of its first day; then it shares its target and its own port is
+    /// busy by turns.
     fn among_others(detector: &mut Detector, minutes: i64, low: f64) -> Option<i64> {
         let mut noise = Noise(11);
         let mut stream = Stream::new(5, 0.4, 0.1);

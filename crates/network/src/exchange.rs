@@ -162,7 +162,8 @@ impl Aliases {
             }
             if theirs != ours && sites.contains_key(&theirs) {
                 return Err(bad(format!(
-                    "{theirs} is a site of its own here and cannot be an alias for {ours}; rename one of them at its origin"
+                    "{theirs} is a site of its own here and cannot be an alias for {ours}; rename one of \
+                        them at its origin"
                 )));
             }
         }
@@ -170,8 +171,8 @@ impl Aliases {
     }
 }
 
-/// Several documents as one: each link is weighed by how much it was observed and how long ago. Names are replaced by
-/// what they stand for.
+/// Several documents as one: each link is weighed by how much it was observed and how long ago. Names are
+/// replaced by what they stand for.
 pub fn merge(documents: &[Exchange], aliases: &Aliases) -> Result<Exchange, Fault> {
     let mut groups: BTreeMap<(String, String, Option<Family>), Vec<ExchangeLink>> = BTreeMap::new();
     let mut instances = BTreeSet::new();

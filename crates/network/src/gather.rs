@@ -1,11 +1,12 @@
-//! Puts the windows of a link together until what they say of its rate is worth hearing. A file may be told of only when
-//! all of it is there, so that a window shows whole files of which it saw a part, and none of others that moved as well:
-//! with four files under way single windows are off by a factor of two and more. One after the other they make up for
-//! that, since what one has too much another lacks.
+//! Puts the windows of a link together until what they say of its rate is worth hearing. A file may be told
+//! of only when all of it is there, so that a window shows whole files of which it saw a part, and none of
+//! others that moved as well: with four files under way single windows are off by a factor of two and more.
+//! One after the other they make up for that, since what one has too much another lacks.
 
 use crate::meter::Sample;
 
-/// Reports that are waited for: as many, about, as make what is under way unreported less than half of what came.
+/// Reports that are waited for: as many, about, as make what is under way unreported less than half of what
+/// came.
 const REPORTS_EACH: f32 = 2.5;
 const REPORTS_FEWER: f32 = 1.5;
 /// Less, and less long, says nothing.
@@ -37,8 +38,8 @@ pub(crate) struct Whole {
 }
 
 impl Gather {
-    /// One more window; `ends`: bytes of both ends meanwhile; `starts`: by how much more would have come had all files
-    /// been there from the start.
+    /// One more window; `ends`: bytes of both ends meanwhile; `starts`: by how much more would have come had
+    /// all files been there from the start.
     pub(crate) fn add(&mut self, sample: &Sample, starts: f64, ends: [f64; 2]) -> Option<Whole> {
         let seconds = sample.seconds as f32;
         self.bytes += (sample.bytes_per_s * starts) as f32 * seconds;

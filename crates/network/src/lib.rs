@@ -1,13 +1,13 @@
-//! What we believe about links: observations of our own transfers in, estimates with spread out. Pure: time is an
-//! argument.
+//! What we believe about links: observations of our own transfers in, estimates with spread out. Pure: time
+//! is an argument.
 //!
-//! A link is measured as a whole: bytes that arrived in a stretch of time in which it had work, whatever the number
-//! of files, so that many small files in parallel and one large file give the same number. Beliefs are kept in
-//! logarithms (rates are heavy-tailed), fade with time, and fall back on those of the link's ends, then of all
-//! links, then on [`ASSUMED_BYTES_PER_S`].
+//! A link is measured as a whole: bytes that arrived in a stretch of time in which it had work, whatever the
+//! number of files, so that many small files in parallel and one large file give the same number. Beliefs are
+//! kept in logarithms (rates are heavy-tailed), fade with time, and fall back on those of the link's ends,
+//! then of all links, then on [`ASSUMED_BYTES_PER_S`].
 //!
-//! Not here: what to do about it (`scheduler`). Start with [`Knowledge`]; one measurement is a `meter::Meter`, one
-//! belief a [`Belief`]. What a path needs of its hosts is [`advice`].
+//! Not here: what to do about it (`scheduler`). Start with [`Knowledge`]; one measurement is a
+//! `meter::Meter`, one belief a [`Belief`]. What a path needs of its hosts is [`advice`].
 
 pub mod advice;
 mod belief;

@@ -1,5 +1,5 @@
-//! Which site a measurement host belongs to: an explicit table first, then what a directory of sites says, and last
-//! inference from names and networks, marked as such and believed less.
+//! Which site a measurement host belongs to: an explicit table first, then what a directory of sites says,
+//! and last inference from names and networks, marked as such and believed less.
 //!
 //! Start with [`HostMap::find`]. The table itself is kept by the catalog.
 
@@ -16,7 +16,8 @@ pub use crate::observation::Mapping;
 
 /// Labels that a domain must have below its public suffix to say anything about who owns it, suffix included.
 const LABELS_MIN: usize = 2;
-/// Second labels under a country's domain that belong to nobody in particular (`ac.uk`, `edu.au`, `co.jp`, `gov.br`).
+/// Second labels under a country's domain that belong to nobody in particular (`ac.uk`, `edu.au`, `co.jp`,
+/// `gov.br`).
 const SHARED_SECOND: &[&str] = &[
     "ac", "co", "com", "edu", "go", "gob", "gov", "govt", "ltd", "mil", "ne", "net", "nom", "or", "org",
     "plc", "re", "res", "sch",
@@ -186,8 +187,9 @@ impl HostMap {
     }
 }
 
-/// Whether a domain belongs to somebody in particular, by a small rule in place of the list of public suffixes: at
-/// least two labels, and three under a country's domain whose second label is shared (`example.ac.uk`).
+/// Whether a domain belongs to somebody in particular, by a small rule in place of the list of public
+/// suffixes: at least two labels, and three under a country's domain whose second label is shared
+/// (`example.ac.uk`).
 fn owned(domain: &str) -> bool {
     let labels: Vec<&str> = domain.split('.').collect();
     if labels.len() < LABELS_MIN || labels.iter().any(|label| label.is_empty()) {

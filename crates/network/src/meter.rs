@@ -1,4 +1,5 @@
-//! Measures what arrives while there is work: the goodput of a link, or of everything into or out of a storage.
+//! Measures what arrives while there is work: the goodput of a link, or of everything into or out of a
+//! storage.
 
 use std::time::Duration;
 
@@ -83,8 +84,8 @@ impl Meter {
         self.active = self.active.saturating_sub(1);
     }
 
-    /// Bytes and files arrived. A window ends only with the first report after it: silence may just mean that no
-    /// report came, and the parts of one report must not fall into two windows.
+    /// Bytes and files arrived. A window ends only with the first report after it: silence may just mean that
+    /// no report came, and the parts of one report must not fall into two windows.
     pub(crate) fn arrived(&mut self, bytes: u64, files: u32, now: Timestamp) -> Option<Sample> {
         self.count(now);
         let sample = (self.busy_arrived >= WINDOW.as_secs_f32() && now.since(self.arrived) > REPORT)
@@ -144,8 +145,8 @@ impl Meter {
     }
 }
 
-/// What went through both ends of a link while it had work, in units of 64 KiB that may wrap around: tells a link
-/// that is slow from one whose ends were busy with others.
+/// What went through both ends of a link while it had work, in units of 64 KiB that may wrap around: tells a
+/// link that is slow from one whose ends were busy with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Ends {
     mark: [u32; 2],
@@ -157,7 +158,8 @@ pub(crate) struct Ends {
 impl Ends {
     const UNIT: u64 = 65_536;
 
-    /// To be told at whatever happens to the link: what its ends moved in all since ever, and whether it had work.
+    /// To be told at whatever happens to the link: what its ends moved in all since ever, and whether it had
+    /// work.
     pub(crate) fn count(&mut self, moved: [u64; 2], active: bool) {
         let now = moved.map(|moved| (moved / Self::UNIT) as u32);
         if active {

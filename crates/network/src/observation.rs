@@ -1,8 +1,9 @@
-//! What was seen of the network: one [`Observation`] says what, between which ends, when, by whom, and how sure it
-//! is that the ends are the ones meant. Every source of knowledge speaks this form; [`crate::Knowledge::observe`]
-//! takes it or says why not ([`Refused`]).
+//! What was seen of the network: one [`Observation`] says what, between which ends, when, by whom, and how
+//! sure it is that the ends are the ones meant. Every source of knowledge speaks this form;
+//! [`crate::Knowledge::observe`] takes it or says why not ([`Refused`]).
 //!
-//! Not here: how archives, probes or counters are read (`gateways`, `agent`), and what is made of it (`knowledge`).
+//! Not here: how archives, probes or counters are read (`gateways`, `agent`), and what is made of it
+//! (`knowledge`).
 
 use std::fmt;
 use std::time::Duration;
@@ -270,8 +271,8 @@ impl Observation {
         self.seen.check()
     }
 
-    /// How much it tells compared with a second of own transfers. A probe measures hosts near the storages, not the
-    /// storages.
+    /// How much it tells compared with a second of own transfers. A probe measures hosts near the storages,
+    /// not the storages.
     pub fn weight(&self) -> f64 {
         let origin = match self.by {
             Origin::OwnTransfer => 1.0,

@@ -1,5 +1,6 @@
-//! What each file costs beyond its bytes: the time of a file is a start plus its bytes at the rate it gets. Fitted to
-//! own transfers with errors counted in parts of the time, so that large files do not drown small ones.
+//! What each file costs beyond its bytes: the time of a file is a start plus its bytes at the rate it gets.
+//! Fitted to own transfers with errors counted in parts of the time, so that large files do not drown small
+//! ones.
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,6 @@
-//! What is known of one path between two sites: its round trip, loss, largest packet, routers, and what tests of it
-//! gave. Measured by probes and archives, or read from connections of ours; a rate alone needs none of it.
+//! What is known of one path between two sites: its round trip, loss, largest packet, routers, and what tests
+//! of it gave. Measured by probes and archives, or read from connections of ours; a rate alone needs none of
+//! it.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ const PACKETS_MAX: f64 = 1e6;
 /// Assumed for a path whose MTU nobody measured.
 const MSS_USUAL: u32 = 1_448;
 const KINDS: usize = 8;
-/// A test is odd if it is off by this factor, and by so many of its usual spreads, which are at least so wide.
+/// A test is odd if it is off by this factor, and by so many of its usual spreads, which are at least so
+/// wide.
 const ODD_FACTOR: f64 = 2.0;
 const ODD_SPREADS: f64 = 3.0;
 const ODD_SPREAD_MIN: f64 = 0.15;
@@ -149,7 +151,8 @@ impl PathState {
         Ok(())
     }
 
-    /// What is not as it was. To be asked before [`PathState::take`]; `load` is the number of our transfers on it.
+    /// What is not as it was. To be asked before [`PathState::take`]; `load` is the number of our transfers
+    /// on it.
     pub(crate) fn notice(&mut self, seen: &Seen, load: f64, at: Timestamp) -> Option<Shift> {
         match *seen {
             Seen::Throughput { bytes_per_s, .. } => self.notice_rate(bytes_per_s, at),
@@ -311,8 +314,8 @@ impl PathState {
         self.loss_at = self.loss_at.max(at);
     }
 
-    /// A path of several equal ways shows now the one, now the other: only what replaces a signature that stood for a
-    /// while is a change, and a return to the one before is none.
+    /// A path of several equal ways shows now the one, now the other: only what replaces a signature that
+    /// stood for a while is a change, and a return to the one before is none.
     fn sign(&mut self, sum: u64, hops: Box<[u32]>, at: Timestamp) -> Option<Signature> {
         match &mut self.signature {
             Some(known) if known.sum == sum => {

@@ -1,5 +1,5 @@
-//! Where things are: which site a storage belongs to, which region a site. What is close together is believed to be
-//! alike. Told by whoever keeps the catalog; nothing is guessed here.
+//! Where things are: which site a storage belongs to, which region a site. What is close together is believed
+//! to be alike. Told by whoever keeps the catalog; nothing is guessed here.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,9 @@ pub enum Home {
 pub struct RegionId(pub u32);
 
 impl RegionId {
-    /// The same for the same name, today and after a restart, so that nobody has to keep a table; that two of some dozens of
-    /// names share a number is as good as impossible, and would only make two regions one. Never that of no region.
+    /// The same for the same name, today and after a restart, so that nobody has to keep a table; that two of
+    /// some dozens of names share a number is as good as impossible, and would only make two regions one.
+    /// Never that of no region.
     pub fn of(name: &str) -> Self {
         let sum =
             name.bytes().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));

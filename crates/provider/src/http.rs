@@ -1,4 +1,5 @@
-//! HTTP/1.1 by hand, a request a connection: as a server with or without TLS, and as a client that calls back.
+//! HTTP/1.1 by hand, a request a connection: as a server with or without TLS, and as a client that calls
+//! back.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -166,7 +167,8 @@ pub(crate) fn post(url: &str, action: &str, body: &str) -> io::Result<(u16, Stri
     let mut stream = TcpStream::connect_timeout(&address, CALL_WITHIN)?;
     stream.set_read_timeout(Some(CALL_WITHIN))?;
     let head = format!(
-        "POST /{path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: text/xml; charset=utf-8\r\nsoapaction: \"{action}\"\r\n\
+        "POST /{path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: text/xml; \
+            charset=utf-8\r\nsoapaction: \"{action}\"\r\n\
          content-length: {}\r\nconnection: close\r\n\r\n",
         body.len()
     );

@@ -1,5 +1,6 @@
-//! `longhaul-provider`: a simulated provider of circuits for tests. It speaks NSI CS 2.1, OSCARS 1.x REST and SENSE over
-//! one network of ports with VLANs and bandwidth, has state machines of its own, and misbehaves when told to.
+//! `longhaul-provider`: a simulated provider of circuits for tests. It speaks NSI CS 2.1, OSCARS 1.x REST and
+//! SENSE over one network of ports with VLANs and bandwidth, has state machines of its own, and misbehaves
+//! when told to.
 //!
 //! It shares no code with what it tests (`circuits`, `gateways`), not even the libraries for XML and HTTP.
 //! Not here: paths that carry data (`testbed`). Start with `world.rs`.
@@ -42,7 +43,8 @@ Usage: longhaul-provider [OPTIONS]
 The first line of its standard output is JSON: the addresses of `service` and `control`.
   NSI     /NSI/services/CS2, /NSI/discovery.xml       OSCARS  /oscars/...       SENSE  /StackV-web/restapi/..., /auth/...
   GET  /control   everything it holds and has seen
-  POST /control   {\"mischief\":[{\"on\":\"reserve\",\"do\":{\"fault\":\"00500\"},\"times\":2}]} | {\"advance_s\":130} | {\"think_s\":1}
+  POST /control   {\"mischief\":[{\"on\":\"reserve\",\"do\":{\"fault\":\"00500\"},\"times\":2}]} | \
+  {\"advance_s\":130} | {\"think_s\":1}
                   {\"end\":ID} | {\"active\":[ID,false]} | {\"broken\":[ID,false]} | {\"forget\":ID}
                   {\"unknown\":{\"to\":URL,\"id\":ID}}
 

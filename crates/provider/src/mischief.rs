@@ -1,8 +1,10 @@
-//! How the provider misbehaves: rules that are used up, one after the other, by what is asked and what is called back.
+//! How the provider misbehaves: rules that are used up, one after the other, by what is asked and what is
+//! called back.
 
 use serde::{Deserialize, Serialize};
 
-/// What an operation (`reserve`, `hold`, `intent`, ...) or a callback (`reserveConfirmed`, ...) meets instead of what it should.
+/// What an operation (`reserve`, `hold`, `intent`, ...) or a callback (`reserveConfirmed`, ...) meets instead
+/// of what it should.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {

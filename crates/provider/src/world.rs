@@ -1,4 +1,5 @@
-//! All that the provider is: its time, its network, its reservations in each protocol, what is due, and what was seen.
+//! All that the provider is: its time, its network, its reservations in each protocol, what is due, and what
+//! was seen.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! XML, as much as SOAP needs: elements with their namespaces, attributes, text, the five entities everybody knows.
+//! XML, as much as SOAP needs: elements with their namespaces, attributes, text, the five entities everybody
+//! knows.
 
 /// Deeper documents are refused.
 const DEPTH_MAX: usize = 40;
@@ -167,7 +168,8 @@ mod tests {
 
     #[test]
     fn elements_have_their_namespaces() {
-        let text = "<?xml version=\"1.0\"?>\n<a:x xmlns:a='u:a' n=\"1 &amp; 2\"><y> t&lt; </y><a:z/><!-- c --></a:x>";
+        let text = "<?xml version=\"1.0\"?>\n<a:x xmlns:a='u:a' n=\"1 &amp; 2\"><y> t&lt; </y><a:z/><!-- c \
+            --></a:x>";
         let root = read(text).unwrap();
         assert_eq!((root.space.as_str(), root.name.as_str()), ("u:a", "x"));
         assert_eq!(root.attributes, [("n".to_owned(), "1 & 2".to_owned())]);

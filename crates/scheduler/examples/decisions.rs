@@ -1,12 +1,14 @@
 //! What one decision costs, against the number of files that wait: it must not grow with the queue.
 //!
-//! 60 sites and 3,000 links; demands of ten files each by ten communities with two activities each, three replicas of
-//! every file, a quarter of the blocks wanted at two sites; limits of every site, loads and shares are counted, and the
-//! explanation is kept with each lease. Files that wait beyond the horizon of their target are known only as demands.
-//! A file that ends is an outcome; a demand whose files are all there goes, and a new one comes in its place, so that
-//! the queue stays as long as it is. Processor time of this thread is counted: others may use the machine.
+//! 60 sites and 3,000 links; demands of ten files each by ten communities with two activities each, three
+//! replicas of every file, a quarter of the blocks wanted at two sites; limits of every site, loads and
+//! shares are counted, and the explanation is kept with each lease. Files that wait beyond the horizon of
+//! their target are known only as demands. A file that ends is an outcome; a demand whose files are all there
+//! goes, and a new one comes in its place, so that the queue stays as long as it is. Processor time of this
+//! thread is counted: others may use the machine.
 //!
-//! `cargo xtask bench decisions [--quick] [--only QUEUE] [--check] [--page FILE]`; with `--check` a missed bar fails.
+//! `cargo xtask bench decisions [--quick] [--only QUEUE] [--check] [--page FILE]`; with `--check` a missed
+//! bar fails.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -66,13 +68,18 @@ fn main() -> ExitCode {
 const TITLE: &str = "\
 # What a decision costs
 
-`cargo xtask bench decisions --page docs/benchmarks/decisions.md` writes this page: one core, processor time. 60 sites, 3,000
-links, three replicas of every file, ten communities with two activities each, limits at every site. A decision is a lease with
-its source chosen by `best`, shares, limits and loads counted and its explanation kept; the whole turn of a file has the news that it began
-and ended too, and its part of a demand that comes, is asked for its files, and goes. Files that wait beyond the horizon of their
+`cargo xtask bench decisions --page docs/benchmarks/decisions.md` writes this page: one core, processor \
+time. 60 sites, 3,000
+links, three replicas of every file, ten communities with two activities each, limits at every site. A \
+decision is a lease with
+its source chosen by `best`, shares, limits and loads counted and its explanation kept; the whole turn of a \
+file has the news that it began
+and ended too, and its part of a demand that comes, is asked for its files, and goes. Files that wait beyond \
+the horizon of their
 target are not in memory one by one.
 
-| files waiting | demands | transfers in memory | decisions/s | µs each | whole turns/s | µs each | memory, MB |
+| files waiting | demands | transfers in memory | decisions/s | µs each | whole turns/s | µs each | memory, \
+MB |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 ";
 
@@ -115,7 +122,8 @@ fn verdict(rows: &[Row]) -> String {
     let fastest = rows.iter().map(|row| row.decision_us).fold(f64::INFINITY, f64::min);
     let reached = if per_second(rows) >= BAR { "reached" } else { "NOT reached" };
     format!(
-        "Bar: 100,000 decisions a second, {reached} ({:.0} at the slowest); the dearest decision costs {:.2} times the cheapest.",
+        "Bar: 100,000 decisions a second, {reached} ({:.0} at the slowest); the dearest decision costs {:.2} \
+            times the cheapest.",
         per_second(rows),
         slowest / fastest
     )

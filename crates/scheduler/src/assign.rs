@@ -20,8 +20,8 @@ impl Scheduler {
         self.choose_by(self.strategy_of(&self.transfers[place]), place, now)
     }
 
-    /// Where another strategy would fetch a transfer from, as things are now. Only of those that go by what links have
-    /// shown: what waits where is not counted under [`Strategy::Best`].
+    /// Where another strategy would fetch a transfer from, as things are now. Only of those that go by what
+    /// links have shown: what waits where is not counted under [`Strategy::Best`].
     pub fn preferred(&self, transfer: TransferId, strategy: Strategy, now: Timestamp) -> Option<StorageId> {
         let place = *self.by_id.get(&transfer)?;
         let at = self.choose_by(strategy, place, self.clock.inner(now))?;

@@ -1,6 +1,6 @@
-//! How many large files of a link are leased at once, found while it works. More than it can use only wait at the
-//! agent, choose their source too early and begin datasets that could wait; fewer leave it idle where one file alone
-//! is slow (small windows, pools, tape).
+//! How many large files of a link are leased at once, found while it works. More than it can use only wait at
+//! the agent, choose their source too early and begin datasets that could wait; fewer leave it idle where one
+//! file alone is slow (small windows, pools, tape).
 //!
 //! ```text
 //! climb: n, 2n, 4n, … while more comes ──no more──► half of the last step, a quarter, … ──worth it──► hold
@@ -8,9 +8,9 @@
 //!    └────── another rate by a third, three times in a row; or what went amiss is tried again ◄──┘
 //! ```
 //!
-//! Ends are coupled: a gain counts as far as the source in all and the target in all have gained it; what was taken
-//! from other links is none. Only measurements count in which the number was what held the link back: it was
-//! reached, and more would have been leased. So where the target has enough to do, nothing is tried.
+//! Ends are coupled: a gain counts as far as the source in all and the target in all have gained it; what was
+//! taken from other links is none. Only measurements count in which the number was what held the link back:
+//! it was reached, and more would have been leased. So where the target has enough to do, nothing is tried.
 //!
 //! Not here: who counts the bytes (`outcome`), who asks whether a link is full (`deal`).
 
@@ -164,8 +164,8 @@ impl Period {
         }
     }
 
-    /// Something comes where so many files are asked for; if it `counts`, it can begin or end a measurement. When that is
-    /// complete: the files that the link had in the mean, and the rate.
+    /// Something comes where so many files are asked for; if it `counts`, it can begin or end a measurement.
+    /// When that is complete: the files that the link had in the mean, and the rate.
     fn look(&mut self, look: &Look, files: u32, counts: bool, now: Timestamp) -> Option<(f64, Come)> {
         let seen = mem::replace(&mut self.seen, now);
         if self.settled.is_some() {
@@ -213,7 +213,8 @@ impl AtOnce {
         }
     }
 
-    /// Work begins. A pause before it is no silence and says nothing of the number, so it ends what is being measured.
+    /// Work begins. A pause before it is no silence and says nothing of the number, so it ends what is being
+    /// measured.
     pub(crate) fn begins(&mut self, now: Timestamp) {
         let Some(period) = self.period.as_ref().filter(|period| now.since(period.seen) >= PAUSE) else {
             return;
@@ -256,9 +257,10 @@ impl AtOnce {
     /// Where `files` were asked for, the link had `held` in the mean and brought this.
     fn measured(&mut self, files: u32, held: f64, rate: Come, wanted: bool, least: u32) {
         if held * REACHED > f64::from(files) {
-            // More were leased before, or all are small: another number would have shown the same. Unless they are few, since
-            // a file takes about as long as the work that is given out: that many are where to begin. Not where ends are
-            // shared: while more are tried there, they take from what is due before.
+            // More were leased before, or all are small: another number would have shown the same. Unless
+            // they are few, since a file takes about as long as the work that is given out: that many are
+            // where to begin. Not where ends are shared: while more are tried there, they take from what is
+            // due before.
             let few = held.round() as u32;
             let alone = rate.link > 0.0 && rate.link >= OWN * rate.source.max(rate.target);
             let begins = matches!(self.phase, Phase::Climb { before: None });
@@ -408,8 +410,8 @@ mod tests {
             Run { at_once: AtOnce::default(), come, now: Timestamp::from_seconds(1_800_000_000) }
         }
 
-        /// A link whose goodput is a function of the number of files, and of which a part is taken from others;
-        /// returns the number after each second.
+        /// A link whose goodput is a function of the number of files, and of which a part is taken from
+        /// others; returns the number after each second.
         fn seconds(&mut self, seconds: u32, rate: impl Fn(u32) -> f64, taken: f64, wanted: bool) -> Vec<u32> {
             let mut numbers = Vec::new();
             for _ in 0..seconds {
@@ -444,7 +446,8 @@ mod tests {
         }
     }
 
-    /// Three files are the work of the next seconds, whatever the number says; others bring as much into the target besides.
+    /// Three files are the work of the next seconds, whatever the number says; others bring as much into the
+    /// target besides.
     fn few(seconds: u32, others: f64) -> Vec<u32> {
         let mut run = Run::new();
         let mut numbers = Vec::new();
@@ -500,7 +503,8 @@ mod tests {
         assert!(numbers[299] >= 58, "{}", numbers[299]);
     }
 
-    /// Three hours without anything, with files that are leased or without, which begin after so many seconds.
+    /// Three hours without anything, with files that are leased or without, which begin after so many
+    /// seconds.
     fn after_a_night(leased: bool, seconds: u32) -> (u32, u32) {
         let mut run = Run::new();
         run.seconds(seconds, |files| 15e6 * f64::from(files.min(8)), 0.0, true);

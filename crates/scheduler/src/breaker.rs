@@ -53,8 +53,8 @@ impl Breaker {
         open
     }
 
-    /// Counts a failure; returns until when it stays open if this opened it. What had started before it opened
-    /// does not open it further.
+    /// Counts a failure; returns until when it stays open if this opened it. What had started before it
+    /// opened does not open it further.
     pub(crate) fn failed(
         &mut self,
         attempt: AttemptId,

@@ -1,5 +1,5 @@
-//! Links that go by circuits. What they give is believed from the first moment, and again without them; and what comes by
-//! a circuit goes before what is not due yet, since the time of a circuit is booked.
+//! Links that go by circuits. What they give is believed from the first moment, and again without them; and
+//! what comes by a circuit goes before what is not due yet, since the time of a circuit is booked.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ impl Scheduler {
         self.storages[target].target.by_circuit.contains(&source)
     }
 
-    /// Of the oldest blocks of a priority, the first that has something to come by a circuit. A block that is due is
-    /// overtaken by none.
+    /// Of the oldest blocks of a priority, the first that has something to come by a circuit. A block that is
+    /// due is overtaken by none.
     pub(crate) fn pick_by_circuit(
         &mut self,
         target: u32,

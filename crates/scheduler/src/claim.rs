@@ -1,15 +1,16 @@
 //! What somebody can catch up on who waited and could not be served.
 //!
-//! An account says how many bytes over weight somebody is ahead of the present, or behind it. How far behind has no bound: so
-//! those that wait keep their order, and share by weight what they get, however little that is. (If each were kept within a
-//! bound of its own, those at their bounds would forget what they got since, and who of them is first would have nothing to
-//! do with their weights.) What is bounded is what being behind is worth: up to `full` of it counts in full, what is beyond by
-//! its logarithm. So whoever is served from far back is moved on by a part of what it is behind, and comes back to its place
-//! by waiting as long as it did before: that holds for those served often as for those served seldom.
+//! An account says how many bytes over weight somebody is ahead of the present, or behind it. How far behind
+//! has no bound: so those that wait keep their order, and share by weight what they get, however little that
+//! is. (If each were kept within a bound of its own, those at their bounds would forget what they got since,
+//! and who of them is first would have nothing to do with their weights.) What is bounded is what being
+//! behind is worth: up to `full` of it counts in full, what is beyond by its logarithm. So whoever is served
+//! from far back is moved on by a part of what it is behind, and comes back to its place by waiting as long
+//! as it did before: that holds for those served often as for those served seldom.
 //!
-//! `full` is the same for all that wait together: what each would have by its share of a given time of the target,
-//! [`crate::Settings::share_claim`]. Of 60 times that they can catch up on five, of 1,440 times on eight: of an hour on five
-//! minutes, of a day on eight, all together.
+//! `full` is the same for all that wait together: what each would have by its share of a given time of the
+//! target, [`crate::Settings::share_claim`]. Of 60 times that they can catch up on five, of 1,440 times on
+//! eight: of an hour on five minutes, of a day on eight, all together.
 
 /// Beyond e to this power of it nothing counts any more: with a minute in full, after two years.
 const MOST: f64 = 14.0;

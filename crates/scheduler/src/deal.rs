@@ -1,11 +1,11 @@
-//! Leases: whether a target gets more work, from which source a file would come first, and the lease itself. Which
-//! file is next is found in `pick`.
+//! Leases: whether a target gets more work, from which source a file would come first, and the lease itself.
+//! Which file is next is found in `pick`.
 //!
 //! Source. When would the file be there, behind what this source was given already? The earliest wins.
 //!
-//! Late choice. A target is given work for [`crate::Settings::lease_window`]; but a file that another target is
-//! fetching just now, and will soon offer, is only taken when less than [`crate::Settings::lease_window_low`] is
-//! left: so targets help each other, and none ever idles for it.
+//! Late choice. A target is given work for [`crate::Settings::lease_window`]; but a file that another target
+//! is fetching just now, and will soon offer, is only taken when less than
+//! [`crate::Settings::lease_window_low`] is left: so targets help each other, and none ever idles for it.
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -43,7 +43,8 @@ pub(crate) enum Barred {
 pub(crate) struct Low {
     /// What it took lately: asked for once.
     pub pace: Pace,
-    /// Whether little is left of what it holds: found out when it matters first, since that looks at all its links.
+    /// Whether little is left of what it holds: found out when it matters first, since that looks at all its
+    /// links.
     runs: OnceCell<bool>,
 }
 
@@ -83,8 +84,8 @@ impl Scheduler {
         self.lease(place, now)
     }
 
-    /// A target has enough as long as it comes: where nothing comes any more there is no news either, and nothing else would look
-    /// again.
+    /// A target has enough as long as it comes: where nothing comes any more there is no news either, and
+    /// nothing else would look again.
     fn look_when_silent(&mut self, target: u32, now: Timestamp) {
         let row = &mut self.storages[target].target;
         let next = now + LOOK_SILENT;
@@ -168,8 +169,8 @@ impl Scheduler {
         files_held >= self.settings.lease_files_coming && (files_held >= files || bytes_held >= bytes)
     }
 
-    /// Of what a target holds, files and bytes that can be there within so many seconds: a slow source that was given
-    /// much must not keep the target from using the others.
+    /// Of what a target holds, files and bytes that can be there within so many seconds: a slow source that
+    /// was given much must not keep the target from using the others.
     fn coming(&self, target: u32, seconds: f64, now: Timestamp) -> (f64, f64) {
         let least = self.settings.lease_files_always;
         let (mut files, mut bytes) = (0.0, 0.0);
@@ -262,7 +263,8 @@ impl Scheduler {
         whole(bytes.max(self.settings.lease_bytes_min as f64))
     }
 
-    /// Seconds until a file of `size` would be at the target, and the rate and failure share that this rests on.
+    /// Seconds until a file of `size` would be at the target, and the rate and failure share that this rests
+    /// on.
     pub(crate) fn finish(&mut self, source: u32, target: u32, size: u64, now: Timestamp) -> (f64, f64, f64) {
         let (rate, failures, given) = match self.storages[target].target.links.get(source) {
             Some(link) if link.rate.is_fresh(now) => (link.rate.rate, link.rate.failure_share, link.bytes),

@@ -15,20 +15,21 @@ use crate::strategy::Strategy;
 /// Made durable by the service before it leaves the process, in the order in which they come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Decision {
-    /// Answer with [`crate::Event::Files`]: up to `limit` files of `block` with ids after `after` that are missing
-    /// at `target` and have no live transfer there and none that failed for good; or with
+    /// Answer with [`crate::Event::Files`]: up to `limit` files of `block` with ids after `after` that are
+    /// missing at `target` and have no live transfer there and none that failed for good; or with
     /// [`crate::Event::ExpandFailed`]. At most one is outstanding per demand.
     Expand { demand: DemandId, block: BlockId, target: StorageId, after: Option<FileId>, limit: u32 },
     /// An agent gets the right to run one attempt.
     Lease(Lease),
     /// A lease is taken back: tell `agent`. Outcomes that still come for it change nothing here.
     Cancel { transfer: TransferId, attempt: AttemptId, agent: AgentId, why: CancelWhy },
-    /// A lease is asked back, since its link has become slow: tell its agent. If it has not begun it ends with
-    /// [`longhaul_model::FaultCode::GivenBack`], else it goes on.
+    /// A lease is asked back, since its link has become slow: tell its agent. If it has not begun it ends
+    /// with [`longhaul_model::FaultCode::GivenBack`], else it goes on.
     GiveBack(GiveBack),
     /// A live transfer of before the restart that nobody wants and no agent holds.
     Drop { transfer: TransferId },
-    /// The source's replica is not what the catalog says; no transfer uses it until [`crate::Event::ReplicaAdded`].
+    /// The source's replica is not what the catalog says; no transfer uses it until
+    /// [`crate::Event::ReplicaAdded`].
     Suspect { transfer: TransferId, file: FileId, source: StorageId, fault: Fault },
     /// The transfer has failed for good; a person must act and ask again.
     Fail { transfer: TransferId, file: FileId, target: StorageId, fault: Fault },
@@ -79,13 +80,14 @@ pub struct Lease {
     pub choice: Choice,
 }
 
-/// Inputs and runners-up of one choice. Numbers only, since there are many; [`crate::Scheduler::explain`] puts it in
-/// words.
+/// Inputs and runners-up of one choice. Numbers only, since there are many; [`crate::Scheduler::explain`]
+/// puts it in words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// The rule by which the source was chosen.
     pub strategy: Strategy,
-    /// The chosen one first, then by expected finish, unusable ones last; at most [`crate::settings::CANDIDATES_MAX`].
+    /// The chosen one first, then by expected finish, unusable ones last; at most
+    /// [`crate::settings::CANDIDATES_MAX`].
     pub candidates: Vec<Candidate>,
     /// How long it waited since it could have been leased first, or since the last attempt ended.
     pub waited: Duration,

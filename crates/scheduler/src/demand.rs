@@ -1,12 +1,13 @@
 //! Demand: blocks wanted at targets, turned into transfers a window at a time.
 //!
-//! A block that several subscriptions want at one target is one [`Want`], served once. Transfers exist only within
-//! the target's horizon: when a priority has few, the oldest of its wants is asked for more.
+//! A block that several subscriptions want at one target is one [`Want`], served once. Transfers exist only
+//! within the target's horizon: when a priority has few, the oldest of its wants is asked for more.
 //!
-//! Targets that want the same block shall begin with different files of it, so that each soon has what the other
-//! lacks, and a loaded source sends each file once. So each want begins elsewhere in the window: at 0, 1/2, 1/4, 3/4, …
-//! in the order in which targets came. Blocks are taken in the same order everywhere: targets that exchange the
-//! files of one block complete it together, and early; with different blocks none would be complete for long.
+//! Targets that want the same block shall begin with different files of it, so that each soon has what the
+//! other lacks, and a loaded source sends each file once. So each want begins elsewhere in the window: at 0,
+//! 1/2, 1/4, 3/4, … in the order in which targets came. Blocks are taken in the same order everywhere:
+//! targets that exchange the files of one block complete it together, and early; with different blocks none
+//! would be complete for long.
 
 use std::collections::BTreeSet;
 
@@ -195,7 +196,8 @@ impl Scheduler {
         Some(Decision::Expand { demand, block: want.block, target: self.storages[target].id, after, limit })
     }
 
-    /// The want that should be asked for more files, and for how many. Each activity has its part of the horizon.
+    /// The want that should be asked for more files, and for how many. Each activity has its part of the
+    /// horizon.
     fn wanting(&mut self, target: u32) -> Option<(u32, u32)> {
         self.storages[target].target.lanes.find_parts(&self.parties);
         let row = &self.storages[target].target;
@@ -228,8 +230,9 @@ impl Scheduler {
         })
     }
 
-    /// All that is in memory waits for sources that are busy, and there may be more of it than the horizon has room for: so of
-    /// the first subscriptions each has some files there, and none keeps another's sources from being used.
+    /// All that is in memory waits for sources that are busy, and there may be more of it than the horizon
+    /// has room for: so of the first subscriptions each has some files there, and none keeps another's
+    /// sources from being used.
     fn aside(&self, class: &Class) -> Option<(u32, u32)> {
         let reserve = self.settings.reserve_files;
         let mut next = class.open.first();
@@ -399,8 +402,8 @@ impl Scheduler {
 
     // ---- what was left behind ------------------------------------------------------------------------
 
-    /// A want whose questions are all answered, and which still lacks files that are no transfers, is asked again
-    /// from its beginning after a while: they may have become available.
+    /// A want whose questions are all answered, and which still lacks files that are no transfers, is asked
+    /// again from its beginning after a while: they may have become available.
     pub(crate) fn after_forget(&mut self, place: u32) {
         if self.relayed(place) {
             if let Some(want) = self.wants.remove(place) {
@@ -522,8 +525,8 @@ fn at_least(number: f64) -> u32 {
     whole.saturating_add(u32::from(f64::from(whole) < number))
 }
 
-/// Where in a window of `count` files the want number `shift` begins: 0, 1/2, 1/4, 3/4, 1/8, … of it. (Bits reversed:
-/// the beginnings stay spread however many come.)
+/// Where in a window of `count` files the want number `shift` begins: 0, 1/2, 1/4, 3/4, 1/8, … of it. (Bits
+/// reversed: the beginnings stay spread however many come.)
 fn shifted(shift: u32, count: u64) -> u64 {
     ((u128::from(shift.reverse_bits()) * u128::from(count)) >> 32) as u64
 }

@@ -1,10 +1,11 @@
-//! Detours. A file has a link to its target, but a slow one, and a much faster way leads over a relay: it takes that, one
-//! hop at a time, as where there is no link (`routes`). It stays in the target's queue meanwhile, so that the slow link is
-//! used as well; what is leased over that before its hop has begun needs no hop any more.
+//! Detours. A file has a link to its target, but a slow one, and a much faster way leads over a relay: it
+//! takes that, one hop at a time, as where there is no link (`routes`). It stays in the target's queue
+//! meanwhile, so that the slow link is used as well; what is leased over that before its hop has begun needs
+//! no hop any more.
 //!
-//! What passes through a relay is moved twice. So the way has to be [`MUCH_FASTER`] than all direct links of the file
-//! together, by what transfers over each of them have shown, and beside what else moves at both ends: links that share a
-//! port are not slow because of it. What was never measured is no reason.
+//! What passes through a relay is moved twice. So the way has to be [`MUCH_FASTER`] than all direct links of
+//! the file together, by what transfers over each of them have shown, and beside what else moves at both
+//! ends: links that share a port are not slow because of it. What was never measured is no reason.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -204,7 +205,8 @@ impl Scheduler {
         self.wants[self.transfers[place].want].relay
     }
 
-    /// A file was leased to where it is wanted: hops that have not begun, and that nobody else waits for, are over.
+    /// A file was leased to where it is wanted: hops that have not begun, and that nobody else waits for, are
+    /// over.
     pub(crate) fn end_needless_hops(&mut self, place: u32) {
         let transfers = &self.files[self.transfers[place].file_row].transfers;
         if transfers.len() < 2 || self.routes.relays.is_empty() {

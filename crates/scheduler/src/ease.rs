@@ -1,6 +1,6 @@
-//! Trouble that has passed: the first file that comes over a link after failures ends the rest of the others that
-//! failed there. A pause that has grown with a long trouble must not outlast it; how often a file has failed stays
-//! counted, so that what fails again rests longer still.
+//! Trouble that has passed: the first file that comes over a link after failures ends the rest of the others
+//! that failed there. A pause that has grown with a long trouble must not outlast it; how often a file has
+//! failed stays counted, so that what fails again rests longer still.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! What the scheduler is told. Events may come twice, late or about unknown things: such events change nothing.
+//! What the scheduler is told. Events may come twice, late or about unknown things: such events change
+//! nothing.
 //!
-//! After a start the order is: sites, storages, demands, live transfers ([`Event::Adopt`]), and then agents as
-//! they say hello. Nothing is leased to an agent before [`Event::Agent`] says that it is connected.
+//! After a start the order is: sites, storages, demands, live transfers ([`Event::Adopt`]), and then agents
+//! as they say hello. Nothing is leased to an agent before [`Event::Agent`] says that it is connected.
 
 use crate::circuits::OnCircuit;
 use crate::limits::Limits;
@@ -19,8 +20,8 @@ use serde::{Deserialize, Serialize};
 pub enum Event {
     /// A site is new or has changed.
     Site(SiteInfo),
-    /// In which region a site lies, or that nobody says. What links between two regions have in common is believed of
-    /// links between them that are new.
+    /// In which region a site lies, or that nobody says. What links between two regions have in common is
+    /// believed of links between them that are new.
     Region { site: SiteId, region: Option<RegionId> },
     /// A storage is new or has changed; also whenever an agent reports trouble or its end.
     Storage(StorageInfo),
@@ -28,11 +29,13 @@ pub enum Event {
     Agent { storage: StorageId, agent: Option<AgentId>, connected: bool },
     /// An agent said hello and holds these leases: all others of it are released.
     Held { agent: AgentId, attempts: Vec<AttemptId> },
-    /// The links there are, in place of what was said before; none: from every storage to every other, as at first.
+    /// The links there are, in place of what was said before; none: from every storage to every other, as at
+    /// first.
     Links(Option<Vec<(StorageId, StorageId)>>),
     /// What communities and activities are entitled to, in place of what was said before.
     Shares(Shares),
-    /// What communities are entitled to on links that have weights of their own, in place of what was said before.
+    /// What communities are entitled to on links that have weights of their own, in place of what was said
+    /// before.
     LinkShares(Vec<LinkShares>),
     /// Limits beyond those of sites, and links that are not commissioned, in place of what was said before.
     Limits(Limits),
@@ -44,8 +47,8 @@ pub enum Event {
     DemandGone { id: DemandId },
     /// The same for all demands of a subscription.
     SubscriptionGone { subscription: SubscriptionId },
-    /// The deadline of a subscription is in danger, or is so no more: meanwhile it goes before all else of its activity.
-    /// Means nothing for one without a deadline.
+    /// The deadline of a subscription is in danger, or is so no more: meanwhile it goes before all else of
+    /// its activity. Means nothing for one without a deadline.
     Hurry { subscription: SubscriptionId, hurry: bool },
     /// The answer to [`crate::Decision::Expand`]: files missing at the target, in the order of their ids.
     /// `exhausted`: there are none after these.
@@ -66,9 +69,10 @@ pub enum Event {
     Started { attempt: AttemptId },
     /// Bytes of an attempt that have arrived; cumulative.
     Progress { attempt: AttemptId, bytes_done: u64 },
-    /// The end of an attempt, already durable. If a file arrives under a lease that was just being taken back, the
-    /// attempt is unknown here: then the next lease of that transfer, which the catalog refuses since the file is
-    /// there, is answered with a successful outcome, or [`Event::ReplicaAdded`] is told at once.
+    /// The end of an attempt, already durable. If a file arrives under a lease that was just being taken
+    /// back, the attempt is unknown here: then the next lease of that transfer, which the catalog refuses
+    /// since the file is there, is answered with a successful outcome, or [`Event::ReplicaAdded`] is told at
+    /// once.
     Outcome(Outcome),
     /// A lease that its agent does not hold: it goes back to the queue.
     LeaseReleased { attempt: AttemptId },

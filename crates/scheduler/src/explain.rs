@@ -245,7 +245,8 @@ impl Scheduler {
             String::new()
         };
         format!(
-            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one wait there{share}",
+            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one \
+                wait there{share}",
             self.name(row.id),
             units::count(row.target.leased.len() as u64),
             amount(row.target.leased_bytes),

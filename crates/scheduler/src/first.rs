@@ -1,7 +1,7 @@
-//! What is due first has its target to itself, where that costs nothing. A full port or disk is shared by all that comes over
-//! it: files of later blocks, from other sources, take from those of the first, and all are complete late. So while every
-//! source of the first block has what it can use, nothing of later blocks is dealt. Where others
-//! wait too, communities, activities or priorities, all stays as their shares want it.
+//! What is due first has its target to itself, where that costs nothing. A full port or disk is shared by all
+//! that comes over it: files of later blocks, from other sources, take from those of the first, and all are
+//! complete late. So while every source of the first block has what it can use, nothing of later blocks is
+//! dealt. Where others wait too, communities, activities or priorities, all stays as their shares want it.
 //!
 //! ```text
 //! shared: what comes in all? ──some seconds──► alone: does as much come? ──no──► rest: a minute, two, … eight
@@ -9,13 +9,14 @@
 //!    └───────────────────────────────────────────┴─────────────────────────────────┘
 //! ```
 //!
-//! Nothing is believed: that a target is full shows only when the links of its first block take over what the others leave. What
-//! came is measured over all that is first one after the other, since blocks may be small; a few seconds of it can be too little by
-//! chance, so that what came in the last minutes counts as well: counted, since the best of several samples would be more than any
-//! port gives, and nothing could ever keep up with that. What came says nothing of sources that had nothing to give then: when
-//! something waits for another one, it is shared again, for as long as a new link needs to show what it can. And what holds
-//! others back has to move: a link that is silent, or that a limit, a pause or a fault keeps from more, holds back nothing, and
-//! who waits so looks again without news.
+//! Nothing is believed: that a target is full shows only when the links of its first block take over what the
+//! others leave. What came is measured over all that is first one after the other, since blocks may be small;
+//! a few seconds of it can be too little by chance, so that what came in the last minutes counts as well:
+//! counted, since the best of several samples would be more than any port gives, and nothing could ever keep
+//! up with that. What came says nothing of sources that had nothing to give then: when something waits for
+//! another one, it is shared again, for as long as a new link needs to show what it can. And what holds
+//! others back has to move: a link that is silent, or that a limit, a pause or a fault keeps from more, holds
+//! back nothing, and who waits so looks again without news.
 
 use std::time::Duration;
 
@@ -26,15 +27,17 @@ use crate::decision::Unusable;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::Rules;
 
-/// Part of what came in all that the links of the first block are believed to give: what is believed comes from times when they
-/// had to share.
+/// Part of what came in all that the links of the first block are believed to give: what is believed comes
+/// from times when they had to share.
 const ENOUGH: f64 = 0.25;
-/// Part of what came in all before that must go on coming; and of what came in the last minutes, which may have passed.
+/// Part of what came in all before that must go on coming; and of what came in the last minutes, which may
+/// have passed.
 const AS_MUCH: f64 = 0.95;
 const OF_MINUTES: f64 = 0.95;
 /// With less than this after half a measurement it is over at once.
 const FAR_LESS: f64 = 0.7;
-/// How long is measured what comes while it is shared, and in how many reports at least: meanwhile others are given files.
+/// How long is measured what comes while it is shared, and in how many reports at least: meanwhile others are
+/// given files.
 const SHARED: Duration = Duration::from_secs(5);
 const PIECES: u64 = 3;
 /// What comes then: some reports of large files.
@@ -207,8 +210,8 @@ impl First {
 }
 
 impl Scheduler {
-    /// Whether nothing of later blocks is dealt beside this one, of which nothing can be dealt now; none where that says
-    /// nothing of it, since nothing of it moves.
+    /// Whether nothing of later blocks is dealt beside this one, of which nothing can be dealt now; none
+    /// where that says nothing of it, since nothing of it moves.
     pub(crate) fn has_target_alone(
         &mut self,
         target: u32,
@@ -241,8 +244,8 @@ impl Scheduler {
         Some(alone)
     }
 
-    /// Nothing was found for a target: whether that is so since it is held back. Of what does not move no news comes, and nothing
-    /// else would look again.
+    /// Nothing was found for a target: whether that is so since it is held back. Of what does not move no
+    /// news comes, and nothing else would look again.
     pub(crate) fn is_held_back(&mut self, target: u32, now: Timestamp) -> bool {
         let first = &mut self.storages[target].target.first;
         if !std::mem::take(&mut first.holds) {
@@ -261,8 +264,8 @@ impl Scheduler {
 mod tests {
     use super::*;
 
-    /// Asked each second while it waits, from a moment on; `rate` comes in all while it is shared and while it is alone. The
-    /// seconds in which it was alone.
+    /// Asked each second while it waits, from a moment on; `rate` comes in all while it is shared and while
+    /// it is alone. The seconds in which it was alone.
     fn alone(first: &mut First, rate: [f64; 2], from: u64, seconds: u64) -> Vec<u64> {
         let (mut come, mut is_alone) = (0.0, false);
         let mut found = Vec::new();

@@ -1,6 +1,6 @@
-//! FTS3's own optimizer, for comparison: how many transfers of a link may be active, decided once a minute and each
-//! link alone, from goodput, success and queue. Used under [`crate::Rules::Fts3`]; written from the description of
-//! version 3.14 (optimizer mode 2, its default, with the range 2 to 130).
+//! FTS3's own optimizer, for comparison: how many transfers of a link may be active, decided once a minute
+//! and each link alone, from goodput, success and queue. Used under [`crate::Rules::Fts3`]; written from the
+//! description of version 3.14 (optimizer mode 2, its default, with the range 2 to 130).
 
 use std::collections::VecDeque;
 use std::time::Duration;

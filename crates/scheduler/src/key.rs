@@ -1,7 +1,7 @@
 //! The place of a transfer in a queue of its want, in one number: small keys keep large queues fast.
 
-/// Ordered by: not awaited from another target first; fewer sources first (what only this source has comes first from
-/// it); place in the block; place in the table.
+/// Ordered by: not awaited from another target first; fewer sources first (what only this source has comes
+/// first from it); place in the block; place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u64);
 

@@ -1,5 +1,5 @@
-//! A table by id that can only be asked for one id at a time, so that no decision depends on an order of hashes.
-//! The hash has no random seed: ids are our own, and the same events shall give the same run.
+//! A table by id that can only be asked for one id at a time, so that no decision depends on an order of
+//! hashes. The hash has no random seed: ids are our own, and the same events shall give the same run.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,13 +1,14 @@
-//! Whose turn it is at a target: communities by their shares, within one its activities by theirs, within one its
-//! priorities.
+//! Whose turn it is at a target: communities by their shares, within one its activities by theirs, within one
+//! its priorities.
 //!
-//! Weighted fair queueing by start tags: whoever is served moves on by cost over weight, and the one furthest back is
-//! next. Who had nothing waiting begins at the present; who waited and could not be served (its sources were busy)
-//! stays behind it, and that is worth a bounded claim (`claim`): a short block costs it nothing, a long one cannot starve the
-//! others afterwards, and those that wait share by weight among each other.
+//! Weighted fair queueing by start tags: whoever is served moves on by cost over weight, and the one furthest
+//! back is next. Who had nothing waiting begins at the present; who waited and could not be served (its
+//! sources were busy) stays behind it, and that is worth a bounded claim (`claim`): a short block costs it
+//! nothing, a long one cannot starve the others afterwards, and those that wait share by weight among each
+//! other.
 //!
-//! Within an activity the highest priority that waits goes first, and of every [`crate::Settings::relief`] bytes one
-//! goes to the lower priorities by turns: none starves.
+//! Within an activity the highest priority that waits goes first, and of every [`crate::Settings::relief`]
+//! bytes one goes to the lower priorities by turns: none starves.
 
 use std::num::NonZeroU32;
 
@@ -32,7 +33,8 @@ pub(crate) struct Lanes {
     queued: [u32; LEVELS],
     /// Start tag of the last one served, in bytes over weight.
     clock: f64,
-    /// By which weights the parts of activities were found; none if since then one began or ceased to want something.
+    /// By which weights the parts of activities were found; none if since then one began or ceased to want
+    /// something.
     parts_by: Option<u64>,
 }
 
@@ -49,8 +51,8 @@ struct Account {
     activity: u32,
 }
 
-/// What is left of an order of turns; the next is at the end of each list. Most of the time the first one is served: so no
-/// more of the order is found out than is asked for.
+/// What is left of an order of turns; the next is at the end of each list. Most of the time the first one is
+/// served: so no more of the order is found out than is asked for.
 #[derive(Default)]
 pub(crate) struct Turns {
     strict: bool,
@@ -80,8 +82,8 @@ impl CommunityAt {
     }
 }
 
-/// With what is asked for at each decision of all its priorities, so that their lanes need not be looked at. What is asked of all
-/// activities comes first, in one cache line.
+/// With what is asked for at each decision of all its priorities, so that their lanes need not be looked at.
+/// What is asked of all activities comes first, in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct ActivityAt {
     /// Of the target, among all that want something: see [`Lanes::find_parts`].
@@ -107,8 +109,8 @@ impl ActivityAt {
         self.open != 0 || self.held_all > 0
     }
 
-    /// The priorities for which there is more to ask for, from the highest down: with what is held for it and for those above,
-    /// and for it alone.
+    /// The priorities for which there is more to ask for, from the highest down: with what is held for it and
+    /// for those above, and for it alone.
     pub(crate) fn open_levels(&self) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
         let (mut left, mut above, mut held) = (self.open, LEVELS, 0);
         std::iter::from_fn(move || {
@@ -225,9 +227,10 @@ impl Lanes {
         &self.communities[account.community as usize].activities[account.activity as usize]
     }
 
-    /// At which level an agent should see what a lane gives out now. Agents begin the highest priority that they hold; so
-    /// what has its turn here, by its share or to relieve a lower priority, goes by the highest that waits with it:
-    /// else it would wait there in vain. What comes later and is more urgent still overtakes it.
+    /// At which level an agent should see what a lane gives out now. Agents begin the highest priority that
+    /// they hold; so what has its turn here, by its share or to relieve a lower priority, goes by the highest
+    /// that waits with it: else it would wait there in vain. What comes later and is more urgent still
+    /// overtakes it.
     pub(crate) fn level_of_turn(&self, lane: usize) -> usize {
         let highest = self.queued.iter().rposition(|&queued| queued > 0);
         highest.unwrap_or(0).max(self.level(lane))
@@ -319,8 +322,8 @@ impl Lanes {
 
     // ---- order ---------------------------------------------------------------------------------------
 
-    /// Begins the order in which lanes with something waiting should be tried: the first that has something that can be
-    /// leased has its turn. `strict`: of each activity the highest priority only.
+    /// Begins the order in which lanes with something waiting should be tried: the first that has something
+    /// that can be leased has its turn. `strict`: of each activity the highest priority only.
     pub(crate) fn begin_turns(&self, strict: bool, turns: &mut Turns) {
         turns.strict = strict;
         turns.communities.clear();
@@ -423,8 +426,8 @@ impl Lanes {
         row.activities[account.activity as usize].served = row.clock + ahead;
     }
 
-    /// Clocks of those with next to no weight leap, and a number so large has no room for one file of another: all is counted
-    /// from now again.
+    /// Clocks of those with next to no weight leap, and a number so large has no room for one file of
+    /// another: all is counted from now again.
     fn keep_exact(&mut self, account: Account) {
         if self.clock > CLOCK_MAX {
             let clock = std::mem::take(&mut self.clock);
@@ -458,8 +461,8 @@ impl Lanes {
 
     // ---- what is wanted ------------------------------------------------------------------------------
 
-    /// Finds the part of the target that is each activity's own among all that want something. Asked for at each decision, and
-    /// the same until another one wants something.
+    /// Finds the part of the target that is each activity's own among all that want something. Asked for at
+    /// each decision, and the same until another one wants something.
     pub(crate) fn find_parts(&mut self, parties: &Parties) {
         if self.parts_by == Some(parties.edition()) {
             return;
@@ -479,7 +482,8 @@ impl Lanes {
         }
     }
 
-    /// The first answer of an activity that wants more files than are in memory, given its part as it was found.
+    /// The first answer of an activity that wants more files than are in memory, given its part as it was
+    /// found.
     pub(crate) fn among_parts<T>(&self, mut answer: impl FnMut(f64, &ActivityAt) -> Option<T>) -> Option<T> {
         let rows = self.communities.iter().filter(|row| row.open > 0);
         let mut open = rows.flat_map(|row| &row.activities).filter(|activity| activity.open != 0);
@@ -578,8 +582,8 @@ mod tests {
         }
     }
 
-    /// Two wait for a source that gives one file in 20, and a third takes the target meanwhile: for that source, and when they
-    /// can have all they like, the two share by their weights.
+    /// Two wait for a source that gives one file in 20, and a third takes the target meanwhile: for that
+    /// source, and when they can have all they like, the two share by their weights.
     #[test]
     fn those_that_wait_share_by_weight_what_they_get_and_what_they_catch_up_on() {
         for mut at in At::both(&[3.0, 1.0, 1.0]) {
@@ -593,7 +597,8 @@ mod tests {
         }
     }
 
-    /// Blocked for 100 times what they can claim in full they catch up on less than six times that, and then all have their shares.
+    /// Blocked for 100 times what they can claim in full they catch up on less than six times that, and then
+    /// all have their shares.
     #[test]
     fn those_that_were_blocked_catch_up_by_weight_and_starve_nobody() {
         for mut at in At::both(&[3.0, 1.0, 1.0]) {

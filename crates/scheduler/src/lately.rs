@@ -1,5 +1,6 @@
-//! What a link has shown in the last seconds, as far as it belies what is believed of it. Beliefs follow slowly, so that
-//! a bad minute does not spoil a good day; but what is given to a link that has just become slow waits there.
+//! What a link has shown in the last seconds, as far as it belies what is believed of it. Beliefs follow
+//! slowly, so that a bad minute does not spoil a good day; but what is given to a link that has just become
+//! slow waits there.
 
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use longhaul_model::Timestamp;
 
 /// Shorter than this says nothing: some reports.
 const LEAST: Duration = Duration::from_secs(5);
-/// If fewer pieces than this were to be expected, chance and the traffic of others could halve them; with 24 the route
-/// change of the scenario `taiwan` was told with more false ones beside it.
+/// If fewer pieces than this were to be expected, chance and the traffic of others could halve them; with 24
+/// the route change of the scenario `taiwan` was told with more false ones beside it.
 const PIECES: f64 = 60.0;
 /// Only what is much less counts: links share ends, and take from each other.
 const MUCH_LESS: f64 = 0.5;
@@ -88,8 +89,8 @@ mod tests {
         Mark { at: Timestamp::from_seconds(1_800_000_000 + seconds), come, pieces }
     }
 
-    /// Looks each 3 s at a link that is believed to give 100 a second, by what comes in the 3 s before each and in how
-    /// many pieces; returns what is found.
+    /// Looks each 3 s at a link that is believed to give 100 a second, by what comes in the 3 s before each
+    /// and in how many pieces; returns what is found.
     fn looks(of: impl Iterator<Item = (f64, u64)>) -> Vec<bool> {
         let (mut lately, mut now) = (Lately::default(), mark(0, 0.0, 0));
         lately.begin(now);

@@ -1,4 +1,5 @@
-//! What others know of the network, handed over as one document: as data, so that it can be recorded and taught again.
+//! What others know of the network, handed over as one document: as data, so that it can be recorded and
+//! taught again.
 
 use std::collections::BTreeMap;
 

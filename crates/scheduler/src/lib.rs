@@ -1,16 +1,16 @@
-//! Decides what moves next, from where and why: demand → routes → queues → leases. Pure: no clock, socket, file,
-//! thread or random source; time is an argument, input is [`Event`]s, output is [`Decision`]s; the same events at
-//! the same times give the same decisions.
+//! Decides what moves next, from where and why: demand → routes → queues → leases. Pure: no clock, socket,
+//! file, thread or random source; time is an argument, input is [`Event`]s, output is [`Decision`]s; the same
+//! events at the same times give the same decisions.
 //!
 //! Not here: what is wanted and where replicas are (`catalog`), what links can do (`network`), how bytes move
 //! (`engine`).
 //!
-//! Start with [`Scheduler`]: `handle(event, now)`, then `poll_decision(now)` until it returns none, then sleep until
-//! `next_wakeup()` or the next event. The path of a file through it: `demand` (wants become transfers), `rank` (which
-//! want comes first), `queue` (where they wait), `lanes` (whose turn it is, by [`Shares`]; `link_shares`:
-//! on a link with weights of its own), `pick` (which file), `deal` (source, lease),
-//! `outcome` (what follows),
-//! `second_thoughts` (what is asked back). By which rule a source is chosen is a [`Strategy`].
+//! Start with [`Scheduler`]: `handle(event, now)`, then `poll_decision(now)` until it returns none, then
+//! sleep until `next_wakeup()` or the next event. The path of a file through it: `demand` (wants become
+//! transfers), `rank` (which want comes first), `queue` (where they wait), `lanes` (whose turn it is, by
+//! [`Shares`]; `link_shares`: on a link with weights of its own), `pick` (which file), `deal` (source,
+//! lease), `outcome` (what follows), `second_thoughts` (what is asked back). By which rule a source is chosen
+//! is a [`Strategy`].
 
 mod assign;
 mod at_once;

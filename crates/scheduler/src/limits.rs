@@ -1,8 +1,9 @@
-//! Limits that administrators set beyond those of sites: files at once, and bytes per second, of a link, of what comes to
-//! or leaves a storage, and of a community; and links that carry test transfers only until they are commissioned.
+//! Limits that administrators set beyond those of sites: files at once, and bytes per second, of a link, of
+//! what comes to or leaves a storage, and of a community; and links that carry test transfers only until they
+//! are commissioned.
 //!
-//! A rate is kept in the mean: what is leased is counted against it, [`AHEAD`] of its time, so that agents always have
-//! work and many small files cost no wake-up each. A file that has begun is not slowed down.
+//! A rate is kept in the mean: what is leased is counted against it, [`AHEAD`] of its time, so that agents
+//! always have work and many small files cost no wake-up each. A file that has begun is not slowed down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +21,8 @@ use crate::state::{Leased, Phase};
 const AHEAD: Duration = Duration::from_secs(1);
 /// However slow a limit is, the time of one file is finite.
 const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
-/// Leases taken back whose agents may still say that the file came, at most; beyond, the oldest are believed not to have.
+/// Leases taken back whose agents may still say that the file came, at most; beyond, the oldest are believed
+/// not to have.
 const TAKEN_BACK_MAX: usize = 4_096;
 
 /// None is no limit.
@@ -38,8 +40,8 @@ impl Limit {
     }
 }
 
-/// A source and a target; none is any. Of several that fit a link the most specific one counts: both ends, then the
-/// source, then the target.
+/// A source and a target; none is any. Of several that fit a link the most specific one counts: both ends,
+/// then the source, then the target.
 pub type Pattern = (Option<StorageId>, Option<StorageId>);
 
 /// All limits, in place of what was said before.
@@ -127,7 +129,8 @@ pub(crate) struct Gates {
     timer: Option<Timestamp>,
     /// Leases that ended without a word of their agents.
     taken_back: BTreeMap<AttemptId, TakenBack>,
-    /// How often they were changed: what was leased under former ones is not charged to these, and gives nothing back.
+    /// How often they were changed: what was leased under former ones is not charged to these, and gives
+    /// nothing back.
     edition: u32,
 }
 
@@ -215,7 +218,8 @@ impl Scheduler {
         self.parties.community(party)
     }
 
-    /// Whether the work of a party may use a link at all: only test transfers use one that is not commissioned.
+    /// Whether the work of a party may use a link at all: only test transfers use one that is not
+    /// commissioned.
     pub(crate) fn commissioned(&self, source: u32, target: u32, party: u32) -> bool {
         if !self.limits.is_closed(source, target) {
             return true;
@@ -223,8 +227,8 @@ impl Scheduler {
         self.limits.tests(party, &self.parties)
     }
 
-    /// Whether the work of a party waits for a circuit on a link. What copies between storages of others goes by one if it
-    /// can.
+    /// Whether the work of a party waits for a circuit on a link. What copies between storages of others goes
+    /// by one if it can.
     pub(crate) fn lacks_circuit(&self, source: u32, target: u32, party: u32) -> bool {
         self.only_by_circuit(party)
             && !of_jobs(self.storages[source].id.0)

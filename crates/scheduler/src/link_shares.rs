@@ -1,13 +1,16 @@
-//! Weights of communities on links that have some of their own, in place of what [`Shares`](crate::Shares) says.
+//! Weights of communities on links that have some of their own, in place of what [`Shares`](crate::Shares)
+//! says.
 //!
-//! Whose turn it is at a target follows from the weights of all (`lanes`). When what has its turn there would go over a link
-//! with weights of its own, the link's account says whose file goes instead: of the communities that have something waiting
-//! for that link the one furthest back there. The turn is paid for by whose turn it was. So what the communities give out of
-//! the target's time for that link is dealt among them by the link's weights, and what comes over other links, and who wants
-//! nothing over this one, has just what it would have without: the two rules never argue about one account. Nobody starves,
-//! for each turn is paid for at the target, and each file at the link.
+//! Whose turn it is at a target follows from the weights of all (`lanes`). When what has its turn there would
+//! go over a link with weights of its own, the link's account says whose file goes instead: of the
+//! communities that have something waiting for that link the one furthest back there. The turn is paid for by
+//! whose turn it was. So what the communities give out of the target's time for that link is dealt among them
+//! by the link's weights, and what comes over other links, and who wants nothing over this one, has just what
+//! it would have without: the two rules never argue about one account. Nobody starves, for each turn is paid
+//! for at the target, and each file at the link.
 //!
-//! Accounts are kept relative to the present, so that next to no weight never spoils the numbers of the others.
+//! Accounts are kept relative to the present, so that next to no weight never spoils the numbers of the
+//! others.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -32,7 +35,8 @@ pub struct LinkShares {
     /// Of several that fit a link the most specific one counts.
     pub links: Pattern,
     pub communities: BTreeMap<CommunityName, f64>,
-    /// Of all that are not named, together: those that want something share it evenly. 0: only what nobody else can use.
+    /// Of all that are not named, together: those that want something share it evenly. 0: only what nobody
+    /// else can use.
     pub others: f64,
 }
 
@@ -99,7 +103,8 @@ impl OwnShares {
         patterns.iter().find_map(|pattern| self.rules.get(pattern))
     }
 
-    /// A link whose weights are others than before begins anew: what was taken by former ones says nothing of these.
+    /// A link whose weights are others than before begins anew: what was taken by former ones says nothing of
+    /// these.
     fn set(&mut self, rules: BTreeMap<(Option<u32>, Option<u32>), Rule>) {
         let before = std::mem::replace(self, OwnShares { rules, links: BTreeMap::new() });
         let same = |&(source, target): &(u32, u32)| before.rule(source, target) == self.rule(source, target);
@@ -163,7 +168,8 @@ impl Scheduler {
         self.link_shares.set(rules);
     }
 
-    /// What has its turn at a target is leased; or, over a link with weights of its own, what has its turn there.
+    /// What has its turn at a target is leased; or, over a link with weights of its own, what has its turn
+    /// there.
     pub(crate) fn deal_by_link(
         &mut self,
         target: u32,
@@ -204,7 +210,8 @@ impl Scheduler {
         decision
     }
 
-    /// The source from which a transfer would come now, if that link has weights of its own, and who wants it.
+    /// The source from which a transfer would come now, if that link has weights of its own, and who wants
+    /// it.
     fn contenders(
         &mut self,
         target: u32,
@@ -228,7 +235,8 @@ impl Scheduler {
         Some(all)
     }
 
-    /// What a party has of a link that has weights of its own; empty if there are none, or nobody else wants it.
+    /// What a party has of a link that has weights of its own; empty if there are none, or nobody else wants
+    /// it.
     pub(crate) fn weight_in_words(&self, source: u32, target: u32, party: u32) -> String {
         let all = self.contenders_at(source, target).unwrap_or_default();
         let community = self.parties.community(party);
@@ -364,8 +372,8 @@ mod tests {
         assert_eq!(serve(&mut account, &all, 200)[..2], [80.0, 120.0]);
     }
 
-    /// Two can have one file in 20, and a third takes the others: of what comes to the two each has its part by weight, and so of
-    /// what they catch up on.
+    /// Two can have one file in 20, and a third takes the others: of what comes to the two each has its part
+    /// by weight, and so of what they catch up on.
     #[test]
     fn those_held_up_share_by_weight_among_each_other() {
         let all = contenders(&[3.0, 1.0, 1.0]);

@@ -1,5 +1,5 @@
-//! The links into a target, by the place of their source. Each decision goes through all that have work, in this order:
-//! so they lie one after the other.
+//! The links into a target, by the place of their source. Each decision goes through all that have work, in
+//! this order: so they lie one after the other.
 
 use crate::state::LinkState;
 
@@ -11,8 +11,8 @@ pub(crate) struct Links {
     slots: Slots,
 }
 
-/// Where a source is in its list: each decision asks for some dozens. Open addressing, half full at the most; made anew for
-/// a source that is new, which is rare.
+/// Where a source is in its list: each decision asks for some dozens. Open addressing, half full at the most;
+/// made anew for a source that is new, which is rare.
 #[derive(Default)]
 struct Slots {
     /// One more than the place in the list; 0 is none. A power of two of them.

@@ -1,5 +1,5 @@
-//! Replicas that came while questions for files were under way: an answer tells of the moment it was read, and may
-//! reach the scheduler after such news. What it does not know yet is added to it.
+//! Replicas that came while questions for files were under way: an answer tells of the moment it was read,
+//! and may reach the scheduler after such news. What it does not know yet is added to it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,6 +1,6 @@
-//! How long files of a link wait at their source before anything of them comes: a tape is mounted and wound, a pool brings them
-//! from another. What waits there takes nothing from anybody else, so more files are given than pay otherwise: while some
-//! come, the next are made ready.
+//! How long files of a link wait at their source before anything of them comes: a tape is mounted and wound,
+//! a pool brings them from another. What waits there takes nothing from anybody else, so more files are given
+//! than pay otherwise: while some come, the next are made ready.
 
 use longhaul_model::Timestamp;
 
@@ -8,7 +8,8 @@ use longhaul_model::Timestamp;
 const LONG_S: f64 = 30.0;
 /// … and for this part of all the time that they take, …
 const MOSTLY: f64 = 0.5;
-/// … so many are leased at least: as many as an agent opens of a link however large they are. More would wait at the agent.
+/// … so many are leased at least: as many as an agent opens of a link however large they are. More would wait
+/// at the agent.
 const FILES: u32 = 4;
 /// Weight of what is new.
 const NEW: f64 = 0.25;

@@ -145,7 +145,8 @@ impl Scheduler {
         if let Some(source) = &standing.closed_source {
             let files = files_in_words(standing.closed);
             reasons.push(format!(
-                "{files} do not come over the link from {source}, which is not commissioned: only test transfers may use it"
+                "{files} do not come over the link from {source}, which is not commissioned: only test \
+                    transfers may use it"
             ));
         }
         if standing.resting > 0 {
@@ -224,14 +225,15 @@ impl Scheduler {
         let rate = self.entitled(row, rate, bytes);
         let pace = self.knowledge.pace(self.storages[row.target].id).files_per_s.max(FILES_PER_S);
         let seconds = (bytes as f64 / rate).max(row.files_left as f64 / pace);
-        // The longer it takes, the more the ups and downs even out; what remains is that the rate itself changes.
+        // The longer it takes, the more the ups and downs even out; what remains is that the rate itself
+        // changes.
         let spread = estimate.spread / (1.0 + seconds / 60.0).sqrt() + SPREAD_MIN;
         let at = |seconds: f64| now + Duration::from_secs_f64(seconds.clamp(0.0, 3e9));
         (at(seconds), at(seconds * (TENTH * spread).exp()), estimate.basis)
     }
 
-    /// The rate at which `bytes` of an activity's turn will come, beside those of others: its share while they want
-    /// something too; but when all that the target lacks is there, this is as well.
+    /// The rate at which `bytes` of an activity's turn will come, beside those of others: its share while
+    /// they want something too; but when all that the target lacks is there, this is as well.
     fn entitled(&self, row: &Subscription, rate: f64, bytes: u128) -> f64 {
         let Some(&want) = row.wants.first() else { return rate };
         let lanes = &self.storages[row.target].target.lanes;
@@ -282,8 +284,8 @@ impl Scheduler {
         links
     }
 
-    /// What waits for each source of a target. Which file comes from where is decided late: all that the target lacks is divided
-    /// as what is leased now.
+    /// What waits for each source of a target. Which file comes from where is decided late: all that the
+    /// target lacks is divided as what is leased now.
     pub fn ahead(&self, target: StorageId, now: Timestamp) -> Vec<LinkAhead> {
         let now = self.clock.inner(now);
         let Some(&place) = self.storage_of.get(&target) else { return Vec::new() };
@@ -319,7 +321,8 @@ impl Scheduler {
         waits.into_iter().map(|(source, bytes)| LinkAhead { source, bytes, plain_expected: 1.0 })
     }
 
-    /// What a target lacks, by whose it is and how urgent: what is leased, what waits, and what nobody has asked for yet.
+    /// What a target lacks, by whose it is and how urgent: what is leased, what waits, and what nobody has
+    /// asked for yet.
     pub fn lacking(&self, target: StorageId) -> Vec<Lacking> {
         let Some(&place) = self.storage_of.get(&target) else { return Vec::new() };
         let lanes = &self.storages[place].target.lanes;

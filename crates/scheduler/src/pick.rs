@@ -1,11 +1,12 @@
 //! Which file a target gets next: the order of what waits.
 //!
-//! Community, activity and priority by `lanes`. Within a priority: due time, age, block by block. A file that cannot be
-//! had now (its source has enough to do, is away, or is full) does not hold up those behind it. Of the sources that have
-//! something of the same block, the one from which it would be there first; of its queue first what only it has.
+//! Community, activity and priority by `lanes`. Within a priority: due time, age, block by block. A file that
+//! cannot be had now (its source has enough to do, is away, or is full) does not hold up those behind it. Of
+//! the sources that have something of the same block, the one from which it would be there first; of its
+//! queue first what only it has.
 //!
-//! Cost. Most of the time one of the oldest blocks has a source that can be used: so these are looked at first, and all
-//! that the sources have only if none of them can.
+//! Cost. Most of the time one of the oldest blocks has a source that can be used: so these are looked at
+//! first, and all that the sources have only if none of them can.
 
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ pub(crate) struct Looks {
     list: Vec<Look>,
     /// By place of the source: one more than its place in the list; 0 is none.
     places: Vec<u32>,
-    /// Whether a block may still be the first of all that wait. What a priority that is not the only one left would go to the
-    /// others, beyond their shares.
+    /// Whether a block may still be the first of all that wait. What a priority that is not the only one left
+    /// would go to the others, beyond their shares.
     is_first: Option<bool>,
 }
 
@@ -138,7 +139,8 @@ impl Scheduler {
         found
     }
 
-    /// Keeps account of what everybody got. `turn`: the lane whose turn it was; its community pays for what another lane got.
+    /// Keeps account of what everybody got. `turn`: the lane whose turn it was; its community pays for what
+    /// another lane got.
     pub(crate) fn pay(&mut self, target: u32, turn: usize, lane: usize, size: u64, pace: Pace) {
         let relief = f64::from(self.settings.relief.max(2));
         let claim = self.claim(pace);
@@ -331,8 +333,8 @@ impl Scheduler {
         false
     }
 
-    /// Tells the links that have all that they may, and for which more waits, that this held them back: not each of them
-    /// is asked for each lease.
+    /// Tells the links that have all that they may, and for which more waits, that this held them back: not
+    /// each of them is asked for each lease.
     pub(crate) fn note_full_links(&mut self, target: u32, now: Timestamp) {
         let row = &mut self.storages[target].target;
         if row.noted.is_some_and(|at| now.since(at) < NOTED_EVERY) {
@@ -351,9 +353,9 @@ impl Scheduler {
         }
     }
 
-    /// What a lane's source, by its place there, would send first. A slow source does not get the last files of a
-    /// block, which would then wait for it alone: they are left for the faster ones, though these are busy now, and
-    /// the slow one gets files of the next block.
+    /// What a lane's source, by its place there, would send first. A slow source does not get the last files
+    /// of a block, which would then wait for it alone: they are left for the faster ones, though these are
+    /// busy now, and the slow one gets files of the next block.
     pub(crate) fn head(
         &mut self,
         target: u32,
@@ -381,14 +383,15 @@ impl Scheduler {
         None
     }
 
-    /// What the target takes, of which this is a block: by that a source may leave its next file to faster ones.
+    /// What the target takes, of which this is a block: by that a source may leave its next file to faster
+    /// ones.
     pub(crate) fn pace_of(&self, want: u32, low: &Low) -> Option<f64> {
         let pace = low.pace.bytes_per_s;
         (pace > 0.0 && self.wants[want].strategy == Strategy::Best).then_some(pace)
     }
 
-    /// Whether a file would come from `source` after everything else has come, in `rest` seconds, and sooner from
-    /// another that is only busy.
+    /// Whether a file would come from `source` after everything else has come, in `rest` seconds, and sooner
+    /// from another that is only busy.
     fn too_slow(&mut self, source: u32, head: Key, finish: f64, rest: f64, now: Timestamp) -> bool {
         if finish <= rest + SLACK_S {
             return false;

@@ -20,8 +20,8 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// How likely it is there by `deadline`, as seen at `now`; none without an estimate. The logarithm of the time it
-    /// takes is taken as normal, as `ninety` is.
+    /// How likely it is there by `deadline`, as seen at `now`; none without an estimate. The logarithm of the
+    /// time it takes is taken as normal, as `ninety` is.
     pub fn chance_by(&self, deadline: Timestamp, now: Timestamp) -> Option<f64> {
         let (median, ninety) = (self.median?, self.ninety?);
         let seconds = |until: Timestamp| until.since(now).as_secs_f64().max(1e-3);
@@ -34,7 +34,8 @@ impl Outlook {
     }
 }
 
-/// The part of a normal distribution below `x`, to 1e-4 or better: the error function by Abramowitz and Stegun, 7.1.26.
+/// The part of a normal distribution below `x`, to 1e-4 or better: the error function by Abramowitz and
+/// Stegun, 7.1.26.
 fn normal(x: f64) -> f64 {
     let z = x.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * z);

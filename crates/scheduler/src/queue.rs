@@ -1,6 +1,7 @@
-//! Keeps every waiting transfer where it can be found: each want has a queue per source, and each priority of a target
-//! knows for each source the wants with something in that queue, by age. Adding or taking away a source costs
-//! O(log n) per source of that file, and the part of all this that is in use stays small however much waits.
+//! Keeps every waiting transfer where it can be found: each want has a queue per source, and each priority of
+//! a target knows for each source the wants with something in that queue, by age. Adding or taking away a
+//! source costs O(log n) per source of that file, and the part of all this that is in use stays small however
+//! much waits.
 //!
 //! Rule: what makes up a transfer's [`Key`] changes only between `take_out` and `place`.
 

@@ -1,8 +1,8 @@
-//! The place of a want among the others of its target: whose share it is charged to, which priority, and when it is
-//! due. What waits moves along with it.
+//! The place of a want among the others of its target: whose share it is charged to, which priority, and when
+//! it is due. What waits moves along with it.
 //!
-//! What goes on from a relay to several targets is due sooner, by as many as wait for it: of works that wait for one machine the
-//! mean end is the least if those come first that are the shortest for each who waits.
+//! What goes on from a relay to several targets is due sooner, by as many as wait for it: of works that wait
+//! for one machine the mean end is the least if those come first that are the shortest for each who waits.
 
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ fn shared_due(rank: Rank, by: usize) -> Timestamp {
 }
 
 impl Scheduler {
-    /// A deadline in danger gets a new plan: the highest priority and the first place within its own activity. The shares of
-    /// communities and activities stay, and so does the part that lower priorities always get; agents begin it first.
+    /// A deadline in danger gets a new plan: the highest priority and the first place within its own
+    /// activity. The shares of communities and activities stay, and so does the part that lower priorities
+    /// always get; agents begin it first.
     pub(crate) fn hurry(&mut self, id: SubscriptionId, hurry: bool, now: Timestamp) {
         let Some(row) = self.subscriptions.get_mut(&id) else { return };
         if std::mem::replace(&mut row.hurried, hurry) != hurry {

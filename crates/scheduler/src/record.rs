@@ -8,11 +8,13 @@
 //! 4f60bb07 4 P 1795305600001300 {"Lease":{…}}        it was polled: this is what it decided; null: nothing
 //! ```
 //!
-//! First the checksum (crc32c, in hex) of what follows it in the line; then the number of the line, from 0 and without a
-//! gap; what it is; the time that the scheduler was told, in µs since 1970; and the thing itself in JSON. There are ids,
-//! sizes, names of sites, storages and communities, and words of faults; no file names, keys or tokens.
+//! First the checksum (crc32c, in hex) of what follows it in the line; then the number of the line, from 0
+//! and without a gap; what it is; the time that the scheduler was told, in µs since 1970; and the thing
+//! itself in JSON. There are ids, sizes, names of sites, storages and communities, and words of faults; no
+//! file names, keys or tokens.
 //!
-//! Not here: files (`service` writes them), and what becomes of a recording (`simulator::replay`). Start with [`Line`].
+//! Not here: files (`service` writes them), and what becomes of a recording (`simulator::replay`). Start with
+//! [`Line`].
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -108,8 +110,9 @@ pub fn body<T: Serialize>(thing: &T) -> Option<String> {
     serde_json::to_string(thing).ok()
 }
 
-/// Writes a thing as a body and reads it back: times are kept to the millisecond and rates to the last bit but one, and
-/// who is to be told again tomorrow what was said today must be told it today. None if it cannot be read back.
+/// Writes a thing as a body and reads it back: times are kept to the millisecond and rates to the last bit
+/// but one, and who is to be told again tomorrow what was said today must be told it today. None if it cannot
+/// be read back.
 pub fn as_kept<T: Serialize + for<'a> Deserialize<'a>>(thing: &T) -> Option<(String, T)> {
     let text = body(thing)?;
     let kept = serde_json::from_str(&text).ok()?;

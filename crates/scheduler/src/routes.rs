@@ -1,12 +1,14 @@
-//! Routes of more than one hop. Where links are limited to some pairs of storages, a file whose replicas have no link to
-//! its target goes through storages that let others' files pass (relays): one hop at a time, each an ordinary
-//! transfer, so that it waits, shares, fails and is explained like any other. What has come to a relay is a replica,
-//! and from there the rest of the route is looked for anew: what has changed meanwhile counts.
+//! Routes of more than one hop. Where links are limited to some pairs of storages, a file whose replicas have
+//! no link to its target goes through storages that let others' files pass (relays): one hop at a time, each
+//! an ordinary transfer, so that it waits, shares, fails and is explained like any other. What has come to a
+//! relay is a replica, and from there the rest of the route is looked for anew: what has changed meanwhile
+//! counts.
 //!
 //! Where there is a link, but a slow one, `detours` looks for a faster way.
 //!
-//! The way is the one of least expected time: for each hop a second, and a nominal file at the rate that is expected
-//! of the link. Distances to a target are kept for [`KEPT`], so that a burst of files costs one search.
+//! The way is the one of least expected time: for each hop a second, and a nominal file at the rate that is
+//! expected of the link. Distances to a target are kept for [`KEPT`], so that a burst of files costs one
+//! search.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -148,7 +150,8 @@ impl Scheduler {
         new
     }
 
-    /// What passes through a relay on the way to one target more is due sooner: the same bytes bring both nearer.
+    /// What passes through a relay on the way to one target more is due sooner: the same bytes bring both
+    /// nearer.
     fn passes_to(&mut self, relayed: u32, want: u32) {
         let target = self.wants[want].target;
         if self.wants[relayed].beyond.insert(target) {
@@ -168,8 +171,8 @@ impl Scheduler {
         }
     }
 
-    /// What of a block passes through a relay, for a transfer there that was live before a restart: taken up as long
-    /// as somebody wants the block elsewhere.
+    /// What of a block passes through a relay, for a transfer there that was live before a restart: taken up
+    /// as long as somebody wants the block elsewhere.
     pub(crate) fn passing(&mut self, block: BlockId, relay: u32) -> Option<u32> {
         if !self.storages[relay].relay {
             return None;
@@ -180,7 +183,8 @@ impl Scheduler {
         Some(self.relay_want(beyond, relay))
     }
 
-    /// The storages after `source` on the way to `target`, as it was found last; none if the way is direct or unknown.
+    /// The storages after `source` on the way to `target`, as it was found last; none if the way is direct or
+    /// unknown.
     pub fn way(&self, source: StorageId, target: StorageId) -> Option<Vec<StorageId>> {
         let (from, to) = (*self.storage_of.get(&source)?, *self.storage_of.get(&target)?);
         let (_, ways) = self.routes.kept.get(&to)?;

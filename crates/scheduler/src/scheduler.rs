@@ -37,7 +37,8 @@ pub struct Scheduler {
     /// A timer for second thoughts is set.
     pub(crate) thinking: bool,
     pub(crate) routes: Routes,
-    /// Transfers whose replicas have no link to their target: those for which a way is to be looked for, and all.
+    /// Transfers whose replicas have no link to their target: those for which a way is to be looked for, and
+    /// all.
     pub(crate) unlinked: BTreeSet<TransferId>,
     pub(crate) stranded: BTreeSet<u32>,
     /// By target and source; only under [`crate::Rules::Fts3`].

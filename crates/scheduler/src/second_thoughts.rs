@@ -1,11 +1,11 @@
-//! Second thoughts: a link became slow, and leases wait at their agent behind it. Those that would come much sooner from
-//! elsewhere are asked back; what the agent has begun meanwhile it finishes, the rest it gives back, and it is dealt
-//! again.
+//! Second thoughts: a link became slow, and leases wait at their agent behind it. Those that would come much
+//! sooner from elsewhere are asked back; what the agent has begun meanwhile it finishes, the rest it gives
+//! back, and it is dealt again.
 //!
-//! No oscillation. The link has to be slow by what it shows just now and by what is believed of it; the gain has to be
-//! large, in seconds and as a factor; what was asked back counts with the sources that it would go to; what they have no
-//! room for now is asked back only as far as the slow link would not be given it now; and no file is asked back again
-//! for a while.
+//! No oscillation. The link has to be slow by what it shows just now and by what is believed of it; the gain
+//! has to be large, in seconds and as a factor; what was asked back counts with the sources that it would go
+//! to; what they have no room for now is asked back only as far as the slow link would not be given it now;
+//! and no file is asked back again for a while.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -19,12 +19,14 @@ use crate::settings::Rules;
 use crate::state::float;
 use crate::strategy::Strategy;
 
-/// How often links are looked at while something is leased: some reports' time, and short beside what is to be gained.
+/// How often links are looked at while something is leased: some reports' time, and short beside what is to
+/// be gained.
 const EVERY: Duration = Duration::from_secs(3);
 /// From elsewhere it must come in this part of the time, and by so many seconds sooner.
 const MUCH_SOONER: f64 = 0.5;
 const SOONER_S: f64 = 5.0;
-/// A file is not asked back again within this: by then what is believed of its sources has changed, or it is on its way.
+/// A file is not asked back again within this: by then what is believed of its sources has changed, or it is
+/// on its way.
 const AGAIN: Duration = Duration::from_secs(300);
 /// Leases asked back of one link at a time: an agent holds seconds of work, and the next look is near.
 const ASKED_MAX: usize = 200;
@@ -159,8 +161,8 @@ impl Scheduler {
         waiting.into_iter().map(|(.., place)| place).collect()
     }
 
-    /// The source from which a file would come much sooner than in `here` seconds, and when. `beyond`: the slow link has
-    /// more than it would be given now, so that it gets nothing else in its place.
+    /// The source from which a file would come much sooner than in `here` seconds, and when. `beyond`: the
+    /// slow link has more than it would be given now, so that it gets nothing else in its place.
     fn sooner(
         &mut self,
         place: u32,

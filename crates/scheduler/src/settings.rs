@@ -56,37 +56,39 @@ pub struct Settings {
 
     /// An agent holds leases for this much work at its measured rate.
     pub lease_window: Duration,
-    /// Part of it that is filled even with files that a nearer target is fetching just now: covers the round trip
-    /// agent – service – agent with its commits, so that the wire never runs dry.
+    /// Part of it that is filled even with files that a nearer target is fetching just now: covers the round
+    /// trip agent – service – agent with its commits, so that the wire never runs dry.
     pub lease_window_low: Duration,
     /// Before there is a measurement, and at the least: 100 ms of 1.28 GB/s, or of 10,000 files/s.
     pub lease_bytes_min: u64,
     pub lease_files_min: u32,
     /// However fast it is: what an agent journals, what a restart must adopt.
     pub lease_files_max: u32,
-    /// So many files of a link may be leased whatever their size, so that large ones overlap at their ends; and
-    /// more where more are seen to pay, see `at_once`.
+    /// So many files of a link may be leased whatever their size, so that large ones overlap at their ends;
+    /// and more where more are seen to pay, see `at_once`.
     pub lease_files_always: u32,
-    /// A target to which fewer files than this are coming within that time has room for more, whatever their size:
-    /// so large files come over all links that have some.
+    /// A target to which fewer files than this are coming within that time has room for more, whatever their
+    /// size: so large files come over all links that have some.
     pub lease_files_coming: u32,
-    /// Of a target so many files may be leased over all links, counted by their links' numbers; and more where more
-    /// are seen to pay.
+    /// Of a target so many files may be leased over all links, counted by their links' numbers; and more
+    /// where more are seen to pay.
     pub target_files_always: u32,
     /// That many are enough only if this much work is there.
     pub target_window: Duration,
-    /// Leases that wait behind a link that became slow are asked back where another source is much sooner. Not yet
-    /// by default: a link that gets no more work is measured less, and its change is noticed later.
+    /// Leases that wait behind a link that became slow are asked back where another source is much sooner.
+    /// Not yet by default: a link that gets no more work is measured less, and its change is noticed later.
     pub second_thoughts: bool,
     /// An attempt not begun after this long must not begin.
     pub lease_length: Duration,
 
-    /// Those that have work waiting that cannot be had just now can catch up later on their shares of so much of the target's
-    /// time, and on little more of a longer one.
+    /// Those that have work waiting that cannot be had just now can catch up later on their shares of so much
+    /// of the target's time, and on little more of a longer one.
     pub share_claim: Duration,
-    /// A subscription is due after the time in which its bytes would come at this rate, times [`PATIENCE`], but …
+    /// A subscription is due after the time in which its bytes would come at this rate, times [`PATIENCE`],
+    /// but …
     pub nominal_bytes_per_s: f64,
-    /// … not later than so long after it was made: so small ones go before large ones, and age counts in the end.
+    /// … not later than so long after it was made: so small ones go before large ones, and age counts in the
+    /// end.
     pub patience_max: Duration,
     /// One part in so many of an activity's bytes goes to lower priorities than the highest that waits.
     pub relief: u32,

@@ -1,8 +1,8 @@
 //! What communities and their activities are entitled to, when they want more than there is.
 //!
-//! A weight counts relative to those that have work at the same target: 3 against 1 is three bytes against one; who
-//! wants nothing leaves all to the others. Weights from outside are made sound: what is negative or no number is 0,
-//! and 0 means: only what nobody else can use. If all are 0, all are equal.
+//! A weight counts relative to those that have work at the same target: 3 against 1 is three bytes against
+//! one; who wants nothing leaves all to the others. Weights from outside are made sound: what is negative or
+//! no number is 0, and 0 means: only what nobody else can use. If all are 0, all are equal.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What the scheduler remembers: sites, storages, links, wants, transfers. Rows are addressed by their place (`u32`)
-//! in a table, ids only at the door. Sums of bytes have 128 bits, since sizes come from outside.
+//! What the scheduler remembers: sites, storages, links, wants, transfers. Rows are addressed by their place
+//! (`u32`) in a table, ids only at the door. Sums of bytes have 128 bits, since sizes come from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -277,8 +277,8 @@ impl LinkState {
         self.opening.in_words(self.at_once.files(least)).unwrap_or_else(|| self.at_once.in_words())
     }
 
-    /// The rate that it has shown, as far as it can be believed: had it been higher than all that was given by the
-    /// time of the silence since, something would have come.
+    /// The rate that it has shown, as far as it can be believed: had it been higher than all that was given
+    /// by the time of the silence since, something would have come.
     pub(crate) fn rate_heard(&self, now: Timestamp) -> f64 {
         let silence = now.since(self.heard);
         let expected = self.rate.shown;
@@ -286,7 +286,8 @@ impl LinkState {
     }
 }
 
-/// A block wanted at a target, by one demand or several. What each decision reads comes first, in two cache lines.
+/// A block wanted at a target, by one demand or several. What each decision reads comes first, in two cache
+/// lines.
 #[repr(C, align(64))]
 pub(crate) struct Want {
     pub here: Here,

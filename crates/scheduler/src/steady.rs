@@ -1,4 +1,5 @@
-//! Time that never goes back. Clocks are set; a wait of ten seconds must not become an hour when one is set back.
+//! Time that never goes back. Clocks are set; a wait of ten seconds must not become an hour when one is set
+//! back.
 
 use std::time::Duration;
 

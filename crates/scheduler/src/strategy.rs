@@ -1,6 +1,6 @@
-//! By which rule a source is chosen. `best` is ours: the earliest expected finish, decided when the transfer starts.
-//! The nine others are FTS3's, under its names: the source is chosen when the transfer is queued, and again after a
-//! failure or when that source is gone.
+//! By which rule a source is chosen. `best` is ours: the earliest expected finish, decided when the transfer
+//! starts. The nine others are FTS3's, under its names: the source is chosen when the transfer is queued, and
+//! again after a failure or when that source is gone.
 //!
 //! | name | the source with | and where nothing was measured |
 //! | --- | --- | --- |
@@ -14,10 +14,10 @@
 //! | `waiting-time-with-error` | the least W · (1 + share that failed) | tried first |
 //! | `duration` | the least W · (1 + share that failed) + size / file-throughput | tried first |
 //!
-//! Mended against FTS3: link throughput is goodput and not multiplied by the number of transfers once more; sizes and
-//! rates are in the same unit; what was never measured is really tried, instead of the first in the list being taken;
-//! activities with shares are no error; the rule holds after a failure too. Nothing is cached: the numbers are those
-//! of the moment. Ties keep the order given.
+//! Mended against FTS3: link throughput is goodput and not multiplied by the number of transfers once more;
+//! sizes and rates are in the same unit; what was never measured is really tried, instead of the first in the
+//! list being taken; activities with shares are no error; the rule holds after a failure too. Nothing is
+//! cached: the numbers are those of the moment. Ties keep the order given.
 
 use std::fmt;
 use std::str::FromStr;

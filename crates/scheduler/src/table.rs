@@ -1,10 +1,11 @@
-//! Rows in places that are used again: a row is found by its place at once, and memory follows the number of rows.
+//! Rows in places that are used again: a row is found by its place at once, and memory follows the number of
+//! rows.
 
 use std::ops::{Index, IndexMut};
 
-/// A row that has one as a field says by it that there is a row at its place, and by where that field lies where that is
-/// read: beside what is read anyway. Else `Option` would say so by some number of the row that is never read with it, and each
-/// look at a row of a large table would wait for memory twice.
+/// A row that has one as a field says by it that there is a row at its place, and by where that field lies
+/// where that is read: beside what is read anyway. Else `Option` would say so by some number of the row that
+/// is never read with it, and each look at a row of a large table would wait for memory twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(u64)]
 pub(crate) enum Here {

@@ -1,5 +1,5 @@
-//! Who waits for a slot of a site: by priority, then by how long; one in [`OLDEST_EACH`] goes to the longest wait
-//! whatever its priority, so that nobody waits for ever.
+//! Who waits for a slot of a site: by priority, then by how long; one in [`OLDEST_EACH`] goes to the longest
+//! wait whatever its priority, so that nobody waits for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! What comes to a target over all its links at once, as far as its concurrency is concerned: counted here for
-//! [`crate::at_once`], which finds out how much of it pays.
+//! What comes to a target over all its links at once, as far as its concurrency is concerned: counted here
+//! for [`crate::at_once`], which finds out how much of it pays.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::state::{Target, float};
 /// A link that has been silent for so long keeps no other from work.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// Files, counted by their links' numbers: a link that has all that it can use counts as much as any other, however
-/// many files that takes. A slow link that was given many small files must not keep the target from
+/// Files, counted by their links' numbers: a link that has all that it can use counts as much as any other,
+/// however many files that takes. A slow link that was given many small files must not keep the target from
 /// the others.
 struct Width {
     used: u32,
@@ -38,8 +38,8 @@ fn width(target: &Target, least: u32, now: Timestamp) -> Width {
 }
 
 impl Scheduler {
-    /// Whether as much as the target can use comes over enough links: the files of what is due first come sooner if
-    /// they share it with few.
+    /// Whether as much as the target can use comes over enough links: the files of what is due first come
+    /// sooner if they share it with few.
     pub(crate) fn is_wide(&mut self, target: u32, pace: Pace, now: Timestamp) -> bool {
         if self.settings.rules == Rules::Fts3 {
             return false;

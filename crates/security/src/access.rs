@@ -1,4 +1,5 @@
-//! Who may come in at a data port: by address before anything else is done, and by the name in the certificate after it.
+//! Who may come in at a data port: by address before anything else is done, and by the name in the
+//! certificate after it.
 //!
 //! An empty list allows everybody: what is needed then is a certificate of the deployment, as always.
 
@@ -112,7 +113,8 @@ impl FromStr for SubjectPattern {
         let wrong = || {
             let shown = printable(text);
             format!(
-                "\"{shown}\" is no subject: longhaul://DEPLOYMENT/agent/SITE/AGENTID is expected, * for any part"
+                "\"{shown}\" is no subject: longhaul://DEPLOYMENT/agent/SITE/AGENTID is expected, * for any \
+                    part"
             )
         };
         let mut parts = text.strip_prefix("longhaul://").ok_or_else(wrong)?.split('/');

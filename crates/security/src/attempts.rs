@@ -1,9 +1,10 @@
-//! How soon a password may be tried again: by whose account it is, and by where the try comes from. Each failure makes the
-//! next wait longer; time lets failures be forgotten, one after the other.
+//! How soon a password may be tried again: by whose account it is, and by where the try comes from. Each
+//! failure makes the next wait longer; time lets failures be forgotten, one after the other.
 //!
-//! A try counts as failed from its beginning, so that many at once are as many. Where an account was logged in to lately
-//! it has a count of its own: whoever guesses from elsewhere does not lock its holder out. Names are counted whether there
-//! is such an account or not. In memory and bounded: what has failed least makes room.
+//! A try counts as failed from its beginning, so that many at once are as many. Where an account was logged
+//! in to lately it has a count of its own: whoever guesses from elsewhere does not lock its holder out. Names
+//! are counted whether there is such an account or not. In memory and bounded: what has failed least makes
+//! room.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -76,8 +77,8 @@ impl Attempts {
         Self::default()
     }
 
-    /// Counts a try; `account` is what was given as its name, none where there is no password to guess. The error is how long
-    /// to wait for the next one; a try that had to wait does not count.
+    /// Counts a try; `account` is what was given as its name, none where there is no password to guess. The
+    /// error is how long to wait for the next one; a try that had to wait does not count.
     pub fn begin(&self, account: Option<&str>, address: IpAddr, now: Timestamp) -> Result<Attempt, Duration> {
         let address = network(address);
         let mut state = self.state();

@@ -1,6 +1,8 @@
-//! The built-in certificate authority and the key that signs permits, so that a new deployment needs no other PKI.
+//! The built-in certificate authority and the key that signs permits, so that a new deployment needs no other
+//! PKI.
 //!
-//! A directory of the service's state holds `ca.pem`, `ca.key`, `permit.key` and `deployment`. Only the service has it.
+//! A directory of the service's state holds `ca.pem`, `ca.key`, `permit.key` and `deployment`. Only the
+//! service has it.
 
 use std::fmt;
 use std::path::Path;
@@ -84,7 +86,8 @@ impl Authority {
             Zeroizing::new(permit_key.serialize_pem()).as_bytes(),
         )?;
         files::write_private(&directory.join(CA_KEY), Zeroizing::new(ca_key.serialize_pem()).as_bytes())?;
-        // Last: a directory without it is no authority yet, and what a killed `create` left there certified nobody.
+        // Last: a directory without it is no authority yet, and what a killed `create` left there certified
+        // nobody.
         files::write_private(&directory.join(CA_CERTIFICATE), certificate.pem().as_bytes())?;
         Self::open(directory)
     }

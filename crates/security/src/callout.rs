@@ -1,12 +1,15 @@
-//! The mapping call-out: a command of the administrator's that says of a subject which community it works for.
+//! The mapping call-out: a command of the administrator's that says of a subject which community it works
+//! for.
 //!
-//! It fails closed. A command that cannot be run, does not end in time, ends with an error, or says what is no community
-//! maps nobody to anything, and an answer that has grown old is not used because no newer one can be had. Answers are kept
-//! for a while, and so are refusals and, for a short one, failures, so that one user's thousand requests are one call.
+//! It fails closed. A command that cannot be run, does not end in time, ends with an error, or says what is
+//! no community maps nobody to anything, and an answer that has grown old is not used because no newer one
+//! can be had. Answers are kept for a while, and so are refusals and, for a short one, failures, so that one
+//! user's thousand requests are one call.
 //!
-//! The contract: the program, its arguments, and the subject as the last argument; nothing on standard input. It prints the
-//! community on one line and ends with 0; ends with 0 and prints nothing where the subject has none; anything else is a
-//! failure. Not here: who is asked about, and in which order with files and attributes (`service::fts::users`).
+//! The contract: the program, its arguments, and the subject as the last argument; nothing on standard input.
+//! It prints the community on one line and ends with 0; ends with 0 and prints nothing where the subject has
+//! none; anything else is a failure. Not here: who is asked about, and in which order with files and
+//! attributes (`service::fts::users`).
 //!
 //! Start with [`CallOut::ask`]; it blocks.
 

@@ -1,9 +1,10 @@
 //! Clients at the service's port that show a certificate: agents of this deployment, or users of the grid.
 //!
-//! The handshake lets a grid's chain pass with no more than the proof that its key is held, since a handshake cannot say in
-//! words why it refuses a legacy proxy or an expired one. [`client_of`] then verifies the chain, on every connection, resumed
-//! ones too: until it has, nothing in it is believed. What names an agent or the service of a Longhaul never takes this way:
-//! the deployment's own authority decides within the handshake, as at every other port.
+//! The handshake lets a grid's chain pass with no more than the proof that its key is held, since a handshake
+//! cannot say in words why it refuses a legacy proxy or an expired one. [`client_of`] then verifies the
+//! chain, on every connection, resumed ones too: until it has, nothing in it is believed. What names an agent
+//! or the service of a Longhaul never takes this way: the deployment's own authority decides within the
+//! handshake, as at every other port.
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ pub enum ClientIdentity {
     Grid(Arc<GridIdentity>),
 }
 
-/// Of the service's port where users of the grid are known: a client certificate is optional, and is an agent's or a user's.
+/// Of the service's port where users of the grid are known: a client certificate is optional, and is an
+/// agent's or a user's.
 pub fn grid_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
     tls::service_tls(credentials, agents_or_users(credentials)?)
 }
@@ -40,8 +42,9 @@ pub(crate) fn agents_or_users(credentials: &Credentials) -> Result<Arc<dyn Clien
     Ok(Arc::new(AgentsOrUsers { agents, algorithms }))
 }
 
-/// Server side, after the handshake: who the client is, agent or user. None if it showed no certificate. The fault says in
-/// words why a certificate does not count; whoever shows one is not to be served as somebody without.
+/// Server side, after the handshake: who the client is, agent or user. None if it showed no certificate. The
+/// fault says in words why a certificate does not count; whoever shows one is not to be served as somebody
+/// without.
 pub fn client_of(
     connection: &CommonState,
     deployment: &str,
@@ -85,7 +88,8 @@ impl ClientCertVerifier for AgentsOrUsers {
         false
     }
 
-    /// None: a list of hundreds of authorities helps nobody, and one of ours alone would keep users from showing theirs.
+    /// None: a list of hundreds of authorities helps nobody, and one of ours alone would keep users from
+    /// showing theirs.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -1,7 +1,9 @@
-//! Delegation: a user signs a proxy for a key of ours, so that transfers run with their rights, and no key travels.
+//! Delegation: a user signs a proxy for a key of ours, so that transfers run with their rights, and no key
+//! travels.
 //!
-//! The rules and the texts are those of FTS, which clients know (`fts-rest` section 2.2). Not here: where keys and proxies
-//! are kept (`catalog`, as opaque bytes), and whose delegation a caller may touch (`service`).
+//! The rules and the texts are those of FTS, which clients know (`fts-rest` section 2.2). Not here: where
+//! keys and proxies are kept (`catalog`, as opaque bytes), and whose delegation a caller may touch
+//! (`service`).
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_RSA_SHA256, RsaKeySize};
@@ -96,7 +98,8 @@ pub fn accept(key_pem: &str, uploaded: &[u8]) -> Result<Delegated, Fault> {
     Ok(Delegated { credential_pem, chain_pem: chain.concat(), not_after })
 }
 
-/// Whether the proxy is by a user whom we know, and by `subject`. FTS does not look: transfers failed later, elsewhere.
+/// Whether the proxy is by a user whom we know, and by `subject`. FTS does not look: transfers failed later,
+/// elsewhere.
 pub fn check_owner(
     delegated: &Delegated,
     trust: &GridTrust,

@@ -1,5 +1,5 @@
-//! TLS of doors: servers of HTTPS for other people's programs, known by their host name. A client may show a certificate;
-//! who it is, is read from its subject.
+//! TLS of doors: servers of HTTPS for other people's programs, known by their host name. A client may show a
+//! certificate; who it is, is read from its subject.
 
 use std::sync::Arc;
 
@@ -16,8 +16,9 @@ use crate::clients::agents_or_users;
 use crate::tls::{certificates, internal, provider};
 use crate::{Credentials, SecurityError, peer_identity};
 
-/// Certificate (with its chain) and key, and the authorities whose client certificates are believed; all PEM. Without
-/// authorities no client is asked for a certificate. One that is shown and not believed ends the handshake.
+/// Certificate (with its chain) and key, and the authorities whose client certificates are believed; all PEM.
+/// Without authorities no client is asked for a certificate. One that is shown and not believed ends the
+/// handshake.
 pub fn door_server_tls(
     certificate_pem: &str,
     key_pem: &str,
@@ -39,9 +40,9 @@ pub fn door_server_tls(
     server_tls(certificate_pem, key_pem, verifier)
 }
 
-/// The same where users of the grid come, with proxies too: the handshake proves no more than that a client holds the key of
-/// the certificate that it shows, unless it says to be an agent of this deployment. [`crate::client_of`] has to be asked who
-/// it is.
+/// The same where users of the grid come, with proxies too: the handshake proves no more than that a client
+/// holds the key of the certificate that it shows, unless it says to be an agent of this deployment.
+/// [`crate::client_of`] has to be asked who it is.
 pub fn door_grid_tls(
     certificate_pem: &str,
     key_pem: &str,
@@ -74,9 +75,9 @@ fn server_tls(
     Ok(Arc::new(config))
 }
 
-/// The names of the client at the other end, as rules are written: its subject in the form `/DC=org/CN=name`, and its
-/// identity if it is one of Longhaul's. None if it showed no certificate. `identities` only where no authority but the
-/// deployment's is believed: any other could issue certificates with such a name.
+/// The names of the client at the other end, as rules are written: its subject in the form `/DC=org/CN=name`,
+/// and its identity if it is one of Longhaul's. None if it showed no certificate. `identities` only where no
+/// authority but the deployment's is believed: any other could issue certificates with such a name.
 pub fn subject_names(connection: &CommonState, identities: bool) -> Vec<String> {
     let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
         return Vec::new();
@@ -86,7 +87,8 @@ pub fn subject_names(connection: &CommonState, identities: bool) -> Vec<String> 
     slash_form(certificate).into_iter().chain(identity).collect()
 }
 
-/// As OpenSSL's one-line form has it. None if an attribute is not text, or holds a character that could forge another.
+/// As OpenSSL's one-line form has it. None if an attribute is not text, or holds a character that could forge
+/// another.
 fn slash_form(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let mut name = String::new();

@@ -12,7 +12,8 @@ use crate::SecurityError;
 /// Largest file of this kind: a PEM chain or key has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Writes `path` with mode 0600 through a temporary name in the same directory: flushed, renamed, directory flushed.
+/// Writes `path` with mode 0600 through a temporary name in the same directory: flushed, renamed, directory
+/// flushed.
 pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), SecurityError> {
     replace(path, contents).map_err(|source| SecurityError::File {
         what: "cannot write",
@@ -27,7 +28,8 @@ pub fn read_private(path: &Path) -> Result<String, SecurityError> {
     read().map_err(|source| SecurityError::File { what: "cannot read", path: path.into(), source })
 }
 
-/// Reads a secret that somebody else wrote there, without the white space around it; what others may read is none.
+/// Reads a secret that somebody else wrote there, without the white space around it; what others may read is
+/// none.
 pub fn read_secret(path: &Path) -> Result<Zeroizing<String>, SecurityError> {
     let read = || {
         let file = File::open(path)?;
@@ -71,7 +73,8 @@ fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     temporary.push(name);
     temporary.push(".new");
     let temporary = directory.join(temporary);
-    // What a killed predecessor left is worthless; `create_new` then makes sure that nobody else's file or link is used.
+    // What a killed predecessor left is worthless; `create_new` then makes sure that nobody else's file or
+    // link is used.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,9 +1,10 @@
-//! Grid-map files: which local accounts a subject may use. Read strictly, so that every bad line is told with its number
-//! and the good ones still count.
+//! Grid-map files: which local accounts a subject may use. Read strictly, so that every bad line is told with
+//! its number and the good ones still count.
 //!
 //! Not here: whether an account exists, and whether anybody may be mapped to it (`copy::accounts`).
 //!
-//! A line is a distinguished name, perhaps roles of a virtual organisation, then accounts separated by commas:
+//! A line is a distinguished name, perhaps roles of a virtual organisation, then accounts separated by
+//! commas:
 //!
 //! ```text
 //! # comment
@@ -14,8 +15,9 @@
 //! longhaul://grid/agent/beta/01JD3QW longhaul
 //! ```
 //!
-//! A name with blanks has to be quoted; `\"`, `\\` and `\xHH` stand for bytes in quotes. `*` is any subject, and an
-//! account that begins with a dot is a pool of accounts. A subject may also be an identity of Longhaul's.
+//! A name with blanks has to be quoted; `\"`, `\\` and `\xHH` stand for bytes in quotes. `*` is any subject,
+//! and an account that begins with a dot is a pool of accounts. A subject may also be an identity of
+//! Longhaul's.
 
 use std::collections::BTreeMap;
 

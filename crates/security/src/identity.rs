@@ -62,7 +62,8 @@ impl fmt::Display for PeerIdentity {
 impl FromStr for PeerIdentity {
     type Err = Fault;
     fn from_str(uri: &str) -> Result<Self, Fault> {
-        // One spelling for one identity: ids of people's commands may be in lower case, those of certificates not.
+        // One spelling for one identity: ids of people's commands may be in lower case, those of certificates
+        // not.
         parse(uri).filter(|identity| identity.to_string() == uri).ok_or_else(|| {
             Fault::new(FaultCode::NotAuthenticated, "the name in the certificate is malformed")
         })
@@ -108,8 +109,9 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The identity in a certificate. It means something only if the chain has been verified, as every TLS setting of this
-/// crate does. Read by the parser that verifies chains, so that no second one can understand a certificate differently.
+/// The identity in a certificate. It means something only if the chain has been verified, as every TLS
+/// setting of this crate does. Read by the parser that verifies chains, so that no second one can understand
+/// a certificate differently.
 pub fn peer_identity(certificate: &CertificateDer<'_>) -> Result<PeerIdentity, Fault> {
     let refuse = |detail: &str| Err(Fault::new(FaultCode::NotAuthenticated, detail));
     let Ok(parsed) = webpki::EndEntityCert::try_from(certificate) else {

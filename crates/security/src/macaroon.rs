@@ -1,8 +1,10 @@
-//! Macaroons as storages of the grid give and take them: a token that says under which conditions it counts, to which whoever holds it
-//! may add further ones before he hands it on, and from which nobody can take one away.
+//! Macaroons as storages of the grid give and take them: a token that says under which conditions it counts,
+//! to which whoever holds it may add further ones before he hands it on, and from which nobody can take one
+//! away.
 //!
-//! The format is the first one of libmacaroons: packets of four hexadecimal digits of length, a key, a value and the end of a line;
-//! the signature is a chain of HMAC-SHA-256 over identifier and caveats. Caveats for third parties are not known here.
+//! The format is the first one of libmacaroons: packets of four hexadecimal digits of length, a key, a value
+//! and the end of a line; the signature is a chain of HMAC-SHA-256 over identifier and caveats. Caveats for
+//! third parties are not known here.
 //!
 //! Not here: what a caveat means. Who checks a macaroon refuses it for every caveat that he does not know.
 

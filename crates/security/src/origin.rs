@@ -1,13 +1,13 @@
 //! The check of `Host` and `Origin` for plain HTTP on a loopback address.
 //!
-//! Without it a page of any web site could have the visitor's browser read and steer the service on the same machine,
-//! either across origins or by rebinding its own name to 127.0.0.1.
+//! Without it a page of any web site could have the visitor's browser read and steer the service on the same
+//! machine, either across origins or by rebinding its own name to 127.0.0.1.
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 
-/// The `Host` must be one of `allowed` (`host:port`), and an `Origin`, if there is one, must be `http://` or `https://`
-/// and one of them.
+/// The `Host` must be one of `allowed` (`host:port`), and an `Origin`, if there is one, must be `http://` or
+/// `https://` and one of them.
 pub fn check_origin(host: Option<&str>, origin: Option<&str>, allowed: &[String]) -> Result<(), Fault> {
     let known = |name: &str| allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
     let refuse = |header: &str, value: &str| {

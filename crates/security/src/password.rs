@@ -1,8 +1,9 @@
-//! Passwords of local accounts: hashed with Argon2id (RFC 9106), kept in the form of the Password Hashing Competition, which
-//! says by which parameters.
+//! Passwords of local accounts: hashed with Argon2id (RFC 9106), kept in the form of the Password Hashing
+//! Competition, which says by which parameters.
 //!
-//! Not here: how often one may be tried ([`crate::Attempts`]), and how many are hashed at a time, which is the caller's: each
-//! hash takes 19 MiB and some 30 ms. A password is the bytes that were typed, in no normal form.
+//! Not here: how often one may be tried ([`crate::Attempts`]), and how many are hashed at a time, which is
+//! the caller's: each hash takes 19 MiB and some 30 ms. A password is the bytes that were typed, in no normal
+//! form.
 
 use std::sync::LazyLock;
 
@@ -12,8 +13,8 @@ use longhaul_model::{Fault, FaultCode};
 use crate::authority::random;
 use crate::new_secret;
 
-/// OWASP's Password Storage Cheat Sheet (2025): m = 19 MiB, t = 2, p = 1 at least. Hashes by other ones are made anew at
-/// the next login.
+/// OWASP's Password Storage Cheat Sheet (2025): m = 19 MiB, t = 2, p = 1 at least. Hashes by other ones are
+/// made anew at the next login.
 const MEMORY_KIB: u32 = 19 * 1024;
 const PASSES: u32 = 2;
 const LANES: u32 = 1;

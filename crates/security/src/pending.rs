@@ -1,7 +1,9 @@
-//! Logins at an issuer that have begun here: what has to come back with the browser, and what only this side knows.
+//! Logins at an issuer that have begun here: what has to come back with the browser, and what only this side
+//! knows.
 //!
-//! A login is bound to the browser by a cookie, to its issuer by our name for it, and ends after ten minutes or with the
-//! first answer, whatever that is. In memory and bounded, also for each address, so that nobody drives out what others began.
+//! A login is bound to the browser by a cookie, to its issuer by our name for it, and ends after ten minutes
+//! or with the first answer, whatever that is. In memory and bounded, also for each address, so that nobody
+//! drives out what others began.
 
 use std::collections::BTreeMap;
 use std::fmt;

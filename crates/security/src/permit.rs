@@ -1,8 +1,8 @@
-//! Permits: with each batch of leases the service signs which files of which source the target may read, so that a source
-//! trusts a peer with no more than the files at hand.
+//! Permits: with each batch of leases the service signs which files of which source the target may read, so
+//! that a source trusts a peer with no more than the files at hand.
 //!
-//! Text form: `lhp1.` payload `.` signature, both base64url; the payload is JSON; Ed25519 signs everything before the
-//! second dot, the version included.
+//! Text form: `lhp1.` payload `.` signature, both base64url; the payload is JSON; Ed25519 signs everything
+//! before the second dot, the version included.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ struct Payload {
 }
 
 impl Permit {
-    /// Whether this permit is for exactly this: what a source checks after the signature. `source` is the agent that
-    /// checks, `target` the one at the other end of the connection.
+    /// Whether this permit is for exactly this: what a source checks after the signature. `source` is the
+    /// agent that checks, `target` the one at the other end of the connection.
     pub fn covers(
         &self,
         source: AgentId,

@@ -1,6 +1,7 @@
 //! Roles, what each may do, and of what a manager is the manager.
 //!
-//! Start with [`authorise`] (what kind of thing may they do at all) and [`authorise_of`] (may they do it to this one).
+//! Start with [`authorise`] (what kind of thing may they do at all) and [`authorise_of`] (may they do it to
+//! this one).
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,8 @@ const SITES_TOLD: usize = 4;
 /// What a person or program may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Sends measurements, sees and changes nothing: for tokens that stand in the configuration of measurement hosts.
+    /// Sends measurements, sees and changes nothing: for tokens that stand in the configuration of
+    /// measurement hosts.
     Observer,
     /// Sees everything, changes nothing.
     Viewer,
@@ -62,8 +64,8 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// What somebody of that role is put in charge of. A manager of nothing could do nothing, and whoever names sites for
-    /// another role means something that would not happen.
+    /// What somebody of that role is put in charge of. A manager of nothing could do nothing, and whoever
+    /// names sites for another role means something that would not happen.
     pub fn of(
         role: Role,
         sites: impl IntoIterator<Item = SiteName>,
@@ -268,7 +270,8 @@ mod tests {
             assert!(authorise_of(&gina, "site_change", Of::Site(&site(name))).is_ok());
         }
         let refused = authorise_of(&gina, "site_change", Of::Site(&site("alpha"))).unwrap_err();
-        let wanted = "site_change needs the role admin, or a manager of the site alpha; gina is manager of the sites beta, \
+        let wanted = "site_change needs the role admin, or a manager of the site alpha; gina is manager of \
+            the sites beta, \
                       gamma: an administrator can give it";
         assert_eq!((refused.code, refused.detail.as_str()), (FaultCode::NotAllowed, wanted));
         assert!(authorise_of(&gina, "share_set", Of::Community(&community)).is_err());

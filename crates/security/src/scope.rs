@@ -1,5 +1,5 @@
-//! What a credential is confined to beyond its role: areas of work, and one community. A confinement only ever takes away:
-//! the role has to allow it as well.
+//! What a credential is confined to beyond its role: areas of work, and one community. A confinement only
+//! ever takes away: the role has to allow it as well.
 //!
 //! Start with [`Confinement`]. Which route is of which area is the service's to say.
 

@@ -1,6 +1,6 @@
-//! Login sessions of people, and the one-time tokens that open them. In memory: a restart logs everyone out. Only hashes
-//! of cookie values and tokens are kept. How somebody shows who they are is not known here: see `password`, `pending`,
-//! [`crate::bearer`] and [`crate::client_of`].
+//! Login sessions of people, and the one-time tokens that open them. In memory: a restart logs everyone out.
+//! Only hashes of cookie values and tokens are kept. How somebody shows who they are is not known here: see
+//! `password`, `pending`, [`crate::bearer`] and [`crate::client_of`].
 
 use std::collections::BTreeMap;
 use std::fmt;

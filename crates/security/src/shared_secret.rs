@@ -1,12 +1,13 @@
-//! One secret that two processes share stands for a whole authority: what an ad-hoc copy needs, without files, service
-//! or enrolment.
+//! One secret that two processes share stands for a whole authority: what an ad-hoc copy needs, without
+//! files, service or enrolment.
 //!
-//! Both ends derive the same certificate authority and the same permit key from a 32-byte seed, each certifies itself
-//! with a key of its own, and from there on everything is as between agents of a deployment (TLS 1.3 with certificates
-//! of both ends, permits with file lists): no second way to trust a peer exists.
+//! Both ends derive the same certificate authority and the same permit key from a 32-byte seed, each
+//! certifies itself with a key of its own, and from there on everything is as between agents of a deployment
+//! (TLS 1.3 with certificates of both ends, permits with file lists): no second way to trust a peer exists.
 //!
-//! The consequence: everyone who holds the secret is an equal member of that deployment, and can also pose as the server
-//! towards another holder. So a secret is for one party; two parties get two servers, with a secret each.
+//! The consequence: everyone who holds the secret is an equal member of that deployment, and can also pose as
+//! the server towards another holder. So a secret is for one party; two parties get two servers, with a
+//! secret each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -63,7 +64,8 @@ impl SharedSecret {
         Ok(format!("adhoc-{}", text::to_hex(&self.derive::<8>(b"name")?[..])))
     }
 
-    /// The same at both ends, but for the CA's own certificate: who trusts a CA goes by its name and key alone.
+    /// The same at both ends, but for the CA's own certificate: who trusts a CA goes by its name and key
+    /// alone.
     pub fn authority(&self, now: Timestamp) -> Result<SharedAuthority, SecurityError> {
         let deployment = self.deployment()?;
         let ca_key = rcgen_key(&ed25519(&self.derive::<SEED_BYTES>(b"certificate authority")?[..])?)?;

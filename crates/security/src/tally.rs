@@ -1,8 +1,8 @@
 //! Decisions of a short while, counted up until they are written down: who was allowed or refused what.
 //!
-//! Equal ones are one that says how often. What waits is bounded whatever comes, and who is refused often drives out
-//! little: beyond some different decisions of one name, those are counted together; and so are all of names beyond the
-//! bound. None is lost, however few are told apart.
+//! Equal ones are one that says how often. What waits is bounded whatever comes, and who is refused often
+//! drives out little: beyond some different decisions of one name, those are counted together; and so are all
+//! of names beyond the bound. None is lost, however few are told apart.
 //!
 //! Start with [`Tally::note`]. Not here: where they are kept.
 

@@ -53,7 +53,8 @@ pub(crate) fn as_32(digest: digest::Digest) -> [u8; 32] {
     value
 }
 
-/// A deployment's name stands in URIs and certificates, so it is a word: letters, digits, `-`, `_`, `.`, at most 64.
+/// A deployment's name stands in URIs and certificates, so it is a word: letters, digits, `-`, `_`, `.`, at
+/// most 64.
 pub(crate) fn check_deployment(text: &str) -> Result<(), SecurityError> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let why = match text.bytes().next() {

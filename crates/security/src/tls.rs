@@ -1,9 +1,10 @@
 //! TLS settings of every connection, and what a failed handshake means.
 //!
-//! Our own processes know each other by the identity in their certificates, not by host names: an agent has addresses
-//! that change, and a data port is dialled at whatever address works. So the server name given to rustls only says which
-//! kind of peer is meant, [`AGENT_NAME`] or (any other) the service, and the certificate has to be of that kind, from
-//! this deployment's CA. Our own connections are TLS 1.3; people with older programs may use 1.2 at the service's port.
+//! Our own processes know each other by the identity in their certificates, not by host names: an agent has
+//! addresses that change, and a data port is dialled at whatever address works. So the server name given to
+//! rustls only says which kind of peer is meant, [`AGENT_NAME`] or (any other) the service, and the
+//! certificate has to be of that kind, from this deployment's CA. Our own connections are TLS 1.3; people
+//! with older programs may use 1.2 at the service's port.
 
 use std::io;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ use rustls::{
 
 use crate::{Credentials, PeerIdentity, SecurityError, peer_identity, text};
 
-/// Server name to give when dialling the service. Any other name but [`AGENT_NAME`] means the service too, so that a URL's
-/// host does as well.
+/// Server name to give when dialling the service. Any other name but [`AGENT_NAME`] means the service too, so
+/// that a URL's host does as well.
 pub const SERVICE_NAME: &str = "service.longhaul";
 /// Server name to give when dialling an agent's data port.
 pub const AGENT_NAME: &str = "agent.longhaul";
@@ -39,13 +40,14 @@ pub fn agent_client_tls(credentials: &Credentials) -> Result<Arc<ClientConfig>, 
     let mut config = client(trust, Some(deployment))?
         .with_client_auth_cert(chain, key)
         .map_err(|error| SecurityError::unusable("certificate and key", error))?;
-    // A resumed session would outlive the certificates it rests on, and a stream is opened too rarely to gain by it.
+    // A resumed session would outlive the certificates it rests on, and a stream is opened too rarely to gain
+    // by it.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// Of an agent's data port: a client certificate of an agent of this deployment is required. TLS 1.3 only, where the
-/// client learns of a refusal when it first reads.
+/// Of an agent's data port: a client certificate of an agent of this deployment is required. TLS 1.3 only,
+/// where the client learns of a refusal when it first reads.
 pub fn data_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
     let (chain, key) = chain_and_key(credentials)?;
     let mut config = ServerConfig::builder_with_provider(provider())

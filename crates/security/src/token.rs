@@ -1,5 +1,5 @@
-//! Secrets that are handed out as text: join tokens, API tokens. They hold 160 random bits, so a plain hash protects what
-//! is stored of them.
+//! Secrets that are handed out as text: join tokens, API tokens. They hold 160 random bits, so a plain hash
+//! protects what is stored of them.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,8 @@
-//! Credentials that users lent us, as they lie in a database: sealed with a key that the database does not have.
+//! Credentials that users lent us, as they lie in a database: sealed with a key that the database does not
+//! have.
 //!
-//! AES-256-GCM-SIV (RFC 8452) under random nonces, which it forgives if two are ever alike. What a credential is for
-//! is authenticated with it, so that one cannot be put in the place of another.
+//! AES-256-GCM-SIV (RFC 8452) under random nonces, which it forgives if two are ever alike. What a credential
+//! is for is authenticated with it, so that one cannot be put in the place of another.
 
 use std::path::Path;
 

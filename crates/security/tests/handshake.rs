@@ -139,7 +139,8 @@ fn agents_people_and_joining_agents_reach_the_service() {
 fn an_agent_of_a_foreign_deployment_is_told_so_at_both_ends_and_both_ports() {
     let (ours, theirs) = (Deployment::new("tier0"), Deployment::new("tier0"));
     let stranger = theirs.agent(1, now());
-    // The stranger's own check of the server is bypassed as far as the honest settings allow: it trusts our CA.
+    // The stranger's own check of the server is bypassed as far as the honest settings allow: it trusts our
+    // CA.
     let stranger = Credentials { ca_pem: ours.authority.ca_pem().to_owned(), ..stranger };
     let client = agent_client_tls(&stranger).unwrap();
     for (server, name) in [

@@ -1,7 +1,7 @@
 //! The agents as they are now: who is connected, under which incarnation, and what waits for each.
 //!
-//! An agent is *connected* while it holds a work poll open or was heard of lately. It gets work only after it said
-//! hello in this incarnation to this process of the service, so that what it holds is known first.
+//! An agent is *connected* while it holds a work poll open or was heard of lately. It gets work only after it
+//! said hello in this incarnation to this process of the service, so that what it holds is known first.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -152,8 +152,8 @@ impl Agents {
         }
     }
 
-    /// A hello was accepted by the catalog. Returns whether it begins a session: until now this process did not
-    /// know what the agent holds.
+    /// A hello was accepted by the catalog. Returns whether it begins a session: until now this process did
+    /// not know what the agent holds.
     pub fn hello(&self, row: AgentRow, storages: Vec<StorageId>, now: Timestamp) -> bool {
         let mut presences = self.lock();
         let Some(presence) = presences.get_mut(&row.id) else { return false };
@@ -394,7 +394,8 @@ fn stale(agent: AgentId, shown: Incarnation, known: Incarnation) -> Fault {
     Fault::new(
         FaultCode::StaleIncarnation,
         format!(
-            "agent {agent} shows start number {}, but start number {} is known{}: its state directory was copied or restored",
+            "agent {agent} shows start number {}, but start number {} is known{}: its state directory was \
+                copied or restored",
             shown.number,
             known.number,
             if shown.number == known.number { " from another process" } else { "" },

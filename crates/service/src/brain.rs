@@ -1,7 +1,8 @@
 //! The brain: one thread that owns the scheduler, hears everything that happens and hands on what is decided.
 //!
-//! It never waits for a disk or a socket: questions to the catalog go to the reader, decisions to the scribe, at most
-//! one batch at a time. So decisions gather while the scribe writes, and one transaction makes many durable.
+//! It never waits for a disk or a socket: questions to the catalog go to the reader, decisions to the scribe,
+//! at most one batch at a time. So decisions gather while the scribe writes, and one transaction makes many
+//! durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -264,8 +265,8 @@ impl Brain {
     fn tell(&mut self, events: Vec<Event>, now: Timestamp) {
         for mut event in events {
             if let Event::Held { agent, attempts } = &mut event {
-                // A lease that the scribe is about to write was decided before the agent said what it holds, and will
-                // be delivered after: it is not lost.
+                // A lease that the scribe is about to write was decided before the agent said what it holds,
+                // and will be delivered after: it is not lost.
                 let coming = self.in_flight.iter().filter(|(to, _)| to == agent);
                 attempts.extend(coming.map(|&(_, attempt)| attempt));
             }

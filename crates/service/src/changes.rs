@@ -1,5 +1,6 @@
-//! What changed, for pages and programs that follow along: names of objects, at most once a second each. Whoever
-//! hears of a change reads the object by its route; so a listener that misses some loses nothing but time.
+//! What changed, for pages and programs that follow along: names of objects, at most once a second each.
+//! Whoever hears of a change reads the object by its route; so a listener that misses some loses nothing but
+//! time.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

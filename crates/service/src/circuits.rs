@@ -1,5 +1,5 @@
-//! Circuits of the agents' links: what agents tell of them is checked and kept, what people want is told to agents until
-//! they said what became of it.
+//! Circuits of the agents' links: what agents tell of them is checked and kept, what people want is told to
+//! agents until they said what became of it.
 //!
 //! Not here: when a circuit is worth asking for, and who asks for it (`agent`, `circuits`).
 
@@ -160,7 +160,8 @@ impl Circuits {
         let mut state = State::default();
         for row in catalog.circuit_links()? {
             let Ok(link) = serde_json::from_str::<CircuitLink>(&row.details) else {
-                tracing::warn!(agent = %row.agent, source = %row.source, "what was told of its circuits does not read back; the agent tells it anew");
+                tracing::warn!(agent = %row.agent, source = %row.source, "what was told of its circuits does \
+                    not read back; the agent tells it anew");
                 continue;
             };
             let mut circuits = BTreeMap::new();
@@ -226,8 +227,8 @@ impl Circuits {
             .collect()
     }
 
-    /// Durable when it returns. Requests of the link that were open are over: the new one stands in their place; unless it is
-    /// for a circuit that is to follow one, which they keep until then.
+    /// Durable when it returns. Requests of the link that were open are over: the new one stands in their
+    /// place; unless it is for a circuit that is to follow one, which they keep until then.
     pub fn order(
         &self,
         catalog: &Catalog,
@@ -323,12 +324,14 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
         match checked {
             Ok(()) => fine.push(clean(link)),
             Err(why) => {
-                tracing::warn!(%agent, source = %link.source, why, "what an agent tells of its circuits was refused")
+                tracing::warn!(%agent, source = %link.source, why, "what an agent tells of its circuits was \
+                    refused")
             }
         }
     }
     let mut changes = Changes::default();
-    // Held while it is written: two reports of one agent are never taken in at a time, and people wait for neither.
+    // Held while it is written: two reports of one agent are never taken in at a time, and people wait for
+    // neither.
     let mut state = guard(&shared.circuits.state);
     for link in fine {
         let key = (agent, link.source.clone());
@@ -351,7 +354,8 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
     Ok(())
 }
 
-/// Which links go by circuits now, if that is not what it knows: all from one agent to another, whatever storages they have.
+/// Which links go by circuits now, if that is not what it knows: all from one agent to another, whatever
+/// storages they have.
 fn tell_scheduler(shared: &Shared) {
     let directory = shared.directory();
     let of_agent = |agent: AgentId| -> Vec<StorageId> {

@@ -1,15 +1,16 @@
-//! Test transfers beside production: a community of its own with a small share and a limit, unless an administrator sets
-//! others. What they said of links is kept by `operations::commissioning`.
+//! Test transfers beside production: a community of its own with a small share and a limit, unless an
+//! administrator sets others. What they said of links is kept by `operations::commissioning`.
 
 use longhaul_model::CommunityName;
 use longhaul_scheduler::{CommunityShare, Limit};
 
 /// Whose work test transfers are.
 const COMMUNITY: &str = "commissioning";
-/// Beside one other community that wants the same target: a byte in twenty. What nobody else wants they may have all.
+/// Beside one other community that wants the same target: a byte in twenty. What nobody else wants they may
+/// have all.
 const WEIGHT: f64 = 1.0 / 19.0;
-/// Over all links, also where nobody else wants anything: as many as one test may have at once, so that a test of one link
-/// measures that link, and many tests together do not fill a deployment.
+/// Over all links, also where nobody else wants anything: as many as one test may have at once, so that a
+/// test of one link measures that link, and many tests together do not fill a deployment.
 const FILES_AT_ONCE: u32 = 64;
 
 /// Whose work may use links that are not commissioned.

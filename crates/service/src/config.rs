@@ -26,9 +26,11 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Where agents and people connect with TLS.
     pub listen: Vec<SocketAddr>,
-    /// A plain HTTP listener for browsers on this machine; only a loopback address is accepted. None: no such listener.
+    /// A plain HTTP listener for browsers on this machine; only a loopback address is accepted. None: no such
+    /// listener.
     pub http: Option<SocketAddr>,
-    /// How others reach the service; written into join tokens. Empty: `https://` and the first listening address.
+    /// How others reach the service; written into join tokens. Empty: `https://` and the first listening
+    /// address.
     pub public_url: String,
     /// Further host names and addresses that the service's certificate shall carry.
     pub names: Vec<String>,
@@ -50,12 +52,14 @@ pub struct Config {
     pub record_bytes: u64,
     /// Seconds between two peers that an agent is asked to look at; 0: none.
     pub probe_every_s: u32,
-    /// How sources are chosen where neither a subscription nor its target says: `best`, or one of FTS3's nine.
+    /// How sources are chosen where neither a subscription nor its target says: `best`, or one of FTS3's
+    /// nine.
     pub strategy: String,
-    /// Whether leases that wait behind a link that became slow are asked back where another source is much sooner.
+    /// Whether leases that wait behind a link that became slow are asked back where another source is much
+    /// sooner.
     pub ask_back: bool,
-    /// Whether tests of links decide which of them carry production: after one that was not good a link carries test
-    /// transfers only, until one is.
+    /// Whether tests of links decide which of them carry production: after one that was not good a link
+    /// carries test transfers only, until one is.
     pub links_by_tests: bool,
     /// Archives of measurements to read, and meshes to watch.
     pub perfsonar: Vec<ArchiveConfig>,
@@ -193,7 +197,8 @@ impl Default for HttpLimits {
             operations: 16,
             wait_ms: 20_000,
             event_streams: 1_000,
-            // More than one user gets from two cores with the fastest of requests: it stops who runs wild, not who works.
+            // More than one user gets from two cores with the fastest of requests: it stops who runs wild,
+            // not who works.
             user_requests_per_s: 5_000,
         }
     }
@@ -224,7 +229,8 @@ impl Config {
             && !http.ip().is_loopback()
         {
             return bad(format!(
-                "service.http is {http}: plain HTTP is served on a loopback address only, such as 127.0.0.1:8080"
+                "service.http is {http}: plain HTTP is served on a loopback address only, such as \
+                    127.0.0.1:8080"
             ));
         }
         if !self.public_url.is_empty() && !self.public_url.starts_with("https://") {

@@ -17,8 +17,8 @@ use crate::shared::{Shared, guard};
 const DANGER_BELOW: f64 = 0.5;
 /// … and above this one it is taken back; in between it stays as it is, so that it does not flicker.
 const SAFE_ABOVE: f64 = 0.75;
-/// What is in danger goes before other work of its activity until it is as good as safe: with that help, so that without it
-/// some danger may be left.
+/// What is in danger goes before other work of its activity until it is as good as safe: with that help, so
+/// that without it some danger may be left.
 const EASY_ABOVE: f64 = 0.95;
 
 /// Deadlines in danger, as they were looked at last.
@@ -44,7 +44,8 @@ impl Deadlines {
         guard(&self.danger).iter().map(|(id, danger)| (*id, danger.clone())).collect()
     }
 
-    /// Takes in how likely they are now; returns those whose standing changed, with whether they are in danger.
+    /// Takes in how likely they are now; returns those whose standing changed, with whether they are in
+    /// danger.
     fn look(&self, seen: Vec<(SubscriptionId, f64, String)>, now: Timestamp) -> Vec<(SubscriptionId, bool)> {
         let mut danger = guard(&self.danger);
         let mut changed = Vec::new();
@@ -68,8 +69,8 @@ impl Deadlines {
     }
 }
 
-/// Looks at every deadline. One without an estimate is in danger when more than half of its time is over: something
-/// stands in the way that nobody can tell the end of.
+/// Looks at every deadline. One without an estimate is in danger when more than half of its time is over:
+/// something stands in the way that nobody can tell the end of.
 pub fn watch(shared: &Shared) -> Result<(), CatalogError> {
     let rows = shared.catalog.subscriptions_with_deadline()?;
     if rows.is_empty() && shared.deadlines.all().is_empty() {

@@ -1,13 +1,14 @@
 //! The log of decisions: who was allowed or refused what, by which credential, on what, and why.
 //!
-//! Refusals are all kept, and every leave to change something; leave to read is not, nor what agents report by the second
-//! (leases and their ends are in the catalog already). A request only counts its decision up in memory; once in a while
-//! what has gathered is written in one transaction, so that no request waits for the log. A service that is killed loses
-//! what it decided within the last seconds, one that is stopped loses nothing.
+//! Refusals are all kept, and every leave to change something; leave to read is not, nor what agents report
+//! by the second (leases and their ends are in the catalog already). A request only counts its decision up in
+//! memory; once in a while what has gathered is written in one transaction, so that no request waits for the
+//! log. A service that is killed loses what it decided within the last seconds, one that is stopped loses
+//! nothing.
 //!
-//! Both memory and table are bounded, and who is refused often drives out little ([`Tally`]). What agents' doors decided
-//! comes with their reports, is applied exactly once, and is bounded by site. No secret comes near: names of credentials,
-//! paths without queries.
+//! Both memory and table are bounded, and who is refused often drives out little ([`Tally`]). What agents'
+//! doors decided comes with their reports, is applied exactly once, and is bounded by site. No secret comes
+//! near: names of credentials, paths without queries.
 //!
 //! Start with [`Decisions::note`].
 
@@ -169,7 +170,8 @@ impl Operations {
         };
         self.shared.decisions.write(&self.shared.catalog, &self.shared.metrics).map_err(problem)?;
         let limit = query.limit();
-        // What the service decided names people and jobs of all communities; what a site's doors did is the site's to know.
+        // What the service decided names people and jobs of all communities; what a site's doors did is the
+        // site's to know.
         let sites = match site {
             Some(site) => {
                 caller.check_site("decision_list", &site)?;

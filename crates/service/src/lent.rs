@@ -1,4 +1,5 @@
-//! What users lend us to act for them: proxies, tokens, and those that last. In the catalog all of it is sealed.
+//! What users lend us to act for them: proxies, tokens, and those that last. In the catalog all of it is
+//! sealed.
 
 use longhaul_catalog::{CatalogError, DelegationRow};
 use longhaul_security::{SecurityError, Vault};

@@ -1,5 +1,5 @@
-//! What runs now and how fast: leased attempts with their progress, goodput by link and subscription, problems.
-//! In memory only; after a restart it fills again from the catalog and from what agents report.
+//! What runs now and how fast: leased attempts with their progress, goodput by link and subscription,
+//! problems. In memory only; after a restart it fills again from the catalog and from what agents report.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,7 +46,8 @@ struct Inner {
     total: History,
     links: BTreeMap<Link, History>,
     subscriptions: BTreeMap<SubscriptionId, Moved>,
-    /// What attempts that failed had counted: their successors resume there. Bounded by the transfers that wait.
+    /// What attempts that failed had counted: their successors resume there. Bounded by the transfers that
+    /// wait.
     partial: BTreeMap<TransferId, u64>,
     problems: Problems,
 }

@@ -1,4 +1,5 @@
-//! Counters, histograms and their text for Prometheus. Written by hand: a registry would be more code than this.
+//! Counters, histograms and their text for Prometheus. Written by hand: a registry would be more code than
+//! this.
 //!
 //! Labels are storages, blames and routes only: their number is bounded by the deployment's size, never by
 //! files or users.

@@ -51,9 +51,9 @@ impl Outbox {
         self.settings = Some(settings);
     }
 
-    /// Takes a lease back. The lease itself is still delivered if it has not been, since the permit covers its
-    /// batch as a whole; the cancellation follows in a later parcel.
-    /// A copy that has not left yet need not leave.
+    /// Takes a lease back. The lease itself is still delivered if it has not been, since the permit covers
+    /// its batch as a whole; the cancellation follows in a later parcel. A copy that has not left yet need
+    /// not leave.
     pub fn cancel(&mut self, attempt: AttemptId) {
         if let Some(at) = self.copies.iter().position(|copy| copy.attempt == attempt) {
             self.copies.swap_remove(at);
@@ -234,7 +234,8 @@ mod tests {
         );
     }
 
-    /// Copies leave once, and what was cancelled before it left never does: nothing that opens storages goes about for nothing.
+    /// Copies leave once, and what was cancelled before it left never does: nothing that opens storages goes
+    /// about for nothing.
     #[test]
     fn copies_leave_once_and_cancelled_ones_not_at_all() {
         use longhaul_api::foreign::{

@@ -1,5 +1,5 @@
-//! Equal faults counted together: what is wrong, since when, whose turn it is, and whether anything still waits
-//! because of it. Pure.
+//! Equal faults counted together: what is wrong, since when, whose turn it is, and whether anything still
+//! waits because of it. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 

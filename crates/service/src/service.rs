@@ -48,12 +48,14 @@ const SAVE_TICKS: u64 = 60;
 const USERS_TICKS: u64 = 60;
 /// What was decided is on disk after so many seconds.
 const DECISIONS_TICKS: u64 = 2;
-/// Delegated credentials that expired longer ago are forgotten; until then their users are told what happened.
+/// Delegated credentials that expired longer ago are forgotten; until then their users are told what
+/// happened.
 const DELEGATION_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// Between two looks at what passed through relays.
 const CLEAR_TICKS: u64 = 2;
 
-/// A running service. Dropping it without [`Service::stop`] ends it in the midst of things, and loses nothing either.
+/// A running service. Dropping it without [`Service::stop`] ends it in the midst of things, and loses nothing
+/// either.
 pub struct Service {
     operations: Arc<Operations>,
     addresses: Vec<SocketAddr>,
@@ -72,7 +74,8 @@ struct Threads {
 }
 
 impl Service {
-    /// Opens the state directory, takes up what was live, and listens. `pages` adds what is shown to browsers.
+    /// Opens the state directory, takes up what was live, and listens. `pages` adds what is shown to
+    /// browsers.
     pub async fn start(
         config: Config,
         clock: Clock,
@@ -131,7 +134,8 @@ impl Service {
         service.tasks.spawn(jobs::tape::run(shared.clone(), remote, stopped.clone()));
         service.tasks.spawn(jobs::run_tokens(shared.clone(), wanted, stopped.clone()));
         service.listen(sockets, pages, stopped)?;
-        tracing::info!(deployment = shared.authority.deployment(), url = %shared.public_url, "service started");
+        tracing::info!(deployment = shared.authority.deployment(), url = %shared.public_url, "service \
+            started");
         Ok(service)
     }
 
@@ -483,7 +487,8 @@ async fn tick(shared: Arc<Shared>, tls: http::Acceptor, mut stop: watch::Receive
     }
 }
 
-/// Keys of issuers that are getting old. Whatever an issuer says or does not, those of before serve meanwhile.
+/// Keys of issuers that are getting old. Whatever an issuer says or does not, those of before serve
+/// meanwhile.
 async fn refresh_issuers(shared: Arc<Shared>) {
     let Some(issuers) = &shared.issuers else { return };
     for (issuer, fault) in issuers.refresh(shared.now()).await {

@@ -11,7 +11,8 @@ use longhaul_security::{Authority, Vault, new_secret, secret_hash};
 
 use crate::{Config, database};
 
-/// One that ends just now, or a child of it that has not come to its own program yet, holds the lock for a moment longer.
+/// One that ends just now, or a child of it that has not come to its own program yet, holds the lock for a
+/// moment longer.
 const LOCK_TRIES: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 

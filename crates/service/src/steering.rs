@@ -107,7 +107,8 @@ impl KeptShares {
         for (name, row) in &self.communities {
             if row.sum() == 0.0 {
                 return Err(bad(format!(
-                    "the weights of all activities of {name} would sum to zero: give at least one a weight above 0"
+                    "the weights of all activities of {name} would sum to zero: give at least one a weight \
+                        above 0"
                 )));
             }
         }

@@ -1,8 +1,9 @@
-//! Adds up the proof of a bound that `longhaul simulate --out` wrote: `cargo run --release -p longhaul-simulator --example
-//! check_bound -- bound-best.tsv`.
+//! Adds up the proof of a bound that `longhaul simulate --out` wrote:
+//! `cargo run --release -p longhaul-simulator --example check_bound -- bound-best.tsv`.
 //!
-//! It is a program of its own on purpose: it uses nothing of the simulator (`rustc` alone makes it), knows the file and what
-//! `docs/reference/scenarios.md` says of it, and searches nothing. The tests give it the proofs of whole worlds.
+//! It is a program of its own on purpose: it uses nothing of the simulator (`rustc` alone makes it), knows
+//! the file and what `docs/reference/scenarios.md` says of it, and searches nothing. The tests give it the
+//! proofs of whole worlds.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -115,8 +116,9 @@ impl Prices {
         Ok(Prices { count, relays, direct, whole })
     }
 
-    /// Of bringing a byte to all targets of a group: by the cheapest tree from its first replicas, as targets and relays may pass it
-    /// on. Of many targets there are too many trees, and a sum that is never above the cheapest is taken.
+    /// Of bringing a byte to all targets of a group: by the cheapest tree from its first replicas, as targets
+    /// and relays may pass it on. Of many targets there are too many trees, and a sum that is never above the
+    /// cheapest is taken.
     fn least(&self, group: &Group) -> f64 {
         let mut targets = Vec::new();
         // Where nothing can bring it, it is not counted.
@@ -133,8 +135,8 @@ impl Prices {
         }
     }
 
-    /// Trees to each set of targets (a number whose bits they are), from each site: those to two parts of it, put together at a
-    /// site that has the file by then, and the way there.
+    /// Trees to each set of targets (a number whose bits they are), from each site: those to two parts of it,
+    /// put together at a site that has the file by then, and the way there.
     fn tree(&self, group: &Group, targets: &[usize]) -> f64 {
         let full = (1usize << targets.len()) - 1;
         let sites: Vec<usize> =
@@ -165,8 +167,8 @@ impl Prices {
         from_first[full]
     }
 
-    /// Each has it by its cheapest way in: from a first replica, or from another target or a relay, which may pass it on. Whichever
-    /// has it first has the whole way from a first replica.
+    /// Each has it by its cheapest way in: from a first replica, or from another target or a relay, which may
+    /// pass it on. Whichever has it first has the whole way from a first replica.
     fn at_least(&self, group: &Group, targets: &[usize]) -> f64 {
         let cheapest = |prices: &[f64], to: usize, from: &mut dyn Iterator<Item = usize>| {
             from.filter(|&from| from != to)
@@ -185,7 +187,8 @@ impl Prices {
     }
 }
 
-/// When the prices times what the capacities could carry since the beginning come to `cost`: halving, as the sum only grows.
+/// When the prices times what the capacities could carry since the beginning come to `cost`: halving, as the
+/// sum only grows.
 fn paid_at(capacities: &[Capacity], cost: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     while paid(capacities, high) < cost && high < 1e12 {

@@ -1,5 +1,5 @@
-//! Circuits at three levels in a mesh where they are scarce: what each does for urgent work and for the rest, with good
-//! forecasts and with wrong ones.
+//! Circuits at three levels in a mesh where they are scarce: what each does for urgent work and for the rest,
+//! with good forecasts and with wrong ones.
 //!
 //! `cargo xtask bench circuits [--quick] [--check] [--page FILE]`
 
@@ -21,22 +21,36 @@ const ERRORS: [f64; 2] = [1.0, 2.0];
 const TITLE: &str = "\
 # Circuits where they are scarce
 
-`cargo xtask bench circuits --page docs/benchmarks/circuits.md` writes this page: `scenarios/circuits.toml`, two continents of ten sites
-each, a full mesh of 380 links. An ocean that others use by half is shared by all pairs across it; one provider has room for six circuits, and
-what it reserves is taken from the ports of both ends. Production of low priority goes on for two days; urgent datasets of 2 TB come
-by and by. `wide` is the same with an ocean of 100 Gbit/s and next to no loss: there is hardly anything to gain. One world
-(`--circuits LEVEL`) for each level and seed (1 to 5): without circuits, with each site's agent deciding for its own links by the
-rule of the ANSE paper (2 h of work), and with the central plan. Hours from the request until a dataset is complete, means
-over the seeds. With wrong forecasts every link is believed to carry twice as much as is forecast, or half, by the seed.
+`cargo xtask bench circuits --page docs/benchmarks/circuits.md` writes this page: `scenarios/circuits.toml`, \
+two continents of ten sites
+each, a full mesh of 380 links. An ocean that others use by half is shared by all pairs across it; one \
+provider has room for six circuits, and
+what it reserves is taken from the ports of both ends. Production of low priority goes on for two days; \
+urgent datasets of 2 TB come
+by and by. `wide` is the same with an ocean of 100 Gbit/s and next to no loss: there is hardly anything to \
+gain. One world
+(`--circuits LEVEL`) for each level and seed (1 to 5): without circuits, with each site's agent deciding for \
+its own links by the
+rule of the ANSE paper (2 h of work), and with the central plan. Hours from the request until a dataset is \
+complete, means
+over the seeds. With wrong forecasts every link is believed to carry twice as much as is forecast, or half, \
+by the seed.
 
-That nobody starves for it is measured by *most delayed*: by how many minutes that one of the other 1,099 requests, of all seeds, which
-suffers most takes longer than without circuits, and in parentheses by how much of its own time; and by *worst*, the longest that any takes
-(mean over the seeds). An hour is asked of the plan. A circuit of 5 Gbit/s at a port of 10, of which others use
-2, leaves 3 to whatever comes to the same site meanwhile, where 8 were: for the 54 min that 2 TB take on it, and for twice that where two
-datasets of higher priority come one after the other. The plan counts that loss before it asks, weighted by priority (`circuit explain` tells it), and gives a circuit back that
-costs others more than it gains; where there is hardly anything to gain, it gains next to nothing and costs some that much.
+That nobody starves for it is measured by *most delayed*: by how many minutes that one of the other 1,099 \
+requests, of all seeds, which
+suffers most takes longer than without circuits, and in parentheses by how much of its own time; and by \
+*worst*, the longest that any takes
+(mean over the seeds). An hour is asked of the plan. A circuit of 5 Gbit/s at a port of 10, of which others \
+use
+2, leaves 3 to whatever comes to the same site meanwhile, where 8 were: for the 54 min that 2 TB take on it, \
+and for twice that where two
+datasets of higher priority come one after the other. The plan counts that loss before it asks, weighted by \
+priority (`circuit explain` tells it), and gives a circuit back that
+costs others more than it gains; where there is hardly anything to gain, it gains next to nothing and costs \
+some that much.
 
-| ocean | forecasts | circuits | urgent, mean | worst | others, mean | worst | most delayed | unfinished | asked for | used | Gbit/s·h | carried |
+| ocean | forecasts | circuits | urgent, mean | worst | others, mean | worst | most delayed | unfinished | \
+asked for | used | Gbit/s·h | carried |
 | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 ";
 
@@ -134,7 +148,8 @@ fn line(world: &str, forecasts: &str, level: &str, rows: &[Row], (delayed, of): 
         all(&|row: &Row| row.report.summary.circuits.as_ref().map_or(0.0, what))
     };
     format!(
-        "| {world} | {forecasts} | {level} | {:.2} | {:.1} | {:.2} | {:.1} | {:.0} min ({:.0} %) | {} | {:.0} | {:.0} | {:.0} | {:.0} TB |",
+        "| {world} | {forecasts} | {level} | {:.2} | {:.1} | {:.2} | {:.1} | {:.0} min ({:.0} %) | {} | \
+            {:.0} | {:.0} | {:.0} | {:.0} TB |",
         all(&|row| mean(row.hours(true))),
         all(&|row| worst(row.hours(true))),
         all(&|row| mean(row.hours(false))),
@@ -149,8 +164,8 @@ fn line(world: &str, forecasts: &str, level: &str, rows: &[Row], (delayed, of): 
     )
 }
 
-/// By how many hours one of the other requests takes longer than without circuits, at the most; and how much that is of what it
-/// takes without.
+/// By how many hours one of the other requests takes longer than without circuits, at the most; and how much
+/// that is of what it takes without.
 fn most_delayed(rows: &[Row], plain: &[Row]) -> (f64, f64) {
     let pairs = rows.iter().zip(plain).flat_map(|(row, plain)| row.requests.iter().zip(&plain.requests));
     let others = pairs.filter(|((urgent, _), _)| !urgent);

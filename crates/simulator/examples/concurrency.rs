@@ -1,5 +1,5 @@
-//! How many files at once `best` finds for each of twenty links, against every fixed number: what each link carries from the fifth
-//! to the tenth minute, and how far the number moves in that time.
+//! How many files at once `best` finds for each of twenty links, against every fixed number: what each link
+//! carries from the fifth to the tenth minute, and how far the number moves in that time.
 //!
 //! `cargo xtask bench concurrency [--check] [--page FILE]`; with `--check` a missed bar fails.
 
@@ -27,10 +27,14 @@ const SWING_MAX: u32 = 2;
 const TITLE: &str = "\
 # How many files at once
 
-`cargo xtask bench concurrency --page docs/benchmarks/concurrency.md` writes this page: [twenty-links](../../scenarios/twenty-links.toml), where each
-link is full with another number of files at once. `best` finds the number while files move; `best/at-once-N` has N from the beginning to the
-end, on each link. What a link carries from the fifth to the tenth minute, under the best N for just this link (the least that brings
-99 % of it is told) and under `best`; and the numbers that `best` had in that time. Asked is 0.9 of the best fixed number's rate, and a number
+`cargo xtask bench concurrency --page docs/benchmarks/concurrency.md` writes this page: \
+[twenty-links](../../scenarios/twenty-links.toml), where each
+link is full with another number of files at once. `best` finds the number while files move; \
+`best/at-once-N` has N from the beginning to the
+end, on each link. What a link carries from the fifth to the tenth minute, under the best N for just this \
+link (the least that brings
+99 % of it is told) and under `best`; and the numbers that `best` had in that time. Asked is 0.9 of the best \
+fixed number's rate, and a number
 that moves by one around its middle at most.
 
 | link | capacity, MB/s | fixed N | MB/s | `best`, MB/s | ratio | files at once | asked |
@@ -38,7 +42,8 @@ that moves by one around its middle at most.
 ";
 
 const WHY: &str = "
-Where a file takes about as long as the work that an agent is given, that work is a few files more than the number asks for. Then these are where the
+Where a file takes about as long as the work that an agent is given, that work is a few files more than the \
+number asks for. Then these are where the
 search begins: else the number would never be what holds a link back, and would stay at two.
 ";
 

@@ -1,8 +1,9 @@
-//! The shipped scenarios under `best`, under FTS3's nine strategies with our order and concurrency, and under the nine with its
-//! own rules; and the bound that no schedule can beat.
+//! The shipped scenarios under `best`, under FTS3's nine strategies with our order and concurrency, and under
+//! the nine with its own rules; and the bound that no schedule can beat.
 //!
-//! `cargo xtask bench strategies [all | SCENARIO...] [--check] [--page FILE]`; with `--check` a missed bar fails. Two scenarios are too long to be run nineteen times without
-//! having been asked for: `grid` (a day of the whole grid, a minute each) and `steady-month`.
+//! `cargo xtask bench strategies [all | SCENARIO...] [--check] [--page FILE]`; with `--check` a missed bar
+//! fails. Two scenarios are too long to be run nineteen times without having been asked for: `grid` (a day of
+//! the whole grid, a minute each) and `steady-month`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used)]
 
@@ -18,26 +19,38 @@ const LONG: [&str; 2] = ["grid", "steady-month"];
 const TITLE: &str = "\
 # Strategies compared
 
-`cargo xtask bench strategies [all | SCENARIO...] [--check] [--page FILE]` writes this page: mean seconds until a dataset is complete in the scenarios of
-[scenarios/](../../scenarios), where the scheduler is the one of the service. `best` is ours. \"The nine\" are FTS3's strategies with our
-order and concurrency; \"FTS3's rules\" the same nine with its own (strict priorities, age, slots by its optimizer). The ratio is `best`
-to the best of all of these, less is better. One row in full: `longhaul simulate scenarios/qmul.toml --strategy all`. The bound is a
-makespan that no schedule can beat ([how it is proven](../reference/scenarios.md)); it is loose where capacity comes and goes, or where
+`cargo xtask bench strategies [all | SCENARIO...] [--check] [--page FILE]` writes this page: mean seconds \
+until a dataset is complete in the scenarios of
+[scenarios/](../../scenarios), where the scheduler is the one of the service. `best` is ours. \"The nine\" \
+are FTS3's strategies with our
+order and concurrency; \"FTS3's rules\" the same nine with its own (strict priorities, age, slots by its \
+optimizer). The ratio is `best`
+to the best of all of these, less is better. One row in full: `longhaul simulate scenarios/qmul.toml \
+--strategy all`. The bound is a
+makespan that no schedule can beat ([how it is proven](../reference/scenarios.md)); it is loose where \
+capacity comes and goes, or where
 several hops are needed.
 
-Asked is a ratio of 1.01 at most, and of 0.9 where half of the bytes or more can come from several sites or by several ways; and that the bound is
-0.95 of the makespan at least where all work is known at the start. `--check` fails where one of these is missed.
+Asked is a ratio of 1.01 at most, and of 0.9 where half of the bytes or more can come from several sites or \
+by several ways; and that the bound is
+0.95 of the makespan at least where all work is known at the start. `--check` fails where one of these is \
+missed.
 
-| scenario | `best` | best of the nine | best by FTS3's rules | ratio | makespan of `best` | bound / makespan | the nine: bound / makespan | asked |
+| scenario | `best` | best of the nine | best by FTS3's rules | ratio | makespan of `best` | bound / \
+makespan | the nine: bound / makespan | asked |
 | --- | ---: | --- | --- | ---: | ---: | ---: | ---: | --- |
 ";
 
 const WHY: &str = "
-Where `best` is behind, it is so on purpose or by little. In communities, `orderly` gives up the shares for its lead (the Jain index that
-`longhaul simulate` prints tells). In challenge-2004, starvation and transient nothing is left to choose: there is one source, or the target is
-what limits. In flapping the port is full in every moment that a source is there; the bound takes prices that do not change with time.
+Where `best` is behind, it is so on purpose or by little. In communities, `orderly` gives up the shares for \
+its lead (the Jain index that
+`longhaul simulate` prints tells). In challenge-2004, starvation and transient nothing is left to choose: \
+there is one source, or the target is
+what limits. In flapping the port is full in every moment that a source is there; the bound takes prices \
+that do not change with time.
 
-How many files are under way at once is [found while they work](../explanation/scheduling.md#how-many-files-at-once), for each link and
+How many files are under way at once is [found while they \
+work](../explanation/scheduling.md#how-many-files-at-once), for each link and
 for each target. The nine gain by it as well.
 ";
 

@@ -1,5 +1,5 @@
-//! `best` in random worlds that it was never tuned on, against FTS3's nine strategies (with our order and concurrency, and
-//! with its own), and against the bound that no schedule can beat.
+//! `best` in random worlds that it was never tuned on, against FTS3's nine strategies (with our order and
+//! concurrency, and with its own), and against the bound that no schedule can beat.
 //!
 //! Ten worlds of each kind, seeds from 1,000 on: what is tuned is tuned with others.
 //!
@@ -21,21 +21,32 @@ const QUICK_WORLDS: u64 = 2;
 const TITLE: &str = "\
 # Worlds never seen before
 
-`cargo xtask bench worlds --page docs/benchmarks/worlds.md` writes this page: ten random worlds of each kind (`longhaul simulate
---generate KIND --seed N`, N from 1,000), in which nothing was tuned. The first columns have the mean time until a dataset is complete
-under `best`, as a multiple of the best of FTS3's nine strategies in the same world, by our order and concurrency and by FTS3's own; below 1
-is better. Then the part of the makespan that no schedule can save (where all work is known at the start), and how many of the worlds' forecasts
-came within their 90 %. Geometric means over the worlds of a kind; the worst world stands beside. \"Bound / mean of the others\" is a mean that no
-schedule can beat (each target takes all that it can, the smallest dataset first, and nobody else uses its port), as a part of the mean of the best of
-all others; then in how many of the worlds it is above 0.9, so that a ratio of 0.9 cannot be had there. Of each world is asked what is asked of
+`cargo xtask bench worlds --page docs/benchmarks/worlds.md` writes this page: ten random worlds of each kind \
+(`longhaul simulate
+--generate KIND --seed N`, N from 1,000), in which nothing was tuned. The first columns have the mean time \
+until a dataset is complete
+under `best`, as a multiple of the best of FTS3's nine strategies in the same world, by our order and \
+concurrency and by FTS3's own; below 1
+is better. Then the part of the makespan that no schedule can save (where all work is known at the start), \
+and how many of the worlds' forecasts
+came within their 90 %. Geometric means over the worlds of a kind; the worst world stands beside. \"Bound / \
+mean of the others\" is a mean that no
+schedule can beat (each target takes all that it can, the smallest dataset first, and nobody else uses its \
+port), as a part of the mean of the best of
+all others; then in how many of the worlds it is above 0.9, so that a ratio of 0.9 cannot be had there. Of \
+each world is asked what is asked of
 [shipped scenarios](strategies.md), and `--check` fails where that is missed.
 
-What hierarchies lack to their bound is mostly real: the largest block for a slow site passes its relay last, so that the site's own port idles
-first; and a way over a relay that was never measured is not tried, however slow the direct one is. In worlds of tape the
-bound has all drives at work all the time, though a session between two sites opens four large files at once; it knows that only where one site alone
+What hierarchies lack to their bound is mostly real: the largest block for a slow site passes its relay \
+last, so that the site's own port idles
+first; and a way over a relay that was never measured is not tried, however slow the direct one is. In \
+worlds of tape the
+bound has all drives at work all the time, though a session between two sites opens four large files at \
+once; it knows that only where one site alone
 wants them.
 
-| kind | to the best of the nine | worst | to the best by FTS3's rules | worst | bound / makespan | worst | bound / mean of the others | above 0.9 | bars met | within 90 % | unfinished |
+| kind | to the best of the nine | worst | to the best by FTS3's rules | worst | bound / makespan | worst | \
+bound / mean of the others | above 0.9 | bars met | within 90 % | unfinished |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 ";
 

@@ -1,5 +1,6 @@
-//! The agents' side: leases come, files begin in the order in which they came, bytes move, attempts end, reports go.
-//! An agent begins whatever it holds as soon as its session has room; how much it holds is the scheduler's choice.
+//! The agents' side: leases come, files begin in the order in which they came, bytes move, attempts end,
+//! reports go. An agent begins whatever it holds as soon as its session has room; how much it holds is the
+//! scheduler's choice.
 
 use longhaul_model::{Fault, FaultCode};
 
@@ -157,7 +158,8 @@ impl World<'_> {
         }
     }
 
-    /// Whether the replica is no good: some are gone, some have other bytes. The first of each block is sound.
+    /// Whether the replica is no good: some are gone, some have other bytes. The first of each block is
+    /// sound.
     fn badness(&self, place: u32) -> Option<FaultCode> {
         let attempt = &self.attempts[place as usize];
         let block = &self.plan.work.blocks[attempt.block as usize];

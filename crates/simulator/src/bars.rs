@@ -1,5 +1,5 @@
-//! What is asked of `best`, and whether a world shows it: against FTS3's nine strategies, with our order and concurrency and
-//! with its own, and against the bound that no schedule can beat.
+//! What is asked of `best`, and whether a world shows it: against FTS3's nine strategies, with our order and
+//! concurrency and with its own, and against the bound that no schedule can beat.
 //!
 //! Start with [`compare`]; [`Compared::bars`] says what is met and what is missed.
 
@@ -137,7 +137,8 @@ impl Compared {
     }
 }
 
-/// Whether half of what is wanted, by bytes, can come from several sites or by several ways: directly, or over relays.
+/// Whether half of what is wanted, by bytes, can come from several sites or by several ways: directly, or
+/// over relays.
 pub fn leaves_choice(plan: &Plan) -> bool {
     let layout = &plan.layout;
     let relays: Vec<usize> = (0..layout.sites.len()).filter(|&site| layout.sites[site].relay).collect();
@@ -168,10 +169,12 @@ pub fn is_known_at_start(plan: &Plan) -> bool {
     plan.work.requests.iter().all(|request| request.at <= 0.0)
 }
 
-/// A mean of datasets, in seconds, that no schedule can beat; none where something is asked for later or goes wrong.
+/// A mean of datasets, in seconds, that no schedule can beat; none where something is asked for later or goes
+/// wrong.
 ///
-/// Whatever a request lacks must pass the port of its target and be written there, one byte after the other. Of the work of one
-/// machine the mean end is the least when the shortest comes first; each target is at best such a machine, of all that it can take.
+/// Whatever a request lacks must pass the port of its target and be written there, one byte after the other.
+/// Of the work of one machine the mean end is the least when the shortest comes first; each target is at best
+/// such a machine, of all that it can take.
 pub fn mean_bound(plan: &Plan) -> Option<f64> {
     if !is_known_at_start(plan) || !plan.troubles.is_empty() || plan.work.requests.is_empty() {
         return None;
@@ -224,12 +227,14 @@ mod tests {
         Plan::new(&Scenario::parse(&text).unwrap(), None).unwrap()
     }
 
-    const SITES: &str = "[[site]]\nname = \"a\"\nport = \"8 Gbit/s\"\n[[site]]\nname = \"b\"\nport = \"8 Gbit/s\"\n\
+    const SITES: &str = "[[site]]\nname = \"a\"\nport = \"8 Gbit/s\"\n[[site]]\nname = \"b\"\nport = \"8 \
+        Gbit/s\"\n\
         [[site]]\nname = \"c\"\nport = \"8 Gbit/s\"\n";
 
     fn data(at: &str, when: &str) -> String {
         format!(
-            "[[dataset]]\nname = \"data\"\nfiles = 4\nat = [{at}]\n[[campaign]]\nat = \"{when}\"\ndatasets = [\"data\"]\nto = [\"c\"]\n"
+            "[[dataset]]\nname = \"data\"\nfiles = 4\nat = [{at}]\n[[campaign]]\nat = \"{when}\"\ndatasets = \
+                [\"data\"]\nto = [\"c\"]\n"
         )
     }
 
@@ -240,7 +245,8 @@ mod tests {
         assert!(choice(SITES, "\"a\", \"b\""));
         assert!(choice(&SITES.replacen("name = \"b\"", "name = \"b\"\nrelay = true", 1), "\"a\""));
         let one_way = format!(
-            "[links]\ntopology = \"listed\"\n{SITES}[[link]]\nfrom = \"a\"\nto = \"c\"\n[[link]]\nfrom = \"c\"\nto = \"b\"\n"
+            "[links]\ntopology = \"listed\"\n{SITES}[[link]]\nfrom = \"a\"\nto = \"c\"\n[[link]]\nfrom \
+                = \"c\"\nto = \"b\"\n"
         );
         assert!(!choice(&one_way, "\"a\", \"b\""), "no link leads from the second");
     }

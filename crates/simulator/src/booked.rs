@@ -1,5 +1,5 @@
-//! Providers of circuits in a world: what they have, to whom they have given it, and what that takes from ports. They
-//! grant whatever there is room for.
+//! Providers of circuits in a world: what they have, to whom they have given it, and what that takes from
+//! ports. They grant whatever there is room for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

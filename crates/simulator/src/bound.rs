@@ -1,18 +1,20 @@
 //! What nobody could beat: a makespan that every schedule needs, with the numbers that prove it.
 //!
-//! Give each capacity a price y ≥ 0. Whatever moves a file of b bytes over a route pays b times the prices on it, so
-//! all that must be moved costs at least C(y) = Σ b × (price of the cheapest way for it). Up to the time T a
-//! capacity that has c(t) can be paid for at most ∫ c dt. Hence Σ y ∫₀ᵀ c dt ≥ C(y) for the makespan T of every schedule,
-//! for any y; the smallest such T is the bound. Where capacities were less for a while (failures, traffic of others),
-//! what remained is what counts.
+//! Give each capacity a price y ≥ 0. Whatever moves a file of b bytes over a route pays b times the prices on
+//! it, so all that must be moved costs at least C(y) = Σ b × (price of the cheapest way for it). Up to the
+//! time T a capacity that has c(t) can be paid for at most ∫ c dt. Hence Σ y ∫₀ᵀ c dt ≥ C(y) for the makespan
+//! T of every schedule, for any y; the smallest such T is the bound. Where capacities were less for a while
+//! (failures, traffic of others), what remained is what counts.
 //!
-//! A file that several sites want goes along a tree from its first replicas, since each of them may pass it on, relays
-//! too: the cheapest way for it is the cheapest such tree (`tree`).
+//! A file that several sites want goes along a tree from its first replicas, since each of them may pass it
+//! on, relays too: the cheapest way for it is the cheapest such tree (`tree`).
 //!
-//! Good prices are found by multiplicative weights: route everything by the prices, raise the price of what is then
-//! used most, again and again; the best prices seen are kept. How they were found does not matter to the proof.
+//! Good prices are found by multiplicative weights: route everything by the prices, raise the price of what
+//! is then used most, again and again; the best prices seen are kept. How they were found does not matter to
+//! the proof.
 //!
-//! The [`Certificate`] holds all that the proof needs, so that `proof` can write it down for programs of others.
+//! The [`Certificate`] holds all that the proof needs, so that `proof` can write it down for programs of
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +55,8 @@ pub struct Place {
     pub relay: bool,
 }
 
-/// The capacities with a price between two sites, as places in the list. Where there is no crossing, nothing moves directly.
+/// The capacities with a price between two sites, as places in the list. Where there is no crossing, nothing
+/// moves directly.
 #[derive(Clone, Debug)]
 pub struct Crossing {
     pub from: u32,
@@ -238,8 +241,8 @@ fn groups(plan: &Plan) -> Vec<Group> {
     rows.map(|((sources, targets), bytes)| Group { bytes, sources, targets, price: 0.0 }).collect()
 }
 
-/// The capacities on each edge that could matter. Where a session carries no more than its streams, that is a capacity
-/// too, whose numbers follow those of the plan; they are returned with their names and rates.
+/// The capacities on each edge that could matter. Where a session carries no more than its streams, that is a
+/// capacity too, whose numbers follow those of the plan; they are returned with their names and rates.
 fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
     let layout = &plan.layout;
     let count = layout.sites.len();

@@ -1,6 +1,6 @@
-//! Circuits at two levels: an agent that looks at its own links, or one plan for all. Both are the real ones, of
-//! `circuits`, and both act through its [`Lifecycle`]; here they are told what waits and what moves, and what
-//! they do is done. Nothing here decides.
+//! Circuits at two levels: an agent that looks at its own links, or one plan for all. Both are the real ones,
+//! of `circuits`, and both act through its [`Lifecycle`]; here they are told what waits and what moves, and
+//! what they do is done. Nothing here decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! When something is due next, for things with numbers: a heap in which each has at most one place, so that a new
-//! time replaces the old one.
+//! When something is due next, for things with numbers: a heap in which each has at most one place, so that a
+//! new time replaces the old one.
 
 #[derive(Debug, Default)]
 pub struct Due {

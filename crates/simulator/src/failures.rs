@@ -1,5 +1,5 @@
-//! What goes wrong, where, from when to when: the rows of a scenario become single troubles, by the seed where they
-//! leave it open. What each does to the world is in `run`.
+//! What goes wrong, where, from when to when: the rows of a scenario become single troubles, by the seed
+//! where they leave it open. What each does to the world is in `run`.
 
 use longhaul_model::FaultCode;
 

@@ -1,8 +1,8 @@
 //! Sessions between pools and the files that they move: fluid, exact, and without a thought for single files.
 //!
-//! The files that a session moves at a time share its rate equally. So it is enough to count what each of them has
-//! got since the session began to be busy (`service`): a file is done when that reaches what stood there when it
-//! came, plus its size. A new rate changes one number, however many files there are.
+//! The files that a session moves at a time share its rate equally. So it is enough to count what each of
+//! them has got since the session began to be busy (`service`): a file is done when that reaches what stood
+//! there when it came, plus its size. A new rate changes one number, however many files there are.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -183,7 +183,8 @@ impl Flows {
         narrow.fold(self.streams * flow.stream_cap, f64::min)
     }
 
-    /// Whether an agent opens one more file: it keeps enough bytes open to never run dry, and some files anyway.
+    /// Whether an agent opens one more file: it keeps enough bytes open to never run dry, and some files
+    /// anyway.
     pub fn may_open(&self, number: u32) -> bool {
         let flow = &self.rows[number as usize];
         let open = flow.moving_count + flow.opening;

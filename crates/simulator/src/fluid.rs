@@ -1,7 +1,8 @@
 //! Who gets what: max-min fair shares of capacities, by weight, with a cap for each flow.
 //!
-//! Progressive filling: all flows grow together, each by its weight, until one reaches its cap or a capacity is used
-//! up; those stop, the others go on. Each flow stops once, so the cost is that of the flows' routes and two sorts.
+//! Progressive filling: all flows grow together, each by its weight, until one reaches its cap or a capacity
+//! is used up; those stop, the others go on. Each flow stops once, so the cost is that of the flows' routes
+//! and two sorts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -143,7 +144,8 @@ impl Sharing {
         self.first[count] = self.flows_at.len() as u32;
     }
 
-    /// The capacity that is used up first if all go on growing. Levels only rise, so an old one is a lower limit.
+    /// The capacity that is used up first if all go on growing. Levels only rise, so an old one is a lower
+    /// limit.
     fn narrowest(&mut self) -> Option<(f64, u32)> {
         while let Some(&Reverse((Level(level), place))) = self.narrow.peek() {
             let weight = self.weight[place as usize];
@@ -209,8 +211,8 @@ mod tests {
     }
 
     proptest! {
-        /// No capacity is exceeded; and every flow is at its cap, or crosses a full capacity where nobody gets more
-        /// for its weight: that is what max-min fair means.
+        /// No capacity is exceeded; and every flow is at its cap, or crosses a full capacity where nobody
+        /// gets more for its weight: that is what max-min fair means.
         #[test]
         fn is_max_min_fair(
             capacity in prop::collection::vec(0.0f64..100.0, 1..8),

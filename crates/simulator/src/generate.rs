@@ -87,7 +87,8 @@ fn distances(text: &mut String, random: &mut Random) {
         random.between(60.0, 250.0)
     );
     if !text.contains("region = \"south\"") || !text.contains("region = \"north\"") {
-        // A distance to a region without sites is a mistake: then there is one region only, with one distance.
+        // A distance to a region without sites is a mistake: then there is one region only, with one
+        // distance.
         let start = text.find("\n[[distance]]").unwrap_or(text.len());
         text.truncate(start);
     }
@@ -104,7 +105,8 @@ fn work(text: &mut String, kind: &str, sites: &[String], random: &mut Random) {
         for number in 1..=1 + random.below(3) {
             let _ = write!(
                 text,
-                "\n[[stream]]\nname = \"stream-{number}\"\nfiles_per_day = {}\nfiles = {}\nfrom = [{all}]\ncopies = {copies}\n\
+                "\n[[stream]]\nname = \"stream-{number}\"\nfiles_per_day = {}\nfiles = {}\nfrom = \
+                    [{all}]\ncopies = {copies}\n\
                  to = [{all}]\nburst = {}\nsizes = {{ median = \"{} MB\", sigma = 0.8 }}\nend = \"12 h\"\n",
                 5_000 + 1_000 * random.below(20),
                 20 + random.below(80),
@@ -118,7 +120,8 @@ fn work(text: &mut String, kind: &str, sites: &[String], random: &mut Random) {
         let holders = if kind == "tape" && number == 1 { quoted(&sites[..1]) } else { all.clone() };
         let _ = write!(
             text,
-            "\n[[dataset]]\nname = \"data-{number}\"\ncount = {}\nfiles = {}\nat = [{holders}]\ncopies = {copies}\n\
+            "\n[[dataset]]\nname = \"data-{number}\"\ncount = {}\nfiles = {}\nat = [{holders}]\ncopies = \
+                {copies}\n\
              sizes = {{ median = \"{} MB\", sigma = {:.1} }}\n",
             2 + random.below(8),
             20 + random.below(180),
@@ -152,7 +155,8 @@ fn failures(text: &mut String, sites: &[String], random: &mut Random) {
     let _ = writeln!(text, "factor = {:.2}", random.between(0.1, 0.5));
 }
 
-/// Of one of the sites, within its first minutes. It lasts the first number of minutes at least, and less than both together.
+/// Of one of the sites, within its first minutes. It lasts the first number of minutes at least, and less
+/// than both together.
 fn failure(text: &mut String, kind: &str, sites: &[String], minutes: (usize, usize), random: &mut Random) {
     let _ = writeln!(
         text,

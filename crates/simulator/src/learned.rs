@@ -1,5 +1,5 @@
-//! What the scheduler's knowledge of the network came to in a world: how its forecasts turned out, and which changes of
-//! links it noticed, rightly or not.
+//! What the scheduler's knowledge of the network came to in a world: how its forecasts turned out, and which
+//! changes of links it noticed, rightly or not.
 
 use std::collections::BTreeMap;
 

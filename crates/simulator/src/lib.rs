@@ -1,14 +1,14 @@
-//! Worlds in which the real scheduler decides: sites, links, failures and work from a scenario; files that flow; and
-//! what came of it. Pure: time is counted, numbers follow from the seed, and the same scenario, strategy and seed give
-//! the same report, byte for byte.
+//! Worlds in which the real scheduler decides: sites, links, failures and work from a scenario; files that
+//! flow; and what came of it. Pure: time is counted, numbers follow from the seed, and the same scenario,
+//! strategy and seed give the same report, byte for byte.
 //!
-//! It calls `handle` and `poll_decision` of [`longhaul_scheduler::Scheduler`] as the service does, and chooses no source,
-//! no order and no concurrency itself.
+//! It calls `handle` and `poll_decision` of [`longhaul_scheduler::Scheduler`] as the service does, and
+//! chooses no source, no order and no concurrency itself.
 //!
-//! Start with [`Scenario::parse`], [`Plan::new`] and [`simulate`]. A scenario is read (`scenario`), made a plan (`plan`,
-//! `layout`, `workload`, `failures`), and run (`world`; `service`, `agents`, `weather` are its parts; `flows` and
-//! `fluid` move the bytes); `report` says what came of it, `bound` what nobody could beat (`proof` writes it down). What a
-//! real service recorded is told to the scheduler once more by `replay`.
+//! Start with [`Scenario::parse`], [`Plan::new`] and [`simulate`]. A scenario is read (`scenario`), made a
+//! plan (`plan`, `layout`, `workload`, `failures`), and run (`world`; `service`, `agents`, `weather` are its
+//! parts; `flows` and `fluid` move the bytes); `report` says what came of it, `bound` what nobody could beat
+//! (`proof` writes it down). What a real service recorded is told to the scheduler once more by `replay`.
 
 mod agents;
 pub mod bars;
@@ -62,9 +62,9 @@ pub struct Way {
 }
 
 impl Way {
-    /// A strategy by our rules of order and concurrency; `NAME/fts3`: by FTS3's; `NAME/legacy`: with the pauses of
-    /// PhEDEx after failures; `NAME/ask-back`: leases are asked back from a link that became slow; `NAME/at-once-N`: with
-    /// a fixed number of files at once on each link.
+    /// A strategy by our rules of order and concurrency; `NAME/fts3`: by FTS3's; `NAME/legacy`: with the
+    /// pauses of PhEDEx after failures; `NAME/ask-back`: leases are asked back from a link that became slow;
+    /// `NAME/at-once-N`: with a fixed number of files at once on each link.
     pub fn named(text: &str) -> Result<Self, String> {
         let mut parts = text.split('/');
         let strategy: Strategy =
@@ -80,13 +80,16 @@ impl Way {
                 _ if number.is_some_and(|number| (1..=AT_ONCE_MAX).contains(&number)) => at_once = number,
                 _ => {
                     return Err(format!(
-                        "`{text}`: after a strategy come /fts3 (its rules of order and concurrency), /legacy (the pauses of PhEDEx), /ask-back (leases are asked back from a link that became slow) and /at-once-N (N files at once on each link, 1 to {AT_ONCE_MAX})"
+                        "`{text}`: after a strategy come /fts3 (its rules of order and concurrency), /legacy \
+                            (the pauses of PhEDEx), /ask-back (leases are asked back from a link that became \
+                            slow) and /at-once-N (N files at once on each link, 1 to {AT_ONCE_MAX})"
                     ));
                 }
             }
         }
         if let Some(number) = at_once {
-            // Fewer are not enough, however much work they are; the limit of each link keeps it from having more.
+            // Fewer are not enough, however much work they are; the limit of each link keeps it from having
+            // more.
             (settings.lease_files_always, settings.lease_bytes_min) = (number, u64::MAX);
             settings.target_files_always = u32::MAX;
         }

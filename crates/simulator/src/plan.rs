@@ -1,5 +1,5 @@
-//! The world that a scenario describes: everything numbered, every choice of the seed made. Nothing happens here;
-//! `run` lets it.
+//! The world that a scenario describes: everything numbered, every choice of the seed made. Nothing happens
+//! here; `run` lets it.
 
 use crate::booked;
 use crate::failures::{self, Trouble};
@@ -114,8 +114,8 @@ impl Plan {
         fixed || booked && self.circuits.level != Level::None
     }
 
-    /// What one stream carries from one site to another at most: its window, or what loss allows (Mathis, and the
-    /// law of CUBIC where that is kinder).
+    /// What one stream carries from one site to another at most: its window, or what loss allows (Mathis, and
+    /// the law of CUBIC where that is kinder).
     pub fn stream_cap(&self, rtt: f64, loss: f64) -> f64 {
         let rtt = rtt.max(1e-4);
         let packet = f64::from(self.model.packet);
@@ -128,8 +128,8 @@ impl Plan {
         window.min(reno.max(cubic) * packet / rtt)
     }
 
-    /// What a new connection loses while it finds its rate, in seconds: the round trips of doubling, less what they
-    /// carry.
+    /// What a new connection loses while it finds its rate, in seconds: the round trips of doubling, less
+    /// what they carry.
     pub fn ramp_up(&self, rtt: f64, rate: f64) -> f64 {
         let packets = rate * rtt / f64::from(self.model.packet) / 10.0;
         rtt * (packets.max(1.0).log2() - std::f64::consts::LOG2_E).max(0.0)

@@ -1,5 +1,5 @@
-//! Curves as SVG: what moved when, and which part of the datasets was there when. Plain lines on a grid, readable on
-//! light and dark pages.
+//! Curves as SVG: what moved when, and which part of the datasets was there when. Plain lines on a grid,
+//! readable on light and dark pages.
 
 use std::fmt::Write as _;
 
@@ -104,14 +104,16 @@ pub fn chart(title: &str, lines: &[Line]) -> String {
             line.points.iter().map(|(x, y)| format!("{:.1},{:.1}", across(*x), up(*y))).collect();
         let _ = writeln!(
             svg,
-            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" stroke-linejoin=\"round\"{dashes} points=\"{}\"/>",
+            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" \
+                stroke-linejoin=\"round\"{dashes} points=\"{}\"/>",
             points.join(" ")
         );
         let y = TOP + 6.0 + NAME_HEIGHT * place as f64;
         let x = WIDTH - RIGHT + 14.0;
         let _ = writeln!(
             svg,
-            "<line x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"3\"{dashes}/>\
+            "<line x1=\"{x:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" \
+                stroke-width=\"3\"{dashes}/>\
              <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#222222\">{}</text>",
             x + 18.0,
             x + 24.0,

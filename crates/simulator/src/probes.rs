@@ -1,5 +1,5 @@
-//! Light probes, as agents send them beside their work: the round trip of each link, and the routers on its way. What they
-//! show goes to the scheduler's knowledge by the same door as in the service.
+//! Light probes, as agents send them beside their work: the round trip of each link, and the routers on its
+//! way. What they show goes to the scheduler's knowledge by the same door as in the service.
 //!
 //! Not here: what follows from it (`network`), and circuits, which probes of the plain way do not take.
 

@@ -1,5 +1,5 @@
-//! Rates, sizes and times as people write them in scenarios: `"10 Gbit/s"`, `"1.5 GB"`, `"90 min"`, `"2 %"`; a plain
-//! number is in bytes a second, bytes, seconds, or a part of one.
+//! Rates, sizes and times as people write them in scenarios: `"10 Gbit/s"`, `"1.5 GB"`, `"90 min"`, `"2 %"`;
+//! a plain number is in bytes a second, bytes, seconds, or a part of one.
 
 use serde::{Deserialize, Deserializer};
 

@@ -1,5 +1,5 @@
-//! What a world loses where rates are recomputed once a simulated second only: its first hour, and the same hour with exact
-//! ones.
+//! What a world loses where rates are recomputed once a simulated second only: its first hour, and the same
+//! hour with exact ones.
 
 use crate::Way;
 use crate::plan::Plan;

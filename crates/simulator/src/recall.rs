@@ -1,4 +1,5 @@
-//! Bounds that need no prices: what must be brought from tape takes its time, at the drives and in the sessions that carry it.
+//! Bounds that need no prices: what must be brought from tape takes its time, at the drives and in the
+//! sessions that carry it.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +20,13 @@ pub struct Recall {
     pub drives: u32,
 }
 
-/// What one session must bring from tape, since its target alone wants it. A session has few large files open at a time, and each
-/// is open while its tape is mounted, wound and read, and while the copy begins.
+/// What one session must bring from tape, since its target alone wants it. A session has few large files open
+/// at a time, and each is open while its tape is mounted, wound and read, and while the copy begins.
 ///
-/// A file is opened if fewer than `files_open` are, or if less than `bytes_open` of all that are open is to come. Let a file of
-/// b bytes weigh 1, or b · (`files_open` − 1) / `bytes_open` if that is less. When one is opened, those that have not begun
-/// to come are `files_open` − 1 at most, or weigh no more than that together; with it they weigh `files_open` at most.
+/// A file is opened if fewer than `files_open` are, or if less than `bytes_open` of all that are open is to
+/// come. Let a file of b bytes weigh 1, or b · (`files_open` − 1) / `bytes_open` if that is less. When one is
+/// opened, those that have not begun to come are `files_open` − 1 at most, or weigh no more than that
+/// together; with it they weigh `files_open` at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
     pub from: u32,

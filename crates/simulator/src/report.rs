@@ -30,8 +30,8 @@ pub struct Summary {
     /// Where circuits are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub circuits: Option<CircuitsSummary>,
-    /// Where rates are recomputed once a second, filled in by whoever compared them with exact ones: by what part the bytes of
-    /// the first hour differ.
+    /// Where rates are recomputed once a second, filled in by whoever compared them with exact ones: by what
+    /// part the bytes of the first hour differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rates_error: Option<f64>,
     /// Measured by whoever runs the world; 0 until then.

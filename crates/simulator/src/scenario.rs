@@ -1,5 +1,5 @@
-//! A scenario as it is written: TOML, every key documented in `docs/reference/scenarios.md`. Here it is only read;
-//! `check` says whether it makes sense, `plan` makes a world of it.
+//! A scenario as it is written: TOML, every key documented in `docs/reference/scenarios.md`. Here it is only
+//! read; `check` says whether it makes sense, `plan` makes a world of it.
 
 use std::collections::BTreeMap;
 
@@ -506,7 +506,8 @@ pub struct Failure {
     pub lasts: Option<Span>,
     /// It comes again so often.
     pub every: Option<Span>,
-    /// So often a day for each site (or link) named, at times and for lengths by the seed; then `lasts` is the mean.
+    /// So often a day for each site (or link) named, at times and for lengths by the seed; then `lasts` is
+    /// the mean.
     pub per_day: Option<f64>,
     /// What is left of a rate.
     pub factor: Option<f64>,

@@ -1,5 +1,5 @@
-//! The service's side: tells the scheduler what its catalog and its agents say, and does what the scheduler decides.
-//! It decides nothing.
+//! The service's side: tells the scheduler what its catalog and its agents say, and does what the scheduler
+//! decides. It decides nothing.
 
 use longhaul_model::{AgentId, BlockId, FaultCode, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
 use longhaul_network::RegionId;

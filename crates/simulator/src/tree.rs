@@ -1,9 +1,10 @@
-//! The least price of bringing a file from its first replicas to all sites that want it: each of them, and each relay, may pass it
-//! on. What that costs is what a group of files costs at least in the proof of the bound (`bound`).
+//! The least price of bringing a file from its first replicas to all sites that want it: each of them, and
+//! each relay, may pass it on. What that costs is what a group of files costs at least in the proof of the
+//! bound (`bound`).
 //!
-//! For few targets it is found exactly (Dreyfus and Wagner): the cheapest tree to a set of targets from a site is that to a part
-//! of them and that to the rest from a site on the way, and the way there. For more than [`EXACT_MAX`] targets, whose sets would be
-//! too many, a sum stands in that is never above it.
+//! For few targets it is found exactly (Dreyfus and Wagner): the cheapest tree to a set of targets from a
+//! site is that to a part of them and that to the rest from a site on the way, and the way there. For more
+//! than [`EXACT_MAX`] targets, whose sets would be too many, a sum stands in that is never above it.
 
 use crate::bound::Group;
 
@@ -80,8 +81,8 @@ impl Edges {
     }
 }
 
-/// The least price of a byte for all targets of a group, and the paths by which. Where nobody can bring it, it costs nothing to
-/// leave it out.
+/// The least price of a byte for all targets of a group, and the paths by which. Where nobody can bring it,
+/// it costs nothing to leave it out.
 pub fn tree(group: &Group, table: &Table, edges: &Edges, chosen: &mut Vec<(usize, usize)>) -> f64 {
     let targets = within_reach(group, table, edges.count);
     if targets.len() > EXACT_MAX {
@@ -216,8 +217,8 @@ impl<'a> Trees<'a> {
     }
 }
 
-/// At least the cheapest edge into each of the targets, and of those one at least from a first replica: the second where the
-/// cheapest ones are all among themselves.
+/// At least the cheapest edge into each of the targets, and of those one at least from a first replica: the
+/// second where the cheapest ones are all among themselves.
 fn at_least(
     sources: &[u32],
     targets: &[usize],
@@ -268,8 +269,8 @@ fn at_least(
 mod tests {
     use super::*;
 
-    /// Sites 0 to 5: 0 has the file, 1 and 2 are relays, 3 and 4 are reached over 1, 5 over 2. What enters the relay 1 costs 1, what
-    /// enters 2 costs 2, all else nothing.
+    /// Sites 0 to 5: 0 has the file, 1 and 2 are relays, 3 and 4 are reached over 1, 5 over 2. What enters
+    /// the relay 1 costs 1, what enters 2 costs 2, all else nothing.
     fn edges() -> Edges {
         let mut ways = vec![None; 36];
         for (from, to, way) in [(0, 1, 1), (0, 2, 2), (2, 1, 1), (1, 2, 2), (1, 3, 0), (1, 4, 0), (2, 5, 0)] {

@@ -1,4 +1,5 @@
-//! What befalls the world: troubles begin and end, circuits come and go, the traffic of others rises and falls.
+//! What befalls the world: troubles begin and end, circuits come and go, the traffic of others rises and
+//! falls.
 
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_scheduler::Event;
@@ -66,7 +67,8 @@ impl World<'_> {
         self.flows.stale = true;
     }
 
-    /// What is left of capacities, for the bound: the ports of a site carry nothing while it is away, or each attempt fails there.
+    /// What is left of capacities, for the bound: the ports of a site carry nothing while it is away, or each
+    /// attempt fails there.
     fn note_capacities(&mut self) {
         let mut capacity = self.flows.capacity.clone();
         // What a circuit has of a port is used as well.
@@ -137,7 +139,8 @@ impl World<'_> {
         row.down += 1;
         row.back = row.back.max(micros(trouble.end));
         self.after(MISSED_S, Happening::Missed { site, trouble: number });
-        // What others fetch from here breaks off; what it fetches itself goes on where it was, when it is back.
+        // What others fetch from here breaks off; what it fetches itself goes on where it was, when it is
+        // back.
         let (code, later) = match trouble.kind {
             FailureKind::AgentRestart => (FaultCode::ConnectionLost, 0.0),
             _ => (FaultCode::Stalled, STALL_S),

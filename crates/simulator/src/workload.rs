@@ -1,5 +1,5 @@
-//! What is there at the beginning and what is asked for when: campaigns, streams and bursts of new data, recorded
-//! requests. All become datasets of blocks of files, and requests for datasets.
+//! What is there at the beginning and what is asked for when: campaigns, streams and bursts of new data,
+//! recorded requests. All become datasets of blocks of files, and requests for datasets.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -379,9 +379,9 @@ fn add_stream(
     }
 }
 
-/// Requests as they were, one a line of tab-separated fields: seconds from the beginning, dataset, files, bytes of all
-/// files, sources (`+` between), target, priority, community. Lines that begin with `#` are remarks. A dataset that
-/// comes again is the same, whatever the line says of it.
+/// Requests as they were, one a line of tab-separated fields: seconds from the beginning, dataset, files,
+/// bytes of all files, sources (`+` between), target, priority, community. Lines that begin with `#` are
+/// remarks. A dataset that comes again is the same, whatever the line says of it.
 pub(crate) fn add_recorded(
     work: &mut Workload,
     text: &str,

@@ -1,8 +1,8 @@
-//! The running world: its state, and the loop that takes the next thing that happens. What happens at agents is in
-//! `agents`, at the service in `service`, to the world in `weather`.
+//! The running world: its state, and the loop that takes the next thing that happens. What happens at agents
+//! is in `agents`, at the service in `service`, to the world in `weather`.
 //!
-//! The loop calls `handle` and `poll_decision` as the service does, and nothing here chooses a source, an order, or
-//! how much is done at once: agents begin what they are given in the order in which it comes.
+//! The loop calls `handle` and `poll_decision` as the service does, and nothing here chooses a source, an
+//! order, or how much is done at once: agents begin what they are given in the order in which it comes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};

@@ -1,5 +1,6 @@
 //! One copy between two storages of others, through us or by themselves, with its rate:
-//! `copy CA.pem SOURCE TARGET pull|push|stream [STREAMS]`. Loopback is allowed, for measurements on one machine.
+//! `copy CA.pem SOURCE TARGET pull|push|stream [STREAMS]`. Loopback is allowed, for measurements on one
+//! machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 

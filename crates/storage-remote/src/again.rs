@@ -37,8 +37,8 @@ impl Again {
 }
 
 impl Exchange {
-    /// Sends what `call` makes until it brings more than passing trouble, or has been tried often enough: then the last
-    /// answer is given, whatever it is. `what` names it in the log.
+    /// Sends what `call` makes until it brings more than passing trouble, or has been tried often enough:
+    /// then the last answer is given, whatever it is. `what` names it in the log.
     pub(crate) async fn send_again<'a>(
         &self,
         again: &Again,

@@ -117,7 +117,8 @@ fn algorithm(name: &str) -> Option<Algorithm> {
     NAMES.iter().find(|(_, names)| known(names)).map(|(algorithm, _)| *algorithm)
 }
 
-/// What to send as `Want-Digest` and as `Want-Repr-Digest` (RFC 3230, RFC 9530); nothing for what HTTP has no name for.
+/// What to send as `Want-Digest` and as `Want-Repr-Digest` (RFC 3230, RFC 9530); nothing for what HTTP has no
+/// name for.
 pub(crate) fn wanted(algorithm: Algorithm) -> Option<(&'static str, String)> {
     let name = NAMES.iter().find(|(known, _)| *known == algorithm)?.1[0];
     let structured = if algorithm == Algorithm::Adler32 { "adler" } else { name };

@@ -22,8 +22,8 @@ pub struct RemoteConfig {
     pub trust: Trust,
     /// Loopback, link-local and private addresses that may be dialled all the same.
     pub allow: Vec<Network>,
-    /// Hosts (`pool.example.org`, or `.example.org` for all below) to which credentials go along when a storage
-    /// redirects there. To all others go none.
+    /// Hosts (`pool.example.org`, or `.example.org` for all below) to which credentials go along when a
+    /// storage redirects there. To all others go none.
     pub redirect_hosts: Vec<String>,
     /// Whether a checksum that a storage does not tell is computed by reading the file.
     pub checksum_by_reading: bool,
@@ -40,7 +40,8 @@ pub struct S3Config {
     pub part_bytes: u64,
     /// Parts that are in memory, of all copies together; further ones wait.
     pub memory_bytes: u64,
-    /// Where is written which files are half sent, so that a process that comes after us can go on with them; none: nowhere.
+    /// Where is written which files are half sent, so that a process that comes after us can go on with them;
+    /// none: nowhere.
     pub records: Option<PathBuf>,
 }
 

@@ -1,5 +1,6 @@
-//! One copy, step by step: what is at the source, what is at the target, the bytes by the first way that works, the comparison,
-//! and the name. Whatever goes wrong, the target has a whole file under its name, or what it had before.
+//! One copy, step by step: what is at the source, what is at the target, the bytes by the first way that
+//! works, the comparison, and the name. Whatever goes wrong, the target has a whole file under its name, or
+//! what it had before.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -53,8 +54,8 @@ impl Plan<'_> {
         Place { url: &self.target, credential: &self.order.target.credential }
     }
 
-    /// A server that knows no third-party copies may take a destination at another port of its host for a file of its own, as
-    /// nginx does, and copy within itself.
+    /// A server that knows no third-party copies may take a destination at another port of its host for a
+    /// file of its own, as nginx does, and copy within itself.
     fn is_between_ports(&self) -> bool {
         let one_host = self.source.host() == self.target.host() && self.source.port() != self.target.port();
         // To S3 a file goes by a signed address, which is no destination.
@@ -107,8 +108,8 @@ struct FoundPlace {
 impl Remote {
     /// Copies one file. A fault's detail is the reason as FTS writes it: `SCOPE [errno] text`.
     ///
-    /// `progress` hears how many bytes have been moved; they may begin anew with another way. Dropping the future ends the copy as well,
-    /// without cleaning up.
+    /// `progress` hears how many bytes have been moved; they may begin anew with another way. Dropping the
+    /// future ends the copy as well, without cleaning up.
     pub async fn copy(
         &self,
         order: &CopyOrder,
@@ -121,8 +122,8 @@ impl Remote {
         }
     }
 
-    /// As [`Remote::copy`], but no byte of the file goes through this process: where the order would have it streamed, that is left to
-    /// somebody else, who is to be given the same order with that way alone.
+    /// As [`Remote::copy`], but no byte of the file goes through this process: where the order would have it
+    /// streamed, that is left to somebody else, who is to be given the same order with that way alone.
     pub async fn copy_or_leave(
         &self,
         order: &CopyOrder,
@@ -163,7 +164,8 @@ impl Remote {
         Err(failure.at(scope))
     }
 
-    /// Takes away what a copy that failed has left, where that is wanted and can be told from what was there before.
+    /// Takes away what a copy that failed has left, where that is wanted and can be told from what was there
+    /// before.
     async fn clear(&self, plan: &Plan<'_>, arrival: &Arrival, failure: &Failure) -> Option<String> {
         if plan.order.keeps_partial && failure.kind != Kind::Exists {
             return Some(format!("what came of it stays at {}", arrival.url));
@@ -235,7 +237,8 @@ impl Remote {
             return Err(at_source(Failure::new(Kind::WrongSize, text)));
         }
         let mut modes = modes(plan, stat.size, comparison).map_err(|failure| (Scope::Transfer, failure))?;
-        // Nothing is to be moved, and there are releases of XRootD that wait two minutes for it, then fail (its issue 2113).
+        // Nothing is to be moved, and there are releases of XRootD that wait two minutes for it, then fail
+        // (its issue 2113).
         if stat.size == 0 && modes.contains(&Mode::Stream) {
             modes = vec![Mode::Stream];
         }
@@ -294,7 +297,8 @@ impl Remote {
                 }
                 None => {
                     let text = format!(
-                        "{EXISTS} (the storage offers no Tape REST API by which to learn that it is on disk only)"
+                        "{EXISTS} (the storage offers no Tape REST API by which to learn that it is on disk \
+                            only)"
                     );
                     Err(Failure::new(Kind::Exists, text))
                 }
@@ -302,7 +306,8 @@ impl Remote {
         }
     }
 
-    /// By one way after the other, until one works or no other would help. Says which; none if it is left to be streamed.
+    /// By one way after the other, until one works or no other would help. Says which; none if it is left to
+    /// be streamed.
     async fn bring(
         &self,
         plan: &Plan<'_>,
@@ -500,7 +505,8 @@ fn plan(order: &CopyOrder) -> Result<Plan<'_>, Fault> {
     })
 }
 
-/// Those of the ways that the two ends allow: S3 copies nothing by itself, but others can be given a URL that opens a file of it.
+/// Those of the ways that the two ends allow: S3 copies nothing by itself, but others can be given a URL that
+/// opens a file of it.
 fn modes(plan: &Plan<'_>, size: u64, comparison: &Comparison) -> Result<Vec<Mode>, Failure> {
     let (source, target) = (&plan.source, &plan.target);
     if !source.is_s3() && !target.is_s3() {
@@ -513,7 +519,8 @@ fn modes(plan: &Plan<'_>, size: u64, comparison: &Comparison) -> Result<Vec<Mode
         Mode::Push => target.is_s3() && !source.is_s3() && source.is_secure() && size <= WHOLE_MAX,
     };
     let mut modes: Vec<Mode> = plan.order.modes.iter().copied().filter(|mode| allowed(*mode)).collect();
-    // What comes through us is confirmed part by part; any other way it would have to be read back to be compared.
+    // What comes through us is confirmed part by part; any other way it would have to be read back to be
+    // compared.
     if target.is_s3() && comparison.of_target().is_some() && modes.contains(&Mode::Stream) {
         modes = vec![Mode::Stream];
     }

@@ -1,5 +1,5 @@
-//! Connections to storages: a name is resolved once, the addresses are judged, and one of those is dialled, so that a name
-//! that changes meanwhile leads nowhere else.
+//! Connections to storages: a name is resolved once, the addresses are judged, and one of those is dialled,
+//! so that a name that changes meanwhile leads nowhere else.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -115,8 +115,9 @@ impl Dialler {
         }
     }
 
-    /// A server can lose a connection between its kernel and itself: XRootD 5.5 does, where a socket's number is used again while
-    /// the one before it is closed. So one that hangs gets a second beside it, and whichever stands first is taken.
+    /// A server can lose a connection between its kernel and itself: XRootD 5.5 does, where a socket's number
+    /// is used again while the one before it is closed. So one that hangs gets a second beside it, and
+    /// whichever stands first is taken.
     async fn dial_twice(&self, url: &RemoteUrl, credential: &Credential) -> Result<Box<dyn Duplex>, Failure> {
         let mut first = pin!(self.dial_once(url, credential));
         if let Ok(dialled) = timeout(self.within / SECOND_AFTER, &mut first).await {
@@ -205,8 +206,8 @@ impl Dialler {
         if chain.is_empty() {
             return Err(bad("there is no certificate"));
         }
-        // Not by `with_client_auth_cert`: that reads the certificate as a server's, and a proxy has critical extensions
-        // that none of a server has.
+        // Not by `with_client_auth_cert`: that reads the certificate as a server's, and a proxy has critical
+        // extensions that none of a server has.
         let resolver = SingleCertAndKey::from(CertifiedKey::new(chain, key));
         let config = builder(&self.provider, &self.roots)?.with_client_cert_resolver(Arc::new(resolver));
         let config = Arc::new(config);
@@ -257,8 +258,9 @@ mod tests {
         }
     }
 
-    /// A name that leads to a public address when it is judged and to a private one a moment later ("rebinding"): the
-    /// address that was judged is the one that is dialled, and each connection is judged for itself.
+    /// A name that leads to a public address when it is judged and to a private one a moment later
+    /// ("rebinding"): the address that was judged is the one that is dialled, and each connection is judged
+    /// for itself.
     #[tokio::test]
     async fn a_name_that_changes_leads_nowhere_else() {
         let (good, private, allow) = servers().await;

@@ -1,5 +1,5 @@
-//! One request and its answer over a connection that may have been used before: redirects by our rules, bounds on time
-//! and size, and connections given back when an answer has been read to its end.
+//! One request and its answer over a connection that may have been used before: redirects by our rules,
+//! bounds on time and size, and connections given back when an answer has been read to its end.
 //!
 //! Start with [`Exchange::send`].
 
@@ -139,7 +139,8 @@ impl Exchange {
         Exchange::new(self.dialler.over(family), self.redirect_hosts.clone())
     }
 
-    /// Follows redirects, and shows another token where one is refused that can be had anew. Any status comes back as an answer.
+    /// Follows redirects, and shows another token where one is refused that can be had anew. Any status comes
+    /// back as an answer.
     pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, Failure> {
         let Credential::Lasting(lasting) = call.credential else {
             return self.follow(&call, call.credential).await;
@@ -174,7 +175,8 @@ impl Exchange {
             let trusted = self.may_see(call.url, &url);
             let credential = if trusted { shown } else { &Credential::None };
             let answer = self.send_once(call, &url, credential, trusted).await?;
-            // S3 signs for one host: where it sends us we could show nothing, and its answer names the right one.
+            // S3 signs for one host: where it sends us we could show nothing, and its answer names the right
+            // one.
             if !follows(answer.status, &call.method) || url.is_s3() {
                 return Ok(answer);
             }
@@ -226,7 +228,8 @@ impl Exchange {
             match sent {
                 Ok(Ok(response)) => {
                     let (head, body) = response.into_parts();
-                    // An answer before the end of what we send: the rest of it stands in the way of a next request.
+                    // An answer before the end of what we send: the rest of it stands in the way of a next
+                    // request.
                     let whole = match &call.payload {
                         Payload::Upload(upload) => upload.is_sent(),
                         _ => true,
@@ -404,8 +407,8 @@ impl Answer {
         self.header(CONTENT_LENGTH.as_str()).and_then(|text| text.trim().parse().ok())
     }
 
-    /// Data that are packed are not the file. `aws-chunked` is how an object once came to its bucket: S3 takes the word off,
-    /// others tell it for ever, of bytes that are plain.
+    /// Data that are packed are not the file. `aws-chunked` is how an object once came to its bucket: S3
+    /// takes the word off, others tell it for ever, of bytes that are plain.
     pub(crate) fn is_packed(&self) -> bool {
         const PLAIN: [&[u8]; 2] = [b"identity", b"aws-chunked"];
         let is_plain = |coding: &[u8]| PLAIN.iter().any(|plain| coding.eq_ignore_ascii_case(plain));

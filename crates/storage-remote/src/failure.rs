@@ -1,4 +1,5 @@
-//! What went wrong between us and a storage, before it is known whose turn it is: an end of a copy gives it its scope.
+//! What went wrong between us and a storage, before it is known whose turn it is: an end of a copy gives it
+//! its scope.
 
 use http::StatusCode;
 use longhaul_model::units::printable;

@@ -1,8 +1,9 @@
-//! The one header name that has to be sent in exactly one spelling: XRootD 5.5 compares `TransferHeader` byte by byte, and
-//! the HTTP library knows only names in lower case or with capitals after hyphens.
+//! The one header name that has to be sent in exactly one spelling: XRootD 5.5 compares `TransferHeader` byte
+//! by byte, and the HTTP library knows only names in lower case or with capitals after hyphens.
 //!
-//! The library does keep the spelling of a request that it has received, for proxies that pass it on, and there is no other way to
-//! tell it one. So a request with that name is received once, from ourselves and in memory, and its spelling kept.
+//! The library does keep the spelling of a request that it has received, for proxies that pass it on, and
+//! there is no other way to tell it one. So a request with that name is received once, from ourselves and in
+//! memory, and its spelling kept.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +35,8 @@ async fn learn() -> Extensions {
     });
     let connection =
         http1::Builder::new().preserve_header_case(true).serve_connection(TokioIo::new(server), service);
-    // It fits into the buffer, so neither waits for the other. Without success the names have the usual spelling.
+    // It fits into the buffer, so neither waits for the other. Without success the names have the usual
+    // spelling.
     let _ = client.write_all(SAMPLE).await;
     let _ = client.shutdown().await;
     let _ = connection.await;

@@ -1,5 +1,5 @@
-//! Tokens that are had anew while a copy runs: one that ends soon, before it is shown; one that a storage does not take any more,
-//! once. Where others come from is not known here.
+//! Tokens that are had anew while a copy runs: one that ends soon, before it is shown; one that a storage
+//! does not take any more, once. Where others come from is not known here.
 
 use std::fmt;
 use std::future::Future;
@@ -10,10 +10,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-/// Who gave no other token is not asked again for so long, unless a storage has refused the one that there is.
+/// Who gave no other token is not asked again for so long, unless a storage has refused the one that there
+/// is.
 const ASKED_EVERY: Duration = Duration::from_secs(30);
 
-/// What came of asking for another token: one, or none because this one is good for long enough, or why there is none.
+/// What came of asking for another token: one, or none because this one is good for long enough, or why there
+/// is none.
 pub type Renewed = Result<Option<Zeroizing<String>>, String>;
 
 /// Where other tokens come from.
@@ -82,7 +84,8 @@ impl Lasting {
         }
     }
 
-    /// Another one, since a storage has refused this: once in a copy, so that who refuses all is not asked for ever.
+    /// Another one, since a storage has refused this: once in a copy, so that who refuses all is not asked
+    /// for ever.
     pub(crate) async fn another(&self, refused: &str) -> Renewed {
         let _asking = self.0.asking.lock().await;
         let (token, refusals) = self.state(|state| (state.token.clone(), state.refusals));

@@ -1,9 +1,10 @@
-//! Files on storages that have never heard of Longhaul: any WebDAV or HTTPS server, and those that copy between themselves by
-//! HTTP-TPC; and those that speak S3. A copy is asked of the target, else of the source, else it goes through us; what arrives is compared
-//! with what was sent, and a target holds a whole file under its name or none.
+//! Files on storages that have never heard of Longhaul: any WebDAV or HTTPS server, and those that copy
+//! between themselves by HTTP-TPC; and those that speak S3. A copy is asked of the target, else of the
+//! source, else it goes through us; what arrives is compared with what was sent, and a target holds a whole
+//! file under its name or none.
 //!
-//! Not here: when and whether to copy (`scheduler`), what becomes of an outcome (`service`), server side of the same
-//! protocols (`doors`). Start with [`Remote`] and [`CopyOrder`].
+//! Not here: when and whether to copy (`scheduler`), what becomes of an outcome (`service`), server side of
+//! the same protocols (`doors`). Start with [`Remote`] and [`CopyOrder`].
 
 mod again;
 mod checksum;

@@ -1,6 +1,6 @@
-//! Macaroons: where we come to a storage with a certificate, which cannot be handed on, it is asked for something that can: a
-//! token for one file, one direction and the time of one copy, for the storage at the other end to show. dCache, XRootD, StoRM
-//! and DPM give them.
+//! Macaroons: where we come to a storage with a certificate, which cannot be handed on, it is asked for
+//! something that can: a token for one file, one direction and the time of one copy, for the storage at the
+//! other end to show. dCache, XRootD, StoRM and DPM give them.
 //!
 //! A storage that gives none is a storage like any other, and is not asked again for a while.
 
@@ -30,8 +30,8 @@ struct Given {
 }
 
 impl Remote {
-    /// For the active side of a copy, to be shown to the passive one. None where a certificate is not the credential, or
-    /// nothing is given: whether the copy can do without, it tells itself.
+    /// For the active side of a copy, to be shown to the passive one. None where a certificate is not the
+    /// credential, or nothing is given: whether the copy can do without, it tells itself.
     pub(crate) async fn macaroon(
         &self,
         mode: Mode,

@@ -1,6 +1,8 @@
-//! The stream of markers that tells how a third-party copy goes, and its last line, which alone tells how it went.
+//! The stream of markers that tells how a third-party copy goes, and its last line, which alone tells how it
+//! went.
 //!
-//! Without a socket: bytes in, news out. The server that sends it is not trusted: lines, stripes and unknown keys are bounded.
+//! Without a socket: bytes in, news out. The server that sends it is not trusted: lines, stripes and unknown
+//! keys are bounded.
 
 use std::collections::BTreeMap;
 
@@ -127,7 +129,8 @@ fn outcome(line: &str) -> Option<Outcome> {
     }
 }
 
-/// `Remote side failed with status code 404; …`, `rejected GET: 403 Forbidden`: the first number that is an HTTP error.
+/// `Remote side failed with status code 404; …`, `rejected GET: 403 Forbidden`: the first number that is an
+/// HTTP error.
 fn status(text: &str) -> Option<u16> {
     let lower = text.to_ascii_lowercase();
     let after = ["status code", "status:", "http", "get:", "put:", "head:", "code:", "failed with status"];
@@ -154,8 +157,13 @@ mod tests {
         (markers.bytes(), markers.blocks(), markers.end())
     }
 
-    const XROOTD: &str = "Perf Marker\nTimestamp: 1537788010\nStripe Index: 0\nStripe Bytes Transferred: 238745\nTotal Stripe Count: 1\nRemoteConnections: tcp:129.93.3.4:1234,tcp:[2600:900:6::1301:268a]:2345\nEnd\n";
-    const DCACHE: &str = "Perf Marker\r\n    Timestamp: 1537788015\r\n    State: Running\r\n    State description: querying checksum of transferred file\r\n    Stripe Index: 1\r\n    Stripe Start Time: 1537788008\r\n    Stripe Bytes Transferred: 10485760\r\n    Stripe Status: RUNNING\r\n    Total Strip Count: 1\r\nEnd\r\n";
+    const XROOTD: &str = "Perf Marker\nTimestamp: 1537788010\nStripe Index: 0\nStripe Bytes Transferred: \
+        238745\nTotal Stripe Count: 1\nRemoteConnections: \
+        tcp:129.93.3.4:1234,tcp:[2600:900:6::1301:268a]:2345\nEnd\n";
+    const DCACHE: &str = "Perf Marker\r\n    Timestamp: 1537788015\r\n    State: Running\r\n    State \
+        description: querying checksum of transferred file\r\n    Stripe Index: 1\r\n    Stripe Start Time: \
+        1537788008\r\n    Stripe Bytes Transferred: 10485760\r\n    Stripe Status: RUNNING\r\n    Total \
+        Strip Count: 1\r\nEnd\r\n";
 
     #[test]
     fn peers_are_understood() {
@@ -202,7 +210,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_make_no_difference(cuts in prop::collection::vec(1usize..40, 0..40), last in "(success: Created|failure: x)\n?") {
+        fn pieces_make_no_difference(cuts in prop::collection::vec(1usize..40, 0..40), last in "(success: \
+            Created|failure: x)\n?") {
             let whole = format!("{XROOTD}{DCACHE}{last}");
             let mut markers = Markers::default();
             let mut rest = whole.as_bytes();
@@ -225,7 +234,8 @@ mod tests {
 
         #[test]
         fn nonsense_between_blocks_is_no_outcome(noise in prop::collection::vec(
-            prop::sample::select(vec!["Perf Marker\n", "End\n", "Stripe Index: 9\n", ": :\n", "Stripe Bytes Transferred: -1\n", "x\n"]), 0..50)) {
+            prop::sample::select(vec!["Perf Marker\n", "End\n", "Stripe Index: 9\n", ": :\n", "Stripe Bytes \
+                Transferred: -1\n", "x\n"]), 0..50)) {
             prop_assert_eq!(read(&noise.concat()).2, None);
         }
     }

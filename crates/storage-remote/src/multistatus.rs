@@ -1,4 +1,5 @@
-//! Answers to PROPFIND, read within bounds: never more size or members than named here. The server that sends them is not trusted.
+//! Answers to PROPFIND, read within bounds: never more size or members than named here. The server that sends
+//! them is not trusted.
 
 use longhaul_model::Algorithm;
 

@@ -1,5 +1,6 @@
-//! Under which name a file arrives. Where a storage can rename, under one of this attempt's own, so that a failed copy never
-//! takes the place of a good file and a late deletion never meets a later attempt; else under its own.
+//! Under which name a file arrives. Where a storage can rename, under one of this attempt's own, so that a
+//! failed copy never takes the place of a good file and a late deletion never meets a later attempt; else
+//! under its own.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -34,8 +35,8 @@ struct Known {
     since: Instant,
 }
 
-/// XRootD renames to what the header says, escapes and all: such a name is only safe where it is not sent in a header. Who
-/// does not say what he is may be XRootD.
+/// XRootD renames to what the header says, escapes and all: such a name is only safe where it is not sent in
+/// a header. Who does not say what he is may be XRootD.
 fn reads_escapes(server: Option<&str>) -> bool {
     server.is_some_and(|server| !server.to_ascii_lowercase().contains("xrootd"))
 }
@@ -83,8 +84,8 @@ pub(crate) fn arrival(target: &RemoteUrl, tag: &str, mode: Mode, renames: bool) 
 }
 
 impl Remote {
-    /// Whether a file beside the target could be renamed: asked by renaming what is not there. Who has no right to more than
-    /// the file itself gets no temporary name either.
+    /// Whether a file beside the target could be renamed: asked by renaming what is not there. Who has no
+    /// right to more than the file itself gets no temporary name either.
     pub(crate) async fn renames(&self, target: Place<'_>, tag: &str) -> Result<bool, Failure> {
         // Nobody sees a file there before it is whole.
         if target.url.is_s3() {
@@ -126,11 +127,11 @@ impl Remote {
         Ok(can && (is_plain || any_name))
     }
 
-    /// Deletes what a failed try has left, as far as it is surely ours; says what may be left. Never blindly: what is there is
-    /// looked at first, and deleted only while it is the same.
+    /// Deletes what a failed try has left, as far as it is surely ours; says what may be left. Never blindly:
+    /// what is there is looked at first, and deleted only while it is the same.
     ///
-    /// A file under its own name is left alone when nobody knows whether the storage still writes it: a deletion that is
-    /// carried out late would hit the next attempt.
+    /// A file under its own name is left alone when nobody knows whether the storage still writes it: a
+    /// deletion that is carried out late would hit the next attempt.
     pub(crate) async fn clean_up(
         &self,
         target: Place<'_>,

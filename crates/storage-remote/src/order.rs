@@ -123,8 +123,9 @@ pub struct CopyOrder {
     pub checksum: Option<Checksum>,
     pub checksum_mode: ChecksumMode,
     pub overwrite: Overwrite,
-    /// Nothing is looked at or compared that the copy could do without: not the source before it, where its size is known, nor what
-    /// has arrived. Collections are not made, and the file comes under its own name at once.
+    /// Nothing is looked at or compared that the copy could do without: not the source before it, where its
+    /// size is known, nor what has arrived. Collections are not made, and the file comes under its own name
+    /// at once.
     pub unchecked: bool,
     /// What has come of a copy that failed stays where it is.
     pub keeps_partial: bool,
@@ -159,7 +160,8 @@ impl CopyOrder {
     }
 }
 
-/// What was compared and found equal. The sizes of source and target always are, unless nothing was to be checked.
+/// What was compared and found equal. The sizes of source and target always are, unless nothing was to be
+/// checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// The source's checksum with the user's.

@@ -1,5 +1,5 @@
-//! What the decoders of this room promise of any bytes that a storage or a user sends. A broken promise is a panic: fuzzing
-//! (`fuzz/`) looks for one, nothing else calls this.
+//! What the decoders of this room promise of any bytes that a storage or a user sends. A broken promise is a
+//! panic: fuzzing (`fuzz/`) looks for one, nothing else calls this.
 
 use http::StatusCode;
 
@@ -46,7 +46,8 @@ pub fn answers(bytes: &[u8]) {
     }
 }
 
-/// Markers of a copy: the first byte says in pieces of how many bytes they come. Cut anywhere they mean the same.
+/// Markers of a copy: the first byte says in pieces of how many bytes they come. Cut anywhere they mean the
+/// same.
 pub fn markers(bytes: &[u8]) {
     let Some((&cut, bytes)) = bytes.split_first() else { return };
     let read = |cut: usize| {

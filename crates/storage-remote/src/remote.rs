@@ -1,4 +1,5 @@
-//! The client of all remote storages: what can be asked of one, with the answers as [`Fault`]s where they are none.
+//! The client of all remote storages: what can be asked of one, with the answers as [`Fault`]s where they are
+//! none.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,8 +67,8 @@ impl Remote {
         })
     }
 
-    /// One that goes over this family of addresses only, and has what this one has learned. Storages that copy between themselves
-    /// choose theirs without being asked.
+    /// One that goes over this family of addresses only, and has what this one has learned. Storages that
+    /// copy between themselves choose theirs without being asked.
     pub fn over(&self, family: Family) -> Remote {
         Remote {
             config: self.config.clone(),
@@ -100,7 +101,8 @@ impl Remote {
         found.map_err(|failure| failure.fault())
     }
 
-    /// As [`Remote::stat`], also of what may be a collection: some servers tell of those as if they were files.
+    /// As [`Remote::stat`], also of what may be a collection: some servers tell of those as if they were
+    /// files.
     pub async fn member(&self, end: &End) -> Result<Option<Stat>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
         let place = Place { url: &url, credential: &end.credential };
@@ -141,7 +143,8 @@ impl Remote {
         self.told_or_read(place, &stat, algorithm).await.map_err(|failure| failure.fault())
     }
 
-    /// What stands there, with that checksum and where it lies, each as far as the storage tells; none if there is nothing.
+    /// What stands there, with that checksum and where it lies, each as far as the storage tells; none if
+    /// there is nothing.
     pub async fn standing(&self, end: &End, algorithm: Algorithm) -> Result<Option<Standing>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
         let place = Place { url: &url, credential: &end.credential };
@@ -169,7 +172,8 @@ impl Remote {
         self.locality(place).await.map_err(|failure| failure.fault())
     }
 
-    /// Deletes a file, or a collection, which most servers do with all that is in it; says whether there was one.
+    /// Deletes a file, or a collection, which most servers do with all that is in it; says whether there was
+    /// one.
     pub async fn remove(&self, end: &End) -> Result<bool, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
         let place = Place { url: &url, credential: &end.credential };
@@ -220,7 +224,8 @@ fn roots(trust: &Trust) -> Result<RootCertStore, Fault> {
     };
     let mut roots = RootCertStore::empty();
     for text in texts {
-        // Bundles of systems hold some certificates that are not understood: those are left out, as everywhere.
+        // Bundles of systems hold some certificates that are not understood: those are left out, as
+        // everywhere.
         let certificates = CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok);
         roots.add_parsable_certificates(certificates);
     }

@@ -1,7 +1,8 @@
-//! A file through us: read from one storage while it is written to the other, in bounded memory, at the pace of the slower.
+//! A file through us: read from one storage while it is written to the other, in bounded memory, at the pace
+//! of the slower.
 //!
-//! A read that breaks goes on where it broke. Large files can be read over several connections, each taking its blocks
-//! in turn; they are written in order over one.
+//! A read that breaks goes on where it broke. Large files can be read over several connections, each taking
+//! its blocks in turn; they are written in order over one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use crate::webdav::Place;
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// Several connections are worth their handshakes from this on.
 pub(crate) const SEVERAL_BYTES_MIN: u64 = 64 << 20;
-/// What one of several connections takes at a time: some hundred round trips' worth of headers are nothing beside it.
+/// What one of several connections takes at a time: some hundred round trips' worth of headers are nothing
+/// beside it.
 const BLOCK_BYTES: u64 = 16 << 20;
 const STREAMS_MAX: u16 = 16;
 /// Pieces that wait between reading and writing; each is at most as large as a connection's buffer.

@@ -1,5 +1,6 @@
-//! The WLCG Tape REST API, as its client: files are asked for in bulks, looked after, and let go again; and it is asked whether
-//! what was written is on tape. A storage says where that API is in a well-known document.
+//! The WLCG Tape REST API, as its client: files are asked for in bulks, looked after, and let go again; and
+//! it is asked whether what was written is on tape. A storage says where that API is in a well-known
+//! document.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -152,7 +153,8 @@ impl Remote {
         let base = RemoteUrl::parse(&found.uri).map_err(|fault| Failure::of_fault(&fault))?;
         if !may_be_led(file, &base) {
             let text = format!(
-                "{url} names {base}: credentials go along to hosts of the same domain only, and never from https to http"
+                "{url} names {base}: credentials go along to hosts of the same domain only, and never from \
+                    https to http"
             );
             return Err(Failure::new(Kind::Refused, text));
         }

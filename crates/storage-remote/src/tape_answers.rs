@@ -1,5 +1,5 @@
-//! What tape systems answer. Implementations differ: some tell a state, some whether the file is on disk; places of files have
-//! older words. All of them are understood, and all is bounded.
+//! What tape systems answer. Implementations differ: some tell a state, some whether the file is on disk;
+//! places of files have older words. All of them are understood, and all is bounded.
 
 use longhaul_model::Locality;
 use serde::Deserialize;

@@ -1,7 +1,8 @@
-//! Third-party copies (HTTP-TPC): one storage is asked to fetch from, or to send to, the other, and tells how it goes.
+//! Third-party copies (HTTP-TPC): one storage is asked to fetch from, or to send to, the other, and tells how
+//! it goes.
 //!
-//! The status line says nothing about success: only the last line of the body does, and a body without one is a failure.
-//! Closing the connection ends the copy.
+//! The status line says nothing about success: only the last line of the body does, and a body without one is
+//! a failure. Closing the connection ends the copy.
 
 use std::time::Duration;
 
@@ -59,8 +60,8 @@ impl Remote {
             // We compare ourselves, and a source without digests is no reason to refuse.
             .header("requirechecksumverification", "false")?
             .header("accept", "text/perf-marker-stream, text/plain")?;
-        // XRootD fails over an empty file when it is asked for several; and for several it asks `HEAD` first, for which a URL that
-        // is signed for `GET` is no good.
+        // XRootD fails over an empty file when it is asked for several; and for several it asks `HEAD` first,
+        // for which a URL that is signed for `GET` is no good.
         let several = mode == Mode::Pull && terms.streams > 1 && !passive.url.is_s3();
         if several && terms.size >= SEVERAL_BYTES_MIN {
             call = call.header("x-number-of-streams", &terms.streams.to_string())?;
@@ -75,7 +76,8 @@ impl Remote {
         let answer = self.exchange.send(call).await?;
         if mode == Mode::Pull && answer.status == StatusCode::NOT_FOUND {
             answer.finish().await;
-            // What is missing at the source is told in the answer's body. This one takes it for a copy of what is to be made.
+            // What is missing at the source is told in the answer's body. This one takes it for a copy of
+            // what is to be made.
             let text = format!("COPY {} (pull): 404 Not Found: it pulls nothing", active.url);
             return Err(Failure::new(Kind::Status(StatusCode::METHOD_NOT_ALLOWED), text));
         }
@@ -148,8 +150,9 @@ async fn passive_token(active: Place<'_>, passive: Place<'_>) -> Result<Option<Z
     }
 }
 
-/// Whether the other direction, or we, may succeed where this failed: only what lies between the two, or what one of them does
-/// not do. Never what is the same for all: a file that is not there, one that is damaged, a full target.
+/// Whether the other direction, or we, may succeed where this failed: only what lies between the two, or what
+/// one of them does not do. Never what is the same for all: a file that is not there, one that is damaged, a
+/// full target.
 pub(crate) fn another_way_may_help(failure: &Failure) -> bool {
     match failure.kind {
         Kind::Status(status) => matches!(status.as_u16(), 400 | 401 | 403 | 405 | 501 | 502 | 504),

@@ -1,5 +1,5 @@
-//! A body that is sent once: nothing of it is read before the server says that it wants it, so that a redirect or a
-//! refusal costs no data and the bytes are still there for the server that takes them.
+//! A body that is sent once: nothing of it is read before the server says that it wants it, so that a
+//! redirect or a refusal costs no data and the bytes are still there for the server that takes them.
 
 use std::future::Future;
 use std::io;

@@ -1,5 +1,5 @@
-//! URLs of remote files: which are accepted, how they are sent, and how they are shown (without what follows `?`, where
-//! storages and users put credentials).
+//! URLs of remote files: which are accepted, how they are sent, and how they are shown (without what follows
+//! `?`, where storages and users put credentials).
 
 use std::fmt;
 
@@ -205,8 +205,8 @@ pub fn is_host(text: &str) -> bool {
         && host_and_port(&bracketed(text), true).is_some_and(|(host, _)| host.len() == text.len())
 }
 
-/// The URL with another host in it; scheme, port, path and what follows them stay letter by letter. None if it is no URL that could
-/// be copied, or names an object of S3, whose keys are for its host.
+/// The URL with another host in it; scheme, port, path and what follows them stay letter by letter. None if
+/// it is no URL that could be copied, or names an object of S3, whose keys are for its host.
 pub fn on_host(url: &str, host: &str) -> Option<String> {
     RemoteUrl::parse(url).ok().filter(|url| !url.is_s3())?;
     let (scheme, rest) = url.split_once("://")?;

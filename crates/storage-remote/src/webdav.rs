@@ -28,8 +28,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A question changes nothing: a server that says it failed is asked again. Busy ones lose connections of their own now and
-/// then (XRootD 5.5 answers 500 then), and a copy should not end of that.
+/// A question changes nothing: a server that says it failed is asked again. Busy ones lose connections of
+/// their own now and then (XRootD 5.5 answers 500 then), and a copy should not end of that.
 const QUESTION: Again = Again { tries: 3, answers: &[500, 502], unreachable: false, unknown: false };
 
 /// A method that HTTP itself has no name for.
@@ -147,7 +147,8 @@ impl Remote {
         let mut entries = Vec::new();
         for member in members.into_iter().filter(|member| member.found) {
             let path = plain(&member.path);
-            // The collection itself is among the answers; what is neither it nor directly in it was not asked for.
+            // The collection itself is among the answers; what is neither it nor directly in it was not asked
+            // for.
             if path.len() != own.len() + 1 || !path.starts_with(&own) {
                 continue;
             }
@@ -201,7 +202,8 @@ impl Remote {
         Ok(())
     }
 
-    /// By PROPFIND; of a server that does not know it, by HEAD, where any answer but "not found" says that there is something.
+    /// By PROPFIND; of a server that does not know it, by HEAD, where any answer but "not found" says that
+    /// there is something.
     async fn is_there(&self, place: Place<'_>) -> Result<bool, Failure> {
         match self.find(place, None).await {
             Ok(found) => Ok(found.is_some()),

@@ -1,5 +1,5 @@
-//! Documents of storages, read within bounds: no document type, no entities but the five of XML, and never more depth, attributes
-//! or text than named here. The server that sends them is not trusted.
+//! Documents of storages, read within bounds: no document type, no entities but the five of XML, and never
+//! more depth, attributes or text than named here. The server that sends them is not trusted.
 
 use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};
@@ -17,7 +17,8 @@ pub(crate) trait Visit {
     /// An element begins; its namespace is empty if it has none.
     fn begin(&mut self, namespace: &str, local: &str) -> Result<(), String>;
 
-    /// The innermost element ends, and this is the text since the last beginning or end, without the blanks around it.
+    /// The innermost element ends, and this is the text since the last beginning or end, without the blanks
+    /// around it.
     fn end(&mut self, text: &str) -> Result<(), String>;
 }
 

@@ -1,5 +1,6 @@
-//! What direct I/O is worth on a disk, through the adapter: one large file written in chunks, flushed and committed,
-//! then read when its pages are gone, with and without the page cache in turns. Prints one line of JSON for each.
+//! What direct I/O is worth on a disk, through the adapter: one large file written in chunks, flushed and
+//! committed, then read when its pages are gone, with and without the page cache in turns. Prints one line of
+//! JSON for each.
 //!
 //! `cargo run --release -p longhaul-storage --example direct -- DIRECTORY [SIZE [ROUNDS]]`
 

@@ -1,6 +1,6 @@
-//! The physical floor of committing small files: write a group, flush once, rename all, flush once, and again.
-//! Plain system calls, none of the adapter, so that a benchmark can say what share of it the whole system
-//! reaches. Prints one line of JSON.
+//! The physical floor of committing small files: write a group, flush once, rename all, flush once, and
+//! again. Plain system calls, none of the adapter, so that a benchmark can say what share of it the whole
+//! system reaches. Prints one line of JSON.
 //!
 //! `cargo run --release -p longhaul-storage --example floor -- DIRECTORY [FILES [SIZE]]`
 

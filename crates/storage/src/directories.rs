@@ -1,7 +1,7 @@
 //! Directories as things of their own, for storages that have them: what a door shows and changes.
 //!
-//! Not part of [`Storage`](crate::Storage), since data is moved without them: there a directory is made with the first
-//! file in it and goes with the last. Here an empty one stays until it is removed.
+//! Not part of [`Storage`](crate::Storage), since data is moved without them: there a directory is made with
+//! the first file in it and goes with the last. Here an empty one stays until it is removed.
 
 use longhaul_model::{Fault, Pfn};
 
@@ -25,11 +25,11 @@ pub struct Listing {
     pub more_after: Option<String>,
 }
 
-/// A storage that is a tree. Paths are relative to its root, `""` is the root itself. What is neither a file nor a
-/// directory, or leads out of the storage, is not shown.
+/// A storage that is a tree. Paths are relative to its root, `""` is the root itself. What is neither a file
+/// nor a directory, or leads out of the storage, is not shown.
 ///
-/// Faults: `SourceMissing` (it is not there), `NameClash` (something is there already, or is not what was expected),
-/// `Conflict` (the directory that it should lie in is missing, or the directory is not empty).
+/// Faults: `SourceMissing` (it is not there), `NameClash` (something is there already, or is not what was
+/// expected), `Conflict` (the directory that it should lie in is missing, or the directory is not empty).
 pub trait Directories: Send + Sync {
     /// What is there now; none if nothing is.
     fn look(&self, path: &str) -> Result<Option<Entry>, Fault>;
@@ -46,6 +46,7 @@ pub trait Directories: Send + Sync {
     /// Deletes a file if it is still the expected one; the directory stays. No error if it is gone already.
     fn remove_file(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault>;
 
-    /// Gives a file or a directory another name, in one step. What has that name stays, unless it is the file `replaces`.
+    /// Gives a file or a directory another name, in one step. What has that name stays, unless it is the file
+    /// `replaces`.
     fn rename(&self, from: &Pfn, to: &Pfn, replaces: Option<&Identity>) -> Result<(), Fault>;
 }

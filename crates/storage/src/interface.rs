@@ -23,9 +23,11 @@ pub struct Capabilities {
     pub random_write: bool,
     /// Storages of one device share what it bears at once. None: a device of its own.
     pub device: Option<u64>,
-    /// Reads, and writes, that the device bears at once, up to [`PARALLEL_MAX`]. None: as the engine thinks best.
+    /// Reads, and writes, that the device bears at once, up to [`PARALLEL_MAX`]. None: as the engine thinks
+    /// best.
     pub parallel: Option<u16>,
-    /// What is written is checked and dropped: reading it again may be refused, an earlier attempt is not resumed.
+    /// What is written is checked and dropped: reading it again may be refused, an earlier attempt is not
+    /// resumed.
     pub discards: bool,
 }
 
@@ -102,16 +104,18 @@ pub struct Commit {
     pub target: Pfn,
     /// A temporary file of another size is refused.
     pub size: u64,
-    /// Who may read, write and execute it ([`MODE_BITS`]; the rest is dropped). None: as new files are made here.
+    /// Who may read, write and execute it ([`MODE_BITS`]; the rest is dropped). None: as new files are made
+    /// here.
     pub mode: Option<u32>,
     /// When it was modified, in nanoseconds since 1970. None: when it was written.
     pub mtime_ns: Option<i64>,
-    /// The file that may have the name and is then replaced in one step: whoever opens the name gets the old one or the
-    /// new one. Nothing there is fine as well; anything else there stays, and is a `NameClash`.
+    /// The file that may have the name and is then replaced in one step: whoever opens the name gets the old
+    /// one or the new one. Nothing there is fine as well; anything else there stays, and is a `NameClash`.
     pub replaces: Option<Identity>,
 }
 
-/// What of a mode a commit sets. Never set-user-id and its kin: they would be given to bytes that came from elsewhere.
+/// What of a mode a commit sets. Never set-user-id and its kin: they would be given to bytes that came from
+/// elsewhere.
 pub const MODE_BITS: u32 = 0o777;
 
 impl Commit {
@@ -167,7 +171,8 @@ pub trait SourceFile: Send + Sync {
     fn identity_now(&self) -> Result<Identity, Fault>;
     /// Fewer bytes than fit only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
-    /// Whether its bytes are at hand; of those on tape only they are not, and every reading fails in this way.
+    /// Whether its bytes are at hand; of those on tape only they are not, and every reading fails in this
+    /// way.
     fn check_at_hand(&self) -> Result<(), Fault> {
         Ok(())
     }
@@ -187,8 +192,8 @@ pub trait TargetFile: Send + Sync {
     fn flush(&self) -> Result<(), Fault>;
 }
 
-/// The directory that the file before lay in, for files that are opened one after the other. For a moment only: names
-/// may change, and what was inside the storage may be moved out of it.
+/// The directory that the file before lay in, for files that are opened one after the other. For a moment
+/// only: names may change, and what was inside the storage may be moved out of it.
 #[derive(Default)]
 pub struct Nearby {
     /// The directory's path, and itself.
@@ -211,8 +216,8 @@ pub trait Storage: Send + Sync {
 
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault>;
 
-    /// The same for one of several small files, most of which lie in one directory. What the file is compared with when
-    /// it has been read is how it was just before it was opened.
+    /// The same for one of several small files, most of which lie in one directory. What the file is compared
+    /// with when it has been read is how it was just before it was opened.
     fn open_nearby(&self, at: &Pfn, _nearby: &mut Nearby) -> Result<Box<dyn SourceFile>, Fault> {
         self.open(at)
     }
@@ -221,8 +226,8 @@ pub trait Storage: Send + Sync {
     /// that a full storage is noticed before anything is sent.
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
 
-    /// Makes a temporary file of all its bytes at once, for a small file: [`Storage::create`] and one write. A storage may
-    /// set the attributes already that its commit will ask for.
+    /// Makes a temporary file of all its bytes at once, for a small file: [`Storage::create`] and one write.
+    /// A storage may set the attributes already that its commit will ask for.
     fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
         self.create(&item.temp, item.size)?.write_at(bytes, 0)
     }
@@ -230,10 +235,10 @@ pub trait Storage: Send + Sync {
     /// Opens a temporary file of an earlier attempt; none if it is gone or larger than `size`.
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;
 
-    /// Group commit: sets attributes, flushes data and attributes of all, makes parent directories, gives all their
-    /// final names, flushes the names. Nothing that is there is replaced (that is a `NameClash`, also if it is equal:
-    /// compare before), except what [`Commit::replaces`] names. One result each, in order; success means that the
-    /// file survives a power cut.
+    /// Group commit: sets attributes, flushes data and attributes of all, makes parent directories, gives all
+    /// their final names, flushes the names. Nothing that is there is replaced (that is a `NameClash`, also
+    /// if it is equal: compare before), except what [`Commit::replaces`] names. One result each, in order;
+    /// success means that the file survives a power cut.
     ///
     /// After `TargetWrite` the temporary file is not to be trusted: remove it and begin anew.
     fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>>;
@@ -242,7 +247,8 @@ pub trait Storage: Send + Sync {
     /// interrupted between the renames and the last flush. Call it before reporting a file as already there.
     fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault>;
 
-    /// Where a program of this host's finds a temporary file, if it can: for one that is not ours and writes it itself.
+    /// Where a program of this host's finds a temporary file, if it can: for one that is not ours and writes
+    /// it itself.
     fn temp_path(&self, _temp: &TempName) -> Option<PathBuf> {
         None
     }

@@ -1,7 +1,8 @@
-//! `longhaul serve` on the right of a laboratory and `longhaul copy` on its left, as processes that can be killed.
+//! `longhaul serve` on the right of a laboratory and `longhaul copy` on its left, as processes that can be
+//! killed.
 //!
-//! Not here: deployments with a service (`Deployment`). Waiting is for events, in ticks of [`TICK`], each of which ends early if the
-//! process does.
+//! Not here: deployments with a service (`Deployment`). Waiting is for events, in ticks of [`TICK`], each of
+//! which ends early if the process does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,7 +87,8 @@ impl AdHoc {
         self.home().join("url")
     }
 
-    /// Exports the far folder on all paths; ready when this returns. A new one after a kill has the same addresses.
+    /// Exports the far folder on all paths; ready when this returns. A new one after a kill has the same
+    /// addresses.
     pub fn serve(&self, more: &[&str]) -> Process {
         self.serve_on(&Vec::from_iter(0..self.lab.paths()), more)
     }

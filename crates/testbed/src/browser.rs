@@ -1,4 +1,5 @@
-//! A headless Chromium, driven through the pipe of its remote debugging: opens pages, looks at them, takes pictures.
+//! A headless Chromium, driven through the pipe of its remote debugging: opens pages, looks at them, takes
+//! pictures.
 //!
 //! Only what the tests of the pages need; messages are JSON, each ended by a zero byte.
 
@@ -230,7 +231,8 @@ impl Page<'_> {
         }
     }
 
-    /// From now on this page takes any certificate of a server: browsers do not know the authorities of tests.
+    /// From now on this page takes any certificate of a server: browsers do not know the authorities of
+    /// tests.
     pub fn trusting(&mut self) {
         self.call("Security.setIgnoreCertificateErrors", json!({ "ignore": true }));
     }

@@ -1,4 +1,5 @@
-//! The simulated provider of circuits as a process of its own, that can be killed and started again at the same place.
+//! The simulated provider of circuits as a process of its own, that can be killed and started again at the
+//! same place.
 //!
 //! Not here: what it says and does (`crates/provider`), and circuits that carry data ([`crate::wan`]).
 
@@ -79,9 +80,11 @@ impl CircuitProvider {
                  source_port = \"alph-cr6:2/1/1\"\ntarget_port = \"beta-cr6:2/1/1\"\nvlans = \"1781-1785\"\n"
             ),
             "sense" => format!(
-                "url = \"http://{service}/StackV-web/restapi\"\nclient_id = \"c\"\nclient_secret_file = {secret:?}\n\
+                "url = \"http://{service}/StackV-web/restapi\"\nclient_id = \"c\"\nclient_secret_file = \
+                    {secret:?}\n\
                  username = \"longhaul\"\npassword_file = {secret:?}\nvlans = \"1781-1785\"\n\
-                 source_uri = \"urn:ogf:network:alpha.example:2026\"\ntarget_uri = \"urn:ogf:network:beta.example:2026\"\n"
+                 source_uri = \"urn:ogf:network:alpha.example:2026\"\ntarget_uri \
+                 = \"urn:ogf:network:beta.example:2026\"\n"
             ),
             other => panic!("it does not speak {other}"),
         }

@@ -1,4 +1,5 @@
-//! A wrong clock for one process: a library put before the C library that shifts what it calls the time of day.
+//! A wrong clock for one process: a library put before the C library that shifts what it calls the time of
+//! day.
 
 use std::path::Path;
 use std::process::Command;

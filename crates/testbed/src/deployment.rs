@@ -160,7 +160,8 @@ impl Deployment {
         fs::create_dir(&own).expect("a directory of our own");
         let state = options.state.clone().unwrap_or_else(|| own.join("state"));
         let mut settings = format!(
-            "[service]\nstate_dir = {}\nlisten = [\"{service_address}\"]\npublic_url = \"https://{service_address}\"\n",
+            "[service]\nstate_dir = {}\nlisten = [\"{service_address}\"]\npublic_url \
+                = \"https://{service_address}\"\n",
             quoted(&state)
         );
         if let Some(deployment) = &options.deployment {
@@ -247,7 +248,8 @@ impl Deployment {
             (false, (lfn, pfn)) => format!("rules = [{{ lfn = {lfn:?}, pfn = {pfn:?} }}]\n"),
         };
         let settings = format!(
-            "[agent]\nstate_dir = {}\nlisten = [\"{}:{port}\"]\nmemory_bytes = {}\nspace_check_s = 1\n{null_mover}\n{}\n\
+            "[agent]\nstate_dir = {}\nlisten = [\"{}:{port}\"]\nmemory_bytes = {}\nspace_check_s = \
+                1\n{null_mover}\n{}\n\
              [[agent.storages]]\nname = {:?}\n{root}\n{work}writable = {}\n{rules}{}",
             quoted(&own.join("agent")),
             options.listen,
@@ -433,7 +435,8 @@ impl Deployment {
         assert!(!failed && status["problems"] == json!([]), "{}\n{failures:?}", status["problems"]);
     }
 
-    /// Asks again after each change that the service tells of (and now and then besides), until there is an answer.
+    /// Asks again after each change that the service tells of (and now and then besides), until there is an
+    /// answer.
     ///
     /// # Panics
     /// If there is none within that time.
@@ -467,7 +470,8 @@ impl Deployment {
         assert!(ready.is_some(), "the service does not become ready:\n{}", from.tail());
     }
 
-    /// The agent of that site is connected and its storage known. (After a kill the service may not have noticed yet.)
+    /// The agent of that site is connected and its storage known. (After a kill the service may not have
+    /// noticed yet.)
     #[track_caller]
     pub fn until_connected(&self, site: &str) {
         let api = self.api();

@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 client of our own, so that the API is also tested by something that shares no code with the product's
-//! client: one connection a request, and the event stream.
+//! A small HTTP/1.1 client of our own, so that the API is also tested by something that shares no code with
+//! the product's client: one connection a request, and the event stream.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -213,8 +213,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event's data. The error is `WouldBlock` or `TimedOut` if none came in time; another one if the stream is over.
-    /// Chunk sizes stand on lines of their own and are none of ours.
+    /// The next event's data. The error is `WouldBlock` or `TimedOut` if none came in time; another one if
+    /// the stream is over. Chunk sizes stand on lines of their own and are none of ours.
     pub fn event(&mut self) -> io::Result<Value> {
         loop {
             if self.reader.read_until(b'\n', &mut self.line)? == 0 {

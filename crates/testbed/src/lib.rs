@@ -1,12 +1,14 @@
-//! Whole deployments of the real binary on this machine, and what acceptance tests need around them: trees of files to
-//! send and to compare, a watcher of final names, kills, private mounts, a browser.
+//! Whole deployments of the real binary on this machine, and what acceptance tests need around them: trees of
+//! files to send and to compare, a watcher of final names, kills, private mounts, a browser.
 //!
-//! Nothing here is part of the product and nothing depends on it but benchmarks. Every deployment is made with the public
-//! commands, as an administrator would; every process holds the reading end of a pipe of ours and ends when we do, however
-//! we end. Tests wait for events (an exit, a line of a log, a change told by the service), never for time to pass.
+//! Nothing here is part of the product and nothing depends on it but benchmarks. Every deployment is made
+//! with the public commands, as an administrator would; every process holds the reading end of a pipe of ours
+//! and ends when we do, however we end. Tests wait for events (an exit, a line of a log, a change told by the
+//! service), never for time to pass.
 //!
-//! Not here: tests of single rooms (beside their code), simulated networks (`scheduler/tests`).
-//! Start with [`Deployment`]; each file of `tests/` is one subject. Sizes and counts grow with the variables in [`effort`].
+//! Not here: tests of single rooms (beside their code), simulated networks (`scheduler/tests`). Start with
+//! [`Deployment`]; each file of `tests/` is one subject. Sizes and counts grow with the variables in
+//! [`effort`].
 
 // A test's helper that cannot go on fails the test, and says why on the terminal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]

@@ -66,7 +66,8 @@ impl Log {
         self.len() == 0
     }
 
-    /// Waits for a line after the first `from` that contains all of `parts`; none if it does not come in time.
+    /// Waits for a line after the first `from` that contains all of `parts`; none if it does not come in
+    /// time.
     pub fn wait_for(&self, from: usize, parts: &[&str], within: Duration) -> Option<String> {
         let until = Instant::now() + within;
         let mut next = from;

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use crate::run::Ran;
 
-/// A process that holds the namespace; it ends when its input does, and the mounts go with the last process inside.
+/// A process that holds the namespace; it ends when its input does, and the mounts go with the last process
+/// inside.
 pub struct Mounts {
     holder: Child,
     rootless: bool,
 }
 
 impl Mounts {
-    /// Runs `script` (with `arguments` as `$1`…) in a new namespace, where it mounts what it wants. None if this machine
-    /// allows no such thing.
+    /// Runs `script` (with `arguments` as `$1`…) in a new namespace, where it mounts what it wants. None if
+    /// this machine allows no such thing.
     pub fn new(script: &str, arguments: &[&Path]) -> Option<Mounts> {
         let rootless = !rustix::process::geteuid().is_root();
         let script = format!("set -e\n{script}\necho ready\nexec cat");

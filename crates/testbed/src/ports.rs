@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Below the ports that the kernel gives to outgoing connections, so that none of these takes a port of a process that
-/// is dead for a moment.
+/// Below the ports that the kernel gives to outgoing connections, so that none of these takes a port of a
+/// process that is dead for a moment.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 18_000;
 

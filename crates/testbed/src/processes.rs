@@ -92,7 +92,8 @@ mod tests {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        // Both are there once the grandchild waits for its input; while it becomes `cat` it has no environment for a moment.
+        // Both are there once the grandchild waits for its input; while it becomes `cat` it has no
+        // environment for a moment.
         while outlive(&mark, Duration::from_millis(1)).len() < 2 {
             assert!(child.try_wait().unwrap().is_none());
             std::thread::yield_now();

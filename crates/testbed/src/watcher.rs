@@ -1,4 +1,5 @@
-//! Promise 1, watched from outside: whatever shows up under a final name is complete and right from the first moment.
+//! Promise 1, watched from outside: whatever shows up under a final name is complete and right from the first
+//! moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

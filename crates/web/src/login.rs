@@ -1,6 +1,8 @@
-//! Routes of the door: the page of logins, what its forms ask for, the way back from an issuer, and out again.
+//! Routes of the door: the page of logins, what its forms ask for, the way back from an issuer, and out
+//! again.
 //!
-//! Forms come from our own pages only, which the guard before all pages has checked. Nothing here needs a script.
+//! Forms come from our own pages only, which the guard before all pages has checked. Nothing here needs a
+//! script.
 
 use axum::Router;
 use axum::extract::{Extension, Form, Path, Query, State};
@@ -102,7 +104,8 @@ async fn openid_begin(
     }
 }
 
-/// What an issuer puts into the address. Anything that is there twice is refused, as all else that is not understood is let be.
+/// What an issuer puts into the address. Anything that is there twice is refused, as all else that is not
+/// understood is let be.
 async fn openid_callback(
     State(operations): State<Shared>,
     Extension(visitor): Extension<Visitor>,

@@ -86,7 +86,8 @@ pub fn phase_bars(phases: &[Phase]) -> Markup {
         at += width;
     }
     html! {
-        svg.phases viewBox="0 0 1000 22" preserveAspectRatio="none" height="22" role="img" aria-label="Where the time went" {
+        svg.phases viewBox="0 0 1000 22" preserveAspectRatio="none" height="22" role="img" aria-label="Where \
+            the time went" {
             @for (x, width, phase) in &rows {
                 rect class=(phase.class) x=(format!("{x:.1}")) y="0" width=(format!("{width:.1}")) height="22" {
                     title { (phase.name) " " (units::duration(phase.took)) }

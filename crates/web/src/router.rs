@@ -76,8 +76,8 @@ fn reader(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Respon
     caller(operations, headers).map_err(|_| Redirect::to("/ui/login").into_response())
 }
 
-/// Whoever may ask for that route's change, and really pressed the button on a page of ours. Whether what they change is
-/// theirs, the operation says.
+/// Whoever may ask for that route's change, and really pressed the button on a page of ours. Whether what
+/// they change is theirs, the operation says.
 fn changer(
     operations: &Operations,
     headers: &HeaderMap,
@@ -101,8 +101,9 @@ pub(crate) fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>
     Context { deployment: &operations.config().deployment, viewer, now: operations.now() }
 }
 
-/// Only what the service itself serves may run or be shown; nothing may frame a page. Addresses are told to nobody else
-/// (`same-origin`, not `no-referrer`: with that, browsers send `Origin: null` with our own forms, which is refused).
+/// Only what the service itself serves may run or be shown; nothing may frame a page. Addresses are told to
+/// nobody else (`same-origin`, not `no-referrer`: with that, browsers send `Origin: null` with our own forms,
+/// which is refused).
 const POLICY: &str =
     "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 

@@ -47,8 +47,8 @@ async fn steer(State(operations): State<Shared>, headers: HeaderMap) -> Response
     page(operations, headers, view, pages::steer).await
 }
 
-/// Who was refused what is for administrators, as it names people and jobs of all communities; managers of sites see what
-/// was refused there.
+/// Who was refused what is for administrators, as it names people and jobs of all communities; managers of
+/// sites see what was refused there.
 fn refused(
     operations: &Operations,
     headers: &HeaderMap,

@@ -1,4 +1,5 @@
-//! The time line of a link's circuits as SVG: what was booked, what was used of it, and what the plain way carried before.
+//! The time line of a link's circuits as SVG: what was booked, what was used of it, and what the plain way
+//! carried before.
 
 use std::time::Duration;
 
@@ -50,7 +51,8 @@ pub fn circuits(circuits: &[&Circuit], now: Timestamp) -> Markup {
         div.plot.circuits {
             div.scale aria-hidden="true" { @for part in [1.0, 0.5, 0.0] { span { (units::rate(top * part)) } } }
             svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
-                aria-label={ "Circuits of the last " (units::duration(span)) ": booked, used, and what the plain way carried before" } {
+                aria-label={ "Circuits of the last " (units::duration(span)) ": booked, used, and what the \
+                    plain way carried before" } {
                 @for part in [0.0, 0.5, 1.0] {
                     line.grid x1="0" x2=(WIDTH) y1=(number(HEIGHT * part)) y2=(number(HEIGHT * part)) {}
                 }
@@ -67,7 +69,8 @@ pub fn circuits(circuits: &[&Circuit], now: Timestamp) -> Markup {
             }
             div.when { span { (units::duration(span)) " ago" } span { "now" } }
         }
-        div.legend.circuits { span.booked { "booked" } span.used { "used" } span.plain { "the plain way, before" } }
+        div.legend.circuits { span.booked { "booked" } span.used { "used" } span.plain { "the plain way, \
+            before" } }
     }
 }
 

@@ -1,9 +1,10 @@
 //! When the streams to a peer give up a congestion control that takes every loss for a full queue.
 //!
-//! Reno and CUBIC take back their window at a loss, whatever lost it. On a long path that loses one segment of ten thousand
-//! for other reasons they stay far below what it carries (Mathis 1997; RFC 9438). Such a loss can be told from that of a full
-//! queue: the round trip is as short as ever. There the kernel's BBR takes over, which goes by rate and round trip. It has to
-//! give way again if it brings losses of its own, as it does where queues are shallow.
+//! Reno and CUBIC take back their window at a loss, whatever lost it. On a long path that loses one segment
+//! of ten thousand for other reasons they stay far below what it carries (Mathis 1997; RFC 9438). Such a loss
+//! can be told from that of a full queue: the round trip is as short as ever. There the kernel's BBR takes
+//! over, which goes by rate and round trip. It has to give way again if it brings losses of its own, as it
+//! does where queues are shallow.
 //!
 //! All streams to one peer are looked at together, since losses are rare events. Time is an argument.
 
@@ -15,10 +16,11 @@ use crate::path::{Limit, PathReport, Sum};
 const FAR: Duration = Duration::from_millis(40);
 /// A round trip longer than the shortest by this factor has waited in a queue.
 const QUEUED: f64 = 1.15;
-/// Losses apart for each segment from which on they hinder, and how many of them tell: many losses are plain soon, ...
+/// Losses apart for each segment from which on they hinder, and how many of them tell: many losses are plain
+/// soon, ...
 const HINDERS_MUCH: Least = Least { share: 5e-4, events: 2 };
-/// ... few take longer. Not while windows open for the first time: they overshoot, one stream after the other, and that
-/// says nothing.
+/// ... few take longer. Not while windows open for the first time: they overshoot, one stream after the
+/// other, and that says nothing.
 const HINDERS: Least = Least { share: 5e-5, events: 6 };
 /// So many round trips it takes until all have.
 const START_ROUND_TRIPS: u32 = 15;
@@ -30,7 +32,8 @@ const LOSS_ENDS: f64 = 4e-2;
 const TELLING_SEGMENTS: u32 = 300;
 /// What is lost within so many round trips is one event: so long a window that overshot takes to be mended.
 const EVENT_ROUND_TRIPS: u32 = 4;
-/// More segments than this halve what was counted before: a path that was good for an hour may have become bad.
+/// More segments than this halve what was counted before: a path that was good for an hour may have become
+/// bad.
 const REMEMBERED_SEGMENTS: u32 = 200_000;
 /// Segments after which the loss of the other law says something.
 const ENDING_SEGMENTS: u32 = 5_000;
@@ -210,7 +213,8 @@ mod tests {
         let mut congestion = Congestion::default();
         assert!(turned(&mut congestion, |_| seen(400, 1, 101), MIN).is_some());
         let now = Duration::from_secs(60);
-        // A stream that has not turned yet says nothing of it, and losses of the path itself are none of its own.
+        // A stream that has not turned yet says nothing of it, and losses of the path itself are none of its
+        // own.
         (0..40).for_each(|_| congestion.look(&seen(4_000, 400, 101), MIN, false, now));
         (0..40).for_each(|_| congestion.look(&seen(4_000, 80, 101), MIN, true, now));
         assert!(congestion.wants_rate());

@@ -12,7 +12,8 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Adds a run. Returns false, and changes nothing, if it overlaps with what is there or passes the largest offset.
+    /// Adds a run. Returns false, and changes nothing, if it overlaps with what is there or passes the
+    /// largest offset.
     pub fn add(&mut self, offset: u64, part: PartDigest) -> bool {
         if part.len == 0 {
             return true;

@@ -1,23 +1,23 @@
 //! How much of a disk our work may take while the site's own users need it (promise 8).
 //!
-//! The answer is a *share*: operations at once, and below one of them the part of the time in which that one may run.
-//! It halves at every look that finds pressure and grows by a quarter at every look that finds none.
+//! The answer is a *share*: operations at once, and below one of them the part of the time in which that one
+//! may run. It halves at every look that finds pressure and grows by a quarter at every look that finds none.
 //!
-//! Pressure is told in two ways. *Others wait*: tasks of this host waited for a disk in more of the time than operations
-//! of ours were under way. That says nothing while we write, since the kernel writes on for us afterwards and waits as
-//! well, nor while all that we read comes from memory. It does not say which disk they wait for either, nor that we are
-//! in their way: we go down to one operation at once, and no further. *Slow*: a megabyte takes several times as long as
-//! on the idle disk, for each of our operations at once, and the host (if it can tell) does wait for disks. What the
-//! idle disk does is learnt: the best that was seen, forgotten slowly, so that a disk that became slower for good is not
-//! given way to for ever.
+//! Pressure is told in two ways. *Others wait*: tasks of this host waited for a disk in more of the time than
+//! operations of ours were under way. That says nothing while we write, since the kernel writes on for us
+//! afterwards and waits as well, nor while all that we read comes from memory. It does not say which disk
+//! they wait for either, nor that we are in their way: we go down to one operation at once, and no further.
+//! *Slow*: a megabyte takes several times as long as on the idle disk, for each of our operations at once,
+//! and the host (if it can tell) does wait for disks. What the idle disk does is learnt: the best that was
+//! seen, forgotten slowly, so that a disk that became slower for good is not given way to for ever.
 
 /// Others wait in so much of the time: they feel it.
 const OTHERS_WAIT: f64 = 0.10;
-/// As slow as this against the idle disk. Twice is what one other reader costs on most disks, and our own second kind
-/// of work as well.
+/// As slow as this against the idle disk. Twice is what one other reader costs on most disks, and our own
+/// second kind of work as well.
 const SLOW_TIMES: f64 = 3.0;
-/// Seconds per MiB below which a disk is fast, whatever it was before: files in the page cache are faster still, and a
-/// lone rotating disk needs half of that.
+/// Seconds per MiB below which a disk is fast, whatever it was before: files in the page cache are faster
+/// still, and a lone rotating disk needs half of that.
 const SLOW_LEAST: f64 = 0.020;
 /// Without tasks that wait in so much of the time, slowness is not the disk's.
 const SLOW_WAITING: f64 = 0.30;
@@ -226,8 +226,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is seen: the share keeps its bounds, falls by half at most, rises by a quarter at most, has a reason
-        /// when it is not whole, and is whole again after a while without pressure.
+        /// Whatever is seen: the share keeps its bounds, falls by half at most, rises by a quarter at most,
+        /// has a reason when it is not whole, and is whole again after a while without pressure.
         #[test]
         fn keeps_its_bounds_and_recovers(most in 1u16..64, all in proptest::collection::vec(seen(), 0..200)) {
             let mut law = Yielding::new(most);

@@ -1,7 +1,7 @@
 //! Fireflies: one datagram that tells a collector whose flow this is and how far it is.
 //!
-//! The text is that of the SciTags initiative: a syslog header (RFC 5424), then a JSON object. `src` is who sends the data,
-//! whoever tells; and `usage` counts from there, so that both ends tell alike.
+//! The text is that of the SciTags initiative: a syslog header (RFC 5424), then a JSON object. `src` is who
+//! sends the data, whoever tells; and `usage` counts from there, so that both ends tell alike.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};

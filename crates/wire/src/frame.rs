@@ -192,8 +192,8 @@ pub enum Frame {
     },
     /// What the receiver wants the packets of this stream to bear.
     Mark(Mark),
-    /// The receiver's way is booked for so much: the source sends no faster on this stream. IP packets are counted whole; zero is
-    /// no bound.
+    /// The receiver's way is booked for so much: the source sends no faster on this stream. IP packets are
+    /// counted whole; zero is no bound.
     Pace {
         bytes_per_s: u64,
     },

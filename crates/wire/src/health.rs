@@ -1,4 +1,5 @@
-//! Whether the peer of a stream is alive: ask after a while of silence, give up after more of it. And when to try again.
+//! Whether the peer of a stream is alive: ask after a while of silence, give up after more of it. And when to
+//! try again.
 
 use std::time::Duration;
 

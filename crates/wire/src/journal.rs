@@ -7,9 +7,9 @@
 //! record:  length of body u8 │ kind u8 │ body │ crc32c u32 of all before it in the record
 //! ```
 //!
-//! Two marks: *written* extents are in the hands of the operating system, and trusted only while it has not been
-//! restarted, after their checksum was read again; *durable* ones were flushed. Reading stops at the first record that
-//! is cut off or damaged: what a crash tears is the tail.
+//! Two marks: *written* extents are in the hands of the operating system, and trusted only while it has not
+//! been restarted, after their checksum was read again; *durable* ones were flushed. Reading stops at the
+//! first record that is cut off or damaged: what a crash tears is the tail.
 
 use std::collections::BTreeMap;
 
@@ -375,7 +375,8 @@ mod tests {
     }
 
     proptest! {
-        /// Promise 4: wherever a crash tears the journal, what stands before the tear is known, and nothing else.
+        /// Promise 4: wherever a crash tears the journal, what stands before the tear is known, and nothing
+        /// else.
         #[test]
         fn a_torn_tail_loses_only_itself(records in proptest::collection::vec(any_record(), 1..12), cut in any::<prop::sample::Index>(),
                                          flip in proptest::option::of(0u8..8)) {

@@ -6,8 +6,8 @@
 //! *Not here*: sockets, TLS, buffers, files, threads, clocks. Time is an argument: a [`std::time::Duration`]
 //! since any fixed start for time-outs (it never jumps), a `Timestamp` for the expiry of leases.
 //!
-//! Start with [`Frame`], then [`Receiver`] and [`Source`]: feed them frames with `handle_…`, then take what they
-//! want done with `poll_output`. [`journal`] is what the receiver writes down so that progress survives.
+//! Start with [`Frame`], then [`Receiver`] and [`Source`]: feed them frames with `handle_…`, then take what
+//! they want done with `poll_output`. [`journal`] is what the receiver writes down so that progress survives.
 
 pub mod congestion;
 pub mod coverage;

@@ -21,8 +21,8 @@ pub const SESSION_FILES_MAX: usize = 60_000;
 pub const PERMIT_BYTES_MAX: usize = 16 << 10;
 /// Whole files of one pack. 256 files of 4 kB fill one chunk.
 pub const PACK_FILES_MAX: usize = 256;
-/// Chunks of one extent: a short run keeps the work of a dying stream small, and one request per chunk would cost
-/// a frame each.
+/// Chunks of one extent: a short run keeps the work of a dying stream small, and one request per chunk would
+/// cost a frame each.
 pub const EXTENT_CHUNKS_MAX: u32 = 16;
 /// Requests of one stream not yet answered. A receiver is held back by its buffers long before.
 pub const STREAM_REQUESTS_MAX: usize = 4_096;
@@ -37,14 +37,14 @@ pub const FAULT_BYTES_MAX: usize = 700;
 pub const PING_AFTER: Duration = Duration::from_secs(3);
 /// Nothing heard for this long, although asked: the stream is dead.
 pub const SILENCE_MAX: Duration = Duration::from_secs(9);
-/// The same for a stream that owes us data. A dead path may cost a stall of 3 s: this, and the time until what was
-/// asked for on it comes over another.
+/// The same for a stream that owes us data. A dead path may cost a stall of 3 s: this, and the time until
+/// what was asked for on it comes over another.
 pub const BUSY_PING_AFTER: Duration = Duration::from_secs(1);
 pub const BUSY_SILENCE_MAX: Duration = Duration::from_secs(2);
 /// The peer lives but sends no payload for open requests.
 pub const STALL_MAX: Duration = Duration::from_secs(60);
-/// Less than this within that time, and no other frame begun, is none: a kilobyte a second serves nobody, and a peer that
-/// stops within a frame and answers pings fills it with its answers.
+/// Less than this within that time, and no other frame begun, is none: a kilobyte a second serves nobody, and
+/// a peer that stops within a frame and answers pings fills it with its answers.
 pub const STALL_BYTES: u64 = 64 << 10;
 /// Without any stream for this long, the files of a session fail.
 pub const RECONNECT_FOR: Duration = Duration::from_secs(6);
@@ -65,8 +65,8 @@ pub const LARGE_FILES_AT_ONCE: usize = 4;
 pub const DAMAGED_TRIES_MAX: u8 = 3;
 /// Tries at one source of a chunk that is whole and not the right one, when nobody else has a better.
 pub const WRONG_TRIES_MAX: u8 = 2;
-/// Wrong chunks of one file after which its source is not asked for it any more, if there are others, and if they are
-/// one in so many of what it sent.
+/// Wrong chunks of one file after which its source is not asked for it any more, if there are others, and if
+/// they are one in so many of what it sent.
 pub const WRONG_OF_FILE_MAX: usize = 8;
 pub const WRONG_SHARE: usize = 4;
 /// The same of all files: then the source is not asked for anything.

@@ -1,9 +1,11 @@
-//! How much may be under way on a stream that gives way to all others: a receive window that follows the queueing delay.
+//! How much may be under way on a stream that gives way to all others: a receive window that follows the
+//! queueing delay.
 //!
-//! The kind of law that LEDBAT++ and rLEDBAT (RFC 9840) are, decided by the receiver: it needs nothing of the source, whatever
-//! congestion control that uses. Round trips beyond the shortest that was seen lately are queue. The window keeps that at a
-//! small target, far below what a person notices and what other traffic builds up by itself: where others fill the queue,
-//! the window falls to next to nothing, and when they are gone, it grows back within seconds.
+//! The kind of law that LEDBAT++ and rLEDBAT (RFC 9840) are, decided by the receiver: it needs nothing of the
+//! source, whatever congestion control that uses. Round trips beyond the shortest that was seen lately are
+//! queue. The window keeps that at a small target, far below what a person notices and what other traffic
+//! builds up by itself: where others fill the queue, the window falls to next to nothing, and when they are
+//! gone, it grows back within seconds.
 //!
 //! Not here: measuring round trips, and telling the window to the kernel. Start with [`Scavenger`].
 
@@ -31,16 +33,16 @@ const RETURN_GROWTH: f64 = 1.25;
 const CALM_STEPS: u32 = 4;
 /// The window was used if so much of it arrived within a round trip. One that is not used must not grow.
 const USED: f64 = 0.6;
-/// A window of a few segments cannot be used so well: they come whole, and are answered late. Up to here it counts as used as
-/// long as anything comes, or it would stay small for good.
+/// A window of a few segments cannot be used so well: they come whole, and are answered late. Up to here it
+/// counts as used as long as anything comes, or it would stay small for good.
 const LITTLE: f64 = (32 << 10) as f64;
 /// So often most of the window is given up for a moment, to see the path without our own queue.
 const SLOWDOWN_EVERY: Duration = Duration::from_secs(20);
 const SLOWDOWN_SHARE: f64 = 0.25;
 /// Round trips that a slowdown lasts.
 const SLOWDOWN_ROUND_TRIPS: u32 = 2;
-/// Windows are decided on no more often than this: of the round trips in between the shortest counts, since a busy
-/// processor at either end makes some of them longer without any queue.
+/// Windows are decided on no more often than this: of the round trips in between the shortest counts, since a
+/// busy processor at either end makes some of them longer without any queue.
 const STEP_MIN: Duration = Duration::from_millis(60);
 /// Slowdowns over which the shortest round trip is remembered: paths change.
 const REMEMBERED: usize = 3;

@@ -1,8 +1,8 @@
 //! The source's side of a session: whose manifests were accepted, what is asked for, what to read next.
 //!
 //! It answers and decides nothing: requests are served in their order, streams in turn. Feed it frames with
-//! [`Source::handle_frame`], let it [`deal`](Source::deal) when buffers are free, take what it wants done from
-//! [`Source::poll_output`].
+//! [`Source::handle_frame`], let it [`deal`](Source::deal) when buffers are free, take what it wants done
+//! from [`Source::poll_output`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub enum Output {
         offset: u64,
         len: u32,
     },
-    /// The same with small files. One that [`Source::file`] does not know, since it came over another stream and was
-    /// forgotten, is not read: its entry is a fault.
+    /// The same with small files. One that [`Source::file`] does not know, since it came over another stream
+    /// and was forgotten, is not read: its entry is a fault.
     ReadPack {
         stream: Joined,
         request: RequestId,
@@ -208,8 +208,8 @@ impl Source {
         Ok(())
     }
 
-    /// Whether the whole of the manifest is known: from another stream, so that requests could follow here as well. It is
-    /// not checked twice, but answered on each.
+    /// Whether the whole of the manifest is known: from another stream, so that requests could follow here as
+    /// well. It is not checked twice, but answered on each.
     fn is_said_again(&mut self, stream: Joined, part: &Manifest) -> bool {
         let Some(known) = self.batches.get_mut(&part.batch) else { return false };
         let is_same = part.last_part
@@ -318,7 +318,8 @@ impl Source {
         (taken, bytes_taken)
     }
 
-    /// One step of the first request of a stream. None if there is nothing to do; the bytes to read, if there are any.
+    /// One step of the first request of a stream. None if there is nothing to do; the bytes to read, if there
+    /// are any.
     fn serve(&mut self, stream: Joined) -> Option<Option<u64>> {
         let (asked, request) = match self.streams.get(&stream)?.queue.front()? {
             Pending::Extent { request, file, .. } => (vec![*file], *request),
@@ -338,7 +339,8 @@ impl Source {
                 }
             }
         }
-        // Of a pack the others are read: some of it may have come over another stream, and its batch be forgotten.
+        // Of a pack the others are read: some of it may have come over another stream, and its batch be
+        // forgotten.
         if let Some(fault) = refused.filter(|_| !readable) {
             self.refuse(stream, request, asked, fault);
             return Some(None);

@@ -49,8 +49,8 @@ impl Splitter {
         Ok(None)
     }
 
-    /// Payload of the frame at hand that is still to come. So much of it, or less, may be put where it belongs without
-    /// passing through here; [`Splitter::passed`] then says how much that was.
+    /// Payload of the frame at hand that is still to come. So much of it, or less, may be put where it
+    /// belongs without passing through here; [`Splitter::passed`] then says how much that was.
     pub fn payload_left(&self) -> usize {
         self.payload_left.unwrap_or(0) as usize
     }

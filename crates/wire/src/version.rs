@@ -2,7 +2,8 @@
 
 /// What this release speaks.
 pub const VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 2 };
-/// From this one on sources understand what receivers wish of a stream: [`crate::Frame::Mark`], [`crate::Frame::Pace`].
+/// From this one on sources understand what receivers wish of a stream: [`crate::Frame::Mark`],
+/// [`crate::Frame::Pace`].
 pub const WISHES_FROM: u16 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -632,7 +632,8 @@ fn a_source_that_says_nothing_but_pong_is_a_stall() {
     assert_eq!(world.slots_free, 4);
 }
 
-/// Promises 3, 4, 6 and 7: whatever the streams do, every file ends complete, written once, within the buffers.
+/// Promises 3, 4, 6 and 7: whatever the streams do, every file ends complete, written once, within the
+/// buffers.
 fn survives(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
     let mut dice = Dice(seed ^ 0x5555);
     let (small, large, buffers) = (dice.below(400), dice.below(6), 1 + dice.below(20) as usize);
@@ -674,8 +675,8 @@ proptest! {
         survives(seed, true)?;
     }
 
-    /// No order in which streams answer and die overflows the reorder buffer or leaves everybody waiting for a chunk that
-    /// nobody may ask for.
+    /// No order in which streams answer and die overflows the reorder buffer or leaves everybody waiting for
+    /// a chunk that nobody may ask for.
     #[test]
     fn files_in_order_complete_over_dying_streams(seed in any::<u64>()) {
         survives_in_order(seed, true)?;

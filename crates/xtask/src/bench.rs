@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: builds everything once, then hands over to the program in `bench/`; what measures one room alone
-//! is an example of that room, built without the rest.
+//! `cargo xtask bench`: builds everything once, then hands over to the program in `bench/`; what measures one
+//! room alone is an example of that room, built without the rest.
 
 mod peers;
 

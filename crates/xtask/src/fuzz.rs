@@ -1,8 +1,9 @@
-//! `cargo xtask soak fuzz`: builds every fuzz target with libFuzzer and coverage, runs it, and keeps what it learned.
+//! `cargo xtask soak fuzz`: builds every fuzz target with libFuzzer and coverage, runs it, and keeps what it
+//! learned.
 //!
-//! Works with the stable toolchain: the instrumentation is LLVM's, libFuzzer itself is compiled by its crate with the
-//! system's C++ compiler. Everything lies below `target/fuzz`; findings, and with `keep` the minimised corpus, go to
-//! `fuzz/corpus`, which the test command replays.
+//! Works with the stable toolchain: the instrumentation is LLVM's, libFuzzer itself is compiled by its crate
+//! with the system's C++ compiler. Everything lies below `target/fuzz`; findings, and with `keep` the
+//! minimised corpus, go to `fuzz/corpus`, which the test command replays.
 
 use std::collections::VecDeque;
 use std::fs;

@@ -1,4 +1,5 @@
-//! `cargo xtask interop`: programs of others that use the service, installed below the target folder and run against it.
+//! `cargo xtask interop`: programs of others that use the service, installed below the target folder and run
+//! against it.
 
 use std::path::PathBuf;
 

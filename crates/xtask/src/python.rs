@@ -12,8 +12,8 @@ struct Environment {
     probe: &'static str,
 }
 
-/// The FTS3 client. Its TLS library comes as source only, so a compiler and OpenSSL's headers have to be there; what
-/// generates its glue is a package of the same index.
+/// The FTS3 client. Its TLS library comes as source only, so a compiler and OpenSSL's headers have to be
+/// there; what generates its glue is a package of the same index.
 pub(crate) fn fts3_client() -> Result<PathBuf, String> {
     let environment = Environment { name: "fts3", probe: "import fts3.cli, fts3.rest.client.easy" };
     environment.python(|pip| {
@@ -29,7 +29,8 @@ pub(crate) fn fts3_client() -> Result<PathBuf, String> {
 
 /// Rucio: server, daemons and client, with what it needs to speak to PostgreSQL.
 pub(crate) fn rucio() -> Result<PathBuf, String> {
-    let probe = "import psycopg, rucio.client; from importlib.metadata import version; assert version('rucio') == '41.5.1'";
+    let probe = "import psycopg, rucio.client; from importlib.metadata import version; assert \
+        version('rucio') == '41.5.1'";
     let environment = Environment { name: "rucio", probe };
     environment.python(|pip| pip(&["rucio[postgresql]==41.5.1"]))
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: the random and long tests in full. They are the same tests as in the test command; variables of
-//! the environment, which the tests read, set how much of each is done.
+//! `cargo xtask soak`: the random and long tests in full. They are the same tests as in the test command;
+//! variables of the environment, which the tests read, set how much of each is done.
 
 use crate::test::run_counted;
 use crate::tools::{cargo, run_command};
@@ -94,8 +94,10 @@ const LONG: [Long; 11] = [
 ];
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
-       | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES] | forecasts [HOURS]
-       | steady [MONTHS] | third-party [PAIRINGS] | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
+       | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES] | \
+       forecasts [HOURS]
+       | steady [MONTHS] | third-party [PAIRINGS] | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] \
+       [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {
@@ -136,8 +138,8 @@ fn once(long: &Long, amount: &str) -> Result<(), String> {
     run_counted(&mut command).map(drop)
 }
 
-/// The property tests of these rooms (`circuits`), or of all, with many more cases: those that fix a number scale it by what
-/// the library reads here.
+/// The property tests of these rooms (`circuits`), or of all, with many more cases: those that fix a number
+/// scale it by what the library reads here.
 fn random(rooms: &[&str]) -> Result<(), String> {
     let mut command = cargo();
     command.args(["test", "--release"]).env("PROPTEST_CASES", "10000");

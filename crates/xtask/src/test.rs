@@ -23,8 +23,8 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
 }
 
-/// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how to see that
-/// it works (nothing: that it is there says enough).
+/// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how
+/// to see that it works (nothing: that it is there says enough).
 pub(crate) const PROGRAMS: [(&str, &str, &str, &str); 15] = [
     ("the order of flushes", "strace", "strace", "-V"),
     ("the emulated WAN", "ip", "iproute2", "-V"),
@@ -109,8 +109,8 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// The server that speaks S3, as the tests find it: a variable and its value; and which it is. Where there is no Go to build
-/// the real one, a mock stands in.
+/// The server that speaks S3, as the tests find it: a variable and its value; and which it is. Where there is
+/// no Go to build the real one, a mock stands in.
 fn s3_server() -> Result<(&'static str, PathBuf, String), String> {
     let (module, version) = tools::VERSITYGW;
     if let Some(program) = tools::go_program(tools::VERSITYGW)? {

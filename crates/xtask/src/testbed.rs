@@ -1,4 +1,5 @@
-//! `cargo xtask testbed`: builds everything once, then hands over to the scenario, an example of `crates/testbed`.
+//! `cargo xtask testbed`: builds everything once, then hands over to the scenario, an example of
+//! `crates/testbed`.
 
 use std::process::Command;
 

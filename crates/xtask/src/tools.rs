@@ -74,7 +74,8 @@ pub(crate) fn chromium() -> Result<PathBuf, String> {
     Ok(wrapper)
 }
 
-/// A small program that some tests need, from a package. Returns a folder to search for it, if it had to be unpacked.
+/// A small program that some tests need, from a package. Returns a folder to search for it, if it had to be
+/// unpacked.
 pub(crate) fn program(name: &str, package: &str, probe: &str) -> Result<Option<PathBuf>, String> {
     let unpacked = target().join("tools").join(name);
     let folder = unpacked.join("usr/bin");
@@ -119,7 +120,8 @@ pub(crate) fn file(pattern: &str, package: &str) -> Result<(), String> {
     Err(format!("{package} is not installed"))
 }
 
-/// What is published as source in Go, built by the Go of this machine: the path of a module's program, and its version.
+/// What is published as source in Go, built by the Go of this machine: the path of a module's program, and
+/// its version.
 pub(crate) const VERSITYGW: (&str, &str) = ("github.com/versity/versitygw/cmd/versitygw", "v1.8.0");
 
 /// A program in Go, built once for each version below the target folder. None if there is no Go.

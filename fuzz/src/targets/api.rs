@@ -1,4 +1,5 @@
-//! JSON that people, programs, agents and services send each other: what is taken means the same after it was written.
+//! JSON that people, programs, agents and services send each other: what is taken means the same after it was
+//! written.
 
 use longhaul_api::Problem;
 use longhaul_api::agent::{

@@ -1,5 +1,5 @@
-//! What providers of circuits answer and call, and the books of a link's circuits: whatever it is, a circuit that was given
-//! back never comes up, and what is told to people is bounded.
+//! What providers of circuits answer and call, and the books of a link's circuits: whatever it is, a circuit
+//! that was given back never comes up, and what is told to people is bounded.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -11,21 +11,24 @@ use longhaul_gateways::circuits::rehearsal::{
 use longhaul_model::Timestamp;
 
 const COMMON: &str = "source = '10.1.0.1'\ntarget = '10.1.0.2'\nmbit = 1000\n";
-const NSI: &str = "provider = 'nsi'\nurl = 'https://p.example/cs'\nprovider_nsa = 'urn:p'\nrequester_nsa = 'urn:r'\n\
+const NSI: &str = "provider = 'nsi'\nurl = 'https://p.example/cs'\nprovider_nsa = 'urn:p'\nrequester_nsa = \
+    'urn:r'\n\
     source_stp = 'urn:a?vlan=1'\ntarget_stp = 'urn:b?vlan=1'\nlisten = '127.0.0.1:0'\n";
 const FOUND: &str = "provider = 'nsi'\ndiscovery = 'https://p.example/d.xml'\nrequester_nsa = 'urn:r'\n\
     source_stp = 'urn:a?vlan=1'\ntarget_stp = 'urn:b?vlan=1'\n";
-const OSCARS: &str = "provider = 'oscars'\nurl = 'https://o.example'\nsource_port = 'a:1'\ntarget_port = 'b:1'\n\
+const OSCARS: &str = "provider = 'oscars'\nurl = 'https://o.example'\nsource_port = 'a:1'\ntarget_port = \
+    'b:1'\n\
     vlans = '7-9'\nusername = 'u'\npassword_file = '/nowhere'\n";
 const SENSE: &str = "provider = 'sense'\nurl = 'https://s.example/StackV-web/restapi'\nclient_id = 'c'\n\
-    client_secret_file = '/nowhere'\nusername = 'u'\npassword_file = '/nowhere'\nsource_uri = 'urn:a'\ntarget_uri = 'urn:b'\n";
+    client_secret_file = '/nowhere'\nusername = 'u'\npassword_file = '/nowhere'\nsource_uri = \
+    'urn:a'\ntarget_uri = 'urn:b'\n";
 const KEY: RequestKey = RequestKey(0xaa2d_6f5e_2b1b_4d0c_8a57_3f8f_1c9d_7e02);
 /// Of what is told to people, in bytes: an answer of theirs is not.
 const DETAIL_MAX: usize = 4_096;
 const CALLS_MAX: usize = 64;
 
-/// The first byte says who speaks: NSI, NSI with a discovery, OSCARS, SENSE; or that it is a book. What follows are answers
-/// with a zero after each, of which the first byte says what becomes of it.
+/// The first byte says who speaks: NSI, NSI with a discovery, OSCARS, SENSE; or that it is a book. What
+/// follows are answers with a zero after each, of which the first byte says what becomes of it.
 pub fn circuit_answers(bytes: &[u8]) {
     let Some((&which, bytes)) = bytes.split_first() else { return };
     let which = usize::from(which % 5);
@@ -128,7 +131,8 @@ impl Said {
     }
 }
 
-/// A book that makes sense is written as it was read, and what is restored from it holds no more than it says.
+/// A book that makes sense is written as it was read, and what is restored from it holds no more than it
+/// says.
 fn book(bytes: &[u8]) {
     let Ok(book) = serde_json::from_slice::<Book>(bytes) else { return };
     let written = serde_json::to_vec(&book).expect("a book can be written");

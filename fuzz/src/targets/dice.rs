@@ -1,4 +1,5 @@
-//! Choices out of the input: each byte steers a step, so that mutations of the input are mutations of a history.
+//! Choices out of the input: each byte steers a step, so that mutations of the input are mutations of a
+//! history.
 
 pub(super) struct Dice<'a>(&'a [u8]);
 

@@ -98,8 +98,8 @@ pub fn directories(bytes: &[u8]) {
     }
 }
 
-/// What brokers say: the first byte says by which protocol, the second in pieces of how many bytes it comes. Cut anywhere
-/// it means the same, and a frame of STOMP survives being written.
+/// What brokers say: the first byte says by which protocol, the second in pieces of how many bytes it comes.
+/// Cut anywhere it means the same, and a frame of STOMP survives being written.
 pub fn broker_frames(bytes: &[u8]) {
     let [which, cut, bytes @ ..] = bytes else { return };
     let cut = usize::from(*cut).max(1);
@@ -117,7 +117,8 @@ pub fn broker_frames(bytes: &[u8]) {
     }
 }
 
-/// Headers that are written as they were read: a length is not, and for a carriage return there is no form in 1.1.
+/// Headers that are written as they were read: a length is not, and for a carriage return there is no form in
+/// 1.1.
 fn plain(frame: &stomp::Frame) -> bool {
     let odd = |text: &str| text.contains(['\r', '\0']);
     let greeting = matches!(frame.command.as_str(), "CONNECT" | "CONNECTED");

@@ -1,4 +1,5 @@
-//! What users of the grid show: chains of certificates, bearer tokens; and the files that say whom to believe.
+//! What users of the grid show: chains of certificates, bearer tokens; and the files that say whom to
+//! believe.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -43,7 +44,8 @@ fn load(home: &Path) -> Result<GridTrust, Fault> {
     GridTrust::load(settings, NOW)
 }
 
-/// A chain that a client shows: each certificate after two bytes of its length. Nobody who is not of the authority gets in.
+/// A chain that a client shows: each certificate after two bytes of its length. Nobody who is not of the
+/// authority gets in.
 pub fn grid_chains(bytes: &[u8]) {
     static TRUST: OnceLock<GridTrust> = OnceLock::new();
     let trust = TRUST.get_or_init(|| load(directory().path()).expect("a directory of authorities"));
@@ -96,7 +98,8 @@ fn issuer() -> &'static Issuer {
     })
 }
 
-/// Tokens as they come, and claims under a good signature: whoever they name is of the issuer, and scopes do not leave their path.
+/// Tokens as they come, and claims under a good signature: whoever they name is of the issuer, and scopes do
+/// not leave their path.
 pub fn bearer_tokens(bytes: &[u8]) {
     let Issuer { key, trust } = issuer();
     let message = format!("{}.{}", base64(br#"{"alg":"ES256","kid":"k"}"#), base64(bytes));
@@ -151,8 +154,8 @@ pub fn issuer_answers(bytes: &[u8]) {
     panic!("an issuer is asked without end");
 }
 
-/// What comes of a login at an issuer: an ID token as it is, its claims under a good signature, the issuer's document and what
-/// it gives for a code.
+/// What comes of a login at an issuer: an ID token as it is, its claims under a good signature, the issuer's
+/// document and what it gives for a code.
 pub fn login_answers(bytes: &[u8]) {
     let Issuer { key, trust } = issuer();
     let expected = ExpectedLogin { issuer: ISSUER, client_id: "us", nonce: "n" };

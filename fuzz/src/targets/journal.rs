@@ -55,7 +55,8 @@ fn compaction_keeps(journal: &Journal) {
     assert_eq!(again.journal, *journal);
 }
 
-/// Histories of records, torn and damaged: what stands before the tear is known, and nothing else (Promise 4).
+/// Histories of records, torn and damaged: what stands before the tear is known, and nothing else (Promise
+/// 4).
 pub fn journal_records(bytes: &[u8]) {
     let mut dice = Dice::new(bytes);
     let (tear, damage) = (dice.number() as usize, dice.byte());

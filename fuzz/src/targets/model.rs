@@ -154,7 +154,8 @@ pub fn values(bytes: &[u8]) {
     }
 }
 
-/// A list of values that somebody gave: as many as the size has or no tree, and one bit of it makes another root.
+/// A list of values that somebody gave: as many as the size has or no tree, and one bit of it makes another
+/// root.
 pub fn trees(bytes: &[u8]) {
     let mut dice = Dice::new(bytes);
     let size = match dice.below(4) {

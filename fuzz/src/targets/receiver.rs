@@ -1,5 +1,5 @@
-//! The receiver's side of a session against sources that answer as they like: no slot is lost or made, every file ends
-//! once, and is complete only if all of it was written.
+//! The receiver's side of a session against sources that answer as they like: no slot is lost or made, every
+//! file ends once, and is complete only if all of it was written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

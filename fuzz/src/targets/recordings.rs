@@ -3,8 +3,8 @@
 use longhaul_scheduler::record::{Kind, Line};
 use longhaul_simulator::replay::{Replay, Replayed, Wish};
 
-/// As bytes of a file; and, so that more than checksums is tried, as bodies of lines whose checksums are right: each line
-/// of the input is one, its first byte says of which kind.
+/// As bytes of a file; and, so that more than checksums is tried, as bodies of lines whose checksums are
+/// right: each line of the input is one, its first byte says of which kind.
 pub fn recordings(bytes: &[u8]) {
     let _ = told(bytes, bytes.len().max(1));
     let mut lines = Vec::new();

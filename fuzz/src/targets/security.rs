@@ -120,7 +120,8 @@ pub fn certificates(bytes: &[u8]) {
     let _ = needs_renewal(&pem("CERTIFICATE", bytes), NOW);
 }
 
-/// What somebody with a join token sends to be certified: it gets the name that the service chose, or nothing.
+/// What somebody with a join token sends to be certified: it gets the name that the service chose, or
+/// nothing.
 pub fn signing_requests(bytes: &[u8]) {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     let authority = AUTHORITY.get_or_init(|| {
@@ -192,8 +193,8 @@ pub fn origins(bytes: &[u8]) {
     }
 }
 
-/// Grid-map files: whatever they hold, every line is good, bad or nothing; accounts are names; what is good stays good
-/// when it is written again.
+/// Grid-map files: whatever they hold, every line is good, bad or nothing; accounts are names; what is good
+/// stays good when it is written again.
 pub fn gridmaps(bytes: &[u8]) {
     let map = gridmap::parse(bytes);
     let lines = bytes.split(|byte| *byte == b'\n').count();

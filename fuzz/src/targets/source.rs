@@ -168,8 +168,8 @@ impl World<'_> {
         }
     }
 
-    /// Nothing is read but files of accepted manifests. (That a pack is of one storage is seen to where it is read:
-    /// the hostile target of `testbed` tries.)
+    /// Nothing is read but files of accepted manifests. (That a pack is of one storage is seen to where it is
+    /// read: the hostile target of `testbed` tries.)
     fn read(&mut self, stream: Joined, files: &[FileNumber]) {
         self.reading.push(stream);
         for &file in files {

@@ -36,7 +36,8 @@ pub fn frames(bytes: &[u8]) {
     }
 }
 
-/// With `aside`, what comes at the beginning of a piece and belongs to a payload does not pass through the splitter.
+/// With `aside`, what comes at the beginning of a piece and belongs to a payload does not pass through the
+/// splitter.
 fn split<'a>(pieces: impl Iterator<Item = &'a [u8]>, aside: bool) -> Vec<Seen> {
     let mut splitter = Splitter::default();
     let mut seen = Vec::new();

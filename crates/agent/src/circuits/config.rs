@@ -35,7 +35,8 @@ pub struct CircuitLinkConfig {
     /// and not before it is so old.
     #[serde(default = "seconds::<1800>")]
     pub leave_hold_s: u32,
-    /// Another is asked for so long before one expires, to be used in its place; 0: only after it has expired.
+    /// Another is asked for so long before one expires, to be used in its place; 0: only after it has
+    /// expired.
     #[serde(default = "seconds::<900>")]
     pub renew_before_s: u32,
     /// If what waits takes no less than this.
@@ -124,7 +125,8 @@ impl CircuitLinkConfig {
         if self.leave_work_s > self.work_s {
             let (leave, work) = (self.leave_work_s, self.work_s);
             return wrong(format!(
-                "leave_work_s is {leave}, more than work_s ({work}): circuits would be given back as soon as they are there"
+                "leave_work_s is {leave}, more than work_s ({work}): circuits would be given back as soon as \
+                    they are there"
             ));
         }
         Ok(())

@@ -63,8 +63,8 @@ fn look(shared: &Shared, link: &Link, sessions: &[SessionSnapshot], during: Dura
     keeper.tell(Event::Work { pending_bytes, bytes_per_s: ahead.and_then(|ahead| ahead.bytes_per_s) });
 }
 
-/// Whether commands of the site go by the circuit, and what they have brought since the last look: it comes all at once when one
-/// ends, and says nothing of a rate.
+/// Whether commands of the site go by the circuit, and what they have brought since the last look: it comes
+/// all at once when one ends, and says nothing of a rate.
 fn of_commands(shared: &Shared, state: &mut LinkState) -> (bool, u64) {
     let Some(agent) = state.peer.as_ref().map(|peer| peer.agent) else { return (false, 0) };
     let Commands { running, bytes } = shared.engine.commands_on_circuit(agent);

@@ -1,10 +1,12 @@
 //! Circuits at the site's agent, the second of their three levels: one per peer, for many jobs.
 //!
-//! What waits and what each way carries goes into the lifecycle of `circuits`, by way of its keeper; when a circuit is up, what
-//! comes from the peer moves onto its addresses, and back when it goes. Leases and transfers know nothing of it: without
-//! a circuit they go the way they always went. Where none is configured there is none of this.
+//! What waits and what each way carries goes into the lifecycle of `circuits`, by way of its keeper; when a
+//! circuit is up, what comes from the peer moves onto its addresses, and back when it goes. Leases and
+//! transfers know nothing of it: without a circuit they go the way they always went. Where none is configured
+//! there is none of this.
 //!
-//! Not here: when a circuit is worth its while (`circuits`), providers and how streams move (`gateways::circuits`).
+//! Not here: when a circuit is worth its while (`circuits`), providers and how streams move
+//! (`gateways::circuits`).
 
 mod config;
 mod look;

@@ -42,7 +42,8 @@ impl AgentWays {
         }
     }
 
-    /// For whoever serves the storage now: it may have moved to another agent, or the agent to other addresses.
+    /// For whoever serves the storage now: it may have moved to another agent, or the agent to other
+    /// addresses.
     fn follow(&mut self) {
         let peer = self.peer().filter(|_| self.circuit.is_some());
         if peer == self.set_for {

@@ -1,11 +1,13 @@
-//! Copies between storages of others whose bytes would else go through the service's host: this agent streams them, by the same
-//! code of `storage-remote`.
+//! Copies between storages of others whose bytes would else go through the service's host: this agent streams
+//! them, by the same code of `storage-remote`.
 //!
-//! They are held like leases: in the ledger from when they came, until their outcome is. But what opens the two storages is in memory
-//! only, so that a copy does not survive this process: at the next start it has failed, and the service has it made again. A service
-//! that does not answer takes it back after a while; before that the copy has ended by itself.
+//! They are held like leases: in the ledger from when they came, until their outcome is. But what opens the
+//! two storages is in memory only, so that a copy does not survive this process: at the next start it has
+//! failed, and the service has it made again. A service that does not answer takes it back after a while;
+//! before that the copy has ended by itself.
 //!
-//! Not here: which agent gets which copy (`service::jobs::handed`), how one is made (`storage_remote`). Start with [`Foreign`].
+//! Not here: which agent gets which copy (`service::jobs::handed`), how one is made (`storage_remote`). Start
+//! with [`Foreign`].
 
 mod config;
 mod order;
@@ -173,7 +175,8 @@ impl Foreign {
         }
     }
 
-    /// Before the process ends: what it wrote is cleared away, and the service hears of it, if it does not take long.
+    /// Before the process ends: what it wrote is cleared away, and the service hears of it, if it does not
+    /// take long.
     pub(crate) async fn end(&self) {
         self.end_all("the agent that streamed it was stopped");
         let none_left = async {

@@ -1,14 +1,14 @@
-//! A site's own commands: before and after each file that is fetched, and for each that is deleted. What they are told is
-//! the contract of PhEDEx's download agent, so that a site's scripts go on working:
+//! A site's own commands: before and after each file that is fetched, and for each that is deleted. What they
+//! are told is the contract of PhEDEx's download agent, so that a site's scripts go on working:
 //!
 //! ```text
 //! validate WORDS… pre|0 PFN SIZE CHECKSUMS n       delete WORDS… PFN
 //! ```
 //!
-//! Before a transfer, `validate` may say that the file is there already (exit code 0) or that it is not wanted (86); with
-//! any other code the transfer begins. After a transfer its word is final: any code but 0 fails the attempt, and `delete` then
-//! takes back what the site made of the file. The file itself is whole and verified; it stays, so that the next attempt has
-//! only to be validated.
+//! Before a transfer, `validate` may say that the file is there already (exit code 0) or that it is not
+//! wanted (86); with any other code the transfer begins. After a transfer its word is final: any code but 0
+//! fails the attempt, and `delete` then takes back what the site made of the file. The file itself is whole
+//! and verified; it stays, so that the next attempt has only to be validated.
 //!
 //! Not here: when files are fetched or deleted. Start with [`Hooks`]; `mover` puts it around the engine.
 
@@ -162,7 +162,8 @@ impl OfStorage {
         let fault = refused("does not take", &file.lfn, &ended);
         let at = self.place(storage, file)?;
         if let Err(another) = self.delete(&at).await {
-            tracing::warn!(lfn = %file.lfn, fault = %another, "what the site made of a file that it refuses stays");
+            tracing::warn!(lfn = %file.lfn, fault = %another, "what the site made of a file that it refuses \
+                stays");
         }
         Err(fault)
     }

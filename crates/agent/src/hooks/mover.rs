@@ -1,5 +1,5 @@
-//! Around a mover: files of storages with hooks wait for `validate` before they are given to it, and are not done before
-//! `validate` says so.
+//! Around a mover: files of storages with hooks wait for `validate` before they are given to it, and are not
+//! done before `validate` says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -165,8 +165,8 @@ impl Shared {
         }
     }
 
-    /// The whole batch, since its permit is for the whole list; what is not to be fetched is taken out again at once. Returns
-    /// what has ended and was not cancelled.
+    /// The whole batch, since its permit is for the whole list; what is not to be fetched is taken out again
+    /// at once. Returns what has ended and was not cancelled.
     fn give(&self, batch: FetchBatch, ended: Vec<Finished>) -> Vec<Event> {
         let _gate = locked(&self.gate);
         let ended: BTreeMap<AttemptId, Finished> = ended.into_iter().map(|one| (one.attempt, one)).collect();

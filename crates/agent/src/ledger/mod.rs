@@ -1,4 +1,5 @@
-//! The agent's durable memory: which leases and tasks it holds, which facts it has not yet told (Promises 3, 5).
+//! The agent's durable memory: which leases and tasks it holds, which facts it has not yet told (Promises 3,
+//! 5).
 //!
 //! One append-only file, `ledger`, of checksummed JSON lines (`record_log`; kinds in [`record::Record`]):
 //!
@@ -7,9 +8,9 @@
 //!   an outcome and the end of its lease are one line, so that no kill can come between them;
 //! * *begun*, *acknowledged* and the clock's offset are not flushed: losing them repeats what is harmless.
 //!
-//! Facts and leases share the file so that they share flushes and cannot contradict each other. When most of the
-//! file is history it is rewritten to what is still alive; it is bounded by what the service leases at once, plus
-//! [`HISTORY_BYTES_MAX`].
+//! Facts and leases share the file so that they share flushes and cannot contradict each other. When most of
+//! the file is history it is rewritten to what is still alive; it is bounded by what the service leases at
+//! once, plus [`HISTORY_BYTES_MAX`].
 
 mod record;
 mod state;
@@ -129,8 +130,8 @@ impl Ledger {
         })
     }
 
-    /// Makes outcomes durable and ends their leases. Those of leases no longer held (cancelled, or told already)
-    /// are left out. Returns how many were kept.
+    /// Makes outcomes durable and ends their leases. Those of leases no longer held (cancelled, or told
+    /// already) are left out. Returns how many were kept.
     pub(crate) fn finish(&self, outcomes: &[Outcome]) -> Result<usize, Fault> {
         let mut kept = 0;
         self.write(true, |state| {
@@ -144,7 +145,8 @@ impl Ledger {
         Ok(kept)
     }
 
-    /// Makes a fact of a task durable. Waits while too many are unacknowledged; false if told to stop meanwhile.
+    /// Makes a fact of a task durable. Waits while too many are unacknowledged; false if told to stop
+    /// meanwhile.
     pub(crate) fn add_task_fact(&self, fact: &Fact, stop: &Stop) -> Result<bool, Fault> {
         let mut state = locked(&self.state);
         while state.task_facts_pending() >= TASK_FACTS_MAX {
@@ -201,7 +203,8 @@ impl Ledger {
     fn skip_to(&self, sequence: u64) -> Result<(), Fault> {
         tracing::warn!(
             sequence,
-            "the service has facts of this agent that its ledger does not: was the state directory restored from a copy?"
+            "the service has facts of this agent that its ledger does not: was the state directory restored \
+                from a copy?"
         );
         let mut file = locked(&self.file);
         locked(&self.state).renumber_after(sequence);
@@ -306,8 +309,8 @@ impl Ledger {
         self.room.notify_all();
     }
 
-    /// Appends what `make` says and applies it. With `flush` it is durable on return. After an error nothing has
-    /// changed, and the next write starts a new file from what is known to be true.
+    /// Appends what `make` says and applies it. With `flush` it is durable on return. After an error nothing
+    /// has changed, and the next write starts a new file from what is known to be true.
     fn write(&self, flush: bool, make: impl FnOnce(&State) -> Vec<Record>) -> Result<(), Fault> {
         let mut file = locked(&self.file);
         let records = make(&locked(&self.state));

@@ -48,7 +48,8 @@ pub(crate) struct Parcel {
     pub copies: Vec<HeldCopy>,
 }
 
-/// A copy between storages of others: that it was given, and nothing by which it could be made. After a restart it has failed.
+/// A copy between storages of others: that it was given, and nothing by which it could be made. After a
+/// restart it has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HeldCopy {
     pub attempt: AttemptId,
@@ -71,7 +72,8 @@ impl Record {
         serde_json::to_vec(self).map_err(io::Error::other)
     }
 
-    /// A line whose checksum is right but that means nothing was written by another version: refused, never cut.
+    /// A line whose checksum is right but that means nothing was written by another version: refused, never
+    /// cut.
     pub(crate) fn decode(payload: &[u8]) -> io::Result<Self> {
         serde_json::from_slice(payload).map_err(|error| {
             io::Error::new(

@@ -1,4 +1,5 @@
-//! What the ledger's lines add up to. Knows no file: replaying and running apply the same records in the same way.
+//! What the ledger's lines add up to. Knows no file: replaying and running apply the same records in the same
+//! way.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -226,8 +227,8 @@ impl State {
         self.leases.len()
     }
 
-    /// What the service must not give to anybody else: leases that are held, and those whose outcome it may not
-    /// know yet.
+    /// What the service must not give to anybody else: leases that are held, and those whose outcome it may
+    /// not know yet.
     pub(crate) fn claimed(&self) -> Vec<AttemptId> {
         let untold = self.pending.iter().filter_map(|pending| match &pending.entry.fact {
             Fact::Outcome(outcome) => Some(outcome.attempt),
@@ -252,8 +253,8 @@ impl State {
         self.version = Some(version);
     }
 
-    /// The first unacknowledged facts, as many as one report may hold. What the service would not understand is left out;
-    /// until it is known whether it would, what comes after waits as well.
+    /// The first unacknowledged facts, as many as one report may hold. What the service would not understand
+    /// is left out; until it is known whether it would, what comes after waits as well.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let (mut count, mut bytes) = (0, 0);
         self.pending
@@ -284,8 +285,8 @@ impl State {
         self.decision_facts
     }
 
-    /// The service remembers numbers that this ledger has not given yet: the state directory was restored from an
-    /// older copy. What is still to be told gets numbers that the service has not seen.
+    /// The service remembers numbers that this ledger has not given yet: the state directory was restored
+    /// from an older copy. What is still to be told gets numbers that the service has not seen.
     pub(crate) fn renumber_after(&mut self, sequence: u64) {
         self.acknowledged = sequence;
         self.sequence = sequence;

@@ -239,7 +239,8 @@ fn settings_outlive_restarts_and_compaction() {
     assert_eq!(open(directory.path()).settings(), Some(settings));
 }
 
-/// A long verification comes a page at a time under one id: the next page is news, the same page again is not.
+/// A long verification comes a page at a time under one id: the next page is news, the same page again is
+/// not.
 #[test]
 fn the_next_page_of_a_task_is_news() {
     let directory = tempfile::tempdir().unwrap();
@@ -289,8 +290,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64 * ProptestConfig::default().cases / 256))]
-    /// Promises 3, 5: neither restarts nor compaction change what is held and what is to be told; numbers never
-    /// repeat or skip; nothing is both held and told.
+    /// Promises 3, 5: neither restarts nor compaction change what is held and what is to be told; numbers
+    /// never repeat or skip; nothing is both held and told.
     #[test]
     fn restarts_and_compaction_change_nothing(steps in steps()) {
         let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! What the agent measures: the ways to peers, when the service asks for it, those from sources, as its transfers show
-//! them, and the uplinks of its site. Results wait here for the next report; what does not arrive is measured anew.
+//! What the agent measures: the ways to peers, when the service asks for it, those from sources, as its
+//! transfers show them, and the uplinks of its site. Results wait here for the next report; what does not
+//! arrive is measured anew.
 //!
 //! Not here: how a way is looked at (`doctor::probe`), whom to look at and what it means (`service`).
 

@@ -1,5 +1,6 @@
-//! What transfers show of the ways from their sources. The kernels at both ends count packets, repeats and round trips of each
-//! stream, and the engine's sessions add them up; here is what came to it since the last look.
+//! What transfers show of the ways from their sources. The kernels at both ends count packets, repeats and
+//! round trips of each stream, and the engine's sessions add them up; here is what came to it since the last
+//! look.
 //!
 //! A way over a circuit is left out: it says nothing of the one that everybody takes.
 
@@ -65,7 +66,8 @@ impl Counted {
 }
 
 impl Watch {
-    /// One sample for each source from which enough came. Of several sessions with one source, the busiest says what limits.
+    /// One sample for each source from which enough came. Of several sessions with one source, the busiest
+    /// says what limits.
     fn look<'a>(
         &mut self,
         sessions: impl Iterator<Item = &'a SessionSnapshot>,

@@ -198,7 +198,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "(\\[default\\]\n|\\[\\[links\\]\\]\n|rate = '[0-9kMG/s.]{0,5}'\n|seed = [0-9]{1,20}\n|.{0,10}){0,8}") {
+        fn no_text_panics(text in "(\\[default\\]\n|\\[\\[links\\]\\]\n|rate = '[0-9kMG/s.]{0,5}'\n|seed = \
+            [0-9]{1,20}\n|.{0,10}){0,8}") {
             let _ = NullLinks::parse(&text);
         }
     }

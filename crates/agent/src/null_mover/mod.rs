@@ -1,9 +1,10 @@
-//! A mover that moves nothing: every attempt takes the time, and ends as a file says, that links are described in. For
-//! trying a real service with hundreds of sites on one machine, as PhEDEx's null back end did.
+//! A mover that moves nothing: every attempt takes the time, and ends as a file says, that links are
+//! described in. For trying a real service with hundreds of sites on one machine, as PhEDEx's null back end
+//! did.
 //!
-//! It never opens a storage; it says of each file that it arrived with the digests that the catalog has. That would be a lie about
-//! a storage that holds something, so [`crate::Config::check`] admits virtual storages only beside it.
-//! Start with [`NullLinks`]; `queue` holds what happens when.
+//! It never opens a storage; it says of each file that it arrived with the digests that the catalog has. That
+//! would be a lie about a storage that holds something, so [`crate::Config::check`] admits virtual storages
+//! only beside it. Start with [`NullLinks`]; `queue` holds what happens when.
 
 mod file;
 mod queue;

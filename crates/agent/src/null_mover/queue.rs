@@ -1,4 +1,5 @@
-//! What a null mover would be doing: every link serves its files one after the other, as fast as its file says.
+//! What a null mover would be doing: every link serves its files one after the other, as fast as its file
+//! says.
 //!
 //! Pure: time is a duration since the start, and comes from outside.
 
@@ -102,8 +103,8 @@ impl Queue {
                 } else if lane.current.is_none()
                     && let Some(item) = lane.waiting.pop_front()
                 {
-                    // Late is not lost: what could have begun earlier is taken to have begun then, so that a mover that is
-                    // asleep now and then keeps its rate; but not before it was there.
+                    // Late is not lost: what could have begun earlier is taken to have begun then, so that a
+                    // mover that is asleep now and then keeps its rate; but not before it was there.
                     lane.begin(item, link, self.links.seed, now, wall, &mut steps);
                 } else {
                     break;

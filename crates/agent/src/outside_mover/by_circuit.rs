@@ -1,5 +1,6 @@
-//! Commands by circuits. The agent's circuits set the engine's ways to a source; where the source has a name on them, the command
-//! is given that name in place of its usual one, just before it begins. One that runs goes on where it began.
+//! Commands by circuits. The agent's circuits set the engine's ways to a source; where the source has a name
+//! on them, the command is given that name in place of its usual one, just before it begins. One that runs
+//! goes on where it began.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -49,7 +50,8 @@ impl Circuits {
         }
     }
 
-    /// Whether a command may begin on the circuit from there, and our end of that. It counts as running until [`Circuits::ended`].
+    /// Whether a command may begin on the circuit from there, and our end of that. It counts as running until
+    /// [`Circuits::ended`].
     pub(super) fn begin(&mut self, source: AgentId) -> Option<Option<IpAddr>> {
         let used = self.used.get(&source).filter(|used| used.failures < FAILURES_MAX)?;
         self.commands.entry(source).or_default().running += 1;
@@ -75,7 +77,8 @@ impl Circuits {
     }
 }
 
-/// The name with another host in it; scheme, user, port and path stay letter by letter. One that is no URL stays as it is.
+/// The name with another host in it; scheme, user, port and path stay letter by letter. One that is no URL
+/// stays as it is.
 pub(super) fn at_host(name: &str, host: &str) -> String {
     let Some((scheme, rest)) = name.split_once("://") else { return name.to_owned() };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));

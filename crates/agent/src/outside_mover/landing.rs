@@ -1,5 +1,5 @@
-//! What makes a file count that somebody else wrote: all of its bytes are read again, and only what has the catalog's digest gets
-//! its final name. Blocks; for threads that may.
+//! What makes a file count that somebody else wrote: all of its bytes are read again, and only what has the
+//! catalog's digest gets its final name. Blocks; for threads that may.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -161,7 +161,8 @@ fn hash(
     Ok(Some(hasher.finish()))
 }
 
-/// What has the final name is what was read: a child that the command left behind may have written in between.
+/// What has the final name is what was read: a child that the command left behind may have written in
+/// between.
 fn unchanged(storage: &dyn Storage, one: &Arrived<'_>, read: &Identity) -> Result<(), Fault> {
     let named = storage.stat(one.at).map_err(|fault| fault.blaming(Blame::Target))?;
     match named {

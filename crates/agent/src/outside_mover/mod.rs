@@ -1,15 +1,18 @@
-//! A command of the site that moves files in place of the engine: an fdtcp, a globus-url-copy behind a script, whatever takes
-//! fdtcp's copyjobfile and writes its reportfile. It is told where each file is and where to put it, and its word is not taken:
+//! A command of the site that moves files in place of the engine: an fdtcp, a globus-url-copy behind a
+//! script, whatever takes fdtcp's copyjobfile and writes its reportfile. It is told where each file is and
+//! where to put it, and its word is not taken:
 //!
 //! ```text
 //! leases ─► copyjobfile ─► command ─► reportfile ─► each file read again, compared with the catalog's digest ─► its name ─► outcome
 //! ```
 //!
-//! The command writes under temporary names of the storage's work directory; only what this agent has found right gets its final
-//! name. Everything else is as with the engine: leases, outcomes, what is cancelled, what is begun anew after a restart.
+//! The command writes under temporary names of the storage's work directory; only what this agent has found
+//! right gets its final name. Everything else is as with the engine: leases, outcomes, what is cancelled,
+//! what is begun anew after a restart.
 //!
-//! Not here: running one command (`command`), lines of the two files (`gateways::copyjob`). Start with [`MoverConfig`]; `mover` puts
-//! it around the engine, `run` is one command from its files to its outcomes, `landing` what makes a file count.
+//! Not here: running one command (`command`), lines of the two files (`gateways::copyjob`). Start with
+//! [`MoverConfig`]; `mover` puts it around the engine, `run` is one command from its files to its outcomes,
+//! `landing` what makes a file count.
 
 mod by_circuit;
 mod landing;
@@ -37,8 +40,8 @@ const SOURCES_MAX: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoverConfig {
-    /// The program, by its whole path, and its arguments. `{copyjob}` and `{report}` stand for the two files; if neither stands
-    /// anywhere, both come last.
+    /// The program, by its whole path, and its arguments. `{copyjob}` and `{report}` stand for the two files;
+    /// if neither stands anywhere, both come last.
     pub command: Vec<String>,
     /// Files of one command.
     #[serde(default = "default_files")]
@@ -49,7 +52,8 @@ pub struct MoverConfig {
     /// Seconds until a command is ended.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u32,
-    /// The sources that it brings files from, and what it calls them there. Those of other sources are brought by the engine.
+    /// The sources that it brings files from, and what it calls them there. Those of other sources are
+    /// brought by the engine.
     pub sources: Vec<SourceNames>,
 }
 
@@ -118,7 +122,8 @@ const REPORT: &str = "{report}";
 mod tests {
     use super::*;
 
-    const GOOD: &str = "command = ['/bin/mover', '--report={report}', '{copyjob}']\n[[sources]]\nstorage = 'alpha'\nurl = 'fdt://a:1/d'\n";
+    const GOOD: &str = "command = ['/bin/mover', '--report={report}', '{copyjob}']\n[[sources]]\nstorage = \
+        'alpha'\nurl = 'fdt://a:1/d'\n";
 
     fn config(text: &str) -> MoverConfig {
         toml::from_str(text).unwrap()

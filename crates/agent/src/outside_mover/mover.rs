@@ -63,7 +63,8 @@ struct Live {
     writes: Option<PathBuf>,
 }
 
-/// The engine that `start_engine` makes, with the commands of `storages` before it. That one alone if there are none.
+/// The engine that `start_engine` makes, with the commands of `storages` before it. That one alone if there
+/// are none.
 pub(crate) fn start(
     storages: &[StorageConfig],
     spool: PathBuf,
@@ -161,8 +162,8 @@ impl Shared {
         }
     }
 
-    /// The ends of attempts, of which those that were cancelled are not told, nor what failed because the agent stops: they
-    /// begin anew with its next start.
+    /// The ends of attempts, of which those that were cancelled are not told, nor what failed because the
+    /// agent stops: they begin anew with its next start.
     pub(super) fn ended(&self, ended: Vec<Finished>) {
         let mut state = locked(&self.state);
         let told: Vec<Event> = ended

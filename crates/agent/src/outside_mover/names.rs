@@ -31,7 +31,8 @@ impl SourceNames {
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(host) = self.on_circuit.as_ref().filter(|host| !is_host(host)) {
             return Err(format!(
-                "on_circuit is {host:?}: a name, an IPv4 address, or an IPv6 address without brackets is wanted, and no port"
+                "on_circuit is {host:?}: a name, an IPv4 address, or an IPv6 address without brackets is \
+                    wanted, and no port"
             ));
         }
         match (&self.url, &self.protocol) {
@@ -98,7 +99,8 @@ mod tests {
         let plain = names("url = 'fdt://dtn.example.org:8444/data'");
         plain.check().unwrap();
         assert_eq!(plain.of_target("beta")(&lfn).unwrap(), "fdt://dtn.example.org:8444/data/run7/f1");
-        let rule = "protocol = 'fdt'\n[[rules]]\ndirection = 'lfn-to-pfn'\nprotocol = 'fdt'\ntarget_match = '^be'\n\
+        let rule = "protocol = 'fdt'\n[[rules]]\ndirection = 'lfn-to-pfn'\nprotocol = 'fdt'\ntarget_match = \
+            '^be'\n\
                     path_match = '^/run(\\d)/(.*)'\nresult = 'fdt://dtn$1/$2'\n";
         let rules = names(rule);
         rules.check().unwrap();

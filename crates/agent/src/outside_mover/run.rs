@@ -106,7 +106,8 @@ async fn give_up(shared: Arc<Shared>, files: Vec<FetchFile>, fault: Fault, times
     }
 }
 
-/// Looks at each file, tells of those that end here, and writes down what the command shall bring. None: nothing.
+/// Looks at each file, tells of those that end here, and writes down what the command shall bring. None:
+/// nothing.
 fn begin(shared: &Arc<Shared>, job: Job, started: Timestamp) -> Option<Begun> {
     let of = shared.of(&job.target)?;
     let names = of.config.source(&job.source)?;

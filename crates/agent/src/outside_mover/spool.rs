@@ -1,5 +1,5 @@
-//! The two files of one command, in a directory of their own in the agent's state directory: what it shall copy, and what it says
-//! became of that.
+//! The two files of one command, in a directory of their own in the agent's state directory: what it shall
+//! copy, and what it says became of that.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -156,7 +156,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_report_is_read(report in prop::collection::vec(any::<u8>(), 0..200), lines in "(fdt://h/[acd] /t/[acd] [0-9]{0,3} [a-z]{0,3}\n|[ \"\n]){0,20}") {
+        fn any_report_is_read(report in prop::collection::vec(any::<u8>(), 0..200), lines in "(fdt://h/[acd] \
+            /t/[acd] [0-9]{0,3} [a-z]{0,3}\n|[ \"\n]){0,20}") {
             prop_assert_eq!(verdicts(&report, &pairs()).len(), 4);
             prop_assert_eq!(verdicts(lines.as_bytes(), &pairs()).len(), 4);
         }

@@ -1,5 +1,6 @@
-//! What is asked of one tape, what of it is on disk for how long, and what is to go to tape: a state that is changed by
-//! records only, so that whoever reads the records again has the same. No clock, no file, no command: see `shelf`.
+//! What is asked of one tape, what of it is on disk for how long, and what is to go to tape: a state that is
+//! changed by records only, so that whoever reads the records again has the same. No clock, no file, no
+//! command: see `shelf`.
 //!
 //! ```text
 //! a file of a request:  Submitted ─► Completed ─► Spent        its pin is over, and the disk may forget it
@@ -255,7 +256,8 @@ impl Book {
 
     // ---- from tape to disk ---------------------------------------------------------------------------
 
-    /// The next files for one command, at most `most`, with what clients said of them, which is the same for all.
+    /// The next files for one command, at most `most`, with what clients said of them, which is the same for
+    /// all.
     pub(super) fn next_stage(
         &mut self,
         most: usize,
@@ -318,8 +320,8 @@ impl Book {
 
     // ---- the ends of pins ----------------------------------------------------------------------------
 
-    /// Takes out what is over by now, by names. Where the site removes files, nothing else is begun with the last of a name
-    /// until that is done.
+    /// Takes out what is over by now, by names. Where the site removes files, nothing else is begun with the
+    /// last of a name until that is done.
     pub(super) fn over(&mut self, now: Timestamp, removes: bool) -> Vec<Over> {
         let mut by_path: BTreeMap<Path, Vec<Member>> = BTreeMap::new();
         let mut later = Vec::new();
@@ -402,7 +404,8 @@ impl Book {
         next
     }
 
-    /// The site has taken it, or it is gone. Another file that came under its name meanwhile goes its own way.
+    /// The site has taken it, or it is gone. Another file that came under its name meanwhile goes its own
+    /// way.
     pub(super) fn migrated(&mut self, path: &str, stamp: u64) -> Option<Record> {
         let (path, arrival) = self.arrivals.get_key_value(path)?;
         if arrival.stamp == stamp {

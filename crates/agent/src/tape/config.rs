@@ -46,7 +46,8 @@ pub struct TapeConfig {
     /// The most that clients get.
     #[serde(default = "default_pin_max_s")]
     pub pin_max_s: u32,
-    /// Seconds from the arrival of a file until it is given to `migrate`: some clients rename what they have written.
+    /// Seconds from the arrival of a file until it is given to `migrate`: some clients rename what they have
+    /// written.
     #[serde(default = "default_migrate_after_s")]
     pub migrate_after_s: u32,
 }
@@ -113,7 +114,8 @@ impl TapeConfig {
         for (name, words) in commands {
             command::check(name, words)?;
         }
-        // Nobody would know whether the tape has a file: it would be removed before, or never count as written.
+        // Nobody would know whether the tape has a file: it would be removed before, or never count as
+        // written.
         if self.locality.is_empty() && !(self.migrate.is_empty() && self.remove.is_empty()) {
             return Err("tape.migrate and tape.remove need tape.locality, which says what is on tape".into());
         }

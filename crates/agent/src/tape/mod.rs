@@ -1,11 +1,12 @@
-//! Storages that are on tape: a site's own commands bring files to disk, take them to tape, remove them from the disk, and say
-//! where they are.
+//! Storages that are on tape: a site's own commands bring files to disk, take them to tape, remove them from
+//! the disk, and say where they are.
 //!
-//! Clients ask by the Tape REST API of the storage's doors (`doors::tape`), and what they ask for is kept over any kill. What
-//! comes to such a storage, through a door or by the engine, goes to tape. What is on tape only is seen and not read.
+//! Clients ask by the Tape REST API of the storage's doors (`doors::tape`), and what they ask for is kept
+//! over any kill. What comes to such a storage, through a door or by the engine, goes to tape. What is on
+//! tape only is seen and not read.
 //!
-//! Not here: the form of questions, and who may ask (`doors`); tape systems themselves. Start with [`Tapes`]; then `book`,
-//! which is the state, and `shelf`, which keeps it and does what follows from it.
+//! Not here: the form of questions, and who may ask (`doors`); tape systems themselves. Start with [`Tapes`];
+//! then `book`, which is the state, and `shelf`, which keeps it and does what follows from it.
 
 mod book;
 mod config;
@@ -84,7 +85,8 @@ impl Tapes {
         self.0.get(storage).map(|shelf| shelf.clone() as Arc<dyn Tape>)
     }
 
-    /// Files that the engine has brought, by storages. An error: they are not known to be on their way to tape.
+    /// Files that the engine has brought, by storages. An error: they are not known to be on their way to
+    /// tape.
     pub(crate) fn brought(&self, files: &BTreeMap<StorageName, Vec<Lfn>>) -> Result<(), Fault> {
         let of_tapes = files.iter().filter_map(|(storage, lfns)| Some((self.0.get(storage)?, lfns)));
         of_tapes.into_iter().try_for_each(|(shelf, lfns)| shelf.brought(lfns))

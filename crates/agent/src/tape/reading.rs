@@ -1,5 +1,6 @@
-//! A storage whose files may be on tape only: these are seen, and not read. Reading a stub would give no bytes of the file, or
-//! make the file system bring them one by one, in the order in which somebody happens to ask.
+//! A storage whose files may be on tape only: these are seen, and not read. Reading a stub would give no
+//! bytes of the file, or make the file system bring them one by one, in the order in which somebody happens
+//! to ask.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ impl OnTape {
         OnTape { storage, site }
     }
 
-    /// Looked at after it was opened: what is taken off the disk later is another file, or changes under who reads it.
+    /// Looked at after it was opened: what is taken off the disk later is another file, or changes under who
+    /// reads it.
     fn checked(&self, at: &Pfn, file: Box<dyn SourceFile>) -> Box<dyn SourceFile> {
         if self.site.on_disk(at.path()) != OnDisk::Stub {
             return file;

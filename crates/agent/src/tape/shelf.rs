@@ -1,5 +1,5 @@
-//! The book of one tape, kept in a file, and the site's commands that follow from it: each file that is waited for is brought,
-//! each that nobody needs is removed, each that came goes to tape.
+//! The book of one tape, kept in a file, and the site's commands that follow from it: each file that is
+//! waited for is brought, each that nobody needs is removed, each that came goes to tape.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -66,7 +66,8 @@ impl Shelf {
         };
         let Opened { log, cut_bytes } = opened.map_err(failed)?;
         if cut_bytes > 0 {
-            tracing::warn!(file = %path.display(), cut_bytes, "the end of a log was torn; nothing that was promised is lost");
+            tracing::warn!(file = %path.display(), cut_bytes, "the end of a log was torn; nothing that was \
+                promised is lost");
         }
         book.all_arrived(clock.now());
         let rewrite_at = LOG_BYTES_MIN.max(log.bytes());
@@ -150,7 +151,8 @@ impl Shelf {
                 _ = changed.changed() => {}
                 Some(done) = at_work.join_next() => {
                     if let Err(error) = done {
-                        tracing::error!(%error, storage = %self.site.storage, "work for a tape ended abnormally");
+                        tracing::error!(%error, storage = %self.site.storage, "work for a tape ended \
+                            abnormally");
                     }
                 }
                 () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -237,7 +239,8 @@ impl Shelf {
         let ends = wanted.into_iter().zip(found).map(|(path, at)| {
             let end = came(at, &ended);
             if let End::Failed(why) = &end {
-                tracing::warn!(storage = %self.site.storage, path = units::printable(&path), why, "a file does not come from tape");
+                tracing::warn!(storage = %self.site.storage, path = units::printable(&path), why, "a file \
+                    does not come from tape");
             }
             (path, Some(end))
         });
@@ -340,7 +343,8 @@ impl Shelf {
             };
             if let Some(why) = why {
                 let storage = &self.site.storage;
-                tracing::warn!(%storage, files = both.len(), first = units::printable(&both[0]), why, "files that nobody needs stay on disk");
+                tracing::warn!(%storage, files = both.len(), first = units::printable(&both[0]), why, "files \
+                    that nobody needs stay on disk");
             }
         }
         let shelf = self.clone();

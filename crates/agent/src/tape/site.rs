@@ -25,7 +25,8 @@ use crate::config::StorageConfig;
 const LOCALITY_BULK: usize = 100;
 /// A line of its answer, the longest word with room for white space.
 const ANSWER_BYTES: usize = 32;
-/// A file of which no more sectors than this are on the disk, though it is larger, is a stub: some file systems count one.
+/// A file of which no more sectors than this are on the disk, though it is larger, is a stub: some file
+/// systems count one.
 const STUB_SECTORS: i64 = 1;
 const STUB_BYTES_MIN: i64 = 513;
 /// In which `stage` finds what the client said for the tape system.

@@ -1,7 +1,8 @@
 //! What a scan has digested already, so that a scan that was killed reads nothing twice.
 //!
-//! One file per scan, removed with its end: records (`record_log`) of path, identity and digests, appended as files
-//! are done. Not flushed: a power cut costs some reading. In memory only 16 bytes for each file of an earlier run.
+//! One file per scan, removed with its end: records (`record_log`) of path, identity and digests, appended as
+//! files are done. Not flushed: a power cut costs some reading. In memory only 16 bytes for each file of an
+//! earlier run.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,5 +1,5 @@
-//! Tasks over listed files: `Verify` reads each again and compares, `Delete` removes each that is still what the
-//! catalog says.
+//! Tasks over listed files: `Verify` reads each again and compares, `Delete` removes each that is still what
+//! the catalog says.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -40,8 +40,8 @@ pub(crate) fn verify(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fa
     })
 }
 
-/// Removes each file. One that is gone counts as removed; one of another size is not the catalog's, and stays.
-/// Content is not compared: that would read everything that is to be thrown away.
+/// Removes each file. One that is gone counts as removed; one of another size is not the catalog's, and
+/// stays. Content is not compared: that would read everything that is to be thrown away.
 pub(crate) fn delete(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
     each(bench, files, 1, |file, _| {
         let at = place(bench, file)?;
@@ -56,7 +56,8 @@ pub(crate) fn delete(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fa
         let Some(hooks) = bench.hooks else {
             return found.map_or(Ok(()), |identity| bench.storage.delete(&at, &identity));
         };
-        // Also of a file that is not on disk: the site may hold it elsewhere. It may remove what is on disk, too.
+        // Also of a file that is not on disk: the site may hold it elsewhere. It may remove what is on disk,
+        // too.
         hooks.delete(&at)?;
         let left = bench.storage.stat(&at).map_err(|fault| fault.blaming(Blame::Target))?;
         left.map_or(Ok(()), |identity| bench.storage.delete(&at, &identity))

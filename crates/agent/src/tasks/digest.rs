@@ -8,8 +8,8 @@ use crate::stop::Stop;
 /// Bytes of one read: large enough that the call costs nothing beside the hashing.
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 
-/// Like `storage::digest_file`, but gives up (`Cancelled`) soon after `stop` is set, however large the file is.
-/// `SourceChanged` if the file changed while it was read.
+/// Like `storage::digest_file`, but gives up (`Cancelled`) soon after `stop` is set, however large the file
+/// is. `SourceChanged` if the file changed while it was read.
 pub(crate) fn digest(
     storage: &dyn Storage,
     at: &Pfn,

@@ -1,7 +1,7 @@
 //! Work that moves no bytes between sites: scan, verify, delete.
 //!
-//! A task lives in the ledger until its last fact is there, so a killed agent begins it again; doing any of it twice
-//! changes nothing. A few threads run tasks in the order in which they came.
+//! A task lives in the ledger until its last fact is there, so a killed agent begins it again; doing any of
+//! it twice changes nothing. A few threads run tasks in the order in which they came.
 
 mod cache;
 mod check;
@@ -176,11 +176,13 @@ impl Tasks {
                 scan::run(&bench, path, algorithms)
             }
             TaskKind::Verify { files } => {
-                tracing::info!(task = %task.id, storage = %task.storage, files = files.len(), "verification begins");
+                tracing::info!(task = %task.id, storage = %task.storage, files = files.len(), "verification \
+                    begins");
                 check::verify(&bench, files)
             }
             TaskKind::Delete { files } => {
-                tracing::info!(task = %task.id, storage = %task.storage, files = files.len(), "deletion begins");
+                tracing::info!(task = %task.id, storage = %task.storage, files = files.len(), "deletion \
+                    begins");
                 check::delete(&bench, files)
             }
         }

@@ -16,10 +16,10 @@ const WAITING_MAX: usize = 256;
 /// Threads of one task: beyond this a disk is not read faster.
 const THREADS_MAX: usize = 16;
 
-/// Runs `work` over all that `produce` gives, on `threads` threads, each with a buffer of `buffer_bytes`; hands the
-/// results to `consume` on the caller's thread, in the order in which they come; `None` after each `idle` without
-/// one. When `consume` breaks, everything ends at its next step. Returns what `produce` returned; its panic is a
-/// fault. `work` must not panic (see [`guarded`]).
+/// Runs `work` over all that `produce` gives, on `threads` threads, each with a buffer of `buffer_bytes`;
+/// hands the results to `consume` on the caller's thread, in the order in which they come; `None` after each
+/// `idle` without one. When `consume` breaks, everything ends at its next step. Returns what `produce`
+/// returned; its panic is a fault. `work` must not panic (see [`guarded`]).
 pub(crate) fn run<J: Send, D: Send, R: Send>(
     threads: usize,
     buffer_bytes: usize,
@@ -51,7 +51,8 @@ pub(crate) fn run<J: Send, D: Send, R: Send>(
                 }
             });
         }
-        // Only the workers hold these now: when they have ended, the producer's and the consumer's ends notice.
+        // Only the workers hold these now: when they have ended, the producer's and the consumer's ends
+        // notice.
         drop((jobs, done_sender));
         loop {
             let more = match done.recv_timeout(idle) {

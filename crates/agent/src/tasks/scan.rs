@@ -22,7 +22,8 @@ pub(crate) fn run(bench: &Bench<'_>, path: &str, algorithms: &[Algorithm]) -> Re
     let cache = match ScanCache::open(&bench.scans, bench.task) {
         Ok(cache) => Some(cache),
         Err(error) => {
-            tracing::warn!(task = %bench.task, %error, "the scan goes on without a cache: a restart will read all again");
+            tracing::warn!(task = %bench.task, %error, "the scan goes on without a cache: a restart will \
+                read all again");
             None
         }
     };

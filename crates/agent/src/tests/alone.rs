@@ -110,7 +110,8 @@ async fn leases_go_to_the_engine_and_outcomes_to_the_service() {
     agent.end().await;
 }
 
-/// Promise 5: the service is away, what is held goes on, also over a restart, and is told when it is back; once.
+/// Promise 5: the service is away, what is held goes on, also over a restart, and is told when it is back;
+/// once.
 #[tokio::test]
 async fn the_service_may_be_away() {
     let site = Site::new();
@@ -205,7 +206,8 @@ async fn what_is_asked_back_is_given_back_unless_it_has_begun() {
     agent.end().await;
 }
 
-/// A restarted service asks who its agents are. No lease may be on its way while the agent lists what it holds.
+/// A restarted service asks who its agents are. No lease may be on its way while the agent lists what it
+/// holds.
 #[tokio::test]
 async fn a_restarted_service_is_greeted_again() {
     let site = Site::new();

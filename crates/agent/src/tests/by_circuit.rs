@@ -1,4 +1,5 @@
-//! A site's own mover on a circuit: its source has another name there, and the circuit stays until the command has ended.
+//! A site's own mover on a circuit: its source has another name there, and the circuit stays until the
+//! command has ended.
 
 use std::fs;
 use std::net::TcpListener;
@@ -24,7 +25,8 @@ while read -r source target; do
 done < "$copyjob"
 "##;
 
-const SETTINGS: &str = "files = 10\n[[sources]]\nstorage = 'alpha'\nurl = 'fdt://me@dtn.example:8444/data'\non_circuit = '2001:db8::7'\n";
+const SETTINGS: &str = "files = 10\n[[sources]]\nstorage = 'alpha'\nurl = \
+    'fdt://me@dtn.example:8444/data'\non_circuit = '2001:db8::7'\n";
 
 struct World {
     site: Site,

@@ -1,4 +1,5 @@
-//! The service's side of one agent, played by a test: it gives what the test says and remembers what it is told.
+//! The service's side of one agent, played by a test: it gives what the test says and remembers what it is
+//! told.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

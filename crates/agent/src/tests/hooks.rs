@@ -1,4 +1,5 @@
-//! Commands of a site around what an agent fetches: an engine and a service that the test plays, and real commands.
+//! Commands of a site around what an agent fetches: an engine and a service that the test plays, and real
+//! commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -116,7 +117,8 @@ async fn without_a_look_before_files_are_fetched_at_once() {
     agent.end().await;
 }
 
-/// What is cancelled while the site is asked is not fetched, and has no outcome; what waits is known after a restart.
+/// What is cancelled while the site is asked is not fetched, and has no outcome; what waits is known after a
+/// restart.
 #[tokio::test]
 async fn cancelling_and_restarts_in_the_middle() {
     let hooked = Hooked::new(true);

@@ -1,5 +1,5 @@
-//! Whole agents: against a service played by the test, with an engine played by the test (`alone`), and two with real
-//! engines over real TLS (`together`).
+//! Whole agents: against a service played by the test, with an engine played by the test (`alone`), and two
+//! with real engines over real TLS (`together`).
 
 mod alone;
 mod by_circuit;

@@ -1,5 +1,5 @@
-//! A site's own mover in place of the engine: a service and an engine that the test plays, and real commands that do what they
-//! should, fail, lie, hang and die.
+//! A site's own mover in place of the engine: a service and an engine that the test plays, and real commands
+//! that do what they should, fail, lie, hang and die.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -191,7 +191,8 @@ async fn what_is_there_is_not_brought_and_what_is_not_theirs_is_the_engines() {
     agent.end().await;
 }
 
-/// Promise 5: what is cancelled ends with its command and has no outcome; what was under way begins anew after a restart.
+/// Promise 5: what is cancelled ends with its command and has no outcome; what was under way begins anew
+/// after a restart.
 #[tokio::test]
 async fn cancelling_and_restarts_in_the_middle() {
     let moved = Moved::new(|mover| mover.files = 1);

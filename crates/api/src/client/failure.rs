@@ -119,7 +119,8 @@ fn of_tls(base: &str, error: &rustls::Error) -> Problem {
 
 type Cause<'e> = &'e (dyn Error + 'static);
 
-/// An error and all that it wraps. I/O errors hide what they wrap from `source()`, so they are opened on the way.
+/// An error and all that it wraps. I/O errors hide what they wrap from `source()`, so they are opened on the
+/// way.
 fn causes<'e>(error: Cause<'e>) -> impl Iterator<Item = Cause<'e>> {
     fn inner<'e>(error: Cause<'e>) -> Option<Cause<'e>> {
         match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {

@@ -1,8 +1,8 @@
 //! The typed HTTP client that commands and agents share, driven by the table of routes.
 //!
-//! It never tries again by itself: whether a repetition is safe, and how long to go on, only the caller knows.
-//! Replies, events and times are bounded. Every failure is a [`Problem`] with a next step, whether the service
-//! answered with one or could not be reached.
+//! It never tries again by itself: whether a repetition is safe, and how long to go on, only the caller
+//! knows. Replies, events and times are bounded. Every failure is a [`Problem`] with a next step, whether the
+//! service answered with one or could not be reached.
 //!
 //! ```no_run
 //! # async fn example(client: longhaul_api::client::Client) -> Result<(), longhaul_api::Problem> {
@@ -61,8 +61,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// `base_url`: `https://host:port`, or `http://` for a service on this machine. `tls` says whom to trust and what
-    /// certificate to show (`security`). `token`: an API token, none for agents.
+    /// `base_url`: `https://host:port`, or `http://` for a service on this machine. `tls` says whom to trust
+    /// and what certificate to show (`security`). `token`: an API token, none for agents.
     pub fn new(
         base_url: &str,
         tls: impl Into<Arc<rustls::ClientConfig>>,
@@ -151,7 +151,8 @@ impl Request {
         self
     }
 
-    /// A body of any length, read by a thread of its own as fast as the service takes it: a file, standard input.
+    /// A body of any length, read by a thread of its own as fast as the service takes it: a file, standard
+    /// input.
     pub fn upload(mut self, source: impl std::io::Read + Send + 'static) -> Self {
         self.body = Ok(RequestBody::reading(source));
         self
@@ -182,7 +183,10 @@ impl Request {
         let json = if whole.is_empty() { b"null" } else { &whole[..] };
         serde_json::from_slice(json).map_err(|error| {
             Problem::new(FaultCode::ProtocolError, "the reply is not understood", error.to_string())
-                .with_remedy("the service may be newer or older than this program: compare `longhaul --version` with `longhaul status`")
+                .with_remedy(
+                    "the service may be newer or older than this program: compare `longhaul \
+                    --version` with `longhaul status`",
+                )
         })
     }
 

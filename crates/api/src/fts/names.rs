@@ -1,6 +1,6 @@
-//! Name rules for the URLs of jobs: how `srm://`, `gsiftp://` and `root://` names of a host become names under which its files are
-//! served. A URL goes to its LFN by one protocol's rules, and from there to a name of another protocol that is served; that name
-//! has to lead back to the same LFN.
+//! Name rules for the URLs of jobs: how `srm://`, `gsiftp://` and `root://` names of a host become names
+//! under which its files are served. A URL goes to its LFN by one protocol's rules, and from there to a name
+//! of another protocol that is served; that name has to lead back to the same LFN.
 
 use std::sync::Arc;
 

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::Problem;
 
-/// An HTTP status and a text. The client shows the text for 400 to 405 and turns 419 and 503 into advice of its own.
+/// An HTTP status and a text. The client shows the text for 400 to 405 and turns 419 and 503 into advice of
+/// its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,

@@ -173,7 +173,8 @@ impl<T: Fielded> Serialize for Chosen<'_, T> {
 pub struct JobEntry<'a> {
     pub job: &'a JobView,
     pub http_status: &'a str,
-    /// Absent where nothing was asked to be done. Otherwise present even if there is nothing to say: software reads it.
+    /// Absent where nothing was asked to be done. Otherwise present even if there is nothing to say: software
+    /// reads it.
     pub http_message: Option<Option<&'a str>>,
     /// With the chosen fields of each.
     pub files: Option<(&'a [FileView], &'a [String])>,

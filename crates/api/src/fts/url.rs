@@ -15,8 +15,8 @@ fn invalid(what: impl std::fmt::Display) -> Refusal {
     Refusal::bad(format!("Invalid value within the request: {what}"))
 }
 
-/// A URL without the blanks around it, and its storage element. One of a scheme that is not served is put in the words of one
-/// that is, if name rules of its host do so; `target` is where the file goes.
+/// A URL without the blanks around it, and its storage element. One of a scheme that is not served is put in
+/// the words of one that is, if name rules of its host do so; `target` is where the file goes.
 pub fn served(given: &str, names: &UrlNames, target: &str) -> Result<(String, String), Refusal> {
     let url = given.trim();
     let foreign = is_foreign(url).then(|| storage_element(url)).flatten();

@@ -1,4 +1,5 @@
-//! Jobs: what is submitted is there, each file ends once, and what follows for its job follows in the same transaction.
+//! Jobs: what is submitted is there, each file ends once, and what follows for its job follows in the same
+//! transaction.
 
 use std::time::Duration;
 
@@ -236,7 +237,8 @@ fn a_crowd_of_jobs_comes_at_once(world: &mut World) {
     assert!(changed.files.is_sorted_by(|one, next| one.file < next.file) && later.files[0].file > last);
 }
 
-/// Changes of one transaction see each other, also of the same file, and what each begins is what it finds then.
+/// Changes of one transaction see each other, also of the same file, and what each begins is what it finds
+/// then.
 fn a_crowd_of_changes_comes_at_once(world: &mut World) {
     const JOBS: u64 = 70;
     let jobs: Vec<NewJob> = (1..=JOBS).map(|number| plain(number, 2)).collect();

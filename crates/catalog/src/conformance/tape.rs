@@ -1,4 +1,5 @@
-//! Tape: a bulk is known until nothing is held for us any more, and its files go on when they are on disk, or on tape.
+//! Tape: a bulk is known until nothing is held for us any more, and its files go on when they are on disk, or
+//! on tape.
 
 use std::time::Duration;
 
@@ -141,7 +142,8 @@ fn replicas_and_hops_come_from_tape_too(world: &mut World) {
     play.run(files[0], "https://a", failed);
     assert_eq!(play.files(1), [JobFileState::Failed, JobFileState::Staging]);
 
-    // Nothing says that it may be on tape, but it is found there: that of which this is not known comes first.
+    // Nothing says that it may be on tape, but it is found there: that of which this is not known comes
+    // first.
     let plain = |number, pairs| {
         let mut job = from_tape(number, JobKind::Replicas, pairs);
         job.details = "{}".into();

@@ -74,8 +74,8 @@ impl Catalog {
         Ok(Catalog::over(Database::Sqlite(Sqlite::open(path, now)?)))
     }
 
-    /// Connects to a database of PostgreSQL and brings it to the present format. As long as the handle lives, no
-    /// other can be made on the same database.
+    /// Connects to a database of PostgreSQL and brings it to the present format. As long as the handle lives,
+    /// no other can be made on the same database.
     pub fn connect(place: &Place, now: Timestamp) -> Result<Catalog, CatalogError> {
         Ok(Catalog::over(Database::Postgres(Postgres::open(place, now)?)))
     }

@@ -1,7 +1,8 @@
-//! The catalog in a database of PostgreSQL: one connection writes, a few read, and each is made again when it was lost.
+//! The catalog in a database of PostgreSQL: one connection writes, a few read, and each is made again when it
+//! was lost.
 //!
-//! What the server is asked to commit while the connection breaks may be committed or not. The next connection asks what
-//! became of it, so that an answer to a caller is as sure as one of SQLite's.
+//! What the server is asked to commit while the connection breaks may be committed or not. The next
+//! connection asks what became of it, so that an answer to a caller is as sure as one of SQLite's.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
@@ -19,8 +20,8 @@ use crate::sql::{Session, Transaction, definitions};
 const WRITERS_LOCK: i64 = 0x4c48_4341_5441_4c47;
 /// Between two looks at a server that does not know yet.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Every statement is a look into an index, or a page of one. A plan that was made while a table was small, and kept, would read all
-/// of it when it is large.
+/// Every statement is a look into an index, or a page of one. A plan that was made while a table was small,
+/// and kept, would read all of it when it is large.
 const BY_INDEX: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off";
 /// What of SQLite our statements use and PostgreSQL lacks.
 const BEFORE_ALL: &str =
@@ -70,7 +71,8 @@ impl Postgres {
         refused.map_or(Ok(value), |error| Err(CatalogError::from(error).into()))
     }
 
-    /// With the number of the transaction. A connection that was lost is made again, since nothing was asked yet.
+    /// With the number of the transaction. A connection that was lost is made again, since nothing was asked
+    /// yet.
     fn begin_write(&self, kept: Option<Session>) -> Result<(Session, String), CatalogError> {
         if let Some(mut session) = kept {
             match session.begin_write() {

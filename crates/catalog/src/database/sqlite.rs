@@ -17,7 +17,8 @@ use crate::sql::{DatabaseError, Transaction};
 /// Page cache of the writer; 10^6 files in one transaction need no more to stay fast.
 const WRITER_CACHE_KIB: i64 = 64 << 10;
 const READER_CACHE_KIB: i64 = 8 << 10;
-/// 32 MiB of WAL between checkpoints: each one flushes the database file, batches of leases come every few ms.
+/// 32 MiB of WAL between checkpoints: each one flushes the database file, batches of leases come every few
+/// ms.
 const CHECKPOINT_PAGES: i64 = 8_192;
 const WAL_KEPT_BYTES: i64 = 64 << 20;
 const STATEMENTS_CACHED: usize = 256;

@@ -91,7 +91,8 @@ pub(super) struct Changer<'t> {
     tells: bool,
 }
 
-/// What was read for all changes at once, as it was before them. It counts until something about it is written.
+/// What was read for all changes at once, as it was before them. It counts until something about it is
+/// written.
 #[derive(Default)]
 struct Ahead {
     files: HashMap<i64, FileHead>,
@@ -114,8 +115,8 @@ impl<'t> Changer<'t> {
         Changer { tx, now, touched, begun, ahead, changed: JobsChanged::default(), tells }
     }
 
-    /// Reads what the changes will ask for. Where the database is a server each question is a round trip, and a change that asked for
-    /// itself would need half a dozen.
+    /// Reads what the changes will ask for. Where the database is a server each question is a round trip, and
+    /// a change that asked for itself would need half a dozen.
     fn look_ahead(&mut self, changes: &[JobFileChange]) -> Result<(), CatalogError> {
         let begins = |change: &&JobFileChange| matches!(change.step, JobFileStep::Begin { .. });
         let (begin, others): (Vec<&JobFileChange>, Vec<_>) = changes.iter().partition(begins);
@@ -238,7 +239,8 @@ impl<'t> Changer<'t> {
     /// Why a replica on tape has its turn.
     fn note_turn(&self, file: &FileHead) -> Result<(), CatalogError> {
         let mut select = self.tx.prepare_cached(
-            "SELECT reason FROM job_files WHERE job = ?1 AND state = ?2 ORDER BY finished DESC, id DESC LIMIT 1",
+            "SELECT reason FROM job_files WHERE job = ?1 AND state = ?2 ORDER BY finished DESC, id DESC \
+                LIMIT 1",
         )?;
         let wanted = (file.job, file_place(JobFileState::Failed));
         let last: Option<String> = select.query_row(wanted, |row| row.get(0)).optional()?;
@@ -357,7 +359,8 @@ impl<'t> Changer<'t> {
         self.moved(file, to, queue)
     }
 
-    /// The same in one statement with what else is to be said of the file: `more` follows, its values from `?4` on.
+    /// The same in one statement with what else is to be said of the file: `more` follows, its values from
+    /// `?4` on.
     pub(super) fn set_with(
         &mut self,
         file: &FileHead,
@@ -503,7 +506,8 @@ impl<'t> Changer<'t> {
 /// `more` follows, its values from `?9` on.
 fn write_tally(more: &str) -> String {
     format!(
-        "UPDATE jobs SET files_finished = ?2, files_failed = ?3, files_canceled = ?4, files_active = ?5, files_staging = ?6,
+        "UPDATE jobs SET files_finished = ?2, files_failed = ?3, files_canceled = ?4, files_active = ?5, \
+            files_staging = ?6,
          files_archiving = ?7, files_waiting = ?8{more} WHERE number = ?1"
     )
 }

@@ -11,7 +11,8 @@ impl Catalog {
         self.kept_delegations().get(id.to_owned(), |id| {
             self.read(|tx| {
                 let mut select = tx.prepare_cached(
-                    "SELECT id, user, request, proxy, expires, details, changed FROM delegations WHERE id = ?1",
+                    "SELECT id, user, request, proxy, expires, details, changed FROM delegations WHERE id = \
+                        ?1",
                 )?;
                 Ok(select.query_row([id], delegation_row).optional()?)
             })

@@ -12,8 +12,8 @@ use crate::{Catalog, CatalogError, JobCanceled, JobsChanged};
 const EXPIRED_AT_ONCE: i64 = 1_000;
 
 impl Catalog {
-    /// Ends jobs, or some files of them, as of now: what runs is to be stopped by whoever runs it. Whole jobs end in
-    /// CANCELED whatever their files came to; also a job of which nothing is left.
+    /// Ends jobs, or some files of them, as of now: what runs is to be stopped by whoever runs it. Whole jobs
+    /// end in CANCELED whatever their files came to; also a job of which nothing is left.
     pub fn cancel_job_files(
         &self,
         wanted: &[(JobId, Option<Vec<u64>>)],
@@ -71,12 +71,14 @@ impl Catalog {
         })
     }
 
-    /// Ends what waited longer than its job allows. Some may be left when as many as fit in a transaction were found.
+    /// Ends what waited longer than its job allows. Some may be left when as many as fit in a transaction
+    /// were found.
     pub fn expire_jobs(&self, now: Timestamp) -> Result<JobsChanged, CatalogError> {
         self.write(|tx| {
             let mut changer = Changer::new(self, tx, now);
             let mut select = tx.prepare_cached(
-                "SELECT number FROM jobs WHERE expires <= ?1 AND finished IS NULL AND expires IS NOT NULL LIMIT ?2",
+                "SELECT number FROM jobs WHERE expires <= ?1 AND finished IS NULL AND expires IS NOT NULL \
+                    LIMIT ?2",
             )?;
             let numbers = select.query_map((now.0, EXPIRED_AT_ONCE), |row| row.get(0))?;
             for number in numbers.collect::<Result<Vec<i64>, _>>()? {
@@ -84,7 +86,9 @@ impl Catalog {
                 for file in files_of(tx, number)? {
                     let waits = match file.state {
                         JobFileState::NotUsed => job.kind != JobKind::Hops,
-                        state => !state.is_terminal() && !state.is_running() && state != JobFileState::Archiving,
+                        state => {
+                            !state.is_terminal() && !state.is_running() && state != JobFileState::Archiving
+                        }
                     };
                     if waits {
                         changer.cancel(&file, TOO_LONG_IN_QUEUE)?;

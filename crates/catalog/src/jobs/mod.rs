@@ -27,17 +27,21 @@ pub const FORCED_PRIORITY: u8 = 6;
 /// What [`job_row_at`] reads.
 macro_rules! job_columns {
     () => {
-        "j.number, j.id, j.kind, j.state, j.vo, j.user, j.credential, j.priority, j.strategy, j.source_se, j.target_se,
+        "j.number, j.id, j.kind, j.state, j.vo, j.user, j.credential, j.priority, j.strategy, j.source_se, \
+            j.target_se,
     j.submitted, j.expires, j.finished, j.canceled, j.reason, j.files, j.details,
-    CASE WHEN j.grouped = 1 THEN NULL ELSE j.files_finished END, CASE WHEN j.grouped = 1 THEN NULL ELSE j.files_failed END"
+    CASE WHEN j.grouped = 1 THEN NULL ELSE j.files_finished END, CASE WHEN j.grouped = 1 THEN NULL ELSE \
+    j.files_failed END"
     };
 }
 /// What [`file_row`] reads.
 macro_rules! file_columns {
     () => {
         "f.id, j.id, f.place, f.state, f.source, f.target, f.size, f.checksum, q.activity, j.vo,
-    j.priority, f.retries, f.attempt, f.not_before, f.reason, f.recoverable, f.started, f.finished, f.bytes, f.mode,
-    f.details, f.queue, f.staging_began, f.staging_ended, f.staging_request, f.archiving_began, f.archiving_ended"
+    j.priority, f.retries, f.attempt, f.not_before, f.reason, f.recoverable, f.started, f.finished, f.bytes, \
+    f.mode,
+    f.details, f.queue, f.staging_began, f.staging_ended, f.staging_request, f.archiving_began, \
+    f.archiving_ended"
     };
 }
 /// What [`file_head_row`](change::file_head_row) reads.
@@ -49,7 +53,8 @@ macro_rules! file_head_columns {
 /// What [`head_row_at`] reads.
 macro_rules! head_columns {
     () => {
-        "j.number, j.id, j.kind, j.state, j.grouped, j.files, j.files_finished, j.files_failed, j.files_canceled,
+        "j.number, j.id, j.kind, j.state, j.grouped, j.files, j.files_finished, j.files_failed, \
+            j.files_canceled,
     j.files_active, j.files_staging, j.files_archiving, j.files_waiting"
     };
 }
@@ -167,7 +172,8 @@ fn id_bytes(id: JobId) -> [u8; 16] {
 /// Of one question.
 const ASKED_MAX: usize = 64;
 
-/// Reads what a question has to tell of these jobs (`j` in it) in few statements; `order` is for each of them.
+/// Reads what a question has to tell of these jobs (`j` in it) in few statements; `order` is for each of
+/// them.
 fn each_of(
     tx: &Transaction<'_>,
     (question, order): (&str, &str),
@@ -187,7 +193,8 @@ fn each_in<K: Bind>(
     mut read: impl FnMut(&Row<'_>) -> crate::sql::Result<()>,
 ) -> Result<(), CatalogError> {
     for keys in keys.chunks(ASKED_MAX) {
-        // Each number of places is a statement of its own, so there are few; the last key fills those that are left.
+        // Each number of places is a statement of its own, so there are few; the last key fills those that
+        // are left.
         let count = keys.len().next_power_of_two();
         let places = vec!["?"; count].join(", ");
         let mut select = tx.prepare_cached(&format!("{question} WHERE {column} IN ({places}) {order}"))?;
@@ -292,13 +299,15 @@ struct Terms {
 fn queue_of(tx: &Transaction<'_>, terms: &Terms, new: &mut Vec<JobQueueRow>) -> Result<i64, CatalogError> {
     let values = (terms.target, &terms.vo, &terms.activity, terms.priority, &terms.strategy);
     let mut select = tx.prepare_cached(
-        "SELECT id FROM job_queues WHERE target = ?1 AND vo = ?2 AND activity = ?3 AND priority = ?4 AND strategy = ?5",
+        "SELECT id FROM job_queues WHERE target = ?1 AND vo = ?2 AND activity = ?3 AND priority = ?4 AND \
+            strategy = ?5",
     )?;
     if let Some(id) = select.query_row(values, |row| row.get(0)).optional()? {
         return Ok(id);
     }
     let mut insert = tx.prepare_cached(
-        "INSERT INTO job_queues (target, vo, activity, priority, strategy) VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id",
+        "INSERT INTO job_queues (target, vo, activity, priority, strategy) VALUES (?1, ?2, ?3, ?4, ?5) \
+            RETURNING id",
     )?;
     let id = insert.query_row(values, |row| row.get(0))?;
     new.push(JobQueueRow {

@@ -17,7 +17,8 @@ pub enum JobName {
 }
 
 impl JobName {
-    /// The next name after another: one step in the index that begins with it, however many jobs share a name.
+    /// The next name after another: one step in the index that begins with it, however many jobs share a
+    /// name.
     fn next(self) -> &'static str {
         match self {
             JobName::User => "SELECT min(user) FROM jobs WHERE user > ?1",

@@ -1,5 +1,5 @@
-//! What is still to be told of the files of jobs: kept in the transaction that changes them, so that nothing is lost
-//! between a change and whoever tells of it.
+//! What is still to be told of the files of jobs: kept in the transaction that changes them, so that nothing
+//! is lost between a change and whoever tells of it.
 
 use std::sync::atomic::Ordering;
 
@@ -28,7 +28,8 @@ impl Catalog {
     pub fn job_news(&self, after: u64) -> Result<Vec<JobNewsRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
-                "SELECT sequence, job, file, was, state, job_state, at, retries, attempt, began, ended, started, reason,
+                "SELECT sequence, job, file, was, state, job_state, at, retries, attempt, began, ended, \
+                    started, reason,
                  recoverable, bytes, mode FROM job_news WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
             )?;
             let rows = select.query_map((number(after), NEWS_AT_ONCE_MAX as i64), kept_row)?;
@@ -58,10 +59,13 @@ impl Catalog {
     }
 }
 
-const KEEP: &str = "INSERT INTO job_news (job, file, was, state, job_state, at, retries, attempt, began, ended, started,
+const KEEP: &str = "INSERT INTO job_news (job, file, was, state, job_state, at, retries, attempt, began, \
+    ended, started,
      reason, recoverable, bytes, mode)
-     SELECT f.job, f.id, ?2, ?3, j.state, ?4, f.retries, f.attempt, a.began, a.ended, f.started, f.reason, f.recoverable,
-     f.bytes, f.mode FROM job_files f JOIN jobs j ON j.number = f.job LEFT JOIN job_attempts a ON a.attempt = f.attempt";
+     SELECT f.job, f.id, ?2, ?3, j.state, ?4, f.retries, f.attempt, a.began, a.ended, f.started, f.reason, \
+     f.recoverable,
+     f.bytes, f.mode FROM job_files f JOIN jobs j ON j.number = f.job LEFT JOIN job_attempts a ON a.attempt \
+     = f.attempt";
 
 /// At the end of a transaction, when the jobs are what their files made of them.
 pub(super) fn keep(tx: &Transaction<'_>, news: &[JobFileNews], now: Timestamp) -> Result<(), CatalogError> {

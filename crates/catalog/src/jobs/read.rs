@@ -45,8 +45,8 @@ impl Catalog {
         })
     }
 
-    /// How many files of open jobs of a credential have not ended. Where some files of a job are chosen among, all of them
-    /// count until the job ends. It takes as long as there are such jobs.
+    /// How many files of open jobs of a credential have not ended. Where some files of a job are chosen
+    /// among, all of them count until the job ends. It takes as long as there are such jobs.
     pub fn open_job_files_of(&self, credential: &str) -> Result<u64, CatalogError> {
         let open = JobState::ALL.iter().filter(|state| !state.is_terminal());
         let open: Vec<String> = open.map(|state| super::job_place(*state).to_string()).collect();
@@ -134,9 +134,11 @@ impl Catalog {
     ) -> Result<Vec<QueuedJobFile>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
-                "SELECT f.id, f.size, f.source_end, f.job, j.kind = 'R' AND f.staging_began IS NULL FROM job_files f INDEXED BY job_files_waiting
+                "SELECT f.id, f.size, f.source_end, f.job, j.kind = 'R' AND f.staging_began IS NULL FROM \
+                    job_files f INDEXED BY job_files_waiting
                  JOIN jobs j ON j.number = f.job
-                 WHERE f.queue = ?1 AND f.id > ?2 AND f.state IN (3, 4) AND f.not_before <= ?3 ORDER BY f.id LIMIT ?4",
+                 WHERE f.queue = ?1 AND f.id > ?2 AND f.state IN (3, 4) AND f.not_before <= ?3 ORDER BY f.id \
+                 LIMIT ?4",
             )?;
             let wanted = (number(queue), after.map_or(0, number), now.0, number(limit as u64));
             let rows = select.query_map(wanted, |row| {
@@ -161,7 +163,8 @@ impl Catalog {
             let mut select = tx.prepare_cached(
                 "SELECT q.id, q.target, q.vo, q.activity, q.priority, q.strategy, w.files, w.bytes FROM (
                    SELECT queue, count(*) AS files, sum(coalesce(size, 0)) AS bytes FROM job_files
-                   WHERE state IN (3, 4, 5, 6) GROUP BY queue) w JOIN job_queues q ON q.id = w.queue ORDER BY q.id",
+                   WHERE state IN (3, 4, 5, 6) GROUP BY queue) w JOIN job_queues q ON q.id = w.queue ORDER \
+                   BY q.id",
             )?;
             let rows = select.query_map((), |row| {
                 Ok(JobQueueRow {
@@ -290,8 +293,8 @@ impl Question {
     }
 }
 
-/// One question per state and end, so that each is a range of an index that has the state before the time. The narrowest
-/// thing that is said picks the index.
+/// One question per state and end, so that each is a range of an index that has the state before the time.
+/// The narrowest thing that is said picks the index.
 fn job_questions(query: &JobQuery, after: Option<(i64, i64)>) -> Vec<Question> {
     let mut states: Vec<JobState> = match query.states.is_empty() {
         true => JobState::ALL.to_vec(),

@@ -46,8 +46,8 @@ impl StorageStep<'_> {
 }
 
 impl Catalog {
-    /// Does that to files that come from or go to this storage (`scheme://host`), of one community or of all. Gives the
-    /// jobs they belong to; asked again until there is none.
+    /// Does that to files that come from or go to this storage (`scheme://host`), of one community or of all.
+    /// Gives the jobs they belong to; asked again until there is none.
     pub fn step_storage_files(
         &self,
         storage: &str,
@@ -109,7 +109,8 @@ fn waiting(
     let places = vec!["?"; ends.len()].join(", ");
     let of_vo = if vo.is_some() { "AND job IN (SELECT number FROM jobs WHERE vo = ?)" } else { "" };
     let text = format!(
-        "{FILE_HEAD} INDEXED BY job_files_by_state WHERE state = ? AND (source_end IN ({places}) OR target_end IN ({places})) \
+        "{FILE_HEAD} INDEXED BY job_files_by_state WHERE state = ? AND (source_end IN ({places}) OR \
+            target_end IN ({places})) \
          {of_vo} ORDER BY id LIMIT {AT_ONCE}"
     );
     let ends = || ends.iter().map(|end| Value::from(*end));

@@ -27,9 +27,10 @@ struct Met<'p> {
 }
 
 impl Catalog {
-    /// Whether jobs come that are to be refused for others on their way to the same target. Finding those takes an index by target,
-    /// which costs a file as much as all others together, so it is there only where it is used. Building it takes seconds for
-    /// a million files; without it each target is looked for among all files.
+    /// Whether jobs come that are to be refused for others on their way to the same target. Finding those
+    /// takes an index by target, which costs a file as much as all others together, so it is there only where
+    /// it is used. Building it takes seconds for a million files; without it each target is looked for among
+    /// all files.
     pub fn expect_duplicates(&self, expected: bool) -> Result<(), CatalogError> {
         let text = match expected {
             true => {

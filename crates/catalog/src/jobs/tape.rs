@@ -1,7 +1,8 @@
-//! Files that are brought from tape before they are copied, and those that are watched until they are on tape.
+//! Files that are brought from tape before they are copied, and those that are watched until they are on
+//! tape.
 //!
-//! A bulk is a row before a tape system hears of it, and stays one until the tape system holds nothing for us any more:
-//! whatever happens in between is taken up from there.
+//! A bulk is a row before a tape system hears of it, and stays one until the tape system holds nothing for us
+//! any more: whatever happens in between is taken up from there.
 
 use std::collections::btree_map::Entry;
 
@@ -30,7 +31,8 @@ impl Catalog {
         self.read(|tx| {
             // From one end point to the next, however many files wait at each.
             let mut next = tx.prepare_cached(
-                "SELECT min(source_end) FROM job_files INDEXED BY job_files_staging WHERE state = 1 AND source_end > ?1",
+                "SELECT min(source_end) FROM job_files INDEXED BY job_files_staging WHERE state = 1 AND \
+                    source_end > ?1",
             )?;
             let mut ends = Vec::new();
             let mut last = -1;
@@ -52,7 +54,8 @@ impl Catalog {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
                 "SELECT f.id, j.vo, coalesce(json_extract(f.details, '$.source_token_id'), j.credential),
-                 f.source = f.target FROM job_files f INDEXED BY job_files_staging JOIN jobs j ON j.number = f.job
+                 f.source = f.target FROM job_files f INDEXED BY job_files_staging JOIN jobs j ON j.number = \
+                 f.job
                  WHERE f.state = 1 AND f.source_end = ?1 AND f.not_before <= ?2 AND NOT EXISTS (
                    SELECT 1 FROM tape_files t WHERE t.file = f.id AND t.stands < 2)
                  ORDER BY f.id LIMIT ?3",
@@ -232,7 +235,8 @@ impl Changer<'_> {
             let Some(file) = waits.filter(|file| number(end) == file.source_end) else { continue };
             self.run("INSERT INTO tape_files (request, file) VALUES (?1, ?2)", (request, file.id))?;
             self.run(
-                "UPDATE job_files SET staging_began = coalesce(staging_began, ?2), staging_ended = NULL WHERE id = ?1",
+                "UPDATE job_files SET staging_began = coalesce(staging_began, ?2), staging_ended = NULL \
+                    WHERE id = ?1",
                 (file.id, self.now.0),
             )?;
         }
@@ -257,7 +261,8 @@ impl Changer<'_> {
 
     fn files_of_request(&self, request: u64) -> Result<Vec<FileHead>, CatalogError> {
         let mut select = self.tx.prepare_cached(&format!(
-            "{FILE_HEAD} WHERE id IN (SELECT file FROM tape_files WHERE request = ?1 AND stands = 0) ORDER BY id"
+            "{FILE_HEAD} WHERE id IN (SELECT file FROM tape_files WHERE request = ?1 AND stands = 0) ORDER \
+                BY id"
         ))?;
         let rows = select.query_map([number(request)], file_head_row)?;
         Ok(rows.collect::<Result<_, _>>()?)
@@ -314,7 +319,8 @@ impl Changer<'_> {
         }
         self.run(
             "UPDATE tape_requests SET next = ?2
-             WHERE id IN (SELECT request FROM tape_files WHERE file = ?1 AND stands < ?3) AND coalesce(next, ?2) >= ?2",
+             WHERE id IN (SELECT request FROM tape_files WHERE file = ?1 AND stands < ?3) AND coalesce(next, \
+             ?2) >= ?2",
             (file, self.now.0, UNWANTED),
         )?;
         self.run(
@@ -326,7 +332,8 @@ impl Changer<'_> {
     /// Where the next replica or hop of a job begins: what may lie on tape is brought first.
     pub(super) fn begins_in(&self, file: &FileHead) -> Result<JobFileState, CatalogError> {
         let mut select = self.tx.prepare_cached(
-            "SELECT j.kind = ?2 OR f.source = f.target, j.details FROM job_files f JOIN jobs j ON j.number = f.job
+            "SELECT j.kind = ?2 OR f.source = f.target, j.details FROM job_files f JOIN jobs j ON j.number = \
+                f.job
              WHERE f.id = ?1",
         )?;
         let (from_tape, details): (bool, String) =
@@ -342,7 +349,8 @@ impl Changer<'_> {
 
     fn drop_empty(&self, request: i64) -> Result<(), CatalogError> {
         self.run(
-            "DELETE FROM tape_requests WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM tape_files WHERE request = ?1)",
+            "DELETE FROM tape_requests WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM tape_files WHERE request \
+                = ?1)",
             [request],
         )
     }

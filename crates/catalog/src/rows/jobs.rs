@@ -207,8 +207,8 @@ pub struct JobFileChange {
 
 #[derive(Clone, Debug)]
 pub enum JobFileStep {
-    /// It, or its replica at this end point, is about to be copied: at once if `started`. The change's attempt is the
-    /// new one.
+    /// It, or its replica at this end point, is about to be copied: at once if `started`. The change's
+    /// attempt is the new one.
     Begin { source: u64, choice: String, started: bool },
     /// Bytes are about to flow.
     Started,
@@ -224,7 +224,8 @@ pub enum JobFileStep {
         /// What stands under the target's name, as a JSON object: for the file's metadata.
         standing: Option<String>,
     },
-    /// This replica is on tape: one on disk has the turn, and if there is none left, this one is brought from there.
+    /// This replica is on tape: one on disk has the turn, and if there is none left, this one is brought from
+    /// there.
     OnTape { reason: String },
     /// It did not come about: back to the queue, as if nothing had been.
     Released,

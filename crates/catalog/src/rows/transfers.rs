@@ -228,7 +228,8 @@ pub struct TransferFilter {
 #[derive(Clone, Debug, Default)]
 pub struct TransferPage {
     pub items: Vec<TransferRow>,
-    /// Where to go on. A page may be short, even empty, and yet have one: a page looks at a bounded number of rows.
+    /// Where to go on. A page may be short, even empty, and yet have one: a page looks at a bounded number of
+    /// rows.
     pub next: Option<TransferId>,
 }
 

@@ -1,5 +1,5 @@
-//! Many rows into a table: by statements of many rows, and in PostgreSQL, where there are enough of them, by `COPY`: the server
-//! neither plans nor computes what comes.
+//! Many rows into a table: by statements of many rows, and in PostgreSQL, where there are enough of them, by
+//! `COPY`: the server neither plans nor computes what comes.
 
 use std::cell::RefCell;
 
@@ -39,8 +39,8 @@ pub(crate) struct Table {
 }
 
 impl Transaction<'_> {
-    /// Inserts rows, each the values of all columns. The numbers that they get come in the order of the rows: each gets the
-    /// next.
+    /// Inserts rows, each the values of all columns. The numbers that they get come in the order of the rows:
+    /// each gets the next.
     pub(crate) fn insert<'v, V: AsRef<[Seen<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
         let Transaction::Postgres(session) = self else { return self.insert_and_ask(table, rows) };
         let numbers: Vec<i64> = session.borrow_mut().take_numbers(table, rows.len())?.collect();

@@ -1,4 +1,5 @@
-//! The driver of PostgreSQL and the runtime that carries its messages, which runs while somebody waits for an answer.
+//! The driver of PostgreSQL and the runtime that carries its messages, which runs while somebody waits for an
+//! answer.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -43,8 +44,8 @@ impl Link {
         apart(|| self.runtime.block_on(ask(&self.client)))
     }
 
-    /// Sends orders, and a question behind them, before any answer is waited for. What the question comes to, if all that came
-    /// before it was done.
+    /// Sends orders, and a question behind them, before any answer is waited for. What the question comes to,
+    /// if all that came before it was done.
     pub(super) fn ask_behind<T>(
         &self,
         orders: &[Order],

@@ -1,8 +1,8 @@
-//! Statements in one text for both databases: SQLite, and PostgreSQL by [`dialect`]. The words are those of rusqlite, since
-//! that is where most statements run.
+//! Statements in one text for both databases: SQLite, and PostgreSQL by [`dialect`]. The words are those of
+//! rusqlite, since that is where most statements run.
 //!
-//! What both speak alike is enough for everything here but many rows at once ([`insert`]); so an operation is written once, and
-//! the conformance suite runs it on both.
+//! What both speak alike is enough for everything here but many rows at once ([`insert`]); so an operation is
+//! written once, and the conformance suite runs it on both.
 
 mod dialect;
 mod error;
@@ -49,8 +49,8 @@ impl Transaction<'_> {
         self.prepare_cached(text)?.execute(parameters)
     }
 
-    /// Without an answer, so that PostgreSQL is not waited for: what is asked next sees it done, and if it fails, so does the
-    /// transaction.
+    /// Without an answer, so that PostgreSQL is not waited for: what is asked next sees it done, and if it
+    /// fails, so does the transaction.
     pub(crate) fn order(&self, text: &str, parameters: impl Params) -> Result<()> {
         self.prepare_cached(text)?.order(parameters)
     }

@@ -1,8 +1,8 @@
 //! A connection to PostgreSQL, and how values travel on it.
 //!
-//! What only has to be done is not waited for: such orders travel with the next question, or with the commit, in one round trip for
-//! all of them. The answers come in the same order, so a question sees what was ordered before it, and an order that fails fails its
-//! transaction, as any statement does.
+//! What only has to be done is not waited for: such orders travel with the next question, or with the commit,
+//! in one round trip for all of them. The answers come in the same order, so a question sees what was ordered
+//! before it, and an order that fails fails its transaction, as any statement does.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,7 +20,8 @@ use tokio_postgres::{Config, SimpleQueryMessage, Socket, Statement};
 use super::link::{Link, Order};
 use super::{Bind, DatabaseError, Result, Seen, Table, Value, damaged, dialect};
 
-/// Of one connection; questions that are put together have many texts, so that it begins anew when it is full.
+/// Of one connection; questions that are put together have many texts, so that it begins anew when it is
+/// full.
 const PREPARED_MAX: usize = 512;
 /// As many orders wait for a question to travel with.
 const ORDERS_MAX: usize = 256;
@@ -35,9 +36,11 @@ pub(crate) struct Session {
     prepared: HashMap<String, Statement>,
     /// To be done in the open transaction, and not sent yet.
     orders: Vec<Order>,
-    /// Numbers for rows of each table that were taken and not used. Only the connection that writes takes any.
+    /// Numbers for rows of each table that were taken and not used. Only the connection that writes takes
+    /// any.
     numbers: HashMap<&'static str, Range<i64>>,
-    /// A statement failed: the server takes no more of this transaction, and would answer a commit by going back.
+    /// A statement failed: the server takes no more of this transaction, and would answer a commit by going
+    /// back.
     failed: bool,
     /// A transaction was begun and not ended.
     open: bool,
@@ -173,8 +176,9 @@ impl Session {
         })
     }
 
-    /// The next numbers of rows of a table, one after the other. They are the sequence's of that table, from which many are taken at
-    /// once, so that rows are not asked what they were numbered. What is not used is used by nobody.
+    /// The next numbers of rows of a table, one after the other. They are the sequence's of that table, from
+    /// which many are taken at once, so that rows are not asked what they were numbered. What is not used is
+    /// used by nobody.
     pub(super) fn take_numbers(&mut self, table: &Table, count: usize) -> Result<Range<i64>> {
         let wanted =
             i64::try_from(count).map_err(|_| DatabaseError::Unfit(format!("{count} rows at once")))?;
@@ -289,7 +293,8 @@ impl ToSql for Seen<'_> {
                 Type::BOOL => (number != 0).to_sql(kind, out),
                 _ => Err(format!("a number where {kind} is expected").into()),
             },
-            // The one character that a text of the server's cannot hold; it comes in answers of storages at most.
+            // The one character that a text of the server's cannot hold; it comes in answers of storages at
+            // most.
             Seen::Text(text) if text.contains('\0') => text.replace('\0', "\u{fffd}").to_sql(kind, out),
             Seen::Text(text) if is_text(kind) => text.to_sql(kind, out),
             Seen::Text(_) => Err(format!("a text where {kind} is expected").into()),
@@ -332,8 +337,8 @@ fn is_text(kind: &Type) -> bool {
     matches!(*kind, Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN)
 }
 
-/// A `numeric` as it comes, if it is a whole number: sums of integers are such. Number of digits to the base of 10,000,
-/// the power of the first, sign, and digits after the point in print; then the digits.
+/// A `numeric` as it comes, if it is a whole number: sums of integers are such. Number of digits to the base
+/// of 10,000, the power of the first, sign, and digits after the point in print; then the digits.
 fn whole(raw: &[u8]) -> Option<i64> {
     let part = |at: usize| Some(i16::from_be_bytes(raw.get(2 * at..2 * at + 2)?.try_into().ok()?));
     let (digits, first, sign) = (part(0)?, part(1)?, part(2)?);

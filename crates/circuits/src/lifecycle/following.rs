@@ -1,5 +1,6 @@
-//! Another circuit while there is one: made before that is broken. Transfers move onto it once its ends answer, and what is
-//! under way on the one before leaves it; if it cannot be had, the one that there is stays.
+//! Another circuit while there is one: made before that is broken. Transfers move onto it once its ends
+//! answer, and what is under way on the one before leaves it; if it cannot be had, the one that there is
+//! stays.
 
 use longhaul_model::{CircuitOrderId, Timestamp};
 

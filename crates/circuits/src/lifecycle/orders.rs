@@ -228,7 +228,8 @@ impl Lifecycle {
         self.note(Note::Released { order, by, key });
         match &mut self.phase {
             Phase::Requested { .. } => self.end(Some(Why::Released), now),
-            // It leaves already, and the work is not to bring another one at once: somebody has said that it is not wanted.
+            // It leaves already, and the work is not to bring another one at once: somebody has said that it
+            // is not wanted.
             Phase::Draining { then, .. } => {
                 then.get_or_insert(Why::Released);
                 self.keep();
@@ -347,7 +348,10 @@ mod tests {
         let second = link.refuse(first.key, true).unwrap();
         assert_eq!(second.mbit, 200, "half of what was ordered");
         assert_eq!(link.refuse(second.key, false), None);
-        let failed = |state: &OrderState| matches!(state, OrderState::Failed(why) if why == "200 Mbit/s were refused: maintenance");
+        let failed = |state: &OrderState| {
+            matches!(state, OrderState::Failed(why) if why == "200 Mbit/s were \
+            refused: maintenance")
+        };
         assert!(link.order(1).is_some_and(failed), "{:?}", link.order(1));
         assert!(link.why().contains("the last request failed, so none is asked for until"), "{}", link.why());
         assert_eq!((link.tell(Event::Orders(orders)), link.after(2 * HOUR)), (None, None));
@@ -436,7 +440,10 @@ mod tests {
         link.record = Record::default();
         link.machine = Lifecycle::restore("beta→alpha", Settings::default(), 2, book, link.now);
         assert_eq!(link.tell(Event::Orders(orders.clone())), None, "the link rests");
-        let failed = |state: &OrderState| matches!(state, OrderState::Failed(why) if why.contains("before the restart"));
+        let failed = |state: &OrderState| {
+            matches!(state, OrderState::Failed(why) if why.contains("before \
+            the restart"))
+        };
         assert!(link.order(1).is_some_and(failed), "{:?}", link.order(1));
         assert_eq!(
             (link.tell(Event::Orders(orders)), link.after(HOUR)),
@@ -520,7 +527,8 @@ mod tests {
         let why = link.why();
         assert_eq!(
             why,
-            "no circuit now: 1.08 TB wait = 3.0 h at the 800.0 Mbit/s that the link is expected to carry; a circuit is asked \
+            "no circuit now: 1.08 TB wait = 3.0 h at the 800.0 Mbit/s that the link is expected to carry; a \
+                circuit is asked \
              for above 5.0 h, which is 1.80 TB"
         );
         link.tell(Event::Work { pending_bytes: MUCH, bytes_per_s: Some(2e8) });

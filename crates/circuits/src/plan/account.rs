@@ -1,5 +1,5 @@
-//! What circuits came to: more bytes than the plain way would have carried, less what others at their ports lost. A
-//! provider whose circuits gain less than nothing is left alone for a time.
+//! What circuits came to: more bytes than the plain way would have carried, less what others at their ports
+//! lost. A provider whose circuits gain less than nothing is left alone for a time.
 
 use std::collections::{BTreeMap, VecDeque};
 

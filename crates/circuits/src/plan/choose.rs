@@ -1,4 +1,5 @@
-//! Which links get circuits that have none: what each would gain, and who comes first where there is not room for all.
+//! Which links get circuits that have none: what each would gain, and who comes first where there is not room
+//! for all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -191,7 +192,8 @@ impl Planner {
         enough.min_by_key(|offer| (offer.mbit, offer.provider)).ok_or(why)
     }
 
-    /// What a circuit would do for a link and to others. `without`: a booking that would not be there any more.
+    /// What a circuit would do for a link and to others. `without`: a booking that would not be there any
+    /// more.
     pub(super) fn weigh(
         &self,
         view: &View,

@@ -52,7 +52,8 @@ pub enum News {
 /// Why a circuit is or is not asked for, or given back.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// What counts on the link takes `before` without it, `after` with it; others at its ports keep the rest of their rate.
+    /// What counts on the link takes `before` without it, `after` with it; others at its ports keep the rest
+    /// of their rate.
     Gains {
         bytes: u64,
         before: Duration,
@@ -183,7 +184,8 @@ impl Reason {
                 span(*needed)
             ),
             Reason::CostsOthers { gain, loss, mbit } => format!(
-                "{} would gain {gain:.1} TB·h and cost others at its ports {loss:.1} TB·h, weighted by priority",
+                "{} would gain {gain:.1} TB·h and cost others at its ports {loss:.1} TB·h, weighted by \
+                    priority",
                 rate(*mbit)
             ),
             Reason::Budget { community, left, needed } => {

@@ -1,4 +1,5 @@
-//! What of a planner outlives the process that it runs in: what was asked for and how it stands, rests, budgets and accounts.
+//! What of a planner outlives the process that it runs in: what was asked for and how it stands, rests,
+//! budgets and accounts.
 //!
 //! Reasons and what was seen in plans in a row are not kept: the next plans say them anew.
 
@@ -52,7 +53,8 @@ impl Planner {
         }
     }
 
-    /// What an earlier planner had asked for, of which nothing else is known: it is there, and is not asked for twice.
+    /// What an earlier planner had asked for, of which nothing else is known: it is there, and is not asked
+    /// for twice.
     pub fn adopt(
         &mut self,
         pair: Pair,

@@ -1,8 +1,9 @@
 //! What waits, as a load on links and ports, and what a circuit would change about it.
 //!
-//! Work that several sources have comes from all of them, as fast as they are. A link does what has the highest priority
-//! first. So a group that waits behind others on a link is done after the sum of their bytes over the rates at which they
-//! come. Each byte counts for the time until it has come, twice as much with each step of priority.
+//! Work that several sources have comes from all of them, as fast as they are. A link does what has the
+//! highest priority first. So a group that waits behind others on a link is done after the sum of their bytes
+//! over the rates at which they come. Each byte counts for the time until it has come, twice as much with
+//! each step of priority.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,14 +1,15 @@
 //! Which links deserve a circuit, where one place sees them all: the central level.
 //!
-//! A plan looks at everything that waits, at what each link carries without a circuit, and at the ports. A circuit is
-//! asked for if it saves enough time for what has the priority, if that is worth more than what the others at both its ports
-//! lose by the reservation, and if provider, ports and budgets have room; where they have not room for all, those come
-//! first that gain most for the part of the scarcest thing that they take. It is given back when little is left to do, when
-//! it gains nothing any more, or when its room is worth more to another link; a better rate, and the time after its
-//! expiry, are booked before the old one is given back. What a circuit gained is added up at its end.
+//! A plan looks at everything that waits, at what each link carries without a circuit, and at the ports. A
+//! circuit is asked for if it saves enough time for what has the priority, if that is worth more than what
+//! the others at both its ports lose by the reservation, and if provider, ports and budgets have room; where
+//! they have not room for all, those come first that gain most for the part of the scarcest thing that they
+//! take. It is given back when little is left to do, when it gains nothing any more, or when its room is
+//! worth more to another link; a better rate, and the time after its expiry, are booked before the old one is
+//! given back. What a circuit gained is added up at its end.
 //!
-//! Each booking is carried out by a [`crate::Lifecycle`] of its own, which tells what came of it. What could not be
-//! foreseen (a request that is refused, a circuit that dies) makes the link rest here as well.
+//! Each booking is carried out by a [`crate::Lifecycle`] of its own, which tells what came of it. What could
+//! not be foreseen (a request that is refused, a circuit that dies) makes the link rest here as well.
 //!
 //! Start with [`Planner::plan`].
 
@@ -164,8 +165,8 @@ impl Planner {
         self.rests.insert(pair, Rest { until, failed, gave_way });
     }
 
-    /// What one circuit gains depends on the others, so that two may be worth more than each other in turn: each time that
-    /// a link's gave way it rests four times as long.
+    /// What one circuit gains depends on the others, so that two may be worth more than each other in turn:
+    /// each time that a link's gave way it rests four times as long.
     fn gives_way(&mut self, pair: Pair, now: Timestamp) {
         let gave_way = self.rests.get(&pair).map_or(0, |rest| rest.gave_way);
         let longer = self.settings.rest_after.saturating_mul(1 << (2 * gave_way).min(16));
@@ -179,7 +180,8 @@ impl Planner {
         self.ledger.settle(id, booking.part_used(now));
         if let Some(since) = booking.used_since() {
             self.accounts.ended(&booking.provider, booking.gained(carried), &self.settings, now);
-            // Lost soon after it came up, and not because it was not wanted: the link rests as after a refusal.
+            // Lost soon after it came up, and not because it was not wanted: the link rests as after a
+            // refusal.
             let early = now.plus(self.settings.renew_before) < booking.expires(since);
             let replaced = self.bookings.values().any(|other| other.replaces == Some(id));
             if booking.stand == (Stand::Established { since }) && early && !replaced {

@@ -15,7 +15,8 @@ pub(crate) const PRIORITY_MAX: u8 = 9;
 pub struct PlanSettings {
     /// Work below this priority asks for no circuit.
     pub floor: u8,
-    /// Work counts as one priority higher for each such time that it has waited, so that it does not wait forever.
+    /// Work counts as one priority higher for each such time that it has waited, so that it does not wait
+    /// forever.
     pub age_step: Duration,
     /// A circuit must save so much time,
     pub gain: Duration,

@@ -1,4 +1,5 @@
-//! What the planner is told: ports, what links carry without a circuit, what waits, and who provides circuits.
+//! What the planner is told: ports, what links carry without a circuit, what waits, and who provides
+//! circuits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -104,7 +105,8 @@ impl Provider {
     }
 }
 
-/// A circuit that somebody else asked for: the pair gets none from the plan, and what it takes is not there for others.
+/// A circuit that somebody else asked for: the pair gets none from the plan, and what it takes is not there
+/// for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Its provider.
@@ -125,9 +127,11 @@ impl View {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     pub ports: BTreeMap<SiteId, Port>,
-    /// What each pair is expected to carry without a circuit, in bytes a second. What is not here is not known, and gets none.
+    /// What each pair is expected to carry without a circuit, in bytes a second. What is not here is not
+    /// known, and gets none.
     pub plain: BTreeMap<Pair, f64>,
-    /// What pairs were seen to carry of late without a circuit, while they had work: a forecast below that is wrong.
+    /// What pairs were seen to carry of late without a circuit, while they had work: a forecast below that is
+    /// wrong.
     pub seen: BTreeMap<Pair, f64>,
     /// Of ports, what those take whose traffic is not ours, each with whether data enter there.
     pub others: BTreeMap<(SiteId, bool), f64>,

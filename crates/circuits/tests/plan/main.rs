@@ -54,7 +54,8 @@ fn provider(at_once: u32) -> Provider {
     }
 }
 
-/// Six sites with 10 Gbit/s each, a mesh of links that carry 1 Gbit/s; time goes on by a minute from plan to plan.
+/// Six sites with 10 Gbit/s each, a mesh of links that carry 1 Gbit/s; time goes on by a minute from plan to
+/// plan.
 struct World {
     planner: Planner,
     view: View,
@@ -128,7 +129,8 @@ fn a_circuit_is_asked_for_where_it_saves_time_and_the_reason_has_the_numbers() {
     assert!((2 * HOUR..3 * HOUR).contains(&request.lifetime), "{:?}", request.lifetime);
     assert_eq!(
         request.why.to_string(),
-        "4.00 TB take 8.9 h the plain way and 108 min with 5 Gbit/s; others at its ports lose 0 % of their rate"
+        "4.00 TB take 8.9 h the plain way and 108 min with 5 Gbit/s; others at its ports lose 0 % of their \
+            rate"
     );
     assert!(world.plans(5).is_empty(), "what is asked for is not asked for again");
 }
@@ -533,7 +535,8 @@ fn worlds() -> ProptestConfig {
 proptest! {
     #![proptest_config(worlds())]
 
-    /// Never more than ports, provider and budgets have, over restarts too; and the same again gives the same.
+    /// Never more than ports, provider and budgets have, over restarts too; and the same again gives the
+    /// same.
     #[test]
     fn bounds_hold_whatever_waits_and_whatever_becomes_of_it(
         waits in prop::collection::vec(rows(), 1..12), fates in prop::collection::vec(fate(), 1..12),
@@ -632,7 +635,8 @@ proptest! {
                 }
             }
         }
-        // What others gain changes with each circuit, so that one may give way and come again; then it rests for long.
+        // What others gain changes with each circuit, so that one may give way and come again; then it rests
+        // for long.
         let times = |pair: &Pair| gave_way.get(pair).copied().unwrap_or(0);
         prop_assert!(gave_way.values().all(|times| *times <= 2), "{said:#?}");
         // Each time one, and another that fits better.
@@ -651,8 +655,8 @@ proptest! {
         prop_assert_eq!(asked[0].pair, if one > other { pair(0, 1) } else { pair(2, 3) });
     }
 
-    /// What waits below the priority of endless others has its circuit within the time in which it has become as urgent,
-    /// and one lifetime of a circuit.
+    /// What waits below the priority of endless others has its circuit within the time in which it has become
+    /// as urgent, and one lifetime of a circuit.
     #[test]
     fn nobody_waits_forever((low, high) in (2..10_u8).prop_flat_map(|high| (1..high, Just(high)))) {
         let mut world = World::usual(vec![waits(0, 1, 9 * TB, low), waits(2, 3, 90 * TB, high)]);

@@ -1,4 +1,5 @@
-//! One circuit after another: the second is used before the first is given back, and where it cannot be had the first stays.
+//! One circuit after another: the second is used before the first is given back, and where it cannot be had
+//! the first stays.
 
 use longhaul_circuits::{
     Action, Answer, Book, Ends, Event, Grant, Note, Order, OrderState, Ordered, Record, Renew, RequestKey,

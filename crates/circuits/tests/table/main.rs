@@ -1,4 +1,5 @@
-//! The transition table of the ANSE paper, row by row, and what was added to it: what comes out, in which order.
+//! The transition table of the ANSE paper, row by row, and what was added to it: what comes out, in which
+//! order.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,8 +1,9 @@
-//! Local accounts for the subjects of a grid-map file: who they are, and whether anybody may be mapped to them.
+//! Local accounts for the subjects of a grid-map file: who they are, and whether anybody may be mapped to
+//! them.
 //!
-//! The account follows from the file and from the system's own list of accounts, never from anything that a client says.
-//! Root is nobody's account, and system accounts are only if the administrator names them.
-//! Not here: the text of such files (`security::gridmap`), becoming the account (the binary).
+//! The account follows from the file and from the system's own list of accounts, never from anything that a
+//! client says. Root is nobody's account, and system accounts are only if the administrator names them. Not
+//! here: the text of such files (`security::gridmap`), becoming the account (the binary).
 
 mod prepare;
 
@@ -149,7 +150,8 @@ fn ask(program: &str, arguments: &[&str]) -> Result<String, String> {
     String::from_utf8(asked.stdout).map_err(|_| format!("what {program} says of {name} is not UTF-8"))
 }
 
-/// `name:x:uid:gid:comment:home:shell`. The name has to be the one that was asked for: a number would find another.
+/// `name:x:uid:gid:comment:home:shell`. The name has to be the one that was asked for: a number would find
+/// another.
 fn parse_passwd(name: &str, line: &str) -> Result<Account, String> {
     let fields: Vec<&str> = line.split(':').collect();
     let wrong = || format!("{name}: the system's entry \"{}\" cannot be read", printable(line));
@@ -209,7 +211,8 @@ mod tests {
 
     #[test]
     fn only_people_are_mapped_to() {
-        let text = "/CN=a jane,daemon\n/CN=b daemon\n/CN=c root\n/CN=d nobody\n/CN=e wheel\n/CN=f ghost\n/CN=a root\n";
+        let text = "/CN=a jane,daemon\n/CN=b daemon\n/CN=c root\n/CN=d nobody\n/CN=e wheel\n/CN=f \
+            ghost\n/CN=a root\n";
         let (good, bad) = mapped(text, &Policy::default());
         assert_eq!(good, [(1, "jane".to_owned())]);
         let lines: Vec<usize> = bad.iter().map(|(line, _)| *line).collect();

@@ -1,7 +1,8 @@
 //! Work directories of accounts in an export that none of them owns: `.longhaul/as-UID`, made by root.
 //!
-//! Root walks here where others may write, so nothing is followed and nothing is changed that was not just made: a link or
-//! a directory that somebody else has put there is an error, not a way for root's hands to another place.
+//! Root walks here where others may write, so nothing is followed and nothing is changed that was not just
+//! made: a link or a directory that somebody else has put there is an error, not a way for root's hands to
+//! another place.
 
 use std::path::Path;
 

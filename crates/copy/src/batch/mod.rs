@@ -1,8 +1,9 @@
-//! Batch files: pairs of a source and a target, one a line. fdtcp's copyjobfile and the pairs of `--from-file`.
+//! Batch files: pairs of a source and a target, one a line. fdtcp's copyjobfile and the pairs of
+//! `--from-file`.
 //!
-//! A line is `SOURCE TARGET` with white space between; blank lines and lines that begin with `#` are passed over.
-//! Names with blanks are quoted (see [`quoted`]). In a file for `--from-file`, a line that has a tab outside quotes is
-//! divided at tabs only, so that lists with blanks in names need no quotes.
+//! A line is `SOURCE TARGET` with white space between; blank lines and lines that begin with `#` are passed
+//! over. Names with blanks are quoted (see [`quoted`]). In a file for `--from-file`, a line that has a tab
+//! outside quotes is divided at tabs only, so that lists with blanks in names need no quotes.
 //!
 //! A bad line does not spoil the others: what fdtcp refuses as a whole is told line by line here, and
 //! [`Batch::strict`] is for those who want it otherwise.
@@ -141,7 +142,8 @@ pub fn parse(
     Ok(batch)
 }
 
-/// Reads a line without its end, of a long one the first bytes past the limit; returns what the line takes in the file.
+/// Reads a line without its end, of a long one the first bytes past the limit; returns what the line takes in
+/// the file.
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<u64> {
     line.clear();
     let limit = LINE_BYTES_MAX as u64 + 2;
@@ -205,8 +207,8 @@ pub struct Group<K> {
     pub pairs: Vec<usize>,
 }
 
-/// Groups pairs by what `end` says of source and target (host and port; all local paths are one end), in the order in
-/// which each first occurs.
+/// Groups pairs by what `end` says of source and target (host and port; all local paths are one end), in the
+/// order in which each first occurs.
 pub fn group<K: Ord + Clone>(pairs: &[Pair], mut end: impl FnMut(&Place) -> K) -> Vec<Group<K>> {
     let mut groups: Vec<Group<K>> = Vec::new();
     let mut known: BTreeMap<(K, K), usize> = BTreeMap::new();

@@ -14,8 +14,10 @@ pub enum Place {
     AtFile(String),
 }
 
-const NOT_FDT: &str = "fdt:// names an FDT daemon, and Longhaul does not speak its protocol: run `longhaul serve DIR` \
-                       on that host, and write the lh:// URL that it prints, or @FILE with that URL in the file";
+const NOT_FDT: &str = "fdt:// names an FDT daemon, and Longhaul does not speak its protocol: run `longhaul \
+    serve DIR` \
+                       on that host, and write the lh:// URL that it prints, or @FILE with that URL in the \
+                       file";
 
 impl Place {
     /// `check` says what is wrong with an `lh://` URL, if anything.
@@ -41,7 +43,8 @@ impl Place {
             // As on the command line: without a user it is a file name with a colon.
             (name, false) if !name.contains('@') => Ok(Place::Local(text.to_owned())),
             (host, false) => Err(format!(
-                "a batch file cannot start a server over ssh on {}; write ./ before the name of a local file with a colon",
+                "a batch file cannot start a server over ssh on {}; write ./ before the name of a local file \
+                    with a colon",
                 printable(host.rsplit('@').next().unwrap_or(host))
             )),
         }

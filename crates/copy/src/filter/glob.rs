@@ -1,7 +1,9 @@
-//! One pattern, compared with one text in at most (tokens + 1) × (characters + 1) steps, whatever stars it has.
+//! One pattern, compared with one text in at most (tokens + 1) × (characters + 1) steps, whatever stars it
+//! has.
 //!
-//! All ways to fit are followed at the same time (the set of tokens reached so far), so that nothing is ever tried
-//! again: a pattern of many stars, which takes exponential time by trying one way after the other, is no danger.
+//! All ways to fit are followed at the same time (the set of tokens reached so far), so that nothing is ever
+//! tried again: a pattern of many stars, which takes exponential time by trying one way after the other, is
+//! no danger.
 
 use super::PATTERN_CHARS_MAX;
 

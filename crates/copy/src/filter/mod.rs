@@ -1,7 +1,7 @@
 //! Which files of a tree are meant: includes and excludes in the manner of rsync.
 //!
-//! Rules are tried in the order given; the first that fits decides, and what none fits is included. A directory
-//! that is excluded is not entered, so nothing in it can be included again.
+//! Rules are tried in the order given; the first that fits decides, and what none fits is included. A
+//! directory that is excluded is not entered, so nothing in it can be included again.
 //!
 //! | in a pattern | fits |
 //! | --- | --- |
@@ -14,9 +14,9 @@
 //! | `/` at the end | directories only |
 //! | `/***` at the end | the directory and everything in it |
 //!
-//! A pattern with a `/` or a `**` in it is compared with the whole path, beginning at any component unless it is
-//! anchored; any other with the last component alone. Unlike rsync, a backslash always escapes, also where no
-//! wildcard follows: one rule instead of two.
+//! A pattern with a `/` or a `**` in it is compared with the whole path, beginning at any component unless it
+//! is anchored; any other with the last component alone. Unlike rsync, a backslash always escapes, also where
+//! no wildcard follows: one rule instead of two.
 //!
 //! Not here: reading directories ([`crate::walk`]). Start with [`Filters::parse`].
 
@@ -108,8 +108,8 @@ impl Filters {
         Ok(())
     }
 
-    /// What the rules say of this entry alone, whose directories are known to be included. `path` is relative to the
-    /// root of the transfer.
+    /// What the rules say of this entry alone, whose directories are known to be included. `path` is relative
+    /// to the root of the transfer.
     pub fn includes(&self, path: &str, is_directory: bool) -> bool {
         let last = path.rsplit('/').next().unwrap_or(path);
         let first_fit = self.rules.iter().find(|rule| {
@@ -119,7 +119,8 @@ impl Filters {
         first_fit.is_none_or(|rule| rule.action == Action::Include)
     }
 
-    /// What the rules say of a path that was not reached by walking: each directory on its way is asked as well.
+    /// What the rules say of a path that was not reached by walking: each directory on its way is asked as
+    /// well.
     pub fn includes_path(&self, path: &str, is_directory: bool) -> bool {
         if self.rules.is_empty() {
             return true;

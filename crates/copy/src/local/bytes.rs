@@ -1,9 +1,10 @@
-//! The bytes of one file, from a source to a temporary file, by the cheapest way that gives the verification asked for.
+//! The bytes of one file, from a source to a temporary file, by the cheapest way that gives the verification
+//! asked for.
 //!
-//! 1. A clone (reflink): the file system lets both files share their blocks. Nothing is read, so nothing can be compared,
-//!    and nothing can go wrong in between either; it is told as what it is.
-//! 2. `copy_file_range`: the kernel copies, or a file server does without any byte crossing the network. No digest comes
-//!    of it, so it serves `--verify wire` only.
+//! 1. A clone (reflink): the file system lets both files share their blocks. Nothing is read, so nothing can
+//!    be compared, and nothing can go wrong in between either; it is told as what it is.
+//! 2. `copy_file_range`: the kernel copies, or a file server does without any byte crossing the network. No
+//!    digest comes of it, so it serves `--verify wire` only.
 //! 3. Reading and writing, with the digest of what was read and handed to the target.
 //!
 //! With `--verify readback` both files are read afterwards in whatever way they came to be, and compared.
@@ -131,8 +132,8 @@ impl Work<'_> {
                 Ok(0) => return Err(self.truncated(file, write_at)),
                 Ok(copied) => self.observer.bytes(copied as u64),
                 Err(Errno::INTR) => {}
-                // Not between these two file systems, or an error whose side nobody can tell: reading and writing
-                // begin anew and find out.
+                // Not between these two file systems, or an error whose side nobody can tell: reading and
+                // writing begin anew and find out.
                 Err(_) if write_at == 0 => return Ok(false),
                 Err(errno) => {
                     let doing = format!("copying {} at byte {write_at}", self.source.shown(&file.source));
@@ -175,7 +176,8 @@ impl Work<'_> {
         only(hasher)
     }
 
-    /// Reads the target again, from its disk as far as the kernel lets us, and compares it with the source's bytes.
+    /// Reads the target again, from its disk as far as the kernel lets us, and compares it with the source's
+    /// bytes.
     fn read_back(
         &self,
         file: &PlannedFile,

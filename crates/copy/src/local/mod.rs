@@ -1,9 +1,9 @@
 //! Copying between two directories of this host.
 //!
-//! A file appears under its name only when it is complete, flushed and checked (promises 1 and 2): it is written under a
-//! temporary name in `.longhaul/` of the target's directory, through `storage`. Small files are committed in groups.
-//! Mode and time of modification are kept. A copy that was stopped goes on when it is repeated, since what is complete is
-//! equal and skipped.
+//! A file appears under its name only when it is complete, flushed and checked (promises 1 and 2): it is
+//! written under a temporary name in `.longhaul/` of the target's directory, through `storage`. Small files
+//! are committed in groups. Mode and time of modification are kept. A copy that was stopped goes on when it
+//! is repeated, since what is complete is equal and skipped.
 //!
 //! Several files at once, each with one buffer of 1 MiB; the list of files is never in memory.
 //!
@@ -118,8 +118,8 @@ impl Done {
 
 /// Is told what happens, by several threads.
 pub trait Observer: Sync {
-    /// So many more bytes are at the target, though not yet under their names. May wait: that slows the copy down, which
-    /// is how a rate is limited.
+    /// So many more bytes are at the target, though not yet under their names. May wait: that slows the copy
+    /// down, which is how a rate is limited.
     fn bytes(&self, count: u64);
     /// Exactly once for each file.
     fn file(&self, file: &PlannedFile, end: &Result<Done, Fault>);
@@ -142,8 +142,8 @@ pub struct LocalTotals {
     pub stopped: bool,
 }
 
-/// Copies what is planned. `needed_bytes` is what the plan's totals came to; the copy is refused at once if that does
-/// not fit. An error here is of the copy as a whole; each file's own goes to `observer`.
+/// Copies what is planned. `needed_bytes` is what the plan's totals came to; the copy is refused at once if
+/// that does not fit. An error here is of the copy as a whole; each file's own goes to `observer`.
 pub fn copy(
     plan: &LocalPlan,
     needed_bytes: u64,
@@ -352,7 +352,8 @@ impl Run<'_> {
         Ok(file.decide_with(self.plan.policy(), of_source, of_target, &shown))
     }
 
-    /// Gives complete files their names, mode and time in one group. What is replaced has to be what was planned.
+    /// Gives complete files their names, mode and time in one group. What is replaced has to be what was
+    /// planned.
     fn commit(&self, ready: Vec<Ready>) {
         let mut commits = Vec::with_capacity(ready.len());
         let mut committed = Vec::with_capacity(ready.len());

@@ -1,7 +1,8 @@
-//! What a local copy has to do, found out file by file: walks the sources, lands each file, looks at the target, decides.
+//! What a local copy has to do, found out file by file: walks the sources, lands each file, looks at the
+//! target, decides.
 //!
-//! Nothing is changed by it, so it serves `--dry-run`, the count in advance, and the copy itself, each with a pass of its
-//! own; the list is never in memory.
+//! Nothing is changed by it, so it serves `--dry-run`, the count in advance, and the copy itself, each with a
+//! pass of its own; the list is never in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

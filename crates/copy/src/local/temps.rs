@@ -1,9 +1,10 @@
 //! Names of temporary files, and those that a killed copy left behind.
 //!
-//! A name tells which process made the file: two bytes of mark, six of the host (its name and process namespace), four
-//! of the process, four of a count. So two copies into one directory never share a file, and the next copy there can
-//! remove what belongs to nobody. If two hosts of one name share a file system, one may remove a file that the other is
-//! writing; that copy then fails to commit it and says so, since `storage` looks before it renames.
+//! A name tells which process made the file: two bytes of mark, six of the host (its name and process
+//! namespace), four of the process, four of a count. So two copies into one directory never share a file, and
+//! the next copy there can remove what belongs to nobody. If two hosts of one name share a file system, one
+//! may remove a file that the other is writing; that copy then fails to commit it and says so, since
+//! `storage` looks before it renames.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;

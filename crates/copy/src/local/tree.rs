@@ -16,8 +16,8 @@ use crate::plan::{Existing, Meta};
 use crate::walk::WORK_DIRECTORY;
 use crate::walk::beneath::{make_directories, split};
 
-/// Where `storage` keeps temporary files in its work directory. Its interface has no word for a temporary file's
-/// descriptor, which cloning and reading back need; a test of this module fails if the place changes.
+/// Where `storage` keeps temporary files in its work directory. Its interface has no word for a temporary
+/// file's descriptor, which cloning and reading back need; a test of this module fails if the place changes.
 const TEMPS: &str = "temps";
 
 pub(super) fn fault(code: FaultCode, doing: impl std::fmt::Display, errno: Errno) -> Fault {
@@ -149,7 +149,8 @@ impl TargetTree {
         shown(&self.root, path.as_str())
     }
 
-    /// Refuses in advance what does not fit. Files that are cloned take no room; `clones` says that they are likely.
+    /// Refuses in advance what does not fit. Files that are cloned take no room; `clones` says that they are
+    /// likely.
     pub fn check_space(&self, needed_bytes: u64, clones: bool) -> Result<(), Fault> {
         let free = self.storage.space()?.free_bytes;
         if needed_bytes <= free || clones {
@@ -172,8 +173,8 @@ impl TargetTree {
         pfn(&self.storage, path)
     }
 
-    /// Whether files of `source` can be cloned to here: tried once for each device, with two empty files of our own on
-    /// the target's side.
+    /// Whether files of `source` can be cloned to here: tried once for each device, with two empty files of
+    /// our own on the target's side.
     pub(super) fn clones_from(&self, source: &SourceTree) -> bool {
         let known = self.clones().get(&source.device()).copied();
         if let Some(can) = known {

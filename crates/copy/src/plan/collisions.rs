@@ -1,7 +1,7 @@
 //! Two sources that want the same name, or one a file where the other needs a directory.
 //!
-//! Kept are 96 bits of hash per path and not the path: at most 71 MB. Two paths of one copy that share them by
-//! chance would be refused wrongly; with two million paths the odds are one in 10^16.
+//! Kept are 96 bits of hash per path and not the path: at most 71 MB. Two paths of one copy that share them
+//! by chance would be refused wrongly; with two million paths the odds are one in 10^16.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,8 @@ pub const COLLISIONS_MAX: usize = 2_000_000;
 
 type Key = [u32; 3];
 
-/// By which source, and in the lowest bit whether for a directory: 16 bytes with the key, twice that as an enum.
+/// By which source, and in the lowest bit whether for a directory: 16 bytes with the key, twice that as an
+/// enum.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Taken(u32);
 

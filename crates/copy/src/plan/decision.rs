@@ -65,8 +65,8 @@ impl SkipReason {
 
 /// `shown` is the target's name, for messages.
 ///
-/// Without options a file that is there must be the right one, and is never replaced: a command that is repeated goes on
-/// where it stopped, and one that is mistyped destroys nothing.
+/// Without options a file that is there must be the right one, and is never replaced: a command that is
+/// repeated goes on where it stopped, and one that is mistyped destroys nothing.
 pub fn decide(policy: Policy, source: &Meta, existing: &Existing, shown: &str) -> Decision {
     let there = match existing {
         Existing::Missing => return Decision::Copy { replaces: false },
@@ -95,7 +95,8 @@ pub fn decide(policy: Policy, source: &Meta, existing: &Existing, shown: &str) -
         Some(false) if policy.checksum => Decision::Copy { replaces: true },
         Some(false) => {
             let text = format!(
-                "{} is there and differs ({}, the source has {}); --update replaces what is older, --checksum what differs",
+                "{} is there and differs ({}, the source has {}); --update replaces what is older, \
+                    --checksum what differs",
                 printable(shown),
                 bytes(there.size),
                 bytes(source.size)
@@ -248,8 +249,8 @@ mod tests {
     }
 
     proptest! {
-        /// After a copy, which keeps size, time and bytes, the same command has nothing to do; and with digests at hand
-        /// no decision is left open.
+        /// After a copy, which keeps size, time and bytes, the same command has nothing to do; and with
+        /// digests at hand no decision is left open.
         #[test]
         fn a_repeated_command_does_nothing(update: bool, checksum: bool, window_ns in 0u64..3, size in 0u64..3,
             mtime_ns in 0i64..4, crc in 0u32..2, size_there in 0u64..3, mtime_there in 0i64..4, crc_there in 0u32..2) {

@@ -1,5 +1,5 @@
-//! What goes where, and whether it has to go at all: pure functions over what is known of both sides, so that pull,
-//! push, local and third-party copies follow the same rules.
+//! What goes where, and whether it has to go at all: pure functions over what is known of both sides, so that
+//! pull, push, local and third-party copies follow the same rules.
 //!
 //! Three questions, in this order: where a source lands ([`land`]), whether two sources want one name
 //! ([`Collisions`]), and what to do about what is there already ([`decide`]).

@@ -1,4 +1,5 @@
-//! fdtcp's exit codes, for `--copyjobfile` and whoever asks for them; the others are in docs/reference/exit-codes.md.
+//! fdtcp's exit codes, for `--copyjobfile` and whoever asks for them; the others are in
+//! docs/reference/exit-codes.md.
 
 use longhaul_model::{Blame, Fault, FaultCode};
 

@@ -1,12 +1,12 @@
 //! What became of each file: fdtcp's reportfile, the same as JSON, and fdtcp's exit codes.
 //!
-//! The text form has one line per file, `SOURCE TARGET STATUS TEXT…`, with names as the copyjobfile has them, since
-//! readers match lines by the pair and pass over what they do not know (a line that begins with `#` here). It is
-//! written beside its place and renamed when it is complete, also when nothing could be begun, so that whoever waits
-//! for it never reads half of it and never waits in vain.
+//! The text form has one line per file, `SOURCE TARGET STATUS TEXT…`, with names as the copyjobfile has them,
+//! since readers match lines by the pair and pass over what they do not know (a line that begins with `#`
+//! here). It is written beside its place and renamed when it is complete, also when nothing could be begun,
+//! so that whoever waits for it never reads half of it and never waits in vain.
 //!
-//! Memory does not grow with the number of files. Start with [`Report::create`]; [`BatchReport`] sees to it that every
-//! pair of a batch has its line.
+//! Memory does not grow with the number of files. Start with [`Report::create`]; [`BatchReport`] sees to it
+//! that every pair of a batch has its line.
 
 mod exit;
 mod outcome;

@@ -1,7 +1,9 @@
-//! What a server leaves beside its URL file, so that the next one has the same URL and clients go on where they were.
+//! What a server leaves beside its URL file, so that the next one has the same URL and clients go on where
+//! they were.
 //!
-//! It is a secret as the URL is: readable by its owner only, and used only if that is so. It is there while the server
-//! runs; a clean end removes it, so that a URL is worth nothing any more once its server was ended on purpose.
+//! It is a secret as the URL is: readable by its owner only, and used only if that is so. It is there while
+//! the server runs; a clean end removes it, so that a URL is worth nothing any more once its server was ended
+//! on purpose.
 
 use std::ffi::OsString;
 use std::fs;

@@ -10,7 +10,8 @@ use crate::protocol::{Entry, Kind, Listed, PAGE_BYTES_MAX, Page, Relative};
 use crate::remote::escaped_len;
 use crate::walk::{Found, Walk, WalkOptions};
 
-/// The first page is short, so that fetching begins soon: it fits into what TCP sends before the first acknowledgement.
+/// The first page is short, so that fetching begins soon: it fits into what TCP sends before the first
+/// acknowledgement.
 const FIRST_PAGE_BYTES: usize = 12 << 10;
 /// What an entry takes beside its texts.
 const ENTRY_BYTES: usize = 120;
@@ -43,8 +44,8 @@ impl Listing {
         Ok(Listing { walk, left_over: None, next_page: 0, last: None })
     }
 
-    /// Page by page, or the last one again. A later one than that comes of a listing that is begun anew: what comes
-    /// before it is passed over.
+    /// Page by page, or the last one again. A later one than that comes of a listing that is begun anew: what
+    /// comes before it is passed over.
     pub(super) fn page(&mut self, number: u32) -> Result<Page, Fault> {
         if let Some((last, page)) = &self.last
             && *last == number

@@ -1,8 +1,8 @@
 //! `longhaul serve`: one directory, exported to whoever holds its URL, until it is told to end.
 //!
-//! It answers questions of clients (listings, digests, what is there), lets them fetch through the engine, and, if it
-//! may be written, fetches what they offer or what they order from another server. What a client left behind when it
-//! disappears is cleaned up; what had arrived of its files is kept, so that it can go on.
+//! It answers questions of clients (listings, digests, what is there), lets them fetch through the engine,
+//! and, if it may be written, fetches what they offer or what they order from another server. What a client
+//! left behind when it disappears is cleaned up; what had arrived of its files is kept, so that it can go on.
 //! Not here: trust (`security`), paths (`storage`, `walk`), bytes (`engine`).
 
 mod answers;
@@ -252,7 +252,8 @@ fn read_only(root: &std::path::Path) -> Result<Posix, Fault> {
     })
 }
 
-/// What the URL says: what was asked for, else where we listen, with addresses of this host in place of "any".
+/// What the URL says: what was asked for, else where we listen, with addresses of this host in place of
+/// "any".
 fn advertised(wanted: &[String], listening: &[SocketAddr]) -> Vec<String> {
     let port = listening.first().map_or(0, SocketAddr::port);
     if !wanted.is_empty() {

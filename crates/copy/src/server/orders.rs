@@ -117,7 +117,8 @@ impl Orders {
         });
         all.insert(number, running.clone());
         drop(all);
-        tracing::info!(client = %peer, source = url.shown(), detached = order.detach, "a client orders a copy");
+        tracing::info!(client = %peer, source = url.shown(), detached = order.detach, "a client orders a \
+            copy");
         let target = root.join(order.target.as_str());
         let slash = if order.target_contents { "/" } else { "" };
         let target = std::path::PathBuf::from(format!("{}{slash}", target.to_string_lossy()));

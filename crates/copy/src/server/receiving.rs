@@ -1,5 +1,5 @@
-//! Files that a client puts here: the client says which, the engine fetches them over streams that the client offers,
-//! and the ends are told when the client asks.
+//! Files that a client puts here: the client says which, the engine fetches them over streams that the client
+//! offers, and the ends are told when the client asks.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

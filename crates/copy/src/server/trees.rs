@@ -1,4 +1,5 @@
-//! The blake3 values of chunks of exported files, for clients that take them from several servers, or trust none.
+//! The blake3 values of chunks of exported files, for clients that take them from several servers, or trust
+//! none.
 
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::tree::{ChunkValue, chunk_value, values_of};

@@ -1,13 +1,13 @@
-//! Making directories beneath one directory, following no link (promise 9), for which the storages' interface has no
-//! word.
+//! Making directories beneath one directory, following no link (promise 9), for which the storages' interface
+//! has no word.
 
 use longhaul_storage::NoLinks;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::{self, Errno};
 
-/// Makes what is missing of a directory and of those above it. What is there stays as it is; a file in the way
-/// is `EEXIST`, a link `ELOOP`. Says whether the last one is new.
+/// Makes what is missing of a directory and of those above it. What is there stays as it is; a file in the
+/// way is `EEXIST`, a link `ELOOP`. Says whether the last one is new.
 pub(crate) fn make_directories(beneath: &NoLinks, path: &[u8]) -> io::Result<bool> {
     let mut at = beneath.open(b"", OFlags::PATH | OFlags::DIRECTORY)?;
     let mut is_new = false;

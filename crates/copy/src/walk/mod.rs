@@ -1,13 +1,14 @@
-//! The files of a local directory (or one file), one after the other, in the order of names, component by component.
+//! The files of a local directory (or one file), one after the other, in the order of names, component by
+//! component.
 //!
-//! Names follow the rules for LFNs. A link to a file inside the tree counts as that file; a link that leads out,
-//! a link to a directory, devices, sockets, pipes, names that are not UTF-8 and what cannot be read are told with
-//! the reason. A directory in which there is nothing to copy is told as well, since a copy has it too, unless
-//! filters left it empty: then nobody asked for it. The start itself is not told.
+//! Names follow the rules for LFNs. A link to a file inside the tree counts as that file; a link that leads
+//! out, a link to a directory, devices, sockets, pipes, names that are not UTF-8 and what cannot be read are
+//! told with the reason. A directory in which there is nothing to copy is told as well, since a copy has it
+//! too, unless filters left it empty: then nobody asked for it. The start itself is not told.
 //!
-//! In memory are the names of one directory for each level, at most [`NAMES_AT_ONCE`] of them; a larger directory
-//! is read several times. `storage` walks in the same way; this is a walk of its own because here filters keep out of
-//! whole directories, modes and empty directories matter, and the caller pulls.
+//! In memory are the names of one directory for each level, at most [`NAMES_AT_ONCE`] of them; a larger
+//! directory is read several times. `storage` walks in the same way; this is a walk of its own because here
+//! filters keep out of whole directories, modes and empty directories matter, and the caller pulls.
 //!
 //! Start with [`Walk::open`].
 
@@ -38,8 +39,8 @@ pub const MODE_BITS: u32 = 0o777;
 #[derive(Clone, Debug, Default)]
 pub struct WalkOptions {
     pub filters: Filters,
-    /// What stands before each path when it is compared with the filters: the name under which the start lands in
-    /// the transfer, or nothing if its contents do.
+    /// What stands before each path when it is compared with the filters: the name under which the start
+    /// lands in the transfer, or nothing if its contents do.
     pub prefix: String,
 }
 
@@ -360,8 +361,8 @@ impl Walk {
         }
     }
 
-    /// The mode of the file behind a link, which `storage` does not tell: looked up by following the link and believed
-    /// only if it is the file that `storage` found.
+    /// The mode of the file behind a link, which `storage` does not tell: looked up by following the link and
+    /// believed only if it is the file that `storage` found.
     fn mode_behind(&self, level: &Level, name: &[u8], found: &Identity) -> u32 {
         let followed = level.directory.as_ref().and_then(|at| fs::statat(at, name, AtFlags::empty()).ok());
         followed.filter(|stat| Identity::from(stat) == *found).map_or(0o644, |stat| stat.st_mode)

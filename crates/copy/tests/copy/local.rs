@@ -163,7 +163,8 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Promises 1 and 2: all files whole, with digests of what was written; mode and time kept; no trace of the work.
+/// Promises 1 and 2: all files whole, with digests of what was written; mode and time kept; no trace of the
+/// work.
 #[test]
 fn a_tree_arrives_as_it_is() {
     let place = Place::new();
@@ -356,7 +357,8 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(tree(place.0.path()), before);
 }
 
-/// Promise 1: whoever stops a copy finds whole files and nothing else, and the same command goes on from there.
+/// Promise 1: whoever stops a copy finds whole files and nothing else, and the same command goes on from
+/// there.
 #[test]
 fn stopped_and_resumed() {
     let place = Place::new();
@@ -433,7 +435,8 @@ fn a_source_that_changes_is_not_recorded() {
     }
 }
 
-/// What somebody else puts under a name while we copy is his: neither a new file nor a replaced one goes over it.
+/// What somebody else puts under a name while we copy is his: neither a new file nor a replaced one goes over
+/// it.
 #[test]
 fn what_appears_meanwhile_stays() {
     for replacing in [false, true] {
@@ -503,7 +506,8 @@ fn links_at_the_target_are_not_followed() {
     );
 }
 
-/// The list is walked as it is copied: as many files as there are cost no more memory. Here: none is lost or told twice.
+/// The list is walked as it is copied: as many files as there are cost no more memory. Here: none is lost or
+/// told twice.
 #[test]
 fn many_small_files() {
     let place = Place::new();
@@ -544,8 +548,8 @@ fn copies_until_it_is_killed() {
     copy(&plan, 0, &options, &told, &AtomicBool::new(false)).unwrap();
 }
 
-/// Promises 1 and 4: after a kill there are whole files and abandoned temporary ones, and the same command completes the
-/// first and removes the second.
+/// Promises 1 and 4: after a kill there are whole files and abandoned temporary ones, and the same command
+/// completes the first and removes the second.
 #[test]
 fn killed_and_repeated() {
     let place = Place::new();
@@ -579,8 +583,8 @@ fn killed_and_repeated() {
     assert_eq!(tree(&place.path("to")), from);
 }
 
-/// C.3: a copyjobfile of 100 pairs, three of them bad, gives a reportfile with a line for each and the reference's exit
-/// code; 97 files are there.
+/// C.3: a copyjobfile of 100 pairs, three of them bad, gives a reportfile with a line for each and the
+/// reference's exit code; 97 files are there.
 #[test]
 fn a_copyjobfile_of_100_pairs() {
     let place = Place::new();

@@ -42,7 +42,8 @@ fn a_hundred_pairs_three_of_them_bad() {
         .map(|number| {
             let target = ground.path(&format!("near/out{}/n{number}", number % 2));
             let source = at(&server, &format!("d{}/f{number}", number % 3));
-            // A directory as target would take the file into it: a name in it that is a directory is in the way.
+            // A directory as target would take the file into it: a name in it that is a directory is in the
+            // way.
             let target = if number == 7 { target.join("directory") } else { target };
             (source, place(target.to_str().unwrap()))
         })

@@ -1,5 +1,5 @@
-//! One pull from several servers, each with a secret of its own: whole and right whatever one of them does, and told who
-//! did what.
+//! One pull from several servers, each with a secret of its own: whole and right whatever one of them does,
+//! and told who did what.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -89,10 +89,14 @@ fn speed(shown: &str, directory: &Path, path_bytes_per_s: u64) -> Finding {
     ));
     match gain {
         Some(gain) if gain > DIRECT_GAIN => finding.remedy(format!(
-            "measure more: longhaul bench disk --file {shown} --direct; if it stays {gain:.1} times as fast, set \
+            "measure more: longhaul bench disk --file {shown} --direct; if it stays {gain:.1} times as fast, \
+                set \
              direct_io = true for this storage"
         )),
-        _ => finding.remedy(format!("measure more: longhaul bench disk --file {shown}; then more or faster disks")),
+        _ => finding.remedy(format!(
+            "measure more: longhaul bench disk --file {shown}; then more or faster \
+            disks"
+        )),
     }
 }
 

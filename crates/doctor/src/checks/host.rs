@@ -146,7 +146,10 @@ fn beneath(facts: &HostFacts, probes: &Probes) -> Finding {
     match probes.openat2 {
         Some(true) => Finding::ok(Group::Host, check, format!("there (kernel {kernel})")),
         Some(false) => Finding::advice(Group::Host, check, format!("not there (kernel {kernel})"))
-            .costs("exported roots are guarded component by component: as safe, a system call more for each level")
+            .costs(
+                "exported roots are guarded component by component: as safe, a system call more for each \
+                level",
+            )
             .remedy("kernel 5.6 or later; in a container: a seccomp profile that knows openat2"),
         None => Finding::unknown(Group::Host, check, "cannot be asked"),
     }

@@ -64,14 +64,18 @@ fn buffers(direction: &str, ceilings: Option<Ceilings>, used: &PathUsed, lines: 
                 _ if streams > u64::from(STREAMS_MAX) => {
                     let all = most(best, used.path) * f64::from(STREAMS_MAX) / 2.0;
                     format!(
-                        "{streams} streams would be needed, and {STREAMS_MAX} are the most that are fair to others: \
+                        "{streams} streams would be needed, and {STREAMS_MAX} are the most that are fair to \
+                            others: \
                          they surely carry {}",
                         rate(all)
                     )
                 }
                 _ => format!("{streams} streams are needed to fill the path"),
             };
-            format!("one stream carries at most {} at {rtt}{by_setting}; {enough}", rate(one.most_bytes_per_s as f64))
+            format!(
+                "one stream carries at most {} at {rtt}{by_setting}; {enough}",
+                rate(one.most_bytes_per_s as f64)
+            )
         }
     });
     let ours = [format!("net.ipv4.tcp_{letter}mem"), format!("net.core.{letter}mem_max")];
@@ -94,7 +98,8 @@ fn ceilings_in_words(direction: &str, letter: char, ceilings: Ceilings) -> Strin
         Setting::Same => "setting changes nothing".to_owned(),
     };
     format!(
-        "a stream's buffer grows by itself to {grown} (tcp_{letter}mem), and a program can set it to {granted} \
+        "a stream's buffer grows by itself to {grown} (tcp_{letter}mem), and a program can set it to \
+            {granted} \
          ({letter}mem_max {}): {verdict}",
         buffer(ceilings.request_bytes_max)
     )
@@ -160,7 +165,9 @@ fn setting(line: &Line, path: PathShape) -> Finding {
         }
         "tcp_moderate_rcvbuf" => "receive buffers never grow".to_owned(),
         "tcp_sack" => "after a loss everything behind it is sent again".to_owned(),
-        "tcp_timestamps" => "round trips are measured once a window, and fast streams may confuse old packets".to_owned(),
+        "tcp_timestamps" => "round trips are measured once a window, and fast streams may confuse old \
+            packets"
+            .to_owned(),
         "netdev_max_backlog" => {
             let time = path.rate_bytes_per_s as f64 / 1_500.0;
             let held: f64 = present.parse().unwrap_or(0.0);
@@ -168,15 +175,19 @@ fn setting(line: &Line, path: PathShape) -> Finding {
         }
         "somaxconn" => "streams beyond that number that open at once wait or are refused".to_owned(),
         "tcp_mtu_probing" => {
-            "where a hop drops large packets silently, streams connect and then stand still for ever".to_owned()
+            "where a hop drops large packets silently, streams connect and then stand still for ever"
+                .to_owned()
         }
         "tcp_slow_start_after_idle" => {
             let again = path.slow_start_us(1_448) as f64 / 1e6;
             format!("a stream that paused for a moment takes {again:.1} s to be fast again")
         }
-        "tcp_no_metrics_save" => "one bad transfer slows the start of the next ones to the same host".to_owned(),
+        "tcp_no_metrics_save" => {
+            "one bad transfer slows the start of the next ones to the same host".to_owned()
+        }
         "default_qdisc" => {
-            "pacing costs timers in TCP itself, and packets may leave in bursts that shallow buffers on the way drop"
+            "pacing costs timers in TCP itself, and packets may leave in bursts that shallow buffers on the \
+                way drop"
                 .to_owned()
         }
         _ => line.why.clone(),
@@ -190,7 +201,8 @@ fn memory(facts: &HostFacts, used: &PathUsed) -> Option<Finding> {
     let each = used.path.bdp_bytes().saturating_mul(2).max(1);
     let transfers = pressing / each;
     let found = format!(
-        "all TCP buffers together: {} before the kernel shrinks them (tcp_mem); one transfer that fills this path \
+        "all TCP buffers together: {} before the kernel shrinks them (tcp_mem); one transfer that fills this \
+            path \
          takes {} at each end",
         bytes(pressing),
         bytes(each)
@@ -261,7 +273,8 @@ fn mtu(facts: &HostFacts, interface: &Interface) -> Finding {
     match mtu {
         1_501.. if !probing => Finding::advice(Group::Network, check, found)
             .costs(
-                "a black hole for large packets anywhere on a path looks so: streams connect, small messages pass, \
+                "a black hole for large packets anywhere on a path looks so: streams connect, small messages \
+                    pass, \
                  bulk data stand still",
             )
             .remedy("sysctl -w net.ipv4.tcp_mtu_probing=\"1\""),

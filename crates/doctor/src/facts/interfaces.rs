@@ -53,8 +53,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Of one interface; none if there is no such. The counters are those of the calling thread's network namespace, which
-    /// `/sys` in a container need not be.
+    /// Of one interface; none if there is no such. The counters are those of the calling thread's network
+    /// namespace, which `/sys` in a container need not be.
     pub fn read(root: &Path, interface: &str) -> Option<Traffic> {
         let tree = Tree { root: root.to_owned() };
         let (received_bytes, sent_bytes) = passed(&tree.text("proc/thread-self/net/dev")?, interface)?;
@@ -62,7 +62,8 @@ impl Traffic {
     }
 }
 
-/// Lines such as `  eth0: 1500 2 0 0 0 0 0 0 900 1 0 0 0 0 0 0`: eight counters of each direction, bytes first.
+/// Lines such as `  eth0: 1500 2 0 0 0 0 0 0 900 1 0 0 0 0 0 0`: eight counters of each direction, bytes
+/// first.
 fn passed(table: &str, interface: &str) -> Option<(u64, u64)> {
     let of = |line: &str| -> Option<(u64, u64)> {
         let (name, counters) = line.split_once(':')?;
@@ -107,8 +108,8 @@ fn one(tree: &Tree, name: &str, interrupts: &[Queue]) -> Interface {
     }
 }
 
-/// Interrupts by the numbers that the device lists (its own, or its parent's: virtio devices sit on a PCI one);
-/// else those named after the interface.
+/// Interrupts by the numbers that the device lists (its own, or its parent's: virtio devices sit on a PCI
+/// one); else those named after the interface.
 fn queues(tree: &Tree, name: &str, interrupts: &[Queue]) -> Vec<Queue> {
     let device = tree.path(&format!("sys/class/net/{name}/device"));
     let mut numbers: Vec<String> = tree.names(&format!("sys/class/net/{name}/device/msi_irqs"));
@@ -132,7 +133,8 @@ fn queues(tree: &Tree, name: &str, interrupts: &[Queue]) -> Vec<Queue> {
     found.into_iter().filter(|one| one.per_cpu.iter().sum::<u64>() > 1).collect()
 }
 
-/// Lines such as ` 41:  6038  0  PCI-MSIX-0000:00:04.0  1-edge  virtio3-rx`, under a heading of the CPUs on line.
+/// Lines such as ` 41:  6038  0  PCI-MSIX-0000:00:04.0  1-edge  virtio3-rx`, under a heading of the CPUs on
+/// line.
 fn interrupts(text: &str) -> Vec<Queue> {
     let mut lines = text.lines();
     let cpus = lines.next().unwrap_or_default().split_whitespace().count();
@@ -158,7 +160,8 @@ mod tests {
 
     #[test]
     fn reads_what_passed_an_interface() {
-        let table = "Inter-|   Receive                    |  Transmit\n face |bytes packets\n    lo:  10 1 0 0 0 0 0 0 10 1 0 0 0 0 0 0\n\
+        let table = "Inter-|   Receive                    |  Transmit\n face |bytes packets\n    lo:  10 1 0 \
+            0 0 0 0 0 10 1 0 0 0 0 0 0\n\
                      bond0.12:1500 2 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  bad: x\n";
         assert_eq!(passed(table, "bond0.12"), Some((1_500, 900)));
         assert_eq!(passed(table, "lo"), Some((10, 10)));
@@ -167,7 +170,8 @@ mod tests {
 
     #[test]
     fn reads_the_table_of_interrupts() {
-        let text = "           CPU0       CPU1\n 41:       6038          0 PCI-MSIX-0000:00:04.0   1-edge      virtio3-rx\n\
+        let text = "           CPU0       CPU1\n 41:       6038          0 \
+            PCI-MSIX-0000:00:04.0   1-edge      virtio3-rx\n\
                     NMI:          0          0   Non-maskable interrupts\n 9: x 2 odd\n 42:  7\n";
         let all = interrupts(text);
         assert_eq!(all.len(), 1);

@@ -1,7 +1,8 @@
-//! What `/proc` and `/sys` say about this host: read once, under a root given, so that tests feed recorded trees.
+//! What `/proc` and `/sys` say about this host: read once, under a root given, so that tests feed recorded
+//! trees.
 //!
-//! A file that is missing or malformed is a fact that is not known (`None`), never an error: containers hide half
-//! of these. Start with [`HostFacts::read`].
+//! A file that is missing or malformed is a fact that is not known (`None`), never an error: containers hide
+//! half of these. Start with [`HostFacts::read`].
 
 mod interfaces;
 mod processor;

@@ -182,8 +182,8 @@ fn read_from(file: &File, options: &DiskOptions) -> io::Result<Part> {
     Ok(Part::new("disk read", options.how("read"), total, watch.stop()))
 }
 
-/// A file of our own in `directory`: written and read again. It loses its name before anything is written, so that
-/// nothing is left of it, however this process ends.
+/// A file of our own in `directory`: written and read again. It loses its name before anything is written, so
+/// that nothing is left of it, however this process ends.
 pub fn write_and_read(directory: &Path, options: &DiskOptions) -> io::Result<[Part; 2]> {
     options.checked()?;
     static NEXT: AtomicU64 = AtomicU64::new(0);

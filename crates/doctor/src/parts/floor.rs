@@ -1,4 +1,5 @@
-//! The physical floor of a transfer from disk to disk, measured part by part on this host, and which part limits.
+//! The physical floor of a transfer from disk to disk, measured part by part on this host, and which part
+//! limits.
 
 use std::io;
 use std::path::Path;

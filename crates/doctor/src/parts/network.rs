@@ -1,10 +1,10 @@
-//! Memory to memory: over the loop back, or to a peer that listens. Plain TCP, with AES-GCM at both ends, or with
-//! AES-GCM and every chunk checked.
+//! Memory to memory: over the loop back, or to a peer that listens. Plain TCP, with AES-GCM at both ends, or
+//! with AES-GCM and every chunk checked.
 //!
-//! Each stream is one connection with a thread at each end. It begins with 64 bytes from the sender (magic, mode,
-//! number of chunks, a key that protects nothing), then whole chunks; at the end the receiver answers with what it
-//! took and how long. A listener reads and drops: it holds no data, and gives none away. Bounds: the bytes of a
-//! stream, streams at once, and how long a silent peer is waited for.
+//! Each stream is one connection with a thread at each end. It begins with 64 bytes from the sender (magic,
+//! mode, number of chunks, a key that protects nothing), then whole chunks; at the end the receiver answers
+//! with what it took and how long. A listener reads and drops: it holds no data, and gives none away. Bounds:
+//! the bytes of a stream, streams at once, and how long a silent peer is waited for.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -109,8 +109,8 @@ fn accept(listener: &TcpListener, streams: u32) -> io::Result<()> {
     })
 }
 
-/// Listens for [`connect`] from elsewhere. `told` hears of each stream that ended, and ends the listening if it says
-/// true; streams that run then are taken to their ends.
+/// Listens for [`connect`] from elsewhere. `told` hears of each stream that ended, and ends the listening if
+/// it says true; streams that run then are taken to their ends.
 pub fn listen(
     listener: &TcpListener,
     told: &(dyn Fn(SocketAddr, &io::Result<Received>) -> bool + Sync),
@@ -246,8 +246,8 @@ fn parse_hello(bytes: &[u8; HELLO_BYTES]) -> Option<(Stream, [u8; KEY_BYTES])> {
         .filter(|_| sound)
 }
 
-/// Chunks of a stream: one block of noise, stamped in front with its crc32c, the stream and its place, so that a
-/// chunk that is lost, repeated or exchanged is noticed.
+/// Chunks of a stream: one block of noise, stamped in front with its crc32c, the stream and its place, so
+/// that a chunk that is lost, repeated or exchanged is noticed.
 struct Chunks {
     stream: u32,
     bytes: Vec<u8>,

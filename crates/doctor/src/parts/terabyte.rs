@@ -1,5 +1,5 @@
-//! A virtual terabyte: made in memory, checked, sealed, sent, opened, checked, dropped. Everything that a transfer
-//! does but the disks, at any size.
+//! A virtual terabyte: made in memory, checked, sealed, sent, opened, checked, dropped. Everything that a
+//! transfer does but the disks, at any size.
 
 use std::io;
 

@@ -1,8 +1,8 @@
-//! Routers on the way, as `tracepath` finds them: datagrams that may pass one router more each time, and the errors that
-//! come back. The kernel hands these to the socket that sent, so no privilege is needed.
+//! Routers on the way, as `tracepath` finds them: datagrams that may pass one router more each time, and the
+//! errors that come back. The kernel hands these to the socket that sent, so no privilege is needed.
 //!
-//! Both ports are always the same: among equal paths routers choose by addresses and ports, and the way found should
-//! be the same as long as nothing changes.
+//! Both ports are always the same: among equal paths routers choose by addresses and ports, and the way found
+//! should be the same as long as nothing changes.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

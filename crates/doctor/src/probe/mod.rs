@@ -1,9 +1,10 @@
-//! Looks at the way to a peer's port: does it answer, how long is the round trip, what is the largest packet that gets
-//! there, which routers are on the way. Both address families, one after the other, without any privilege.
+//! Looks at the way to a peer's port: does it answer, how long is the round trip, what is the largest packet
+//! that gets there, which routers are on the way. Both address families, one after the other, without any
+//! privilege.
 //!
-//! What is sent to one address: a few TCP connections that carry nothing, one that carries the beginning of a TLS
-//! greeting of at most 16 kB, and up to 60 empty datagrams to a port where nobody listens. Not here: whom to look at
-//! (the service says so), what it means for a link (`network`). Start with [`look`].
+//! What is sent to one address: a few TCP connections that carry nothing, one that carries the beginning of a
+//! TLS greeting of at most 16 kB, and up to 60 empty datagrams to a port where nobody listens. Not here: whom
+//! to look at (the service says so), what it means for a link (`network`). Start with [`look`].
 
 mod connect;
 mod hops;
@@ -15,7 +16,8 @@ use std::time::Duration;
 pub use connect::Reach;
 pub(crate) use connect::{Connected, connect_best, resolve};
 
-/// Connections to one address, each from a port of its own: equal paths and members of a bond are chosen by ports.
+/// Connections to one address, each from a port of its own: equal paths and members of a bond are chosen by
+/// ports.
 pub const PORTS: usize = 8;
 /// Addresses of one family that are tried until one answers.
 const TRIED_MAX: usize = 3;

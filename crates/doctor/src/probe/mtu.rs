@@ -1,9 +1,9 @@
-//! The largest packet that gets to a peer, by what its kernel acknowledges on the port that data use, so that it is the
-//! path of the data and no firewall's opinion of another protocol.
+//! The largest packet that gets to a peer, by what its kernel acknowledges on the port that data use, so that
+//! it is the path of the data and no firewall's opinion of another protocol.
 //!
-//! A full segment is sent. Where a router says that it is too large, our kernel sends smaller ones, and has learnt
-//! the path's MTU. Where nothing comes back the path is a black hole if smaller segments arrive: which, is found by
-//! halving over sizes that tunnels and links usually leave.
+//! A full segment is sent. Where a router says that it is too large, our kernel sends smaller ones, and has
+//! learnt the path's MTU. Where nothing comes back the path is a black hole if smaller segments arrive:
+//! which, is found by halving over sizes that tunnels and links usually leave.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,12 +18,14 @@ use crate::sys;
 
 /// A TLS greeting that its sender never ends: whoever listens waits for the rest until we close.
 const GREETING_BYTES_MAX: usize = 16_000;
-/// A segment is sent again after a round trip and 0.2, 0.6 and 1.4 s: what was not acknowledged then, is not coming.
+/// A segment is sent again after a round trip and 0.2, 0.6 and 1.4 s: what was not acknowledged then, is not
+/// coming.
 const SILENT_AFTER: Duration = Duration::from_millis(1_600);
 const SILENT_ROUND_TRIPS: u32 = 4;
 const LOOK: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(25);
-/// What links and tunnels leave, from the largest: jumbo frames, Ethernet, PPPoE, GRE, IPsec and others, the least of IPv6.
+/// What links and tunnels leave, from the largest: jumbo frames, Ethernet, PPPoE, GRE, IPsec and others, the
+/// least of IPv6.
 const USUAL: [u32; 13] =
     [8_000, 4_352, 2_002, 1_500, 1_492, 1_476, 1_450, 1_430, 1_420, 1_400, 1_360, 1_300, 1_280];
 
@@ -56,7 +58,8 @@ pub(super) fn find(
     }
 }
 
-/// The first of `sizes`, which fall, that passes; zeros are left out. By halving: each that does not costs its wait.
+/// The first of `sizes`, which fall, that passes; zeros are left out. By halving: each that does not costs
+/// its wait.
 fn largest(
     sizes: &[u32],
     mut passes: impl FnMut(u32) -> Result<bool, String>,

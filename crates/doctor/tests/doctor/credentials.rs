@@ -125,7 +125,8 @@ fn bad_lines_of_a_grid_map_have_their_numbers() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("grid-mapfile");
     let mut text = String::from(
-        "# map\n\"/C=UK/CN=jane doe\" jdoe\n/C=UK/CN=no quotes x\n\"/CN=a\" \"/cms/Role=x\" a\n\"/C=UK/CN=jane doe\" root\n",
+        "# map\n\"/C=UK/CN=jane doe\" jdoe\n/C=UK/CN=no quotes x\n\"/CN=a\" \"/cms/Role=x\" \
+            a\n\"/C=UK/CN=jane doe\" root\n",
     );
     text.push_str(&"nonsense\n".repeat(30));
     std::fs::write(&path, text).unwrap();

@@ -1,5 +1,5 @@
-//! Recorded hosts: what is examined is a tree of files, so a host that is tuned badly, one that is tuned well, and one
-//! that tells nothing are all at hand.
+//! Recorded hosts: what is examined is a tree of files, so a host that is tuned badly, one that is tuned
+//! well, and one that tells nothing are all at hand.
 
 use std::path::Path;
 
@@ -36,7 +36,8 @@ fn long_path() -> PathAsked {
     PathAsked { rtt_us: Some(150_000), rate_bytes_per_s: Some(1_250_000_000), streams: None }
 }
 
-/// The host of the notes on the engine: send autotunes to 4 MiB only while 256 MiB may be set; receive the reverse.
+/// The host of the notes on the engine: send autotunes to 4 MiB only while 256 MiB may be set; receive the
+/// reverse.
 #[test]
 fn the_two_ceilings_disagree_in_both_directions() {
     let done = look(MISTUNED, PathAsked { streams: Some(1), ..long_path() });
@@ -122,8 +123,10 @@ fn missing_and_damaged_files_are_unknown() {
     assert_eq!(finding(&done, "open files").level, Level::Unknown);
     assert_eq!(finding(&done, "cpu").level, Level::Unknown);
 
-    let damaged = "--- proc/sys/net/ipv4/tcp_rmem\n1 2\n--- proc/sys/net/core/rmem_max\nmany\n--- proc/interrupts\nCPU0\n\
-                   --- proc/self/limits\nMax open files\n--- proc/cpuinfo\n:\n--- sys/class/net/eth0/mtu\n-1\n";
+    let damaged = "--- proc/sys/net/ipv4/tcp_rmem\n1 2\n--- proc/sys/net/core/rmem_max\nmany\n--- \
+        proc/interrupts\nCPU0\n\
+                   --- proc/self/limits\nMax open files\n--- proc/cpuinfo\n:\n--- \
+                   sys/class/net/eth0/mtu\n-1\n";
     let root = lay_out(damaged);
     std::fs::write(root.path().join("proc/meminfo"), [0xff, 0xfe, 0x00]).unwrap();
     let facts = HostFacts::read(root.path());

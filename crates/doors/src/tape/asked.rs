@@ -23,7 +23,8 @@ pub(crate) const METADATA_BYTES_MAX: usize = 1_024;
 const ALL_SITES: &str = "default";
 const DAY_S: i64 = 86_400;
 
-/// The files of a new request, each once: with the longest time that was asked for it, and the last that was said of it.
+/// The files of a new request, each once: with the longest time that was asked for it, and the last that was
+/// said of it.
 pub(crate) fn wanted(body: &[u8], storage: &StorageName, site: &str) -> Outcome<Vec<WantedFile>> {
     #[derive(Deserialize)]
     struct Asked {
@@ -103,7 +104,8 @@ pub(crate) fn path(text: &str, storage: &StorageName) -> Result<String, String> 
     Ok(place.path)
 }
 
-/// `PT48H`, `P7D`, as ISO 8601 has it; a month is 30 days, a year 365. None: nothing, which is what is usual here.
+/// `PT48H`, `P7D`, as ISO 8601 has it; a month is 30 days, a year 365. None: nothing, which is what is usual
+/// here.
 fn lifetime(text: &str) -> Result<Option<Duration>, String> {
     let wrong =
         || format!("diskLifetime is {}, a duration such as PT48H or P7D is expected", printable(text));

@@ -1,8 +1,9 @@
-//! The WLCG Tape REST API, version 1: clients ask for files to be brought to disk, look after them, let them go, and ask
-//! whether what they wrote is on tape.
+//! The WLCG Tape REST API, version 1: clients ask for files to be brought to disk, look after them, let them
+//! go, and ask whether what they wrote is on tape.
 //!
-//! Here is who may do what, and the form of questions and answers. Not here: what is brought when, what is kept of
-//! requests, and what a tape system is; all of that is behind [`Tape`]. Start with [`Tape`], then [`serve`].
+//! Here is who may do what, and the form of questions and answers. Not here: what is brought when, what is
+//! kept of requests, and what a tape system is; all of that is behind [`Tape`]. Start with [`Tape`], then
+//! [`serve`].
 
 mod asked;
 mod told;
@@ -26,10 +27,12 @@ const BASE: &str = "api/v1/tape";
 /// Who has asked for as much as is kept is told to come again after this.
 const AGAIN: &str = "300";
 
-/// What is behind a door whose storage is on tape. Paths are those of files beneath the storage's root. Each call may wait for
-/// disks, and [`Tape::locate`] for commands of the site: none is for the threads that serve the network.
+/// What is behind a door whose storage is on tape. Paths are those of files beneath the storage's root. Each
+/// call may wait for disks, and [`Tape::locate`] for commands of the site: none is for the threads that serve
+/// the network.
 pub trait Tape: Send + Sync {
-    /// The id of a new request for these files, which is kept over any kill. `Busy`: too much is asked for already.
+    /// The id of a new request for these files, which is kept over any kill. `Busy`: too much is asked for
+    /// already.
     fn stage(&self, files: Vec<WantedFile>) -> Result<String, Fault>;
 
     /// How far a request is; none if it is not known.

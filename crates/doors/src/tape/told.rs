@@ -139,8 +139,10 @@ mod tests {
             Ok(Locality::Unavailable),
             Err("x: the path does not begin with /".to_owned()),
         ];
-        let expected = json!([{ "path": "/a", "locality": "DISK_AND_TAPE" }, { "path": "/zz", "error": "file does not exist" },
-            { "path": "/b", "locality": "UNAVAILABLE" }, { "path": "x", "error": "x: the path does not begin with /" }]);
+        let expected = json!([{ "path": "/a", "locality": "DISK_AND_TAPE" }, { "path": "/zz", "error": "file \
+            does not exist" },
+            { "path": "/b", "locality": "UNAVAILABLE" }, { "path": "x", "error": "x: the path does not begin \
+                with /" }]);
         assert_eq!(archive_info(&asked, located.into_iter()), expected);
     }
 }

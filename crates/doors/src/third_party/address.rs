@@ -1,5 +1,5 @@
-//! Which addresses a door dials for others: public ones, and those that an administrator names. So nobody reaches this
-//! site's own network, or this host, through a copy that he asks for.
+//! Which addresses a door dials for others: public ones, and those that an administrator names. So nobody
+//! reaches this site's own network, or this host, through a copy that he asks for.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +21,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     let reserved = matches!(
         (a, b, c),
-        // This network, shared space of providers, protocol assignments, documentation, benchmarks, multicast and above.
+        // This network, shared space of providers, protocol assignments, documentation, benchmarks, multicast
+        // and above.
         (0, ..)
             | (100, 64..=127, _)
             | (192, 0, 0)

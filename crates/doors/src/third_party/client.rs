@@ -1,5 +1,5 @@
-//! The other party of a third-party copy, spoken to over HTTPS: addresses judged where they are dialled, credentials sent
-//! to the host they are for, redirects followed within bounds.
+//! The other party of a third-party copy, spoken to over HTTPS: addresses judged where they are dialled,
+//! credentials sent to the host they are for, redirects followed within bounds.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -290,7 +290,8 @@ const NOT_FORWARDED: &[&str] = &[
 /// For whom the data travels. The other party is told as well, so that whichever sends can mark its packets.
 const SCITAG: HeaderName = HeaderName::from_static("scitag");
 
-/// The headers that the client gives for the other party. The HTTP library has seen to it that no value breaks a line.
+/// The headers that the client gives for the other party. The HTTP library has seen to it that no value
+/// breaks a line.
 fn transfer_headers(request: &HeaderMap) -> Outcome<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in request {
@@ -342,9 +343,9 @@ mod tests {
         }
     }
 
-    /// A name that leads to a public address when it is judged and to a private one a moment later ("rebinding"): what was
-    /// judged is dialled, and each connection, also one after a redirect, is judged for itself. 127.0.0.2 stands for a
-    /// public address.
+    /// A name that leads to a public address when it is judged and to a private one a moment later
+    /// ("rebinding"): what was judged is dialled, and each connection, also one after a redirect, is judged
+    /// for itself. 127.0.0.2 stands for a public address.
     #[tokio::test]
     async fn a_name_that_changes_leads_nowhere_else() {
         use std::sync::atomic::{AtomicUsize, Ordering};

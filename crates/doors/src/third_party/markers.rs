@@ -45,7 +45,8 @@ impl Progress {
         let peer = *self.0.peer.lock().unwrap_or_else(PoisonError::into_inner);
         let peer = peer.map_or(String::new(), |peer| format!("    RemoteConnections: tcp:{peer}\n"));
         format!(
-            "Perf Marker\n    Timestamp: {now}\n    State: Running\n    Stripe Index: 0\n    Stripe Start Time: {began}\n    \
+            "Perf Marker\n    Timestamp: {now}\n    State: Running\n    Stripe Index: 0\n    Stripe Start \
+                Time: {began}\n    \
              Stripe Transfer Time: {}\n    Stripe Bytes Transferred: {}\n    Stripe Status: RUNNING\n    \
              Total Stripe Count: 1\n{peer}End\n",
             (now - began).max(0),
@@ -54,7 +55,8 @@ impl Progress {
     }
 }
 
-/// Drives a copy, telling of it, until it ends or nobody listens any more: then it is dropped, and with it what it has done.
+/// Drives a copy, telling of it, until it ends or nobody listens any more: then it is dropped, and with it
+/// what it has done.
 pub(crate) async fn tell(
     copy: impl Future<Output = Result<(), String>>,
     progress: Progress,

@@ -1,8 +1,8 @@
-//! Third-party copies (HTTP-TPC): a client asks this door to fetch a file from another server, or to send one there, and is
-//! told how it goes. Pull: `COPY` with `Source`; push: `COPY` with a `Destination` elsewhere.
+//! Third-party copies (HTTP-TPC): a client asks this door to fetch a file from another server, or to send one
+//! there, and is told how it goes. Pull: `COPY` with `Source`; push: `COPY` with a `Destination` elsewhere.
 //!
-//! A pull is a file on its way in as any other (see `put`): whole or absent, and what was there before stays until then.
-//! If the client goes, the copy ends and leaves nothing.
+//! A pull is a file on its way in as any other (see `put`): whole or absent, and what was there before stays
+//! until then. If the client goes, the copy ends and leaves nothing.
 
 mod address;
 mod client;

@@ -61,7 +61,8 @@ pub(super) async fn push(
     Ok(())
 }
 
-/// What the other side has now. A file that is wrong is removed only if it says to be the version that was sent.
+/// What the other side has now. A file that is wrong is removed only if it says to be the version that was
+/// sent.
 async fn compare(
     shared: &Arc<Shared>,
     place: &Place,

@@ -74,7 +74,8 @@ fn litmus() {
     }
     let changes = Changes { make_parents: false, delete_trees: true, ..Changes::default() };
     let house = House::with(changes);
-    // Its only credentials are a user and a password, which a door does not take: it comes with a client certificate.
+    // Its only credentials are a user and a password, which a door does not take: it comes with a client
+    // certificate.
     let p12 = house.file("alice.p12");
     ran(Command::new("openssl")
         .args(["pkcs12", "-export", "-passout", "pass:", "-in"])

@@ -106,7 +106,8 @@ fn heads_and_documents_have_bounds() {
     wire.send(format!("{}{many}\r\n", head("GET", "/")).as_bytes());
     assert!(matches!(wire.reply(false).status, 0 | 431));
     assert_eq!(house.ask("GET", &format!("/{}", "x".repeat(5_000)), PLAIN, b"").status, 414);
-    let bomb = "<!DOCTYPE a [<!ENTITY b 'bbbbbbbbbb'><!ENTITY c '&b;&b;&b;&b;'>]><propfind xmlns='DAV:'>&c;</propfind>";
+    let bomb = "<!DOCTYPE a [<!ENTITY b 'bbbbbbbbbb'><!ENTITY c '&b;&b;&b;&b;'>]><propfind \
+        xmlns='DAV:'>&c;</propfind>";
     let deep = "<a>".repeat(20_000);
     let large = " ".repeat(100_000);
     for (document, status) in [(bomb, 400), (&deep, 400), (&large, 413), ("<propfind/>", 400)] {

@@ -1,4 +1,5 @@
-//! Tokens of an issuer: each of their scopes allows what its profile says, in the issuer's directory, and nothing else.
+//! Tokens of an issuer: each of their scopes allows what its profile says, in the issuer's directory, and
+//! nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The Tape REST API over real HTTPS: who may ask what, in which form, and what of files on tape is seen and not read. The tape
-//! behind the door is a list in memory.
+//! The Tape REST API over real HTTPS: who may ask what, in which form, and what of files on tape is seen and
+//! not read. The tape behind the door is a list in memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -136,7 +136,8 @@ fn this_network_is_not_reached() {
     assert!(said.contains("not at a public address"), "{said}");
 }
 
-/// What a source says, one answer for each connection in turn, the last one for ever. It ends by itself with the test.
+/// What a source says, one answer for each connection in turn, the last one for ever. It ends by itself with
+/// the test.
 fn false_source(house: &House, answers: &[&str]) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://localhost:{}/f", listener.local_addr().unwrap().port());
@@ -236,7 +237,8 @@ fn a_copy_ends_with_its_client() {
     let port = target.address.port();
     wire.send(
         format!(
-            "COPY /f HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: Bearer {WRITER}\r\nSource: {url}\r\n\r\n"
+            "COPY /f HTTP/1.1\r\nHost: localhost:{port}\r\nAuthorization: Bearer {WRITER}\r\nSource: \
+                {url}\r\n\r\n"
         )
         .as_bytes(),
     );

@@ -1,7 +1,7 @@
 //! The side that answers: streams of peers that ask, the queue of their calls, and the threads that answer.
 //!
-//! Bounds: streams per peer, open calls per stream (more end the stream), bytes of calls and answers in all (a call
-//! beyond them is answered with "busy"). A call counts until its answer has left.
+//! Bounds: streams per peer, open calls per stream (more end the stream), bytes of calls and answers in all
+//! (a call beyond them is answered with "busy"). A call counts until its answer has left.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -30,8 +30,8 @@ impl Channel {
         self.peer
     }
 
-    /// Asks, and waits until the answer is there or the stream is down; however long that takes, as long as the peer
-    /// lives. From any number of threads at once.
+    /// Asks, and waits until the answer is there or the stream is down; however long that takes, as long as
+    /// the peer lives. From any number of threads at once.
     pub fn call(&self, request: &[u8]) -> Result<Vec<u8>, Fault> {
         self.calling.call(request)
     }

@@ -1,5 +1,5 @@
-//! Small files get their final names in groups: flush the data once, rename all, flush the names once. While one
-//! group is committed, writers fill the next.
+//! Small files get their final names in groups: flush the data once, rename all, flush the names once. While
+//! one group is committed, writers fill the next.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -99,7 +99,8 @@ impl Target {
             // The files are in place: an entry too many is dropped at the next start.
             tracing::warn!(%fault, "the journal could not be written");
         }
-        tracing::debug!(storage = %self.storage.name(), files = group.len(), "a group is flushed and in place");
+        tracing::debug!(storage = %self.storage.name(), files = group.len(), "a group is flushed and in \
+            place");
         let _told_together = shared.events.gather();
         for ((job, success), result) in group.into_iter().zip(results) {
             match result {

@@ -1,9 +1,9 @@
-//! Files of storages that only append: chunks come over several streams in any order and are written in one. What comes
-//! early waits here in its buffer.
+//! Files of storages that only append: chunks come over several streams in any order and are written in one.
+//! What comes early waits here in its buffer.
 //!
-//! The *reorder buffer* is a share of the receive buffers, for all such files together. A chunk that may have to wait is
-//! asked for only with a place in it; the next one of each file needs none. So waiting chunks never fill the pool, and
-//! the one they wait for can always be asked for.
+//! The *reorder buffer* is a share of the receive buffers, for all such files together. A chunk that may have
+//! to wait is asked for only with a place in it; the next one of each file needs none. So waiting chunks
+//! never fill the pool, and the one they wait for can always be asked for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ pub(crate) struct Reorder {
 }
 
 impl Reorder {
-    /// Half of the buffers: the rest is for files that are written in any order, and for the chunks that are waited for.
+    /// Half of the buffers: the rest is for files that are written in any order, and for the chunks that are
+    /// waited for.
     pub(crate) fn of(buffers: usize) -> Arc<Reorder> {
         Arc::new(Reorder { total: buffers / 2, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
     }
@@ -110,7 +111,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the order of coming, and however many write at once, pieces leave in one order, one at a time.
+        /// Whatever the order of coming, and however many write at once, pieces leave in one order, one at a
+        /// time.
         #[test]
         fn pieces_leave_in_order(lens in proptest::collection::vec(1u64..50, 1..40), order in any::<u64>()) {
             let mut pieces = Vec::new();

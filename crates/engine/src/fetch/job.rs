@@ -59,7 +59,8 @@ pub(crate) struct Job {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) over: bool,
-    /// How it ended; told when nothing of the attempt is under way any more, so that the next one finds no trace of it.
+    /// How it ended; told when nothing of the attempt is under way any more, so that the next one finds no
+    /// trace of it.
     end: Option<Box<Finished>>,
     /// Remove the temporary file when nobody works on it any more.
     discard: bool,
@@ -255,7 +256,8 @@ impl Job {
         let session = state.session.take();
         drop(state);
         self.clear_line();
-        tracing::info!(attempt = %self.file.attempt, transfer = %self.file.transfer, "an attempt is cancelled");
+        tracing::info!(attempt = %self.file.attempt, transfer = %self.file.transfer, "an attempt is \
+            cancelled");
         shared.forget_attempt(self.file.attempt);
         if let Some((session, number)) = session
             && let Some(session) = session.upgrade()
@@ -300,7 +302,8 @@ impl Job {
         }
     }
 
-    /// All of each is written. They are committed together as far as they are of one target, which wakes it once.
+    /// All of each is written. They are committed together as far as they are of one target, which wakes it
+    /// once.
     pub(super) fn complete(jobs: Vec<Arc<Job>>) {
         let (mut small, mut target) = (Vec::with_capacity(jobs.len()), None::<Arc<Target>>);
         for job in jobs {

@@ -37,8 +37,8 @@ fn failed(path: &Path, error: &std::io::Error) -> Fault {
 }
 
 impl JournalFile {
-    /// Reads what is there, drops a torn tail and what only an earlier start of the machine wrote, and begins anew with
-    /// the rest.
+    /// Reads what is there, drops a torn tail and what only an earlier start of the machine wrote, and begins
+    /// anew with the rest.
     pub(crate) fn open(path: PathBuf, boot: BootId) -> Result<JournalFile, Fault> {
         let mut bytes = Vec::new();
         match File::open(&path) {

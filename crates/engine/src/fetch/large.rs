@@ -1,5 +1,5 @@
-//! Large files: flushed in batches while they grow, so that a power cut costs one batch at most (Promise 4), and
-//! committed when they are complete.
+//! Large files: flushed in batches while they grow, so that a power cut costs one batch at most (Promise 4),
+//! and committed when they are complete.
 
 use std::sync::Arc;
 use std::time::Duration;

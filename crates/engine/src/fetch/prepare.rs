@@ -38,7 +38,8 @@ enum Finding {
 }
 
 impl Target {
-    /// Makes the jobs of a batch, without looking at the storage. Files that cannot be fetched at all end here.
+    /// Makes the jobs of a batch, without looking at the storage. Files that cannot be fetched at all end
+    /// here.
     pub(crate) fn accept(self: &Arc<Self>, batch: FetchBatch, shared: &Arc<Shared>) -> Prepare {
         let received = shared.wall();
         let jobs = batch.files.iter().map(|file| self.accept_file(file, &batch, received, shared)).collect();
@@ -192,7 +193,8 @@ impl Target {
         }
         // An earlier commit may have been cut off between its renames and its flush.
         self.storage.flush_present(std::slice::from_ref(&job.at)).map_err(verify::at_target)?;
-        tracing::debug!(attempt = %job.file.attempt, at = %job.at, wall = %shared.wall(), "the file is there already");
+        tracing::debug!(attempt = %job.file.attempt, at = %job.at, wall = %shared.wall(), "the file is there \
+            already");
         Ok(Success {
             digests: found,
             verification: longhaul_model::Verification::Readback,
@@ -245,11 +247,11 @@ impl Target {
 type GoneOn = (PartDigest, Arc<dyn TargetFile>);
 
 impl Target {
-    /// Of a file that can only be appended to, what is right at its beginning, and the file to go on with. None if
-    /// nothing is left to go on from.
+    /// Of a file that can only be appended to, what is right at its beginning, and the file to go on with.
+    /// None if nothing is left to go on from.
     ///
-    /// A crash may have left bytes behind what the journal knows. They cannot be written over, so the right ones are
-    /// copied to a new temporary file, which is cheaper than fetching them again.
+    /// A crash may have left bytes behind what the journal knows. They cannot be written over, so the right
+    /// ones are copied to a new temporary file, which is cheaper than fetching them again.
     fn continue_at_the_end(
         &self,
         job: &Arc<Job>,
@@ -269,7 +271,8 @@ impl Target {
             return Ok(Some((prefix, file)));
         }
         tracing::debug!(attempt = %job.file.attempt, covered = prefix.len, "copying what is right of a file");
-        // What is known of the old one must not be believed of the new one, not even after a power cut in between.
+        // What is known of the old one must not be believed of the new one, not even after a power cut in
+        // between.
         self.journal.append_durably(&[Record::Closed { key: job.key }])?;
         let new: Arc<dyn TargetFile> = Arc::from(self.storage.create(&job.temp, job.file.size)?);
         let mut buffer = vec![0; CHUNK_BYTES as usize];
@@ -329,7 +332,8 @@ fn reads_back(file: &dyn TargetFile, offset: u64, expected: &PartDigest, buffer:
     found == *expected
 }
 
-/// Parts of two replicas are never mixed unless each was compared with the same tree: the origin is part of an entry.
+/// Parts of two replicas are never mixed unless each was compared with the same tree: the origin is part of
+/// an entry.
 fn origin(batch: &FetchBatch, file: &FetchFile) -> Origin {
     let mut text = Vec::new();
     match &file.tree {

@@ -1,4 +1,5 @@
-//! A session with one source, or with several of the same files: the state machine of `wire`, its streams and its jobs.
+//! A session with one source, or with several of the same files: the state machine of `wire`, its streams and
+//! its jobs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -27,8 +28,8 @@ use crate::tcp::TcpInfo;
 
 /// Slots taken from the pool at once: so many at most are kept from others while they are dealt.
 const RESERVED_AT_ONCE: usize = 64;
-/// Chunks under way from a source nearby: that many within its round trip are more than any network carries, and
-/// fewer stay in the processor's cache. From far away it is as many as the budget has.
+/// Chunks under way from a source nearby: that many within its round trip are more than any network carries,
+/// and fewer stay in the processor's cache. From far away it is as many as the budget has.
 const NEAR_WINDOW: usize = 32;
 
 const FIRST: OriginNumber = OriginNumber(0);
@@ -112,7 +113,8 @@ impl Session {
         self.treatment
     }
 
-    /// Takes a prepared batch with its jobs, one for each file that is wanted. Gives it back if the session is over.
+    /// Takes a prepared batch with its jobs, one for each file that is wanted. Gives it back if the session
+    /// is over.
     pub(crate) fn add(
         self: &Arc<Self>,
         batch: NewBatch,
@@ -218,7 +220,8 @@ impl Session {
         self.act(|inner, now| inner.machine.welcomed(stream, incarnation, now));
     }
 
-    /// A stream that was up has ended. If we closed it, that is known, and the next one may be under way under its number.
+    /// A stream that was up has ended. If we closed it, that is known, and the next one may be under way
+    /// under its number.
     pub(crate) fn stream_ended(self: &Arc<Self>, stream: StreamNumber, link: &Arc<Link>, fault: Fault) {
         self.act(|inner, now| {
             if inner.links.get(&stream).is_some_and(|known| Arc::ptr_eq(known, link)) {

@@ -72,7 +72,8 @@ impl Target {
         self.to_prepare.push(batch);
     }
 
-    /// On start: temporary files that no entry speaks of are removed, and entries without temporary file, or too old.
+    /// On start: temporary files that no entry speaks of are removed, and entries without temporary file, or
+    /// too old.
     pub(crate) fn tidy(&self, now: Timestamp) -> Result<(), Fault> {
         if !self.storage.capabilities().writable {
             return Ok(());
@@ -96,7 +97,8 @@ impl Target {
         let orphan = |temp: &TempName| !kept.contains(temp) && temp.as_str().starts_with(&mark);
         let orphans: Vec<TempName> = present.into_iter().filter(orphan).collect();
         tracing::info!(
-            storage = %self.storage.name(), kept = kept.len(), orphans = orphans.len(), "what earlier attempts left"
+            storage = %self.storage.name(), kept = kept.len(), orphans = orphans.len(), "what earlier \
+                attempts left"
         );
         for temp in orphans {
             self.storage.remove_temp(&temp)?;

@@ -1,6 +1,6 @@
-//! Promise 2: what was handed to the storage is compared with what the catalog promised. Where that promises nothing, the
-//! digest of the source counts: each chunk carries the one of the bytes as they were read there, and every chunk was
-//! compared with it before it was written.
+//! Promise 2: what was handed to the storage is compared with what the catalog promised. Where that promises
+//! nothing, the digest of the source counts: each chunk carries the one of the bytes as they were read there,
+//! and every chunk was compared with it before it was written.
 
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
@@ -128,7 +128,8 @@ fn check(file: &FetchFile, found: &DigestSet, resumed: bool) -> Result<(), Fault
     let Some((wanted, is)) = file.digests.contradiction(found) else { return Ok(()) };
     let fault = Fault::new(FaultCode::WrongDigest, format!("the bytes have {is}, {wanted} is registered"));
     if resumed {
-        // Parts were trusted that an earlier attempt had written: they may be to blame. The next attempt begins anew.
+        // Parts were trusted that an earlier attempt had written: they may be to blame. The next attempt
+        // begins anew.
         return Err(fault.blaming(Blame::Target).retrying(Retry::Now));
     }
     Err(fault)

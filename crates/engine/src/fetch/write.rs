@@ -102,7 +102,8 @@ fn write_chunk(
 }
 
 impl Target {
-    /// Calls `next` when others may write to the file, before the session hears of it. False if the file is given up.
+    /// Calls `next` when others may write to the file, before the session hears of it. False if the file is
+    /// given up.
     fn write_right(&self, job: &Arc<Job>, chunk: Chunk, shared: &Arc<Shared>, next: impl FnOnce()) -> bool {
         if job.is_over() {
             return false;
@@ -260,7 +261,8 @@ fn is_of_tree(job: &Job, offset: u64, bytes: &[u8]) -> bool {
     job.file.tree.as_ref().is_none_or(|tree| tree.fits(offset, bytes))
 }
 
-/// The bytes have the checksum that they were sent with, and are not those of the file: their source is to blame.
+/// The bytes have the checksum that they were sent with, and are not those of the file: their source is to
+/// blame.
 fn wrong((session, from): (&Arc<Session>, OriginNumber), job: &Job, file: FileNumber, offset: u64, len: u64) {
     tracing::warn!(
         attempt = %job.file.attempt, transfer = %job.file.transfer, lfn = job.file.lfn.shown(), offset,

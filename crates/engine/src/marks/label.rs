@@ -42,8 +42,8 @@ impl Request {
     }
 }
 
-/// Leases the label for packets of this socket to the address, and lets the socket connect with it. Gives the label as
-/// it is leased.
+/// Leases the label for packets of this socket to the address, and lets the socket connect with it. Gives the
+/// label as it is leased.
 pub(super) fn lease(socket: &SockRef<'_>, target: Ipv6Addr, label: u32) -> io::Result<u32> {
     let label = label & !STATELESS;
     set(socket.as_raw_fd(), FLOWLABEL_MGR, Request::new(target, label, CREATE))?;
@@ -69,7 +69,8 @@ fn is_odd(text: &[u8]) -> bool {
 pub(super) fn of(socket: &TcpStream) -> Option<u32> {
     let mut request = Request::new(Ipv6Addr::UNSPECIFIED, 0, 0);
     let mut len = size_of::<Request>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to the request, which has that many, and any bytes are valid there.
+    // SAFETY: the kernel writes at most `len` bytes to the request, which has that many, and any bytes are
+    // valid there.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -1,7 +1,7 @@
 //! Marking of streams: what is set on their sockets, who is told of them, and what passed under which mark.
 //!
-//! All streams of a session bear one mark, so that a flow is one label's, and what its counters say is that label's. Nothing
-//! here waits: what the kernel does not take at once is counted and left out.
+//! All streams of a session bear one mark, so that a flow is one label's, and what its counters say is that
+//! label's. Nothing here waits: what the kernel does not take at once is counted and left out.
 
 mod flow;
 mod label;
@@ -69,7 +69,8 @@ impl Marks {
         }
     }
 
-    /// What is accepted here answers with the flow labels of those who dialled. Linux lets no other label be set on it.
+    /// What is accepted here answers with the flow labels of those who dialled. Linux lets no other label be
+    /// set on it.
     pub(crate) fn prepare_listener(&self, listener: &TcpListener) {
         if self.wanted.flow_label
             && listener.local_addr().is_ok_and(|address| address.is_ipv6())

@@ -229,7 +229,8 @@ impl Conn {
         Ok(Progress::HasMore)
     }
 
-    /// Whether somebody who dialled us may come in, now that we know who it is. The refusal goes to the peer in words.
+    /// Whether somebody who dialled us may come in, now that we know who it is. The refusal goes to the peer
+    /// in words.
     fn check_access(&self, shared: &Shared) -> Result<(), Fault> {
         let Some(identity) = self.tls.identity().filter(|_| self.accepted) else { return Ok(()) };
         shared.config.access.check_subject(identity).inspect_err(|_| {

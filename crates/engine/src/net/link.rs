@@ -15,8 +15,8 @@ use crate::pool::Buffer;
 use crate::serve::Serving;
 use crate::sync::lock;
 
-/// Frames that wait for one stream. Data is bounded by its buffers; this bounds answers to a peer that asks and
-/// does not read.
+/// Frames that wait for one stream. Data is bounded by its buffers; this bounds answers to a peer that asks
+/// and does not read.
 const OUTBOX_FRAMES_MAX: usize = 10_000;
 
 /// A frame on its way out.
@@ -27,8 +27,8 @@ pub(crate) struct Outgoing {
     pub(crate) call: Option<Open>,
 }
 
-/// A filled buffer. When it is sent or given up, the session that filled it may fill the next. So none may be dropped
-/// by who holds the session's lock.
+/// A filled buffer. When it is sent or given up, the session that filled it may fill the next. So none may be
+/// dropped by who holds the session's lock.
 pub(crate) struct Payload {
     buffer: Option<Buffer>,
     len: usize,

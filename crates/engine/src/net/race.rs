@@ -1,4 +1,5 @@
-//! One stream wanted, several addresses: they are tried a little apart, and the first that proves to be the peer wins.
+//! One stream wanted, several addresses: they are tried a little apart, and the first that proves to be the
+//! peer wins.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -73,8 +74,8 @@ impl Race {
         lock(&self.state).connected += 1;
     }
 
-    /// The peer is known there. None if another address was faster; else those that were tried before a spare way, and have not
-    /// answered in time.
+    /// The peer is known there. None if another address was faster; else those that were tried before a spare
+    /// way, and have not answered in time.
     pub(super) fn win(&self, way: &Way) -> Option<Vec<Way>> {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.won, true) {

@@ -1,7 +1,7 @@
 //! Sockets of addresses that are not allowed: each is told so by one alert of seven bytes, and then closed.
 //!
-//! They stay open for a moment: what the peer has sent and nobody reads would turn the close into a reset, which can
-//! overtake the alert, and a person over there would look for a fault of the network.
+//! They stay open for a moment: what the peer has sent and nobody reads would turn the close into a reset,
+//! which can overtake the alert, and a person over there would look for a fault of the network.
 
 use std::collections::VecDeque;
 use std::io::Write;

@@ -149,7 +149,8 @@ impl Inner {
             return Err(Fault::new(FaultCode::Unreachable, detail));
         }
         let Some(late) = race.win(&way) else { return Err(too_late()) };
-        // As long as one of them may answer, a spare way would be left again at once, and another tried, for ever.
+        // As long as one of them may answer, a spare way would be left again at once, and another tried, for
+        // ever.
         late.iter().for_each(|way| race.dialler.way_failed(way, shared.now()));
         self.way = Some(way);
         match &race.dialler {
@@ -197,8 +198,8 @@ impl Inner {
         self.role = Role::Fetching { session, stream, welcomed: false };
     }
 
-    /// Whether the peer is alive; sessions look after their streams themselves. A peer that works with a stream we offered
-    /// is not patiently waited for: it cannot dial another one itself.
+    /// Whether the peer is alive; sessions look after their streams themselves. A peer that works with a
+    /// stream we offered is not patiently waited for: it cannot dial another one itself.
     pub(super) fn check_pulse(&mut self, round_trip: Option<Duration>, now: Duration) -> Result<(), Fault> {
         self.check_race()?;
         let watched = matches!(self.role, Role::Serving { .. } | Role::Calling(_) | Role::Answering(_))

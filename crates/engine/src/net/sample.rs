@@ -1,4 +1,5 @@
-//! About once a second: what the kernel knows of a stream, told to who can use it; and buffers where its limits bind.
+//! About once a second: what the kernel knows of a stream, told to who can use it; and buffers where its
+//! limits bind.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -19,8 +20,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const LOSSES_EVERY: Duration = Duration::from_millis(150);
 /// The share of the time in which a full buffer held the stream up, from which on a larger one is tried.
 const BOUND: f64 = 0.3;
-/// Our questions and reports of one interval are less. That a kernel took those says nothing: it does so for a process that
-/// hangs, and for a relay whose other side is dead.
+/// Our questions and reports of one interval are less. That a kernel took those says nothing: it does so for
+/// a process that hangs, and for a relay whose other side is dead.
 const OWN_WORDS_BYTES: u64 = 4 << 10;
 
 #[derive(Default)]

@@ -1,4 +1,5 @@
-//! A stream that gives way to others: measures round trips, and sets the window that [`Scavenger`] decides on.
+//! A stream that gives way to others: measures round trips, and sets the window that [`Scavenger`] decides
+//! on.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -18,8 +19,8 @@ impl Scavenging {
         Scavenging { law: Scavenger::new(now), last: None }
     }
 
-    /// Returns whether something should be sent, so that a round trip is measured: while data come, there is an answer
-    /// with the next of them.
+    /// Returns whether something should be sent, so that a round trip is measured: while data come, there is
+    /// an answer with the next of them.
     pub(super) fn look(&mut self, socket: &TcpStream, now: Duration) -> bool {
         let Ok(info) = TcpInfo::of(socket.as_fd()) else { return false };
         let arrived = match self.last.replace(info) {
@@ -47,11 +48,12 @@ impl Scavenging {
     }
 }
 
-/// What the kernel measured between two looks: it tells only an average, in which each new round trip counts an eighth.
+/// What the kernel measured between two looks: it tells only an average, in which each new round trip counts
+/// an eighth.
 ///
-/// It is of what we send ourselves, which a source may acknowledge late if its window has no room for data that could bring
-/// the answer: up to 40 ms that are no queue. So the kernel's other measure counts as well, that of a receiver, and of
-/// both the shorter one.
+/// It is of what we send ourselves, which a source may acknowledge late if its window has no room for data
+/// that could bring the answer: up to 40 ms that are no queue. So the kernel's other measure counts as well,
+/// that of a receiver, and of both the shorter one.
 fn sample(last: &TcpInfo, info: &TcpInfo) -> Option<Duration> {
     if info.round_trip == last.round_trip {
         return None;

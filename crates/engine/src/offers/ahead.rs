@@ -1,5 +1,5 @@
-//! Streams to a peer that will soon be fetched from: dialled while it is still being asked what it has. They rest like
-//! those that a source has offered, until a session with it wants them.
+//! Streams to a peer that will soon be fetched from: dialled while it is still being asked what it has. They
+//! rest like those that a source has offered, until a session with it wants them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

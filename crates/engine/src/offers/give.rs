@@ -14,7 +14,8 @@ pub(crate) const STREAMS_MAX: usize = 32;
 /// A stream that lived so long was a good one: the next try follows at once.
 const LIVED: Duration = Duration::from_secs(3);
 
-/// Streams on which a peer may fetch from our exports. They are dialled again when they die, until this is dropped.
+/// Streams on which a peer may fetch from our exports. They are dialled again when they die, until this is
+/// dropped.
 pub struct Offer {
     offering: Arc<Offering>,
 }

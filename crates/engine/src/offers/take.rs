@@ -1,5 +1,5 @@
-//! The receiver's side: streams that sources have offered, or that were dialled ahead, and nobody uses yet; and sessions
-//! that wait for one.
+//! The receiver's side: streams that sources have offered, or that were dialled ahead, and nobody uses yet;
+//! and sessions that wait for one.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

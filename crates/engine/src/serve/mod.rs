@@ -22,7 +22,8 @@ pub(crate) use read::{OpenFiles, ReadJob, Reading};
 
 /// Sessions of peers. A peer needs one.
 const SESSIONS_MAX: usize = 1_024;
-/// Buffers that one stream may hold, read and not yet sent: enough that disk and network work at the same time.
+/// Buffers that one stream may hold, read and not yet sent: enough that disk and network work at the same
+/// time.
 const READ_AHEAD: usize = 4;
 /// Buffers taken at once from the pool.
 const RESERVED_AT_ONCE: usize = 8;
@@ -157,7 +158,8 @@ impl Serve {
         });
     }
 
-    /// A session of a peer held so much for its manifests, and holds so much now. Returns what the peer holds, and all.
+    /// A session of a peer held so much for its manifests, and holds so much now. Returns what the peer
+    /// holds, and all.
     fn hold(&self, peer: AgentId, before: usize, now: usize) -> (usize, usize) {
         let mut held = lock(&self.manifest_bytes);
         let own = (held.get(&peer).copied().unwrap_or(0) + now).saturating_sub(before);
@@ -351,7 +353,8 @@ impl Serving {
         let mut storage: Option<StorageName> = None;
         let mut files = Vec::with_capacity(numbers.len());
         for &number in numbers {
-            // A permit is for one storage: a pack that mixes those of two would read names of one in the other.
+            // A permit is for one storage: a pack that mixes those of two would read names of one in the
+            // other.
             let known = inner.machine.file(number);
             if let Some((file, of)) =
                 known.filter(|(_, of)| storage.as_ref().is_none_or(|first| first == *of))
@@ -370,7 +373,8 @@ impl Serving {
         }
         let exported = storage.and_then(|storage| shared.serve.exports.get(&storage));
         let link = inner.links.get(&stream).cloned();
-        // Every file of a dealt request was in an accepted batch a moment ago; batches name exported storages.
+        // Every file of a dealt request was in an accepted batch a moment ago; batches name exported
+        // storages.
         if let (Some(exported), Some(link)) = (exported, link) {
             let serving = self.clone();
             let job = ReadJob {

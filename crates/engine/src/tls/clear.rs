@@ -1,5 +1,5 @@
-//! Records in clear text, each with a keyed MAC: data security `authenticated`, for sites whose policy allows that others
-//! read along but not that anything is changed.
+//! Records in clear text, each with a keyed MAC: data security `authenticated`, for sites whose policy allows
+//! that others read along but not that anything is changed.
 //!
 //! The keys are those of the TLS handshake. A record is
 //!
@@ -7,10 +7,11 @@
 //! kind u8 │ 0 u8 │ 0 u16 │ length u32, little-endian │ bytes │ tag of 16 bytes
 //! ```
 //!
-//! and its tag is the AEAD's over no plaintext with the bytes as associated data (with AES-GCM that is GMAC, NIST SP 800-38D
-//! section 4). The nonce is made as in TLS 1.3 from the number of the record, with the kind in its first byte: so
-//! nothing can be changed, left out, repeated or put elsewhere. Keys are renewed as those of TLS are. Bytes are neither copied on their way out nor, if they belong
-//! to one place, on their way in.
+//! and its tag is the AEAD's over no plaintext with the bytes as associated data (with AES-GCM that is GMAC,
+//! NIST SP 800-38D section 4). The nonce is made as in TLS 1.3 from the number of the record, with the kind
+//! in its first byte: so nothing can be changed, left out, repeated or put elsewhere. Keys are renewed as
+//! those of TLS are. Bytes are neither copied on their way out nor, if they belong to one place, on their way
+//! in.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
@@ -24,9 +25,11 @@ use super::{BATCH_BYTES, Received, Sink};
 
 const HEAD_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
-/// A quarter of a chunk: long enough that heads, tags and calls do not matter, and it fits into the buffer of a stream.
+/// A quarter of a chunk: long enough that heads, tags and calls do not matter, and it fits into the buffer of
+/// a stream.
 pub(super) const BYTES_MAX: usize = 256 << 10;
-/// Where something else than payload is expected: a longer read would only bring payload that has to be copied.
+/// Where something else than payload is expected: a longer read would only bring payload that has to be
+/// copied.
 const READ_AT_ONCE: usize = 4 << 10;
 
 const DATA: u8 = 1;
@@ -104,7 +107,8 @@ impl Clear {
         self.tx.use_up();
     }
 
-    /// Whether new keys have to be announced before the next record, which is possible between two records only.
+    /// Whether new keys have to be announced before the next record, which is possible between two records
+    /// only.
     pub(super) fn must_renew(&self) -> bool {
         !self.is_writing() && self.renewal.is_due(self.tx.records())
     }
@@ -121,8 +125,8 @@ impl Clear {
         Ok(len)
     }
 
-    /// Writes the next record with the front of `plaintext`, behind `before`, of which `sent` bytes are out. After
-    /// [`Wrote::Blocked`] the same plaintext has to be given again.
+    /// Writes the next record with the front of `plaintext`, behind `before`, of which `sent` bytes are out.
+    /// After [`Wrote::Blocked`] the same plaintext has to be given again.
     pub(super) fn write(
         &mut self,
         socket: &mut impl Write,

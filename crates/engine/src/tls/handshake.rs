@@ -51,9 +51,9 @@ impl Handshake {
         Ok(Handshake::Server(Box::new(connection.map_err(|error| tls_fault(&error))?)))
     }
 
-    /// Takes one record more than the last time, or none, and puts what is to be sent behind `out`. Returns how many
-    /// bytes at the front are used up: the rest has to be there again at the next call. After a fault an alert may have
-    /// been put out, which tells the peer why.
+    /// Takes one record more than the last time, or none, and puts what is to be sent behind `out`. Returns
+    /// how many bytes at the front are used up: the rest has to be there again at the next call. After a
+    /// fault an alert may have been put out, which tells the peer why.
     pub(super) fn advance(&mut self, records: &mut [u8], out: &mut Vec<u8>) -> (usize, Result<(), Fault>) {
         let mut used = 0;
         let mut result = Ok(());

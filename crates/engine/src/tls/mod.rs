@@ -1,8 +1,8 @@
-//! TLS 1.3 of a stream: rustls makes the handshake, then [`records`] seals and opens records in bulk, or [`clear`] sends
-//! them in clear text with a MAC where both ends want that.
+//! TLS 1.3 of a stream: rustls makes the handshake, then [`records`] seals and opens records in bulk, or
+//! [`clear`] sends them in clear text with a MAC where both ends want that.
 //!
-//! rustls's own buffered records cost nearly twice the CPU, in copies and small reads. Everything that knows TLS is in
-//! this module.
+//! rustls's own buffered records cost nearly twice the CPU, in copies and small reads. Everything that knows
+//! TLS is in this module.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -32,8 +32,8 @@ const BATCH_BYTES: usize = 16 * RECORD_BYTES_MAX;
 /// While shaking hands nothing is large.
 const HANDSHAKE_BYTES: usize = 2 * RECORD_BYTES_MAX;
 
-/// What a stream gets that is refused before any handshake: the alert `access_denied`, in clear text, as all alerts are
-/// that come before keys.
+/// What a stream gets that is refused before any handshake: the alert `access_denied`, in clear text, as all
+/// alerts are that come before keys.
 pub(crate) const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// What a read brought.
@@ -137,8 +137,8 @@ impl Tls {
         self.identity.as_ref()
     }
 
-    /// Reads once from the socket and hands on the plaintext that is complete. When the handshake is done it returns
-    /// before anything that follows, so that the caller can see who the peer is.
+    /// Reads once from the socket and hands on the plaintext that is complete. When the handshake is done it
+    /// returns before anything that follows, so that the caller can see who the peer is.
     pub(crate) fn receive(
         &mut self,
         socket: &mut impl Read,
@@ -268,8 +268,8 @@ impl Tls {
         Ok(false)
     }
 
-    /// Seals as much as there is room for, writes it where that saves a copy, and returns how much was taken. Nothing
-    /// means that the socket or the room is full.
+    /// Seals as much as there is room for, writes it where that saves a copy, and returns how much was taken.
+    /// Nothing means that the socket or the room is full.
     pub(crate) fn send(&mut self, plaintext: &[u8], socket: &mut impl Write) -> Result<usize, Fault> {
         match &mut self.stage {
             Stage::Open { sealer, renewal, .. } => {

@@ -1,4 +1,5 @@
-//! Our records against another implementation of TLS 1.3: OpenSSL, as the server and as the client, over a real socket.
+//! Our records against another implementation of TLS 1.3: OpenSSL, as the server and as the client, over a
+//! real socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -106,7 +107,8 @@ const LIMITS: [u64; 2] = [RECORDS_PER_KEY, 50];
 /// With `-rev` it sleeps for a second at each renewal.
 const SLEEPY_LIMITS: [u64; 2] = [RECORDS_PER_KEY, 800];
 
-const SERVER: &str = "s_server -accept 127.0.0.1:0 -tls1_3 -cert cert.pem -key key.pem -CAfile ca.pem -Verify 2 -verify_return_error";
+const SERVER: &str = "s_server -accept 127.0.0.1:0 -tls1_3 -cert cert.pem -key key.pem -CAfile ca.pem \
+    -Verify 2 -verify_return_error";
 
 /// A server of OpenSSL's, and where it listens.
 fn server(directory: &Path, more: &[&str]) -> Option<(OpenSsl, String)> {

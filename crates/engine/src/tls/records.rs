@@ -1,4 +1,5 @@
-//! Records of TLS 1.3 after the handshake: sealed and opened where they lie, with the keys that rustls agreed on.
+//! Records of TLS 1.3 after the handshake: sealed and opened where they lie, with the keys that rustls agreed
+//! on.
 //!
 //! Not here: when keys are renewed (see [`super::renewal`]).
 
@@ -128,15 +129,16 @@ impl Sealer {
         Ok(len)
     }
 
-    /// Puts one record with the front of `plaintext` to the front of `out`, which has room for it. Returns how much of
-    /// the plaintext that took, and how much of the room.
+    /// Puts one record with the front of `plaintext` to the front of `out`, which has room for it. Returns
+    /// how much of the plaintext that took, and how much of the room.
     pub(super) fn seal(&mut self, plaintext: &[u8], out: &mut [u8]) -> Result<(usize, usize), Fault> {
         let taken = plaintext.len().min(PLAINTEXT_BYTES_MAX);
         let len = self.seal_as(APPLICATION_DATA, &plaintext[..taken], out)?;
         Ok((taken, len))
     }
 
-    /// Returns the length of the record; none if there is no nonce left, and then the peer sees the stream end anyway.
+    /// Returns the length of the record; none if there is no nonce left, and then the peer sees the stream
+    /// end anyway.
     pub(super) fn close_notify(&mut self, out: &mut [u8]) -> usize {
         self.seal_as(ALERT, &[1, CLOSE_NOTIFY], out).unwrap_or(0)
     }

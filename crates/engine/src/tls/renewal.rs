@@ -1,8 +1,8 @@
 //! When the keys of a stream are renewed, and how often the peer may do so.
 //!
-//! A key seals a bounded number of records. Before its end each end renews its own (`KeyUpdate`, RFC 8446 section 4.6.3);
-//! an end that does not is asked to. The next keys follow from the present ones, so nothing travels but a notice, and
-//! no data waits. Both record layers use this; how the notice looks is theirs.
+//! A key seals a bounded number of records. Before its end each end renews its own (`KeyUpdate`, RFC 8446
+//! section 4.6.3); an end that does not is asked to. The next keys follow from the present ones, so nothing
+//! travels but a notice, and no data waits. Both record layers use this; how the notice looks is theirs.
 
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::tls_fault;
@@ -12,7 +12,8 @@ use rustls::server::ServerConnectionData;
 
 use super::records::Keys;
 
-/// Records sealed under one key, unless set otherwise: well below [`super::records::RECORDS_PER_KEY_MAX`], 275 GB of TLS.
+/// Records sealed under one key, unless set otherwise: well below [`super::records::RECORDS_PER_KEY_MAX`],
+/// 275 GB of TLS.
 pub(crate) const RECORDS_PER_KEY: u64 = 1 << 24;
 /// Notices that a peer may send in a row...
 const NOTICES_MAX: u32 = 32;
@@ -48,7 +49,8 @@ impl Renewal {
         Renewal { secrets, records_per_key, due: false, ask: Ask::No, notices_left: NOTICES_MAX }
     }
 
-    /// Whether a notice has to be sent before the next record, of which so many were sealed under the present key.
+    /// Whether a notice has to be sent before the next record, of which so many were sealed under the present
+    /// key.
     pub(super) fn is_due(&self, sealed: u64) -> bool {
         self.due || sealed >= self.records_per_key
     }

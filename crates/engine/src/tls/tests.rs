@@ -295,7 +295,8 @@ fn no_key_is_used_beyond_its_limit() {
     }
 }
 
-/// Sends so many small pieces, and says which direction's keys were new at least once, by the counts of records.
+/// Sends so many small pieces, and says which direction's keys were new at least once, by the counts of
+/// records.
 fn chat(pair: &mut Pair, pieces: usize, most: [u64; 2]) {
     let (mut up, mut down) = (Vec::new(), Vec::new());
     for number in 0..pieces {

@@ -347,7 +347,8 @@ fn a_path_that_damages_every_time_is_given_up() {
     assert_eq!(two.beta.names().len(), 0);
 }
 
-/// A stream that breaks is replaced, and what was under way on it comes again; a source that has gone is a fault.
+/// A stream that breaks is replaced, and what was under way on it comes again; a source that has gone is a
+/// fault.
 #[test]
 fn broken_streams_are_replaced() {
     let two = two();

@@ -1,4 +1,5 @@
-//! Who may come in: by address before any handshake, by the name in the certificate after it; told why, and counted.
+//! Who may come in: by address before any handshake, by the name in the certificate after it; told why, and
+//! counted.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

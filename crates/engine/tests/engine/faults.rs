@@ -1,4 +1,5 @@
-//! Faults of sources, targets and leases end in one clear error each, with the right blame, and harm nothing else.
+//! Faults of sources, targets and leases end in one clear error each, with the right blame, and harm nothing
+//! else.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -192,7 +193,8 @@ fn cancelled_attempts_stop_silently() {
     assert!(ends[0].attempt.0 == 2 && ends[0].result.is_ok(), "{ends:?}");
     let snapshot = target.engine.snapshot();
     assert!(snapshot.running.is_empty() && snapshot.waiting == 0);
-    // By a thread of its own; what it has not come to when the engine ends is removed then, for nobody asks for it any more.
+    // By a thread of its own; what it has not come to when the engine ends is removed then, for nobody asks
+    // for it any more.
     target.engine.stop();
     assert_eq!(beta.temps().unwrap(), [], "temporary files of cancelled attempts stay");
     assert_eq!(beta.names(), vec!["f2".to_owned()]);

@@ -1,5 +1,5 @@
-//! Storages that only append: files come over several streams and are written from their beginning to their end.
-//! Such a storage refuses every other write, so that each file that arrives shows that there was none.
+//! Storages that only append: files come over several streams and are written from their beginning to their
+//! end. Such a storage refuses every other write, so that each file that arrives shows that there was none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ fn all_good(ends: &[Finished]) {
     ends.iter().for_each(|end| assert!(end.result.is_ok(), "{:?}", end.result));
 }
 
-/// Promise 7: what comes early waits in a share of the receive buffers, and never for a chunk that finds no buffer.
+/// Promise 7: what comes early waits in a share of the receive buffers, and never for a chunk that finds no
+/// buffer.
 #[test]
 fn files_arrive_in_order_over_several_streams() {
     for memory_bytes in [16 << 20, 64 << 20] {
@@ -58,8 +59,8 @@ fn files_arrive_in_order_over_several_streams() {
     }
 }
 
-/// A fetch of one file of far more chunks than can be under way, stopped at its tenth write; what is left of it is at the
-/// store.
+/// A fetch of one file of far more chunks than can be under way, stopped at its tenth write; what is left of
+/// it is at the store.
 fn begun(deployment: &Deployment) -> (FaultyStore, FaultyStore, Vec<u8>) {
     let (alpha, beta) = stores();
     let bytes = content(1, 90 * CHUNK + 5);

@@ -264,8 +264,8 @@ fn both_ends_mark_their_packets() {
     until(|| is_right(&pair.classes()), || format!("{:?}", pair.classes()));
 }
 
-/// What is said of the sockets, seen from outside: a target marks from its first word, a source from when it has heard of
-/// the mark, a round trip after the stream has begun.
+/// What is said of the sockets, seen from outside: a target marks from its first word, a source from when it
+/// has heard of the mark, a round trip after the stream has begun.
 #[test]
 fn packets_bear_the_label_and_the_class() {
     let Some(tap) = Tap::new() else {

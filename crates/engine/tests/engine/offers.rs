@@ -83,7 +83,8 @@ fn without_address_or_offer_the_source_is_unreachable() {
     assert_eq!(source.engine.offer(&[], 2).err().unwrap().code, FaultCode::BadRequest);
 }
 
-/// Promise 4: the offered streams die in mid-file, twice; the source dials again, and what has arrived is kept.
+/// Promise 4: the offered streams die in mid-file, twice; the source dials again, and what has arrived is
+/// kept.
 #[test]
 fn offered_streams_that_die_come_back() {
     let deployment = Deployment::new();

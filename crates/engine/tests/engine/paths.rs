@@ -141,8 +141,8 @@ fn a_path_profile_is_applied() {
     }
 }
 
-/// A path is added, and the one that was used removed, in mid-file; then all that was set is taken back. What was asked for on
-/// the old path still comes over it, and nothing comes twice.
+/// A path is added, and the one that was used removed, in mid-file; then all that was set is taken back. What
+/// was asked for on the old path still comes over it, and nothing comes twice.
 #[test]
 fn files_move_to_other_paths_and_back() {
     let deployment = Deployment::new();
@@ -171,8 +171,8 @@ fn files_move_to_other_paths_and_back() {
     assert!(engine.set_paths(paused.source.agent, vec![unusable]).is_err());
 }
 
-/// Beside what goes by the paths that are set, there is what never does, and what goes by nothing else: without such a path
-/// it cannot reach its source, and a spare one is none.
+/// Beside what goes by the paths that are set, there is what never does, and what goes by nothing else:
+/// without such a path it cannot reach its source, and a spare one is none.
 #[test]
 fn work_goes_by_the_paths_that_are_set_where_there_are_any_or_never_or_only() {
     let deployment = Deployment::new();
@@ -236,7 +236,8 @@ fn a_spare_path_takes_over_from_one_that_falls_silent() {
     assert!(paused.relays[0].bytes() > before + 10 * CHUNK as u64);
 }
 
-/// It takes connections and nothing else, as where only small packets pass: what was on its way to it stays on the spare one.
+/// It takes connections and nothing else, as where only small packets pass: what was on its way to it stays
+/// on the spare one.
 #[test]
 fn a_spare_path_takes_over_from_one_that_was_silent_from_the_beginning() {
     let deployment = Deployment::new();
@@ -255,8 +256,8 @@ fn a_spare_path_takes_over_from_one_that_was_silent_from_the_beginning() {
     assert_eq!(end.bytes_resent, 0);
 }
 
-/// The source dials, and all its streams fall silent: it dials new ones. Also when something between them goes on to take
-/// what it says.
+/// The source dials, and all its streams fall silent: it dials new ones. Also when something between them
+/// goes on to take what it says.
 #[test]
 fn offered_streams_that_fall_silent_are_replaced() {
     for die in [Relay::fall_silent, Relay::swallow] {
@@ -275,7 +276,8 @@ fn offered_streams_that_fall_silent_are_replaced() {
     }
 }
 
-/// What a circuit was booked for is shared by the streams on it, and the source is told; a way that nobody booked has no bound.
+/// What a circuit was booked for is shared by the streams on it, and the source is told; a way that nobody
+/// booked has no bound.
 #[test]
 fn a_source_is_told_what_its_way_is_booked_for() {
     const BOOKED: u64 = 10_000_000;
@@ -293,7 +295,8 @@ fn a_source_is_told_what_its_way_is_booked_for() {
     target.engine.set_paths(source.agent, vec![path]).unwrap();
     target.engine.fetch(batch);
     let credentials = deployment.credentials(source.agent);
-    // The first stream may be alone for a while. Each stays until the other was told: one that is left alone has all of it.
+    // The first stream may be alone for a while. Each stays until the other was told: one that is left alone
+    // has all of it.
     let told = |mut wire: Wire| {
         while let Some((frame, _)) = wire.receive() {
             match frame {

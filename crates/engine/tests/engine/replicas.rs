@@ -124,7 +124,8 @@ fn a_bad_range_is_fetched_from_the_other() {
     assert_eq!(ends[0].bytes_resent, again, "nothing else came twice");
 }
 
-/// All that a single source has is wrong in one place: it is asked once more, and the file fails whole or absent.
+/// All that a single source has is wrong in one place: it is asked once more, and the file fails whole or
+/// absent.
 #[test]
 fn without_another_source_a_bad_range_fails_the_file() {
     let three = Three::new(|deployment| deployment.posix("gamma"));
@@ -197,7 +198,8 @@ fn one_dies_in_mid_file() {
     assert!(end.bytes_resent <= in_flight, "{}", end.bytes_resent);
 }
 
-/// Parts that were compared with the tree stay good, whoever sent them: another attempt goes on with another set of sources.
+/// Parts that were compared with the tree stay good, whoever sent them: another attempt goes on with another
+/// set of sources.
 #[test]
 fn goes_on_with_other_sources() {
     let deployment = Deployment::new();

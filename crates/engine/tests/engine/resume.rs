@@ -1,4 +1,5 @@
-//! Promise 4: progress survives. A process of this test binary is killed at chosen writes, and the next one goes on.
+//! Promise 4: progress survives. A process of this test binary is killed at chosen writes, and the next one
+//! goes on.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -90,8 +91,8 @@ fn a_killed_target_resumes() {
         let target = deployment.agent(2, deployment.posix("beta"));
         let ends = all_fetched(&deployment, &source, &target, 1_000);
         is_right(home.path());
-        // Writes done before the kill, but for two writers in the middle of one, are not fetched again. A pack is marked
-        // as a whole, so that a kill in the middle of one costs all its files.
+        // Writes done before the kill, but for two writers in the middle of one, are not fetched again. A
+        // pack is marked as a whole, so that a kill in the middle of one costs all its files.
         let pack = CHUNK as u64;
         let least_kept = dies_at.saturating_sub(2) * 40_000;
         assert!(

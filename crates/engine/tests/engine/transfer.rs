@@ -71,7 +71,8 @@ fn files_of_all_sizes_arrive() {
     assert_eq!(source.engine.snapshot().bytes_out, total);
 }
 
-/// Without a stream lost or a byte sent twice, in both modes; 20 MB are 1,280 records of TLS, or some 120 of the others.
+/// Without a stream lost or a byte sent twice, in both modes; 20 MB are 1,280 records of TLS, or some 120 of
+/// the others.
 #[test]
 fn keys_are_renewed_in_mid_transfer() {
     for security in [DataSecurity::Tls, DataSecurity::Authenticated] {

@@ -1,9 +1,10 @@
-//! Brokers of messages: what is published reaches them by STOMP or by NATS, and is theirs when they have said so.
+//! Brokers of messages: what is published reaches them by STOMP or by NATS, and is theirs when they have said
+//! so.
 //!
-//! A session publishes in the order that it is given, and answers for all of a batch or for none: after a fault what was
-//! not answered for is published again, so that a broker may get it twice and never not at all.
-//! Not here: what is said, what waits on disk, when it is tried again (`service::messages`).
-//! Start with [`Broker::parse`] and [`Session::open`].
+//! A session publishes in the order that it is given, and answers for all of a batch or for none: after a
+//! fault what was not answered for is published again, so that a broker may get it twice and never not at
+//! all. Not here: what is said, what waits on disk, when it is tried again (`service::messages`). Start with
+//! [`Broker::parse`] and [`Session::open`].
 
 pub mod nats;
 pub mod stomp;

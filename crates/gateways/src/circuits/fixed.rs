@@ -1,4 +1,5 @@
-//! The static provider: a pair of addresses that is always there, lent to one at a time, and to another that follows it.
+//! The static provider: a pair of addresses that is always there, lent to one at a time, and to another that
+//! follows it.
 
 use std::collections::BTreeSet;
 

@@ -126,7 +126,8 @@ impl std::fmt::Debug for Keeper {
     }
 }
 
-/// A book that cannot be read may name what a provider still holds: nothing is asked for until somebody has looked.
+/// A book that cannot be read may name what a provider still holds: nothing is asked for until somebody has
+/// looked.
 fn read_book(place: &Place) -> Result<Book, Fault> {
     if !place.book.exists() {
         return Ok(Book::default());

@@ -1,8 +1,8 @@
-//! Providers of circuits, each behind the same interface, and the keeper that carries out what [`longhaul_circuits`]
-//! decides: books before requests, use before give-back.
+//! Providers of circuits, each behind the same interface, and the keeper that carries out what
+//! [`longhaul_circuits`] decides: books before requests, use before give-back.
 //!
-//! Not here: when a circuit is worth asking for (`circuits`), and how streams move onto it (`engine`, by way of
-//! [`Streams`]).
+//! Not here: when a circuit is worth asking for (`circuits`), and how streams move onto it (`engine`, by way
+//! of [`Streams`]).
 
 mod config;
 mod fixed;
@@ -35,7 +35,8 @@ pub trait Provider: Send {
     /// Also of what it never granted. Told by [`Event::Gone`] when nothing is held any more.
     fn tear_down(&mut self, key: RequestKey, now: Timestamp);
 
-    /// What is held under names of ours is wanted, as [`Event::Listed`]; from one that keeps no such list nothing comes.
+    /// What is held under names of ours is wanted, as [`Event::Listed`]; from one that keeps no such list
+    /// nothing comes.
     fn list(&mut self, now: Timestamp);
 
     /// What has happened by now.

@@ -19,8 +19,8 @@ const MBIT_BYTES_PER_S: u64 = 125_000;
 pub trait Ways: Send {
     /// Where streams go without a circuit, best first; empty while nobody knows.
     fn plain(&self) -> Vec<String>;
-    /// From now on streams go there; the plain addresses stand by, so that a circuit that dies silently costs no more than any
-    /// path that does. None is the plain way.
+    /// From now on streams go there; the plain addresses stand by, so that a circuit that dies silently costs
+    /// no more than any path that does. None is the plain way.
     fn set(&mut self, circuit: Option<CircuitWay>);
     /// Where streams are now.
     fn in_use(&mut self) -> Vec<SocketAddr>;

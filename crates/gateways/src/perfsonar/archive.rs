@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use super::{Harvest, PAGE_BYTES_MAX, documents, esmond, mesh};
 use crate::outgoing::{self, Http};
 
-/// Archives get results late and repeat them; what was begun this long before the last result is asked for again.
+/// Archives get results late and repeat them; what was begun this long before the last result is asked for
+/// again.
 pub const OVERLAP: Duration = Duration::from_secs(15 * 60);
 /// Items of one page.
 pub const PAGE_ITEMS: usize = 1_000;
@@ -63,7 +64,8 @@ impl std::str::FromStr for Kind {
 /// Where an archive is, and whom to believe that it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// esmond: up to and with `/archive/`. OpenSearch: up to where `/pscheduler_…` follows. Mesh: the template.
+    /// esmond: up to and with `/archive/`. OpenSearch: up to where `/pscheduler_…` follows. Mesh: the
+    /// template.
     pub url: String,
     pub kind: Kind,
     /// Whether the server's certificate is checked.
@@ -352,7 +354,8 @@ fn outside_words(error: &rustls::Error) -> Fault {
         rustls::Error::InvalidCertificate(why) => Fault::new(
             FaultCode::NotAuthenticated,
             format!(
-                "its certificate is not believed ({why}); name its authority with `authorities`, or set `verify = false`"
+                "its certificate is not believed ({why}); name its authority with `authorities`, or set \
+                    `verify = false`"
             ),
         ),
         other => tls_fault(other),

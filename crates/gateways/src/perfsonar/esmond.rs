@@ -1,7 +1,7 @@
 //! esmond archives: a list of tests with their event types, and for each event type a series of values.
 //!
-//! Values of one test that belong together (throughput and its retransmits; packets sent and lost) come as series of
-//! their own and are put together by their time in [`join`].
+//! Values of one test that belong together (throughput and its retransmits; packets sent and lost) come as
+//! series of their own and are put together by their time in [`join`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,8 +23,8 @@ const EVENT_TYPES_MAX: usize = 100;
 /// Values of one series: a week of one a minute.
 pub const POINTS_MAX: usize = 20_000;
 
-/// What we ask for. Of the others, subintervals say nothing about a path that the whole does not, and rates of loss
-/// are recomputed from the counts.
+/// What we ask for. Of the others, subintervals say nothing about a path that the whole does not, and rates
+/// of loss are recomputed from the counts.
 pub const WANTED: &[&str] = &[
     "throughput",
     "packet-retransmits",
@@ -70,7 +70,8 @@ pub struct Summary {
     pub uri: String,
 }
 
-/// The tests of a page, how many items it had (a page with fewer than its limit is the last), and what was refused.
+/// The tests of a page, how many items it had (a page with fewer than its limit is the last), and what was
+/// refused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tests {
     pub tests: Vec<Metadata>,

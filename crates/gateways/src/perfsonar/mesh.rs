@@ -48,7 +48,8 @@ pub struct Expected {
     pub every: Duration,
 }
 
-/// Reads and expands a template. Disabled addresses and tasks, and keys that begin with `_`, count for nothing.
+/// Reads and expands a template. Disabled addresses and tasks, and keys that begin with `_`, count for
+/// nothing.
 pub fn read(bytes: &[u8]) -> Result<Mesh, Fault> {
     let template = document(bytes, MESH_BYTES_MAX, WHAT)?;
     let Some(whole) = template.as_object() else {
@@ -242,7 +243,8 @@ impl<'t> Excludes<'t> {
     }
 }
 
-/// Between two results of a test: its schedule's repetition, or for what goes on without end the length of a sample.
+/// Between two results of a test: its schedule's repetition, or for what goes on without end the length of a
+/// sample.
 fn every(test: &Value, schedule: Option<&Value>, kind: &str) -> Duration {
     if let Some(repeat) = schedule.and_then(|schedule| at(schedule, "repeat")).and_then(duration) {
         return repeat.max(Duration::from_secs(1));
@@ -375,8 +377,10 @@ mod tests {
                 "each": {"type": "list", "addresses": [{"name": "a"}]},
             },
             "tests": {
-                "bw": {"type": "throughput", "spec": {"source": "{% address[0] %}", "dest": "{% address[1] %}", "duration": "PT30S"}},
-                "wb": {"type": "throughput", "spec": {"source": "{% address[1] %}", "dest": "{% address[0] %}"}},
+                "bw": {"type": "throughput", "spec": {"source": "{% address[0] %}", "dest": "{% address[1] \
+                    %}", "duration": "PT30S"}},
+                "wb": {"type": "throughput", "spec": {"source": "{% address[1] %}", "dest": "{% address[0] \
+                    %}"}},
                 "ow": {"type": "latencybg", "spec": {"source": "{% address[0] %}", "dest": "{% address[1] %}", "packet-count": 600, "packet-interval": 0.1}},
                 "name": {"type": "dns", "spec": {}},
             },
@@ -407,8 +411,8 @@ mod tests {
     fn groups_expand_as_the_reference_says() {
         let mesh = read(template().to_string().as_bytes()).unwrap();
         assert_eq!(mesh.name.as_deref(), Some("Example mesh"));
-        // Neither to itself, nor within one host, nor what is excluded, nor what is disabled or unknown. The last is
-        // the one-way group with its addresses swapped by the test.
+        // Neither to itself, nor within one host, nor what is excluded, nor what is disabled or unknown. The
+        // last is the one-way group with its addresses swapped by the test.
         assert_eq!(
             pairs(&mesh, "throughput"),
             [

@@ -29,7 +29,8 @@ use crate::lenient::{address, at, number, text};
 
 pub use spread::Spread;
 
-/// What a measurement host sends at once: a throughput test of an hour with all its intervals has a tenth of that.
+/// What a measurement host sends at once: a throughput test of an hour with all its intervals has a tenth of
+/// that.
 pub const PUSH_BYTES_MAX: usize = 1 << 20;
 /// One page of an archive's answer: 1,000 documents of throughput have about 5 MB.
 pub const PAGE_BYTES_MAX: usize = 16 << 20;

@@ -53,7 +53,8 @@ pub struct AddArgs {
     /// What it may do
     #[arg(long, value_enum, default_value = "viewer")]
     role: Role,
-    /// Community whose jobs its holder submits, sees and cancels; a manager's shares and subscriptions too [default: none]
+    /// Community whose jobs its holder submits, sees and cancels; a manager's shares and subscriptions too
+    /// [default: none]
     #[arg(long)]
     community: Option<CommunityName>,
     /// Of a manager: a site that is theirs. May be given several times

@@ -40,12 +40,12 @@ pub struct RunArgs {
     /// Where the agent keeps its identity and journals [default: /var/lib/longhaul/agent]
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
-    /// Export a directory; may be repeated, and replaces the storages of the configuration file.
-    /// With options: NAME=DIRECTORY,read-only,append-only,direct-io,parallel=COUNT,work=DIRECTORY,prefix=LFN:PATH
+    /// Export a directory; may be repeated, and replaces the storages of the configuration file. With
+    /// options: NAME=DIRECTORY,read-only,append-only,direct-io,parallel=COUNT,work=DIRECTORY,prefix=LFN:PATH
     #[arg(long = "storage", value_name = "NAME=DIRECTORY")]
     storages: Vec<StorageOption>,
-    /// Offer a virtual storage, for tests: it makes what is read from it, and checks and drops what is written to it; may
-    /// be repeated
+    /// Offer a virtual storage, for tests: it makes what is read from it, and checks and drops what is
+    /// written to it; may be repeated
     #[arg(long = "virtual", value_name = "NAME")]
     virtual_storages: Vec<StorageName>,
     /// Move nothing: report attempts as this file says that links are. All storages have to be virtual
@@ -91,7 +91,8 @@ impl FromStr for StorageOption {
                 }
                 _ => {
                     return Err(format!(
-                        "{part:?} is none of: read-only, append-only, direct-io, parallel=COUNT, work=DIRECTORY, \
+                        "{part:?} is none of: read-only, append-only, direct-io, parallel=COUNT, \
+                            work=DIRECTORY, \
                          prefix=LFN:PATH"
                     ));
                 }
@@ -128,7 +129,12 @@ pub fn run(context: &Context, command: AgentCommand) -> Result<Exit, Failure> {
             apply(&mut layers, &args)?;
             let config: longhaul_agent::Config = layers.section("agent")?;
             config.check().map_err(|fault| {
-                Failure::from(fault).next("longhaul agent run --storage NAME=DIRECTORY, or [[agent.storages]] in the configuration file").exiting(Exit::Usage)
+                Failure::from(fault)
+                    .next(
+                        "longhaul agent run --storage NAME=DIRECTORY, or \
+                    [[agent.storages]] in the configuration file",
+                    )
+                    .exiting(Exit::Usage)
             })?;
             context.start_log(&layers)?;
             block_on(Threads::Several, async {
@@ -153,7 +159,8 @@ fn join_token(context: &Context) -> Result<String, Failure> {
         Failure::usage(
             "no join token is given",
             "an agent joins with a token for its site",
-            "longhaul agent join --token TOKEN (or LONGHAUL_JOIN_TOKEN); an administrator makes one with: longhaul site add NAME",
+            "longhaul agent join --token TOKEN (or LONGHAUL_JOIN_TOKEN); an administrator makes one with: \
+                longhaul site add NAME",
         )
     })
 }

@@ -1,8 +1,9 @@
 //! `longhaul as-account`: becomes a local account for good and then runs this program again, as that account.
 //!
-//! The small privileged step of `serve --grid-map`. It has one thread and has read nothing but its own command line; what
-//! it starts has no way back: all three user and group numbers are the account's, other groups are gone, capabilities
-//! with them, set-user-id programs give none back, and root's terminal is not its terminal.
+//! The small privileged step of `serve --grid-map`. It has one thread and has read nothing but its own
+//! command line; what it starts has no way back: all three user and group numbers are the account's, other
+//! groups are gone, capabilities with them, set-user-id programs give none back, and root's terminal is not
+//! its terminal.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

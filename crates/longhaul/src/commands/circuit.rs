@@ -37,7 +37,8 @@ pub enum CircuitCommand {
     Plan,
     /// Have an agent ask for a circuit, whatever waits; what the provider says is told by `circuit explain`
     Request(RequestArgs),
-    /// Have an agent give a circuit back; none is asked for on that link for an hour, unless somebody requests one
+    /// Have an agent give a circuit back; none is asked for on that link for an hour, unless somebody
+    /// requests one
     Release(Which),
 }
 
@@ -81,7 +82,8 @@ pub struct RequestArgs {
     /// For how long from now, such as 90m or 6h
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     time: u64,
-    /// In place of the circuit that there is, which is used until this one is up; without it, what is there serves
+    /// In place of the circuit that there is, which is used until this one is up; without it, what is there
+    /// serves
     #[arg(long)]
     replace: bool,
 }
@@ -147,7 +149,8 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
 
 fn links(links: &[CircuitView], style: Style, width: Option<usize>, now: Timestamp) -> String {
     if links.is_empty() {
-        return "no agent has told of circuits; an agent asks for them if its configuration has [[agent.circuits]]\n"
+        return "no agent has told of circuits; an agent asks for them if its configuration has \
+            [[agent.circuits]]\n"
             .to_owned();
     }
     let mut text = links_table(links, now).human(style, width);

@@ -51,7 +51,8 @@ pub fn run(context: &Context, command: ConfigCommand) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Everything that can be seen to be wrong without starting anything. An agent's section counts only if it is used.
+/// Everything that can be seen to be wrong without starting anything. An agent's section counts only if it is
+/// used.
 fn check(layers: &Layers) -> Result<(), Failure> {
     let service: longhaul_service::Config = layers.section("service")?;
     service.check()?;

@@ -53,7 +53,8 @@ pub struct RegisterArgs {
         conflicts_with = "manifest"
     )]
     scan: Option<Place>,
-    /// Register the files listed here, one JSON object a line: {"lfn":"run7/f1","size":12,"digests":["adler32:0a1b2c3d"]}
+    /// Register the files listed here, one JSON object a line:
+    /// {"lfn":"run7/f1","size":12,"digests":["adler32:0a1b2c3d"]}
     #[arg(long, value_name = "FILE|-")]
     manifest: Option<PathBuf>,
     /// Where the files of the manifest are already

@@ -16,8 +16,10 @@ use crate::table::{Cell, Table, left, prose};
 use crate::terminal::{Style, Tone, wrapped};
 
 const AFTER_HELP: &str = "\
-Changes nothing. Each line is ok, advice (it works, and costs rate or safety), problem (transfers fail, or the path that
-was asked about cannot be filled) or unknown (this host does not tell). Under it stand what that costs and what to do.
+Changes nothing. Each line is ok, advice (it works, and costs rate or safety), problem (transfers fail, or \
+the path that
+was asked about cannot be filled) or unknown (this host does not tell). Under it stand what that costs and \
+what to do.
 
 Exit status: 0 no problem, 1 problems";
 
@@ -69,7 +71,8 @@ pub fn run(context: &Context, args: DoctorArgs) -> Result<Exit, Failure> {
     Ok(if done.problems == 0 { Exit::Ok } else { Exit::Other })
 }
 
-/// Only the host and the port of a URL are kept; what is wrong is told without repeating it, since it may be secret.
+/// Only the host and the port of a URL are kept; what is wrong is told without repeating it, since it may be
+/// secret.
 fn peer(text: &str) -> Result<Peer, Failure> {
     let read = match text.strip_prefix('@') {
         Some(file) => {

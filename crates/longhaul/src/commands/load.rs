@@ -1,5 +1,5 @@
-//! `longhaul load`: subscriptions at a stated rate, of virtual files between virtual storages, and what came of them. With
-//! null movers (`longhaul agent run --null-mover`) it loads the service alone.
+//! `longhaul load`: subscriptions at a stated rate, of virtual files between virtual storages, and what came
+//! of them. With null movers (`longhaul agent run --null-mover`) it loads the service alone.
 
 use std::time::{Duration, Instant};
 

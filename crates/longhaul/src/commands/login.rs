@@ -16,7 +16,8 @@ use crate::when;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It also wants --token, and --ca unless that is known already: longhaul login URL --token TOKEN --ca FILE"
+    after_help = "It also wants --token, and --ca unless that is known already: longhaul login URL --token \
+        TOKEN --ca FILE"
 )]
 pub struct LoginArgs {
     /// The service, such as https://longhaul.example:8443

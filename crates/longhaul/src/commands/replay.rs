@@ -1,4 +1,5 @@
-//! `longhaul simulate --replay`: what a service recorded, told to the scheduler again: does it decide the same?
+//! `longhaul simulate --replay`: what a service recorded, told to the scheduler again: does it decide the
+//! same?
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -242,7 +243,8 @@ fn beside_words(beside: &Beside, context: &Context) -> String {
         return format!("\n  {name}: no lease left a choice between sources\n");
     }
     let mut text = format!(
-        "\n  {name} would have taken the same source in {} of {} choices, each by itself with the queues of the recording\n",
+        "\n  {name} would have taken the same source in {} of {} choices, each by itself with the queues of \
+            the recording\n",
         count(beside.same),
         count(beside.choices)
     );

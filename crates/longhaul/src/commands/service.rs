@@ -45,7 +45,8 @@ pub struct InitArgs {
 pub struct RunArgs {
     #[command(flatten)]
     places: Places,
-    /// Also serve the pages as plain HTTP, to browsers of this machine: a loopback address such as 127.0.0.1:8080
+    /// Also serve the pages as plain HTTP, to browsers of this machine: a loopback address such as
+    /// 127.0.0.1:8080
     #[arg(long, value_name = "ADDRESS")]
     http: Option<String>,
 }
@@ -190,8 +191,10 @@ fn made_in_words(made: &Made, style: Style, width: Option<usize>) -> String {
     let directory = Path::new(&made.profile).parent().unwrap_or(Path::new("."));
     let directory = printable(&directory.to_string_lossy());
     let next = format!(
-        "The token is the administrator's, and is shown this once. Next:\n  longhaul service run --state {directory}\n  \
-         longhaul site add NAME --dir {directory}\nand elsewhere\n  longhaul login {} --ca sha256:{} --token TOKEN\n",
+        "The token is the administrator's, and is shown this once. Next:\n  longhaul service run --state \
+            {directory}\n  \
+         longhaul site add NAME --dir {directory}\nand elsewhere\n  longhaul login {} --ca sha256:{} --token \
+         TOKEN\n",
         made.url, made.ca_fingerprint
     );
     format!("{lines}\n{next}")

@@ -15,7 +15,8 @@ use crate::table::{Cell, Table, left, right};
 pub enum ShareCommand {
     /// List what communities and activities are entitled to
     List,
-    /// Set a weight: 3 against 1 is three bytes against one, where both want more than there is; takes effect at once
+    /// Set a weight: 3 against 1 is three bytes against one, where both want more than there is; takes effect
+    /// at once
     Set(SetArgs),
     /// Name a community or activity no more: it gets what the others of its kind get
     Remove {
@@ -27,8 +28,8 @@ pub enum ShareCommand {
 
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// A community, such as atlas, or an activity of one, such as atlas/user-subscriptions; * in place of either name
-    /// means each that is not named
+    /// A community, such as atlas, or an activity of one, such as atlas/user-subscriptions; * in place of
+    /// either name means each that is not named
     #[arg(value_name = "COMMUNITY[/ACTIVITY]")]
     whose: Whose,
     /// 0 to 1,000,000; 0 gets only what nobody else can use

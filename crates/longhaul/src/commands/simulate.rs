@@ -29,12 +29,13 @@ pub struct SimulateArgs {
     /// The world: docs/reference/scenarios.md
     #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "replay"], conflicts_with = "generate")]
     scenario: Option<PathBuf>,
-    /// How to schedule; may be given several times: best, one of FTS3's nine, either with /fts3 (its order and
-    /// concurrency), /legacy (the pauses of PhEDEx after failures), /ask-back (leases are asked back from slow links) or /at-once-N
-    /// (N files at once on each link); all [default: best]
+    /// How to schedule; may be given several times: best, one of FTS3's nine, either with /fts3 (its order
+    /// and concurrency), /legacy (the pauses of PhEDEx after failures), /ask-back (leases are asked back from
+    /// slow links) or /at-once-N (N files at once on each link); all [default: best]
     #[arg(long, value_name = "NAME")]
     strategy: Vec<String>,
-    /// Where circuits are decided, in place of the scenario's choice; may be given several times: none, agent, service
+    /// Where circuits are decided, in place of the scenario's choice; may be given several times: none,
+    /// agent, service
     #[arg(long, value_name = "LEVEL", value_parser = level, conflicts_with_all = ["check_rates", "replay", "generate"])]
     circuits: Vec<Level>,
     /// In place of the scenario's
@@ -46,8 +47,8 @@ pub struct SimulateArgs {
     /// Only compare rates that are recomputed once a second with exact ones, over the first hour
     #[arg(long)]
     check_rates: bool,
-    /// Tell the scheduler again what a service recorded (service.record_dir): does it decide the same? With --strategy:
-    /// what another would have chosen
+    /// Tell the scheduler again what a service recorded (service.record_dir): does it decide the same? With
+    /// --strategy: what another would have chosen
     #[arg(long, value_name = "PATH", conflicts_with_all = ["scenario", "generate", "seed", "out", "check_rates"])]
     replay: Option<PathBuf>,
     /// Print a random world instead: mesh, hierarchy, replicas, failures, streams or tape
@@ -123,7 +124,8 @@ fn near_enough<'a>(context: &Context, errors: impl Iterator<Item = (&'a String, 
     for (strategy, error) in errors.filter(|(_, error)| *error > ERROR_MAX) {
         exit = Exit::Mismatch;
         context.output.say(&format!(
-            "{strategy}: rates once a second are {:.2} % off exact ones in the first hour, {:.0} % are allowed: take rates = \"exact\"",
+            "{strategy}: rates once a second are {:.2} % off exact ones in the first hour, {:.0} % are \
+                allowed: take rates = \"exact\"",
             error * 100.0,
             ERROR_MAX * 100.0
         ));
@@ -338,7 +340,8 @@ fn learned(text: &mut String, learned: &Learned) {
             .collect();
         let _ = writeln!(
             text,
-            "  forecasts, by quarters of links' history, least first: {} within 90 % intervals; score {} of that of former rates",
+            "  forecasts, by quarters of links' history, least first: {} within 90 % intervals; score {} of \
+                that of former rates",
             within.join(", "),
             ratios.join(", ")
         );

@@ -40,8 +40,8 @@ pub struct What {
     /// Whether files may pass through it on their way to others: yes or no
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     relay: Option<bool>,
-    /// How sources of what goes there are chosen where a subscription does not say: best, one of FTS3's nine, or none
-    /// (as the service has it)
+    /// How sources of what goes there are chosen where a subscription does not say: best, one of FTS3's nine,
+    /// or none (as the service has it)
     #[arg(long, value_parser = strategy)]
     strategy: Option<String>,
 }

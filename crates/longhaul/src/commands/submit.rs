@@ -195,7 +195,8 @@ fn parse(text: &str, name: &str, community: Option<&CommunityName>) -> Result<Ve
         Failure::usage(
             format!("{name} holds no jobs that could be submitted"),
             why,
-            "correct it and submit it again: nothing was begun; the format: docs/howto/copy-between-storages.md",
+            "correct it and submit it again: nothing was begun; the format: \
+                docs/howto/copy-between-storages.md",
         )
     };
     let document: Value =

@@ -47,7 +47,8 @@ pub struct SubscribeArgs {
     /// How sources are chosen: best or one of FTS3's nine; as the target or the service has it if not given
     #[arg(long)]
     strategy: Option<Strategy>,
-    /// When all of it shall be there: 14:00, "2026-11-28 14:00", 2026-11-28T13:00:00Z, or from now: 90m, 6h, 2d
+    /// When all of it shall be there: 14:00, "2026-11-28 14:00", 2026-11-28T13:00:00Z, or from now: 90m, 6h,
+    /// 2d
     #[arg(long, value_name = "TIME", value_parser = when::parse)]
     deadline: Option<Timestamp>,
     /// Wait until it is complete there, with progress; with a time such as 600 at most so many seconds
@@ -200,7 +201,8 @@ async fn wait(
     let id = made.id;
     let goes_on = || {
         format!(
-            "it goes on; see: longhaul subscription show {id}     give it up: longhaul subscription cancel {id}"
+            "it goes on; see: longhaul subscription show {id}     give it up: longhaul subscription cancel \
+                {id}"
         )
     };
     let watch = async {

@@ -35,11 +35,12 @@ pub struct CreateArgs {
     /// Days until it expires [default: never]
     #[arg(long)]
     days: Option<u64>,
-    /// Confine it to this kind of work: jobs, data, sites, steering, network, access; with :read behind it for looking only.
-    /// May be given several times [default: all that its role may]
+    /// Confine it to this kind of work: jobs, data, sites, steering, network, access; with :read behind it
+    /// for looking only. May be given several times [default: all that its role may]
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
-    /// Confine it to the jobs of this community; of a manager: whose shares, subscriptions and jobs are theirs
+    /// Confine it to the jobs of this community; of a manager: whose shares, subscriptions and jobs are
+    /// theirs
     #[arg(long)]
     community: Option<CommunityName>,
     /// Of a manager: a site that is theirs. May be given several times

@@ -419,7 +419,8 @@ mod tests {
     fn explains_choice_and_time() {
         let text = explain(&detail(), at(60.0), Style::plain(), Some(120));
         for part in [
-            "higgs/run7-aod  higgs/run7/\\u{1b}[2Jf00172.root  4.10 GB  → gamma      attempt 1, done in 37 s, verified end-to-end",
+            "higgs/run7-aod  higgs/run7/\\u{1b}[2Jf00172.root  4.10 GB  → gamma      attempt 1, done in 37 \
+                s, verified end-to-end",
             "beta, because it finishes first",
             "* beta",
             "on the way to delta: beta → gamma → delta",

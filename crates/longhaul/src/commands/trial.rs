@@ -1,4 +1,5 @@
-//! Test data as a command makes it: a dataset of virtual files at one virtual storage, brought to another, and cleaned up.
+//! Test data as a command makes it: a dataset of virtual files at one virtual storage, brought to another,
+//! and cleaned up.
 
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ pub fn is_connected(site: &SiteView) -> bool {
 /// What to do about a site without one.
 pub fn no_virtual_storage(site: &SiteName) -> String {
     format!(
-        "give its agent one: kind = \"virtual\" in [[agent.storages]] of its configuration, or longhaul agent run --virtual \
+        "give its agent one: kind = \"virtual\" in [[agent.storages]] of its configuration, or longhaul \
+            agent run --virtual \
          {site}-test"
     )
 }

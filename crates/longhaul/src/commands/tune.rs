@@ -94,7 +94,8 @@ fn remarks(plan: &Plan) -> Vec<String> {
 fn direction(name: &str, direction: Option<&Direction>) -> String {
     let Some(found) = direction else { return format!("{name}: this host does not tell its limits") };
     format!(
-        "{name}, this host now: grows to {}, set at most {}; one stream carries {} to {}; {} streams fill the path",
+        "{name}, this host now: grows to {}, set at most {}; one stream carries {} to {}; {} streams fill \
+            the path",
         buffer(found.ceilings.autotuned_bytes),
         buffer(found.ceilings.granted_bytes()),
         rate(found.one_stream.sure_bytes_per_s as f64),

@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn keys_have_their_lines() {
-        let text = "[agent]\nmemory_bytes = 0x10\n[[agent.storage]]\nname = \"beta\"\n[[agent.storage]]\nname = \"tape\"\nwritable = false\n";
+        let text = "[agent]\nmemory_bytes = 0x10\n[[agent.storage]]\nname \
+            = \"beta\"\n[[agent.storage]]\nname = \"tape\"\nwritable = false\n";
         let entries = entries(Path::new("x"), text).unwrap();
         assert_eq!(entries.len(), 2);
         let storage = entries.iter().find(|entry| entry.key == "agent.storage").unwrap();

@@ -1,5 +1,5 @@
-//! Layers of settings: defaults, files, environment, options; a later one wins, and each value remembers where
-//! it came from. Knows no setting by name: the known keys are those of the default values.
+//! Layers of settings: defaults, files, environment, options; a later one wins, and each value remembers
+//! where it came from. Knows no setting by name: the known keys are those of the default values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -317,7 +317,8 @@ mod tests {
         }))
     }
 
-    const FILE: &str = "# comment\n[service]\nlisten = [\"127.0.0.1:1\"]\nmemory_bytes = \"2MB\"\n\n[service.limits]\nhead_ms = 20\n";
+    const FILE: &str = "# comment\n[service]\nlisten = [\"127.0.0.1:1\"]\nmemory_bytes \
+        = \"2MB\"\n\n[service.limits]\nhead_ms = 20\n";
 
     #[test]
     fn later_layers_win_and_origins_are_kept() {
@@ -399,7 +400,8 @@ mod tests {
     proptest! {
         /// A file is taken or refused with its name; it never makes us fall.
         #[test]
-        fn any_file_is_taken_or_refused(text in "(\\[service\\]|listen|limits|=|\\.|\\[|\\]|\"x\"|7|\n|é| ){0,20}|.{0,60}") {
+        fn any_file_is_taken_or_refused(text in "(\\[service\\]|listen|limits|=|\\.|\\[|\\]|\"x\"|7|\n|é| \
+            ){0,20}|.{0,60}") {
             if let Err(failure) = layers().add_file(Path::new("l.toml"), &text) {
                 prop_assert_eq!(failure.exit, crate::failure::Exit::Usage);
                 let problem = &failure.problem;

@@ -1,5 +1,6 @@
-//! The demo's processes: this program again, as service and agents. Started, watched, restarted when they die,
-//! stopped at the end. They hold the reading end of a pipe of ours, so they die with us, whatever kills us.
+//! The demo's processes: this program again, as service and agents. Started, watched, restarted when they
+//! die, stopped at the end. They hold the reading end of a pipe of ours, so they die with us, whatever kills
+//! us.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -98,8 +99,8 @@ impl Children {
     }
 }
 
-/// A child and our end of the pipe that is its standard input, which only our death closes. (`Child::wait` would
-/// close it first if it were left in there.)
+/// A child and our end of the pipe that is its standard input, which only our death closes. (`Child::wait`
+/// would close it first if it were left in there.)
 struct Running {
     child: Child,
     _input: Option<ChildStdin>,

@@ -1,5 +1,5 @@
-//! The demo's own data: a reproducible mixture of files from nothing to several megabytes, some with names that
-//! are odd but legal. The same numbers give the same tree, byte for byte, everywhere.
+//! The demo's own data: a reproducible mixture of files from nothing to several megabytes, some with names
+//! that are odd but legal. The same numbers give the same tree, byte for byte, everywhere.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,7 +7,8 @@ use std::path::Path;
 
 /// Buffer of the writer; also the unit in which contents are made.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Weights go from 2^0 to below 2^24, evenly on a logarithmic scale: most files are small, most bytes are in large ones.
+/// Weights go from 2^0 to below 2^24, evenly on a logarithmic scale: most files are small, most bytes are in
+/// large ones.
 const WEIGHT_BITS: u64 = 24;
 /// One file in so many is empty.
 const EMPTY_EVERY: usize = 50;
@@ -19,8 +20,8 @@ pub struct GeneratedFile {
     pub size: u64,
 }
 
-/// xorshift64*, from Vigna's "An experimental exploration of Marsaglia's xorshift generators, scrambled": fast,
-/// and alike on every machine. Nothing here needs more of randomness.
+/// xorshift64*, from Vigna's "An experimental exploration of Marsaglia's xorshift generators, scrambled":
+/// fast, and alike on every machine. Nothing here needs more of randomness.
 struct Random(u64);
 
 impl Random {
@@ -47,7 +48,8 @@ impl Random {
     }
 }
 
-/// Names and sizes of a tree of `files` files and exactly `bytes` bytes (if there is a file that can hold them).
+/// Names and sizes of a tree of `files` files and exactly `bytes` bytes (if there is a file that can hold
+/// them).
 pub fn plan(files: usize, bytes: u64) -> Vec<GeneratedFile> {
     let mut random = Random::new(files as u64);
     let weights: Vec<u64> = (0..files)
@@ -111,8 +113,8 @@ fn odd_names() -> Vec<String> {
     names
 }
 
-/// Writes the tree under `root`, which must exist. Tells after each file how many bytes it wrote; ends early, without
-/// an error, if the answer is no.
+/// Writes the tree under `root`, which must exist. Tells after each file how many bytes it wrote; ends early,
+/// without an error, if the answer is no.
 pub fn write(root: &Path, files: &[GeneratedFile], mut go_on: impl FnMut(u64) -> bool) -> io::Result<()> {
     let mut buffer = vec![0u8; BUFFER_BYTES];
     for (place, file) in files.iter().enumerate() {

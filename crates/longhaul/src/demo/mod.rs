@@ -1,5 +1,6 @@
-//! `longhaul demo`: a whole deployment on this machine. One service and some agents, each a process of its own; a
-//! dataset registered at the first site and subscribed at all others; progress, a summary, and the page.
+//! `longhaul demo`: a whole deployment on this machine. One service and some agents, each a process of its
+//! own; a dataset registered at the first site and subscribed at all others; progress, a summary, and the
+//! page.
 //!
 //! It does nothing that the public commands and the API cannot. Start with [`run`].
 
@@ -37,7 +38,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The state directory of --dir must be new or empty, and stays. Without --dir it is a temporary one, and goes."
+    after_help = "The state directory of --dir must be new or empty, and stays. Without --dir it is a \
+        temporary one, and goes."
 )]
 pub struct DemoArgs {
     /// Send the files of this directory, which is only read [default: a mixture is made]

@@ -283,8 +283,8 @@ fn really(path: &Path) -> PathBuf {
     there.and_then(|(part, real)| Some(real.join(path.strip_prefix(part).ok()?))).unwrap_or(path)
 }
 
-/// A name in the kernel that only one process can hold: between choosing a port and the service's use of it, which
-/// comes a second later and again after each restart, another demo takes another one.
+/// A name in the kernel that only one process can hold: between choosing a port and the service's use of it,
+/// which comes a second later and again after each restart, another demo takes another one.
 type Claim = UnixListener;
 
 fn claim(address: SocketAddr) -> io::Result<Claim> {

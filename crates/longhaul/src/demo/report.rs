@@ -392,7 +392,8 @@ mod tests {
         let text = report.summary(Style::plain());
         for part in [
             "demo/set1 is complete at beta and gamma after 2.3 s.\n",
-            "  4,000 files, 2.00 GB moved; 4,000 verified end to end (digest in the catalog = digest of the bytes written); 0 retries\n",
+            "  4,000 files, 2.00 GB moved; 4,000 verified end to end (digest in the catalog = digest of the \
+                bytes written); 0 retries\n",
             "  gamma took 38 % of its files from beta\n",
             "  1 process died and went on\n",
             "  1 left out\n    1 named pipe: run7/pipe\\n\n",

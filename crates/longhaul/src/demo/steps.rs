@@ -1,4 +1,5 @@
-//! The steps of the demo, in their order: data, service, sites, registration, subscriptions, watching, summary.
+//! The steps of the demo, in their order: data, service, sites, registration, subscriptions, watching,
+//! summary.
 
 use std::path::Path;
 use std::sync::Arc;

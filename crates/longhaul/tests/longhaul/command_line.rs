@@ -1,5 +1,5 @@
-//! The program as a shell sees it: exit codes, and what goes to which stream. No service runs here; what needs one
-//! is in `testbed`.
+//! The program as a shell sees it: exit codes, and what goes to which stream. No service runs here; what
+//! needs one is in `testbed`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,5 @@
-//! `doctor`, `tune` and `bench` as a shell sees them. They measure this host, so what is checked is their form.
+//! `doctor`, `tune` and `bench` as a shell sees them. They measure this host, so what is checked is their
+//! form.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

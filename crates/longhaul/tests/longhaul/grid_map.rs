@@ -1,6 +1,7 @@
 //! `serve --grid-map`: subjects read and write as the accounts that the map gives them, and as nobody else.
 //!
-//! Needs root, and accounts that every Debian has. Without them it says that it did not run, and with CI set it fails.
+//! Needs root, and accounts that every Debian has. Without them it says that it did not run, and with CI set
+//! it fails.
 
 use std::fs;
 use std::io::{BufReader, Read};
@@ -146,7 +147,8 @@ fn prepared() -> Ground {
     ground.file("far/everyones", (0, 0), 0o644);
     ground.directory("far/in", (GAMES.1, GAMES.2));
     let map = format!(
-        "# who is who\n\"{JANE}\" games,man\n\"/DC=ch/CN=robot\" man\n\"/CN=eve\" root\n\"/CN=daemon\" daemon\nnonsense\n\
+        "# who is who\n\"{JANE}\" games,man\n\"/DC=ch/CN=robot\" man\n\"/CN=eve\" root\n\"/CN=daemon\" \
+            daemon\nnonsense\n\
          \"{JANE}\" man\n"
     );
     fs::write(ground.path("map"), map).unwrap();

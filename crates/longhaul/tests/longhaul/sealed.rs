@@ -1,7 +1,8 @@
-//! What a process of ours knows is read by no other process of the same user, and never lies about as a core dump.
+//! What a process of ours knows is read by no other process of the same user, and never lies about as a core
+//! dump.
 //!
-//! Needs root, to become another user: root may read everything, so nothing could be seen without. Without it the test says
-//! that it did not run, and with CI set it fails.
+//! Needs root, to become another user: root may read everything, so nothing could be seen without. Without it
+//! the test says that it did not run, and with CI set it fails.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

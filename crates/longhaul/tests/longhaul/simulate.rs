@@ -1,5 +1,5 @@
-//! `longhaul simulate SCENARIO` as a shell sees it: what it prints and writes, the same for the same seed, and what it says of a
-//! scenario that is none.
+//! `longhaul simulate SCENARIO` as a shell sees it: what it prints and writes, the same for the same seed,
+//! and what it says of a scenario that is none.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -17,8 +17,8 @@ pub struct Verdict {
     pub reason: &'static str,
 }
 
-/// How many files of a job stand how. Groups of replicas count once in what is said of the end; a file whose index is
-/// its own counts the same alone, so that a large job's tally is kept file by file.
+/// How many files of a job stand how. Groups of replicas count once in what is said of the end; a file whose
+/// index is its own counts the same alone, so that a large job's tally is kept file by file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub total: u64,
@@ -90,7 +90,8 @@ impl Tally {
         tally
     }
 
-    /// What the job is. `was` is what it was before: a job that has begun is not queued again when a file of it is.
+    /// What the job is. `was` is what it was before: a job that has begun is not queued again when a file of
+    /// it is.
     pub fn verdict(&self, kind: JobKind, was: JobState) -> Verdict {
         let broken = kind == JobKind::Hops && self.failed + self.canceled > 0;
         if broken || self.finished + self.failed + self.canceled == self.total {
@@ -132,8 +133,8 @@ pub fn job_state(kind: JobKind, was: JobState, files: &[JobFileAt]) -> Verdict {
     Tally::of_groups(kind, files).verdict(kind, was)
 }
 
-/// The place of the hop that may begin: the first that does not run yet, if all before it have arrived and the way
-/// beyond it is whole.
+/// The place of the hop that may begin: the first that does not run yet, if all before it have arrived and
+/// the way beyond it is whole.
 pub fn next_hop(files: &[JobFileAt]) -> Option<usize> {
     if files.iter().any(|file| matches!(file.state, JobFileState::Failed | JobFileState::Canceled)) {
         return None;
@@ -142,7 +143,8 @@ pub fn next_hop(files: &[JobFileAt]) -> Option<usize> {
     (files[place].state == JobFileState::NotUsed).then_some(place)
 }
 
-/// The places of the replicas of which one may begin: those not tried, if none is under way and none has arrived.
+/// The places of the replicas of which one may begin: those not tried, if none is under way and none has
+/// arrived.
 pub fn next_replicas(files: &[JobFileAt]) -> Vec<usize> {
     use JobFileState as F;
     let idle = files.iter().all(|file| matches!(file.state, F::NotUsed | F::Failed | F::Canceled));
@@ -150,8 +152,8 @@ pub fn next_replicas(files: &[JobFileAt]) -> Vec<usize> {
     untried.map(|(place, _)| place).collect()
 }
 
-/// How often a file of a job is tried again: as the job says, where it says nothing as the deployment does, and never
-/// where another replica is tried instead or a way is broken.
+/// How often a file of a job is tried again: as the job says, where it says nothing as the deployment does,
+/// and never where another replica is tried instead or a way is broken.
 pub fn retries_of(kind: JobKind, wanted: i64, usual: u32) -> u32 {
     match (kind, wanted) {
         (JobKind::Replicas | JobKind::Hops, _) => 0,

@@ -1,7 +1,7 @@
 //! Jobs as users of FTS submit them: files that are copied between two URLs, and answered for together.
 //!
-//! One place for the states of a job and of its files: what may follow what, what the files make of their job, and
-//! which file's turn it is after another ended. The words are those of FTS's API.
+//! One place for the states of a job and of its files: what may follow what, what the files make of their
+//! job, and which file's turn it is after another ended. The words are those of FTS's API.
 
 mod evaluate;
 mod id;

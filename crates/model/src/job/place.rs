@@ -1,7 +1,7 @@
 //! Where files of jobs are: end points by URL, and the ids under which the scheduler knows them.
 
-/// Ids of storages, sites, files and queues of jobs have this bit, those of the catalog's own never: row ids begin at
-/// one, and stamped ids reach it in 2089.
+/// Ids of storages, sites, files and queues of jobs have this bit, those of the catalog's own never: row ids
+/// begin at one, and stamped ids reach it in 2089.
 pub const JOBS_HALF: u64 = 1 << 62;
 
 /// Whether the scheduler's id is one of jobs.

@@ -1,8 +1,9 @@
 //! How data is marked on the network: for whom it travels, and how routers should treat it.
 //!
-//! A [`SciTag`] names an experiment and one of its activities by the numbers of a public [`Registry`]. It goes into the
-//! flow label of IPv6 packets, into fireflies (`wire::firefly`), and as a number into the `SciTag` header of copies between
-//! storages. A [`Dscp`] is the class that routers see. Both together are a [`Mark`]; [`MarkTable`] says who gets which.
+//! A [`SciTag`] names an experiment and one of its activities by the numbers of a public [`Registry`]. It
+//! goes into the flow label of IPv6 packets, into fireflies (`wire::firefly`), and as a number into the
+//! `SciTag` header of copies between storages. A [`Dscp`] is the class that routers see. Both together are a
+//! [`Mark`]; [`MarkTable`] says who gets which.
 //!
 //! Not here: sockets (`engine`), the text of a firefly (`wire`).
 
@@ -66,8 +67,8 @@ impl SciTag {
         self.activity
     }
 
-    /// The flow label of an IPv6 flow, with its entropy from these random bits. None for an experiment that has more bits
-    /// than a label has for it.
+    /// The flow label of an IPv6 flow, with its entropy from these random bits. None for an experiment that
+    /// has more bits than a label has for it.
     ///
     /// ```text
     /// bit 1 (first) .. 20    E E │ experiment, last bit first (9) │ E │ activity (6) │ E E
@@ -88,7 +89,8 @@ impl SciTag {
     }
 }
 
-/// The nine bits of an experiment, the other way round: labels of few experiments are told by their first bits.
+/// The nine bits of an experiment, the other way round: labels of few experiments are told by their first
+/// bits.
 fn reverse(experiment: u16) -> u16 {
     experiment.reverse_bits() >> (u16::BITS - EXPERIMENT_BITS_OF_LABEL)
 }

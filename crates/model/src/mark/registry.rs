@@ -1,4 +1,5 @@
-//! The registry of experiments and their activities: a file as `scitags.org` publishes it, or what is built in.
+//! The registry of experiments and their activities: a file as `scitags.org` publishes it, or what is built
+//! in.
 
 use std::collections::BTreeMap;
 

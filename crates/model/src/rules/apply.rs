@@ -5,8 +5,8 @@
 //! PFN ─► path_match, result ─► rules of `chain`, if it names one ─► LFN
 //! ```
 //!
-//! On the way to a PFN a rule whose chain has no answer does not fit, and the next is tried; on the way back the rule has been
-//! chosen by then, and there is no answer. An LFN has a `/` before it here, as in PhEDEx.
+//! On the way to a PFN a rule whose chain has no answer does not fit, and the next is tried; on the way back
+//! the rule has been chosen by then, and there is no answer. An LFN has a `/` before it here, as in PhEDEx.
 
 use super::pattern::replace;
 use super::{Direction, NameRule, NameRules, PatternRule, PrefixRule, RuleError};

@@ -14,8 +14,8 @@ pub const RULES_MAX: usize = 256;
 pub const WORD_BYTES_MAX: usize = 64;
 
 impl NameRules {
-    /// Everything that can be seen to be wrong without a name: each rule alone, chains that lead nowhere or in a circle, and
-    /// protocols whose names nothing leads back from.
+    /// Everything that can be seen to be wrong without a name: each rule alone, chains that lead nowhere or
+    /// in a circle, and protocols whose names nothing leads back from.
     pub fn check(&self) -> Result<(), RuleError> {
         self.check_each()?;
         self.check_reverse()
@@ -91,13 +91,15 @@ impl NameRules {
         }
     }
 
-    /// What has a name from an LFN needs an LFN from that name: without it nobody could tell whether the two belong together.
+    /// What has a name from an LFN needs an LFN from that name: without it nobody could tell whether the two
+    /// belong together.
     fn check_reverse(&self) -> Result<(), RuleError> {
         let [to_pfn, to_lfn] = [Direction::LfnToPfn, Direction::PfnToLfn].map(|way| self.protocols(way));
         let own = self.own.protocol.as_str();
         if let Some(protocol) = to_pfn.iter().find(|protocol| !to_lfn.contains(protocol)) {
             return Err(RuleError::BadRules(format!(
-                "protocol {} has rules from LFN to PFN and none back: a name that does not come back is never used, so add \
+                "protocol {} has rules from LFN to PFN and none back: a name that does not come back is \
+                    never used, so add \
                  pfn-to-lfn rules",
                 printable(protocol)
             )));

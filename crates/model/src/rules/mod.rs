@@ -1,12 +1,13 @@
 //! Name rules: how a storage turns an LFN into the path of its replica and back.
 //!
-//! One ordered list of rules: by prefix, which read both ways, and by pattern, which read one way each. Patterns mean what they
-//! mean in PhEDEx's trivial file catalogue: of a protocol's rules the first that fits wins, no rule that fits is an error, and a
-//! rule may build on another protocol's (`chain`). A mapping that does not come back to the same LFN is refused when it is used,
-//! so that LFN and PFN can never drift apart.
+//! One ordered list of rules: by prefix, which read both ways, and by pattern, which read one way each.
+//! Patterns mean what they mean in PhEDEx's trivial file catalogue: of a protocol's rules the first that fits
+//! wins, no rule that fits is an error, and a rule may build on another protocol's (`chain`). A mapping that
+//! does not come back to the same LFN is refused when it is used, so that LFN and PFN can never drift apart.
 //!
-//! Not here: where rules are written down (`agent`, `gateways::storage_xml`). Start with [`NameRules`]; `apply` holds how a name
-//! goes through the rules, `pattern` what one pattern does, `check` what is refused before any of them is used.
+//! Not here: where rules are written down (`agent`, `gateways::storage_xml`). Start with [`NameRules`];
+//! `apply` holds how a name goes through the rules, `pattern` what one pattern does, `check` what is refused
+//! before any of them is used.
 
 mod apply;
 mod check;
@@ -41,8 +42,8 @@ pub struct Own {
     pub protocol: String,
     /// What such a name begins with where the storage's root is.
     pub base: String,
-    /// Whether rules for custodial copies are meant. One answer for a storage: a copy stays where it is whatever becomes of its
-    /// custody, and would not be found by a name that changes with it.
+    /// Whether rules for custodial copies are meant. One answer for a storage: a copy stays where it is
+    /// whatever becomes of its custody, and would not be found by a name that changes with it.
     pub custodial: bool,
 }
 
@@ -223,7 +224,8 @@ impl TryFrom<AnyRule> for NameRule {
     fn try_from(any: AnyRule) -> Result<Self, String> {
         let missing = |what: &str| {
             format!(
-                "a name rule has either lfn and pfn, or direction, protocol, path_match and result: {what} is missing"
+                "a name rule has either lfn and pfn, or direction, protocol, path_match and result: {what} \
+                    is missing"
             )
         };
         let by_pattern = any.direction.is_some() || any.protocol.is_some() || any.path_match.is_some();

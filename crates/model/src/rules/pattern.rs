@@ -1,6 +1,6 @@
-//! One pattern, and what is put in place of what it finds. The engine takes time in proportion to pattern times name, whatever
-//! either holds: no pattern is catastrophic, and those of Perl's that would need another engine (look-around, back-references)
-//! are refused.
+//! One pattern, and what is put in place of what it finds. The engine takes time in proportion to pattern
+//! times name, whatever either holds: no pattern is catastrophic, and those of Perl's that would need another
+//! engine (look-around, back-references) are refused.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -14,7 +14,8 @@ pub const PATTERN_BYTES_MAX: usize = 1_024;
 const COMPILED_BYTES_MAX: usize = 64 << 10;
 const NESTED_MAX: u32 = 20;
 
-/// A regular expression; made ready when it is first used, so that stored rules can be read whatever they hold.
+/// A regular expression; made ready when it is first used, so that stored rules can be read whatever they
+/// hold.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Pattern {
@@ -85,8 +86,9 @@ pub(super) enum Piece {
     Group(usize),
 }
 
-/// The pieces of a result, or what is wrong with it. As in Perl `$1` and `${1}` stand for a group, and a backslash takes its
-/// meaning from the punctuation after it; `\1` is a group too. What Perl would also put in (variables, `\n`) is refused.
+/// The pieces of a result, or what is wrong with it. As in Perl `$1` and `${1}` stand for a group, and a
+/// backslash takes its meaning from the punctuation after it; `\1` is a group too. What Perl would also put
+/// in (variables, `\n`) is refused.
 pub(super) fn pieces(result: &str) -> impl Iterator<Item = Result<Piece, String>> + '_ {
     let mut rest = result.chars();
     std::iter::from_fn(move || {
@@ -122,7 +124,8 @@ fn number(digit: char) -> usize {
     digit as usize - '0' as usize
 }
 
-/// `name` with what the pattern finds first replaced; the rest of it stays, as with Perl's `s///`. None if it finds nothing.
+/// `name` with what the pattern finds first replaced; the rest of it stays, as with Perl's `s///`. None if it
+/// finds nothing.
 ///
 /// # Errors
 /// What is wrong with pattern or result, or that the name would become longer than `bytes_max`.

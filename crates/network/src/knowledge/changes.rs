@@ -1,5 +1,5 @@
-//! What follows when something is not what it was: beliefs begin anew, the change is told, and its cause is located by
-//! what else changed and what did not.
+//! What follows when something is not what it was: beliefs begin anew, the change is told, and its cause is
+//! located by what else changed and what did not.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
-//! Links that go by a circuit now. What was seen of one way says nothing of the other, so that each keeps a state of its own;
-//! the one that is not in use waits for its turn, and is known again at once. Nothing that a circuit gave says anything of
-//! other links.
+//! Links that go by a circuit now. What was seen of one way says nothing of the other, so that each keeps a
+//! state of its own; the one that is not in use waits for its turn, and is known again at once. Nothing that
+//! a circuit gave says anything of other links.
 
 use std::collections::BTreeMap;
 
@@ -58,8 +58,8 @@ impl Circuits {
 }
 
 impl Knowledge {
-    /// The links that go by circuits from now on, with what is booked in bytes a second, in place of what was said before.
-    /// Gives those that go another way than before.
+    /// The links that go by circuits from now on, with what is booked in bytes a second, in place of what was
+    /// said before. Gives those that go another way than before.
     pub fn set_circuits(&mut self, all: &BTreeMap<Link, f64>, now: Timestamp) -> Vec<Link> {
         let sound = |rate: f64| rate.is_finite() && rate > 0.0;
         let all: BTreeMap<Link, f64> = all

@@ -57,7 +57,8 @@ pub struct Forecast {
 }
 
 impl Knowledge {
-    /// What the link will give with `more` files beyond those under way, its ends shared with what else runs there.
+    /// What the link will give with `more` files beyond those under way, its ends shared with what else runs
+    /// there.
     pub fn rate_with(&self, link: Link, more: u32, now: Timestamp) -> Estimate {
         self.loaded(link, more, now).estimate()
     }

@@ -109,8 +109,8 @@ impl LinkState {
         alarm.or(self.falls.sample(off, self.detector.slack(), now))
     }
 
-    /// Holds what several windows say against what is usual with so many files, or against `share`, which is what the
-    /// link had to get of an end that was busy with others.
+    /// Holds what several windows say against what is usual with so many files, or against `share`, which is
+    /// what the link had to get of an end that was busy with others.
     pub(super) fn judge(&mut self, whole: &Whole, share: Option<f64>, now: Timestamp) -> Option<Alarm> {
         let log = whole.bytes_per_s.max(1.0).ln();
         let off = log - self.curve.tried(whole.files)?;
@@ -127,8 +127,8 @@ impl LinkState {
         }
     }
 
-    /// What the link will give with so many files, by its own curve and by what it lately was off that: mean and
-    /// variance of the logarithm; none for a number of files that was never measured.
+    /// What the link will give with so many files, by its own curve and by what it lately was off that: mean
+    /// and variance of the logarithm; none for a number of files that was never measured.
     pub(super) fn expected(&self, files: f64) -> Option<(f64, f64)> {
         let usual = self.curve.tried(files)?;
         let (sum, count) = match self.block {
@@ -158,8 +158,8 @@ impl LinkState {
         self.gather.add(sample, starts, ends)
     }
 
-    /// By what factor more would have come had all files been there from the start; none where starting them was most
-    /// of it.
+    /// By what factor more would have come had all files been there from the start; none where starting them
+    /// was most of it.
     fn starts(&self, sample: &Sample) -> Option<f64> {
         let (start, _) = self.overhead.fit();
         let known = self.record.outcomes() > 0;
@@ -237,8 +237,8 @@ impl Trouble {
         (-now.since(self.last).as_secs_f64() / FAILURE_HALF_LIFE_S).exp2()
     }
 
-    /// Of the attempts that did not fail by another's fault, those that failed by that of the source or of the network:
-    /// what speaks against this source. A target that is full would be so for any.
+    /// Of the attempts that did not fail by another's fault, those that failed by that of the source or of
+    /// the network: what speaks against this source. A target that is full would be so for any.
     pub(super) fn share(&self, now: Timestamp) -> f64 {
         let of = |blame: Blame| self.failures.get(blame as usize).map_or(0.0, |count| f64::from(*count));
         let all: f64 = self.failures.iter().map(|count| f64::from(*count)).sum();

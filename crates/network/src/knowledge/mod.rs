@@ -1,7 +1,7 @@
 //! Everything believed about links, and the questions asked of it.
 //!
-//! Here: what the beliefs are and how own transfers feed them. Elsewhere: what others saw (`observe`), what a link
-//! is expected to give before it was measured (`prior`), what is kept over a restart (`stored`).
+//! Here: what the beliefs are and how own transfers feed them. Elsewhere: what others saw (`observe`), what a
+//! link is expected to give before it was measured (`prior`), what is kept over a restart (`stored`).
 
 mod changes;
 mod circuits;
@@ -180,8 +180,8 @@ impl Knowledge {
         }
     }
 
-    /// Nothing came any more, and then an attempt failed: that is counted as a failure. As a rate it would be one of nothing at
-    /// all, after which the link would not be tried again.
+    /// Nothing came any more, and then an attempt failed: that is counted as a failure. As a rate it would be
+    /// one of nothing at all, after which the link would not be tried again.
     fn forget_silence(&mut self, link: Link, now: Timestamp) {
         let moved = self.moved(link);
         if let Some(state) = self.links.get_mut(&link) {
@@ -219,8 +219,8 @@ impl Knowledge {
         }
     }
 
-    /// What the link had to get at least of an end that others kept busy meanwhile, however they share it: by links or by
-    /// files. None if its ends had room.
+    /// What the link had to get at least of an end that others kept busy meanwhile, however they share it: by
+    /// links or by files. None if its ends had room.
     fn share(&self, link: Link, whole: &Whole) -> Option<f64> {
         let own = f64::from(self.links.get(&link)?.meter.active());
         let states = [self.sources.get(&link.source), self.targets.get(&link.target)];
@@ -234,8 +234,8 @@ impl Knowledge {
         shares.reduce(f64::min)
     }
 
-    /// How much a measurement tells about the link itself. Less than expected, while one of its ends was kept busy
-    /// by other links as well as ever, only tells that the end took its turns.
+    /// How much a measurement tells about the link itself. Less than expected, while one of its ends was kept
+    /// busy by other links as well as ever, only tells that the end took its turns.
     fn telling(&self, link: Link, rate: f64, ends: [f64; 2], now: Timestamp) -> f64 {
         let states = [self.sources.get(&link.source), self.targets.get(&link.target)];
         let elsewhere = states.into_iter().zip(ends).any(|(end, total)| {
@@ -250,8 +250,8 @@ impl Knowledge {
         self.believed(link, now).estimate()
     }
 
-    /// What [`Knowledge::rate`], [`Knowledge::failure_share`] and [`Knowledge::rate_now`] say, as far as a choice of a source
-    /// goes by it: asked for so often that one look at the link is to be enough.
+    /// What [`Knowledge::rate`], [`Knowledge::failure_share`] and [`Knowledge::rate_now`] say, as far as a
+    /// choice of a source goes by it: asked for so often that one look at the link is to be enough.
     pub fn in_brief(&self, link: Link, now: Timestamp) -> Brief {
         let state = self.links.get(&link);
         let believed = self.believed_of(state, link, now);
@@ -276,8 +276,9 @@ impl Knowledge {
         self.targets.get(&target).map(|state| state.pace).unwrap_or_default()
     }
 
-    /// Share of recent attempts over the link that failed by the fault of its source or of the network, on the careful side
-    /// while there were few; where probes found that nothing answers, what is to be expected.
+    /// Share of recent attempts over the link that failed by the fault of its source or of the network, on
+    /// the careful side while there were few; where probes found that nothing answers, what is to be
+    /// expected.
     pub fn failure_share(&self, link: Link, now: Timestamp) -> f64 {
         self.failure_share_of(self.links.get(&link), link, now)
     }
@@ -287,8 +288,8 @@ impl Knowledge {
         if self.is_silent(link, now) { failed.max(reach::SILENT_FAILURE_SHARE) } else { failed }
     }
 
-    /// By whose fault attempts are to fail, those included that say nothing of the link, such as a full target; in the
-    /// order of [`Blame::ALL`].
+    /// By whose fault attempts are to fail, those included that say nothing of the link, such as a full
+    /// target; in the order of [`Blame::ALL`].
     pub fn failure_shares(&self, link: Link, now: Timestamp) -> [f64; Blame::ALL.len()] {
         let mut shares =
             self.links.get(&link).map_or([0.0; Blame::ALL.len()], |state| state.trouble.shares(now));

@@ -1,8 +1,8 @@
-//! What a link is expected to give before it was measured, from what is like it: other links between the two sites,
-//! other links of each site, links between the two regions, all links.
+//! What a link is expected to give before it was measured, from what is like it: other links between the two
+//! sites, other links of each site, links between the two regions, all links.
 //!
-//! In logarithms a link's rate is the sum of a general level and of what its regions, its source and its target add
-//! or take away; each addend is drawn to zero as long as little was seen of it (n / (n + k)).
+//! In logarithms a link's rate is the sum of a general level and of what its regions, its source and its
+//! target add or take away; each addend is drawn to zero as long as little was seen of it (n / (n + k)).
 
 use longhaul_model::Timestamp;
 
@@ -46,7 +46,8 @@ impl Prior {
         self.and(own, own.weight_at(now), Basis::Measured)
     }
 
-    /// After all that was seen of a way. What the slow belief saw lately the fast one saw too: it counts once.
+    /// After all that was seen of a way. What the slow belief saw lately the fast one saw too: it counts
+    /// once.
     fn with_own(self, state: &LinkState, now: Timestamp) -> Prior {
         let (fast, slow) = (state.belief.weight_at(now), state.slow.weight_at(now));
         self.and(&state.slow, (slow - fast).max(0.0), Basis::Measured).and(
@@ -186,8 +187,8 @@ impl Knowledge {
         Addends { all: self.all.mean(), regions, out, into, weights }
     }
 
-    /// One measurement of one link, to everything it belongs to. Each addend learns what the others leave. Gives what
-    /// the addends would have said.
+    /// One measurement of one link, to everything it belongs to. Each addend learns what the others leave.
+    /// Gives what the addends would have said.
     pub(super) fn learn(&mut self, link: Link, value: f64, weight: f64, now: Timestamp) -> f64 {
         let (source, target) = self.homes_of(link);
         self.learn_between(source, target, value, weight, now)

@@ -1,4 +1,5 @@
-//! What is known of one link, put together: what it gives beside what it could, where it is held up, what would help.
+//! What is known of one link, put together: what it gives beside what it could, where it is held up, what
+//! would help.
 
 use longhaul_model::{Timestamp, units};
 use serde::Serialize;
@@ -283,7 +284,11 @@ impl Knowledge {
                 );
             }
             Bottleneck::Storage => {
-                lines.push("tests of the network give much more than transfers: measure the disks at both ends with `longhaul bench disk`".into());
+                lines.push(
+                    "tests of the network give much more than transfers: measure the disks at both \
+                    ends with `longhaul bench disk`"
+                        .into(),
+                );
             }
             Bottleneck::Network | Bottleneck::OtherWork | Bottleneck::Unknown => {}
         }
@@ -352,7 +357,8 @@ impl PathReport {
             if let Some(window) = self.window_limit_bytes_per_s.filter(|&window| window < wanted) {
                 let streams = (wanted / window).ceil();
                 lines.push(format!(
-                    "{named}: {} under way fill it; give hosts buffers of {} ({} streams), or use {streams:.0} streams; see longhaul tune",
+                    "{named}: {} under way fill it; give hosts buffers of {} ({} streams), or use \
+                        {streams:.0} streams; see longhaul tune",
                     units::bytes(shape.bdp_bytes()),
                     units::bytes(shape.buffer_bytes(STREAMS_DEFAULT)),
                     STREAMS_DEFAULT,
@@ -370,7 +376,10 @@ impl PathReport {
         }
         if self.black_hole {
             let mtu = self.mtu.unwrap_or(1_500);
-            lines.push(format!("{named}: packets of more than {mtu} bytes vanish; set the hosts' MTU to {mtu} or have it mended"));
+            lines.push(format!(
+                "{named}: packets of more than {mtu} bytes vanish; set the hosts' MTU to \
+                {mtu} or have it mended"
+            ));
         } else if self.mtu == Some(1_500)
             && self.rtt_us.is_some_and(|us| us > 40e3)
             && self.loss.is_some_and(|loss| loss >= LOSS_TELLING)

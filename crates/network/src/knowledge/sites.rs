@@ -20,7 +20,8 @@ pub(crate) struct Known {
 }
 
 impl Knowledge {
-    /// Each ordered pair of sites of which a rate is known, and each address family of it that was tested for itself.
+    /// Each ordered pair of sites of which a rate is known, and each address family of it that was tested for
+    /// itself.
     pub(crate) fn between_sites(&self, now: Timestamp) -> impl Iterator<Item = Known> + '_ {
         let pairs = self.pairs.iter().filter_map(move |(&(source, target), pair)| {
             let path = self.paths_between(source, target).find(|path| path.rtt_us().is_some());

@@ -1,5 +1,5 @@
-//! Changes for the worse that still hold: what a person should know of until it is over. Each ends by itself, when what
-//! changed is nearly as it was, or when so much time has passed that it is how things are.
+//! Changes for the worse that still hold: what a person should know of until it is over. Each ends by itself,
+//! when what changed is nearly as it was, or when so much time has passed that it is how things are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const LOSS_BACK: f64 = 2.0;
 const LOSS_NONE: f64 = 1e-4;
 
 impl Knowledge {
-    /// What is worse than it was, by what it was before all of it: several falls are one, with the first `from` and
-    /// the first `before`.
+    /// What is worse than it was, by what it was before all of it: several falls are one, with the first
+    /// `from` and the first `before`.
     pub fn standing_changes(&self, now: Timestamp) -> Vec<Change> {
         let mut standing: BTreeMap<(Affected, &'static str), Change> = BTreeMap::new();
         for change in self.changes() {

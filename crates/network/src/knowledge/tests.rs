@@ -37,7 +37,8 @@ fn the_unknown_has_a_stated_rank() {
     assert!(neighbour.low < neighbour.bytes_per_s && neighbour.bytes_per_s < neighbour.high);
 }
 
-/// A source goes away under what is on its way, and comes back: it failed for a while, and is as fast as it was.
+/// A source goes away under what is on its way, and comes back: it failed for a while, and is as fast as it
+/// was.
 #[test]
 fn silence_that_ends_in_failures_is_no_rate() {
     let mut knowledge = Knowledge::default();

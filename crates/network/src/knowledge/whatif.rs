@@ -1,5 +1,5 @@
-//! What if: so many more files on a link, so many more bytes to bring, one more attempt. Answers for people who decide;
-//! the scheduler asks for the same numbers one at a time. Start with [`Knowledge::what_if`].
+//! What if: so many more files on a link, so many more bytes to bring, one more attempt. Answers for people
+//! who decide; the scheduler asks for the same numbers one at a time. Start with [`Knowledge::what_if`].
 
 use longhaul_model::{Blame, Timestamp};
 

@@ -20,8 +20,8 @@ fn rates(knowledge: &Knowledge) -> Vec<Change> {
     knowledge.changes().filter(|change| matches!(change.shift, Shift::Rate { .. })).copied().collect()
 }
 
-/// As the paper on the site in London tells: from one far site the rate drops to a fifth for days, while from others it
-/// stays.
+/// As the paper on the site in London tells: from one far site the rate drops to a fifth for days, while from
+/// others it stays.
 #[test]
 fn one_bad_path_among_good_ones() {
     let mut knowledge = sites(5);

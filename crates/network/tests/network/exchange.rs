@@ -1,4 +1,5 @@
-//! What instances tell each other: nothing is lost by name, own recent data wins, absurd documents are refused.
+//! What instances tell each other: nothing is lost by name, own recent data wins, absurd documents are
+//! refused.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! Forecasts promise what they keep: nine in ten outcomes lie within their interval, whatever the link's history, and
-//! the interval is not much wider than what a link's former rates say here, where bursts of like files are all there is. What
-//! they say of whole worlds, in which forecasts have to be much better: `simulator/tests/simulator/forecasts.rs`.
+//! Forecasts promise what they keep: nine in ten outcomes lie within their interval, whatever the link's
+//! history, and the interval is not much wider than what a link's former rates say here, where bursts of like
+//! files are all there is. What they say of whole worlds, in which forecasts have to be much better:
+//! `simulator/tests/simulator/forecasts.rs`.
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ struct Running {
     forecast: Forecast,
 }
 
-/// Transfers of files of all sizes that share a link, in bursts over many links, with forecasts asked and scored.
+/// Transfers of files of all sizes that share a link, in bursts over many links, with forecasts asked and
+/// scored.
 fn live(knowledge: &mut Knowledge, truths: &[Truth], bursts: u32, noise: &mut Noise) {
     let mut now = 0.0;
     for _ in 0..bursts {

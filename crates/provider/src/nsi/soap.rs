@@ -1,4 +1,5 @@
-//! Envelopes of NSI CS 2.1: read strictly, as the pickiest of the providers do, and written with unqualified children.
+//! Envelopes of NSI CS 2.1: read strictly, as the pickiest of the providers do, and written with unqualified
+//! children.
 
 use crate::xml::{self, Element, escape};
 
@@ -64,7 +65,8 @@ fn envelope(header: &Header, version: &str, body: &str) -> String {
         header.reply_to.iter().map(|to| format!("<replyTo>{}</replyTo>", escape(to))).collect::<String>();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
-         <soapenv:Envelope xmlns:soapenv=\"{SOAP}\" xmlns:hd=\"{HEADERS}\" xmlns:ct=\"{CONNECTION}\" xmlns:pp=\"{POINT_TO_POINT}\">\
+         <soapenv:Envelope xmlns:soapenv=\"{SOAP}\" xmlns:hd=\"{HEADERS}\" xmlns:ct=\"{CONNECTION}\" \
+         xmlns:pp=\"{POINT_TO_POINT}\">\
          <soapenv:Header><hd:nsiHeader><protocolVersion>{version}</protocolVersion>\
          <correlationId>{}</correlationId><requesterNSA>{}</requesterNSA><providerNSA>{}</providerNSA>{reply_to}</hd:nsiHeader>\
          </soapenv:Header><soapenv:Body>{body}</soapenv:Body></soapenv:Envelope>",
@@ -111,7 +113,8 @@ pub(crate) fn fault(nsa: &str, connection: Option<&str>, error: Option<&str>, te
         format!("<detail>{}</detail>", inside.replace("</serviceException>", "</ct:serviceException>"))
     });
     format!(
-        "<?xml version=\"1.0\"?><soapenv:Envelope xmlns:soapenv=\"{SOAP}\" xmlns:ct=\"{CONNECTION}\"><soapenv:Body><soapenv:Fault>\
+        "<?xml version=\"1.0\"?><soapenv:Envelope xmlns:soapenv=\"{SOAP}\" \
+            xmlns:ct=\"{CONNECTION}\"><soapenv:Body><soapenv:Fault>\
          <faultcode>soapenv:Server</faultcode><faultstring>{}</faultstring>{}</soapenv:Fault></soapenv:Body></soapenv:Envelope>",
         escape(text),
         detail.unwrap_or_default()

@@ -1,5 +1,5 @@
-//! A provider of ours and, where it is somewhere else, the simulated one behind it. Time is the test's: it passes on both
-//! sides when nothing else happens.
+//! A provider of ours and, where it is somewhere else, the simulated one behind it. Time is the test's: it
+//! passes on both sides when nothing else happens.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

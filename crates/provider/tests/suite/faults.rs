@@ -1,5 +1,5 @@
-//! What a provider can do wrong in the middle of something, whatever it speaks: refusals that come late, two reservations
-//! of one request, give-backs that are none, holds that are over, restarts, licences.
+//! What a provider can do wrong in the middle of something, whatever it speaks: refusals that come late, two
+//! reservations of one request, give-backs that are none, holds that are over, restarts, licences.
 
 use std::time::Duration;
 

@@ -47,14 +47,17 @@ fn config(kind: Kind, simulator: Option<&Simulator>, more: &str) -> String {
             )
         }
         Kind::Oscars => format!(
-            "provider = \"oscars\"\nurl = \"http://{service}/oscars\"\nusername = \"longhaul\"\npassword_file = {secret:?}\n\
+            "provider = \"oscars\"\nurl = \"http://{service}/oscars\"\nusername \
+                = \"longhaul\"\npassword_file = {secret:?}\n\
              source_port = \"alph-cr6:2/1/1\"\ntarget_port = \"beta-cr6:2/1/1\"\nvlans = \"1781-1785\"\n",
             secret = secret(),
         ),
         Kind::Sense => format!(
-            "provider = \"sense\"\nurl = \"http://{service}/StackV-web/restapi\"\nclient_id = \"c\"\nclient_secret_file = {secret:?}\n\
+            "provider = \"sense\"\nurl = \"http://{service}/StackV-web/restapi\"\nclient_id \
+                = \"c\"\nclient_secret_file = {secret:?}\n\
              username = \"longhaul\"\npassword_file = {secret:?}\nvlans = \"1781-1785\"\n\
-             source_uri = \"urn:ogf:network:alpha.example:2026\"\ntarget_uri = \"urn:ogf:network:beta.example:2026\"\n",
+             source_uri = \"urn:ogf:network:alpha.example:2026\"\ntarget_uri \
+             = \"urn:ogf:network:beta.example:2026\"\n",
             secret = secret(),
         ),
     };
@@ -170,8 +173,8 @@ fn more_than_there_is_is_refused() {
     }
 }
 
-/// Of two who want more than a port has, one gets it; the other hears that there may be less, and gets it afterwards.
-/// Neither touches what the other has.
+/// Of two who want more than a port has, one gets it; the other hears that there may be less, and gets it
+/// afterwards. Neither touches what the other has.
 #[test]
 fn two_who_want_one_port_get_it_one_after_the_other() {
     for &kind in REMOTE {
@@ -365,8 +368,8 @@ fn an_end_before_its_time_is_noticed() {
     }
 }
 
-/// Faults, pages for people, silence, nonsense: a request ends by a grant after another try or by a refusal, and nothing
-/// is left of it.
+/// Faults, pages for people, silence, nonsense: a request ends by a grant after another try or by a refusal,
+/// and nothing is left of it.
 #[test]
 fn answers_that_are_none_are_survived() {
     for &kind in REMOTE {

@@ -1,5 +1,5 @@
-//! What is peculiar to NSI: confirmations that come late, twice, in another order or never, error classes, holds, notifications,
-//! and who may say what.
+//! What is peculiar to NSI: confirmations that come late, twice, in another order or never, error classes,
+//! holds, notifications, and who may say what.
 
 use std::time::Duration;
 

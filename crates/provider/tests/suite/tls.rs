@@ -1,4 +1,5 @@
-//! Providers behind TLS: who has no certificate gets nothing, and who cannot prove to be the provider is told nothing.
+//! Providers behind TLS: who has no certificate gets nothing, and who cannot prove to be the provider is told
+//! nothing.
 
 use std::fs;
 use std::path::Path;
@@ -26,11 +27,13 @@ fn authority(place: &Path, name: &str, issued: &[&str]) {
     }
 }
 
-/// The settings of one who speaks to it over TLS. It describes itself in clear text, so that it is known from the file.
+/// The settings of one who speaks to it over TLS. It describes itself in clear text, so that it is known from
+/// the file.
 fn over_tls(kind: Kind, simulator: &Simulator, more: &str) -> String {
     let service = simulator.service;
     let known = format!(
-        "url = \"https://{service}/NSI/services/CS2\"\nprovider_nsa = \"urn:ogf:network:example.net:2026:nsa\"\n"
+        "url = \"https://{service}/NSI/services/CS2\"\nprovider_nsa \
+            = \"urn:ogf:network:example.net:2026:nsa\"\n"
     );
     let text = config(kind, Some(simulator), more).replace("http://", "https://");
     let lines = text.lines().filter(|line| !line.starts_with("discovery"));

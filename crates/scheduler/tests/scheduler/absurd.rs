@@ -1,5 +1,5 @@
-//! Any events in any order at any time: unknown ids, contradictions, absurd numbers, clocks that leap. Nothing panics,
-//! and every decision is about something that was told.
+//! Any events in any order at any time: unknown ids, contradictions, absurd numbers, clocks that leap.
+//! Nothing panics, and every decision is about something that was told.
 
 use std::collections::BTreeSet;
 

@@ -59,7 +59,8 @@ fn a_source_with_a_circuit_is_chosen_from_the_first_moment_and_not_after_its_las
     world.run(Duration::from_secs(3_600));
 }
 
-/// The older work comes from the second source, the younger from the first, and the target takes two files at a time.
+/// The older work comes from the second source, the younger from the first, and the target takes two files at
+/// a time.
 fn queues(older_is_due: bool) -> World {
     let mut places = vec![Place::new(BOOKED), Place::new(20e6), Place::new(1e9)];
     places[2].limits.active_in = Some(2);
@@ -102,7 +103,8 @@ fn what_is_due_is_overtaken_by_no_circuit_and_neither_is_a_higher_priority() {
     assert!(older > younger, "{older} and {younger}");
 }
 
-/// Work that may not take the plain way waits, says why, is told as what waits, and goes with the first circuit.
+/// Work that may not take the plain way waits, says why, is told as what waits, and goes with the first
+/// circuit.
 #[test]
 fn work_that_goes_by_circuits_only_waits_for_one() {
     let mut world = World::new(vec![Place::new(BOOKED), Place::new(1e9), Place::new(1e9)], 1);

@@ -1,5 +1,5 @@
-//! How many files a link has at once is found while it works: twenty links with different best numbers, each between
-//! a source and a target of its own, and every one of them asked for within five minutes.
+//! How many files a link has at once is found while it works: twenty links with different best numbers, each
+//! between a source and a target of its own, and every one of them asked for within five minutes.
 
 use longhaul_model::{AgentId, BlockId, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
 use longhaul_network::Knowledge;
@@ -179,7 +179,8 @@ fn twenty_links_find_their_number_within_five_minutes_and_keep_it() {
     }
     // A sharp peak between 16 and 32 files is the one that may be missed by more.
     assert!(within >= LINKS as u32 - 1, "{within} of {LINKS} links are within 10 % of their best");
-    // Where a single file fills the link, work for seconds is more files than that, and their number does not matter.
+    // Where a single file fills the link, work for seconds is more files than that, and their number does not
+    // matter.
     for link in world.scheduler.links(world.now).into_iter().take(14) {
         assert!(
             link.at_once_why.starts_with("found while it worked"),

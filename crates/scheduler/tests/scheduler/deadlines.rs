@@ -1,4 +1,5 @@
-//! A deadline in danger gets a new plan: it goes before other work of its own activity, and is kept; nobody else pays.
+//! A deadline in danger gets a new plan: it goes before other work of its own activity, and is kept; nobody
+//! else pays.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ const MB: u64 = 1_000_000;
 /// Of two communities that share a target of 100 MB/s evenly.
 const URGENT: u64 = 2;
 
-/// ATLAS has much of high priority, and little of low priority that is to be there in a minute; CMS has much as well.
+/// ATLAS has much of high priority, and little of low priority that is to be there in a minute; CMS has much
+/// as well.
 fn contended() -> World {
     let mut world = World::new(vec![Place::new(100e6), Place::new(100e6)], 1);
     world.deadlines.insert(URGENT, world.now + Duration::from_secs(60));

@@ -1,5 +1,5 @@
-//! What is due first has a full target to itself; and what does not move, for whatever reason, never keeps a target from what
-//! could.
+//! What is due first has a full target to itself; and what does not move, for whatever reason, never keeps a
+//! target from what could.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ const FILE: u64 = 10 * MB;
 /// What the target takes.
 const PORT: f64 = 30e6;
 
-/// Two sources that could each fill the port of the target, one with the smaller block, and one with the larger.
+/// Two sources that could each fill the port of the target, one with the smaller block, and one with the
+/// larger.
 fn two_blocks(out: [f64; 2], seed: u64) -> World {
     let mut world = World::new(vec![Place::new(out[0]), Place::new(out[1]), Place::new(PORT)], seed);
     world.add_files(1, 0, vec![FILE; 200]);

@@ -175,8 +175,8 @@ fn files_go_around_a_link_that_is_not_commissioned() {
     assert_eq!((world.bytes_between(0, 2), world.bytes_between(2, 1)), (100 * MB, 100 * MB));
 }
 
-/// As the service tells it by default: a twentieth beside another community, and 64 files at once where nobody else wants
-/// anything.
+/// As the service tells it by default: a twentieth beside another community, and 64 files at once where
+/// nobody else wants anything.
 #[test]
 fn test_transfers_have_a_small_part_beside_production_and_are_limited_when_alone() {
     let mut world = busy(6_000, 2 * MB, "atlas");

@@ -96,7 +96,8 @@ fn a_link_is_dealt_by_its_own_weights_for_an_hour_and_then_by_those_of_all() {
     assert!(!world.reasons.last().unwrap().contains("by the weights of that link"));
 }
 
-/// A community that wants nothing over the pair has what it has without weights there, though all want the same target.
+/// A community that wants nothing over the pair has what it has without weights there, though all want the
+/// same target.
 #[test]
 fn who_wants_nothing_over_the_link_has_as_much_as_without() {
     let parts = |own: Vec<LinkShares>, failures: f64| {
@@ -114,10 +115,10 @@ fn who_wants_nothing_over_the_link_has_as_much_as_without() {
     }
 }
 
-/// One community wants more over a slow link than that gives, so all turns there are its own; most of the files that go in its
-/// place are another's, and two of three leases of those are given back before anything came. On the link that is refunded to who
-/// was served: both have their parts of what does come. At the target it is refunded to whose turn it was: the other earns
-/// nothing by it over its other link.
+/// One community wants more over a slow link than that gives, so all turns there are its own; most of the
+/// files that go in its place are another's, and two of three leases of those are given back before anything
+/// came. On the link that is refunded to who was served: both have their parts of what does come. At the
+/// target it is refunded to whose turn it was: the other earns nothing by it over its other link.
 #[test]
 fn what_comes_to_nothing_is_given_back_to_who_paid_for_it() {
     let run = |world: &mut World, time: Duration| {
@@ -173,7 +174,8 @@ fn links_without_weights_are_dealt_as_before() {
     }
 }
 
-/// Those that are not named share one weight; without any they have what nobody else can use, all of it if need be.
+/// Those that are not named share one weight; without any they have what nobody else can use, all of it if
+/// need be.
 #[test]
 fn who_is_not_named_has_a_part_of_what_the_others_have_together() {
     let wants = [("atlas", OWN), ("cms", OWN), ("lhcb", OWN)];

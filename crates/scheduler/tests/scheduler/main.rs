@@ -1,4 +1,5 @@
-//! The scheduler as its callers see it, subject by subject: one program, for each would be built with its world anew.
+//! The scheduler as its callers see it, subject by subject: one program, for each would be built with its
+//! world anew.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]

@@ -1,4 +1,5 @@
-//! Routes of several hops: files reach targets to which no replica has a link, over storages that let them pass.
+//! Routes of several hops: files reach targets to which no replica has a link, over storages that let them
+//! pass.
 
 use std::time::Duration;
 
@@ -88,7 +89,8 @@ fn a_relay_may_want_the_files_itself_and_stop_wanting_them() {
     assert!(world.arrivals.values().all(|&times| times == 1));
 }
 
-/// A smaller block for one target and a larger one for two come over the relay 1: the larger one first, as it is less for each.
+/// A smaller block for one target and a larger one for two come over the relay 1: the larger one first, as it
+/// is less for each.
 #[test]
 fn what_more_targets_wait_for_passes_first() {
     for others in [[3, 4], [1, 3]] {

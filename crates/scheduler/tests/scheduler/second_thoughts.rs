@@ -1,5 +1,5 @@
-//! Leases that wait behind a link that has become slow are asked back, given back unless they have begun, and come from
-//! elsewhere; and nothing is asked back where that would not help.
+//! Leases that wait behind a link that has become slow are asked back, given back unless they have begun, and
+//! come from elsewhere; and nothing is asked back where that would not help.
 
 use std::time::Duration;
 

@@ -106,8 +106,9 @@ fn shares_that_sum_to_zero_are_equal_ones() {
     assert!((part - 0.5).abs() < 0.02, "{part}");
 }
 
-/// Next to no weight takes what is left for as long as nobody else wants it. When others come they share by their weights, to
-/// the byte; and when its own is raised, it has that from then on: what it took before is held against nobody for ever.
+/// Next to no weight takes what is left for as long as nobody else wants it. When others come they share by
+/// their weights, to the byte; and when its own is raised, it has that from then on: what it took before is
+/// held against nobody for ever.
 #[test]
 fn a_weight_of_nothing_leaves_no_debt_and_no_disorder() {
     let weights = |cms: f64| {
@@ -150,8 +151,8 @@ fn a_weight_of_nothing_leaves_no_debt_and_no_disorder() {
     }
 }
 
-/// A community whose only source has a slow port cannot use its share; while it waits it loses nothing but what it
-/// could not use, and afterwards it does not starve the other for long.
+/// A community whose only source has a slow port cannot use its share; while it waits it loses nothing but
+/// what it could not use, and afterwards it does not starve the other for long.
 #[test]
 fn waiting_for_a_source_earns_a_bounded_claim() {
     let mut world = World::new(vec![Place::new(5e6), Place::new(100e6), Place::new(100e6)], 1);
@@ -173,8 +174,8 @@ fn waiting_for_a_source_earns_a_bounded_claim() {
     assert!((part - 0.5).abs() < 0.1, "after its claim both have their shares: {part}");
 }
 
-/// Two communities with one slow source between them, while a third keeps the target full: both wait for as long as it goes on,
-/// and share the source by their weights; and so what they catch up on when it is fast.
+/// Two communities with one slow source between them, while a third keeps the target full: both wait for as
+/// long as it goes on, and share the source by their weights; and so what they catch up on when it is fast.
 #[test]
 fn those_that_wait_for_the_same_source_share_it_by_their_weights() {
     let mut world = World::new(vec![Place::new(10e6), Place::new(100e6), Place::new(100e6)], 1);
@@ -203,7 +204,8 @@ fn those_that_wait_for_the_same_source_share_it_by_their_weights() {
     assert!((fast - 0.75).abs() < 0.03, "{fast}");
 }
 
-/// An answer that was read before a replica came, and is heard after it: the replica is a source all the same.
+/// An answer that was read before a replica came, and is heard after it: the replica is a source all the
+/// same.
 #[test]
 fn an_older_answer_does_not_hide_a_newer_replica() {
     let mut world = World::new(vec![Place::new(1e9); 3], 1);

@@ -9,7 +9,8 @@ use crate::world::{Place, World};
 
 const MB: u64 = 1_000_000;
 
-/// Two sources of everything, the second five times as fast; both have been measured. Then 400 files are wanted.
+/// Two sources of everything, the second five times as fast; both have been measured. Then 400 files are
+/// wanted.
 fn two_sources(strategy: Strategy) -> World {
     let mut world = World::new(vec![Place::new(40e6), Place::new(200e6), Place::new(500e6)], 7);
     for (block, source) in [(1, 0), (2, 1)] {

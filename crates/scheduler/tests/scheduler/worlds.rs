@@ -1,6 +1,6 @@
-//! Promises of the scheduler in small worlds, many of them random. The world itself asserts on every lease: limits of
-//! sites, links, storages and communities, one live attempt per file and target, open and connected sites, sources that
-//! have the file.
+//! Promises of the scheduler in small worlds, many of them random. The world itself asserts on every lease:
+//! limits of sites, links, storages and communities, one live attempt per file and target, open and connected
+//! sites, sources that have the file.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::world::{Dice, Place, World, party};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Random worlds for each property: in the test command, and in `cargo xtask soak worlds`, which sets the variable.
+/// Random worlds for each property: in the test command, and in `cargo xtask soak worlds`, which sets the
+/// variable.
 const WORLDS: u32 = 500;
 const WORLDS_VARIABLE: &str = "LONGHAUL_SOAK_WORLDS";
 
@@ -198,7 +199,8 @@ fn arrived_once(world: &World) {
 proptest! {
     #![proptest_config(worlds())]
 
-    /// Promise 3: whatever happens, every wanted file arrives exactly once, with a bounded number of decisions.
+    /// Promise 3: whatever happens, every wanted file arrives exactly once, with a bounded number of
+    /// decisions.
     #[test]
     fn everything_wanted_arrives_once(seed in any::<u64>()) {
         let mut world = random_world(seed);
@@ -244,8 +246,8 @@ proptest! {
     // Each of them is half a minute of one target, which is long and much alike.
     #![proptest_config(ProptestConfig { cases: worlds().cases.div_ceil(5), ..worlds() })]
 
-    /// However much of the younger and the more urgent comes by a circuit that never ends: what comes the plain way is
-    /// served, a lower priority by its relief, and an equal one from when it is due.
+    /// However much of the younger and the more urgent comes by a circuit that never ends: what comes the
+    /// plain way is served, a lower priority by its relief, and an equal one from when it is due.
     #[test]
     fn circuits_starve_nobody(seed in any::<u64>()) {
         circuits_starve(seed)?;
@@ -282,8 +284,8 @@ fn circuits_starve(seed: u64) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Two activities of one community, of which the agent brought one a burst early; and a community that was dealt a burst just
-/// before the beginning.
+/// Two activities of one community, of which the agent brought one a burst early; and a community that was
+/// dealt a burst just before the beginning.
 #[test]
 fn bursts_of_what_is_dealt_or_comes_change_no_share() {
     shares_converge(7_112_661_147_336_812_571).unwrap();
@@ -293,7 +295,8 @@ fn bursts_of_what_is_dealt_or_comes_change_no_share() {
 
 fn shares_converge(seed: u64) -> Result<(), TestCaseError> {
     if farthest_off(seed, CONTENDED_S)?.0 >= OFF {
-        // One world in ten thousand has a burst at an end of that time which is more; in a longer time it is not.
+        // One world in ten thousand has a burst at an end of that time which is more; in a longer time it is
+        // not.
         let (off, who) = farthest_off(seed, 5 * CONTENDED_S)?;
         prop_assert!(off < OFF, "{who} is still off by {off:.3} after a longer time");
     }
@@ -337,8 +340,8 @@ fn farthest_off(seed: u64, contended_s: u64) -> Result<(f64, String), TestCaseEr
         }
         // One part in `relief` is for those below the highest; what is under way and one file either way.
         let relief = f64::from(Settings::default().relief);
-        // Of the lower one comes what was leased before, and what fills batches, beside its relief: in one world of
-        // some thousands most of what its party gets in this time. Nobody starves by it.
+        // Of the lower one comes what was leased before, and what fills batches, beside its relief: in one
+        // world of some thousands most of what its party gets in this time. Nobody starves by it.
         let least = if wish.priority == highest { 0.2 } else { 0.2 / relief };
         let least = least * wish.share * all - 3.0 * (LARGEST as f64 + TURN_BYTES);
         prop_assert!(*got_here > least, "{wish:?} got {got_here:.0} of at least {least:.0}");
@@ -384,8 +387,8 @@ fn held(world: &World, blocks: usize) -> Vec<f64> {
     held
 }
 
-/// Two to four communities, some with two activities, some of these with two priorities: all want more of one target
-/// than it can take, from sources that could each fill it and have all of it.
+/// Two to four communities, some with two activities, some of these with two priorities: all want more of one
+/// target than it can take, from sources that could each fill it and have all of it.
 fn contended(seed: u64, contended_s: u64) -> (World, Vec<Wish>) {
     let mut dice = Dice(seed ^ 0x5a5a);
     let port = 40e6 * (1 + dice.below(4)) as f64;
@@ -426,7 +429,8 @@ fn contended(seed: u64, contended_s: u64) -> (World, Vec<Wish>) {
     let weights: f64 = shares.communities.values().map(|share| share.weight).sum();
     wishes.iter_mut().for_each(|wish| wish.share /= weights);
     let mut world = World::new(places, seed);
-    // The same weights, as those of the links alone: all of the target's links have them, so all comes out the same.
+    // The same weights, as those of the links alone: all of the target's links have them, so all comes out
+    // the same.
     if Dice(seed ^ 0x11ea).chance(0.3) {
         let communities = shares.communities.iter_mut();
         let of_links = communities

@@ -91,7 +91,8 @@ impl Claims {
             .map_err(|error| refused(format!("the token's claims cannot be read: {error}")))
     }
 
-    /// Checks all but issuer and audience. `leeway` is for clocks that are behind the issuer's; nothing is added to the end.
+    /// Checks all but issuer and audience. `leeway` is for clocks that are behind the issuer's; nothing is
+    /// added to the end.
     pub(super) fn identity(
         self,
         issuer: &str,

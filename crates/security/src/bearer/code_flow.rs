@@ -1,5 +1,5 @@
-//! What an issuer says of how to log in there, and what it gives for a code (OpenID Connect Core 1.0, section 3.1).
-//! The caller has the sockets.
+//! What an issuer says of how to log in there, and what it gives for a code (OpenID Connect Core 1.0, section
+//! 3.1). The caller has the sockets.
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
@@ -68,7 +68,8 @@ impl LoginDocument {
     }
 }
 
-/// The ID token in what an issuer gave for a code. All else that it gives (access tokens, refresh tokens) is dropped.
+/// The ID token in what an issuer gave for a code. All else that it gives (access tokens, refresh tokens) is
+/// dropped.
 pub fn id_token_of(answer: &[u8]) -> Result<Zeroizing<String>, Fault> {
     #[derive(Deserialize)]
     struct Answer {

@@ -1,4 +1,5 @@
-//! How an issuer is asked for its keys: which address next, and what each answer means. The caller has the sockets.
+//! How an issuer is asked for its keys: which address next, and what each answer means. The caller has the
+//! sockets.
 
 use std::time::Duration;
 
@@ -20,8 +21,9 @@ pub struct Fetched {
     pub max_age: Option<Duration>,
 }
 
-/// One issuer being asked. Get [`KeyFetch::url`] by verified TLS, without following redirects away from https, no larger than
-/// [`super::KEYS_BYTES_MAX`], and give the answer to [`KeyFetch::answer`] until it is done.
+/// One issuer being asked. Get [`KeyFetch::url`] by verified TLS, without following redirects away from
+/// https, no larger than [`super::KEYS_BYTES_MAX`], and give the answer to [`KeyFetch::answer`] until it is
+/// done.
 #[derive(Debug)]
 pub struct KeyFetch {
     issuer: String,

@@ -1,6 +1,8 @@
-//! What an issuer says of somebody who logs in: the claims of an ID token (OpenID Connect Core 1.0, section 2).
+//! What an issuer says of somebody who logs in: the claims of an ID token (OpenID Connect Core 1.0, section
+//! 2).
 //!
-//! It is a token for one client and one login, and no key to anything: what opens an API is a [`super::TokenIdentity`].
+//! It is a token for one client and one login, and no key to anything: what opens an API is a
+//! [`super::TokenIdentity`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,8 +83,8 @@ impl IdClaims {
         self.text("iss").unwrap_or_default()
     }
 
-    /// All that section 3.1.3.7 asks for but the signature. `leeway` is for clocks that are behind the issuer's; nothing is
-    /// added to the end.
+    /// All that section 3.1.3.7 asks for but the signature. `leeway` is for clocks that are behind the
+    /// issuer's; nothing is added to the end.
     pub(super) fn identity(
         self,
         expected: &ExpectedLogin<'_>,

@@ -37,7 +37,8 @@ pub(super) struct Token<'a> {
     pub(super) signature: Vec<u8>,
 }
 
-/// Keys or addresses of keys in the header (`jwk`, `jku`, `x5u`, `x5c`) are never looked at: a token does not say whom to believe.
+/// Keys or addresses of keys in the header (`jwk`, `jku`, `x5u`, `x5c`) are never looked at: a token does not
+/// say whom to believe.
 #[derive(Deserialize)]
 struct Header {
     alg: String,

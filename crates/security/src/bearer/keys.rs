@@ -55,7 +55,8 @@ struct Entry {
 }
 
 impl Key {
-    /// Whether `signature` over `message` is by this key and this method. The kind of the key has to be that of the method.
+    /// Whether `signature` over `message` is by this key and this method. The kind of the key has to be that
+    /// of the method.
     pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if self.algorithm.as_deref().is_some_and(|only| Algorithm::parse(only) != Some(algorithm)) {
             return false;
@@ -77,7 +78,8 @@ impl Key {
     }
 }
 
-/// The usable keys of a set. Others are left out, as the standard asks: sets hold keys of kinds to come, and for encryption.
+/// The usable keys of a set. Others are left out, as the standard asks: sets hold keys of kinds to come, and
+/// for encryption.
 pub(super) fn parse(document: &[u8]) -> Result<Vec<Key>, Fault> {
     let wrong = |why: String| Fault::new(FaultCode::ProtocolError, format!("the issuer's keys: {why}"));
     if document.len() > KEYS_BYTES_MAX {

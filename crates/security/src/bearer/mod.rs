@@ -1,9 +1,10 @@
-//! Bearer tokens of issuers that we trust: JSON web tokens by the WLCG profile, SciTokens, and plain ones; and ID tokens, by
-//! which an issuer says who logs in ([`LoginIdentity`]).
+//! Bearer tokens of issuers that we trust: JSON web tokens by the WLCG profile, SciTokens, and plain ones;
+//! and ID tokens, by which an issuer says who logs in ([`LoginIdentity`]).
 //!
-//! Not here: sockets. Keys of issuers come by a [`KeyFetch`], which says what to ask for next and whom `gateways` drives;
-//! tokens of our own (`token`, `session`), what a token's holder may do besides its scopes (`role`).
-//! `docs/reference/identities.md` says what is accepted. Start with [`TokenTrust`]; what it finds is a [`TokenIdentity`].
+//! Not here: sockets. Keys of issuers come by a [`KeyFetch`], which says what to ask for next and whom
+//! `gateways` drives; tokens of our own (`token`, `session`), what a token's holder may do besides its scopes
+//! (`role`). `docs/reference/identities.md` says what is accepted. Start with [`TokenTrust`]; what it finds
+//! is a [`TokenIdentity`].
 
 mod claims;
 mod code_flow;

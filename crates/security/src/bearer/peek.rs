@@ -1,5 +1,5 @@
-//! What a token says of itself, for whoever got it from its holder and passes it on. Nothing of it is believed: whom it is shown
-//! to verifies it.
+//! What a token says of itself, for whoever got it from its holder and passes it on. Nothing of it is
+//! believed: whom it is shown to verifies it.
 
 use longhaul_model::Timestamp;
 use serde::Deserialize;

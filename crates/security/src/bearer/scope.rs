@@ -99,8 +99,8 @@ impl Scopes {
         self.others.iter().any(|other| other == scope)
     }
 
-    /// Whether they allow it. `path` is relative to the area of the issuer and normal: `/a/b`, or `/a/b/` for a directory; any
-    /// other is refused.
+    /// Whether they allow it. `path` is relative to the area of the issuer and normal: `/a/b`, or `/a/b/` for
+    /// a directory; any other is refused.
     pub fn allows(&self, action: StorageAction, path: &str) -> bool {
         let Some(path) = ScopePath::parse_plain(path) else { return false };
         let names: &[&str] = match action {

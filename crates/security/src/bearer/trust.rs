@@ -18,10 +18,12 @@ pub const WLCG_ANY: &str = "https://wlcg.cern.ch/jwt/v1/any";
 /// The audience that means every service, in SciTokens.
 const SCITOKENS_ANY: &str = "ANY";
 
-/// How long a set of keys is used before it is asked for again, if its server does not say; the bounds of what it may say.
+/// How long a set of keys is used before it is asked for again, if its server does not say; the bounds of
+/// what it may say.
 const REFRESH: Duration = Duration::from_secs(6 * 3600);
 const REFRESH_MIN: Duration = Duration::from_secs(3600);
-/// How long keys are used while their issuer cannot be reached. Issuers publish a key two days before they use it.
+/// How long keys are used while their issuer cannot be reached. Issuers publish a key two days before they
+/// use it.
 const STALE_MAX: Duration = Duration::from_secs(2 * 86_400);
 /// Between two questions to one issuer, however many tokens with unknown keys come.
 const ASK_INTERVAL: Duration = Duration::from_secs(60);
@@ -61,7 +63,8 @@ pub enum Audience {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenRefusal {
     Refused(Fault),
-    /// The keys of this issuer are missing, too old, or lack the one that signed: fetch them and verify again.
+    /// The keys of this issuer are missing, too old, or lack the one that signed: fetch them and verify
+    /// again.
     KeysWanted(String),
 }
 
@@ -116,7 +119,8 @@ impl TokenTrust {
         self.issuers().get(key_of(issuer)).map(|issuer| issuer.rule.clone())
     }
 
-    /// Whose token it is. Asks nobody: [`TokenRefusal::KeysWanted`] says that the issuer has to be asked first.
+    /// Whose token it is. Asks nobody: [`TokenRefusal::KeysWanted`] says that the issuer has to be asked
+    /// first.
     pub fn verify(
         &self,
         token: &str,
@@ -164,8 +168,9 @@ impl TokenTrust {
         claims.identity(expected, now, self.settings.leeway).map_err(refuse)
     }
 
-    /// The question to an issuer, if it is time for one: nobody is asked more often than once a minute, whatever tokens say.
-    /// The caller asks one question of an issuer at a time, and tells the answer to [`TokenTrust::install`].
+    /// The question to an issuer, if it is time for one: nobody is asked more often than once a minute,
+    /// whatever tokens say. The caller asks one question of an issuer at a time, and tells the answer to
+    /// [`TokenTrust::install`].
     pub fn fetch(&self, issuer: &str, now: Timestamp) -> Option<KeyFetch> {
         let issuers = self.issuers();
         let issuer = issuers.get(key_of(issuer))?;
@@ -179,8 +184,8 @@ impl TokenTrust {
         due.map(|issuer| issuer.rule.issuer.clone()).collect()
     }
 
-    /// Takes over what an issuer answered. Keys that it no longer publishes are gone at once; those of before stay if it
-    /// did not answer, or with nonsense.
+    /// Takes over what an issuer answered. Keys that it no longer publishes are gone at once; those of before
+    /// stay if it did not answer, or with nonsense.
     pub fn install(
         &self,
         issuer: &str,

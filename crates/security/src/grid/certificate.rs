@@ -1,5 +1,5 @@
-//! A certificate as far as grids need it, and signatures over certificates, revocation lists and attribute certificates,
-//! which have one form.
+//! A certificate as far as grids need it, and signatures over certificates, revocation lists and attribute
+//! certificates, which have one form.
 
 use longhaul_model::Timestamp;
 

@@ -83,7 +83,8 @@ pub(super) fn verify<'a>(
     Ok(Verified { proxies, end_entity: current, limited, not_after, recheck })
 }
 
-/// The certificate of the signer of a proxy. Several may have its name (renewed ones have): the one with its key.
+/// The certificate of the signer of a proxy. Several may have its name (renewed ones have): the one with its
+/// key.
 fn take_issuer<'a>(
     sent: &mut Vec<Certificate<'a>>,
     proxy: &Certificate<'_>,

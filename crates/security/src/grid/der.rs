@@ -1,5 +1,5 @@
-//! Reads DER, strictly: lengths in their one form, tags of one byte, nothing left over. What it reads comes from strangers,
-//! so it copies nothing, and its callers nest by their own code, never by the input's wish.
+//! Reads DER, strictly: lengths in their one form, tags of one byte, nothing left over. What it reads comes
+//! from strangers, so it copies nothing, and its callers nest by their own code, never by the input's wish.
 
 use longhaul_model::Timestamp;
 

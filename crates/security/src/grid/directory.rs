@@ -1,5 +1,5 @@
-//! A directory of authorities as grids install it: read again when a file in it changes, and what a file held before stays
-//! in force when its new content cannot be read.
+//! A directory of authorities as grids install it: read again when a file in it changes, and what a file held
+//! before stays in force when its new content cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -45,8 +45,8 @@ impl<T> Directory<T> {
         Directory { files: BTreeMap::new() }
     }
 
-    /// Looks at `directory` again. `wanted` gives the largest size of a file by its name, None for files of no interest.
-    /// Returns whether anything is different now.
+    /// Looks at `directory` again. `wanted` gives the largest size of a file by its name, None for files of
+    /// no interest. Returns whether anything is different now.
     pub(super) fn refresh(
         &mut self,
         directory: &Path,

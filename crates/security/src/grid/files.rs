@@ -35,7 +35,8 @@ pub enum Revocation {
 pub struct GridSettings {
     /// Authorities, their policies and revocation lists: usually `/etc/grid-security/certificates`.
     pub directory: PathBuf,
-    /// What says who speaks for virtual organisations: usually `/etc/grid-security/vomsdir`. None: nobody does.
+    /// What says who speaks for virtual organisations: usually `/etc/grid-security/vomsdir`. None: nobody
+    /// does.
     pub voms_directory: Option<PathBuf>,
     pub revocation: Revocation,
     /// An authority without a file that says which subjects it may sign issues nothing that counts.

@@ -65,7 +65,8 @@ impl GridIdentity {
     }
 }
 
-/// First digits of the SHA-1 of the parts behind one another. An id, no secret: whoever asks for it has to be its owner.
+/// First digits of the SHA-1 of the parts behind one another. An id, no secret: whoever asks for it has to be
+/// its owner.
 pub(crate) fn delegation_id(parts: &[&str]) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     for part in parts {

@@ -1,7 +1,9 @@
-//! Users of the grid: chains of certificates from the authorities of a directory, with proxies (RFC 3820) at their end.
+//! Users of the grid: chains of certificates from the authorities of a directory, with proxies (RFC 3820) at
+//! their end.
 //!
-//! Not here: what a user may do (`role` and the mapping of communities), our own certificates (`authority`, `identity`).
-//! `docs/reference/identities.md` says what is accepted. Start with [`GridTrust`]; what it finds is a [`GridIdentity`].
+//! Not here: what a user may do (`role` and the mapping of communities), our own certificates (`authority`,
+//! `identity`). `docs/reference/identities.md` says what is accepted. Start with [`GridTrust`]; what it finds
+//! is a [`GridIdentity`].
 
 mod certificate;
 mod chain;

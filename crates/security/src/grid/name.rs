@@ -6,13 +6,14 @@ use super::der::{Malformed, OID, Read, Reader, SEQUENCE, SET, dotted};
 const PARTS_MAX: usize = 64;
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// A name: the bytes between the tag and the end, as they stand in the certificate. Two names are the same if their bytes are.
+/// A name: the bytes between the tag and the end, as they stand in the certificate. Two names are the same if
+/// their bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Name<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Name<'a> {
-    /// The form of OpenSSL's `X509_NAME_oneline`, which DNs of grids are compared in: values are not escaped but for bytes that
-    /// cannot be printed, so it must never be split again.
+    /// The form of OpenSSL's `X509_NAME_oneline`, which DNs of grids are compared in: values are not escaped
+    /// but for bytes that cannot be printed, so it must never be split again.
     pub(crate) fn one_line(&self) -> Read<String> {
         let mut line = String::new();
         for part in self.attributes()? {

@@ -1,4 +1,5 @@
-//! Which subjects an authority may sign: `.signing_policy` files of Globus and `.namespaces` files of the EUGridPMA.
+//! Which subjects an authority may sign: `.signing_policy` files of Globus and `.namespaces` files of the
+//! EUGridPMA.
 //!
 //! Patterns are matched against whole subjects in the one-line form. What is not understood permits nothing.
 
@@ -389,7 +390,8 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(text in "(TO Issuer \"/CN=[a-z]*\" PERMIT Subject \"|access_id_CA X509 '|cond_subjects globus |.|\n){0,12}") {
+        fn nothing_panics(text in "(TO Issuer \"/CN=[a-z]*\" PERMIT Subject \"|access_id_CA X509 \
+            '|cond_subjects globus |.|\n){0,12}") {
             let _ = (signing_policy(text.as_bytes()), namespaces(text.as_bytes()));
             let _ = expression(&text).map(|pattern| pattern.matches(&text));
         }

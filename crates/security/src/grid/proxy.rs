@@ -135,7 +135,8 @@ pub(super) fn refuse_legacy(certificate: &Certificate<'_>) -> Result<(), Fault> 
 
 fn legacy(subject: &str, kind: &str) -> Fault {
     refused(format!(
-        "{subject} is a legacy proxy, {kind}, which is not accepted: make one by RFC 3820 (voms-proxy-init -rfc, grid-proxy-init -rfc)"
+        "{subject} is a legacy proxy, {kind}, which is not accepted: make one by RFC 3820 (voms-proxy-init \
+            -rfc, grid-proxy-init -rfc)"
     ))
 }
 

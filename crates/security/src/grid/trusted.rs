@@ -1,4 +1,5 @@
-//! What the directories say in one state of theirs: who may issue certificates to whom, and what was taken back.
+//! What the directories say in one state of theirs: who may issue certificates to whom, and what was taken
+//! back.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -187,8 +188,8 @@ impl Trusted {
         self.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(host))
     }
 
-    /// Whether the issuer of a certificate may have issued it, and has not taken it back. Its subject, and until when that is
-    /// known.
+    /// Whether the issuer of a certificate may have issued it, and has not taken it back. Its subject, and
+    /// until when that is known.
     pub(super) fn check_issued(
         &self,
         certificate: &Certificate<'_>,
@@ -256,7 +257,8 @@ impl Trusted {
         }
         if let Some(expired) = newest.next_update.filter(|next| *next < now) {
             let detail = format!(
-                "the revocation list of {issuer} expired at {expired}: this service has to fetch a new one (fetch-crl)"
+                "the revocation list of {issuer} expired at {expired}: this service has to fetch a new one \
+                    (fetch-crl)"
             );
             return Err(refused(detail));
         }

@@ -1,6 +1,8 @@
-//! Attribute certificates of VOMS servers (RFC 5755): which groups and roles a virtual organisation says a user has.
+//! Attribute certificates of VOMS servers (RFC 5755): which groups and roles a virtual organisation says a
+//! user has.
 //!
-//! They travel in a proxy. Whatever is wrong with one, its holder stays who they are, without those attributes.
+//! They travel in a proxy. Whatever is wrong with one, its holder stays who they are, without those
+//! attributes.
 
 use longhaul_model::Timestamp;
 use rustls::pki_types::CertificateDer;

@@ -1,5 +1,5 @@
-//! The service's port with real handshakes: agents, users of the grid with certificates and proxies, nobody; from rustls and
-//! from OpenSSL.
+//! The service's port with real handshakes: agents, users of the grid with certificates and proxies, nobody;
+//! from rustls and from OpenSSL.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! Delegation as a client of FTS does it: ask for a request, sign a proxy for its key, send it with the chain.
+//! Delegation as a client of FTS does it: ask for a request, sign a proxy for its key, send it with the
+//! chain.
 
 use std::sync::{Arc, OnceLock};
 

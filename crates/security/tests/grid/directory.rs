@@ -105,7 +105,8 @@ fn authorities_sign_what_their_policies_permit() {
     let mallory = grid.ca.issues("/C=XX/CN=mallory").sign();
     assert!(trust.verify_chain(&chain(&[&mallory]), NOW).is_ok());
     let policy = format!(
-        "access_id_CA X509 '{CA}'\npos_rights globus CA:sign\ncond_subjects globus '\"/DC=org/DC=example/*\"'\n"
+        "access_id_CA X509 '{CA}'\npos_rights globus CA:sign\ncond_subjects globus \
+            '\"/DC=org/DC=example/*\"'\n"
     );
     grid.write("11111111.signing_policy", &policy);
     assert!(reload(&trust).is_empty());

@@ -1,4 +1,5 @@
-//! A grid's authorities, users and proxies, written byte by byte, so that a test can make what no library would.
+//! A grid's authorities, users and proxies, written byte by byte, so that a test can make what no library
+//! would.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Users who come with tokens of other issuers than this deployment: whose tokens count, and who their holders are.
+//! Users who come with tokens of other issuers than this deployment: whose tokens count, and who their
+//! holders are.
 
 use std::sync::Arc;
 use std::time::Duration;

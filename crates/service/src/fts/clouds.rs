@@ -1,5 +1,5 @@
-//! `/config/cloud_storage`: keys of storages that speak S3, as FTS's clients set them: of one user, or of a VO. Secrets are
-//! sealed in the catalog, and never told again.
+//! `/config/cloud_storage`: keys of storages that speak S3, as FTS's clients set them: of one user, or of a
+//! VO. Secrets are sealed in the catalog, and never told again.
 
 use std::collections::BTreeMap;
 

@@ -205,7 +205,8 @@ fn set_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     Ok(reply)
 }
 
-/// What counts on all pairs is the community's share in the scheduler; that of one pair counts there in its place.
+/// What counts on all pairs is the community's share in the scheduler; that of one pair counts there in its
+/// place.
 fn is_everywhere(source: &str, destination: &str) -> bool {
     source == "*" && destination == "*"
 }

@@ -96,7 +96,8 @@ pub fn needs_credential(operations: &Operations, person: &Person, life_s: u64) -
     }
 }
 
-/// What is kept of a request, so that whoever asks again gets the same one: two clients of a user may be at it together.
+/// What is kept of a request, so that whoever asks again gets the same one: two clients of a user may be at
+/// it together.
 #[derive(Serialize, Deserialize)]
 struct Asked {
     bits: u32,

@@ -1,4 +1,5 @@
-//! What the objects of FTS's configuration come to: limits for the scheduler, and what a copy may and has to do.
+//! What the objects of FTS's configuration come to: limits for the scheduler, and what a copy may and has to
+//! do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -164,7 +165,8 @@ impl Objects {
         }
     }
 
-    /// The weights of VOs on pairs of storages, for each pair of end points. Those of all pairs are the weights of all.
+    /// The weights of VOs on pairs of storages, for each pair of end points. Those of all pairs are the
+    /// weights of all.
     pub fn link_shares(&self, ends: &[JobEndRow]) -> Vec<LinkShares> {
         let mut pairs: BTreeMap<(&str, &str), Vec<&ShareSetting>> = BTreeMap::new();
         for share in &self.shares {

@@ -191,8 +191,8 @@ pub fn modify(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Re
     change(operations, several, found, |live| operations.set_job_priority(live, priority))
 }
 
-/// Does something to those jobs that have not ended; says of all what they are now. Those that were not touched come
-/// first.
+/// Does something to those jobs that have not ended; says of all what they are now. Those that were not
+/// touched come first.
 fn change(
     operations: &Operations,
     several: bool,

@@ -1,5 +1,5 @@
-//! The objects of FTS's configuration as this service keeps them: one setting of the catalog each, with a record of every
-//! change, and a copy in memory for the questions of each request.
+//! The objects of FTS's configuration as this service keeps them: one setting of the catalog each, with a
+//! record of every change, and a copy in memory for the questions of each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -119,7 +119,8 @@ impl Kept {
         Ok(objects)
     }
 
-    /// Changes the objects; `change` says in a sentence what it did. Durable, and recorded, when this returns.
+    /// Changes the objects; `change` says in a sentence what it did. Durable, and recorded, when this
+    /// returns.
     pub fn change<T>(
         &self,
         catalog: &Catalog,

@@ -1,4 +1,5 @@
-//! `/fts3/ftsmon/`: where programs such as Rucio send people who want to see a job. Ours are below `/ui/jobs`.
+//! `/fts3/ftsmon/`: where programs such as Rucio send people who want to see a job. Ours are below
+//! `/ui/jobs`.
 //!
 //! They name the job behind a `#`, which browsers keep to themselves: so a script has to lead on.
 

@@ -1,5 +1,5 @@
-//! Looking into storages and tidying them up, for people who browse two of them side by side: `/dm`. Whoever asks acts there
-//! by what they came with, or have delegated; the service has no rights of its own.
+//! Looking into storages and tidying them up, for people who browse two of them side by side: `/dm`. Whoever
+//! asks acts there by what they came with, or have delegated; the service has no rights of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,8 @@ use crate::operations::{Operations, problem};
 
 /// A person waits for the answer.
 const WITHIN: Duration = Duration::from_secs(60);
-/// What the names of kinds and rights are in POSIX: a directory and a file that their owner may change. Storages tell no more.
+/// What the names of kinds and rights are in POSIX: a directory and a file that their owner may change.
+/// Storages tell no more.
 const DIRECTORY_MODE: u32 = 0o040_755;
 const FILE_MODE: u32 = 0o100_644;
 

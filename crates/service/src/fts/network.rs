@@ -1,6 +1,7 @@
-//! `/optimizer`: how many copies there are between storages. FTS decides that number for each pair once a minute; here the
-//! scheduler decides each start, so that there are the present number and what came of it, a minute at a time, to tell. A number that
-//! is set by hand bounds the pair for a while, in place of what is configured of it.
+//! `/optimizer`: how many copies there are between storages. FTS decides that number for each pair once a
+//! minute; here the scheduler decides each start, so that there are the present number and what came of it, a
+//! minute at a time, to tell. A number that is set by hand bounds the pair for a while, in place of what is
+//! configured of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +41,8 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
     }
 }
 
-/// FTS's own number counts until its optimizer decides again, which it does every minute, and five after a change at the latest.
+/// FTS's own number counts until its optimizer decides again, which it does every minute, and five after a
+/// change at the latest.
 fn set_current(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     ask.person.needs_all("config")?;
     let body = ask.dictionary()?;

@@ -1,10 +1,11 @@
-//! Whether the owner of a job may still have files copied, asked anew before each attempt: a right can be taken away while
-//! files wait.
+//! Whether the owner of a job may still have files copied, asked anew before each attempt: a right can be
+//! taken away while files wait.
 //!
-//! With a job it is kept by what its owner was known. What a credential said of its holder (groups of a token, attributes of
-//! a proxy) was true for whoever let the job in and cannot be asked again; what is written here about people is: bans,
-//! rights, communities, API tokens, accounts, issuers, the map and its command. That a credential ends takes nothing from
-//! what was asked for while it counted: jobs wait for longer than tokens live, and storages are shown tokens of their own.
+//! With a job it is kept by what its owner was known. What a credential said of its holder (groups of a
+//! token, attributes of a proxy) was true for whoever let the job in and cannot be asked again; what is
+//! written here about people is: bans, rights, communities, API tokens, accounts, issuers, the map and its
+//! command. That a credential ends takes nothing from what was asked for while it counted: jobs wait for
+//! longer than tokens live, and storages are shown tokens of their own.
 //!
 //! Start with [`still_may`].
 
@@ -75,8 +76,8 @@ struct KeptOwner {
     owner: Option<Owner>,
 }
 
-/// What the catalog knows of those who are known by it, in memory: an attempt asks no database. Read at the first
-/// question after a change; only this service changes it.
+/// What the catalog knows of those who are known by it, in memory: an attempt asks no database. Read at the
+/// first question after a change; only this service changes it.
 #[derive(Default)]
 pub struct Owners(RwLock<Option<Arc<Known>>>);
 
@@ -158,8 +159,9 @@ impl Known {
     }
 }
 
-/// Before an attempt of a file: a fault says why it must not begin, and the log of decisions has it. All of it is in
-/// memory, but for the command that maps people, whose answers are kept: call it where that may block.
+/// Before an attempt of a file: a fault says why it must not begin, and the log of decisions has it. All of
+/// it is in memory, but for the command that maps people, whose answers are kept: call it where that may
+/// block.
 pub(crate) fn still_may(shared: &Shared, job: &JobRow, file: u64) -> Result<(), Fault> {
     let kept = serde_json::from_str::<KeptOwner>(&job.details).ok().and_then(|kept| kept.owner);
     let Err(why) = check(shared, job, kept.as_ref()) else { return Ok(()) };
@@ -174,7 +176,8 @@ pub(crate) fn still_may(shared: &Shared, job: &JobRow, file: u64) -> Result<(), 
     let what = (OPERATION, object(job.id, file));
     let asked = Asked::owner(who, credential);
     shared.decisions.note(&asked, (what.0, &what.1), Err(&why.message), shared.now());
-    tracing::info!(job = %job.id, file, why = why.message, "an attempt does not begin: its owner may no longer transfer");
+    tracing::info!(job = %job.id, file, why = why.message, "an attempt does not begin: its owner may no \
+        longer transfer");
     let detail = format!(
         "the owner of the job may no longer transfer: {}; with the right back, submit it anew",
         why.message

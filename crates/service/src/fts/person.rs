@@ -21,8 +21,8 @@ use crate::shared::Shared;
 pub struct Person {
     /// The subject of a certificate without what proxies add to it, or of a token.
     pub dn: String,
-    /// What administrators call them. Subjects of tokens are unique with their issuer only: another one could give
-    /// somebody the subject of a certificate.
+    /// What administrators call them. Subjects of tokens are unique with their issuer only: another one could
+    /// give somebody the subject of a certificate.
     pub name: String,
     pub fqans: Vec<String>,
     /// The first is whose work a job is.
@@ -55,7 +55,8 @@ pub struct Token {
     pub text: String,
     /// By the profile of WLCG. Those of this deployment are by none.
     pub is_wlcg: bool,
-    /// Whether storages may see it: one that is for this service alone would let them act here in its holder's name.
+    /// Whether storages may see it: one that is for this service alone would let them act here in its
+    /// holder's name.
     pub for_storages: bool,
 }
 
@@ -76,7 +77,8 @@ fn not_allowed(operation: &str) -> Refusal {
     Refusal::forbidden(format!("Not enough permissions for the operation {operation}"))
 }
 
-/// By token or by certificate; the token wins. `asked` gets to know who they are also where they are not let in.
+/// By token or by certificate; the token wins. `asked` gets to know who they are also where they are not let
+/// in.
 pub fn identify(
     operations: &Operations,
     shown: Shown,
@@ -220,8 +222,9 @@ fn of_peer(operations: &Operations, peer: Option<&Peer>) -> Result<Option<Person
     }))
 }
 
-/// What is written about a user counts first, then what their proxy says, then the map, then the command that is asked.
-/// Where there is no command, whoever is of no community is one of their own, which is called `alone`.
+/// What is written about a user counts first, then what their proxy says, then the map, then the command that
+/// is asked. Where there is no command, whoever is of no community is one of their own, which is called
+/// `alone`.
 pub(super) fn communities(
     shared: &Shared,
     subject: &str,
@@ -337,7 +340,8 @@ impl Person {
         if self.is_root { Ok(()) } else { Err(Refusal::forbidden("User does not have root privileges")) }
     }
 
-    /// Of which VO and which credential a list of jobs may be that was asked for with those; none if it would be empty.
+    /// Of which VO and which credential a list of jobs may be that was asked for with those; none if it would
+    /// be empty.
     pub fn seen(&self, vo: Option<String>, credential: Option<String>) -> Result<Option<Seen>, Refusal> {
         Ok(match self.needs("transfer")? {
             Level::All => Some(Seen { vo, credential }),

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FtsConfig {
-    /// What API tokens, certificates and other tokens stand for. Whoever is not named has what their own credential
-    /// says, and API tokens that are not named only what their role gives them.
+    /// What API tokens, certificates and other tokens stand for. Whoever is not named has what their own
+    /// credential says, and API tokens that are not named only what their role gives them.
     pub people: Vec<FtsPerson>,
     /// Communities that are served; empty: all.
     pub communities: Vec<CommunityName>,
@@ -24,15 +24,15 @@ pub struct FtsConfig {
     pub origins: Vec<String>,
     /// Whether a job is refused while another file is on its way to the same target.
     pub check_duplicates: bool,
-    /// Authorities whose users may come with certificates and proxies; without it only the deployment's own certificates
-    /// are known.
+    /// Authorities whose users may come with certificates and proxies; without it only the deployment's own
+    /// certificates are known.
     pub trust_dir: Option<PathBuf>,
     /// What says who speaks for virtual organisations; without it attributes in proxies do not count.
     pub voms_dir: Option<PathBuf>,
     /// Communities of subjects, as lines of a grid-map file.
     pub community_map: Option<PathBuf>,
-    /// A program, by its whole path, and its first arguments: it is asked for the community of a subject that neither its
-    /// proxy nor the map tells. Empty: such a subject is a community of its own.
+    /// A program, by its whole path, and its first arguments: it is asked for the community of a subject that
+    /// neither its proxy nor the map tells. Empty: such a subject is a community of its own.
     pub mapping_command: Vec<String>,
     /// How long it may take.
     pub mapping_seconds: u32,
@@ -65,7 +65,8 @@ pub struct FtsIssuer {
     pub client_secret_file: Option<PathBuf>,
 }
 
-/// Somebody, by the name of an API token, a certificate's subject, or `SUB=…, ISS=…` of another issuer's token.
+/// Somebody, by the name of an API token, a certificate's subject, or `SUB=…, ISS=…` of another issuer's
+/// token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FtsPerson {
@@ -158,7 +159,8 @@ impl FtsConfig {
         ];
         if let (None, Some((name, _))) = (&self.trust_dir, about_users.iter().find(|(_, said)| *said)) {
             let detail = format!(
-                "service.fts.{name} is about certificates of users, and none count without service.fts.trust_dir"
+                "service.fts.{name} is about certificates of users, and none count without \
+                    service.fts.trust_dir"
             );
             return Err(Fault::new(FaultCode::BadRequest, detail));
         }

@@ -1,5 +1,6 @@
-//! JSON that says everything once: of a key that comes twice, two readers may see two things, one of which is checked. And
-//! no more values than a request can mean: in memory, `[0,0,…]` is sixteen times what it is on the wire.
+//! JSON that says everything once: of a key that comes twice, two readers may see two things, one of which is
+//! checked. And no more values than a request can mean: in memory, `[0,0,…]` is sixteen times what it is on
+//! the wire.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,6 +1,6 @@
-//! Submissions go before questions: programs that poll as fast as they are answered would take as much of the processors as all who
-//! submit together. While several requests are under way that change something, questions are answered by part of the
-//! cores only, in the order in which they came; otherwise nobody waits.
+//! Submissions go before questions: programs that poll as fast as they are answered would take as much of the
+//! processors as all who submit together. While several requests are under way that change something,
+//! questions are answered by part of the cores only, in the order in which they came; otherwise nobody waits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

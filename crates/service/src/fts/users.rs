@@ -52,8 +52,8 @@ impl Users {
         self.trust.as_ref()
     }
 
-    /// By the map that an administrator keeps, and by their command. Where there is a command and it does not tell, nobody
-    /// is let in by a guess: a fault says why.
+    /// By the map that an administrator keeps, and by their command. Where there is a command and it does not
+    /// tell, nobody is let in by a guess: a fault says why.
     pub fn community(&self, subject: &str, now: Timestamp) -> Result<Option<String>, Fault> {
         let communities = self.communities.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(community) = communities.of(subject) {

@@ -117,7 +117,8 @@ pub async fn admit(
 pub(crate) fn in_time(http: &Http, who: &str) -> Result<(), Problem> {
     let Err(wait) = http.pace.take(who, http.operations.now()) else { return Ok(()) };
     let detail = format!(
-        "{who} made more than {} requests a second (service.limits.user_requests_per_s): the next is taken in {} ms",
+        "{who} made more than {} requests a second (service.limits.user_requests_per_s): the next is taken \
+            in {} ms",
         http.pace.per_s(),
         wait.as_millis() + 1
     );

@@ -21,7 +21,8 @@ macro_rules! json {
     };
 }
 
-/// None for operations that wait for something or stream, which `http` answers itself, and for what is in no table.
+/// None for operations that wait for something or stream, which `http` answers itself, and for what is in no
+/// table.
 pub fn handler(operation: &str) -> Option<Handler> {
     Some(match operation {
         "dataset_list" => |ops, call| json!(ops.dataset_list(&call.page()?)?),

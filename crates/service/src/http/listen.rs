@@ -1,4 +1,5 @@
-//! Connections: accepted, brought through TLS, and served one request after the other, each step within its time.
+//! Connections: accepted, brought through TLS, and served one request after the other, each step within its
+//! time.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -111,7 +112,8 @@ impl Listening {
 
     async fn requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, peer: Peer) {
         let address = peer.address;
-        // What the peer does not take for so long is an error; one that waits for an answer rightly sends nothing.
+        // What the peer does not take for so long is an error; one that waits for an answer rightly sends
+        // nothing.
         let mut stream = TimeoutWriter::new(stream);
         stream.set_timeout(Some(self.limits.stall()));
         let io = TokioIo::new(Box::pin(stream));

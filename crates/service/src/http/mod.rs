@@ -1,5 +1,5 @@
-//! HTTP: the table of `api::routes` as a router, with one guard before every route: who is it, may they, is it small
-//! enough. Handlers never see a request that the guard did not let through.
+//! HTTP: the table of `api::routes` as a router, with one guard before every route: who is it, may they, is
+//! it small enough. Handlers never see a request that the guard did not let through.
 
 mod answer;
 pub(crate) mod body;
@@ -156,8 +156,8 @@ async fn serve(http: Arc<Http>, route: &'static Route, request: Request) -> Resp
     response
 }
 
-/// Writes down what was decided: a refusal, or leave to change something. What agents report, and measurements, come by the
-/// second and change what they are for; logins have a log of their own.
+/// Writes down what was decided: a refusal, or leave to change something. What agents report, and
+/// measurements, come by the second and change what they are for; logins have a log of their own.
 fn note(http: &Http, route: &Route, asked: &Asked, object: &str, problem: Option<&Problem>) {
     let outcome = match problem {
         Some(problem) if matches!(problem.status, 401 | 403) => Err(problem.detail.as_str()),

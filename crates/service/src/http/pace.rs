@@ -1,8 +1,8 @@
-//! How many requests one user may make: so many a second on average, twice as many at once. Who makes more is told when to
-//! come again; others do not notice. Whoever has not said who they are is counted by address.
+//! How many requests one user may make: so many a second on average, twice as many at once. Who makes more is
+//! told when to come again; others do not notice. Whoever has not said who they are is counted by address.
 //!
-//! Not here: connections and operations at a time, which bound all users together (`HttpLimits`), and tries to log in
-//! (`security::Attempts`).
+//! Not here: connections and operations at a time, which bound all users together (`HttpLimits`), and tries
+//! to log in (`security::Attempts`).
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -12,12 +12,14 @@ use longhaul_model::Timestamp;
 
 use crate::shared::guard;
 
-/// Users that are counted; those who made no request for a while make room. More than that at a time are not counted.
+/// Users that are counted; those who made no request for a while make room. More than that at a time are not
+/// counted.
 const USERS_MAX: usize = 20_000;
 /// What may come at once, as a time at the allowed rate.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// Each user's requests take their time from a clock of the user's own, which must not run ahead by more than [`AT_ONCE`].
+/// Each user's requests take their time from a clock of the user's own, which must not run ahead by more than
+/// [`AT_ONCE`].
 pub struct Pace {
     per_s: u32,
     clocks: Mutex<HashMap<String, Timestamp>>,

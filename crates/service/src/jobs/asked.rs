@@ -1,5 +1,5 @@
-//! What people ask of jobs, by whichever API they come: who may see and change which. Everything is durable when it
-//! returns, and waited for on a thread that may block.
+//! What people ask of jobs, by whichever API they come: who may see and change which. Everything is durable
+//! when it returns, and waited for on a thread that may block.
 
 use std::future::Future;
 

@@ -1,4 +1,5 @@
-//! Attempts: begun when the scheduler has decided, ended when a mover says how it went. Durable before anybody hears of it.
+//! Attempts: begun when the scheduler has decided, ended when a mover says how it went. Durable before
+//! anybody hears of it.
 
 use std::time::Duration;
 
@@ -157,7 +158,8 @@ impl Desk {
             return JobFileStep::Released;
         }
         if *on_tape {
-            // Of replicas another one has its turn; the last one on disk decides whether this one is brought from there.
+            // Of replicas another one has its turn; the last one on disk decides whether this one is brought
+            // from there.
             return JobFileStep::OnTape { reason };
         }
         let recoverable = fault.retry != Retry::Never && is_recoverable(&reason);
@@ -174,8 +176,8 @@ impl Desk {
         JobFileStep::Failed { reason, recoverable, standing }
     }
 
-    /// The scheduler hears how it went, and that it has no more to do with this file: whether it is tried again is
-    /// its job's to say.
+    /// The scheduler hears how it went, and that it has no more to do with this file: whether it is tried
+    /// again is its job's to say.
     pub(super) fn tell_outcome(
         &self,
         attempt: AttemptId,

@@ -1,8 +1,10 @@
-//! Copies of jobs by the circuits between the sites of their ends, though the storages there know nothing of circuits: just
-//! before a copy begins, the hosts in both URLs are replaced by those that the storages have on their sites' circuits.
+//! Copies of jobs by the circuits between the sites of their ends, though the storages there know nothing of
+//! circuits: just before a copy begins, the hosts in both URLs are replaced by those that the storages have
+//! on their sites' circuits.
 //!
-//! A copy that fails there is made again on the plain way at once, as part of the same attempt; a circuit that failed copies
-//! which then went well is not used for others. Not here: when there is a circuit (`circuits`, `plan`, `agent`).
+//! A copy that fails there is made again on the plain way at once, as part of the same attempt; a circuit
+//! that failed copies which then went well is not used for others. Not here: when there is a circuit
+//! (`circuits`, `plan`, `agent`).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -71,7 +73,8 @@ pub(super) async fn copy(
         Err(fault) if *stop.borrow() => return Err(fault),
         Err(fault) => fault,
     };
-    tracing::info!(circuit = way.circuit, %fault, "a copy of a job failed on the circuit; it is made on the plain way");
+    tracing::info!(circuit = way.circuit, %fault, "a copy of a job failed on the circuit; it is made on the \
+        plain way");
     // It may have arrived all the same.
     let again = CopyOrder { may_be_there: true, ..order };
     let done = handed::copy(shared, mover, again, progress, stop).await;
@@ -255,7 +258,8 @@ impl Ahead {
     }
 }
 
-/// The same as agents hear it that may ask for circuits: by the storage whose link it is, with bytes a second.
+/// The same as agents hear it that may ask for circuits: by the storage whose link it is, with bytes a
+/// second.
 pub fn ahead_of(shared: &Shared, agent: AgentId) -> Result<Vec<(StorageName, u64, f64)>, CatalogError> {
     let all = ahead(shared)?;
     if all.is_empty() {

@@ -175,7 +175,8 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
     jobs.tell(Work::Ended(attempt, result));
 }
 
-/// Costs no question to a database, see [`still_may`]; on a thread of its own because the command that maps people may be slow.
+/// Costs no question to a database, see [`still_may`]; on a thread of its own because the command that maps
+/// people may be slow.
 async fn may_begin(shared: &Arc<Shared>, order: &CopyOrder, file: u64) -> Result<(), Fault> {
     let (shared, job) = (shared.clone(), order.job.clone());
     let asked = tokio::task::spawn_blocking(move || still_may(&shared, &job, file)).await;

@@ -1,5 +1,5 @@
-//! The desk: one thread through which all that happens to jobs becomes durable, many things in one transaction, before
-//! it is told to anybody.
+//! The desk: one thread through which all that happens to jobs becomes durable, many things in one
+//! transaction, before it is told to anybody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -105,7 +105,8 @@ pub fn run(
     desk.copies.stop_all();
 }
 
-/// What came about the same time, by kind. The order between kinds does not matter: who needs one waits for its answer.
+/// What came about the same time, by kind. The order between kinds does not matter: who needs one waits for
+/// its answer.
 #[derive(Default)]
 struct Batch {
     submissions: Vec<(Vec<NewJob>, Reply<Vec<Submitted>>)>,

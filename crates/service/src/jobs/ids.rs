@@ -1,5 +1,6 @@
-//! The scheduler's names for the things of jobs. An end point is two storages of it, one to read from and one to write to:
-//! copies within one server are copies too, and the two directions have nothing to do with each other.
+//! The scheduler's names for the things of jobs. An end point is two storages of it, one to read from and one
+//! to write to: copies within one server are copies too, and the two directions have nothing to do with each
+//! other.
 
 use longhaul_catalog::JobQueueRow;
 use longhaul_model::job::{JOBS_HALF, of_jobs};
@@ -62,8 +63,8 @@ pub fn priority(of_job: u8) -> u8 {
     }
 }
 
-/// Whose share it is: the VO, and the activity unless that is the usual one. Activities are compared without case, as
-/// FTS does.
+/// Whose share it is: the VO, and the activity unless that is the usual one. Activities are compared without
+/// case, as FTS does.
 pub fn party(queue: &JobQueueRow) -> Party {
     party_of(&queue.vo, &queue.activity)
 }

@@ -1,13 +1,13 @@
 //! Jobs: copies between URLs of storages that need not know us, as users of FTS submit them.
 //!
-//! One thread, the *desk*, through which all that happens to jobs becomes durable, many things in one transaction, and
-//! only then is told: to who asked, to the scheduler, to the movers. The scheduler is the same as that of subscriptions
-//! (`docs/decisions/0017`): end points are storages of it, and what waits for one end point under the same terms is one
-//! demand, of whose files it asks a window at a time.
+//! One thread, the *desk*, through which all that happens to jobs becomes durable, many things in one
+//! transaction, and only then is told: to who asked, to the scheduler, to the movers. The scheduler is the
+//! same as that of subscriptions (`docs/decisions/0017`): end points are storages of it, and what waits for
+//! one end point under the same terms is one demand, of whose files it asks a window at a time.
 //!
-//! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths and texts (`fts`).
-//! Who may ask for what is in `asked`; FTS's API and ours both come that way.
-//! Start with [`Jobs`], then follow a file: `desk` → `queues` → `brain` → `desk` → `copies` → `desk`.
+//! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths
+//! and texts (`fts`). Who may ask for what is in `asked`; FTS's API and ours both come that way. Start with
+//! [`Jobs`], then follow a file: `desk` → `queues` → `brain` → `desk` → `copies` → `desk`.
 
 mod asked;
 mod attempts;
@@ -182,8 +182,8 @@ pub type Reply<T> = oneshot::Sender<Result<T, Fault>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     pub bytes: u64,
-    /// By which way: `pull`, `push`, `stream`; `there` if it was already; with `by circuit` after it if it went by one, and `by the
-    /// agent … of …` if one streamed it.
+    /// By which way: `pull`, `push`, `stream`; `there` if it was already; with `by circuit` after it if it
+    /// went by one, and `by the agent … of …` if one streamed it.
     pub mode: String,
 }
 
@@ -316,7 +316,8 @@ impl Jobs {
         self.tell(Work::Changed(Box::new(changed)));
     }
 
-    /// Does that to files that come from or go to a storage. Some jobs at a time: to be asked again until there is none.
+    /// Does that to files that come from or go to a storage. Some jobs at a time: to be asked again until
+    /// there is none.
     pub async fn storage(
         &self,
         storage: &str,

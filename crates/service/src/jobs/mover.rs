@@ -27,7 +27,8 @@ pub trait ForeignMover: Send + Sync {
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>>;
 
-    /// As [`ForeignMover::copy`], but where the file would have to go through us it is left to somebody else, if that can be.
+    /// As [`ForeignMover::copy`], but where the file would have to go through us it is left to somebody else,
+    /// if that can be.
     fn up_to_stream<'a>(
         &'a self,
         order: CopyOrder,
@@ -84,11 +85,13 @@ pub struct CopyOrder {
     pub strict: bool,
     /// What has come of a copy that failed stays.
     pub keeps_partial: bool,
-    /// A replica among others that may be on tape: if it is, it is not read, for that would bring it from there unasked.
+    /// A replica among others that may be on tape: if it is, it is not read, for that would bring it from
+    /// there unasked.
     pub asks_tape: bool,
     /// Over these addresses only, as far as it goes through us.
     pub family: Option<Family>,
-    /// An attempt before may have brought it, without anybody having heard of that: then what stands there is compared.
+    /// An attempt before may have brought it, without anybody having heard of that: then what stands there is
+    /// compared.
     pub may_be_there: bool,
     /// For the whole copy; none: by its size.
     pub timeout: Option<Duration>,

@@ -1,6 +1,6 @@
-//! Name rules of storages that jobs name by URLs which nobody here serves (`srm://`, `gsiftp://`, `root://`): whose hosts have which
-//! rules. Rules are the administrator's own, or those that a site's agent uploaded for a storage; which hosts a site may speak for,
-//! the administrator says either way.
+//! Name rules of storages that jobs name by URLs which nobody here serves (`srm://`, `gsiftp://`, `root://`):
+//! whose hosts have which rules. Rules are the administrator's own, or those that a site's agent uploaded for
+//! a storage; which hosts a site may speak for, the administrator says either way.
 
 use std::sync::Arc;
 
@@ -84,7 +84,8 @@ impl NamesConfig {
     }
 }
 
-/// All that are configured, as they are now. A storage that is not known (yet) has no rules: its hosts' URLs are refused.
+/// All that are configured, as they are now. A storage that is not known (yet) has no rules: its hosts' URLs
+/// are refused.
 pub(crate) fn url_names(config: &[NamesConfig], shared: &Shared) -> UrlNames {
     if config.is_empty() {
         return UrlNames::default();

@@ -1,5 +1,5 @@
-//! What pairs of storages did, a minute at a time: the history that FTS's clients ask of its optimizer, and that brokers are told. In
-//! memory, for as long as the service runs.
+//! What pairs of storages did, a minute at a time: the history that FTS's clients ask of its optimizer, and
+//! that brokers are told. In memory, for as long as the service runs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -113,8 +113,8 @@ impl Pairs {
         whole.into_values().filter_map(together).collect()
     }
 
-    /// Bytes a second from storage to storage, of those that are wanted, smoothed over the minutes in which they had copies; none in
-    /// the first.
+    /// Bytes a second from storage to storage, of those that are wanted, smoothed over the minutes in which
+    /// they had copies; none in the first.
     pub fn smoothed_rates(&self, wanted: impl Fn(&Pair) -> bool) -> BTreeMap<(String, String), f64> {
         let state = guard(&self.0);
         let mut rates = BTreeMap::new();
@@ -127,7 +127,8 @@ impl Pairs {
     }
 }
 
-/// Of several communities on one pair. Sizes and durations are means over all copies, and the deviation is that of all of them.
+/// Of several communities on one pair. Sizes and durations are means over all copies, and the deviation is
+/// that of all of them.
 fn together(minutes: Vec<Minute>) -> Option<Minute> {
     let mut minutes = minutes.into_iter();
     let first = minutes.next()?;

@@ -1,10 +1,13 @@
-//! How many files of one user may wait and run at once: who submits without end fills the database, which is everybody's.
+//! How many files of one user may wait and run at once: who submits without end fills the database, which is
+//! everybody's.
 //!
-//! A count of a user's open files costs as much as they have open jobs, so it is taken seldom: what was counted last plus
-//! all that came since is never less than the truth, and as long as that fits nothing is counted. Where it does not, the
-//! truth is looked up, once a second at most. So a user at their limit costs a query a second, and others nothing.
+//! A count of a user's open files costs as much as they have open jobs, so it is taken seldom: what was
+//! counted last plus all that came since is never less than the truth, and as long as that fits nothing is
+//! counted. Where it does not, the truth is looked up, once a second at most. So a user at their limit costs
+//! a query a second, and others nothing.
 //!
-//! A user is who has one credential: the subject of a certificate with its attributes, or the holder of a token.
+//! A user is who has one credential: the subject of a certificate with its attributes, or the holder of a
+//! token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -42,8 +45,8 @@ pub struct Room {
 }
 
 impl QueuedFiles {
-    /// Finds room for `files` more of a user, of whom `most` may be open. `count` tells how many are; the outer error is
-    /// its own, the inner one is the number that is in the way.
+    /// Finds room for `files` more of a user, of whom `most` may be open. `count` tells how many are; the
+    /// outer error is its own, the inner one is the number that is in the way.
     pub fn room<E>(
         &self,
         user: &str,

@@ -114,8 +114,8 @@ impl RemoteMover {
         }
     }
 
-    /// What stands at the target, if it is what should come there: an attempt before brought it, and nobody was left to
-    /// say so.
+    /// What stands at the target, if it is what should come there: an attempt before brought it, and nobody
+    /// was left to say so.
     async fn found(&self, order: &remote::CopyOrder) -> Option<Moved> {
         let algorithm = order.checksum.as_ref().map_or(USUAL, |checksum| checksum.algorithm);
         let source = self.remote.stat(&order.source, None).await.ok()??;
@@ -222,7 +222,8 @@ fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, 
     let modes = [(ways.pull, Mode::Pull), (ways.push, Mode::Push), (ways.stream, Mode::Stream)];
     let modes: Vec<Mode> = modes.iter().filter(|(may, _)| *may).map(|(_, mode)| *mode).collect();
     if modes.is_empty() {
-        let detail = "neither storage does third-party copies (tpc_support), and streaming is switched off (no_streaming)";
+        let detail = "neither storage does third-party copies (tpc_support), and streaming is switched off \
+            (no_streaming)";
         return Err(Fault::new(FaultCode::BadRequest, detail));
     }
     Ok(remote::CopyOrder {
@@ -289,8 +290,10 @@ mod tests {
 
     #[test]
     fn a_proxy_is_split_into_chain_and_key() {
-        let proxy = "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\nK\n\
-                     -----END RSA PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\nB\n-----END CERTIFICATE-----\n";
+        let proxy = "-----BEGIN CERTIFICATE-----\nA\n-----END CERTIFICATE-----\n-----BEGIN RSA PRIVATE \
+            KEY-----\nK\n\
+                     -----END RSA PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\nB\n-----END \
+                     CERTIFICATE-----\n";
         let (chain, key) = split(proxy);
         assert!(chain.contains("\nA\n") && chain.contains("\nB\n") && !chain.contains("KEY"));
         assert!(key.contains("\nK\n") && !key.contains("CERTIFICATE"));

@@ -1,5 +1,5 @@
-//! Keys of buckets: whose jobs may use which. They stay in the service; users name files only, and storages get URLs that are
-//! signed for one file.
+//! Keys of buckets: whose jobs may use which. They stay in the service; users name files only, and storages
+//! get URLs that are signed for one file.
 
 use std::path::{Path, PathBuf};
 
@@ -102,7 +102,8 @@ pub fn keys(
     let best = opening.max_by_key(|one| (one.bucket.is_some(), one.host.len()));
     let Some(best) = best else {
         let detail = format!(
-            "no keys are configured that open {url} for the community {}: service.jobs.s3 names those of each host",
+            "no keys are configured that open {url} for the community {}: service.jobs.s3 names those of \
+                each host",
             printable(community)
         );
         return Err(Fault::new(FaultCode::NotAllowed, detail));

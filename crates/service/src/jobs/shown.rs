@@ -167,7 +167,8 @@ fn shown(
     }
 }
 
-/// Who moves the last attempt, or moved it, where its explanation says so: of what is streamed, and of what might have been.
+/// Who moves the last attempt, or moved it, where its explanation says so: of what is streamed, and of what
+/// might have been.
 fn mover(operations: &Operations, file: &JobFileRow) -> Option<String> {
     let running = file.attempt.filter(|_| file.state.is_running());
     if let Some(choice) = running.and_then(|attempt| operations.jobs().handed.choice(attempt)) {

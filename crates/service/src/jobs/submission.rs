@@ -50,8 +50,8 @@ impl Operations {
         }
     }
 
-    /// Makes the job durable; it may begin at once. Refused as a whole if an end of it is banned, if there is one of its
-    /// id, or another on its way to the same target where that counts.
+    /// Makes the job durable; it may begin at once. Refused as a whole if an end of it is banned, if there is
+    /// one of its id, or another on its way to the same target where that counts.
     pub(crate) fn accept_job(&self, person: &Person, mut submission: Submission) -> Result<JobId, Refusal> {
         let id = match &submission.id {
             WantedId::Named(sid) => fts::deterministic_id(person.vo(), sid),
@@ -114,8 +114,10 @@ impl Operations {
             Refusal::new(
                 TOO_MANY,
                 format!(
-                    "{who} has {queued} files under way: with the {files} of this job that would be more than the {most} \
-                     that one user of {community} may have. Nothing was accepted: submit it again when some have ended, \
+                    "{who} has {queued} files under way: with the {files} of this job that would be more \
+                        than the {most} \
+                     that one user of {community} may have. Nothing was accepted: submit it again when some \
+                     have ended, \
                      or ask an administrator for more (service.jobs.user_files)"
                 ),
             )
@@ -182,8 +184,8 @@ fn on_hold(state: JobFileState) -> JobFileState {
 }
 
 fn new_file(person: &Person, file: SubmittedFile, tokens: &mut Tokens<'_>) -> Result<NewJobFile, Refusal> {
-    // A token of this deployment opens this service; no storage may ever see it. One of another issuer serves for
-    // submission and storages alike where no others are given, if it is for others than us.
+    // A token of this deployment opens this service; no storage may ever see it. One of another issuer serves
+    // for submission and storages alike where no others are given, if it is for others than us.
     let own = person.token.as_ref().filter(|token| token.for_storages);
     let at_storage = |given: Option<String>| {
         let given = given.or_else(|| own.map(|token| token.text.clone()));

@@ -24,7 +24,8 @@ pub struct Terms {
     pub retry: i64,
     pub retry_delay: Option<Duration>,
     pub verify: Verify,
-    /// Y always, R on a retry, M on hops before the last, D on the last one if what is there is on disk only, Q as M and D.
+    /// Y always, R on a retry, M on hops before the last, D on the last one if what is there is on disk only,
+    /// Q as M and D.
     pub overwrite: Option<char>,
     /// FTS's `dst_file_report`, which means something for archives only.
     pub reports_standing: bool,

@@ -1,10 +1,12 @@
-//! Tokens of jobs that outlive themselves: a job may wait for longer than a token is good. One with `offline_access` is exchanged
-//! at its issuer for one that lasts, soon after it came, and that for a fresh one when a copy begins. `unmanaged_tokens` of a job, and a
-//! token without that scope, are left alone; so is one that is still good long enough. The same is done while a copy runs, and once more
-//! when a storage does not take a token any more.
+//! Tokens of jobs that outlive themselves: a job may wait for longer than a token is good. One with
+//! `offline_access` is exchanged at its issuer for one that lasts, soon after it came, and that for a fresh
+//! one when a copy begins. `unmanaged_tokens` of a job, and a token without that scope, are left alone; so is
+//! one that is still good long enough. The same is done while a copy runs, and once more when a storage does
+//! not take a token any more.
 //!
-//! What lasts is kept in the catalog, as delegated proxies are; what is fresh in memory. FTS lets files wait for the exchange and
-//! fails them if it does; here they go on with the token that they have, as long as it is good.
+//! What lasts is kept in the catalog, as delegated proxies are; what is fresh in memory. FTS lets files wait
+//! for the exchange and fails them if it does; here they go on with the token that they have, as long as it
+//! is good.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -140,7 +142,8 @@ pub async fn run(shared: Arc<Shared>, mut wanted: Receiver<Wanted>, mut stop: wa
         // A copy with the token need not wait for what follows.
         drop(alone);
         if let Err(fault) = exchanged {
-            tracing::warn!(issuer = about.issuer, %fault, "a token of a job was not exchanged for one that lasts");
+            tracing::warn!(issuer = about.issuer, %fault, "a token of a job was not exchanged for one that \
+                lasts");
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
@@ -225,7 +228,8 @@ struct Source {
 }
 
 impl Source {
-    /// Another in place of this one, which came from here: if it was refused, or ends soon. None: it is good for long enough.
+    /// Another in place of this one, which came from here: if it was refused, or ends soon. None: it is good
+    /// for long enough.
     async fn obtain(&self, shown: &str, refused: bool) -> Result<Option<Zeroizing<String>>, Fault> {
         let Source { shared, token, about } = self;
         let tokens = &shared.tokens;

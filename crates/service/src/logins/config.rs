@@ -19,11 +19,13 @@ pub struct LoginConfig {
     pub url: String,
     /// Issuers at which people log in by OpenID Connect.
     pub openid: Vec<OpenIdConfig>,
-    /// Whose certificates open a session; none: nobody's. The authorities are those of `service.fts.trust_dir`.
+    /// Whose certificates open a session; none: nobody's. The authorities are those of
+    /// `service.fts.trust_dir`.
     pub certificates: Vec<CertificateRule>,
     /// A PEM file with the authorities that issuers' servers are believed by; none: those of the system.
     pub authorities: Option<PathBuf>,
-    /// Private networks and loopback addresses into which issuers' documents may lead; their own hosts are always asked.
+    /// Private networks and loopback addresses into which issuers' documents may lead; their own hosts are
+    /// always asked.
     pub allow_networks: Vec<String>,
 }
 
@@ -72,7 +74,8 @@ pub struct ClaimRule {
 pub struct CertificateRule {
     pub subject: String,
     pub role: LoginRole,
-    /// None: what `service.fts` says of them; a manager of a community is one of the community that stands here.
+    /// None: what `service.fts` says of them; a manager of a community is one of the community that stands
+    /// here.
     #[serde(default)]
     pub community: Option<CommunityName>,
     /// Of a manager: which sites are theirs.

@@ -1,9 +1,9 @@
-//! Logins of people to the pages: with a password of this deployment's own, at an issuer (OpenID Connect), or with a
-//! certificate. One-time tokens and API tokens are `operations::access`'s.
+//! Logins of people to the pages: with a password of this deployment's own, at an issuer (OpenID Connect), or
+//! with a certificate. One-time tokens and API tokens are `operations::access`'s.
 //!
-//! Each way ends in the same: a session with a role, and an entry that says who came in, or who was refused and why. Where
-//! something can be guessed, tries are limited ([`Attempts`]); what costs much is done for few at a time, so that whoever
-//! wants to log in keeps nobody from working.
+//! Each way ends in the same: a session with a role, and an entry that says who came in, or who was refused
+//! and why. Where something can be guessed, tries are limited ([`Attempts`]); what costs much is done for few
+//! at a time, so that whoever wants to log in keeps nobody from working.
 //!
 //! Start with [`Operations::password_login`] and [`Operations::openid_begin`].
 
@@ -51,7 +51,8 @@ pub struct Logins {
     issuers: Vec<LoginIssuer>,
     pending: PendingLogins,
     asking: Semaphore,
-    /// Held from the last look at an account to the opening of its session, and from a change to the end of its sessions.
+    /// Held from the last look at an account to the opening of its session, and from a change to the end of
+    /// its sessions.
     pub(crate) changing: Mutex<()>,
     /// Refusals since the last that was recorded.
     unrecorded: AtomicU64,

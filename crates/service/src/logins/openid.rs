@@ -1,4 +1,5 @@
-//! Logins at an issuer: the browser is sent there and comes back with a code, for which the issuer says who it is.
+//! Logins at an issuer: the browser is sent there and comes back with a code, for which the issuer says who
+//! it is.
 
 use std::sync::Arc;
 
@@ -60,7 +61,8 @@ pub(super) fn open(
     LoginIssuer::open(client, config.authorities.as_deref(), config.networks()?).map_err(about)
 }
 
-/// With the one address of the pages, whatever name of it the browser used: the cookie has to come back to the same.
+/// With the one address of the pages, whatever name of it the browser used: the cookie has to come back to
+/// the same.
 pub(super) fn begins_at(base: &str, name: &str) -> String {
     format!("{base}{PAGE}/{name}")
 }
@@ -175,7 +177,8 @@ fn of_issuer(fault: Fault) -> Problem {
     Problem { status: 502, title: "the issuer cannot be used now".to_owned(), ..problem }
 }
 
-/// What they are called: with our name of their issuer, so that nobody there can take the name of somebody here.
+/// What they are called: with our name of their issuer, so that nobody there can take the name of somebody
+/// here.
 fn person(issuer: &OpenIdConfig, identity: &LoginIdentity) -> Result<String, Fault> {
     let claim =
         if issuer.person == "sub" { Some(identity.subject.as_str()) } else { identity.text(&issuer.person) };

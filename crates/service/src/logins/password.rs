@@ -1,7 +1,7 @@
 //! Logins with a password.
 //!
-//! Whoever guesses learns nothing from an answer: a wrong password, a name that nobody has and a disabled account are
-//! answered alike, after the same work.
+//! Whoever guesses learns nothing from an answer: a wrong password, a name that nobody has and a disabled
+//! account are answered alike, after the same work.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Changes of the network as they are told: once each to listeners, the log and the counters; those for the worse as
-//! problems too, from when they are noticed until the network is nearly as it was.
+//! Changes of the network as they are told: once each to listeners, the log and the counters; those for the
+//! worse as problems too, from when they are noticed until the network is nearly as it was.
 //!
 //! Not here: what is a change and where its cause lies (`network`).
 
@@ -57,7 +57,8 @@ pub fn watch(shared: &Shared) {
     let same = |one: &Change, other: &Change| one.affected == other.affected && one.kind() == other.kind();
     for over in before.iter().filter(|old| !standing.iter().any(|new| same(old, new))) {
         let (source, target) = ends(over, &directory);
-        tracing::info!(%source, %target, kind = over.kind(), "the network is nearly as it was, or it is how things are");
+        tracing::info!(%source, %target, kind = over.kind(), "the network is nearly as it was, or it is how \
+            things are");
         shared.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
         shared.changes.touch(ChangeKind::Problem, "", now);
     }
@@ -178,7 +179,8 @@ fn problem(alike: &[Change], directory: &Directory) -> Option<ProblemView> {
         first_seen: alike.iter().map(|change| change.from).min()?,
         last_seen: alike.iter().map(|change| change.noticed).max()?,
         remedy: format!(
-            "see what is known: longhaul network {show} {source} {target}; {whose}. Other sources go first meanwhile"
+            "see what is known: longhaul network {show} {source} {target}; {whose}. Other sources go first \
+                meanwhile"
         ),
         examples: examples
             .map(|change| {

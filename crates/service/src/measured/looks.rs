@@ -1,5 +1,5 @@
-//! Joins what agents look at, count and see of their transfers with who they are: whose turn it is, what is believed, what stands as a problem,
-//! what is shown of a link.
+//! Joins what agents look at, count and see of their transfers with who they are: whose turn it is, what is
+//! believed, what stands as a problem, what is shown of a link.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -134,8 +134,8 @@ fn believe(shared: &Shared, observations: Vec<Observation>, agent: AgentId) {
     }
 }
 
-/// What an agent cannot reach stands as a problem, from the first look that found it to the first that finds it over. Who is
-/// out of contact altogether is a problem already.
+/// What an agent cannot reach stands as a problem, from the first look that found it to the first that finds
+/// it over. Who is out of contact altogether is a problem already.
 pub fn problems(shared: &Shared, now: Timestamp) -> Vec<ProblemView> {
     let agents = shared.agents.connected(now);
     let looks = guard(&shared.measured.looks);
@@ -201,8 +201,8 @@ struct Broken<'a> {
     row: &'a Row,
 }
 
-/// One problem for each end that is in most of them: a host behind a closed firewall is silent to all, and must not be as many
-/// problems as there are sites.
+/// One problem for each end that is in most of them: a host behind a closed firewall is silent to all, and
+/// must not be as many problems as there are sites.
 fn gathered<'a>(broken: &[Broken<'a>]) -> Vec<(bool, Vec<Broken<'a>>)> {
     let mut from: BTreeMap<AgentId, usize> = BTreeMap::new();
     let mut to: BTreeMap<AgentId, usize> = BTreeMap::new();
@@ -267,7 +267,8 @@ fn listed(all: &[String]) -> String {
     }
 }
 
-/// Of each source and target, the last look of an agent at the target at one at the source: where data would come from.
+/// Of each source and target, the last look of an agent at the target at one at the source: where data would
+/// come from.
 pub fn shorts(shared: &Shared, now: Timestamp) -> BTreeMap<(SiteId, SiteId), ProbeShort> {
     let agents = shared.agents.connected(now);
     let mut all: BTreeMap<(SiteId, SiteId), ProbeShort> = BTreeMap::new();
@@ -341,7 +342,8 @@ fn remarks(row: &Row) -> Vec<String> {
     for way in row.ways.iter().filter(|way| way.black_hole) {
         let mtu = way.mtu.unwrap_or_default();
         remarks.push(format!(
-            "over {} packets of more than {mtu} bytes vanish and nobody says so: transfers begin and then stand still",
+            "over {} packets of more than {mtu} bytes vanish and nobody says so: transfers begin and then \
+                stand still",
             way.family()
         ));
     }

@@ -1,8 +1,8 @@
 //! What others measured: which hosts, so which sites; then to the brain, which believes it or says why not.
 //!
-//! Pushed results and what is read from archives ([`puller`]) come through [`take`]; what our agents look at and count
-//! through [`looks::take`]. What changed is told by [`changes`]. Not here: formats (`gateways`), the
-//! rule by which hosts belong to sites (`network::mapping`), what a measurement means (`network`).
+//! Pushed results and what is read from archives ([`puller`]) come through [`take`]; what our agents look at
+//! and count through [`looks::take`]. What changed is told by [`changes`]. Not here: formats (`gateways`),
+//! the rule by which hosts belong to sites (`network::mapping`), what a measurement means (`network`).
 
 pub mod changes;
 pub mod looks;

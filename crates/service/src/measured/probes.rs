@@ -1,9 +1,9 @@
 //! The mesh of looks: who shall look at whom next, what was found, and what of it is believed.
 //!
-//! Each agent is given one peer at a time, every `probe_every_s` seconds, in the order of the agents' numbers; every
-//! second turn goes to one that it could not reach, if there is any. So an agent makes as many looks a minute in a
-//! deployment of three sites as in one of three hundred, n peers are seen once in n turns (twice that in trouble), and
-//! trouble that ends is noticed within a few. Here is no clock and no socket.
+//! Each agent is given one peer at a time, every `probe_every_s` seconds, in the order of the agents'
+//! numbers; every second turn goes to one that it could not reach, if there is any. So an agent makes as many
+//! looks a minute in a deployment of three sites as in one of three hundred, n peers are seen once in n turns
+//! (twice that in trouble), and trouble that ends is noticed within a few. Here is no clock and no socket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -165,9 +165,9 @@ fn check(found: &ProbeResult, now: Timestamp) -> Result<(), String> {
     Ok(())
 }
 
-/// What a look tells of the paths between two sites. Data come from where the dialling agent connects to: whether the peer
-/// answers, belongs to the way from it. Routers and packet size were found in the direction in which the look went.
-/// A round trip is that of both.
+/// What a look tells of the paths between two sites. Data come from where the dialling agent connects to:
+/// whether the peer answers, belongs to the way from it. Routers and packet size were found in the direction
+/// in which the look went. A round trip is that of both.
 pub fn observations(agent: AgentId, (from, to): (SiteId, SiteId), found: &ProbeResult) -> Vec<Observation> {
     let reached = found.ways.iter().any(|way| way.reach == Reach::Answers);
     let mut all = Vec::new();

@@ -19,7 +19,8 @@ const READ_BACK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 pub async fn run(shared: Arc<Shared>, place: usize, config: ArchiveConfig, mut stop: watch::Receiver<bool>) {
     let url = config.url.clone();
     if !config.verify {
-        tracing::warn!(%url, "the certificate of this archive is not checked: what it says may be forged on the way");
+        tracing::warn!(%url, "the certificate of this archive is not checked: what it says may be forged on \
+            the way");
     }
     let archive = match config.settings().and_then(|settings| Archive::open(&settings)) {
         Ok(archive) => archive,
@@ -66,7 +67,8 @@ async fn results(shared: &Arc<Shared>, archive: &Archive, url: &str) -> Outcome 
         last.map_or(began - FIRST_READ, |last| (last.min(began) - OVERLAP).max(began - READ_BACK_MAX));
     let reading = archive.read(since, began).await?;
     if reading.cut {
-        tracing::warn!(%url, requests = reading.requests, "an archive holds more than one reading takes: part of it is not used");
+        tracing::warn!(%url, requests = reading.requests, "an archive holds more than one reading takes: \
+            part of it is not used");
     }
     let from = url.to_owned();
     let taken = blocking(shared, move |shared| {

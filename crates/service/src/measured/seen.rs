@@ -1,4 +1,5 @@
-//! The measurements that were taken lately, by number: archives are read with an overlap, and senders repeat themselves.
+//! The measurements that were taken lately, by number: archives are read with an overlap, and senders repeat
+//! themselves.
 
 use std::collections::{BTreeSet, VecDeque};
 

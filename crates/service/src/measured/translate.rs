@@ -18,8 +18,8 @@ const PAIRED_WITHIN: Duration = Duration::from_secs(600);
 /// Pairs of hosts whose last delay is remembered.
 const DELAYS_MAX: usize = 50_000;
 
-/// The last one-way delay of each pair, to be added up with that of the other direction. The error of the two clocks
-/// is in one with the opposite sign, so that the sum is right even where neither is.
+/// The last one-way delay of each pair, to be added up with that of the other direction. The error of the two
+/// clocks is in one with the opposite sign, so that the sum is right even where neither is.
 #[derive(Default)]
 pub struct Delays {
     last: BTreeMap<(Host, Host), (Timestamp, f64)>,
@@ -48,8 +48,8 @@ impl Delays {
                 seen
             }
             Reading::PathMtu { mtu } => vec![Seen::Mtu { bytes: *mtu, black_hole: false }],
-            // A test may fail for many reasons that have nothing to do with the path: what counts is the silence of a
-            // pair that should have results.
+            // A test may fail for many reasons that have nothing to do with the path: what counts is the
+            // silence of a pair that should have results.
             Reading::Failed { .. } => Vec::new(),
         }
     }

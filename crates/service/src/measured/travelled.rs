@@ -1,4 +1,5 @@
-//! What the kernels at both ends of our transfers counted, as an observation of the way between two sites. Pure.
+//! What the kernels at both ends of our transfers counted, as an observation of the way between two sites.
+//! Pure.
 
 use longhaul_api::probe::{PathLimit, PathSample};
 use longhaul_model::{AgentId, SiteId};
@@ -16,8 +17,8 @@ pub fn check(sample: &PathSample) -> Result<(), String> {
     Err(format!("{} s of transfers: between two looks are seconds to minutes", sample.seconds))
 }
 
-/// `to` says what it saw of data from the first of the sites to the second, its own. Whether the numbers can be is for
-/// the room that believes them.
+/// `to` says what it saw of data from the first of the sites to the second, its own. Whether the numbers can
+/// be is for the room that believes them.
 pub fn observation(to: AgentId, (source, target): (SiteId, SiteId), sample: &PathSample) -> Observation {
     let id = ["tcp", &to.to_string(), &sample.source.to_string(), &sample.at.to_string()];
     let family = sample.ipv6.map(|ipv6| if ipv6 { Family::Ipv6 } else { Family::Ipv4 });

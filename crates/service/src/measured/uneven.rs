@@ -1,5 +1,6 @@
-//! Whether some source ports of a look take longer than others: members of a bond, or equal paths, are chosen by ports, and
-//! one of them that is loaded or longer shows in the round trips of those that fall on it. A hint, no more. Pure.
+//! Whether some source ports of a look take longer than others: members of a bond, or equal paths, are chosen
+//! by ports, and one of them that is loaded or longer shows in the round trips of those that fall on it. A
+//! hint, no more. Pure.
 
 /// Each group has at least so many, or one slow packet would be a group.
 const GROUP_MIN: usize = 2;
@@ -22,7 +23,8 @@ impl Uneven {
         let Uneven { slow, all, fast_us, slow_us } = self;
         let ms = |us: &u32| f64::from(*us) / 1e3;
         format!(
-            "{slow} of {all} source ports take {:.1} ms and the others {:.1} ms, look after look: one member of a bond or one of several equal paths may be loaded or longer",
+            "{slow} of {all} source ports take {:.1} ms and the others {:.1} ms, look after look: one member \
+                of a bond or one of several equal paths may be loaded or longer",
             ms(slow_us),
             ms(fast_us)
         )

@@ -51,7 +51,8 @@ impl Uplinks {
             .map(|((_, agent, _), sample)| (*agent, sample))
     }
 
-    /// The site's connection as a whole: what its interfaces carry together, and can if that is known of each.
+    /// The site's connection as a whole: what its interfaces carry together, and can if that is known of
+    /// each.
     pub fn observation(&self, site: SiteId, now: Timestamp) -> Option<Observation> {
         let all: Vec<&UplinkSample> = self.of(site, now).map(|(_, sample)| sample).collect();
         let at = all.iter().map(|sample| sample.at).max()?;

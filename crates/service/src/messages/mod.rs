@@ -1,9 +1,10 @@
 //! Messages to brokers: what happens to files of jobs, told as FTS tells it.
 //!
-//! A change is noted in the catalog in the transaction that makes it; the *spooler* brings what is noted to the spool on
-//! disk, and only then strikes it off; a *publisher* for each way (STOMP, NATS) sends what is spooled, in its order, and
-//! goes on when the broker has confirmed it. So a message may come twice after a kill, and never not at all. What pairs of
-//! storages did is told beside that, once a minute, and only as long as the service runs.
+//! A change is noted in the catalog in the transaction that makes it; the *spooler* brings what is noted to
+//! the spool on disk, and only then strikes it off; a *publisher* for each way (STOMP, NATS) sends what is
+//! spooled, in its order, and goes on when the broker has confirmed it. So a message may come twice after a
+//! kill, and never not at all. What pairs of storages did is told beside that, once a minute, and only as
+//! long as the service runs.
 //!
 //! Not here: what a message says (`api::fts`), how brokers are spoken to (`gateways::brokers`).
 //! Start with [`Messages`].
@@ -32,8 +33,8 @@ use crate::shared::{Shared, guard};
 pub use config::{MessagesConfig, NatsConfig, StompConfig};
 use spool::Spool;
 
-/// What happens within this time is spooled with one flush; so is the answer to a submission on its way before its
-/// messages are.
+/// What happens within this time is spooled with one flush; so is the answer to a submission on its way
+/// before its messages are.
 const GATHER: Duration = Duration::from_millis(100);
 /// After a failed write: until the next.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -120,7 +121,8 @@ impl Messages {
     }
 }
 
-/// Before the desk does anything: from then on changes are noted, or those noted by an earlier start are forgotten.
+/// Before the desk does anything: from then on changes are noted, or those noted by an earlier start are
+/// forgotten.
 pub fn prepare(shared: &Shared) -> Result<(), Fault> {
     Ok(shared.catalog.keep_job_news(shared.config.messages.is_wanted())?)
 }

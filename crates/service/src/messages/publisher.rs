@@ -99,7 +99,8 @@ impl Publisher {
             if records.is_empty() {
                 let lost = tokio::select! {
                     fault = session.idle() => Some(fault),
-                    grown = grown.changed() => grown.err().map(|_| Fault::new(FaultCode::Internal, "the spool is gone")),
+                    grown = grown.changed() => grown.err().map(|_| Fault::new(FaultCode::Internal, "the \
+                        spool is gone")),
                 };
                 match lost {
                     Some(fault) => return Fault { detail: format!("{broker}: {}", fault.detail), ..fault },

@@ -73,7 +73,8 @@ impl World {
         self.happens((self.seconds() - before) as usize);
     }
 
-    /// Is away from the second minute for an hour: takes connections and closes them. `confirms` of the first it takes.
+    /// Is away from the second minute for an hour: takes connections and closes them. `confirms` of the first
+    /// it takes.
     async fn broker(self: Arc<World>, listener: TcpListener, mut confirms: usize) {
         loop {
             let (stream, _) = listener.accept().await.unwrap();

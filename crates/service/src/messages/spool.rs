@@ -5,9 +5,9 @@
 //!     stomp.cursor     the number of the next record that this way has to publish
 //! ```
 //!
-//! A record is durable when [`Spool::append`] returns. It goes when all ways have published it, when it is too old to be
-//! of use, or, as the last resort, when there is no room: then the oldest goes, and that is told.
-//! The calls block.
+//! A record is durable when [`Spool::append`] returns. It goes when all ways have published it, when it is
+//! too old to be of use, or, as the last resort, when there is no room: then the oldest goes, and that is
+//! told. The calls block.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -206,7 +206,8 @@ impl Spool {
             if used == 0 {
                 // Its end, or damage behind which nothing can be told apart.
                 if offset < bytes {
-                    tracing::warn!(segment = %path.display(), offset, "the rest of a file of messages cannot be read");
+                    tracing::warn!(segment = %path.display(), offset, "the rest of a file of messages cannot \
+                        be read");
                 }
                 segment = at + 1;
                 if self.segment_from(segment).is_none() {

@@ -139,8 +139,8 @@ fn a_large_message_fits() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
-    /// Whatever is appended, read, confirmed and restarted: each way gets all, in order, and again only what was not
-    /// confirmed.
+    /// Whatever is appended, read, confirmed and restarted: each way gets all, in order, and again only what
+    /// was not confirmed.
     #[test]
     fn nothing_is_lost(steps in prop::collection::vec((0..4u8, 1..300usize), 1..25)) {
         let directory = tempfile::tempdir().unwrap();

@@ -80,7 +80,8 @@ impl Caller {
         self.csrf_token.as_deref()
     }
 
-    /// Whether a request that changes something really comes from a page of this session. Callers with a token need none.
+    /// Whether a request that changes something really comes from a page of this session. Callers with a
+    /// token need none.
     pub fn check_csrf(&self, shown: Option<&str>) -> Result<(), Problem> {
         let Some(expected) = &self.csrf_token else { return Ok(()) };
         let equal = shown.is_some_and(|shown| same_hash(&secret_hash(shown), &secret_hash(expected)));
@@ -236,7 +237,8 @@ impl Operations {
         Ok(TokenCreated { token, expires })
     }
 
-    /// A site that nobody has added would be managed by whoever adds one of that name, or be a slip of the pen.
+    /// A site that nobody has added would be managed by whoever adds one of that name, or be a slip of the
+    /// pen.
     pub(super) fn check_sites(&self, charge: &Charge) -> Result<(), Problem> {
         charge.sites.iter().try_for_each(|site| self.site_row(site).map(drop))
     }

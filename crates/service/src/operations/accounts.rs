@@ -97,8 +97,8 @@ impl Operations {
         Ok(())
     }
 
-    /// Which sites stand with the account after a change, if that is another list than before. Whoever is a manager no
-    /// more is one of no site.
+    /// Which sites stand with the account after a change, if that is another list than before. Whoever is a
+    /// manager no more is one of no site.
     fn sites_after(
         &self,
         name: &str,
@@ -145,7 +145,8 @@ fn checked_name(name: &str) -> Result<String, Problem> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.@+".contains(c);
     if name.is_empty() || name.len() > ACCOUNT_NAME_BYTES_MAX || !name.chars().all(fits) {
         let detail = format!(
-            "an account's name has 1 to {ACCOUNT_NAME_BYTES_MAX} letters (small ones, a to z), digits or -_.@+"
+            "an account's name has 1 to {ACCOUNT_NAME_BYTES_MAX} letters (small ones, a to z), digits or \
+                -_.@+"
         );
         return Err(Fault::new(FaultCode::BadName, detail).into());
     }

@@ -190,7 +190,8 @@ impl Operations {
         shown.chain(of_jobs).collect()
     }
 
-    /// Hands the part of a report that must be applied exactly once to the scribe, and waits until it is durable.
+    /// Hands the part of a report that must be applied exactly once to the scribe, and waits until it is
+    /// durable.
     async fn durable(self: &Arc<Self>, peer: &AgentPeer, report: &Report) -> Result<u64, Problem> {
         if report.hello.is_none() && report.entries.is_empty() {
             let agent = peer.agent;

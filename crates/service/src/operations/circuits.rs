@@ -174,7 +174,8 @@ impl Operations {
             (Some(key), None) => Ok(key),
             (Some(first), Some(second)) => {
                 let detail = format!(
-                    "several agents of {target} have circuits from {source}: name one, such as {source}:{} or {source}:{}",
+                    "several agents of {target} have circuits from {source}: name one, such as {source}:{} \
+                        or {source}:{}",
                     first.0, second.0
                 );
                 Err(bad_request(printable(&detail)))
@@ -182,7 +183,8 @@ impl Operations {
             (None, _) => {
                 let link = printable(&format!("{source}:{target}"));
                 Err(not_found("link with circuits", link, "longhaul circuit list").with_remedy(format!(
-                    "see what there is: longhaul circuit list; an agent of the target has circuits from {source} if its \
+                    "see what there is: longhaul circuit list; an agent of the target has circuits from \
+                        {source} if its \
                      configuration has [[agent.circuits]] with from = \"{source}\""
                 )))
             }

@@ -1,6 +1,7 @@
 //! What test transfers said of the links between sites: kept in the catalog, one record a link.
 //!
-//! Whoever runs the tests (`longhaul site commission`) says when one begins, and what it found. Not here: the tests.
+//! Whoever runs the tests (`longhaul site commission`) says when one begins, and what it found. Not here: the
+//! tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -215,7 +216,8 @@ fn check(site: &SiteName, said: &Commissioning) -> Result<(), Problem> {
             || test.addresses.len() > STEPS_MAX
         {
             let limits = format!(
-                "{STEPS_MAX} steps, {STEPS_MAX} addresses, {FAULTS_MAX} faults, {WORDS_BYTES_MAX} bytes a text"
+                "{STEPS_MAX} steps, {STEPS_MAX} addresses, {FAULTS_MAX} faults, {WORDS_BYTES_MAX} bytes a \
+                    text"
             );
             return Err(bad_request(format!("the test of {shown} is too long: at most {limits}")));
         }

@@ -1,4 +1,5 @@
-//! Jobs, copies between URLs: submitted, shown, changed. The same jobs as FTS's clients see, by the same rules.
+//! Jobs, copies between URLs: submitted, shown, changed. The same jobs as FTS's clients see, by the same
+//! rules.
 
 use longhaul_api::Problem;
 use longhaul_api::fts::submission::Rules;
@@ -50,7 +51,8 @@ impl Operations {
         check_checksums(&submission)?;
         give_tokens(&mut submission, &request.files)?;
         let id = self.accept_job(&person, submission)?;
-        tracing::info!(job = %id, community = %printable(person.vo()), by = %caller.principal.name, "job submitted");
+        tracing::info!(job = %id, community = %printable(person.vo()), by = %caller.principal.name, "job \
+            submitted");
         Ok(shown::job(&self.job_row(&person, id, "see")?))
     }
 

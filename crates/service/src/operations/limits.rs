@@ -1,5 +1,5 @@
-//! Limits of links, storages and communities, and which links are commissioned: changed while the service runs, and
-//! recorded with who changed them.
+//! Limits of links, storages and communities, and which links are commissioned: changed while the service
+//! runs, and recorded with who changed them.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Registration by a manifest: one JSON object a line, all or nothing.
 //!
-//! The upload is first written to a nameless file, so that a slow sender never holds the catalog's only writer, and its
-//! size never is in memory.
+//! The upload is first written to a nameless file, so that a slow sender never holds the catalog's only
+//! writer, and its size never is in memory.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
@@ -40,7 +40,8 @@ impl Operations {
         let now = self.now();
         let at = storage.as_ref().map(|storage| storage.id);
         let added = self.shared.catalog.add_files(dataset.id, &mut lines, at, now).map_err(add_problem)?;
-        tracing::info!(dataset = %name, files = added.files_added, known = added.files_known, "registered by manifest");
+        tracing::info!(dataset = %name, files = added.files_added, known = added.files_known, "registered by \
+            manifest");
         let complete =
             added.complete.iter().map(|&(block, storage)| Event::BlockComplete { block, storage }).collect();
         self.shared.tell(Input::Events(complete));

@@ -117,7 +117,8 @@ impl Operations {
         );
         gauges.gauge(
             "longhaul_mesh_pairs_silent",
-            "Pairs that a mesh expects results of, and that have had none for more than three of their intervals.",
+            "Pairs that a mesh expects results of, and that have had none for more than three of their \
+                intervals.",
             vec![],
             archives.iter().map(|archive| archive.silent).sum::<u64>() as f64,
         );

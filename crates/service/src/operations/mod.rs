@@ -1,9 +1,9 @@
-//! What people and programs can ask for: one method per route of `api::routes`, named after it. The router and the
-//! pages call the same methods.
+//! What people and programs can ask for: one method per route of `api::routes`, named after it. The router
+//! and the pages call the same methods.
 //!
 //! They block on the catalog, and some ask the brain: call them through [`Operations::run`] from async code.
-//! Whether a route is open to who calls is decided before, by the router's table; what is about one site or community, the
-//! operation asks `rights` about.
+//! Whether a route is open to who calls is decided before, by the router's table; what is about one site or
+//! community, the operation asks `rights` about.
 
 mod access;
 mod accounts;

@@ -96,7 +96,8 @@ impl Operations {
         page(rows, limit, |_| at.to_string(), Ok)
     }
 
-    /// What stands now (paused sites, agents out of contact, storages in trouble, ourselves), then what failed.
+    /// What stands now (paused sites, agents out of contact, storages in trouble, ourselves), then what
+    /// failed.
     fn problems(&self, now: Timestamp) -> Result<Vec<ProblemView>, Problem> {
         let mut views = Vec::new();
         if let Some(fault) = self.shared.trouble() {
@@ -214,8 +215,8 @@ impl Operations {
         Ok(CheckReport { checks, sound })
     }
 
-    /// Whatever an agent runs for us has a live lease in the catalog. An outcome is durable a moment before it is counted:
-    /// what ends meanwhile is looked at once more, behind the reports that were under way.
+    /// Whatever an agent runs for us has a live lease in the catalog. An outcome is durable a moment before
+    /// it is counted: what ends meanwhile is looked at once more, behind the reports that were under way.
     fn check_running(&self) -> Result<CheckResult, Problem> {
         let mut suspects: Option<BTreeSet<_>> = None;
         for look in 0..2 {

@@ -1,8 +1,8 @@
-//! What a caller may do: whether a route is open to them at all, and whether what it is about is theirs to change. Routes
-//! and pages ask here and nowhere else, and what nobody gave is refused.
+//! What a caller may do: whether a route is open to them at all, and whether what it is about is theirs to
+//! change. Routes and pages ask here and nowhere else, and what nobody gave is refused.
 //!
-//! Whether a route is open follows from the table of routes ([`Caller::may_open`]). Of what something is, only its
-//! operation knows: it asks by the name of a site, storage or community before it does anything.
+//! Whether a route is open follows from the table of routes ([`Caller::may_open`]). Of what something is,
+//! only its operation knows: it asks by the name of a site, storage or community before it does anything.
 
 use longhaul_api::Problem;
 use longhaul_api::routes::{Access, Method, Route};
@@ -71,8 +71,8 @@ impl Operations {
     }
 }
 
-/// Of which area a route is, by the first words of its path. What is of none may be read by whoever has come in, and a
-/// confined token changes nothing of it.
+/// Of which area a route is, by the first words of its path. What is of none may be read by whoever has come
+/// in, and a confined token changes nothing of it.
 pub(crate) fn area(route: &Route) -> Option<Area> {
     let mut words = route.path.strip_prefix("/api/v1/")?.split('/');
     match words.next()? {

@@ -1,4 +1,5 @@
-//! Shares, links and what storages are for: changed while the service runs, and recorded with who changed them.
+//! Shares, links and what storages are for: changed while the service runs, and recorded with who changed
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -111,10 +112,13 @@ impl Operations {
         let (add, remove) = (self.pairs(&change.add)?, self.pairs(&change.remove)?);
         self.links_changed(caller, |present| {
             let Some(mut links) = present else {
-                let detail = "files may go from every storage to every other now: a single link can be neither added \
+                let detail = "files may go from every storage to every other now: a single link can be \
+                    neither added \
                     nor taken away";
-                return Err(Problem::from(Fault::new(FaultCode::Conflict, detail))
-                    .with_remedy("name all links that shall be used, at once: longhaul link only SOURCE:TARGET…"));
+                return Err(Problem::from(Fault::new(FaultCode::Conflict, detail)).with_remedy(
+                    "name all links that shall be used, at once: longhaul link only \
+                        SOURCE:TARGET…",
+                ));
             };
             if let Some(pair) = remove.iter().find(|pair| !links.contains(pair)) {
                 let directory = self.shared.directory();

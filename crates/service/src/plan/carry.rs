@@ -1,4 +1,5 @@
-//! What the plan decided, as orders to agents, and what became of them. The same way as what people request and release.
+//! What the plan decided, as orders to agents, and what became of them. The same way as what people request
+//! and release.
 
 use std::time::Duration;
 
@@ -105,8 +106,8 @@ impl Carried {
         self.closed.get_or_insert(now);
     }
 
-    /// What became of it since the last time. An order that the catalog does not have, since the process ended before it was
-    /// written, gets a new name: agents take orders in the order of their names.
+    /// What became of it since the last time. An order that the catalog does not have, since the process
+    /// ended before it was written, gets a new name: agents take orders in the order of their names.
     pub fn listen(
         &mut self,
         shared: &Shared,
@@ -198,7 +199,8 @@ impl Carried {
         Ok(News::Ended { carried })
     }
 
-    /// Tells its agent what is wanted, unless it was told. What must not be forgotten was written down before.
+    /// Tells its agent what is wanted, unless it was told. What must not be forgotten was written down
+    /// before.
     pub fn send(&mut self, shared: &Shared, booking: u64, now: Timestamp) -> Result<(), CatalogError> {
         match self.closed {
             None if !self.is_written => {
@@ -234,7 +236,8 @@ impl Carried {
             .as_ref()
             .filter(|known| matches!(known.link.state, CircuitState::Requested | CircuitState::Established));
         let live = live.and_then(|known| known.link.circuit.as_ref());
-        // One that was asked for under an order of ours, though the agent that was killed meanwhile does not know that.
+        // One that was asked for under an order of ours, though the agent that was killed meanwhile does not
+        // know that.
         let ours = live.filter(|circuit| circuit.asked <= closed && self.is_ours(circuit) && self.is_written);
         let what = match ours {
             Some(circuit) if shared.circuits.is_releasing(&key, &circuit.id) => return Ok(()),

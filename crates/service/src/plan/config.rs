@@ -53,8 +53,8 @@ pub struct CircuitsConfig {
     pub leave_s: u32,
     /// and not before it is so old.
     pub hold_s: u32,
-    /// A link rests so long after a request that failed, twice as long after each further one, and after a circuit that was
-    /// given back.
+    /// A link rests so long after a request that failed, twice as long after each further one, and after a
+    /// circuit that was given back.
     pub rest_s: u32,
     /// Rests are no longer than this.
     pub rest_max_s: u32,
@@ -224,7 +224,8 @@ impl HostConfig {
     fn check(&self) -> Result<(), String> {
         match [&self.host, &self.on_circuit].into_iter().find(|host| !is_host(host)) {
             Some(wrong) => Err(format!(
-                "{wrong:?} of {}: a name, an IPv4 address, or an IPv6 address without brackets is wanted, and no port",
+                "{wrong:?} of {}: a name, an IPv4 address, or an IPv6 address without brackets is wanted, \
+                    and no port",
                 self.site
             )),
             None => Ok(()),

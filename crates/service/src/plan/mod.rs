@@ -1,8 +1,8 @@
-//! The plan of circuits in the service, the third of their three levels: what waits everywhere is looked at now and then, and
-//! what is decided goes to agents as orders, which they carry out with providers of theirs.
+//! The plan of circuits in the service, the third of their three levels: what waits everywhere is looked at
+//! now and then, and what is decided goes to agents as orders, which they carry out with providers of theirs.
 //!
-//! What is asked for is written down before anybody hears of it, so that a service that is killed asks for nothing twice and
-//! forgets nothing. Where agents decide, there is none of this: no timer, no record.
+//! What is asked for is written down before anybody hears of it, so that a service that is killed asks for
+//! nothing twice and forgets nothing. Where agents decide, there is none of this: no timer, no record.
 //!
 //! Not here: when a circuit is worth its while (`circuits::plan`), and who asks for it (`agent`).
 
@@ -82,7 +82,8 @@ impl Plan {
             Ok(kept) => kept,
             Err(error) => {
                 if !written.is_empty() {
-                    tracing::warn!(%error, "the plan of circuits does not read back; what it had asked for is taken over from its orders");
+                    tracing::warn!(%error, "the plan of circuits does not read back; what it had asked for \
+                        is taken over from its orders");
                 }
                 Written::default()
             }
@@ -164,7 +165,8 @@ fn own_links(shared: &Shared) -> BTreeSet<LinkKey> {
     state.iter().flat_map(|state| state.carried.values().map(Carried::key)).collect()
 }
 
-/// Contact is lost and found again within a minute when a service or an agent is started anew: that takes no circuit away.
+/// Contact is lost and found again within a minute when a service or an agent is started anew: that takes no
+/// circuit away.
 fn silent_for_long(shared: &Shared) -> BTreeSet<SiteId> {
     let (now, silent) = (shared.now(), sight::out_of_contact(shared));
     let mut state = guard(&shared.plan.state);
@@ -246,7 +248,8 @@ impl State {
         self.decided.insert(pair, Decided { at: now, words });
     }
 
-    /// Of several agents and storages of a pair, the one for which most waits; and the one that has what is to be replaced.
+    /// Of several agents and storages of a pair, the one for which most waits; and the one that has what is
+    /// to be replaced.
     fn ask(&mut self, shared: &Shared, sight: &Sight, request: &Request, words: &str, now: Timestamp) {
         let before = request.replaces.and_then(|booking| self.carried.get(&booking));
         let ways = sight.ways.get(&request.pair).into_iter().flatten();

@@ -91,7 +91,8 @@ pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
     Ok(told)
 }
 
-/// The same, no older than a plan may be: looking through all that is wanted costs too much for each look at a page.
+/// The same, no older than a plan may be: looking through all that is wanted costs too much for each look at
+/// a page.
 pub fn lately(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
     let every = Duration::from_secs(shared.config.circuits.every_s.into());
     let told = guard(&shared.plan.told).clone();

@@ -1,4 +1,5 @@
-//! What the plan is told: put together from the catalog, the scheduler, the sites' uplinks and what agents told. Decides nothing.
+//! What the plan is told: put together from the catalog, the scheduler, the sites' uplinks and what agents
+//! told. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Files of recordings: a directory for each run of the service, segments in it, and an upper bound for all of them.
+//! Files of recordings: a directory for each run of the service, segments in it, and an upper bound for all
+//! of them.
 //!
 //! ```text
 //! DIR/run-2026-11-21T22-48-00.123Z/000000.lhr      whole lines; the last may be torn after a kill
@@ -37,7 +38,8 @@ impl Files {
     pub fn begin(root: &Path, bytes_max: u64, now: Timestamp) -> Result<Files, Fault> {
         let trouble = |error: io::Error| {
             let detail = format!(
-                "service.record_dir: {}: {error}; choose a directory that the service may write, or leave it out",
+                "service.record_dir: {}: {error}; choose a directory that the service may write, or leave it \
+                    out",
                 root.display()
             );
             Fault::new(FaultCode::StateDirectory, detail)

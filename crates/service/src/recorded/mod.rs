@@ -1,8 +1,8 @@
-//! The scheduler as the brain has it: whoever tells it something, or asks it to decide, does so here, so that all of it
-//! is recorded if the configuration wishes (`service.record_dir`).
+//! The scheduler as the brain has it: whoever tells it something, or asks it to decide, does so here, so that
+//! all of it is recorded if the configuration wishes (`service.record_dir`).
 //!
-//! A recording is complete or it ends: if the disk cannot follow or there is no room left, it stops with a warning, and
-//! what was written is a whole recording of the time until then. The brain waits for none of it.
+//! A recording is complete or it ends: if the disk cannot follow or there is no room left, it stops with a
+//! warning, and what was written is a whole recording of the time until then. The brain waits for none of it.
 //! Not here: the form of a line (`scheduler::record`), what a recording is good for (`simulator::replay`).
 
 mod files;

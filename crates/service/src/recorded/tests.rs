@@ -1,7 +1,7 @@
 //! A day of a service, by its own brain and a clock that runs ahead: recorded, and told again.
 //!
-//! Catalog, agents and files are played here; everything between what the brain hears and what it orders is real, its
-//! thread included, so that no two runs of the test record the same.
+//! Catalog, agents and files are played here; everything between what the brain hears and what it orders is
+//! real, its thread included, so that no two runs of the test record the same.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -214,7 +214,8 @@ impl Day {
         self.random >> 33
     }
 
-    /// A block each hour for each target; a site that is paused at noon, one that is away, a fibre that is cut.
+    /// A block each hour for each target; a site that is paused at noon, one that is away, a fibre that is
+    /// cut.
     fn plan(&mut self) {
         let hour = |hours: f64| BEGIN + Duration::from_secs_f64(hours * 3_600.0);
         for block in 0..BLOCKS {

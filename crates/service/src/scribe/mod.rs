@@ -1,6 +1,6 @@
-//! The scribe: one thread through which decisions and reports become durable, many in one transaction, and only then
-//! leave the process. Being one thread, it also keeps them in order: a lease is in its agent's outbox before a hello
-//! of that agent can release it.
+//! The scribe: one thread through which decisions and reports become durable, many in one transaction, and
+//! only then leave the process. Being one thread, it also keeps them in order: a lease is in its agent's
+//! outbox before a hello of that agent can release it.
 
 mod facts;
 mod orders;
@@ -99,8 +99,8 @@ impl Scribe {
         }
     }
 
-    /// Remembers that the catalog cannot be written, so that nothing is decided and readiness says why. None if it is
-    /// only that one request cannot be done.
+    /// Remembers that the catalog cannot be written, so that nothing is decided and readiness says why. None
+    /// if it is only that one request cannot be done.
     fn note_trouble(&self, error: &CatalogError) -> Option<Fault> {
         if matches!(error, CatalogError::Refused(_)) {
             tracing::warn!(%error, "the catalog refused");

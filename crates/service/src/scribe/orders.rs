@@ -16,7 +16,8 @@ use crate::brain::{Grant, Input, Order};
 use crate::live::Running;
 use longhaul_api::native::ChangeKind;
 
-/// A permit outlives the time in which its attempts must begin by this: a large file may be resumed a day later.
+/// A permit outlives the time in which its attempts must begin by this: a large file may be resumed a day
+/// later.
 const PERMIT_BEYOND: Duration = Duration::from_secs(24 * 3_600);
 
 impl Scribe {
@@ -40,7 +41,8 @@ impl Scribe {
     }
 
     fn begin(&self, mut grants: Vec<Grant>, events: &mut Vec<Event>, trouble: &mut Option<Fault>) {
-        // An agent that no longer serves the target, since another took over between decision and here, gets nothing.
+        // An agent that no longer serves the target, since another took over between decision and here, gets
+        // nothing.
         grants.retain(|grant| {
             let lease = &grant.lease;
             let serves = self.shared.agents.of_storage(lease.target) == Some(lease.agent);
@@ -240,8 +242,8 @@ fn new_attempt(grant: &Grant) -> NewAttempt {
     }
 }
 
-/// The state moved on between decision and transaction: what the scheduler has to know. Told as the outcome of an
-/// attempt that never left, so that it neither waits for it nor tries it again at once, for ever.
+/// The state moved on between decision and transaction: what the scheduler has to know. Told as the outcome
+/// of an attempt that never left, so that it neither waits for it nor tries it again at once, for ever.
 fn refused(grant: &Grant, refusal: Refusal) -> Vec<Event> {
     let lease = &grant.lease;
     let outcome = |fault: Option<Fault>| {

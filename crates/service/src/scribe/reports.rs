@@ -1,4 +1,5 @@
-//! Reports: applied exactly once, then acknowledged, then told to the scheduler. And the hello that begins a session.
+//! Reports: applied exactly once, then acknowledged, then told to the scheduler. And the hello that begins a
+//! session.
 
 use std::collections::BTreeSet;
 
@@ -102,7 +103,8 @@ impl Scribe {
         let held: Vec<AttemptId> = held.into_iter().collect();
         let released = shared.catalog.release_leases(agent, &held, now)?;
         for row in &released {
-            tracing::info!(transfer = %row.transfer, attempt = %row.attempt, %agent, "released: its agent does not hold it");
+            tracing::info!(transfer = %row.transfer, attempt = %row.attempt, %agent, "released: its agent \
+                does not hold it");
             shared.live.ended(row.attempt, false, 0, now);
         }
         let handed = &shared.jobs.handed;
@@ -117,7 +119,8 @@ impl Scribe {
         }
         shared.agents.open_session(agent);
         self.send_settings(agent);
-        // In one batch, so that nothing is decided in between: first that the agent is there, then what it holds.
+        // In one batch, so that nothing is decided in between: first that the agent is there, then what it
+        // holds.
         let mut events: Vec<Event> = shared
             .agents
             .transitions(now)
@@ -151,9 +154,9 @@ impl Scribe {
         );
     }
 
-    /// Another agent serves a storage now: what the former one was to do there is done by the new one. A late word of
-    /// the former changes nothing, since its epochs are over. The scheduler draws the same conclusion when it hears
-    /// of the new agent.
+    /// Another agent serves a storage now: what the former one was to do there is done by the new one. A late
+    /// word of the former changes nothing, since its epochs are over. The scheduler draws the same conclusion
+    /// when it hears of the new agent.
     fn replace(&self, agent: AgentId, storages: &[StorageId]) -> Result<(), CatalogError> {
         let now = self.shared.now();
         let mut live = self.shared.catalog.live_transfers()?;
@@ -228,7 +231,8 @@ impl Scribe {
         let mut done = Vec::new();
         for outcome in &applied.outcomes {
             if outcome.applied.is_none() {
-                tracing::info!(attempt = %outcome.attempt, "outcome of a lease that is no longer live: nothing changed");
+                tracing::info!(attempt = %outcome.attempt, "outcome of a lease that is no longer live: \
+                    nothing changed");
             }
         }
         let live: std::collections::BTreeMap<AttemptId, &AppliedTransfer> = applied

@@ -1,7 +1,7 @@
 //! Scans, verifications and deletions on their way to the agents that do them.
 //!
-//! A verification or deletion may name millions of files. Its agent gets them a page at a time under one id; only the
-//! end of the last page is the end of the task.
+//! A verification or deletion may name millions of files. Its agent gets them a page at a time under one id;
+//! only the end of the last page is the end of the task.
 
 use longhaul_api::agent::{ExpectedFile, Task, TaskKind};
 use longhaul_catalog::{CatalogError, TaskRow};
@@ -67,8 +67,8 @@ impl Scribe {
         Ok(files.map(|file| ExpectedFile { lfn: file.lfn, size: file.size, digests: file.digests }).collect())
     }
 
-    /// Whether the page that an agent says it has done is the last one. After a restart of the service nobody knows:
-    /// then it is not, and the page is done again.
+    /// Whether the page that an agent says it has done is the last one. After a restart of the service nobody
+    /// knows: then it is not, and the page is done again.
     pub(super) fn was_last_page(&self, task: TaskId) -> Result<bool, CatalogError> {
         let scan = |row: &TaskRow| matches!(row.kind, longhaul_catalog::TaskKind::Scan { .. });
         match self.shared.catalog.task(task)? {

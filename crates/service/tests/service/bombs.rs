@@ -1,5 +1,5 @@
-//! JSON that is sent to do harm, at the paths of FTS's API that read it: deep, twofold, huge, wide. Each is refused with a
-//! text, whoever sends it, nothing of it is kept, and the service stays as large as it was.
+//! JSON that is sent to do harm, at the paths of FTS's API that read it: deep, twofold, huge, wide. Each is
+//! refused with a text, whoever sends it, nothing of it is kept, and the service stays as large as it was.
 
 use serde_json::json;
 
@@ -66,8 +66,9 @@ fn memory() -> u64 {
     line.trim_end_matches("kB").trim().parse().unwrap()
 }
 
-/// In a process of its own, for its memory is measured, and the tests that run beside it here would be counted too. The
-/// allocator is told to give back what is free, so that what stays in memory is what somebody holds.
+/// In a process of its own, for its memory is measured, and the tests that run beside it here would be
+/// counted too. The allocator is told to give back what is free, so that what stays in memory is what
+/// somebody holds.
 #[test]
 fn harmful_json_is_refused_and_nothing_of_it_stays() {
     let child = std::process::Command::new(std::env::current_exe().unwrap())

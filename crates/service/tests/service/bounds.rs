@@ -1,4 +1,5 @@
-//! How much one user may have: files under way, over both ways of submitting, and what is told to who asks for more.
+//! How much one user may have: files under way, over both ways of submitting, and what is told to who asks
+//! for more.
 
 use std::sync::atomic::Ordering;
 
@@ -50,7 +51,8 @@ async fn one_user_has_so_many_files_under_way() {
     .await;
     let (status, first) = by_fts(&play, "alice", "a", 2).await;
     assert_eq!(status, 200, "{first}");
-    let why = "alice has 2 files under way: with the 2 of this job that would be more than the 3 that one user of testvo \
+    let why = "alice has 2 files under way: with the 2 of this job that would be more than the 3 that one \
+        user of testvo \
                may have";
     // FTS's client shows the text of 403, and of 429 nothing but the number.
     let (status, answer) = by_fts(&play, "alice", "b", 2).await;

@@ -78,7 +78,8 @@ async fn world() -> (World, Agent) {
     (world, beta)
 }
 
-/// What a run of an agent counts is added to what runs before it did, and what nobody tells of any more has ended.
+/// What a run of an agent counts is added to what runs before it did, and what nobody tells of any more has
+/// ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn circuits_are_kept_over_restarts_of_agent_and_service() {
     let (mut world, beta) = world().await;

@@ -1,5 +1,5 @@
-//! API tokens that are confined beyond their role, at every route of the native API. What they may at FTS's paths is in
-//! `isolation`. And how often one user may ask.
+//! API tokens that are confined beyond their role, at every route of the native API. What they may at FTS's
+//! paths is in `isolation`. And how often one user may ask.
 
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes::{self, Access, Method, Route};

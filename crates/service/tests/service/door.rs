@@ -1,5 +1,5 @@
-//! The door of the service: who gets in, what is refused and how it is said, and that nothing that is thrown at a port
-//! does any harm.
+//! The door of the service: who gets in, what is refused and how it is said, and that nothing that is thrown
+//! at a port does any harm.
 
 use std::io;
 use std::net::SocketAddr;
@@ -317,7 +317,8 @@ async fn a_session_needs_its_cookie_its_csrf_token_and_its_origin() {
     let login = format!("{{\"token\":\"{}\"}}", once.token);
     let request = |path: &str, headers: &str, body: &str| {
         format!(
-            "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: \
+                {}\r\n{headers}\r\n{body}",
             body.len()
         )
     };
@@ -372,7 +373,8 @@ async fn a_printed_link_logs_in_once() {
     service.stop().await;
 }
 
-/// Garbage, silence, trickles and oversized heads on both ports: each connection ends, and the service goes on.
+/// Garbage, silence, trickles and oversized heads on both ports: each connection ends, and the service goes
+/// on.
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_input_on_every_port_ends_its_own_connection_only() {
     let world = World::new().await;
@@ -458,7 +460,8 @@ async fn another_ca_is_not_trusted() {
 
 fn post(path: &str, world: &World, body: &str) -> String {
     format!(
-        "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer \
+            {}\r\nContent-Length: {}\r\n\r\n{body}",
         world.http_address(),
         world.admin_token,
         body.len()

@@ -1,4 +1,5 @@
-//! The FTS3 REST API as its unmodified client sees it: every case of `fts3`, against a service in this process.
+//! The FTS3 REST API as its unmodified client sees it: every case of `fts3`, against a service in this
+//! process.
 
 use std::collections::BTreeMap;
 use std::fs;

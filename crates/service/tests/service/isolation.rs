@@ -1,6 +1,6 @@
-//! Every route of FTS's API as everybody: nobody, a community's own people, another community by API token, by certificate and by
-//! an issuer's token, those who may configure, and the administrator. Routes come from the service's own list, so that none is
-//! forgotten.
+//! Every route of FTS's API as everybody: nobody, a community's own people, another community by API token,
+//! by certificate and by an issuer's token, those who may configure, and the administrator. Routes come from
+//! the service's own list, so that none is forgotten.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,8 +31,8 @@ const PEOPLE: [(&str, &str, Reach); 4] = [
     ("manager", "testvo", Reach::All),
 ];
 
-/// Nobody, those of another community, one of alice's, who may configure, and the administrator; then tokens that are
-/// confined beyond their role, see [`CONFINED`].
+/// Nobody, those of another community, one of alice's, who may configure, and the administrator; then tokens
+/// that are confined beyond their role, see [`CONFINED`].
 const ASKERS: [&str; 11] = [
     "nobody",
     "bob",
@@ -50,7 +50,8 @@ const ASKERS: [&str; 11] = [
 /// Name, role, scope and community of a token.
 type Confined = (&'static str, &'static str, Option<&'static str>, Option<&'static str>);
 
-/// Who may only look at jobs of alice's community, administrators of another and of hers, and one for jobs alone.
+/// Who may only look at jobs of alice's community, administrators of another and of hers, and one for jobs
+/// alone.
 const CONFINED: [Confined; 4] = [
     ("reader", "viewer", Some("jobs:read"), Some("testvo")),
     ("outsider", "admin", None, Some("othervo")),
@@ -58,8 +59,8 @@ const CONFINED: [Confined; 4] = [
     ("operator", "admin", Some("jobs"), None),
 ];
 
-/// Method, path (JOB and FILE are alice's), body, and the status for nobody, for another community, for carol, for the manager, for
-/// the administrator.
+/// Method, path (JOB and FILE are alice's), body, and the status for nobody, for another community, for
+/// carol, for the manager, for the administrator.
 type Case = (&'static str, &'static str, &'static str, [u16; 5]);
 
 const ALL: [u16; 5] = [200; 5];
@@ -380,7 +381,8 @@ impl Play {
         let secure = who == "certificate";
         let port = if secure { self.world.address().port() } else { self.world.http_address().port() };
         let text = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{token}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{token}Content-Type: \
+                application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         if secure {

@@ -1,5 +1,5 @@
-//! Jobs from end to end: submitted at the desk, ordered by the scheduler, copied between two HTTP servers, and each file
-//! ends once, whatever happens to the service.
+//! Jobs from end to end: submitted at the desk, ordered by the scheduler, copied between two HTTP servers,
+//! and each file ends once, whatever happens to the service.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -341,8 +341,8 @@ impl Play {
         let _: Value = self.world.admin().request(route).json(body).send().await.unwrap();
     }
 
-    /// Submits files that come no further than their first byte, and waits until so many do and the others wait because
-    /// of `why`.
+    /// Submits files that come no further than their first byte, and waits until so many do and the others
+    /// wait because of `why`.
     async fn held_at(&mut self, files: u32, running: usize, why: &str) {
         let files = self.plain(files);
         let id = self.submit(JobKind::Regular, "{}", files).await;
@@ -442,7 +442,8 @@ async fn submitted(client: &Client, job: &JobSubmit) -> Result<JobView, Problem>
     client.request(&routes::JOB_SUBMIT).json(job).send().await
 }
 
-/// The same jobs by the native API: whose they are, what they say, and that one is one however often it is asked for.
+/// The same jobs by the native API: whose they are, what they say, and that one is one however often it is
+/// asked for.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_native_api_shows_jobs_to_those_whose_they_are() {
     let people = [("alice", "atlas"), ("bob", "cms")];
@@ -558,8 +559,8 @@ impl Play {
     }
 }
 
-/// What an administrator puts before all others is before them, but for what relieves lower priorities, one file at the most; and what
-/// runs, has ended or is nowhere is told.
+/// What an administrator puts before all others is before them, but for what relieves lower priorities, one
+/// file at the most; and what runs, has ended or is nowhere is told.
 #[tokio::test(flavor = "multi_thread")]
 async fn force_start_puts_a_file_before_all_others() {
     let mut play = Play::new().await;
@@ -648,7 +649,8 @@ async fn an_old_job_is_in_the_archive() {
     play.world.stop().await;
 }
 
-/// Where that counts, a second job to the same target is refused while the first is on its way, and not after it.
+/// Where that counts, a second job to the same target is refused while the first is on its way, and not after
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn duplicates_are_refused_while_the_first_is_on_its_way() {
     let world = World::with(|config| {
@@ -732,8 +734,8 @@ async fn the_number_of_copies_of_a_pair_can_be_set_by_hand() {
 }
 
 impl Play {
-    /// How many of the first twenty copies that began were those of atlas, where cms wants as many over the same pair, one at a
-    /// time. `words`: what a file of cms says while it waits.
+    /// How many of the first twenty copies that began were those of atlas, where cms wants as many over the
+    /// same pair, one at a time. `words`: what a file of cms says while it waits.
     async fn first_of_atlas(&mut self, words: &str) -> usize {
         self.source.close(true);
         let mut jobs = Vec::new();
@@ -754,7 +756,8 @@ impl Play {
     }
 }
 
-/// The weights of one pair of storages count there at once, after the next start too, and no more when they are taken away.
+/// The weights of one pair of storages count there at once, after the next start too, and no more when they
+/// are taken away.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_weights_of_a_pair_deal_its_copies() {
     let mut play = Play::new().await;

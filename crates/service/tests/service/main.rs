@@ -1,4 +1,5 @@
-//! The service over real sockets, subject by subject. One program, for each would be linked with all of the service.
+//! The service over real sockets, subject by subject. One program, for each would be linked with all of the
+//! service.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

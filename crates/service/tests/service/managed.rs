@@ -1,5 +1,5 @@
-//! Managers of sites and of communities at every route of the native API: what is theirs they change, of others' things
-//! they change nothing. Each route has a rule in [`RULES`]; one without fails the walk.
+//! Managers of sites and of communities at every route of the native API: what is theirs they change, of
+//! others' things they change nothing. Each route has a rule in [`RULES`]; one without fails the walk.
 
 use longhaul_api::native::{
     DatasetCreate, DatasetView, LoginReply, Page, SubscriptionView, TaskView, TokenCreate, TokenCreated,
@@ -293,7 +293,8 @@ async fn a_refusal_says_whose_right_is_missing_and_who_gives_it() {
     let scene = Scene::new().await;
     let world = &scene.world;
     let gina = scene.manager("gina", &["gamma"], None).await;
-    let why = "site_change needs the role admin, or a manager of the site alpha; gina is manager of the site gamma: \
+    let why = "site_change needs the role admin, or a manager of the site alpha; gina is manager of the site \
+        gamma: \
                an administrator can give it";
     let (status, answer) = world.ask(&gina, "PATCH", "/api/v1/sites/alpha", r#"{"state":"paused"}"#).await;
     assert_eq!((status, answer["detail"].as_str()), (403, Some(why)));

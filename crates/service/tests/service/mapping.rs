@@ -1,5 +1,5 @@
-//! Users whom a command of the administrator's maps to communities, over real TLS: known, unknown, and when the command
-//! fails, takes too long or lies.
+//! Users whom a command of the administrator's maps to communities, over real TLS: known, unknown, and when
+//! the command fails, takes too long or lies.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! What others measured, from the wire to a decision: pushed in both forms, and read from archives in both forms, with
-//! scripted agents that are given the lease.
+//! What others measured, from the wire to a decision: pushed in both forms, and read from archives in both
+//! forms, with scripted agents that are given the lease.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -129,8 +129,8 @@ async fn push(
     client.request(route).json(body).send().await
 }
 
-/// A payload changes a decision, and the explanation has its numbers: raw results for one target, documents for the
-/// other, so that neither the order of names nor luck can be what decides.
+/// A payload changes a decision, and the explanation has its numbers: raw results for one target, documents
+/// for the other, so that neither the order of names nor luck can be what decides.
 #[tokio::test(flavor = "multi_thread")]
 async fn pushed_results_of_both_forms_change_the_source() {
     let mut grid = Grid::new(Vec::new()).await;

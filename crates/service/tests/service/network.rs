@@ -118,8 +118,8 @@ async fn more_work_is_foretold_by_number_and_by_blame() {
     world.assert_sound().await;
 }
 
-/// A link that nobody measured is believed from what links between its two regions give, as soon as somebody says where the
-/// sites lie, and not from what links elsewhere do; and so after a restart.
+/// A link that nobody measured is believed from what links between its two regions give, as soon as somebody
+/// says where the sites lie, and not from what links elsewhere do; and so after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_link_is_believed_from_its_regions() {
     let mut world = World::new().await;

@@ -1,5 +1,5 @@
-//! Owners of jobs whose right goes away while their files wait: no attempt begins in their name, each file ends with the
-//! reason, and what they are allowed again is new jobs.
+//! Owners of jobs whose right goes away while their files wait: no attempt begins in their name, each file
+//! ends with the reason, and what they are allowed again is new jobs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -241,7 +241,8 @@ async fn what_others_say_is_kept_and_what_is_said_here_is_asked_anew() {
     let host = play.world.address().ip().to_string();
     let drain = |drain: bool| json!({ "hostname": host, "drain": drain }).to_string();
     assert_eq!(play.ask("admin", "POST", "/config/drain", &drain(true)).await.0, 200);
-    // As the service keeps jobs of people who come with certificates: one whom the command maps, one whose proxy says it.
+    // As the service keeps jobs of people who come with certificates: one whom the command maps, one whose
+    // proxy says it.
     let mapped = of_certificate(&play, 1, &[]).await;
     let with_attributes = of_certificate(&play, 2, &["testvo"]).await;
     let (grouped, _) = play.job_of("issuer").await;

@@ -1,5 +1,5 @@
-//! The path of a transfer through the service, with scripted agents: subscribed, leased, reported, recorded; exactly
-//! once, whatever is lost or repeated on the way.
+//! The path of a transfer through the service, with scripted agents: subscribed, leased, reported, recorded;
+//! exactly once, whatever is lost or repeated on the way.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use longhaul_api::native::*;
 use longhaul_api::routes;
 use longhaul_model::{Fault, FaultCode, TransferState};
 
-/// Promises 2, 3 and 10: what was asked for arrives in the records once, with how it was verified and why that source.
+/// Promises 2, 3 and 10: what was asked for arrives in the records once, with how it was verified and why
+/// that source.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_is_leased_reported_and_recorded() {
     let world = World::new().await;
@@ -80,7 +81,8 @@ async fn a_lost_parcel_is_repeated() {
     world.assert_sound().await;
 }
 
-/// Promises 3 and 5: the service restarts in the middle; what the agent holds goes on, what it does not is leased anew.
+/// Promises 3 and 5: the service restarts in the middle; what the agent holds goes on, what it does not is
+/// leased anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_the_middle_loses_nothing() {
     let mut world = World::new().await;

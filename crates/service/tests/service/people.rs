@@ -1,4 +1,5 @@
-//! People with certificates of an authority of a grid, and their proxies, made as they make them: with openssl.
+//! People with certificates of an authority of a grid, and their proxies, made as they make them: with
+//! openssl.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,8 +51,8 @@ impl Authority {
         self.issue(name, &dn(name), extensions)
     }
 
-    /// A proxy of a user with attributes of an organisation, as `voms-proxy-init` leaves it; none where there are no tools
-    /// of VOMS. The folder says who may speak for the organisation.
+    /// A proxy of a user with attributes of an organisation, as `voms-proxy-init` leaves it; none where there
+    /// are no tools of VOMS. The folder says who may speak for the organisation.
     pub fn proxy_of(&self, user: &str, organisation: &str, fqans: &[&str]) -> Option<(Holder, PathBuf)> {
         const SERVER: &str = "voms.example.org";
         let tool = "voms-proxy-fake";

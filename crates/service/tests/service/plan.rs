@@ -1,5 +1,5 @@
-//! The plan of circuits in the service: asked for once whatever is killed, given back, taken over, and nothing where agents
-//! decide. With scripted agents.
+//! The plan of circuits in the service: asked for once whatever is killed, given back, taken over, and
+//! nothing where agents decide. With scripted agents.
 
 use longhaul_api::agent::*;
 use longhaul_api::circuits::*;
@@ -262,7 +262,8 @@ async fn what_a_person_wants_comes_first_and_a_refusal_makes_the_link_rest() {
 
 const NEXT: &str = "00000000-0000-8000-8000-000000000012";
 
-/// A link with a circuit of 5 Gbit/s that is used, or with none, where 40 Gbit/s can be had as well, or not yet.
+/// A link with a circuit of 5 Gbit/s that is used, or with none, where 40 Gbit/s can be had as well, or not
+/// yet.
 fn small(used: Option<Timestamp>, more: bool, orders: &[(&CircuitOrder, CircuitOrderState)]) -> CircuitLink {
     let state = if used.is_some() { CircuitState::Established } else { CircuitState::Off };
     let mut link = link(state, used);

@@ -1,5 +1,6 @@
-//! Agents that look at each other, over the real protocol: who is asked to look at whom, what of it is shown and believed,
-//! what stands as a problem and ends again; what transfers show of the ways; and the counters of uplinks.
+//! Agents that look at each other, over the real protocol: who is asked to look at whom, what of it is shown
+//! and believed, what stands as a problem and ends again; what transfers show of the ways; and the counters
+//! of uplinks.
 
 use std::sync::atomic::Ordering;
 

@@ -97,7 +97,8 @@ async fn what_users_lend_is_in_no_file_and_in_no_log() {
         .is_ok();
     let mut play = Play::new().await;
 
-    // By tokens of its files, of the submission, and by a proxy; each is tried, and fails at a storage that says nothing.
+    // By tokens of its files, of the submission, and by a proxy; each is tried, and fails at a storage that
+    // says nothing.
     let [source_token, target_token] =
         ["source", "target"].map(|side| play.token(&format!("/canary-{side}")));
     let url = |side: &str| format!("{}/{side}/canary", play.storage());

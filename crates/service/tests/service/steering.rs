@@ -1,5 +1,5 @@
-//! What people steer while the service runs: terms of subscriptions, shares, deadlines, links and relays; with scripted
-//! agents.
+//! What people steer while the service runs: terms of subscriptions, shares, deadlines, links and relays;
+//! with scripted agents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -113,7 +113,8 @@ async fn charged(beta: &mut Agent, held: &mut Vec<Lease>, count: usize) -> BTree
     charged
 }
 
-/// Changed while both wait: what comes next is shared by the new weights, without a restart, and after one too.
+/// Changed while both wait: what comes next is shared by the new weights, without a restart, and after one
+/// too.
 #[tokio::test(flavor = "multi_thread")]
 async fn shares_take_effect_at_once_and_stay() {
     let mut world = World::new().await;
@@ -160,7 +161,8 @@ async fn shares_take_effect_at_once_and_stay() {
     world.assert_sound().await;
 }
 
-/// Answered at submission; in danger when nothing can move and the time runs out; no more when it is taken away.
+/// Answered at submission; in danger when nothing can move and the time runs out; no more when it is taken
+/// away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_is_answered_and_warned_of() {
     let world = World::new().await;
@@ -243,8 +245,8 @@ async fn held_up_by(world: &World, id: impl ToString) -> String {
     expected.why_none.into_iter().chain(expected.held_up_by).collect::<Vec<_>>().join("; ")
 }
 
-/// A limit and a link that is not commissioned hold work up at once and over a restart, with the reason; lifted, the
-/// work goes on.
+/// A limit and a link that is not commissioned hold work up at once and over a restart, with the reason;
+/// lifted, the work goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_and_commissioning_are_live_durable_and_explained() {
     let mut world = World::new().await;
@@ -303,8 +305,8 @@ async fn limits_and_commissioning_are_live_durable_and_explained() {
     world.assert_sound().await;
 }
 
-/// Where tests decide, a link whose test was not good carries test transfers only until one is; nowhere else does a test close
-/// anything.
+/// Where tests decide, a link whose test was not good carries test transfers only until one is; nowhere else
+/// does a test close anything.
 #[tokio::test(flavor = "multi_thread")]
 async fn tests_of_links_decide_which_are_used_where_that_is_wished() {
     for wished in [false, true] {
@@ -350,7 +352,8 @@ async fn tests_of_links_decide_which_are_used_where_that_is_wished() {
     }
 }
 
-/// alpha → rho → beta: over the relay, through a restart of the service on the way, and the relay is clean after.
+/// alpha → rho → beta: over the relay, through a restart of the service on the way, and the relay is clean
+/// after.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_pass_through_a_relay_and_leave_it_clean() {
     const FILES: usize = 5;

@@ -1,5 +1,6 @@
-//! Files that come from tape and go there, submitted and watched by FTS's API, with a tape system that is another program's
-//! idea of the WLCG Tape REST API: each is asked for, waited for, copied and let go, whatever happens in between.
+//! Files that come from tape and go there, submitted and watched by FTS's API, with a tape system that is
+//! another program's idea of the WLCG Tape REST API: each is asked for, waited for, copied and let go,
+//! whatever happens in between.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -66,7 +67,8 @@ impl Play {
         answer["job_id"].as_str().unwrap().to_owned()
     }
 
-    /// As the API would take it, of pairs of URLs; it takes some parameters for https alone, of which there is none here.
+    /// As the API would take it, of pairs of URLs; it takes some parameters for https alone, of which there
+    /// is none here.
     async fn submit_pairs(&self, kind: JobKind, details: Value, pairs: &[(&str, &str)]) -> String {
         let jobs = self.world.service().operations().jobs();
         let id = JobId(u128::from(JOBS.fetch_add(1, Ordering::Relaxed)) << 8);
@@ -373,7 +375,8 @@ async fn a_storage_without_tape_says_so() {
     play.world.stop().await;
 }
 
-/// A job that says nothing of tape, with replicas of which one is there: it is not read, and brought only if no other is left.
+/// A job that says nothing of tape, with replicas of which one is there: it is not read, and brought only if
+/// no other is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_disk_source_dies_and_tape_is_asked() {
     let mut play = Play::new().await;
@@ -463,7 +466,8 @@ async fn what_is_on_tape_is_not_replaced_and_is_told() {
     play.target.tapes().never.clear();
     assert_eq!(state(&play.ended(&id).await.0), "FINISHEDDIRTY");
 
-    // Nothing may be replaced, and what stands there is told with its checksum, which is read as it is on disk.
+    // Nothing may be replaced, and what stands there is told with its checksum, which is read as it is on
+    // disk.
     let details = json!({ "archive_timeout": 9_000, "dst_file_report": true });
     let (source, target) = (url(&play.source, "/o/plain"), url(&play.target, "/o/plain"));
     let id = play.submit_pairs(JobKind::Regular, details, &[(&source, &target)]).await;

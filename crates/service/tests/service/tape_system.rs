@@ -1,5 +1,6 @@
-//! A storage with a tape system behind it, as a state machine of its own: WebDAV for files on disk, and the WLCG Tape REST
-//! API. It brings files when it is looked at, if it is not held; it fails as it is told, and keeps a record.
+//! A storage with a tape system behind it, as a state machine of its own: WebDAV for files on disk, and the
+//! WLCG Tape REST API. It brings files when it is looked at, if it is not held; it fails as it is told, and
+//! keeps a record.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -39,7 +40,8 @@ pub struct Tapes {
     pub busy: u32,
     /// Bulks beyond this are refused with 413.
     pub most: Option<usize>,
-    /// Files that were written go to tape at the second look, but for those of which these are parts of the name.
+    /// Files that were written go to tape at the second look, but for those of which these are parts of the
+    /// name.
     pub never: Vec<String>,
     pub lost: Vec<String>,
     looks: BTreeMap<String, u32>,

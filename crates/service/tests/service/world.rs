@@ -1,5 +1,5 @@
-//! A real service on loopback, and agents that follow a script: they speak the protocol over real TLS with real
-//! certificates, but move no bytes.
+//! A real service on loopback, and agents that follow a script: they speak the protocol over real TLS with
+//! real certificates, but move no bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -86,7 +86,8 @@ impl World {
         self.start().await;
     }
 
-    /// Ends the service in the midst of things, and starts it again as soon as it has let go of its directory.
+    /// Ends the service in the midst of things, and starts it again as soon as it has let go of its
+    /// directory.
     pub async fn crash(&mut self) {
         drop(self.service.take());
         for _ in 0..10_000 {
@@ -114,7 +115,8 @@ impl World {
     /// What our own client has no name for: status, and the answer if it is JSON.
     pub async fn ask(&self, token: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer \
+                {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             self.http_address(),
             body.len()
         );
@@ -196,7 +198,8 @@ impl World {
 const WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Looks again and again until what it looks for is there; what it sees instead is shown where that never comes about.
+/// Looks again and again until what it looks for is there; what it sees instead is shown where that never
+/// comes about.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
     let begun = tokio::time::Instant::now();
     loop {

@@ -1,8 +1,9 @@
 //! A recording of a real service, told once more to the very same scheduler: does it decide the same?
 //!
-//! Everything the service's scheduler was told, it is told again in the same order at the same times, and it is asked
-//! for decisions where it was asked then. Its decisions must be those of the recording, to the last digit. With the first
-//! that differs the comparison ends: what the service told next answers decisions that were not made here.
+//! Everything the service's scheduler was told, it is told again in the same order at the same times, and it
+//! is asked for decisions where it was asked then. Its decisions must be those of the recording, to the last
+//! digit. With the first that differs the comparison ends: what the service told next answers decisions that
+//! were not made here.
 //!
 //! Not here: files (the binary reads them), the form of a line (`scheduler::record`), words (`words`).
 //! Start with [`Replay`]: `feed` it the bytes in order, then ask what came of it by `end`.
@@ -17,15 +18,16 @@ use longhaul_network::Knowledge;
 use longhaul_scheduler::record::{self, FORMAT, Head, Kind, LINE_BYTES_MAX, Line};
 use longhaul_scheduler::{Decision, Event, Lease, Lesson, Scheduler, Settings, Strategy};
 
-/// Whose choices can be told from a recording of others: those that go by what links have shown. The rest go by what
-/// waits at each source, which would be another queue had they chosen before.
+/// Whose choices can be told from a recording of others: those that go by what links have shown. The rest go
+/// by what waits at each source, which would be another queue had they chosen before.
 pub const TELLABLE: [Strategy; 5] =
     [Strategy::Best, Strategy::Orderly, Strategy::Success, Strategy::Throughput, Strategy::FileThroughput];
 
 /// What shall be another than in the recording.
 pub type ChangeSettings = Box<dyn FnOnce(&mut Settings)>;
 
-/// Strategies whose choice shall be set beside that of the recording, and other settings than it was made with.
+/// Strategies whose choice shall be set beside that of the recording, and other settings than it was made
+/// with.
 #[derive(Default)]
 pub struct Wish {
     pub beside: Vec<Strategy>,
@@ -84,7 +86,8 @@ pub struct Difference {
     pub fields: Vec<String>,
 }
 
-/// What another strategy would have chosen, each time by itself: with the queues and loads that the recorded choices made.
+/// What another strategy would have chosen, each time by itself: with the queues and loads that the recorded
+/// choices made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Beside {
     pub strategy: Strategy,
@@ -101,7 +104,8 @@ impl Replay {
         if let Some(strategy) = wish.beside.iter().find(|strategy| !TELLABLE.contains(strategy)) {
             let names: Vec<&str> = TELLABLE.iter().map(|strategy| strategy.name()).collect();
             return Err(format!(
-                "{strategy} goes by what waits at each source, and the recorded choices made that queue, not its own: a \
+                "{strategy} goes by what waits at each source, and the recorded choices made that queue, not \
+                    its own: a \
                  recording can tell of {}",
                 names.join(", ")
             ));
@@ -111,7 +115,8 @@ impl Replay {
         Ok(Replay { wish, scheduler: None, names: BTreeMap::new(), rest: Vec::new(), so_far })
     }
 
-    /// The next bytes of the recording. What is damaged or missing is told; a torn end shows in [`Replay::end`].
+    /// The next bytes of the recording. What is damaged or missing is told; a torn end shows in
+    /// [`Replay::end`].
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
         let mut bytes = bytes;
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {

@@ -1,4 +1,5 @@
-//! The bound is proven by the text of its certificate alone: a program that knows nothing but that text adds it up.
+//! The bound is proven by the text of its certificate alone: a program that knows nothing but that text adds
+//! it up.
 
 #[allow(dead_code)]
 #[path = "../../examples/check_bound.rs"]
@@ -19,7 +20,8 @@ fn run(plan: &Plan) -> Report {
     simulate(plan, &Way::named("best").unwrap(), None)
 }
 
-/// A shipped scenario that ends early: all that is ever wanted is in its bound, whether there was time for it or not.
+/// A shipped scenario that ends early: all that is ever wanted is in its bound, whether there was time for it
+/// or not.
 fn shipped(name: &str, until: f64) -> Plan {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
     let mut plan = plan(&std::fs::read_to_string(path).unwrap());

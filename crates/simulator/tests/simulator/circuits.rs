@@ -1,5 +1,5 @@
-//! Circuits in simulated worlds: who decides makes the difference, what is reserved is taken from ports, and no level does
-//! harm.
+//! Circuits in simulated worlds: who decides makes the difference, what is reserved is taken from ports, and
+//! no level does harm.
 
 use longhaul_simulator::{Level, Plan, Report, Scenario, Way, simulate};
 
@@ -136,7 +136,8 @@ fn a_circuit_is_asked_for_set_up_used_and_given_back() {
 #[test]
 fn what_is_reserved_is_not_there_for_others() {
     // c has more to fetch than its share of the port lets through, as long as the circuit takes half of it.
-    let more = "[[dataset]]\nname = \"more\"\nfiles = 6000\nat = [\"a\"]\n[[campaign]]\ndatasets = [\"more\"]\nto = [\"c\"]\npriority = 1\n";
+    let more = "[[dataset]]\nname = \"more\"\nfiles = 6000\nat = [\"a\"]\n[[campaign]]\ndatasets = \
+        [\"more\"]\nto = [\"c\"]\npriority = 1\n";
     let mut scenario = Scenario::parse(&format!("{TWO}{more}")).unwrap();
     scenario.campaign[0].terms.priority = Some(9);
     let (_, report) = run(&scenario, 1);

@@ -1,5 +1,5 @@
-//! How many files a link has at once: a fixed number is kept, and what `best` finds while files move is near the best of the
-//! fixed ones. In full: `cargo xtask bench concurrency`.
+//! How many files a link has at once: a fixed number is kept, and what `best` finds while files move is near
+//! the best of the fixed ones. In full: `cargo xtask bench concurrency`.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use longhaul_simulator::{Glimpse, Plan, Scenario, Way, watch};
 
 const FOUND_S: f64 = 300.0;
 
-/// Each target has one link: bytes that came to it from the fifth minute on, and the files at once that were seen then, least and
-/// most; leased ones for a fixed number.
+/// Each target has one link: bytes that came to it from the fifth minute on, and the files at once that were
+/// seen then, least and most; leased ones for a fixed number.
 type Seen = BTreeMap<u64, (f64, u32, u32)>;
 
 fn run(way: &str) -> Seen {

@@ -1,6 +1,6 @@
-//! How the scheduler's forecasts turn out in whole worlds, in each quarter of the history that links have: nine in ten
-//! outcomes lie within their interval, and the interval says more than the link's former rates. `cargo xtask soak forecasts`
-//! does it for whole days of the grid.
+//! How the scheduler's forecasts turn out in whole worlds, in each quarter of the history that links have:
+//! nine in ten outcomes lie within their interval, and the interval says more than the link's former rates.
+//! `cargo xtask soak forecasts` does it for whole days of the grid.
 
 use std::path::PathBuf;
 

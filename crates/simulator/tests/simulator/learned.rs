@@ -1,5 +1,5 @@
-//! What the scheduler's knowledge of the network comes to in whole worlds: a steady month raises no alarm, and a route
-//! that changes is noticed, located and avoided. How forecasts turn out: `forecasts`.
+//! What the scheduler's knowledge of the network comes to in whole worlds: a steady month raises no alarm,
+//! and a route that changes is noticed, located and avoided. How forecasts turn out: `forecasts`.
 
 use std::path::PathBuf;
 
@@ -43,8 +43,8 @@ fn a_steady_world_raises_no_more_than_one_false_alarm_a_month() {
     }
 }
 
-/// The same world, where the way into a site becomes far slower: that is noticed in most runs. In three days few files come that way, and
-/// which of them were alone on it hangs on chance.
+/// The same world, where the way into a site becomes far slower: that is noticed in most runs. In three days
+/// few files come that way, and which of them were alone on it hangs on chance.
 #[test]
 fn a_change_in_the_steady_world_is_noticed() {
     let change = "\n[[failure]]\nkind = \"link-degraded\"\nat = [\"*\"]\nto = [\"university-1\"]\n\
@@ -74,8 +74,8 @@ fn the_route_change_of_taiwan_is_noticed_located_and_avoided() {
     let report = run("taiwan", 6.0 * DAY_S, "");
     let changes: Vec<&Noticed> =
         report.learned.noticed.iter().filter(|one| one.source == "taiwan" && one.target == "qmul").collect();
-    // By the first probe after it: the round trip, and that there are other routers on the way. Whether other links are as
-    // they were shows when files have come over them.
+    // By the first probe after it: the round trip, and that there are other routers on the way. Whether other
+    // links are as they were shows when files have come over them.
     let probed = changes.first().unwrap();
     assert!(matches!(probed.change.shift, Shift::RoundTrip { .. }), "{probed:?}");
     assert!(probed.due && probed.change.worse() && probed.probes == 1, "{probed:?}");
@@ -90,7 +90,8 @@ fn the_route_change_of_taiwan_is_noticed_located_and_avoided() {
     assert!(second < 0.6 * first, "{second} bytes came that way in three days, {first} before");
 }
 
-/// What a single run of that world tells hangs on chance: the traffic of others takes 60 % of two ports, and at times 95 %.
+/// What a single run of that world tells hangs on chance: the traffic of others takes 60 % of two ports, and
+/// at times 95 %.
 #[test]
 fn in_most_runs_of_taiwan_the_change_is_noticed_in_time_and_little_else_is_told() {
     let mut false_alarms = 0;

@@ -43,7 +43,8 @@ fn each_mistake_is_named() {
     let provider = |text: &str| format!("[[provider]]\nname = \"x\"\n{text}");
     let stream = |text: &str| {
         format!(
-            "[[stream]]\nname = \"new\"\nfiles_per_day = 100\nfiles = 1\nfrom = [\"a\"]\nto = [\"b\"]\n{text}\n"
+            "[[stream]]\nname = \"new\"\nfiles_per_day = 100\nfiles = 1\nfrom = [\"a\"]\nto = \
+                [\"b\"]\n{text}\n"
         )
     };
     let cases = [
@@ -110,7 +111,8 @@ fn each_mistake_is_named() {
 #[test]
 fn recorded_requests_become_work() {
     let text = format!(
-        "{SOUND}[[recorded]]\nrequests = '''\n# seconds dataset files bytes sources target priority community\n10\told\t3\t100\ta\tb\t7\t\n'''\n"
+        "{SOUND}[[recorded]]\nrequests = '''\n# seconds dataset files bytes sources target priority \
+            community\n10\told\t3\t100\ta\tb\t7\t\n'''\n"
     );
     let plan = Plan::new(&Scenario::parse(&text).unwrap(), None).unwrap();
     let request = plan.work.requests.last().unwrap();

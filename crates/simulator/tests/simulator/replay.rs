@@ -1,4 +1,5 @@
-//! Recordings from outside: whatever is in them, there is an answer, and it does not depend on how they were read.
+//! Recordings from outside: whatever is in them, there is an answer, and it does not depend on how they were
+//! read.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! What is wished for first comes from a slow source, and what is wished for a little later from a fast one, to a target that has
-//! room for both: neither keeps the other waiting.
+//! What is wished for first comes from a slow source, and what is wished for a little later from a fast one,
+//! to a target that has room for both: neither keeps the other waiting.
 
 use longhaul_simulator::{Plan, Scenario, Way, simulate};
 
-/// Mean seconds until a dataset is complete, as a multiple of what they take alone. The slow source gives 20 MB/s, or as many
-/// times as much as there are more files of 20 MB than 400.
+/// Mean seconds until a dataset is complete, as a multiple of what they take alone. The slow source gives 20
+/// MB/s, or as many times as much as there are more files of 20 MB than 400.
 fn of_alone(files: u64, strategy: &str) -> f64 {
     let times = files / 400;
     let text = format!(

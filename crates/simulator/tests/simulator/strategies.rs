@@ -1,5 +1,5 @@
-//! Short shipped scenarios under `best`, FTS3's nine strategies, and the nine by its own rules: what is published of them
-//! (`docs/benchmarks/strategies.md`) stays so.
+//! Short shipped scenarios under `best`, FTS3's nine strategies, and the nine by its own rules: what is
+//! published of them (`docs/benchmarks/strategies.md`) stays so.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,8 @@ fn where_there_is_none_best_is_as_good_as_any() {
     assert!(!world.choice);
 }
 
-/// Both sources are busy under all strategies that count what waits: nothing is left to win, and nothing is lost.
+/// Both sources are busy under all strategies that count what waits: nothing is left to win, and nothing is
+/// lost.
 #[test]
 fn two_replicas_are_both_used() {
     let world = assert_at_least("two-replicas", RATIO_MAX, OF_BOUND_MIN);
@@ -53,7 +54,8 @@ fn sources_that_come_and_go_are_used_while_they_are_there() {
     assert_at_least("flapping", 0.3, 0.84);
 }
 
-/// A source whose permits were refused for a while is believed to be slow for long after; the nine do no better.
+/// A source whose permits were refused for a while is believed to be slow for long after; the nine do no
+/// better.
 #[test]
 fn bad_replicas_and_wrong_memories_cost_the_others_more() {
     let world = assert_at_least("troubles", 0.6, 0.3);

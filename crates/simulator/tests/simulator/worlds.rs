@@ -1,5 +1,5 @@
-//! Whole worlds: the same seed gives the same report, bytes are neither lost nor made, no capacity is exceeded, the
-//! bound holds, and its proof adds up.
+//! Whole worlds: the same seed gives the same report, bytes are neither lost nor made, no capacity is
+//! exceeded, the bound holds, and its proof adds up.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -140,8 +140,8 @@ fn a_circuit_carries_past_a_narrow_segment() {
     assert!((275.0..280.0).contains(&fast), "{fast}");
 }
 
-/// Of each world by what comes in an hour. Means of datasets too; where files fail by lot, of several worlds together: a
-/// decision that falls another way there draws another lot for all files after it.
+/// Of each world by what comes in an hour. Means of datasets too; where files fail by lot, of several worlds
+/// together: a decision that falls another way there draws another lot for all files after it.
 #[test]
 fn once_a_second_is_near_enough() {
     for (kind, seeds) in [("mesh", 11..=13), ("streams", 11..=13), ("failures", 11..=18)] {
@@ -154,7 +154,8 @@ fn once_a_second_is_near_enough() {
             let exact = simulate(&plan, &way, Some(Rates::Exact));
             let second = simulate(&plan, &way, Some(Rates::Second));
             sound(&second);
-            // What is moved for nothing is another matter: which source a file comes from first, where some replicas are bad.
+            // What is moved for nothing is another matter: which source a file comes from first, where some
+            // replicas are bad.
             let bytes = |report: &Report| match kind {
                 "failures" => report.summary.bytes_wanted as f64,
                 _ => report.summary.bytes_moved as f64,
@@ -176,8 +177,8 @@ fn near(ratio: f64, within: f64) -> bool {
     (ratio - 1.0).abs() <= within
 }
 
-/// What is shipped with rates once a second is near enough to exact ones, too; the grid by its first ten minutes, since
-/// exact rates of an hour take long there.
+/// What is shipped with rates once a second is near enough to exact ones, too; the grid by its first ten
+/// minutes, since exact rates of an hour take long there.
 #[test]
 fn once_a_second_is_near_enough_where_it_is_shipped() {
     let mut seen = 0;

@@ -12,7 +12,8 @@ const FIELDS_MAX: usize = 20_000;
 /// What S3 accepts, in seconds.
 const SKEW_MAX_S: i64 = 15 * 60;
 
-/// The elements below the root as paths (`Part/ETag`), in the order of their ends, so that `Part` ends a part.
+/// The elements below the root as paths (`Part/ETag`), in the order of their ends, so that `Part` ends a
+/// part.
 #[derive(Default)]
 struct Fields {
     open: Vec<String>,

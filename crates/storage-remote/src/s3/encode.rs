@@ -1,4 +1,5 @@
-//! S3's own percent-encoding: what is signed and what is sent are the same letters, so that no server on the way has to guess.
+//! S3's own percent-encoding: what is signed and what is sent are the same letters, so that no server on the
+//! way has to guess.
 
 /// All but letters, digits and `-_.~`, in capitals.
 fn encode(bytes: &[u8], slash: bool) -> String {

@@ -25,8 +25,8 @@ impl fmt::Debug for S3Keys {
 
 /// The bucket of a URL at a host that serves S3: none if the URL is not of that host.
 ///
-/// It stands before the host (`bucket.host/key`) or before the key (`host/bucket/key`). The latter is certain where the
-/// host has nothing before it; `path_style` (FTS's `s3alternate`) says it of any URL.
+/// It stands before the host (`bucket.host/key`) or before the key (`host/bucket/key`). The latter is certain
+/// where the host has nothing before it; `path_style` (FTS's `s3alternate`) says it of any URL.
 pub fn bucket_of(url: &RemoteUrl, host: &str, path_style: bool) -> Option<String> {
     let before = match url.host() == host {
         true => "",

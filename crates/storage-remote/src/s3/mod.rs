@@ -1,9 +1,10 @@
-//! Storages that speak S3. An end of a copy is one by its scheme, `s3s` (over TLS) or `s3`, and by the keys that open its bucket:
-//! requests to it are signed, a file arrives in parts that nobody sees before the last of them is confirmed, and storages
-//! that copy by themselves get URLs that are signed for one file and a while.
+//! Storages that speak S3. An end of a copy is one by its scheme, `s3s` (over TLS) or `s3`, and by the keys
+//! that open its bucket: requests to it are signed, a file arrives in parts that nobody sees before the last
+//! of them is confirmed, and storages that copy by themselves get URLs that are signed for one file and a
+//! while.
 //!
-//! Not here: whose keys are for whom (`service`), what is compared (`verify`). Reads go the way of all reads (`stream`): S3
-//! answers `GET` with ranges as every server does.
+//! Not here: whose keys are for whom (`service`), what is compared (`verify`). Reads go the way of all reads
+//! (`stream`): S3 answers `GET` with ranges as every server does.
 
 pub(crate) mod answer;
 mod encode;

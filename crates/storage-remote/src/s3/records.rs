@@ -1,5 +1,5 @@
-//! Which files are half sent, written down so that a process that comes after us goes on with them. Without a record an upload
-//! is somebody else's, and is left alone.
+//! Which files are half sent, written down so that a process that comes after us goes on with them. Without a
+//! record an upload is somebody else's, and is left alone.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -64,10 +64,12 @@ impl Held {
         (record.url == self.url).then_some(record)
     }
 
-    /// Without a record a killed process leaves parts that nobody goes on with; that is no reason not to send a file.
+    /// Without a record a killed process leaves parts that nobody goes on with; that is no reason not to send
+    /// a file.
     pub(super) fn write(&self, record: &Record) {
         if let Err(error) = store(&self.file, record) {
-            tracing::warn!(file = %self.file.display(), %error, "an upload is not recorded: it cannot go on after a restart");
+            tracing::warn!(file = %self.file.display(), %error, "an upload is not recorded: it cannot go on \
+                after a restart");
         }
     }
 

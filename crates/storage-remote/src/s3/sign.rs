@@ -1,4 +1,5 @@
-//! Signatures of requests as S3 wants them (AWS Signature Version 4): in a header, or in a URL that somebody else may use.
+//! Signatures of requests as S3 wants them (AWS Signature Version 4): in a header, or in a URL that somebody
+//! else may use.
 //!
 //! Pure: the time is an argument, and what is signed is what is sent, letter by letter.
 
@@ -178,7 +179,8 @@ mod tests {
 
     use super::*;
 
-    /// The keys, the day and the four requests of AWS's own description of signatures, with what it says comes out.
+    /// The keys, the day and the four requests of AWS's own description of signatures, with what it says
+    /// comes out.
     fn example_keys() -> S3Keys {
         S3Keys {
             access_key: "AKIAIOSFODNN7EXAMPLE".into(),

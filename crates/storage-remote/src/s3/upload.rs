@@ -1,5 +1,6 @@
-//! A file on its way into a bucket: read in order, cut into parts of which a few are on their way at once, and given its name
-//! only when all of it has been compared. Until then nobody sees it, and what has the name stays.
+//! A file on its way into a bucket: read in order, cut into parts of which a few are on their way at once,
+//! and given its name only when all of it has been compared. Until then nobody sees it, and what has the name
+//! stays.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -165,7 +166,8 @@ impl Remote {
         Ok(confirmed)
     }
 
-    /// Takes back what a failed try has begun; says what is left. What cannot be taken back stays on record, for the next try.
+    /// Takes back what a failed try has begun; says what is left. What cannot be taken back stays on record,
+    /// for the next try.
     pub(crate) async fn abandon(&self, target: Place<'_>, slot: &Slot) -> Option<String> {
         let begun = take(slot)?;
         match tokio::time::timeout(self.config.times.cleanup, self.object(target).abort(&begun.upload)).await

@@ -1,4 +1,5 @@
-//! Credentials that end in the midst of a copy: another is shown once where there is one, and else it is said whose turn it is.
+//! Credentials that end in the midst of a copy: another is shown once where there is one, and else it is said
+//! whose turn it is.
 
 use std::pin::Pin;
 use std::sync::Mutex;

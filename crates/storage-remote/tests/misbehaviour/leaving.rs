@@ -1,4 +1,5 @@
-//! Copies of which no byte is to go through us: what storages cannot do by themselves is left, and nothing is left behind.
+//! Copies of which no byte is to go through us: what storages cannot do by themselves is left, and nothing is
+//! left behind.
 
 use longhaul_storage_remote::Copied;
 

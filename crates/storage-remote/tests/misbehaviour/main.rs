@@ -1,5 +1,5 @@
-//! What storages do that should not: each answer that lies, ends early, never ends or leads elsewhere, and what becomes of a copy
-//! and of the target then.
+//! What storages do that should not: each answer that lies, ends early, never ends or leads elsewhere, and
+//! what becomes of a copy and of the target then.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -173,7 +173,8 @@ async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
     assert!(endless.detail.starts_with("SOURCE ["), "{endless}");
 }
 
-/// What a copy of 1,000 bytes becomes where the source, asked what it has, fails so many times with this; and how often it was asked.
+/// What a copy of 1,000 bytes becomes where the source, asked what it has, fails so many times with this; and
+/// how often it was asked.
 async fn answers_first(status: &'static str, times: usize) -> (Result<CopyDone, Fault>, usize) {
     let failed = Arc::new(AtomicUsize::new(0));
     let fails = move || failed.fetch_add(1, Ordering::Relaxed) < times;
@@ -370,7 +371,8 @@ async fn nothing_is_deleted_under_the_own_name_after_a_time_out() {
         assert!(fault.detail.contains("[110]") && fault.detail.ends_with("/target may be left)"), "{fault}");
         assert!(target.asked("DELETE").is_empty());
     }
-    // An answer that is one leaves no doubt: then what is there is ours, and goes; unless it is whole, or was there before.
+    // An answer that is one leaves no doubt: then what is there is ours, and goes; unless it is whole, or was
+    // there before.
     for (before, after, stays) in
         [(None, 0, false), (None, 1_000, true), (Some(7), 7, true), (Some(7), 0, false)]
     {
@@ -685,8 +687,8 @@ async fn storages_that_copy_are_told_for_whom() {
     }
 }
 
-/// A server that speaks TLS asks for a macaroon where a certificate is the credential, once for each copy where they are given and
-/// once a minute where they are not.
+/// A server that speaks TLS asks for a macaroon where a certificate is the credential, once for each copy
+/// where they are given and once a minute where they are not.
 #[tokio::test]
 async fn certificates_are_handed_on_as_macaroons() {
     let CertifiedKey { cert, signing_key } =

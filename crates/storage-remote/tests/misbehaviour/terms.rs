@@ -1,5 +1,5 @@
-//! What an order can ask for beyond a plain copy: nothing checked, nothing cleared away, one family of addresses, and that what is on
-//! tape stays.
+//! What an order can ask for beyond a plain copy: nothing checked, nothing cleared away, one family of
+//! addresses, and that what is on tape stays.
 
 use longhaul_storage_remote::Family;
 

@@ -155,9 +155,9 @@ fn place<'a>(
     Err(failed(Errno::NOENT))
 }
 
-/// Takes the name from the file that may be replaced, and from no other. Rejected: exchanging the two names and looking
-/// at what came out, which leaves no moment for another to come in between, but after a crash the old file under the
-/// temporary name, where the journal says that bytes of the new one are.
+/// Takes the name from the file that may be replaced, and from no other. Rejected: exchanging the two names
+/// and looking at what came out, which leaves no moment for another to come in between, but after a crash the
+/// old file under the temporary name, where the journal says that bytes of the new one are.
 fn replace(
     posix: &Posix,
     work: &Work,

@@ -1,13 +1,14 @@
-//! Large files past the page cache, where the file system can: writing as long as the disk is a fast one, since the copy
-//! into the cache costs several times the CPU of the write and its pages are dropped soon after; reading only where the
-//! site asks for it, since the cache reads ahead and may hold the file.
+//! Large files past the page cache, where the file system can: writing as long as the disk is a fast one,
+//! since the copy into the cache costs several times the CPU of the write and its pages are dropped soon
+//! after; reading only where the site asks for it, since the cache reads ahead and may hold the file.
 //!
-//! What is aligned (memory, offset, length) goes straight to the disk; the rest of a call, such as the last bytes of a
-//! file, goes the ordinary way. A file system that refuses is told of once, and is used the ordinary way from then on.
+//! What is aligned (memory, offset, length) goes straight to the disk; the rest of a call, such as the last
+//! bytes of a file, goes the ordinary way. A file system that refuses is told of once, and is used the
+//! ordinary way from then on.
 //!
-//! A slow disk (one that rotates, or an array of those, which wants to write whole stripes) is better off with the cache,
-//! where writes are merged. What the kernel says of a disk does not tell which it is (a virtual one always rotates), so
-//! the time of the writes does.
+//! A slow disk (one that rotates, or an array of those, which wants to write whole stripes) is better off
+//! with the cache, where writes are merged. What the kernel says of a disk does not tell which it is (a
+//! virtual one always rotates), so the time of the writes does.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,8 +35,8 @@ pub enum DirectIo {
     Never,
 }
 
-/// Local file systems that write past the page cache as one expects: ext2 to ext4 and XFS. Those that compute checksums
-/// of what they write (Btrfs, ZFS) copy it anyway, and network file systems wait for each write.
+/// Local file systems that write past the page cache as one expects: ext2 to ext4 and XFS. Those that compute
+/// checksums of what they write (Btrfs, ZFS) copy it anyway, and network file systems wait for each write.
 const WRITES_DIRECTLY: [fs::FsWord; 2] = [0xef53, 0x5846_5342];
 /// A disk that takes longer for a mebibyte is slow: all that rotate do, none that does not.
 const SLOW_PER_MIB: Duration = Duration::from_millis(5);
@@ -141,7 +142,8 @@ impl Switch {
         let per_mib = seen.took.div_f64(seen.bytes as f64 / MIB);
         *seen = Seen { slow_since: (per_mib > SLOW_PER_MIB).then_some(now), ..Seen::default() };
         if seen.slow_since.is_some() && self.on.swap(false, Ordering::Relaxed) {
-            tracing::info!(storage = %self.storage, ?per_mib, "the disk is slow: files go through the page cache");
+            tracing::info!(storage = %self.storage, ?per_mib, "the disk is slow: files go through the page \
+                cache");
         }
     }
 }
@@ -153,8 +155,8 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// `open` opens, with these flags besides its own, what `file` is; none if that is another file by now, or if the
-    /// file system refuses.
+    /// `open` opens, with these flags besides its own, what `file` is; none if that is another file by now,
+    /// or if the file system refuses.
     pub(super) fn of(
         file: &OwnedFd,
         switch: &Arc<Switch>,
@@ -211,7 +213,8 @@ impl Direct {
 
     fn each(&self, most: usize, mut step: impl FnMut(usize) -> io::Result<usize>) -> io::Result<usize> {
         let mut done = 0;
-        // After an odd number of bytes (the end of the file, a full disk) the ordinary way finds out what is the matter.
+        // After an odd number of bytes (the end of the file, a full disk) the ordinary way finds out what is
+        // the matter.
         while done < most && done.is_multiple_of(ALIGNMENT) {
             match step(done) {
                 Ok(0) => break,

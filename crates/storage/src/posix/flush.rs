@@ -33,8 +33,8 @@ pub(super) struct Flusher {
     /// flush can succeed.
     flushing: Mutex<()>,
     ledger: Mutex<Ledger>,
-    /// Directories whose own names are known to be on disk. One that was found there need not be: another commit, or a
-    /// process that was killed, may have made it and not flushed it yet.
+    /// Directories whose own names are known to be on disk. One that was found there need not be: another
+    /// commit, or a process that was killed, may have made it and not flushed it yet.
     named: Mutex<BTreeSet<Vec<u8>>>,
 }
 
@@ -110,8 +110,8 @@ impl Flusher {
         self.ledger().begun.remove(temp);
     }
 
-    /// Flushes the data of complete temporary files, and the attributes of those that were given some; one result
-    /// each.
+    /// Flushes the data of complete temporary files, and the attributes of those that were given some; one
+    /// result each.
     pub(super) fn flush_data(&self, work: &Work, batch: &[&Commit]) -> Vec<Result<(), Fault>> {
         if self.policy == FlushPolicy::None {
             return batch.iter().map(|_| Ok(())).collect();

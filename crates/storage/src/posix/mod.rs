@@ -248,8 +248,8 @@ impl Posix {
         }
     }
 
-    /// Opens a regular file for reading, without changing its time of access where that is allowed. `NONBLOCK`
-    /// is for a pipe that takes a file's place between the look and the open.
+    /// Opens a regular file for reading, without changing its time of access where that is allowed.
+    /// `NONBLOCK` is for a pipe that takes a file's place between the look and the open.
     fn open_for_reading(&self, path: &[u8]) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         match self.beneath.open(path, flags | OFlags::NOATIME) {

@@ -1,8 +1,9 @@
 //! Opening small files one after the other: as few system calls as the promises allow.
 //!
-//! Each file is looked at by its name in the open directory, so that no device or pipe is ever opened, then opened and
-//! read, and looked at once more through its descriptor: if both looks agree, what was read is one version of the file
-//! that the name meant. Whatever is not as simple as that (links, names that are gone) is [`Posix`]'s usual way.
+//! Each file is looked at by its name in the open directory, so that no device or pipe is ever opened, then
+//! opened and read, and looked at once more through its descriptor: if both looks agree, what was read is one
+//! version of the file that the name meant. Whatever is not as simple as that (links, names that are gone) is
+//! [`Posix`]'s usual way.
 
 use std::os::fd::OwnedFd;
 

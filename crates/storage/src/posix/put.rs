@@ -1,5 +1,5 @@
-//! Small files that are written at once: everything about one is done while its descriptor is open, so that its commit
-//! has only the name to give.
+//! Small files that are written at once: everything about one is done while its descriptor is open, so that
+//! its commit has only the name to give.
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -1,8 +1,8 @@
 //! The bytes of a virtual file, made from its name, and their digests, known without making them.
 //!
-//! All virtual files are parts of one endless text: a block of noise, repeated. The block's length is a prime just below
-//! that of a chunk, so that no two neighbouring chunks are alike and one in the wrong place is noticed; where a file begins in the
-//! block follows from its name, so that files differ.
+//! All virtual files are parts of one endless text: a block of noise, repeated. The block's length is a prime
+//! just below that of a chunk, so that no two neighbouring chunks are alike and one in the wrong place is
+//! noticed; where a file begins in the block follows from its name, so that files differ.
 
 use std::sync::OnceLock;
 
@@ -24,9 +24,9 @@ pub struct VirtualContent {
 }
 
 impl VirtualContent {
-    /// Of the file at a path within a storage (or of an LFN, where both are spelled alike): there has to be a directory
-    /// `from-STORAGE` in it, and the last component begins with the size: `from-alpha-test/250MB-0001`. What stands before that
-    /// directory does not matter to the content.
+    /// Of the file at a path within a storage (or of an LFN, where both are spelled alike): there has to be a
+    /// directory `from-STORAGE` in it, and the last component begins with the size:
+    /// `from-alpha-test/250MB-0001`. What stands before that directory does not matter to the content.
     pub fn of(path: &str) -> Option<VirtualContent> {
         let (_, own) = origin(path)?;
         let last = own.rsplit('/').next()?;

@@ -1,10 +1,11 @@
-//! A storage for tests of networks and of the machinery: what is read from it is made, what is written to it is checked
-//! and dropped. It has no disk, no size worth minding, and nothing to clean up.
+//! A storage for tests of networks and of the machinery: what is read from it is made, what is written to it
+//! is checked and dropped. It has no disk, no size worth minding, and nothing to clean up.
 //!
-//! As a source it has every file whose path holds a directory `from-NAME`, NAME being its own, and whose last component
-//! begins with a size (see [`VirtualContent`]). As a target it remembers name, size and sum of what was committed,
-//! the last [`state::RECORDS_MAX`] of them, until the process ends. If the bytes were those that the name stands for, they can be read from
-//! here again, made anew; if not, reading them is refused with words.
+//! As a source it has every file whose path holds a directory `from-NAME`, NAME being its own, and whose last
+//! component begins with a size (see [`VirtualContent`]). As a target it remembers name, size and sum of what
+//! was committed, the last [`state::RECORDS_MAX`] of them, until the process ends. If the bytes were those
+//! that the name stands for, they can be read from here again, made anew; if not, reading them is refused
+//! with words.
 //!
 //! Not here: what is measured with it (`service`, the binary), and storages that fail on demand (`memory`).
 

@@ -1,4 +1,5 @@
-//! What a virtual storage remembers: of a file that arrives its length and sum, of one that has arrived also its name.
+//! What a virtual storage remembers: of a file that arrives its length and sum, of one that has arrived also
+//! its name.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,4 +1,5 @@
-//! The run: a short queue on the shared path, then a long one, and what the agent makes of it; in the end a circuit that is cut.
+//! The run: a short queue on the shared path, then a long one, and what the agent makes of it; in the end a
+//! circuit that is cut.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -176,10 +177,11 @@ impl Experiment {
         Ok(outcome)
     }
 
-    /// A long queue once more, and in the midst of it a circuit that is silent from one packet to the next. Others are gone by then,
-    /// for the emulator's clock does not tell their packets from ours.
+    /// A long queue once more, and in the midst of it a circuit that is silent from one packet to the next.
+    /// Others are gone by then, for the emulator's clock does not tell their packets from ours.
     fn cut(&self, world: &World<'_>, background: Background, outcome: &mut Outcome) -> Result<(), String> {
-        // Long also at the rate of the circuit that there was, which the link is believed to have until files have come without.
+        // Long also at the rate of the circuit that there was, which the link is believed to have until files
+        // have come without.
         let wanted = self.rate_mbit * 1e6 / 8.0 * f64::from(self.work_s) / self.job_bytes() as f64;
         let jobs = wanted.ceil() as usize + JOBS_AROUND_CUT;
         // In one piece, so that it is long from the first file on.

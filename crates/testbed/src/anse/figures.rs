@@ -18,7 +18,8 @@ const SWITCH_S: f64 = 3.0;
 const STALL_S_MAX: f64 = 3.0;
 /// The last files of the last job do not fill a path.
 const END_S: f64 = 1.5;
-/// Of what a round trip holds, this part may come twice, beside chunks that were in flight when a path was left.
+/// Of what a round trip holds, this part may come twice, beside chunks that were in flight when a path was
+/// left.
 const TWICE_PART: f64 = 0.01;
 /// One is in flight on each stream, of which an agent has no more.
 const CHUNKS_IN_FLIGHT: f64 = 8.0;
@@ -32,7 +33,8 @@ pub struct Figures {
     pub jobs: usize,
     pub files_per_job: usize,
     pub job_mb: f64,
-    /// Of what our packets had room for, what was payload of files: the rest is TLS, messages, and what was sent twice.
+    /// Of what our packets had room for, what was payload of files: the rest is TLS, messages, and what was
+    /// sent twice.
     pub payload_share: f64,
     pub background_mbit: f64,
     pub shared_mbit: f64,
@@ -51,7 +53,8 @@ pub struct Figures {
     /// What of files came twice until the last job was done, megabytes; and what may.
     pub resent_mb: f64,
     pub resent_mb_max: f64,
-    /// The same of a circuit that is cut silently, and for how long nothing came then, by the emulator's clock.
+    /// The same of a circuit that is cut silently, and for how long nothing came then, by the emulator's
+    /// clock.
     pub cut_resent_mb: f64,
     pub cut_stall_s: f64,
     pub attempts_failed: u64,

@@ -68,7 +68,8 @@ impl Outcome {
             let (top, bottom) = (MARGINS[1], HEIGHT - MARGINS[3]);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"#444\" stroke-dasharray=\"2 4\"/>"
+                "<line x1=\"{x:.1}\" y1=\"{top}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"#444\" \
+                    stroke-dasharray=\"2 4\"/>"
             );
             let anchor = if words == "circuit" { "start" } else { "end" };
             let shift = if words == "circuit" { 4.0 } else { -4.0 };
@@ -103,7 +104,8 @@ impl Outcome {
 
 fn frame(axes: &Axes, rate: f64, title: &str) -> String {
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+            font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
          <text x=\"{}\" y=\"20\" font-size=\"14\">{title}: Mbit/s of IP packets each second</text>\n",
         MARGINS[0]

@@ -35,7 +35,8 @@ Options:
   --congestion NAME cubic, bbr, ...                              [default: cubic]
   --lan             no emulation: a pair of virtual Ethernet devices, MTU 9000
   --hold            print the names and wait; lines on standard input change paths, its end ends all:
-                      path 0 cut | path 0 restore | path 0 loss 1e-3 | path 0 rtt 50 | path 0 rate 100 | path 0 blackhole 1400
+                      path 0 cut | path 0 restore | path 0 loss 1e-3 | path 0 rtt 50 | path 0 rate 100 | \
+                      path 0 blackhole 1400
                       path 0 rate none | path 0 cut left-to-right | path 0 cut right-to-left | show
   --check           say whether this machine allows it
 ";
@@ -183,7 +184,8 @@ fn obey(lab: &Lab, line: &str) -> Result<String, String> {
         ["path", path, "blackhole", value] => (path, Change::BlackHole(Some(number("blackhole", value)?))),
         _ => {
             return Err(format!(
-                "{line:?} is not known: path N cut [left-to-right|right-to-left]|restore|loss P|rtt MS|rate MBIT|blackhole BYTES|blackhole off, or show"
+                "{line:?} is not known: path N cut [left-to-right|right-to-left]|restore|loss P|rtt MS|rate \
+                    MBIT|blackhole BYTES|blackhole off, or show"
             ));
         }
     };
@@ -217,7 +219,8 @@ fn account(lab: &Lab) -> String {
 
 fn told(counted: &Counters) -> String {
     let mut text = format!(
-        "{:.1} MB in {} packets ({} super-packets), {} lost, {} overflowed; at most {:.1} MB held; late by {:.2} ms, \
+        "{:.1} MB in {} packets ({} super-packets), {} lost, {} overflowed; at most {:.1} MB held; late by \
+            {:.2} ms, \
          at most {:.1} ms",
         counted.bytes_carried as f64 / 1e6,
         counted.packets_carried,

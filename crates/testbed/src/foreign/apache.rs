@@ -1,4 +1,5 @@
-//! Apache with its WebDAV module: a plain server that copies nothing between servers and tells no checksums, but moves and locks.
+//! Apache with its WebDAV module: a plain server that copies nothing between servers and tells no checksums,
+//! but moves and locks.
 
 use std::fs;
 use std::path::{Path, PathBuf};

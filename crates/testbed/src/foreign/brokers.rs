@@ -1,5 +1,5 @@
-//! Brokers of messages: ActiveMQ with its STOMP connector, and nats-server. They can be killed and started again on the
-//! same port with what they kept.
+//! Brokers of messages: ActiveMQ with its STOMP connector, and nats-server. They can be killed and started
+//! again on the same port with what they kept.
 
 use std::fs;
 use std::path::PathBuf;
@@ -75,7 +75,8 @@ http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/ac
     }
 }
 
-/// nats-server with JetStream. Clients with TLS have to show a certificate of the authority; without TLS anybody gets in.
+/// nats-server with JetStream. Clients with TLS have to show a certificate of the authority; without TLS
+/// anybody gets in.
 pub struct NatsServer {
     pub port: u16,
     _folder: tempfile::TempDir,

@@ -1,5 +1,6 @@
-//! Storages of others, as processes of their own on loopback: XRootD with HTTP and third-party copies, nginx and Apache as plain WebDAV servers.
-//! And one that speaks S3. With certificates of an authority of the test's own. And brokers of messages, and a database.
+//! Storages of others, as processes of their own on loopback: XRootD with HTTP and third-party copies, nginx
+//! and Apache as plain WebDAV servers. And one that speaks S3. With certificates of an authority of the
+//! test's own. And brokers of messages, and a database.
 
 mod apache;
 mod brokers;

@@ -1,12 +1,13 @@
-//! What stands in for a storage that speaks S3: moto's server from a Python environment of its own. It checks signatures and
-//! rights by botocore: by others' reading of the same description.
+//! What stands in for a storage that speaks S3: moto's server from a Python environment of its own. It checks
+//! signatures and rights by botocore: by others' reading of the same description.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::s3::output;
 
-/// Makes the buckets, and one user with rights to those that begin with `open`; and then no request goes without a signature.
+/// Makes the buckets, and one user with rights to those that begin with `open`; and then no request goes
+/// without a signature.
 const FURNISH: &str = r#"
 import json, os, boto3, urllib.request, ssl
 endpoint, ca = os.environ["S3_ENDPOINT"], os.environ["S3_CA"]

@@ -1,4 +1,5 @@
-//! nginx with its own WebDAV module: a plain server that copies nothing between servers and tells no checksums.
+//! nginx with its own WebDAV module: a plain server that copies nothing between servers and tells no
+//! checksums.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +58,8 @@ impl Nginx {
              http {{\naccess_log off;\n{paths}client_max_body_size 0;\nserver {{\n\
              listen 127.0.0.1:{port} ssl;\nserver_name localhost;\n\
              ssl_certificate {};\nssl_certificate_key {};\nroot {here};\n{more}\
-             location /data/ {{ dav_methods PUT DELETE MKCOL COPY MOVE; create_full_put_path on; }}\n}}\n}}\n",
+             location /data/ {{ dav_methods PUT DELETE MKCOL COPY MOVE; create_full_put_path on; \
+             }}\n}}\n}}\n",
             certificate.display(),
             key.display()
         );

@@ -90,7 +90,8 @@ impl PostgreSql {
         assert!(ran.status.success(), "createdb: {}", String::from_utf8_lossy(&ran.stderr));
     }
 
-    /// Ends all its processes at once, in the middle of what they do: the next start recovers as after a crash.
+    /// Ends all its processes at once, in the middle of what they do: the next start recovers as after a
+    /// crash.
     pub fn crash(&mut self) {
         self.process.signal(Signal::QUIT);
         self.process.wait(END_WITHIN);

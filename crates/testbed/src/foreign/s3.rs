@@ -1,6 +1,7 @@
-//! A storage that speaks S3, over TLS, which checks every signature and every right by others' code: versitygw over a folder,
-//! with an owner of buckets beside its root. Where it cannot be built the mock of `moto` stands in. Tests look into it by
-//! rclone: not by us, so that we do not look at ourselves in a mirror.
+//! A storage that speaks S3, over TLS, which checks every signature and every right by others' code:
+//! versitygw over a folder, with an owner of buckets beside its root. Where it cannot be built the mock of
+//! `moto` stands in. Tests look into it by rclone: not by us, so that we do not look at ourselves in a
+//! mirror.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -166,8 +167,8 @@ impl S3Server {
         (keys, uploads[bucket].as_array().map_or(0, Vec::len))
     }
 
-    /// How often it has been asked for this of an object (a bucket and a key), with success, by a request whose query has
-    /// all these parts.
+    /// How often it has been asked for this of an object (a bucket and a key), with success, by a request
+    /// whose query has all these parts.
     pub fn asked(&self, request: S3Request, name: &str, query: &[&str]) -> usize {
         let with_query = |line: &&str| query.iter().all(|part| line.contains(part));
         let Some(file) = &self.access_log else {

@@ -43,7 +43,8 @@ impl Opens<'_> {
                 );
                 let rules = write("scitokens.cfg", &rules);
                 format!(
-                    "ofs.authorize\nofs.authlib libXrdAccSciTokens.so config={rules}\nhttp.header2cgi Authorization authz\n"
+                    "ofs.authorize\nofs.authlib libXrdAccSciTokens.so config={rules}\nhttp.header2cgi \
+                        Authorization authz\n"
                 )
             }
             Opens::Subject(subject) => {
@@ -54,7 +55,8 @@ impl Opens<'_> {
                     "YSBzZWNyZXQgb2YgYSBzZXJ2ZXIgb2YgdGhlIHRlc3RiZWQsIGFuZCBvZiBubyBvdGhlcg==\n",
                 );
                 format!(
-                    "all.sitename testbed\nhttp.exthandler xrdmacaroons libXrdMacaroons.so\nmacaroons.secretkey {secret}\n\
+                    "all.sitename testbed\nhttp.exthandler xrdmacaroons \
+                        libXrdMacaroons.so\nmacaroons.secretkey {secret}\n\
                      http.gridmap {map}\nhttp.header2cgi Authorization authz\nofs.authorize\n\
                      ofs.authlib ++ libXrdMacaroons.so\nacc.authdb {rights}\n"
                 )
@@ -88,12 +90,14 @@ impl Xrootd {
         Xrootd::with(authority, Opens::All)
     }
 
-    /// One that lets in whoever has a certificate with this subject (`/CN=robot`), and gives macaroons; nobody else.
+    /// One that lets in whoever has a certificate with this subject (`/CN=robot`), and gives macaroons;
+    /// nobody else.
     pub fn for_certificates(authority: &ForeignAuthority, subject: &str) -> Xrootd {
         Xrootd::with(authority, Opens::Subject(subject))
     }
 
-    /// One that lets in whoever has a token of that issuer for `localhost`, and nobody else; by the plug-in for SciTokens.
+    /// One that lets in whoever has a token of that issuer for `localhost`, and nobody else; by the plug-in
+    /// for SciTokens.
     pub fn for_tokens(authority: &ForeignAuthority, issuer: &str) -> Xrootd {
         Xrootd::with(authority, Opens::Tokens(issuer))
     }
@@ -128,8 +132,8 @@ impl Xrootd {
         self.process = serve(self.folder.path(), self.port);
     }
 
-    /// As Debian's unit does after a crash (`Restart=on-abort`), and its administrator where it takes no connection any more.
-    /// What was wrong with it.
+    /// As Debian's unit does after a crash (`Restart=on-abort`), and its administrator where it takes no
+    /// connection any more. What was wrong with it.
     pub fn start_again_if_it_is_dead(&mut self) -> Option<&'static str> {
         let wrong = if !self.process.is_running() {
             "crashed"

@@ -1,6 +1,6 @@
-//! Hostile peers: a source and a target that speak the data protocol by hand, with the real credentials of an agent, and
-//! keep none of its rules. Whatever they do, the agent at the other end lives, stays within its memory, serves the others,
-//! says why, and reads and writes nothing outside what was agreed.
+//! Hostile peers: a source and a target that speak the data protocol by hand, with the real credentials of an
+//! agent, and keep none of its rules. Whatever they do, the agent at the other end lives, stays within its
+//! memory, serves the others, says why, and reads and writes nothing outside what was agreed.
 //!
 //! Not here: bytes that are no protocol at all (`fuzz/`), which these peers send as well, now and then.
 //! Start with [`source::Hostile`] for what a target must bear and [`target::Thief`] for what a source must.
@@ -111,7 +111,8 @@ impl Wire {
         }
     }
 
-    /// Waits for a word of the peer, no longer than this; false if it says something or hangs up. What it says is lost.
+    /// Waits for a word of the peer, no longer than this; false if it says something or hangs up. What it
+    /// says is lost.
     pub fn is_quiet_for(&mut self, time: Duration) -> bool {
         let limit =
             |socket: &TcpStream, time| socket.set_read_timeout(Some(time)).expect("a time-out can be set");

@@ -1,5 +1,5 @@
-//! A source that lies. Which lie is told follows from the name of the file that is asked for: what lies in the folder
-//! `wrong-bytes/` comes with wrong bytes; a folder that names no lie is served honestly.
+//! A source that lies. Which lie is told follows from the name of the file that is asked for: what lies in
+//! the folder `wrong-bytes/` comes with wrong bytes; a folder that names no lie is served honestly.
 
 use std::collections::BTreeMap;
 use std::fs;

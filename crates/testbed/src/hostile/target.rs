@@ -1,4 +1,5 @@
-//! A target that steals: an agent of the deployment that asks for what it may not read, and wears its source out.
+//! A target that steals: an agent of the deployment that asks for what it may not read, and wears its source
+//! out.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +12,8 @@ use longhaul_wire::{BatchId, FileNumber, Frame, Manifest, ManifestFile, PackEntr
 
 use super::{Wire, hello};
 
-/// An agent gone bad, and what it could have got hold of: permits that the service signed for others, or long ago.
+/// An agent gone bad, and what it could have got hold of: permits that the service signed for others, or long
+/// ago.
 pub struct Thief {
     pub credentials: Credentials,
     authority: Authority,

@@ -1,4 +1,5 @@
-//! Trees made for tests: of given sizes, and with every kind of name and file that DESIGN section 8 speaks of.
+//! Trees made for tests: of given sizes, and with every kind of name and file that DESIGN section 8 speaks
+//! of.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,8 +22,8 @@ pub fn content(random: &mut Random, size: u64) -> Vec<u8> {
     bytes
 }
 
-/// `files` files with `bytes` bytes together, from empty to a good part of the whole: most are small, most bytes are in
-/// large ones. The same numbers and seed give the same tree.
+/// `files` files with `bytes` bytes together, from empty to a good part of the whole: most are small, most
+/// bytes are in large ones. The same numbers and seed give the same tree.
 pub fn make(root: &Path, files: usize, bytes: u64, random: &mut Random) {
     let weights: Vec<u64> = (0..files)
         .map(|_| {

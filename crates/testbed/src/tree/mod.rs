@@ -1,4 +1,5 @@
-//! Trees of files: made with everything that trips programs over, surveyed by the words of the design, and compared.
+//! Trees of files: made with everything that trips programs over, surveyed by the words of the design, and
+//! compared.
 //!
 //! Written from the promises and not from the code that keeps them: it shares nothing with `storage`.
 

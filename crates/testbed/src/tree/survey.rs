@@ -67,8 +67,8 @@ pub fn content_of(path: &Path) -> io::Result<Content> {
     }
 }
 
-/// A source tree by DESIGN section 8: links to files inside the tree are files; links leading out, devices, sockets, named
-/// pipes and names that are not UTF-8 are left out; so are empty directories.
+/// A source tree by DESIGN section 8: links to files inside the tree are files; links leading out, devices,
+/// sockets, named pipes and names that are not UTF-8 are left out; so are empty directories.
 pub fn survey(root: &Path) -> Survey {
     let root = fs::canonicalize(root).expect("the tree is there");
     let mut survey = Survey::default();

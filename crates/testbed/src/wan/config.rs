@@ -44,12 +44,14 @@ impl Direction {
     }
 }
 
-/// One path between the two sides. Both directions are alike, and each has the rate, the loss and the queue for itself.
+/// One path between the two sides. Both directions are alike, and each has the rate, the loss and the queue
+/// for itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathConfig {
     /// There and back; half of it each way.
     pub rtt_ms: f64,
-    /// Of IP packets, headers included: the payload of TCP is `rate × MSS / MTU`. None is as fast as this machine can.
+    /// Of IP packets, headers included: the payload of TCP is `rate × MSS / MTU`. None is as fast as this
+    /// machine can.
     pub rate_mbit: Option<f64>,
     /// Probability that one packet of the wire (a segment, not a super-packet) is lost.
     pub loss: f64,
@@ -105,7 +107,8 @@ impl PathConfig {
     }
 }
 
-/// What can change while data are on the way. What is on the way already keeps its time, and no packet overtakes another.
+/// What can change while data are on the way. What is on the way already keeps its time, and no packet
+/// overtakes another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
     RttMs(f64),
@@ -150,8 +153,8 @@ impl Change {
 /// The kernel's settings in both namespaces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Upper end of `tcp_rmem` and `tcp_wmem`, to which the kernel may grow the buffers of a connection by itself. What
-    /// `SO_RCVBUF` and `SO_SNDBUF` may ask for (`net.core.*mem_max`) is the machine's and stays.
+    /// Upper end of `tcp_rmem` and `tcp_wmem`, to which the kernel may grow the buffers of a connection by
+    /// itself. What `SO_RCVBUF` and `SO_SNDBUF` may ask for (`net.core.*mem_max`) is the machine's and stays.
     pub socket_buffer_bytes_max: u64,
     /// `cubic`, `bbr`, …
     pub congestion_control: String,
@@ -163,7 +166,8 @@ impl Default for Options {
     }
 }
 
-/// What one direction of one path has done. Packets are those of the wire (segments), bytes those of IP packets.
+/// What one direction of one path has done. Packets are those of the wire (segments), bytes those of IP
+/// packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub packets_carried: u64,
@@ -184,7 +188,8 @@ pub struct Counters {
     /// When the first packet came in and the last went out, by the emulator's clock.
     pub first_in_ns: u64,
     pub last_out_ns: u64,
-    /// How much later than due super-packets went out, because the emulator had no processor: of the latest, and of all.
+    /// How much later than due super-packets went out, because the emulator had no processor: of the latest,
+    /// and of all.
     pub late_ns_max: u64,
     pub late_ns_sum: u64,
     /// Most bytes held at once: those waiting and those on the way.

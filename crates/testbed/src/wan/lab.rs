@@ -12,13 +12,14 @@ use super::worker::{Report, Wire};
 
 /// The MTU of a LAN laboratory.
 const LAN_MTU: u32 = 9000;
-/// What a TUN device holds until the emulator reads it, in packets (or super-packets). The kernel's 500 would drop the start of a
-/// fast connection before the emulator sees it, and uncounted.
+/// What a TUN device holds until the emulator reads it, in packets (or super-packets). The kernel's 500 would
+/// drop the start of a fast connection before the emulator sees it, and uncounted.
 const DEVICE_QUEUE_PACKETS: &str = "10000";
 /// Each path has a number in its addresses.
 const PATHS_MAX: usize = 200;
 
-/// Two namespaces, joined by emulated paths or by a LAN. Dropping it ends every process inside and removes everything.
+/// Two namespaces, joined by emulated paths or by a LAN. Dropping it ends every process inside and removes
+/// everything.
 #[derive(Debug)]
 pub struct Lab {
     /// Of each emulated path; none on a LAN. They end before the namespaces do.
@@ -53,7 +54,8 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Both sides on one LAN: a pair of virtual Ethernet devices with MTU 9000, as fast as this machine can. It is path 0.
+    /// Both sides on one LAN: a pair of virtual Ethernet devices with MTU 9000, as fast as this machine can.
+    /// It is path 0.
     pub fn lan() -> Result<Lab, String> {
         Lab::lan_with(&Options::default())
     }
@@ -92,7 +94,8 @@ impl Lab {
         Ipv6Addr::new(0xfd77, path as u16, 0, 0, 0, 0, 0, side.host().into())
     }
 
-    /// A command that will run inside. The child is the program itself: its number and its CPU time are the program's.
+    /// A command that will run inside. The child is the program itself: its number and its CPU time are the
+    /// program's.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         self.of(side).command(program)
     }
@@ -113,7 +116,8 @@ impl Lab {
         self.of(side).sysctl("net.ipv4.tcp_wmem", &format!("4096 16384 {}", bytes_max.max(16_384)))
     }
 
-    /// Buffers of connections made from now on have this size from the beginning, and the kernel leaves them so.
+    /// Buffers of connections made from now on have this size from the beginning, and the kernel leaves them
+    /// so.
     pub fn fix_socket_buffers(&self, side: Side, bytes: u64) -> Result<(), String> {
         for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
             self.of(side).sysctl(name, &format!("4096 {bytes} {bytes}"))?;
@@ -137,8 +141,8 @@ impl Lab {
         self.wires.get(path).and_then(|wire| report(wire).ok()).unwrap_or_default().counters
     }
 
-    /// CPU time of the emulator's threads until now. It contains the kernel's work of receiving: a packet written to a TUN
-    /// device is handled by the receiver's TCP before the write returns.
+    /// CPU time of the emulator's threads until now. It contains the kernel's work of receiving: a packet
+    /// written to a TUN device is handled by the receiver's TCP before the write returns.
     pub fn cpu_seconds(&self) -> f64 {
         let workers = self.wires.iter().flat_map(Wire::workers);
         workers.filter_map(|worker| worker.order(None).ok()).map(|report: Report| report.cpu_seconds).sum()

@@ -1,9 +1,10 @@
-//! One direction of one path as a model: packets come in at a time, wait for the rate, are on the way for the delay, and go
-//! out. Time is given to it in nanoseconds; it has no clock, no device and no thread.
+//! One direction of one path as a model: packets come in at a time, wait for the rate, are on the way for the
+//! delay, and go out. Time is given to it in nanoseconds; it has no clock, no device and no thread.
 //!
-//! A packet is in one of two queues. Those *waiting* are before the rate, and their bytes are bounded (tail drop). Those *on the
-//! way* have begun to pass the rate, and have a time to go out. Random loss strikes after the rate: a lost packet
-//! has used the link. A super-packet goes out in one piece, when its last segment would.
+//! A packet is in one of two queues. Those *waiting* are before the rate, and their bytes are bounded (tail
+//! drop). Those *on the way* have begun to pass the rate, and have a time to go out. Random loss strikes
+//! after the rate: a lost packet has used the link. A super-packet goes out in one piece, when its last
+//! segment would.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,8 +15,8 @@ use crate::Random;
 
 /// A default queue is not smaller than this: a few super-packets.
 const QUEUE_BYTES_MIN: u64 = 256 << 10;
-/// Held at most in one direction, waiting and on the way: 1.7 GB/s at 300 ms. A path without a rate would otherwise be bounded by
-/// nothing but the windows of the connections on it.
+/// Held at most in one direction, waiting and on the way: 1.7 GB/s at 300 ms. A path without a rate would
+/// otherwise be bounded by nothing but the windows of the connections on it.
 const HELD_BYTES_MAX: u64 = 256 << 20;
 const REST_NS_MAX: u64 = 500_000;
 /// Memory is taken in pieces of this size and used again, the warmest first.
@@ -122,8 +123,8 @@ impl Line {
         self.pass_rate(now_ns);
     }
 
-    /// Gives `output` every packet whose time has come, as headers and payload (or all in the first). It says whether
-    /// the packet was taken.
+    /// Gives `output` every packet whose time has come, as headers and payload (or all in the first). It says
+    /// whether the packet was taken.
     pub(super) fn deliver(&mut self, now_ns: u64, mut output: impl FnMut(&[u8], &[u8]) -> bool) {
         self.pass_rate(now_ns);
         while self.on_the_way.front().is_some_and(|held| held.time_ns <= now_ns) {
@@ -150,14 +151,15 @@ impl Line {
         self.on_the_way.front().map(|held| held.time_ns).or_else(begins)
     }
 
-    /// How long nobody needs to look here after having looked: what comes and goes in that time is handled together. Each look
-    /// costs a wake-up; one for each packet and acknowledgement took half as much CPU again at 1 Gbit/s. A hundredth of
-    /// the delay is below what a real path varies by.
+    /// How long nobody needs to look here after having looked: what comes and goes in that time is handled
+    /// together. Each look costs a wake-up; one for each packet and acknowledgement took half as much CPU
+    /// again at 1 Gbit/s. A hundredth of the delay is below what a real path varies by.
     pub(super) fn rest_ns(&self) -> u64 {
         (self.delay_ns / 100).min(REST_NS_MAX)
     }
 
-    /// What waits and whose turn at the rate has come, is on the way. Times are those of the model, however late the call.
+    /// What waits and whose turn at the rate has come, is on the way. Times are those of the model, however
+    /// late the call.
     fn pass_rate(&mut self, now_ns: u64) {
         while let Some(held) = self.waiting.front() {
             let begins_ns = held.time_ns.max(self.link_free_ns);
@@ -168,7 +170,8 @@ impl Line {
             let took_ns = self.bytes_per_s.map_or(0.0, |rate| (held.wire_bytes as f64 / rate * 1e9).ceil());
             self.link_free_ns = begins_ns + took_ns as u64;
             self.waiting_bytes -= held.wire_bytes;
-            // After a change of the delay nothing overtakes what went before: the queue's order holds before its times.
+            // After a change of the delay nothing overtakes what went before: the queue's order holds before
+            // its times.
             held.time_ns = self.link_free_ns + self.delay_ns;
             self.on_the_way.push_back(held);
         }
@@ -284,7 +287,8 @@ impl Losses {
         self.draw();
     }
 
-    /// One random number per loss instead of one per packet: the gaps between losses are distributed geometrically.
+    /// One random number per loss instead of one per packet: the gaps between losses are distributed
+    /// geometrically.
     fn draw(&mut self) {
         self.pass = match self.probability {
             never if never <= 0.0 => u64::MAX,
@@ -362,7 +366,8 @@ impl Slabs {
         &self.used[(held.slab - self.first) as usize][held.at..held.at + held.length]
     }
 
-    /// The oldest packet is gone, which lay in slab `number`. When nothing is held, the same memory is used from its start.
+    /// The oldest packet is gone, which lay in slab `number`. When nothing is held, the same memory is used
+    /// from its start.
     fn let_go(&mut self, number: u64, empty: bool) {
         while self.first < number || (empty && self.used.len() > 1) {
             self.spare.extend(self.used.pop_front());

@@ -187,8 +187,8 @@ fn what_the_device_refuses_is_counted() {
 }
 
 proptest! {
-    /// Whatever comes, whenever: it goes out unchanged, in order, within the rate, not before its delay; each packet is counted once; the queue
-    /// and the memory stay within bounds.
+    /// Whatever comes, whenever: it goes out unchanged, in order, within the rate, not before its delay; each
+    /// packet is counted once; the queue and the memory stay within bounds.
     #[test]
     fn nothing_is_changed_reordered_early_or_uncounted(
         seed: u64,
@@ -216,7 +216,8 @@ proptest! {
         got.extend(outputs(&mut line, u64::MAX));
         let counters = line.counters();
         prop_assert_eq!(counters.packets(), bytes_in);
-        // Of few packets, or at a small loss, none may be lost by chance; but not by a chance of one in a million million.
+        // Of few packets, or at a small loss, none may be lost by chance; but not by a chance of one in a
+        // million million.
         let struck = counters.packets_lost + counters.packets_carried;
         prop_assert!(counters.packets_lost > 0 || (1.0 - loss).powf(struck as f64) > 1e-12);
         let mut last = (0, 0);

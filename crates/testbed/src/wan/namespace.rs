@@ -1,6 +1,7 @@
 //! A network namespace with a name, and everything in it ends with it.
 //!
-//! The name says which process made it (number and start time), so that what a killed process left can be found.
+//! The name says which process made it (number and start time), so that what a killed process left can be
+//! found.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -19,7 +20,8 @@ const PREFIX: &str = "longhaul-";
 const NAMES: &str = "/run/netns";
 /// Congestion controls that everyone may choose.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
-/// How many entries the tables of connections of a namespace's children shall have; the kernel takes a power of two.
+/// How many entries the tables of connections of a namespace's children shall have; the kernel takes a power
+/// of two.
 const TABLE_OF_CHILDREN: &str = "/proc/sys/net/ipv4/tcp_child_ehash_entries";
 const TABLE_ENTRIES: u32 = 4096;
 
@@ -76,9 +78,9 @@ impl Namespace {
             .map_err(|error| format!("setting {name} to {value:?} in {}: {error}", self.name))
     }
 
-    /// For connections made from now on. Beyond the machine's default a namespace may have only what the machine allows to
-    /// everyone. Where that list does not hold it, it does for as long as the setting takes: the choice stays when the
-    /// permission goes, and the machine is as before.
+    /// For connections made from now on. Beyond the machine's default a namespace may have only what the
+    /// machine allows to everyone. Where that list does not hold it, it does for as long as the setting
+    /// takes: the choice stays when the permission goes, and the machine is as before.
     pub(super) fn congestion_control(&self, name: &str) -> Result<(), String> {
         let set = || self.sysctl("net.ipv4.tcp_congestion_control", name);
         // Labs of several processes do this one after another.
@@ -132,9 +134,10 @@ fn run(command: &mut Command, package: &str) -> Result<(), String> {
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// A namespace that is born in another one, since what a namespace asks for its children holds for their table of connections:
-/// a table of their own. Whoever counts the memory of sockets walks all of it, and the machine's is so large that fifty walks a
-/// second cost a twentieth of a core. Kernels before 6.1 have one table for all, and no such file.
+/// A namespace that is born in another one, since what a namespace asks for its children holds for their
+/// table of connections: a table of their own. Whoever counts the memory of sockets walks all of it, and the
+/// machine's is so large that fifty walks a second cost a twentieth of a core. Kernels before 6.1 have one
+/// table for all, and no such file.
 fn add(name: &str) -> Result<(), String> {
     let script = format!(
         "[ ! -w {TABLE_OF_CHILDREN} ] || echo {TABLE_ENTRIES} > {TABLE_OF_CHILDREN}; exec ip netns add \"$0\""
@@ -142,8 +145,8 @@ fn add(name: &str) -> Result<(), String> {
     run(Command::new("unshare").args(["--net", "sh", "-c", &script, name]), "util-linux")
 }
 
-/// Ends what runs inside first: a namespace lives on as long as a process is in it, and a server left behind would hold its
-/// memory and CPU.
+/// Ends what runs inside first: a namespace lives on as long as a process is in it, and a server left behind
+/// would hold its memory and CPU.
 fn remove(name: &str) {
     if let Ok(output) = Command::new("ip").args(["netns", "pids", name]).stdin(Stdio::null()).output() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,12 +1,13 @@
 //! Super-packets: how many packets of the wire one is, and how to cut some of them out.
 //!
-//! A packet here is what a TUN device with `IFF_VNET_HDR` gives and takes: ten bytes that say what the hardware would be asked
-//! to do (`struct virtio_net_hdr`), then the IP packet. With TCP segmentation offload its payload is that of many
-//! segments, and its TCP checksum field holds the sum of the pseudo-header only.
+//! A packet here is what a TUN device with `IFF_VNET_HDR` gives and takes: ten bytes that say what the
+//! hardware would be asked to do (`struct virtio_net_hdr`), then the IP packet. With TCP segmentation offload
+//! its payload is that of many segments, and its TCP checksum field holds the sum of the pseudo-header only.
 
 use std::ops::Range;
 
-/// `struct virtio_net_hdr`: flags u8, kind u8, header length u16, segment size u16, checksum start u16, offset u16.
+/// `struct virtio_net_hdr`: flags u8, kind u8, header length u16, segment size u16, checksum start u16,
+/// offset u16.
 pub(super) const OFFLOAD: usize = 10;
 /// The longest IP packet and its offload header.
 pub(super) const PACKET_MAX: usize = OFFLOAD + 65_535;
@@ -94,7 +95,8 @@ impl Headers {
     }
 }
 
-/// The packet that holds only some of a super-packet's segments: its headers, and its payload as it lies in the packet.
+/// The packet that holds only some of a super-packet's segments: its headers, and its payload as it lies in
+/// the packet.
 pub(super) fn part<'a>(packet: &'a [u8], shape: &Shape, segments: Range<u32>) -> (Headers, &'a [u8]) {
     assert!(shape.headers > 0, "one segment has no parts");
     assert!(segments.start < segments.end && segments.end <= shape.segments, "{segments:?} of {shape:?}");
@@ -147,7 +149,8 @@ fn set_tcp(tcp: &mut [u8], shape: &Shape, segments: &Range<u32>, payload: &Range
     if segments.end < shape.segments {
         tcp[13] &= !(FIN | PUSH);
     }
-    // The field holds the sum of addresses, protocol and length; only the length is another: subtract the old, add the new.
+    // The field holds the sum of addresses, protocol and length; only the length is another: subtract the
+    // old, add the new.
     let header = tcp.len();
     let old = (header + shape.payload as usize) as u16;
     let new = (header + payload.len()) as u16;

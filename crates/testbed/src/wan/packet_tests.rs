@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::Random;
 
-/// A super-packet as the kernel gives it: lengths of the whole, the checksum field holding the pseudo-header's sum.
+/// A super-packet as the kernel gives it: lengths of the whole, the checksum field holding the
+/// pseudo-header's sum.
 pub(in crate::wan) fn super_packet(v6: bool, options: usize, segment: u16, payload: &[u8]) -> Vec<u8> {
     let tcp_length = 20 + options + payload.len();
     let ip = if v6 {
@@ -38,7 +39,8 @@ pub(in crate::wan) fn super_packet(v6: bool, options: usize, segment: u16, paylo
     packet
 }
 
-/// The packets of the wire with complete checksums, written apart from the code under test: field by field, from the whole packet.
+/// The packets of the wire with complete checksums, written apart from the code under test: field by field,
+/// from the whole packet.
 fn on_the_wire(packet: &[u8]) -> Vec<Vec<u8>> {
     let field = |at: usize| usize::from(u16::from_le_bytes([packet[at], packet[at + 1]]));
     let ip_bytes = &packet[OFFLOAD..];
@@ -157,8 +159,8 @@ fn whatever_is_no_super_packet_is_one_packet() {
 }
 
 proptest! {
-    /// Any division into parts gives the same packets on the wire as the whole, in order, with the same checksums: nothing
-    /// is lost, doubled or changed by splitting.
+    /// Any division into parts gives the same packets on the wire as the whole, in order, with the same
+    /// checksums: nothing is lost, doubled or changed by splitting.
     #[test]
     fn parts_are_the_same_packets_as_the_whole(
         v6: bool,

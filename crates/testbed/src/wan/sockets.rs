@@ -1,8 +1,9 @@
-//! Memory that the kernel holds for the TCP sockets of one namespace, asked for by `sock_diag` (what `ss -tm` shows), since
-//! `/proc/net/sockstat` counts all namespaces of a machine together.
+//! Memory that the kernel holds for the TCP sockets of one namespace, asked for by `sock_diag` (what `ss -tm`
+//! shows), since `/proc/net/sockstat` counts all namespaces of a machine together.
 //!
-//! Counted per socket: bytes received and not yet read, bytes queued for sending or retransmission, the kernel's reserve
-//! for it, options and backlog, all with the kernel's own overhead. Pages lent by `sendfile` count as queued.
+//! Counted per socket: bytes received and not yet read, bytes queued for sending or retransmission, the
+//! kernel's reserve for it, options and backlog, all with the kernel's own overhead. Pages lent by `sendfile`
+//! count as queued.
 
 use std::os::fd::OwnedFd;
 
@@ -20,8 +21,9 @@ const NLMSG_DONE: u16 = 3;
 const REQUEST_DUMP: u16 = 0x301;
 const SKMEMINFO: u16 = 7;
 const TCP: u8 = 6;
-/// States in which a socket holds data: neither listening nor merely bound. Those two are kept in tables of the whole machine,
-/// however small that of the namespace is, and a look through them costs more than all the rest.
+/// States in which a socket holds data: neither listening nor merely bound. Those two are kept in tables of
+/// the whole machine, however small that of the namespace is, and a look through them costs more than all the
+/// rest.
 const HOLDING: u32 = !(1 << 10 | 1 << 13);
 const FAMILIES: [u8; 2] = [2, 10];
 const HEADER: usize = 16;

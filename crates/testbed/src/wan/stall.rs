@@ -1,4 +1,5 @@
-//! The longest time without data on a path, by the clock of what carries them: a busy machine delays the one who looks, not this.
+//! The longest time without data on a path, by the clock of what carries them: a busy machine delays the one
+//! who looks, not this.
 
 use super::config::Counters;
 

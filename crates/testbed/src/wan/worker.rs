@@ -1,4 +1,5 @@
-//! The thread of one direction: reads packets from one device, asks the [`Line`] when they are due, writes them to the other.
+//! The thread of one direction: reads packets from one device, asks the [`Line`] when they are due, writes
+//! them to the other.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -90,8 +91,9 @@ struct Carrier {
 
 impl Carrier {
     fn run(&mut self) {
-        // An emulator that waits for a processor behind the programs under test lengthens their path. Before them, it is they
-        // that wait, and TCP slows down the sender as on a real network. Without the right to it, it goes as it may.
+        // An emulator that waits for a processor behind the programs under test lengthens their path. Before
+        // them, it is they that wait, and TCP slows down the sender as on a real network. Without the right
+        // to it, it goes as it may.
         let _ = setpriority_process(None, PRIORITY);
         loop {
             let more = self.read_packets();
@@ -108,7 +110,8 @@ impl Carrier {
             let length = match read(&self.from, self.line.space()) {
                 Ok(length) => length,
                 Err(Errno::INTR) => continue,
-                // Nothing is there, or the device is down, as someone in the namespace may want it: the bell is heard in any case.
+                // Nothing is there, or the device is down, as someone in the namespace may want it: the bell
+                // is heard in any case.
                 Err(_) => return false,
             };
             self.line.arrive(now_ns(), length);

@@ -1,5 +1,5 @@
-//! Circuits at the agent: a real service and two real agents over the emulated WAN. A queue brings a circuit, files move onto it
-//! and back, and whatever happens to circuit, provider or agent, every file arrives.
+//! Circuits at the agent: a real service and two real agents over the emulated WAN. A queue brings a circuit,
+//! files move onto it and back, and whatever happens to circuit, provider or agent, every file arrives.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ const IN_FLIGHT: u64 = 10 << 20;
 
 /// A plain way that is thin beside the circuit; times are seconds where the paper has hours.
 fn terms(circuit: &str) -> Terms {
-    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 1\nleave_during_s = 1\nleave_hold_s = 1\nrate_over_s = 10\n\
+    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 1\nleave_during_s = 1\nleave_hold_s = 1\nrate_over_s \
+        = 10\n\
                 slower_during_s = 2\ndrain_s = 5\nleave_before_s = 2\n";
     Terms {
         rate_mbit: 50.0,
@@ -107,7 +108,8 @@ fn a_queue_brings_a_circuit_that_a_killed_agent_uses_on_and_gives_back() {
     });
 }
 
-/// Killed while it waits for an answer: the request is taken back, another one made, and its circuit left before it ends.
+/// Killed while it waits for an answer: the request is taken back, another one made, and its circuit left
+/// before it ends.
 #[test]
 fn a_killed_agent_takes_its_request_back_and_leaves_circuits_that_expire() {
     in_lab("requests of a killed agent", terms("setup_s = 3\nlasts_s = 5\n"), |world| {
@@ -155,11 +157,12 @@ fn a_circuit_that_is_cut_silently_costs_a_short_stall_and_no_file() {
     });
 }
 
-/// In each state of a circuit the service is killed, which changes nothing, and then the agent, which goes on with what it had or
-/// gives it back: it holds nothing that its book does not name, and no file fails.
+/// In each state of a circuit the service is killed, which changes nothing, and then the agent, which goes on
+/// with what it had or gives it back: it holds nothing that its book does not name, and no file fails.
 #[test]
 fn the_crash_matrix() {
-    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\nslower_percent = 0\ndrain_s = 60\n\
+    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\nslower_percent = 0\ndrain_s = \
+        60\n\
                 leave_before_s = 2\nprobe_s = 40\n";
     let terms = Terms {
         rate_mbit: 20.0,
@@ -187,8 +190,8 @@ fn the_crash_matrix() {
     });
 }
 
-/// A lease that is in the answer which a killed agent never reads ends with E9003 before anything of it came, and is given anew; no
-/// attempt fails otherwise.
+/// A lease that is in the answer which a killed agent never reads ends with E9003 before anything of it came,
+/// and is given anew; no attempt fails otherwise.
 fn nothing_but_leases_on_their_way_was_lost(world: &World<'_>) {
     let lost = |fault: &Value| fault["code"] == "E9003";
     let problems = world.deployment.json(&["problems"]);
@@ -253,7 +256,8 @@ fn killed_while_it_is_used(world: &mut World<'_>) {
     until_carried(world, CIRCUIT, SIZE);
 }
 
-/// The circuit that there is is used on, the request for the next one given back, and made again for the one who wants it.
+/// The circuit that there is is used on, the request for the next one given back, and made again for the one
+/// who wants it.
 fn killed_while_another_is_to_follow(world: &mut World<'_>) {
     let from = world.log().len();
     request(world, "50", &["--replace"]);
@@ -268,8 +272,8 @@ fn killed_while_another_is_to_follow(world: &mut World<'_>) {
     until(world, from, "transfers go by the circuit of 50 Mbit/s");
 }
 
-/// It is given back, and the link rests as it would have: somebody has said that it is not wanted. Here both are killed at once, for
-/// streams leave soon.
+/// It is given back, and the link rests as it would have: somebody has said that it is not wanted. Here both
+/// are killed at once, for streams leave soon.
 fn killed_while_streams_leave_it(world: &mut World<'_>) {
     until_carried(world, CIRCUIT, SIZE);
     // What is given back is what the service knows of: the second one.
@@ -309,8 +313,8 @@ fn killed_while_the_link_rests(world: &mut World<'_>) {
     assert!(world.log().wait_for(from, &["Mbit/s are asked for"], Duration::ZERO).is_none());
 }
 
-/// Providers that are somewhere else, each by its own protocol: what is requested there is used, also while the provider is away,
-/// and nothing is left at it.
+/// Providers that are somewhere else, each by its own protocol: what is requested there is used, also while
+/// the provider is away, and nothing is left at it.
 #[test]
 fn providers_that_are_somewhere_else_serve_an_agent_though_they_are_killed() {
     let terms = terms("");
@@ -350,7 +354,8 @@ fn providers_that_are_somewhere_else_serve_an_agent_though_they_are_killed() {
 #[test]
 fn work_that_goes_by_circuits_only_waits_for_one() {
     const RAW: [&str; 2] = ["--activity", "raw"];
-    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\ndrain_s = 5\nleave_before_s = 2\nprobe_s = 40\n";
+    let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\ndrain_s = 5\nleave_before_s = \
+        2\nprobe_s = 40\n";
     let service = "[[service.marking.rules]]\nactivity = \"raw\"\ncircuits = \"only\"\n";
     let terms = Terms { plan: Some(plan.to_owned()), service: service.to_owned(), ..terms("") };
     in_lab("work for circuits only", terms, |world| {
@@ -373,7 +378,8 @@ fn work_that_goes_by_circuits_only_waits_for_one() {
         until(world, 0, "transfers go by the circuit of 200 Mbit/s");
         world.wait_with("o/raw", &RAW, WITHIN);
         world.deployment.assert_nothing_failed();
-        // What is asked for in the moment in which the circuit joins the session may still come the plain way.
+        // What is asked for in the moment in which the circuit joins the session may still come the plain
+        // way.
         let beside = world.carried(SHARED) - plain;
         assert!(
             beside < JOB / 10 && world.carried(CIRCUIT) > JOB * 9 / 10,
@@ -382,7 +388,8 @@ fn work_that_goes_by_circuits_only_waits_for_one() {
     });
 }
 
-/// While there is enough to do, the next circuit is used before one expires: nothing goes the plain way in between.
+/// While there is enough to do, the next circuit is used before one expires: nothing goes the plain way in
+/// between.
 #[test]
 fn circuits_that_expire_follow_each_other_while_there_is_enough_to_do() {
     let mut renewed = terms("setup_s = 0.5\nlasts_s = 8\n");
@@ -447,7 +454,8 @@ fn in_words(world: &World<'_>) -> String {
 
 const LINK: &str = "beta-test:alpha";
 
-/// A queue brings a circuit, a person gives it back and requests one: all of it is seen, and told why, from one place.
+/// A queue brings a circuit, a person gives it back and requests one: all of it is seen, and told why, from
+/// one place.
 #[test]
 fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
     in_lab("circuits from one place", terms("setup_s = 0.2\n"), |world| {
@@ -504,11 +512,13 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
     });
 }
 
-/// The service decides: urgent work brings a circuit, other work none. The service is killed while it waits for an answer, while the
-/// circuit's ends do not answer, and while it is used; the circuit is asked for once, used throughout, and given back when the work is done.
+/// The service decides: urgent work brings a circuit, other work none. The service is killed while it waits
+/// for an answer, while the circuit's ends do not answer, and while it is used; the circuit is asked for
+/// once, used throughout, and given back when the work is done.
 #[test]
 fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
-    let service = "circuits = { level = \"service\", every_s = 1, floor = 8, gain_s = 1, gain_percent = 10, leave_s = 1, \
+    let service = "circuits = { level = \"service\", every_s = 1, floor = 8, gain_s = 1, gain_percent = 10, \
+        leave_s = 1, \
                    hold_s = 1, providers = [{ name = \"static\", setup_s = 0 }] }\n";
     // The agent by itself would ask for one at once.
     let plan = "work_s = 3\ncheck_s = 1\nleave_work_s = 0\nrate_over_s = 10\ndrain_s = 5\nprobe_s = 20\n";

@@ -1,5 +1,5 @@
-//! Copies of jobs between plain servers, streamed by a site's agent in place of the service: seen at its sockets, over its death, a
-//! cancellation, and where its site's policy does not let it reach the storages.
+//! Copies of jobs between plain servers, streamed by a site's agent in place of the service: seen at its
+//! sockets, over its death, a cancellation, and where its site's policy does not let it reach the storages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -130,7 +130,8 @@ fn an_agent_streams_what_the_storages_cannot_copy_and_survives_its_death() {
     let mode = file["mode"].as_str().unwrap();
     assert!(mode.starts_with("stream"), "{shown}");
 
-    // What opens the storages is in no log and no file of the agent's, and in no file of the service's in the clear.
+    // What opens the storages is in no log and no file of the agent's, and in no file of the service's in the
+    // clear.
     for name in ["beta", SERVICE] {
         assert!(!deployment.log(name).tail().contains("canary"), "{name} logs a credential");
     }

@@ -1,5 +1,5 @@
-//! The service is away in the middle of a campaign: the agents finish what they hold, and report it when it is back.
-//! `LONGHAUL_SOAK_AWAY_S` sets for how long it stays away after that.
+//! The service is away in the middle of a campaign: the agents finish what they hold, and report it when it
+//! is back. `LONGHAUL_SOAK_AWAY_S` sets for how long it stays away after that.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Copies between storages that know nothing of circuits, by a circuit of their sites: real agents have one, and two nginx are
-//! reached by other names on it.
+//! Copies between storages that know nothing of circuits, by a circuit of their sites: real agents have one,
+//! and two nginx are reached by other names on it.
 
 use std::fs;
 use std::time::Duration;
@@ -20,8 +20,8 @@ struct World {
 }
 
 impl World {
-    /// Two sites with a static circuit, for which the agent asks by these rules; the source is called that on it. Its answers are
-    /// slow, so that a queue takes a while.
+    /// Two sites with a static circuit, for which the agent asks by these rules; the source is called that on
+    /// it. Its answers are slow, so that a queue takes a while.
     fn new(on_circuit: &str, rules: &str) -> World {
         World::with(1_000_000, on_circuit, rules)
     }
@@ -36,8 +36,10 @@ impl World {
             source.put(&at.to_string(), &vec![at as u8; SIZE]);
         }
         let settings = format!(
-            "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\nhost_copies = 4\n\
-             [[service.circuits.hosts]]\nsite = \"beta\"\nhost = \"localhost\"\non_circuit = \"{on_circuit}\"\n\
+            "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = \
+                [{:?}]\nhost_copies = 4\n\
+             [[service.circuits.hosts]]\nsite = \"beta\"\nhost = \"localhost\"\non_circuit \
+             = \"{on_circuit}\"\n\
              [[service.circuits.hosts]]\nsite = \"alpha\"\nhost = \"127.0.0.1\"\non_circuit = \"localhost\"\n\
              [[service.marking.rules]]\nactivity = \"tests\"\ncircuits = \"never\"\n",
             authority.ca_file()
@@ -51,7 +53,8 @@ impl World {
         );
         fs::write(&file, circuit).unwrap();
         let settings = format!(
-            "[[agent.circuits]]\nfrom = \"beta\"\nfile = {file:?}\n{rules}[[agent.circuits]]\nfrom = \"gamma\"\nfile = {file:?}\n"
+            "[[agent.circuits]]\nfrom = \"beta\"\nfile = {file:?}\n{rules}[[agent.circuits]]\nfrom \
+                = \"gamma\"\nfile = {file:?}\n"
         );
         deployment.add_site(SiteOptions { settings, ..SiteOptions::new("alpha") });
         World { deployment, source, target }
@@ -163,8 +166,8 @@ fn a_circuit_is_not_given_back_under_copies() {
     world.deployment.assert_alive();
 }
 
-/// Where the storage does not answer on the circuit, each file arrives on the plain way in the same attempt; and after some, no
-/// further one tries the circuit.
+/// Where the storage does not answer on the circuit, each file arrives on the plain way in the same attempt;
+/// and after some, no further one tries the circuit.
 #[test]
 fn a_circuit_without_the_storage_costs_no_file() {
     if !may_run("jobs beside a bad circuit") {

@@ -1,5 +1,5 @@
-//! A dataset arrives at other sites, by the public commands alone: a real tree, served in place and only read, at storages
-//! with other prefixes; and a made one with every kind of name and file.
+//! A dataset arrives at other sites, by the public commands alone: a real tree, served in place and only
+//! read, at storages with other prefixes; and a made one with every kind of name and file.
 
 use std::collections::BTreeMap;
 use std::path::Path;

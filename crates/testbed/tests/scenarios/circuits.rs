@@ -1,5 +1,5 @@
-//! `longhaul copy --circuit` over real TCP: streams move onto the circuit in mid-file and back, whatever the provider and the
-//! circuit do, and nothing is lost.
+//! `longhaul copy --circuit` over real TCP: streams move onto the circuit in mid-file and back, whatever the
+//! provider and the circuit do, and nothing is lost.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ const WITHIN: Duration = Duration::from_secs(600);
 /// The plain way, and the circuit.
 const PLAIN: usize = 0;
 const CIRCUIT: usize = 1;
-/// Ways to fail of which nobody is told: in both directions, where nothing gets to the source, where nothing comes from it, and where
-/// packets as large as the ends send do not pass.
+/// Ways to fail of which nobody is told: in both directions, where nothing gets to the source, where nothing
+/// comes from it, and where packets as large as the ends send do not pass.
 const FAILURES: [Change; 4] = [
     Change::Cut,
     Change::CutOneWay(Direction::LeftToRight),
@@ -166,7 +166,8 @@ fn a_circuit_that_the_provider_loses_is_left_at_once() {
     world.assert_once();
 }
 
-/// However it dies: the file goes on over the plain way within 3 s, and twice comes no more than was under way.
+/// However it dies: the file goes on over the plain way within 3 s, and twice comes no more than was under
+/// way.
 #[test]
 fn a_circuit_that_dies_silently_is_left_and_not_asked_for_again() {
     for failure in FAILURES {

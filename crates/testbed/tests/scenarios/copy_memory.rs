@@ -1,5 +1,6 @@
-//! Promise 7 by whole processes: many transfers at once over a long path, with a set budget. What a process has resident, with what the
-//! kernel holds for its sockets, stays within the budget and little beside. `LONGHAUL_SOAK_MEMORY_TRANSFERS` sets how many.
+//! Promise 7 by whole processes: many transfers at once over a long path, with a set budget. What a process
+//! has resident, with what the kernel holds for its sockets, stays within the budget and little beside.
+//! `LONGHAUL_SOAK_MEMORY_TRANSFERS` sets how many.
 
 use std::fs;
 
@@ -36,7 +37,8 @@ fn many_transfers_far_away_stay_within_the_budget() {
     let mut peaks = [0; 2];
     let status = loop {
         for (place, (_, pid)) in ends.into_iter().enumerate() {
-            // The peak of what is resident with what sockets hold at any moment: no less than was ever held at once.
+            // The peak of what is resident with what sockets hold at any moment: no less than was ever held
+            // at once.
             let held = sockets[place].bytes().unwrap() + peak_bytes(pid);
             peaks[place] = held.max(peaks[place]);
         }

@@ -1,5 +1,6 @@
-//! One of two equal paths is cut silently in mid-file: `longhaul copy` goes on over the other within 3 s, loses nothing, and has no more
-//! sent twice than was under way. `LONGHAUL_SOAK_PATH_MB` sets how much is copied. And a host with two uplinks uses both, if it is told to.
+//! One of two equal paths is cut silently in mid-file: `longhaul copy` goes on over the other within 3 s,
+//! loses nothing, and has no more sent twice than was under way. `LONGHAUL_SOAK_PATH_MB` sets how much is
+//! copied. And a host with two uplinks uses both, if it is told to.
 
 use std::fs;
 use std::time::Duration;
@@ -33,7 +34,8 @@ fn a_path_that_is_cut_silently_costs_a_short_stall() {
     let cut = usize::from(of(1).bytes_carried > of(0).bytes_carried);
     let other = 1 - cut;
     ground.lab.set(cut, Change::Cut).unwrap();
-    // The last byte that came over the path that is cut, or over the other one if that has carried data as well.
+    // The last byte that came over the path that is cut, or over the other one if that has carried data as
+    // well.
     let mut stall = Stall::after(&of(cut), &of(other));
     let status = loop {
         stall.look(&of(other));
@@ -46,7 +48,8 @@ fn a_path_that_is_cut_silently_costs_a_short_stall() {
     let carried = ground.on_the_wire();
     let late_ns = of(other).late_ns_max;
     println!(
-        "a stall of {} ms, {} ms of it the emulator's; {carried} bytes carried and {} dropped by the cut for {size}",
+        "a stall of {} ms, {} ms of it the emulator's; {carried} bytes carried and {} dropped by the cut for \
+            {size}",
         stall.longest_ns() / 1_000_000,
         late_ns / 1_000_000,
         of(cut).bytes_cut

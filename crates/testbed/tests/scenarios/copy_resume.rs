@@ -1,6 +1,6 @@
-//! Promise 4 by whole processes: either end of `longhaul copy` is killed again and again, and a power cut is emulated; what was
-//! there is not sent again, and nobody ever sees half a file. `LONGHAUL_SOAK_RESUME_KILLS` sets how often; with 10 kills or more
-//! there are 500 MB for each.
+//! Promise 4 by whole processes: either end of `longhaul copy` is killed again and again, and a power cut is
+//! emulated; what was there is not sent again, and nobody ever sees half a file. `LONGHAUL_SOAK_RESUME_KILLS`
+//! sets how often; with 10 kills or more there are 500 MB for each.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -21,8 +21,8 @@ const PUSH_KILLS_MAX: u64 = 9;
 const IN_MEMORY_MAX: u64 = 2_000_000_000;
 /// Of a whole copy: headers, digests, listings.
 const OVERHEAD: f64 = 1.03;
-/// Lost by a kill: the volume in flight (twice the BDP of 1 MB, at least an extent for each of the streams), what waits for a writer, a
-/// group of small files that was not committed.
+/// Lost by a kill: the volume in flight (twice the BDP of 1 MB, at least an extent for each of the streams),
+/// what waits for a writer, a group of small files that was not committed.
 const IN_FLIGHT: u64 = 10 << 20;
 /// Of one file: flushed when so much of it is not (or two seconds old).
 const BATCH: u64 = 128 << 20;
@@ -38,7 +38,8 @@ fn ad_hoc(path: PathConfig, disk: bool) -> Option<AdHoc> {
     Some(if disk { AdHoc::below(lab, &std::env::temp_dir()) } else { AdHoc::new(lab) })
 }
 
-/// A fifth in small files, the rest in four large ones. Many GB have no place four times: then the large ones are one.
+/// A fifth in small files, the rest in four large ones. Many GB have no place four times: then the large ones
+/// are one.
 fn make_source(root: &Path, bytes: u64) {
     let mut random = Random::new(bytes);
     fs::create_dir(root.join("small")).unwrap();
@@ -116,7 +117,8 @@ struct Marks {
     written: u64,
 }
 
-/// The machine loses power: what was not flushed is gone from the file, and what was not synced from the journal.
+/// The machine loses power: what was not flushed is gone from the file, and what was not synced from the
+/// journal.
 struct PowerCut {
     journal: PathBuf,
     data: PathBuf,
@@ -177,8 +179,8 @@ fn spoil(file: &File, from: u64, to: u64) {
     }
 }
 
-/// A mark of flushed data is synced with all before it; what follows the last one was not. Records are framed as in
-/// `wire::journal`: length of body, kind, body, checksum.
+/// A mark of flushed data is synced with all before it; what follows the last one was not. Records are framed
+/// as in `wire::journal`: length of body, kind, body, checksum.
 fn after_last_durable(bytes: &[u8]) -> usize {
     const DURABLE: u8 = 3;
     let (mut at, mut end) = (HEADER_BYTES, HEADER_BYTES);

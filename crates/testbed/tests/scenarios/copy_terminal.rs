@@ -1,5 +1,5 @@
-//! `longhaul copy` as somebody at a terminal sees it, between two namespaces at 150 ms: it says how far it is, Ctrl-C leaves what
-//! has come, and the same command goes on from there.
+//! `longhaul copy` as somebody at a terminal sees it, between two namespaces at 150 ms: it says how far it
+//! is, Ctrl-C leaves what has come, and the same command goes on from there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,9 @@ const FILE: &str = "run7.root";
 const BYTES: u64 = 100_000_000;
 /// Headers, acknowledgements, digests.
 const OVERHEAD: f64 = 1.03;
-/// Sent and not kept when the copy was stopped: twice the BDP of 4 MB, and a chunk of each stream that had not all come; and what
-/// the end of a file sends twice, so that no stream is waited for. All of it again would be twice as much.
+/// Sent and not kept when the copy was stopped: twice the BDP of 4 MB, and a chunk of each stream that had
+/// not all come; and what the end of a file sends twice, so that no stream is waited for. All of it again
+/// would be twice as much.
 const IN_FLIGHT: u64 = 25_000_000;
 const WITHIN: Duration = Duration::from_secs(120);
 const CTRL_C: &[u8] = b"\x03";

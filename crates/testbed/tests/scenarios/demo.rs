@@ -1,5 +1,5 @@
-//! What a newcomer types: `longhaul demo`. It ends well by itself, survives the death of its parts, and leaves nothing behind
-//! however it ends.
+//! What a newcomer types: `longhaul demo`. It ends well by itself, survives the death of its parts, and
+//! leaves nothing behind however it ends.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,8 @@ impl Place {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.arg("demo").args(words);
-        // Tests of this file run side by side, and two demos that begin at once both find the usual ports free.
+        // Tests of this file run side by side, and two demos that begin at once both find the usual ports
+        // free.
         for option in
             ["--http", "--listen"].into_iter().filter(|option| self.own_ports && !words.contains(option))
         {

@@ -1,5 +1,6 @@
-//! The documents do what they say: the tutorial runs, every command line and configuration in them is accepted, tables equal
-//! the code, and links within pages lead somewhere. (Links between files: `cargo xtask tidy`.)
+//! The documents do what they say: the tutorial runs, every command line and configuration in them is
+//! accepted, tables equal the code, and links within pages lead somewhere. (Links between files:
+//! `cargo xtask tidy`.)
 //!
 //! `LONGHAUL_DOCS=write` rewrites the tables that stand between marks.
 
@@ -363,7 +364,8 @@ fn kept_equal(name: &str, mark: &str, wanted: &str) {
         return;
     }
     panic!(
-        "docs/reference/{name}: {mark} differ from the code; run this test with LONGHAUL_DOCS=write. Wanted:\n{wanted}"
+        "docs/reference/{name}: {mark} differ from the code; run this test with LONGHAUL_DOCS=write. \
+            Wanted:\n{wanted}"
     );
 }
 

@@ -20,7 +20,8 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     fs::write(&tokens, format!("write / {TOKEN}\n")).unwrap();
     let port = free_port();
     let door = format!(
-        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ntokens = {tokens:?}\nanonymous_read = true\n\
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ntokens = \
+            {tokens:?}\nanonymous_read = true\n\
          allow = [{{ subjects = [\"longhaul://*/agent/alpha/*\"], may = \"write\" }}]\n"
     );
     let mut options = SiteOptions::new("alpha");
@@ -28,7 +29,8 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     deployment.add_site(options);
     deployment.until_connected("alpha");
 
-    // Without a certificate of its own the door shows the agent's, whose name no client knows but by saying so.
+    // Without a certificate of its own the door shows the agent's, whose name no client knows but by saying
+    // so.
     let credentials = deployment.credentials("alpha");
     let (ca, pair) = (deployment.directory().join("door-ca.pem"), deployment.directory().join("pair.pem"));
     fs::write(&ca, &credentials.ca_pem).unwrap();
@@ -72,7 +74,8 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     deployment.check();
 }
 
-/// Who was refused, and who was let in to change something, stands in the service's log once, with site and storage.
+/// Who was refused, and who was let in to change something, stands in the service's log once, with site and
+/// storage.
 fn told_of_decisions(deployment: &Deployment) {
     let of = |of: &str| deployment.json(&["audit", "--of", of, "--site", "alpha"])["items"].clone();
     let found = |list: &serde_json::Value, who: &str, object: &str| {
@@ -106,7 +109,8 @@ fn read(root: &Path, path: &str) -> String {
     fs::read_to_string(root.join(path)).unwrap()
 }
 
-/// Each asks the other, in both directions, with a client certificate here and a token on the way to the door.
+/// Each asks the other, in both directions, with a client certificate here and a token on the way to the
+/// door.
 #[test]
 fn a_door_and_xrootd_copy_from_and_to_each_other() {
     if !needs::programs(
@@ -131,9 +135,11 @@ fn a_door_and_xrootd_copy_from_and_to_each_other() {
     let (ca, port) = (authority.ca_file(), free_port());
     let mut options = SiteOptions::new("alpha");
     options.settings = format!(
-        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\nkey = {key:?}\n\
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \
+            {certificate:?}\nkey = {key:?}\n\
          client_authorities = [{ca:?}]\ntokens = {tokens:?}\nthird_party_authorities = [{ca:?}]\n\
-         third_party_allow = [\"127.0.0.0/8\", \"::1\"]\nallow = [{{ subjects = [\"/CN=robot\"], may = \"write\" }}]\n"
+         third_party_allow = [\"127.0.0.0/8\", \"::1\"]\nallow = [{{ subjects = [\"/CN=robot\"], may \
+         = \"write\" }}]\n"
     );
     deployment.add_site(options);
     let door = |path: &str| format!("https://localhost:{port}/{path}");
@@ -173,7 +179,8 @@ fn a_door_and_xrootd_copy_from_and_to_each_other() {
     assert!(fs::read(root.join("in/sent")).unwrap() == bytes);
 }
 
-/// A proxy by RFC 3820 of somebody with certificate and key in these files, with its key and chain, as tools want it.
+/// A proxy by RFC 3820 of somebody with certificate and key in these files, with its key and chain, as tools
+/// want it.
 fn proxy(here: &Path, certificate: &Path, key: &Path, subject: &str) -> std::path::PathBuf {
     let file = |name: &str| here.join(format!("proxy.{name}"));
     fs::write(
@@ -204,7 +211,8 @@ fn proxy(here: &Path, certificate: &Path, key: &Path, subject: &str) -> std::pat
     whole
 }
 
-/// A proxy stands for its holder. Whose chain does not verify is told why, and is nobody, not even one who may read.
+/// A proxy stands for its holder. Whose chain does not verify is told why, and is nobody, not even one who
+/// may read.
 #[test]
 fn users_of_the_grid_come_with_proxies() {
     if !needs::programs("proxies at a door", &[("openssl", "version"), ("curl", "--version")]) {
@@ -228,8 +236,10 @@ fn users_of_the_grid_come_with_proxies() {
     let (ca, trust, port) = (authority.ca_file(), authority.ca_folder(), free_port());
     let mut options = SiteOptions::new("alpha");
     options.settings = format!(
-        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\nkey = {key:?}\n\
-         trust_dir = {trust:?}\nanonymous_read = true\nallow = [{{ subjects = [\"/CN=alice\"], may = \"write\" }}]\n"
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \
+            {certificate:?}\nkey = {key:?}\n\
+         trust_dir = {trust:?}\nanonymous_read = true\nallow = [{{ subjects = [\"/CN=alice\"], may \
+         = \"write\" }}]\n"
     );
     deployment.add_site(options);
     let open = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();

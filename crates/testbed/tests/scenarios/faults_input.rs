@@ -1,5 +1,5 @@
-//! Garbage, slow and oversized input on every port, while a campaign runs: each gets an answer or an end, nothing grows, and
-//! the campaign loses nothing.
+//! Garbage, slow and oversized input on every port, while a campaign runs: each gets an answer or an end,
+//! nothing grows, and the campaign loses nothing.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

@@ -124,8 +124,8 @@ fn wrong_claims_are_found_when_the_file_is_read() {
     let stored: Vec<Vec<u8>> = tree::stored(&deployment.storage("beta")).into_keys().collect();
     assert_eq!(stored, [b"right".to_vec()]);
 
-    // A digest that does not follow from those of parts is compared where nothing else is known, or where reading back
-    // is asked for.
+    // A digest that does not follow from those of parts is compared where nothing else is known, or where
+    // reading back is asked for.
     fs::write(root.join("strong"), b"Wikipedia").unwrap();
     let line =
         r#"{"lfn":"strong","size":9,"digests":["adler32:11e60398","md5:00000000000000000000000000000000"]}"#;

@@ -1,5 +1,5 @@
-//! A source that no longer has what was registered: damaged, cut, replaced, gone. Never is a wrong byte recorded elsewhere,
-//! the reason names the source, and what is right arrives.
+//! A source that no longer has what was registered: damaged, cut, replaced, gone. Never is a wrong byte
+//! recorded elsewhere, the reason names the source, and what is right arrives.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -137,8 +137,8 @@ fn unless_it_names(fault: &Value, place: &str) -> Option<String> {
     (!fault["detail"].as_str().unwrap().contains(place)).then(|| format!("{place} is not in {fault}"))
 }
 
-/// Asks for a file once more, whatever has become of its transfer: one that is being tried just now may have begun
-/// before the file was good again, and is asked for after that.
+/// Asks for a file once more, whatever has become of its transfer: one that is being tried just now may have
+/// begun before the file was good again, and is asked for after that.
 fn retry(deployment: &Deployment, lfn: &str, target: &str) {
     deployment.until("the file can be asked for again", WITHIN, || {
         let transfers = deployment.api().all(&routes::TRANSFER_LIST, &[], &[("target", target)]);
@@ -198,7 +198,8 @@ fn a_damaged_replica_is_left_for_a_good_one() {
     deployment.check();
 }
 
-/// Every other way in which a file can cease to be what was registered: each has its own code and names alpha.
+/// Every other way in which a file can cease to be what was registered: each has its own code and names
+/// alpha.
 #[test]
 fn changed_truncated_replaced_and_deleted_files_are_told_apart() {
     let deployment = deployment(&["alpha", "beta"]);

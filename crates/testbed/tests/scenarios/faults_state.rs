@@ -1,4 +1,5 @@
-//! What must survive: the order of writes that a power cut relies on, and a disk that is full under the database.
+//! What must survive: the order of writes that a power cut relies on, and a disk that is full under the
+//! database.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -225,8 +226,10 @@ fn assert_order(
 
 #[test]
 fn a_wrong_order_would_be_found() {
-    let good = "1     1.0 pwrite64(3</s/t/a>, \"x\", 1, 0) = 1\n2 1.1 syncfs(4</s> <unfinished ...>\n1 1.2 write(9</x>, \"\", 0) = 0\n\
-                2 1.3 <... syncfs resumed>) = 0\n2 1.4 renameat2(4</s/t>, \"a\", 5</s/d>, \"f\", RENAME_NOREPLACE) = 0\n";
+    let good = "1     1.0 pwrite64(3</s/t/a>, \"x\", 1, 0) = 1\n2 1.1 syncfs(4</s> <unfinished ...>\n1 1.2 \
+        write(9</x>, \"\", 0) = 0\n\
+                2 1.3 <... syncfs resumed>) = 0\n2 1.4 renameat2(4</s/t>, \"a\", 5</s/d>, \"f\", \
+                RENAME_NOREPLACE) = 0\n";
     let calls = read_trace(good);
     assert_eq!(calls.len(), 4);
     assert_eq!((calls[1].begun, calls[1].ended), (1, 3));

@@ -1,5 +1,5 @@
-//! A target that cannot take what it shall have: full, read-only, something else under the name, names that do not fit. The
-//! queue waits with the reason and goes on by itself; nothing that was there is touched.
+//! A target that cannot take what it shall have: full, read-only, something else under the name, names that
+//! do not fit. The queue waits with the reason and goes on by itself; nothing that was there is touched.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Sites alpha, with a dataset `run7`, and beta, whose storage is a file system of its own with that many megabytes.
+/// Sites alpha, with a dataset `run7`, and beta, whose storage is a file system of its own with that many
+/// megabytes.
 struct Small {
     deployment: Deployment,
     mounts: Mounts,
@@ -217,7 +218,8 @@ fn names_that_do_not_fit_are_told() {
     deployment.check();
 }
 
-/// Work that an agent left behind is found again after a restart with room, and what nobody wants any more is removed.
+/// Work that an agent left behind is found again after a restart with room, and what nobody wants any more is
+/// removed.
 #[test]
 fn nothing_is_left_behind() {
     let mut deployment = pair();

@@ -1,5 +1,6 @@
-//! Copies among storages that have never heard of us: XRootD as Debian has it, with third-party copies, and nginx as a plain WebDAV
-//! server. Every way of copying, with certificates and tokens, and what is left after each kind of failure.
+//! Copies among storages that have never heard of us: XRootD as Debian has it, with third-party copies, and
+//! nginx as a plain WebDAV server. Every way of copying, with certificates and tokens, and what is left after
+//! each kind of failure.
 
 use std::fs;
 use std::sync::Arc;
@@ -59,8 +60,9 @@ async fn copy(remote: &Remote, order: &CopyOrder) -> Result<CopyDone, Fault> {
     remote.copy(order, &|_| {}, &Cancel::never()).await
 }
 
-/// XRootD 5.5 can lose a connection, or itself, where one of its connections ends while another begins (its issues 2226 and 2913):
-/// on a busy machine in one copy of a hundred. What the service does then is done here: the copy is tried again.
+/// XRootD 5.5 can lose a connection, or itself, where one of its connections ends while another begins (its
+/// issues 2226 and 2913): on a busy machine in one copy of a hundred. What the service does then is done
+/// here: the copy is tried again.
 async fn copy_in_the_end(
     remote: &Remote,
     order: &CopyOrder,

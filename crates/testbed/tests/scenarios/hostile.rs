@@ -1,6 +1,6 @@
-//! Peers that are agents of the deployment by their certificates and enemies by what they do. Whatever they try: the honest
-//! agent lives within its memory, serves the others meanwhile, says why, and gives or takes nothing that was not agreed.
-//! (reliability.md: untrusted peer, F19, F34, F39; Promises 1, 2, 7, 9.)
+//! Peers that are agents of the deployment by their certificates and enemies by what they do. Whatever they
+//! try: the honest agent lives within its memory, serves the others meanwhile, says why, and gives or takes
+//! nothing that was not agreed. (reliability.md: untrusted peer, F19, F34, F39; Promises 1, 2, 7, 9.)
 
 use std::fs;
 use std::io::Write;
@@ -62,8 +62,8 @@ fn world() -> World {
 }
 
 impl World {
-    /// Subscribes beta to what one lie is told about, and returns the first fault that is recorded; none if all of it
-    /// came all the same.
+    /// Subscribes beta to what one lie is told about, and returns the first fault that is recorded; none if
+    /// all of it came all the same.
     fn told(&self, lie: Lie) -> Option<Value> {
         let (deployment, folder) = (&self.deployment, lie.folder());
         deployment.register(&folder, &format!("alpha:{folder}"));
@@ -96,7 +96,8 @@ impl World {
     }
 }
 
-/// What is told of each lie: one of these codes and words. Of some nothing need be told, if all is well in the end.
+/// What is told of each lie: one of these codes and words. Of some nothing need be told, if all is well in
+/// the end.
 fn expected(lie: Lie) -> (&'static [&'static str], &'static str) {
     match lie {
         Lie::WrongBytes => (&["E2041"], ""),
@@ -112,7 +113,8 @@ fn expected(lie: Lie) -> (&'static [&'static str], &'static str) {
     }
 }
 
-/// Promises 1, 2, 7: a source may say what it likes. What is honest comes from it, and from others, all the same.
+/// Promises 1, 2, 7: a source may say what it likes. What is honest comes from it, and from others, all the
+/// same.
 fn lies_are_found_out(lies: &[Lie]) {
     let mut world = world();
     let beta = world.deployment.pid("beta");

@@ -1,5 +1,5 @@
-//! Production and a debugging instance from one installation: the same program twice, each with its own state, that tell each
-//! other of the network by the commands that people use.
+//! Production and a debugging instance from one installation: the same program twice, each with its own
+//! state, that tell each other of the network by the commands that people use.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +53,8 @@ fn what_production_knows_changes_what_debugging_does_and_nothing_else() {
     assert_eq!(taken["taken"].as_u64().unwrap(), exported as u64, "{taken}");
     assert_eq!(import(&known, &ALIASES)["taken"], json!(0), "the same again is nothing new");
 
-    // It tells what would be, and it acts by it: both hold the file, one of them behind a link that is slow elsewhere.
+    // It tells what would be, and it acts by it: both hold the file, one of them behind a link that is slow
+    // elsewhere.
     let what_if = |source: &str| {
         let detail = debug.json(&["network", "explain", source, "three", "--files", "2", "--bytes", "1GB"]);
         assert_eq!(detail["what_if"]["rates"][0]["more_files"], json!(2));

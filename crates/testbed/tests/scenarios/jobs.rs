@@ -81,7 +81,8 @@ fn tokens_of_jobs_are_renewed_at_their_issuer() {
     let ca = authority.ca_file();
     let settings = format!(
         "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{ca:?}]\n\
-         [service.fts]\nissuer_authorities = {ca:?}\n[[service.fts.issuers]]\nurl = \"https://localhost:{port}/\"\n\
+         [service.fts]\nissuer_authorities = {ca:?}\n[[service.fts.issuers]]\nurl \
+         = \"https://localhost:{port}/\"\n\
          client_id = \"us\"\nclient_secret_file = {secret:?}\n"
     );
     let deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });
@@ -165,7 +166,8 @@ fn people_submit_watch_and_end_jobs() {
     assert!(done.stdout.contains(": finished; 1 of 1 file arrived, 13 B"), "{done}");
     assert_eq!(fs::read(other.data().join("below/f1")).unwrap(), b"content of f1");
 
-    // Neither of them copies between servers, and the source takes an order to do so for one to copy within itself.
+    // Neither of them copies between servers, and the source takes an order to do so for one to copy within
+    // itself.
     let plain = deployment.longhaul(&["submit", &source, &other.url("plain"), "--wait=60"]).ok();
     assert!(plain.stdout.contains("1 of 1 file arrived"), "{plain}");
     assert_eq!(fs::read(other.data().join("plain")).unwrap(), b"content of f1");
@@ -264,7 +266,8 @@ fn people_look_into_storages_and_tidy_up() {
     assert_eq!(post("unlink", json!({ "surl": file })).0, 404);
     assert_eq!(post("rmdir", json!({ "surl": folder })), (200, Value::Null));
     assert_eq!(get("stat", &folder).0, 404);
-    // What is wrong is said: no URL, another scheme, an address that policy does not allow, nobody there, another method.
+    // What is wrong is said: no URL, another scheme, an address that policy does not allow, nobody there,
+    // another method.
     assert_eq!(post("mkdir", json!({})).1["message"], "Missing surl parameter");
     assert_eq!(get("list", "gsiftp://localhost/data").0, 400);
     assert_eq!(get("list", "https://192.168.7.7/data").0, 403);

@@ -1,5 +1,6 @@
-//! The main job under `kill -9`: service, source and target die at random moments and are started again, and at the end all
-//! is as if nothing had happened. `LONGHAUL_SOAK_KILLS` sets how often; `LONGHAUL_SOAK_SEED` repeats a run.
+//! The main job under `kill -9`: service, source and target die at random moments and are started again, and
+//! at the end all is as if nothing had happened. `LONGHAUL_SOAK_KILLS` sets how often; `LONGHAUL_SOAK_SEED`
+//! repeats a run.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -14,19 +15,21 @@ use serde_json::{Value, json};
 const RATE_BYTES_PER_S: u64 = 5_000_000;
 /// Mean seconds between two kills while bytes move.
 const GAP_S: u64 = 1;
-/// A kill with what goes before and after takes less than this on average: so many data there are that some are left at the end.
+/// A kill with what goes before and after takes less than this on average: so many data there are that some
+/// are left at the end.
 const ROUND_MS: u64 = 3_000;
 /// A dead process is started again within this.
 const DOWN_MAX_US: u64 = 500_000;
 /// Of each agent: what can be on its way at once.
 const MEMORY_BYTES: u64 = 16 << 20;
-/// Small files travel in packs of a chunk and are committed in groups: a group that is not committed is sent again.
+/// Small files travel in packs of a chunk and are committed in groups: a group that is not committed is sent
+/// again.
 const GROUP_BYTES: u64 = 4 << 20;
 /// Bytes move if at least so many were written at the targets within [`MOVES_WITHIN`].
 const MOVES_BYTES: u64 = 100_000;
 const MOVES_WITHIN: Duration = Duration::from_millis(400);
-/// Half of all bytes are in files of this size: several of them are under way at any moment, and none would ever be whole
-/// if each kill began it anew.
+/// Half of all bytes are in files of this size: several of them are under way at any moment, and none would
+/// ever be whole if each kill began it anew.
 const LARGE_BYTES: u64 = 15_000_000;
 /// After a kill bytes must move again by then.
 const RECOVERY: Duration = Duration::from_secs(45);
@@ -148,7 +151,8 @@ impl Campaign {
         })
     }
 
-    /// Kills at a random moment: mostly some time after bytes move again, sometimes in the middle of a recovery.
+    /// Kills at a random moment: mostly some time after bytes move again, sometimes in the middle of a
+    /// recovery.
     fn kill(&mut self, victim: &'static str) {
         let in_recovery = self.random.below(100) < 10;
         if !in_recovery {
@@ -248,10 +252,10 @@ fn assert_recorded_once(campaign: &Campaign) {
     }
 }
 
-/// What was sent again is within what was in flight: a kill of the service costs nothing; a kill of an agent at most what a
-/// second of the limited rate brings, less than its buffers could hold, and a group of small files that was not committed.
-/// Measured from outside, by what the source that is no target has read off its disk; an attempt's own count ends with the
-/// process that counts.
+/// What was sent again is within what was in flight: a kill of the service costs nothing; a kill of an agent
+/// at most what a second of the limited rate brings, less than its buffers could hold, and a group of small
+/// files that was not committed. Measured from outside, by what the source that is no target has read off its
+/// disk; an attempt's own count ends with the process that counts.
 fn assert_resent_little(campaign: &Campaign) {
     let api = campaign.deployment.api();
     let agent_kills: u64 =
@@ -270,7 +274,8 @@ fn assert_resent_little(campaign: &Campaign) {
         campaign.alpha_read + processes::bytes_read(campaign.deployment.pid("alpha")) - campaign.alpha_base;
     let again = read.saturating_sub(from_alpha);
     println!(
-        "{} bytes arrived, {from_alpha} of them from alpha, which has read {read}: {again} again; at most {bound}",
+        "{} bytes arrived, {from_alpha} of them from alpha, which has read {read}: {again} again; at most \
+            {bound}",
         2 * whole
     );
     assert!(again <= bound, "{again} bytes sent again, {bound} were in flight at {agent_kills} kills");

@@ -1,4 +1,5 @@
-//! What people do with datasets, subscriptions, replicas and sites, through the public commands, and what they see.
+//! What people do with datasets, subscriptions, replicas and sites, through the public commands, and what
+//! they see.
 
 use std::fs;
 use std::path::Path;
@@ -207,8 +208,8 @@ fn limits_of_bytes_are_kept() {
     deployment.register("run7", "alpha");
     deployment.json(&["site", "limit", "alpha", "--out", "2MB"]);
     deployment.deliver("run7", "beta", 60);
-    // On the service's clock and from the wish on, so that a slow machine only makes it slower: an average that
-    // begins with the first byte is at the mercy of when that one was reported.
+    // On the service's clock and from the wish on, so that a slow machine only makes it slower: an average
+    // that begins with the first byte is at the mercy of when that one was reported.
     let subscriptions = deployment.json(&["subscription", "list"]);
     let view = &subscriptions["items"][0];
     let at = |name: &str| view[name].as_str().unwrap().parse::<Timestamp>().unwrap();
@@ -261,7 +262,8 @@ fn replicas_are_deleted_but_never_the_last_one() {
     deployment.check();
 }
 
-/// `verify` reads again what nobody has read since, and says what it found; a damaged copy is no source any more.
+/// `verify` reads again what nobody has read since, and says what it found; a damaged copy is no source any
+/// more.
 #[test]
 fn verify_finds_a_damaged_copy() {
     let mut deployment = deployment(&["alpha", "beta"], 25, 500_000);
@@ -334,7 +336,8 @@ fn flip(path: &Path) {
     fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
 }
 
-/// One transfer is found by its id in the log of each process that had to do with it; and a site shows who its agents are.
+/// One transfer is found by its id in the log of each process that had to do with it; and a site shows who
+/// its agents are.
 #[test]
 fn logs_and_sites_tell_who_did_what() {
     let mut deployment = Deployment::new();

@@ -1,4 +1,5 @@
-//! Scenarios of many processes, subject by subject. One program, for each would be linked anew, and one would wait for another.
+//! Scenarios of many processes, subject by subject. One program, for each would be linked anew, and one would
+//! wait for another.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]

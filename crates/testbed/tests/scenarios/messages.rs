@@ -1,5 +1,5 @@
-//! What happens to jobs, told to brokers as FTS tells it: ActiveMQ by STOMP and nats-server, as real processes; brokers
-//! that die, a service that dies, and brokers that do not keep to their protocol.
+//! What happens to jobs, told to brokers as FTS tells it: ActiveMQ by STOMP and nats-server, as real
+//! processes; brokers that die, a service that dies, and brokers that do not keep to their protocol.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -161,8 +161,8 @@ impl Consumer {
     }
 }
 
-/// States of the file of a job, in the order in which they came; what came twice counts once, and what is only decided
-/// when there is no room not at all.
+/// States of the file of a job, in the order in which they came; what came twice counts once, and what is
+/// only decided when there is no room not at all.
 fn states(all: &[(String, Value)], job: &str) -> Vec<String> {
     let of = all.iter().filter(|(kind, body)| kind == "state" && body["job_id"] == job);
     let mut states: Vec<String> =
@@ -400,7 +400,8 @@ fn brokers_that_are_none_are_left() {
     let urls: Vec<String> = brokers.iter().map(|(port, _)| format!("\"stomp://127.0.0.1:{port}\"")).collect();
     let (nats_port, nats_gone) = hostile(b"INFO {\"headers\":true}\r\nMSG a 1 99999999\r\n", b"");
     let deployment = storages.deployment(&format!(
-        "[service.messages.stomp]\nbrokers = [{}]\n[service.messages.nats]\nservers = [\"nats://127.0.0.1:{nats_port}\"]\n",
+        "[service.messages.stomp]\nbrokers = [{}]\n[service.messages.nats]\nservers = \
+            [\"nats://127.0.0.1:{nats_port}\"]\n",
         urls.join(", ")
     ));
     storages.source.put("f1", b"content of f1");

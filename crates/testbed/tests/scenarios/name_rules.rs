@@ -1,4 +1,5 @@
-//! Name rules of a site as PhEDEx had them: imported, tried, used by agents, changed with their version; and for jobs' URLs.
+//! Name rules of a site as PhEDEx had them: imported, tried, used by agents, changed with their version; and
+//! for jobs' URLs.
 
 use std::fs;
 use std::time::Duration;
@@ -50,7 +51,8 @@ fn a_catalogue_of_phedex_names_the_files_of_a_site() {
     deployment.deliver("run", "beta", WITHIN.as_secs());
     assert_eq!(fs::read(beta.join("temp/run/f1")).unwrap(), b"content");
 
-    // The other way: a scan finds names by the rules back, and files where nothing would be put are none of them.
+    // The other way: a scan finds names by the rules back, and files where nothing would be put are none of
+    // them.
     for (place, file) in [("temp/more", "f2"), ("keep/more", "f3")] {
         fs::create_dir_all(beta.join(place)).unwrap();
         fs::write(beta.join(place).join(file), b"more").unwrap();
@@ -107,7 +109,8 @@ fn foreign_schemes_of_jobs_are_mapped_or_refused() {
     let door = from.url("");
     let rule = |direction: &str, protocol: &str, path: &str, result: &str| {
         format!(
-            "[[service.jobs.names.rules]]\ndirection = '{direction}'\nprotocol = '{protocol}'\npath_match = '{path}'\nresult = '{result}'\n"
+            "[[service.jobs.names.rules]]\ndirection = '{direction}'\nprotocol = '{protocol}'\npath_match = \
+                '{path}'\nresult = '{result}'\n"
         )
     };
     let rules = [

@@ -1,5 +1,5 @@
-//! A site whose files are brought by a program of its own, with the same bookkeeping: here `longhaul copy`, which takes the same
-//! two files as fdtcp.
+//! A site whose files are brought by a program of its own, with the same bookkeeping: here `longhaul copy`,
+//! which takes the same two files as fdtcp.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,8 @@ use longhaul_testbed::{Deployment, SiteOptions, binary};
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// Notes how often it is called, and says of one file that it is there.
-const MOVER: &str = "#!/bin/sh\necho call >> \"$1\"\n\"$2\" copy --copyjobfile \"$3\" --report \"$4\" 2>/dev/null\n\
+const MOVER: &str = "#!/bin/sh\necho call >> \"$1\"\n\"$2\" copy --copyjobfile \"$3\" --report \"$4\" \
+    2>/dev/null\n\
                      status=$?\nsed -i 's/^\\(.*lies.* \\)[0-9] .*$/\\10 copied/' \"$4\"\nexit $status\n";
 
 #[test]
@@ -23,7 +24,8 @@ fn a_program_of_the_site_brings_its_files() {
     let alpha = deployment.storage("alpha");
     let mut options = SiteOptions::new("beta");
     options.storage_settings = format!(
-        "[agent.storages.mover]\ncommand = [{mover:?}, {said:?}, {:?}, '{{copyjob}}', '{{report}}']\nfiles = 2\n\
+        "[agent.storages.mover]\ncommand = [{mover:?}, {said:?}, {:?}, '{{copyjob}}', '{{report}}']\nfiles = \
+            2\n\
          [[agent.storages.mover.sources]]\nstorage = 'alpha'\nurl = {alpha:?}\n",
         binary()
     );

@@ -1,5 +1,5 @@
-//! The pages in a real browser: at the widths of a desk and of a phone, in light and dark, with scripts and without. Pictures
-//! of each are left in `target/screenshots`.
+//! The pages in a real browser: at the widths of a desk and of a phone, in light and dark, with scripts and
+//! without. Pictures of each are left in `target/screenshots`.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ const WITHIN: Duration = Duration::from_secs(60);
 const DESK: (u32, u32) = (1280, 900);
 const PHONE: (u32, u32) = (400, 800);
 
-/// A deployment with something of everything to see: a campaign under way, one that is done, a damaged file, a paused site.
+/// A deployment with something of everything to see: a campaign under way, one that is done, a damaged file,
+/// a paused site.
 fn busy_deployment() -> Deployment {
     let mut deployment = Deployment::with(ServiceOptions { pages: true, ..ServiceOptions::default() });
     for site in ["alpha", "beta", "gamma", "delta"] {
@@ -128,8 +129,10 @@ fn assert_good(page: &mut Page<'_>, name: &str, width: u32, expected: &[&str]) {
         assert!(text.contains(part), "{name} at {width}: {part:?} is not in:\n{text}");
     }
     let wide = page.value("document.documentElement.scrollWidth").as_u64().unwrap();
-    let culprit = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1)\
-                   .slice(0, 5).map(e => e.tagName + '.' + e.className + ' ' + Math.round(e.getBoundingClientRect().right)).join(', ')";
+    let culprit = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > \
+        innerWidth + 1)\
+                   .slice(0, 5).map(e => e.tagName + '.' + e.className + ' ' + \
+                   Math.round(e.getBoundingClientRect().right)).join(', ')";
     assert!(wide <= u64::from(width), "{name} at {width} is {wide} wide: {}", page.value(culprit));
     assert!(
         page.value("document.title").as_str().is_some_and(|title| !title.is_empty()),
@@ -141,8 +144,10 @@ fn assert_good(page: &mut Page<'_>, name: &str, width: u32, expected: &[&str]) {
         "{name}: one heading says what it is"
     );
     assert_eq!(page.value("document.documentElement.lang"), json!("en"), "{name}");
-    let unnamed = "[...document.querySelectorAll('button, a[href], input:not([type=hidden]), select')].filter(e => \
-                   !(e.innerText || e.value || e.ariaLabel || e.title || e.labels?.length)).map(e => e.outerHTML).join(' ')";
+    let unnamed = "[...document.querySelectorAll('button, a[href], input:not([type=hidden]), \
+        select')].filter(e => \
+                   !(e.innerText || e.value || e.ariaLabel || e.title || e.labels?.length)).map(e => \
+                   e.outerHTML).join(' ')";
     assert_eq!(page.value(unnamed), json!(""), "{name}: a control without a name");
 }
 
@@ -172,7 +177,8 @@ fn pages_are_good_to_read() {
         page.dark(true);
         page.open(&format!("{base}/ui/"));
         assert_good(&mut page, "overview in the dark", width, &["higgs/run7-aod"]);
-        let background = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b)";
+        let background = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, \
+            3).map(Number).reduce((a, b) => a + b)";
         assert!(page.value(background).as_u64().unwrap() < 250, "dark is dark");
         page.screenshot(&pictures.join(format!("overview-dark-{width}.png")));
         page.open(&format!("{base}/ui/subscriptions/00000000"));
@@ -211,8 +217,10 @@ fn pages_live_and_forms_work() {
     page.value("window.loadedOnce = true");
     deployment.json(&["site", "drain", "alpha", "--reason", "told while you look"]);
     let appears = "new Promise((resolve, reject) => { \
-        const look = () => document.body.innerText.includes('told while you look') && resolve(window.loadedOnce === true); \
-        new MutationObserver(look).observe(document.documentElement, { childList: true, subtree: true, characterData: true }); \
+        const look = () => document.body.innerText.includes('told while you look') && \
+        resolve(window.loadedOnce === true); \
+        new MutationObserver(look).observe(document.documentElement, { childList: true, subtree: true, \
+        characterData: true }); \
         look(); setTimeout(() => reject('nothing changed'), 20000); })";
     assert_eq!(page.promised(appears), json!(true), "the change came without loading the page again");
 
@@ -233,11 +241,17 @@ fn pages_live_and_forms_work() {
     let mut page = browser.page(PHONE.0, PHONE.1);
     page.without_scripts();
     page.open(&format!("{base}/ui/datasets/run7"));
-    page.follow("[...document.querySelectorAll('button')].find(button => /subscribe/i.test(button.innerText)).form.submit()");
+    page.follow(
+        "[...document.querySelectorAll('button')].find(button => \
+        /subscribe/i.test(button.innerText)).form.submit()",
+    );
     let subscription = deployment.json(&["subscription", "list", "--storage", "beta"])["items"][0].clone();
     assert_eq!(subscription["dataset"], json!("run7"), "{}", words(&mut page));
     page.open(&format!("{base}/ui/subscriptions/{}", subscription["id"].as_str().unwrap()));
-    page.follow("[...document.querySelectorAll('button')].find(button => /suspend|cancel/i.test(button.innerText)).form.submit()");
+    page.follow(
+        "[...document.querySelectorAll('button')].find(button => \
+        /suspend|cancel/i.test(button.innerText)).form.submit()",
+    );
     let state = deployment.json(&["subscription", "list", "--storage", "beta"])["items"][0]["state"].clone();
     assert!(matches!(state.as_str(), Some("suspended" | "cancelled")), "{state}: {}", words(&mut page));
     steers(&deployment, &mut page, &base);

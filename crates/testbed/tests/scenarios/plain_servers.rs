@@ -1,5 +1,5 @@
-//! Plain WebDAV servers, nginx and Apache, as people have them: copies to, from and between them, which only we can make, and whatever
-//! else is done there.
+//! Plain WebDAV servers, nginx and Apache, as people have them: copies to, from and between them, which only
+//! we can make, and whatever else is done there.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Looks at a way over the emulated network: round trip, packet size, black holes and silence are those that were set.
+//! Looks at a way over the emulated network: round trip, packet size, black holes and silence are those that
+//! were set.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Every route of the table, asked over HTTP with a client that shares nothing with ours: who may, what comes back, and
-//! whether that is what the table promises.
+//! Every route of the table, asked over HTTP with a client that shares nothing with ours: who may, what comes
+//! back, and whether that is what the table promises.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

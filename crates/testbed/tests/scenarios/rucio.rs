@@ -1,4 +1,5 @@
-//! Rucio as it is published, with all its daemons, replicates by rule between storages of others through this service.
+//! Rucio as it is published, with all its daemons, replicates by rule between storages of others through this
+//! service.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -84,9 +85,9 @@ fn rucio_replicates_by_rule() {
     });
 }
 
-/// XRootD 5.5 may fall over where it computes checksums for clients that are near and fast ("Dispatch on closed link" in its log):
-/// then it crashes, or takes no connection any more. The suite stays at some distance, so this is rare; if it happens, sites have it
-/// started again, and so has this one.
+/// XRootD 5.5 may fall over where it computes checksums for clients that are near and fast ("Dispatch on
+/// closed link" in its log): then it crashes, or takes no connection any more. The suite stays at some
+/// distance, so this is rare; if it happens, sites have it started again, and so has this one.
 fn keep_alive(xrootd: &mut Xrootd) {
     if let Some(wrong) = xrootd.start_again_if_it_is_dead() {
         println!("\n*** XRootD at port {} {wrong}, and was started again ***\n", xrootd.port());
@@ -116,9 +117,11 @@ fn deployment(authority: &ForeignAuthority, activemq: &ActiveMq, issuer: &str, f
     let settings = format!(
         "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
          [service.fts]\ntrust_dir = {:?}\nissuer_authorities = {:?}\n\
-         [[service.fts.issuers]]\nurl = {issuer:?}\ncommunity = {VO:?}\nscope = \"fts\"\n[[service.fts.people]]\nname = \"/CN=rucio\"\ncommunity = {VO:?}\n\
+         [[service.fts.issuers]]\nurl = {issuer:?}\ncommunity = {VO:?}\nscope \
+         = \"fts\"\n[[service.fts.people]]\nname = \"/CN=rucio\"\ncommunity = {VO:?}\n\
          [service.messages]\nalias = \"longhaul.example.org\"\n\
-         [service.messages.stomp]\nbrokers = [\"stomp://127.0.0.1:{}\"]\nuser = \"{BROKER_USER}\"\npassword_file = {password:?}\n",
+         [service.messages.stomp]\nbrokers = [\"stomp://127.0.0.1:{}\"]\nuser \
+         = \"{BROKER_USER}\"\npassword_file = {password:?}\n",
         authority.ca_file(),
         authority.ca_folder(),
         authority.ca_file(),

@@ -1,5 +1,6 @@
-//! Copies from and to a storage that speaks S3, which checks every signature by others' code: whole files and files of many
-//! parts, by whichever way works, what is left after each kind of failure, and uploads that a killed process has left.
+//! Copies from and to a storage that speaks S3, which checks every signature by others' code: whole files and
+//! files of many parts, by whichever way works, what is left after each kind of failure, and uploads that a
+//! killed process has left.
 
 use std::fs;
 use std::path::Path;
@@ -225,7 +226,8 @@ fn what_a_killed_process_has_sent_is_not_sent_again() {
             };
             let never = Cancel::never();
             tokio::select! {
-                done = remote.copy(&order, &heard, &never) => panic!("it was to be in the midst of it: {done:?}"),
+                done = remote.copy(&order, &heard, &never) => panic!("it was to be in the midst of it: \
+                    {done:?}"),
                 first = first => first.unwrap(),
             }
         });
@@ -307,8 +309,10 @@ fn jobs_of_fts_use_buckets() {
     let secret = folder.path().join("secret");
     write_private(&secret, s3.secret.as_bytes()).unwrap();
     let settings = format!(
-        "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\nretry_delay_s = 1\n\
-         [[service.jobs.s3]]\nhost = \"localhost\"\nbucket = \"open\"\naccess_key = {:?}\nsecret_file = {secret:?}\n\
+        "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = \
+            [{:?}]\nretry_delay_s = 1\n\
+         [[service.jobs.s3]]\nhost = \"localhost\"\nbucket = \"open\"\naccess_key = {:?}\nsecret_file = \
+         {secret:?}\n\
          communities = [\"*\"]\n",
         authority.ca_file(),
         s3.access_key

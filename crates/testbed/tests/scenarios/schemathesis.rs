@@ -1,5 +1,5 @@
-//! The native API by its document: whatever a program makes up from `openapi/native.json` is answered as the document says,
-//! and nothing brings the service into trouble.
+//! The native API by its document: whatever a program makes up from `openapi/native.json` is answered as the
+//! document says, and nothing brings the service into trouble.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Two sources, each behind a path of its own to the target; the fast path becomes the slow one while data flows.
+//! Two sources, each behind a path of its own to the target; the fast path becomes the slow one while data
+//! flows.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -99,7 +100,8 @@ fn leased(deployment: &Deployment) -> [u64; 2] {
     })
 }
 
-/// The last file from beta for which both could be used says why it came from there, with the numbers of both.
+/// The last file from beta for which both could be used says why it came from there, with the numbers of
+/// both.
 fn explained(deployment: &Deployment) {
     let list =
         deployment.json(&["transfer", "list", "--source", "beta", "--target", "gamma", "--state", "done"]);

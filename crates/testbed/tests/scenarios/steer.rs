@@ -1,4 +1,5 @@
-//! Files pass through a relay between real agents, by the public commands alone, and the relay is empty after.
+//! Files pass through a relay between real agents, by the public commands alone, and the relay is empty
+//! after.
 
 use std::fs;
 use std::path::Path;

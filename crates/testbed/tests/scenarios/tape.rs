@@ -1,5 +1,6 @@
-//! A tape of a site's own, behind the door of a real agent: jobs of a real service bring files from it, let them go, and stay with
-//! what they wrote until it is on tape. The tape is a directory, the site's commands one script.
+//! A tape of a site's own, behind the door of a real agent: jobs of a real service bring files from it, let
+//! them go, and stay with what they wrote until it is on tape. The tape is a directory, the site's commands
+//! one script.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -41,7 +42,8 @@ fn door(storage: &str, port: u16, authority: &ForeignAuthority, folder: &Path, t
     let (ca, file) = (authority.ca_file(), folder.join(format!("tokens-{storage}")));
     longhaul_security::write_private(&file, tokens.as_bytes()).unwrap();
     format!(
-        "[[agent.doors]]\nstorage = \"{storage}\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\nkey = {key:?}\n\
+        "[[agent.doors]]\nstorage = \"{storage}\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \
+            {certificate:?}\nkey = {key:?}\n\
          client_authorities = [{ca:?}]\ntokens = {file:?}\nthird_party_authorities = [{ca:?}]\n\
          third_party_allow = [\"127.0.0.0/8\", \"::1\"]\n"
     )

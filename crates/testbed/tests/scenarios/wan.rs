@@ -70,7 +70,8 @@ fn what_passes_a_lossy_path_arrives_unchanged_and_losses_are_as_many_as_configur
         assert_eq!(counters.packets_refused, 0, "the kernel did not like what it was given: {counters:?}");
     }
     assert!(lab.cpu_seconds() > 0.0);
-    // The receiving kernel checks lengths and headers. What it drops for them is sent again, and would go unseen here.
+    // The receiving kernel checks lengths and headers. What it drops for them is sent again, and would go
+    // unseen here.
     for (file, errors) in
         [("snmp", "InHdrErrors"), ("snmp6", "Ip6InHdrErrors"), ("snmp6", "Ip6InTruncatedPkts")]
     {
@@ -325,7 +326,8 @@ fn transfer(mut left: TcpStream, mut right: TcpStream, bytes: usize) {
     });
 }
 
-/// What the kernel on the right counts: a name and its number on a line, or names on one line and numbers on the next.
+/// What the kernel on the right counts: a name and its number on a line, or names on one line and numbers on
+/// the next.
 fn kernel_counter(lab: &Lab, file: &str, name: &str) -> u64 {
     let text = Ran::of(lab.command(Side::Right, "cat").arg(format!("/proc/net/{file}")), WITHIN).ok().stdout;
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();

@@ -84,7 +84,8 @@ fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord
     html! {
         h2 id=(link.link) { (link.link) " " (state(link)) }
         p { (link.why) }
-        @if let Some(current) = current.filter(|circuit| !circuit.why.is_empty()) { p.soft { "asked for because " (current.why) } }
+        @if let Some(current) = current.filter(|circuit| !circuit.why.is_empty()) { p.soft { "asked for \
+            because " (current.why) } }
         (timeline::circuits(&all, context.now))
         @if !all.is_empty() {
             div.scroll { table.stack {

@@ -18,7 +18,8 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
         html! {
             h1 { "Datasets: what is there, and where is it?" }
             @if list.items.is_empty() {
-                p.empty { "No dataset is registered. " code { "longhaul dataset register NAME --scan STORAGE:PATH" } " registers what a storage holds." }
+                p.empty { "No dataset is registered. " code { "longhaul dataset register NAME --scan \
+                    STORAGE:PATH" } " registers what a storage holds." }
             } @else {
                 div.scroll { table {
                     thead { tr { th scope="col" { "dataset" } th.number scope="col" { "files" } th.number scope="col" { "size" }

@@ -29,7 +29,8 @@ pub fn jobs(context: Context<'_>, state: Option<JobState>, list: &Page<JobView>)
             h1 { "Jobs: what was submitted, and how far is it?" }
             (filters(state))
             @if list.items.is_empty() {
-                p.empty { "No job fits. " code { "longhaul submit SOURCE TARGET" } " copies a file between two storages; so do clients of FTS." }
+                p.empty { "No job fits. " code { "longhaul submit SOURCE TARGET" } " copies a file between \
+                    two storages; so do clients of FTS." }
             } @else { (table(context, list)) }
             @if let Some(next) = &list.next { p.pager { a href={ "/ui/jobs?" (filter) "&after=" (show::segment(next)) } { "older ones" } } }
         },
@@ -158,7 +159,8 @@ fn facts(context: Context<'_>, detail: &JobDetail) -> Markup {
             @if !job.state.is_terminal() { dt { "rate" } dd { (show::rate(detail.rate_now)) } }
             dt { "submitted" } dd { (show::time(job.submitted, context.now)) " by " (printable(&job.user)) ", charged to " (printable(&job.community)) }
             @if let Some(at) = job.finished { dt { "finished" } dd { (show::time(at, context.now)) } }
-            @if let Some(at) = job.expires.filter(|_| !job.state.is_terminal()) { dt { "given up" } dd { "if it has not begun by " (show::time(at, context.now)) } }
+            @if let Some(at) = job.expires.filter(|_| !job.state.is_terminal()) { dt { "given up" } dd { "if \
+                it has not begun by " (show::time(at, context.now)) } }
             dt { "kind" } dd { (job.kind) ", priority " (job.priority) }
         }
     }

@@ -45,7 +45,8 @@ pub fn login(context: Context<'_>, ways: &LoginWays, failed: Option<&Problem>) -
             }
             (certificate(&ways.certificate))
             h2 { "With an API token" }
-            p { code { "longhaul token create NAME" } " makes one; the demo prints an address that needs none." }
+            p { code { "longhaul token create NAME" } " makes one; the demo prints an address that needs \
+                none." }
             form.filter method="post" action="/ui/login" {
                 label { "API token" input type="password" name="token" size="44" autocomplete="off" required autofocus[only_token]; }
                 button type="submit" { "Log in" }
@@ -68,7 +69,8 @@ fn certificate(way: &CertificateWay) -> Markup {
         @match way {
             CertificateWay::Closed => {}
             CertificateWay::NoneShown => {
-                p { "Your browser showed none. Import yours into it, and open a new window: it asks then which one to show." }
+                p { "Your browser showed none. Import yours into it, and open a new window: it asks then \
+                    which one to show." }
             }
             CertificateWay::Unusable(why) => {
                 p { "The certificate that your browser showed does not count: " (why) }

@@ -33,7 +33,8 @@ pub fn overview(context: Context<'_>, status: &Status) -> Markup {
             h2 { "What is on its way?" }
             @let shown = &status.subscriptions[..status.subscriptions.len().min(SUBSCRIPTIONS_SHOWN)];
             (subscription_table(context, shown))
-            @if status.subscriptions.len() > shown.len() { p.pager { a href="/ui/subscriptions" { "all subscriptions" } } }
+            @if status.subscriptions.len() > shown.len() { p.pager { a href="/ui/subscriptions" { "all \
+                subscriptions" } } }
             h2 { "What is wrong?" }
             @if status.problems.is_empty() { p.empty { "Nothing." } }
             @for problem in status.problems.iter().take(PROBLEMS_SHOWN) { (problem_card(context, problem)) }
@@ -41,7 +42,8 @@ pub fn overview(context: Context<'_>, status: &Status) -> Markup {
             h2 { "How fast was it?" }
             div.card { (plot::rates(&status.history, status.history_step_s)) }
             h2 { "Whose turn was it when attempts failed?" }
-            @if status.failures_by_blame.iter().all(|count| count.count == 0) { p.empty { "No attempt has failed." } }
+            @if status.failures_by_blame.iter().all(|count| count.count == 0) { p.empty { "No attempt has \
+                failed." } }
             @else {
                 p { @for count in status.failures_by_blame.iter().filter(|count| count.count > 0) {
                     span.state.idle { (count.blame) ": " (units::count(count.count)) } " "
@@ -64,7 +66,8 @@ fn matrix(links: &[LinkView]) -> Markup {
     targets.sort();
     targets.dedup();
     html! {
-        @if links.is_empty() { p.empty { "No file has moved yet. " a href="/ui/sites" { "Sites" } " shows who is connected." } }
+        @if links.is_empty() { p.empty { "No file has moved yet. " a href="/ui/sites" { "Sites" } " shows \
+            who is connected." } }
         @else {
             div.scroll { table.matrix {
                 caption { "from (rows) to (columns); quality is done ÷ (done + failed) attempts" }

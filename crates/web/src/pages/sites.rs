@@ -106,7 +106,8 @@ fn changes(context: Context<'_>, site: &SiteView) -> Markup {
     html! {
         div.actions {
             @if site.state == SiteState::Open {
-                (action(context.who_may(Of::Site(&site.name)), &address, &[("state", "draining")], "Drain (finish what runs)"))
+                (action(context.who_may(Of::Site(&site.name)), &address, &[("state", "draining")], "Drain \
+                    (finish what runs)"))
                 (action(context.who_may(Of::Site(&site.name)), &address, &[("state", "paused")], "Pause"))
             } @else { (action(context.who_may(Of::Site(&site.name)), &address, &[("state", "open")], "Resume")) }
         }
@@ -136,7 +137,8 @@ fn storages(list: &[StorageView]) -> Markup {
 fn commissioned(context: Context<'_>, site: &SiteView) -> Markup {
     html! {
         div.scroll { table {
-            thead { tr { th scope="col" { "link" } th scope="col" { "state" } th.number scope="col" { "best rate" } th.number scope="col" { "round trip" }
+            thead { tr { th scope="col" { "link" } th scope="col" { "state" } th.number scope="col" { "best \
+                rate" } th.number scope="col" { "round trip" }
                 th scope="col" { "why" } th scope="col" { "since" } } }
             tbody { @for link in &site.links { tr {
                 td { (link.source) " → " (link.target) }
@@ -160,13 +162,15 @@ fn commissioned(context: Context<'_>, site: &SiteView) -> Markup {
 
 fn agents(context: Context<'_>, list: &[AgentView]) -> Markup {
     html! {
-        @if list.is_empty() { p.empty { "None has joined. " code { "longhaul site add NAME" } " prints a token with which one can." } }
+        @if list.is_empty() { p.empty { "None has joined. " code { "longhaul site add NAME" } " prints a \
+            token with which one can." } }
         @for agent in list {
             div.card {
                 dl.facts {
                     dt { "host" } dd { (agent.host) " " (agents_in_short(context, std::slice::from_ref(agent))) }
                     dt { "version" } dd { (agent.version) }
-                    dt { "incarnation" } dd { (agent.incarnation) " " span.soft { "(starts on its state directory)" } }
+                    dt { "incarnation" } dd { (agent.incarnation) " " span.soft { "(starts on its state \
+                        directory)" } }
                     dt { "last contact" } dd { @if let Some(at) = agent.last_contact { (show::time(at, context.now)) " (" (show::ago(at, context.now)) ")" } @else { "never" } }
                     dt { "data port" } dd { (agent.data_addresses.join(", ")) }
                     dt { "clock" } dd { (agent.clock_offset_ms.unsigned_abs()) " ms " @if agent.clock_offset_ms < 0 { "behind" } @else { "ahead of" } " the service" }

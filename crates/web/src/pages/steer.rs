@@ -100,7 +100,8 @@ fn who_may_at<'a>(
 
 fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
     html! {
-        p.soft { "Of the bytes that come to a storage, among those that want something there: 3 against 1 is three bytes against one." }
+        p.soft { "Of the bytes that come to a storage, among those that want something there: 3 against 1 is \
+            three bytes against one." }
         div.scroll { table.stack {
             thead { tr { th scope="col" { "community" } th scope="col" { "activity" } th scope="col" { "part" } th.number scope="col" { "weight" }
                 @if may_change(context) { th scope="col" { "change" } } } }
@@ -134,7 +135,8 @@ fn share_row(context: Context<'_>, share: &ShareView) -> Markup {
                     @for (name, value) in whose { input type="hidden" name=(name) value=(value); }
                     (weight(share.weight)) " "
                 }, "Set"))
-                @if !stays { (action(viewer, "/ui/steer/share", &[whose[0], whose[1], ("weight", "")], "As others")) }
+                @if !stays { (action(viewer, "/ui/steer/share", &[whose[0], whose[1], ("weight", "")], "As \
+                    others")) }
             } }
         }
     }
@@ -265,7 +267,8 @@ fn any_of(name: &str, storages: &[StorageView]) -> Markup {
 
 fn storages(context: Context<'_>, view: &SteerView) -> Markup {
     html! {
-        p.soft { "How sources of what goes there are chosen, where a subscription does not say; and whether files may pass through it on their way to others." }
+        p.soft { "How sources of what goes there are chosen, where a subscription does not say; and whether \
+            files may pass through it on their way to others." }
         @if view.storages.is_empty() { p.empty { "No agent has offered one yet." } }
         @else {
             div.scroll { table.stack {

@@ -30,7 +30,8 @@ pub fn subscriptions(context: Context<'_>, list: &Page<SubscriptionView>) -> Mar
 pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
     html! {
         @if items.is_empty() {
-            p.empty { "Nothing is subscribed. " code { "longhaul subscribe DATASET STORAGE" } " asks for a dataset at a storage." }
+            p.empty { "Nothing is subscribed. " code { "longhaul subscribe DATASET STORAGE" } " asks for a \
+                dataset at a storage." }
         } @else {
             div.scroll { table.stack {
                 thead { tr {
@@ -96,7 +97,8 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
                 } }
                 @else if let Some(deadline) = item.terms.deadline { dt { "deadline" } dd { (show::time(deadline, context.now)) } }
                 @if let Some(at) = item.completed { dt { "completed" } dd { (show::time(at, context.now)) } }
-                dt { "rate" } dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on average" }
+                dt { "rate" } dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on \
+                    average" }
                 dt { "running" } dd { (units::count(item.files_running)) " files" }
                 dt { "tried again" } dd { (units::count(item.retries)) " times" }
                 @if item.failed_files > 0 { dt { "failed" } dd { (show::state("bad", &units::count(item.failed_files))) " files" } }
@@ -104,7 +106,8 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             h2 { "What holds it up?" }
             @if item.complete { p { "Nothing: it is complete." } }
             @else if let Some(why) = item.expected.why_none.as_ref().filter(|_| item.expected.held_up_by.is_empty()) { p { (why) } }
-        @else if item.expected.held_up_by.is_empty() { p { "Nothing in particular: it moves as fast as its links." } }
+        @else if item.expected.held_up_by.is_empty() { p { "Nothing in particular: it moves as fast as its \
+            links." } }
             @else { ul { @for reason in &item.expected.held_up_by { li { (reason) } } } }
             h2 { "Where did it come from?" }
             (sources(item))

@@ -28,8 +28,8 @@ impl Receiver {
     /// Any frame without payload. An error means that the stream has to be closed.
     pub fn handle_frame(&mut self, stream: StreamNumber, frame: Frame, now: Duration) -> Result<(), Fault> {
         let origin = self.origin_of(stream);
-        // Useful is what answers us: a peer that says anything else on each stream has not come back. One that only lives
-        // is patiently waited for, as its disk may be slow.
+        // Useful is what answers us: a peer that says anything else on each stream has not come back. One
+        // that only lives is patiently waited for, as its disk may be slow.
         if matches!(frame, Frame::ManifestAnswer { .. } | Frame::FileFault { .. } | Frame::Pong { .. }) {
             self.origin(origin).is_back();
         }
@@ -119,8 +119,8 @@ impl Receiver {
             .is_some_and(|up| request.0 < up.next_request)
     }
 
-    /// A chunk begins to arrive. True: keep it, its slot is the caller's buffer now. False: let the payload pass.
-    /// Then call `payload_ended`.
+    /// A chunk begins to arrive. True: keep it, its slot is the caller's buffer now. False: let the payload
+    /// pass. Then call `payload_ended`.
     pub fn chunk_begins(
         &mut self,
         stream: StreamNumber,

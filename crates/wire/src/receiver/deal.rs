@@ -18,8 +18,8 @@ use crate::limits::{
 
 /// Chunks of one request. Fewer cost more frames, more leave a dying stream with more to hand over.
 const EXTENT_CHUNKS: usize = 4;
-/// Passed over for one that may be asked for: batches whose manifests are under way on other streams, and files in order
-/// that wait for their next chunk.
+/// Passed over for one that may be asked for: batches whose manifests are under way on other streams, and
+/// files in order that wait for their next chunk.
 const PASSED_OVER_MAX: usize = 64;
 /// Files looked at that do not fit into the rest of a pack.
 const MISFITS_MAX: usize = 8;
@@ -53,7 +53,8 @@ impl Receiver {
         given - budget.buffers
     }
 
-    /// How many slots each stream may hold: in proportion to what it carries, so that all are done at the same time.
+    /// How many slots each stream may hold: in proportion to what it carries, so that all are done at the
+    /// same time.
     fn shares(&mut self, window: usize, now: Duration) -> Vec<Share> {
         let (begins, coming) = (self.begins(now), self.coming(now));
         let mut rates: Vec<(usize, f64)> = self.used().map(|place| (place, 0.0)).collect();
@@ -285,7 +286,8 @@ impl Receiver {
         }
     }
 
-    /// Sends the manifest, unless the source knows it when a request on this stream reaches it. False if it cannot.
+    /// Sends the manifest, unless the source knows it when a request on this stream reaches it. False if it
+    /// cannot.
     fn announce(&mut self, id: BatchId, stream: StreamNumber) -> bool {
         let origin = self.origin_of(stream);
         let at = self.batches.get(&id).and_then(|batch| batch.at(origin));

@@ -161,8 +161,9 @@ impl Large {
         large
     }
 
-    /// How many chunks may be asked for from there on, with so many free places in the reorder buffer. The first chunk of
-    /// all that is not written needs none, since it waits for nobody: so a file in order always goes on.
+    /// How many chunks may be asked for from there on, with so many free places in the reorder buffer. The
+    /// first chunk of all that is not written needs none, since it waits for nobody: so a file in order
+    /// always goes on.
     pub(super) fn askable(&self, from: u64, places: usize) -> usize {
         if self.in_order { places + usize::from(self.is_next(from)) } else { usize::MAX }
     }
@@ -207,7 +208,8 @@ impl Large {
         self.missing.insert(start, end - start);
     }
 
-    /// Takes at most `chunks` chunks of what is missing from there on without a gap, and marks them as asked for.
+    /// Takes at most `chunks` chunks of what is missing from there on without a gap, and marks them as asked
+    /// for.
     pub(super) fn take(&mut self, from: u64, chunks: u64) -> Option<(u64, u64)> {
         let is_next = self.is_next(from);
         let (&start, &len) = self.missing.range(..=from).next_back()?;

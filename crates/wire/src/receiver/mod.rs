@@ -1,9 +1,10 @@
 //! The receiver's side of a session: which files are wanted, what is asked for on which stream, what is done.
 //!
 //! Inputs are the `handle_…` and named methods, then [`Receiver::deal`]; outputs come from
-//! [`Receiver::poll_output`]. Buffers: each chunk or pack asked for holds one *slot*, taken from the budget that
-//! `deal` is given. When its data begins to arrive and is wanted, the slot passes to the caller, who holds a buffer
-//! for it; otherwise it comes back through [`Receiver::take_freed`]. So there are never more buffers than slots.
+//! [`Receiver::poll_output`]. Buffers: each chunk or pack asked for holds one *slot*, taken from the budget
+//! that `deal` is given. When its data begins to arrive and is wanted, the slot passes to the caller, who
+//! holds a buffer for it; otherwise it comes back through [`Receiver::take_freed`]. So there are never more
+//! buffers than slots.
 //!
 //! ```text
 //! file:   wanted ─► asked ─► writing ─► (all written) complete        any ─► failed, removed
@@ -100,7 +101,8 @@ pub struct Budget {
     pub bytes: u64,
     /// Slots that the session as a whole should hold at most: its fair share.
     pub window: usize,
-    /// Free places in the reorder buffer: chunks of files in order that may be asked for before it is their turn.
+    /// Free places in the reorder buffer: chunks of files in order that may be asked for before it is their
+    /// turn.
     pub places: usize,
 }
 
@@ -110,7 +112,8 @@ pub enum Output {
         stream: StreamNumber,
         frame: Frame,
     },
-    /// Connect, say hello, then call `stream_up`, and `welcomed` when the source has answered; or `stream_down`.
+    /// Connect, say hello, then call `stream_up`, and `welcomed` when the source has answered; or
+    /// `stream_down`.
     Dial {
         stream: StreamNumber,
     },

@@ -1,8 +1,8 @@
 //! Sources of the same files, side by side: which of them a file, or a chunk of it, may be asked for at.
 //!
-//! A file that is taken from several has to be *checked*: whoever writes it compares each chunk with a value known
-//! beforehand, so it makes no difference which of them a chunk came from, or what they hold besides. A chunk that one of
-//! them gave wrongly is asked for at the others. A file fails when nobody is left to ask.
+//! A file that is taken from several has to be *checked*: whoever writes it compares each chunk with a value
+//! known beforehand, so it makes no difference which of them a chunk came from, or what they hold besides. A
+//! chunk that one of them gave wrongly is asked for at the others. A file fails when nobody is left to ask.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub(super) struct Origin {
     pub(super) forget: Vec<(BatchId, BTreeSet<StreamNumber>)>,
     /// Of the source's session.
     pub(super) incarnation: Option<u64>,
-    /// No stream, or one fell silent, and nothing useful heard, since then. A welcome alone is not useful: a peer may
-    /// fall silent after each.
+    /// No stream, or one fell silent, and nothing useful heard, since then. A welcome alone is not useful: a
+    /// peer may fall silent after each.
     pub(super) cut_off_since: Option<Duration>,
     /// How long that may last.
     pub(super) reconnect_for: Duration,
@@ -143,7 +143,8 @@ impl Sources {
         among.map(|origin| self.tries(offset, origin)).min()
     }
 
-    /// Whether a chunk may be asked for there: not where it was wrong, as long as somebody else who lives may have it.
+    /// Whether a chunk may be asked for there: not where it was wrong, as long as somebody else who lives may
+    /// have it.
     pub(super) fn may_ask(&self, offset: u64, origin: OriginNumber, alive: u16) -> bool {
         if !self.has(origin) {
             return false;

@@ -11,8 +11,8 @@ use crate::path::{Cause, PathReport, SHORT, Seen, Sum, Tuner};
 
 /// How often the number of streams is thought over.
 const TUNE_EVERY: Duration = Duration::from_secs(1);
-/// What a stream was asked for beyond its window: a chunk that is almost there counts whole, and half of one is with the
-/// sender's kernel.
+/// What a stream was asked for beyond its window: a chunk that is almost there counts whole, and half of one
+/// is with the sender's kernel.
 const AHEAD_OF_WINDOW_BYTES: u64 = 3 * CHUNK_BYTES as u64 / 2;
 
 /// A session's path as it is now.
@@ -87,7 +87,8 @@ impl Receiver {
         places.map(|(place, _)| place).take(most)
     }
 
-    /// Asks for nothing more on a stream, and lets it answer what it was asked for; another takes its place at once.
+    /// Asks for nothing more on a stream, and lets it answer what it was asked for; another takes its place
+    /// at once.
     pub fn drain(&mut self, stream: StreamNumber, now: Duration) {
         let Some(place) = self.streams.get_mut(stream.0 as usize) else { return };
         if matches!(place.state, State::Up(_)) && !place.retired {
@@ -107,9 +108,10 @@ impl Receiver {
         }
     }
 
-    /// How much the kernel is to let come on a stream that goes by rate and round trip: less than it was asked for, so
-    /// that the sender always has more to send. A BBR that runs out of it takes its measurements for what it was given,
-    /// not for what the path can do, and goes on looking for more: at almost three times the rate, into full queues.
+    /// How much the kernel is to let come on a stream that goes by rate and round trip: less than it was
+    /// asked for, so that the sender always has more to send. A BBR that runs out of it takes its
+    /// measurements for what it was given, not for what the path can do, and goes on looking for more: at
+    /// almost three times the rate, into full queues.
     pub fn window(&self, stream: StreamNumber) -> Option<u64> {
         let up = self.streams.get(stream.0 as usize)?.up()?;
         let bounded = up.report?.by_rate && up.farthest() >= SHORT && up.depth > 0;

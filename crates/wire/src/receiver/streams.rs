@@ -14,7 +14,8 @@ use crate::path::PathReport;
 
 /// Time-outs are looked at far more often. If not, this machine was busy.
 const OWN_STALL: Duration = Duration::from_millis(500);
-/// A stream that was there already is up after this, and one that had to be dialled over the longest path after that.
+/// A stream that was there already is up after this, and one that had to be dialled over the longest path
+/// after that.
 const COMES_AT_ONCE: Duration = Duration::from_millis(30);
 const COMES_SOON: Duration = Duration::from_secs(1);
 /// How often rates are compared.
@@ -367,7 +368,8 @@ impl Receiver {
         self.looked_at = self.looked_at.max(now);
     }
 
-    /// Gives up the slowest stream, if it is far slower than the others: it may do better over another address.
+    /// Gives up the slowest stream, if it is far slower than the others: it may do better over another
+    /// address.
     fn check_rates(&mut self, now: Duration) {
         if now.saturating_sub(self.compared_at) < COMPARE_EVERY {
             return;

@@ -1,5 +1,5 @@
-//! The end of the work: when nothing is left to ask for, a stream that rests asks again for the last of what a much
-//! slower one still owes. The first copy that arrives is taken.
+//! The end of the work: when nothing is left to ask for, a stream that rests asks again for the last of what
+//! a much slower one still owes. The first copy that arrives is taken.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::limits::TAIL_CHUNKS_MAX;
 
 /// A wait that short is not worth a second copy.
 const WORTH_IT: f64 = 1.0;
-/// The other stream should be faster by so much: its guess is rough, and on a narrow path every copy is a loss.
+/// The other stream should be faster by so much: its guess is rough, and on a narrow path every copy is a
+/// loss.
 const FASTER: f64 = 3.0;
 
 impl Receiver {
@@ -71,7 +72,8 @@ impl Receiver {
         (latest.0 > WORTH_IT && latest.0 > FASTER * chunk / best).then_some(latest.1)
     }
 
-    /// The last part that the stream will send of what was asked for once, and that can be asked for on the other.
+    /// The last part that the stream will send of what was asked for once, and that can be asked for on the
+    /// other.
     fn last_open(&self, place: usize, other: StreamNumber) -> Option<What> {
         let (origin, alive) = (self.origin_of(other), self.alive());
         let once = |number, offset: u64| {

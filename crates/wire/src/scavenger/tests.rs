@@ -9,8 +9,8 @@ use super::*;
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// A path, in steps of a millisecond. What is sent waits in one queue, passes at the rate, and arrives half a round trip
-/// later; its acknowledgement, which makes room in the window, takes as long.
+/// A path, in steps of a millisecond. What is sent waits in one queue, passes at the rate, and arrives half a
+/// round trip later; its acknowledgement, which makes room in the window, takes as long.
 struct World {
     now: u64,
     bytes_per_ms: f64,
@@ -234,7 +234,8 @@ fn what_is_not_used_does_not_grow() {
 }
 
 proptest! {
-    /// Whatever is measured, the window stays within its bounds, and a queue that does not go away makes it small.
+    /// Whatever is measured, the window stays within its bounds, and a queue that does not go away makes it
+    /// small.
     #[test]
     fn bounded_and_humble(samples in proptest::collection::vec((0u64..3_000_000, 0u64..100_000_000, 0u64..200), 1..300)) {
         let mut law = Scavenger::new(Duration::ZERO);

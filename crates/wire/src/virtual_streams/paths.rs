@@ -50,7 +50,8 @@ fn a_silent_stream_is_replaced_by_the_others() {
     }
 }
 
-/// Streams that drain answer what they owe and close, others are opened meanwhile, and nothing is asked for twice.
+/// Streams that drain answer what they owe and close, others are opened meanwhile, and nothing is asked for
+/// twice.
 #[test]
 fn what_drains_is_replaced_at_once() {
     for seed in 1..20 {
@@ -79,7 +80,8 @@ fn when_all_streams_fall_silent_new_ones_go_on() {
     for seed in 1..20 {
         let mut world = two_streams(seed, 20);
         world.lines.values_mut().for_each(go_silent);
-        // A dial, a request and its answer take a dozen steps in random order; the bound is about the time-outs.
+        // A dial, a request and its answer take a dozen steps in random order; the bound is about the
+        // time-outs.
         world.step_ms = 20;
         let (since, before) = (world.now, world.disk[0].len() + world.writing.len());
         while world.disk[0].len() <= before {
@@ -92,7 +94,8 @@ fn when_all_streams_fall_silent_new_ones_go_on() {
     }
 }
 
-/// A peer that is busy with other things answers when it is asked; and if we were not running, nobody was silent.
+/// A peer that is busy with other things answers when it is asked; and if we were not running, nobody was
+/// silent.
 #[test]
 fn who_answers_or_was_not_asked_is_not_silent() {
     let mut world = two_streams(3, 20);
@@ -167,8 +170,8 @@ fn the_last_chunks_are_asked_for_twice() {
     }
 }
 
-/// A sender by rate and round trip is asked for more than may come, so that it never waits for us; and is not taken for one
-/// whose windows are too small.
+/// A sender by rate and round trip is asked for more than may come, so that it never waits for us; and is not
+/// taken for one whose windows are too small.
 #[test]
 fn what_goes_by_rate_has_less_coming_than_was_asked_for() {
     let mut world = two_streams(1, 400);

@@ -1,4 +1,5 @@
-//! Several sources of the same files: one that dies, lies, lacks some of them or crawls spoils nothing and loses nothing.
+//! Several sources of the same files: one that dies, lies, lacks some of them or crawls spoils nothing and
+//! loses nothing.
 
 use super::*;
 use crate::limits::{RECONNECT_FOR, WRONG_OF_FILE_MAX};
@@ -117,7 +118,8 @@ fn who_lacks_a_file_brings_the_others() {
     }
 }
 
-/// Promise 4: what a source that dies had been asked for comes from the others, and nothing that had come before.
+/// Promise 4: what a source that dies had been asked for comes from the others, and nothing that had come
+/// before.
 #[test]
 fn a_source_that_dies_is_replaced_by_the_others() {
     for seed in 1..30 {

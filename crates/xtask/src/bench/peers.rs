@@ -1,5 +1,5 @@
-//! The programs that benchmarks compare with: Debian's packages, installed where they are missing, without leaving a server that
-//! runs or starts with the machine.
+//! The programs that benchmarks compare with: Debian's packages, installed where they are missing, without
+//! leaving a server that runs or starts with the machine.
 
 use std::path::Path;
 use std::process::Command;

@@ -23,7 +23,8 @@ pub(crate) fn check(metadata: &serde_json::Value, findings: &mut Findings) {
     }
 }
 
-/// Names of the packages that are really built. The lock file also holds optional ones that nobody switched on.
+/// Names of the packages that are really built. The lock file also holds optional ones that nobody switched
+/// on.
 fn built() -> Vec<String> {
     let output = cargo()
         .args(["tree", "--workspace", "--edges", "normal,build", "--prefix", "none", "--locked"])

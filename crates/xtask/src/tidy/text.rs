@@ -28,13 +28,13 @@ const IMPURE: &[(&str, &str)] = &[
     ("HashSet", "its order is random: use BTreeSet"),
 ];
 
-/// The typed client: a caller of the network that lives with the types it sends, behind a feature. And a map with a
-/// fixed hash that offers no iteration, so that no order can show.
+/// The typed client: a caller of the network that lives with the types it sends, behind a feature. And a map
+/// with a fixed hash that offers no iteration, so that no order can show.
 const EXEMPT: &[&str] = &["crates/api/src/client", "crates/scheduler/src/keyed.rs"];
 
-/// The parts of the simulator that make a plan, share capacities among flows, or tell what came of it. All others run a world,
-/// those that are yet to come too. They obey the scheduler: what is compared or sorted there would be a choice of a
-/// source, an order or a concurrency of the simulator's own.
+/// The parts of the simulator that make a plan, share capacities among flows, or tell what came of it. All
+/// others run a world, those that are yet to come too. They obey the scheduler: what is compared or sorted
+/// there would be a choice of a source, an order or a concurrency of the simulator's own.
 const BESIDE_THE_WORLD: &[&str] = &[
     "bound.rs",
     "failures.rs",

@@ -1,8 +1,8 @@
 //! Monitoring messages as FTS publishes them: what is said when a file of a job changes its state. Pure.
 //!
-//! Phases that are not told apart here (preparation and finalization by SRM, checksums at the ends) have times of 0, and
-//! so have sizes of buffers that nobody set. Not here: who hears of it and how (`service::messages`).
-//! Start with [`FileChange`].
+//! Phases that are not told apart here (preparation and finalization by SRM, checksums at the ends) have
+//! times of 0, and so have sizes of buffers that nobody set. Not here: who hears of it and how
+//! (`service::messages`). Start with [`FileChange`].
 
 mod error;
 mod shapes;
@@ -23,8 +23,8 @@ pub enum MessageKind {
     Start,
     Complete,
     State,
-    /// What became of a pair of storages. FTS tells it when its optimizer has decided; here each start is decided for itself, and a
-    /// minute of them is told.
+    /// What became of a pair of storages. FTS tells it when its optimizer has decided; here each start is
+    /// decided for itself, and a minute of them is told.
     QueueState,
 }
 
@@ -184,8 +184,8 @@ impl FileChange {
         messages
     }
 
-    /// What an attempt came to that ends with this change. An attempt that was taken back, as at a restart, came to
-    /// nothing and is repeated: it has no end.
+    /// What an attempt came to that ends with this change. An attempt that was taken back, as at a restart,
+    /// came to nothing and is repeated: it has no end.
     fn outcome(&self) -> Option<Outcome> {
         use JobFileState::*;
         if !self.from.is_some_and(JobFileState::is_running) || self.ended.is_none() {

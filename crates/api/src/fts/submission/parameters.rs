@@ -14,8 +14,8 @@ const SPACE_TOKEN_BYTES_MAX: usize = 255;
 /// Of the other, where only one of staging time-out and pin is given: a week.
 const STAGING_S_DEFAULT: i64 = 604_800;
 
-/// Every job-level value beside kind, priority and expiry, under the names of FTS's job object; kept with the job as
-/// JSON.
+/// Every job-level value beside kind, priority and expiry, under the names of FTS's job object; kept with the
+/// job as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Parameters {

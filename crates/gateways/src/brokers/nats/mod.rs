@@ -1,5 +1,5 @@
-//! A client of NATS that publishes. Plainly, where a server has passed on what came before a ping that it answers; or
-//! confirmed, where a stream (JetStream) says of each message that it is stored.
+//! A client of NATS that publishes. Plainly, where a server has passed on what came before a ping that it
+//! answers; or confirmed, where a stream (JetStream) says of each message that it is stored.
 
 mod wire;
 

@@ -30,8 +30,8 @@ impl Frame {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Without `content-length`: brokers of JMS take what has one as bytes, and what has none as text. So a body must
-    /// have no NUL.
+    /// Without `content-length`: brokers of JMS take what has one as bytes, and what has none as text. So a
+    /// body must have no NUL.
     ///
     /// # Panics
     /// If it has one: that would be our mistake.

@@ -1,5 +1,5 @@
-//! A client of STOMP 1.1 and 1.2 that publishes: each message with a receipt, and a heart-beat while there is nothing
-//! to say.
+//! A client of STOMP 1.1 and 1.2 that publishes: each message with a receipt, and a heart-beat while there is
+//! nothing to say.
 
 mod frame;
 
@@ -18,7 +18,8 @@ pub use frame::{Decoder, Frame};
 
 /// What we offer and ask for; the broker may want less.
 const HEART_BEAT: Duration = Duration::from_secs(10);
-/// A broker that owes a heart-beat is given up after so many times its time: clocks and networks are what they are.
+/// A broker that owes a heart-beat is given up after so many times its time: clocks and networks are what
+/// they are.
 const BEATS_MISSED: u32 = 3;
 const READ_BYTES: usize = 8 << 10;
 /// Of a broker's own words.

@@ -142,7 +142,8 @@ impl Reader<'_> {
         match falls && sound && (1..=STEPS_MAX).contains(&steps.len()) {
             true => Ok(steps),
             false => Err(self.wrong(format!(
-                "steps are 1 to {STEPS_MAX} parts of ask_mbit, each smaller than the one before, like [1.0, 0.5], not {steps:?}"
+                "steps are 1 to {STEPS_MAX} parts of ask_mbit, each smaller than the one before, like [1.0, \
+                    0.5], not {steps:?}"
             ))),
         }
     }
@@ -303,7 +304,8 @@ mod tests {
 
     #[test]
     fn thresholds_of_the_link_are_its_own() {
-        let own = "steps = [1.0, 0.7, 0.1]\nconsistency_s = 30\nfailures = 5\nfailures_percent = 25\nfailures_within_s = 120\n";
+        let own = "steps = [1.0, 0.7, 0.1]\nconsistency_s = 30\nfailures = 5\nfailures_percent = \
+            25\nfailures_within_s = 120\n";
         let settings = CircuitConfig::parse(&format!("{GOOD}{own}"), "file").unwrap().settings;
         assert_eq!(settings.rates().collect::<Vec<_>>(), [1000, 700, 100]);
         assert_eq!((settings.failures, settings.failures_share), (5, 0.25));
@@ -368,8 +370,10 @@ mod tests {
             let fault = read("oscars", &more).unwrap_err();
             assert!(fault.detail.contains(expected), "{more}: {fault}");
         }
-        let sense = "url = \"https://s.example/StackV-web/restapi\"\nclient_id = \"c\"\nclient_secret_file = \"f\"\n\
-                     username = \"u\"\npassword_file = \"p\"\nsource_uri = \"urn:a\"\ntarget_uri = \"urn:b\"\n";
+        let sense = "url = \"https://s.example/StackV-web/restapi\"\nclient_id = \"c\"\nclient_secret_file \
+            = \"f\"\n\
+                     username = \"u\"\npassword_file = \"p\"\nsource_uri = \"urn:a\"\ntarget_uri \
+                     = \"urn:b\"\n";
         let ProviderConfig::Sense(sense) = read("sense", sense).unwrap().provider else {
             panic!("it is SENSE")
         };

@@ -1,4 +1,5 @@
-//! What providers say: acknowledgements, summaries, calls and faults, read leniently. Ids and texts are opaque.
+//! What providers say: acknowledgements, summaries, calls and faults, read leniently. Ids and texts are
+//! opaque.
 
 use longhaul_circuits::RequestKey;
 use longhaul_model::{Fault, FaultCode, Timestamp};

@@ -30,7 +30,8 @@ pub(super) fn read(heard: &Heard, from: Option<&str>, known: Option<&str>) -> Re
     let interface = root.children("interface").find(|one| one.text_of("type") == Some(INTERFACE));
     let url = interface.and_then(|one| one.text_of("href")).filter(|url| url.len() <= TEXT_BYTES_MAX);
     let url = url.ok_or_else(|| wrong("it offers no connection service of version 2".to_owned()))?;
-    // Who is believed over TLS is not asked in clear text, and who is asked in clear text is not believed over TLS.
+    // Who is believed over TLS is not asked in clear text, and who is asked in clear text is not believed
+    // over TLS.
     let scheme = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_owned());
     if from.is_some_and(|from| scheme(from) != scheme(url)) {
         return Err(wrong(format!("its connection service is at {url}")));

@@ -1,4 +1,5 @@
-//! What follows from an answer, a confirmation or a query, whichever comes first; the second of them changes nothing.
+//! What follows from an answer, a confirmation or a query, whichever comes first; the second of them changes
+//! nothing.
 
 use longhaul_model::{Fault, Timestamp};
 
@@ -134,7 +135,8 @@ impl Nsi {
         if connection.lost >= TRIES {
             return self.refuse(serial, false, why, now);
         }
-        tracing::warn!(key = %connection.key, why, "a reservation is lost before it was committed, and asked for anew");
+        tracing::warn!(key = %connection.key, why, "a reservation is lost before it was committed, and asked \
+            for anew");
         let (key, id) = (connection.key, connection.id.take());
         connection.held_since = None;
         connection.turn(Stage::Reserve, now);

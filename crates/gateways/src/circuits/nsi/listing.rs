@@ -1,4 +1,5 @@
-//! What the provider holds as a whole, and where it is: the list in which lost reservations are found, and its description.
+//! What the provider holds as a whole, and where it is: the list in which lost reservations are found, and
+//! its description.
 
 use longhaul_circuits::{Event, Held, RequestKey};
 use longhaul_model::{Fault, Timestamp};

@@ -1,5 +1,6 @@
-//! What is said to a provider: envelopes of NSI CS 2.1. Only the elements of the body and the header themselves are in a
-//! namespace, their children are in none, and there is never a default namespace: this is where implementations disagree.
+//! What is said to a provider: envelopes of NSI CS 2.1. Only the elements of the body and the header
+//! themselves are in a namespace, their children are in none, and there is never a default namespace: this is
+//! where implementations disagree.
 
 use std::fmt::Write as _;
 

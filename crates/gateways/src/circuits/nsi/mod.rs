@@ -1,8 +1,10 @@
-//! A requester agent of NSI CS 2.1: reserve, commit, provision and terminate, with callbacks, with polling, or with both.
+//! A requester agent of NSI CS 2.1: reserve, commit, provision and terminate, with callbacks, with polling,
+//! or with both.
 //!
-//! A confirmation counts if it has the correlation id of a call of ours, which nobody else knows. Everything else that is
-//! said, by whomever, is a reason to ask the provider and no more. Whatever a call came to, a query decides: a lost
-//! acknowledgement is looked for in the provider's list under our own name of the request before it is asked for again.
+//! A confirmation counts if it has the correlation id of a call of ours, which nobody else knows. Everything
+//! else that is said, by whomever, is a reason to ask the provider and no more. Whatever a call came to, a
+//! query decides: a lost acknowledgement is looked for in the provider's list under our own name of the
+//! request before it is asked for again.
 //!
 //! Start with [`Nsi`], which has neither socket nor clock.
 

@@ -1,4 +1,5 @@
-//! Whole conversations, as they are on the wire: `conversations/` has them to the letter. And what comes in no order.
+//! Whole conversations, as they are on the wire: `conversations/` has them to the letter. And what comes in
+//! no order.
 
 use proptest::prelude::*;
 
@@ -182,7 +183,8 @@ impl Conversation {
         let (body, callback) = match operation.as_str() {
             "reserve" if self.plot == Plot::Fault => (
                 format!(
-                    "<soap:Fault><faultcode>soap:Server</faultcode><faultstring>capacity unavailable</faultstring>\
+                    "<soap:Fault><faultcode>soap:Server</faultcode><faultstring>capacity \
+                        unavailable</faultstring>\
                      <detail><c:serviceException>{EXCEPTION}</c:serviceException></detail></soap:Fault>"
                 ),
                 None,
@@ -304,7 +306,8 @@ fn a_confirmation_before_its_acknowledgement_counts() {
 }
 
 proptest! {
-    /// Whatever is answered and called, in whatever order: it goes on, and a circuit that was given back never comes up.
+    /// Whatever is answered and called, in whatever order: it goes on, and a circuit that was given back
+    /// never comes up.
     #[test]
     fn nothing_that_is_said_breaks_it(choices in prop::collection::vec((0_u8..12, 0_u64..400), 1..120)) {
         let mut nsi = nsi(Some("http://192.0.2.5:8085/"));

@@ -1,5 +1,6 @@
-//! XML from providers, within bounds: no document types, no entities but the five of the language, limited depth and
-//! number. Elements are known by their local names: providers disagree about namespaces, and what is unknown is left out.
+//! XML from providers, within bounds: no document types, no entities but the five of the language, limited
+//! depth and number. Elements are known by their local names: providers disagree about namespaces, and what
+//! is unknown is left out.
 
 use longhaul_model::{Fault, FaultCode};
 use quick_xml::Reader;
@@ -154,7 +155,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,200}", tags in "(<[ab]( x='1')?/?>|</[ab]>|&[a-z]{2};|]]>|<!--|<!\\[CDATA\\[|t){0,40}") {
+        fn any_text_is_read_or_refused(text in ".{0,200}", tags in "(<[ab]( \
+            x='1')?/?>|</[ab]>|&[a-z]{2};|]]>|<!--|<!\\[CDATA\\[|t){0,40}") {
             let _ = read(&text);
             let _ = read(&tags);
             let escaped = format!("<a>{}</a>", escape(&text));

@@ -1,5 +1,5 @@
-//! What a protocol towards a provider looks like from outside: a machine without socket and clock, to which is told what
-//! was answered, and which says what to ask next.
+//! What a protocol towards a provider looks like from outside: a machine without socket and clock, to which
+//! is told what was answered, and which says what to ask next.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Providers that are somewhere else: carries a [`Dialogue`] over HTTP, with a thread of its own, so that whoever owns the
-//! provider never waits.
+//! Providers that are somewhere else: carries a [`Dialogue`] over HTTP, with a thread of its own, so that
+//! whoever owns the provider never waits.
 
 mod calls;
 mod dialogue;

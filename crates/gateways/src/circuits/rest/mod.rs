@@ -1,8 +1,9 @@
-//! Providers with a REST interface that are only asked, never call: one reservation after the other goes through its
-//! stages, one call at a time, and is looked at until it is what was wanted.
+//! Providers with a REST interface that are only asked, never call: one reservation after the other goes
+//! through its stages, one call at a time, and is looked at until it is what was wanted.
 //!
-//! The provider gives a name first, which is kept before anything is done under it: so nothing is ever reserved that is
-//! not known, and asking again is safe at any time. What a stage says and hears is the [`Protocol`]'s.
+//! The provider gives a name first, which is kept before anything is done under it: so nothing is ever
+//! reserved that is not known, and asking again is safe at any time. What a stage says and hears is the
+//! [`Protocol`]'s.
 
 mod machine;
 mod oscars;

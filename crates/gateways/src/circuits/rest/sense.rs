@@ -83,7 +83,8 @@ impl Sense {
     }
 }
 
-/// Above and below: `CREATE - READY`. Words are matched by their beginning and end, for there may be more between.
+/// Above and below: `CREATE - READY`. Words are matched by their beginning and end, for there may be more
+/// between.
 struct Status {
     above: String,
     below: String,

@@ -11,7 +11,10 @@ use crate::when;
 pub(super) fn words(plan: &CircuitPlan, style: Style, width: Option<usize>, now: Timestamp) -> String {
     let mut text = wrapped(&head(plan, now), width, 0);
     if plan.links.is_empty() {
-        text.push_str("no agent has told of circuits; an agent may have them if its configuration has [[agent.circuits]]\n");
+        text.push_str(
+            "no agent has told of circuits; an agent may have them if its configuration has \
+            [[agent.circuits]]\n",
+        );
         return text;
     }
     text.push_str(&format!("\n{}", links(&plan.links).human(style, width)));
@@ -41,8 +44,12 @@ fn head(plan: &CircuitPlan, now: Timestamp) -> String {
             plan.every_s,
             when::ago(planned, now)
         ),
-        ("service", None) => "the service plans all circuits, and has not yet since it was started; now it would do this:\n".to_owned(),
-        _ => "each agent decides about its own links; a plan for all would do this, and nothing of it is done:\n".to_owned(),
+        ("service", None) => "the service plans all circuits, and has not yet since it was started; now it \
+            would do this:\n"
+            .to_owned(),
+        _ => "each agent decides about its own links; a plan for all would do this, and nothing of it is \
+            done:\n"
+            .to_owned(),
     }
 }
 

@@ -7,7 +7,8 @@ use longhaul_model::units::rate;
 const ATTEMPTS_PER_FAILURE: u64 = 20;
 
 /// The rules, for people.
-pub const RULES: &str = "unreachable: nothing arrived; failing: more than one attempt in 20 failed; slow: less than --at-least; \
+pub const RULES: &str = "unreachable: nothing arrived; failing: more than one attempt in 20 failed; slow: \
+    less than --at-least; \
                          else commissioned";
 
 /// `probe` is one small file; the steps follow only if it arrived.

@@ -1,8 +1,8 @@
-//! `longhaul site commission`: test transfers between a site and others, link by link, first one file and then several at
-//! once; a grade for each link, which the service keeps.
+//! `longhaul site commission`: test transfers between a site and others, link by link, first one file and
+//! then several at once; a grade for each link, which the service keeps.
 //!
-//! The files are virtual, so disks have no part in it and nothing is left behind. Not here: what the grades are (`grade`),
-//! making and cleaning test data (`super::trial`).
+//! The files are virtual, so disks have no part in it and nothing is left behind. Not here: what the grades
+//! are (`grade`), making and cleaning test data (`super::trial`).
 
 mod grade;
 mod report;
@@ -115,7 +115,8 @@ pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> R
         _ = tokio::signal::ctrl_c() => {
             context.output.say("\nInterrupted: cancelling the test transfer and cleaning up …");
             run.clean_up().await?;
-            context.output.say("Cleaned up. What was graded before is kept; the other links are as they were.");
+            context.output.say("Cleaned up. What was graded before is kept; the other links are as they \
+                were.");
             return Ok(Exit::Interrupted);
         }
     };
@@ -216,7 +217,8 @@ impl Run<'_> {
         let steps = concurrencies(self.args.files).len() as u32;
         let each = Duration::from_secs(self.args.step_time) * steps;
         self.context.output.say(&format!(
-            "Testing {} of {}: a probe, then {steps} steps of at most {} and about {} each; a link takes {} at most.",
+            "Testing {} of {}: a probe, then {steps} steps of at most {} and about {} each; a link takes {} \
+                at most.",
             words::plural(links.len() as u64, "link"),
             self.args.site,
             bytes(self.args.step_bytes),
@@ -367,7 +369,8 @@ fn concurrencies(most: u32) -> Vec<u32> {
     all
 }
 
-/// From the first start to the last commit, as the target's agent has them; nothing of waiting in the service.
+/// From the first start to the last commit, as the target's agent has them; nothing of waiting in the
+/// service.
 fn measure(sizes: &[u64], attempts: &[AttemptView], cut_short: bool, waited: Duration) -> CommissionStep {
     let done = || attempts.iter().filter(|attempt| attempt.finished && attempt.fault.is_none());
     let moved: u64 = done().map(|attempt| attempt.bytes_moved).sum();

@@ -1,5 +1,5 @@
-//! What `longhaul copy` tells of single files: lines for people in a dry run, and with `--json` one object a line for
-//! programs. docs/reference/copy-events.md describes the objects; a test compares them.
+//! What `longhaul copy` tells of single files: lines for people in a dry run, and with `--json` one object a
+//! line for programs. docs/reference/copy-events.md describes the objects; a test compares them.
 
 use longhaul_api::Problem;
 use longhaul_copy::{CircuitNote, FileOutcome, Outcome, ReplicaShare, ReplicaTotals, Totals};

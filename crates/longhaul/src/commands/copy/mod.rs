@@ -37,7 +37,8 @@ Places
   @FILE  @FILE/path           the URL stands in FILE, so that the secret stays off the command line
   me@host:DIR                 starts `longhaul serve --once` there over ssh
 
-What is there already with the same size and time is left alone, so the same command goes on after an interruption.
+What is there already with the same size and time is left alone, so the same command goes on after an \
+interruption.
 What is there and differs is an error, unless --update or --checksum says what to do.
 
 Exit status
@@ -70,7 +71,8 @@ pub struct CopyArgs {
     /// What other traffic on the same network is to it
     #[arg(long, value_enum, value_name = "CLASS", default_value_t = ClassOption::Bulk)]
     class: ClassOption,
-    /// What is compared: chunks on the wire; the source's digest of each file with what was written; or also read back
+    /// What is compared: chunks on the wire; the source's digest of each file with what was written; or also
+    /// read back
     #[arg(long, value_enum, value_name = "HOW", default_value_t = VerifyOption::EndToEnd)]
     verify: VerifyOption,
     /// Write what became of each file: fdtcp's form, or JSON if the name ends in .json
@@ -105,7 +107,8 @@ pub struct CopyArgs {
     /// Another server that has the same as SOURCE, read at the same time; repeat it for more
     #[arg(long = "replica", value_name = "URL", conflicts_with_all = ["from_file", "copyjobfile"])]
     replicas: Vec<String>,
-    /// The blake3 that the file must have (`longhaul digest FILE` prints it): then no server has to be trusted
+    /// The blake3 that the file must have (`longhaul digest FILE` prints it): then no server has to be
+    /// trusted
     #[arg(long, value_name = "HEX", conflicts_with_all = ["from_file", "copyjobfile"])]
     blake3: Option<Blake3Option>,
     /// Ask for the circuit that FILE describes, and move onto it when it is up
@@ -241,7 +244,8 @@ impl FromStr for SizeOption {
     }
 }
 
-/// Stops at the first SIGINT, SIGTERM or SIGHUP; a second one ends the process at once, which leaves nothing worse.
+/// Stops at the first SIGINT, SIGTERM or SIGHUP; a second one ends the process at once, which leaves nothing
+/// worse.
 pub fn stop_at_signals(stop: &Stop) -> Result<(), Failure> {
     let stop = stop.clone();
     let (ready, is_ready) = std::sync::mpsc::channel();
@@ -317,7 +321,8 @@ fn run_order(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     summary(context, &args, &copied, &progress, begun, exit, exit as u8)
 }
 
-/// `--copyjobfile`: what drives fdtcp looks at its report and its exit codes, which are not those of our commands.
+/// `--copyjobfile`: what drives fdtcp looks at its report and its exit codes, which are not those of our
+/// commands.
 fn copyjob(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> ! {
     let code = match batch(context, args, file, batch::Format::Copyjob, stop) {
         Ok((_, code)) => code,

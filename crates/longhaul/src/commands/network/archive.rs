@@ -28,7 +28,8 @@ pub enum ArchiveCommand {
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Its address: of esmond up to /archive/, of OpenSearch up to what stands before /pscheduler_…, of a mesh the template
+    /// Its address: of esmond up to /archive/, of OpenSearch up to what stands before /pscheduler_…, of a
+    /// mesh the template
     address: String,
     /// Form of its answers: esmond, opensearch or mesh
     #[arg(long, value_parser = kind)]

@@ -56,7 +56,8 @@ fn sentences(what_if: &NetworkWhatIf) -> Vec<String> {
     let rates = what_if.rates.iter().map(|row| {
         let files = if row.more_files == 1 { "file" } else { "files" };
         format!(
-            "with {} more {files} at once all of them together would get {} (one in ten less than {}, one in ten more than {})",
+            "with {} more {files} at once all of them together would get {} (one in ten less than {}, one in \
+                ten more than {})",
             count(row.more_files.into()),
             rate(row.rate),
             rate(row.rate_low),
@@ -114,7 +115,8 @@ mod tests {
         assert_eq!(
             sentences(&what_if),
             [
-                "with 4 more files at once all of them together would get 400 MB/s (one in ten less than 200 MB/s, one in ten more than 800 MB/s)",
+                "with 4 more files at once all of them together would get 400 MB/s (one in ten less than 200 \
+                    MB/s, one in ten more than 800 MB/s)",
                 "100 GB more, 4 at once, would take 4 min 10 s (nine in ten: 2 min 5 s to 8 min 20 s)",
                 "no failure is to be expected",
             ]

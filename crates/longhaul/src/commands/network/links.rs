@@ -31,7 +31,8 @@ const CHANGES_SHOWN: usize = 10;
 
 #[derive(Debug, Subcommand)]
 pub enum LinksCommand {
-    /// How much is known, how good forecasts are, what changed last; of one link: what agents found on the way
+    /// How much is known, how good forecasts are, what changed last; of one link: what agents found on the
+    /// way
     Show(ShowArgs),
     /// List links: what they give, what bounds them, what holds them up
     Links(LinksArgs),

@@ -17,7 +17,8 @@ pub fn human(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> 
     let mut text = title(&detail.link, style);
     if detail.probes.is_empty() {
         text.push_str(
-            "  no agent of the one site has looked at one of the other yet; each looks at one peer every few seconds\n",
+            "  no agent of the one site has looked at one of the other yet; each looks at one peer every few \
+                seconds\n",
         );
     } else {
         text.push_str(&table(&detail.probes).human(style, width));

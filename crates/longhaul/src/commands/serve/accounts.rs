@@ -1,5 +1,5 @@
-//! `longhaul serve --grid-map`: one server for each subject of the map, each in a process of its own that is the subject's
-//! account. This process is root, starts them, and never reads a byte from the network.
+//! `longhaul serve --grid-map`: one server for each subject of the map, each in a process of its own that is
+//! the subject's account. This process is root, starts them, and never reads a byte from the network.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
@@ -209,7 +209,10 @@ fn start_all(
     }
     let what = if args.write { "reads and writes" } else { "reads" };
     let root = printable(&args.directory.to_string_lossy());
-    context.output.say(&format!("      (each file holds the key of one subject; who has it {what} {root} as that account until Ctrl-C)"));
+    context.output.say(&format!(
+        "      (each file holds the key of one subject; who has it {what} {root} as \
+        that account until Ctrl-C)"
+    ));
     Ok(())
 }
 

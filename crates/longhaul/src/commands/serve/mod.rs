@@ -19,17 +19,22 @@ use crate::logging::{Form, Logging};
 use crate::output::Format;
 
 const AFTER_HELP: &str = "\
-The URL that is printed contains the key: whoever holds it can read the directory (with --write also put files there)
-until the command ends, and could pose as this server towards others who hold it. Start one server for each party.
+The URL that is printed contains the key: whoever holds it can read the directory (with --write also put \
+files there)
+until the command ends, and could pose as this server towards others who hold it. Start one server for each \
+party.
 Nothing outside the directory can be reached, whatever names and links say.
 
-After a crash, the same command with the same --url-file has the same URL again, and clients go on. A clean end (Ctrl-C)
+After a crash, the same command with the same --url-file has the same URL again, and clients go on. A clean \
+end (Ctrl-C)
 makes the URL worthless, unless --keep-url is given.
 
-With --grid-map, as root: every subject of the map gets a URL of its own, and whoever comes with it reads and writes as
+With --grid-map, as root: every subject of the map gets a URL of its own, and whoever comes with it reads \
+and writes as
 the account that the map gives to that subject.";
 
-/// The secret of a server that another process of ours has chosen: not on a command line, where others could read it.
+/// The secret of a server that another process of ours has chosen: not on a command line, where others could
+/// read it.
 pub const SECRET_VARIABLE: &str = "LONGHAUL_SERVE_SECRET";
 
 /// Tried first, so that a firewall can be told; any free port if it is taken.
@@ -174,7 +179,8 @@ fn kept(url_file: &Path, directory: &Path) -> (SharedSecret, Vec<SocketAddr>) {
         Ok(None) => {}
         Err(why) => {
             let file = Kept::path(url_file);
-            tracing::warn!(file = %units::printable(&file.to_string_lossy()), why, "the kept key is not used; the URL is a new one");
+            tracing::warn!(file = %units::printable(&file.to_string_lossy()), why, "the kept key is not \
+                used; the URL is a new one");
         }
     }
     (SharedSecret::new(), Vec::new())

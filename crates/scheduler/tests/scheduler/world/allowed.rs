@@ -1,4 +1,5 @@
-//! What limits allow: counted here once more, from what is leased and what came of it, without the scheduler's own counts.
+//! What limits allow: counted here once more, from what is leased and what came of it, without the
+//! scheduler's own counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,8 +51,8 @@ impl Allowed {
         self.leased.values_mut().for_each(|charged| charged.under_these = false);
     }
 
-    /// Panics if no limit had room for it. `communities` are those of all who want it: where there are several, the one
-    /// that it is charged to is not known here.
+    /// Panics if no limit had room for it. `communities` are those of all who want it: where there are
+    /// several, the one that it is charged to is not known here.
     pub fn lease(&mut self, lease: &Lease, communities: &BTreeSet<CommunityName>, now: Timestamp) {
         let pair = (lease.source, lease.target);
         let tests = |tester: &CommunityName| communities.contains(tester);

@@ -1,5 +1,5 @@
-//! A small world that runs the real scheduler: sites with ports, agents that run what they are leased, a catalog that
-//! answers questions, failures by seed. Ports are shared max-min fairly; time goes in steps.
+//! A small world that runs the real scheduler: sites with ports, agents that run what they are leased, a
+//! catalog that answers questions, failures by seed. Ports are shared max-min fairly; time goes in steps.
 
 mod allowed;
 
@@ -284,7 +284,8 @@ impl World {
         at.flat_map(|row| row.1.iter().copied()).collect()
     }
 
-    /// Whose wish it may serve. A hop that was wanted for a wish that is gone may go on in its name, if others want it too.
+    /// Whose wish it may serve. A hop that was wanted for a wish that is gone may go on in its name, if
+    /// others want it too.
     fn communities(&self, lease: &Lease) -> BTreeSet<CommunityName> {
         let block = lease.block.0;
         let wanting: Vec<_> = self.subscriptions.iter().filter(|(_, row)| row.1.contains(&block)).collect();

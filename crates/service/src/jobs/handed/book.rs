@@ -1,5 +1,5 @@
-//! Which copies agents have now, and who waits for each. In memory: after a restart of the service all copies begin anew, and agents
-//! end those that they have.
+//! Which copies agents have now, and who waits for each. In memory: after a restart of the service all copies
+//! begin anew, and agents end those that they have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -114,7 +114,8 @@ impl Handed {
         u32::try_from(running).unwrap_or(u32::MAX)
     }
 
-    /// An agent says how one has ended. False: it is none of ours any more, or of another epoch. What came before counts.
+    /// An agent says how one has ended. False: it is none of ours any more, or of another epoch. What came
+    /// before counts.
     pub fn ended(&self, agent: AgentId, attempt: AttemptId, epoch: Epoch, result: Ended) -> bool {
         let mut given = guard(&self.given);
         let Some(one) = given.get_mut(&attempt) else { return false };

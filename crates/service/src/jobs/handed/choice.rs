@@ -54,8 +54,8 @@ impl Candidate {
     }
 }
 
-/// The nearest one; among those the least busy by its places, then the first that joined. With the reason in words; or why there is
-/// none, of each.
+/// The nearest one; among those the least busy by its places, then the first that joined. With the reason in
+/// words; or why there is none, of each.
 pub fn choose(candidates: &[Candidate]) -> Result<(&Candidate, String), String> {
     let able = candidates.iter().filter(|one| one.refuses().is_none());
     let best = able.min_by(|a, b| {
@@ -134,7 +134,8 @@ mod tests {
         let two = [candidate(1, Near::Target, 1, 4), candidate(2, Near::Neither, 0, 4)];
         assert_eq!(
             choose(&two).unwrap().1,
-            "the agent h1 of beta: the nearest, then the least busy, of 2 movers, at the target's site, 1 of 4 places taken"
+            "the agent h1 of beta: the nearest, then the least busy, of 2 movers, at the target's site, 1 of \
+                4 places taken"
         );
         assert!(choose(&two[..1]).unwrap().1.contains("the only mover"));
     }

@@ -1,11 +1,13 @@
-//! Copies whose bytes would go through the service's host, where a site has an agent for that: the storages are asked first to copy
-//! between themselves, from here; what is left to be streamed is streamed by the agent, with the credentials of this one copy.
+//! Copies whose bytes would go through the service's host, where a site has an agent for that: the storages
+//! are asked first to copy between themselves, from here; what is left to be streamed is streamed by the
+//! agent, with the credentials of this one copy.
 //!
-//! The service waits for the agent's word as for that of its own mover, so that the attempt, its retries and its end are the desk's as
-//! ever. An agent that cannot reach the storages makes room for another, and at last for the service itself, within the attempt.
+//! The service waits for the agent's word as for that of its own mover, so that the attempt, its retries and
+//! its end are the desk's as ever. An agent that cannot reach the storages makes room for another, and at
+//! last for the service itself, within the attempt.
 //!
-//! Not here: how a copy is made (`storage-remote`, at both), what agents do about it (`agent::foreign`). Start with [`copy`]; `choice`
-//! says which agent, `book` which copies they have.
+//! Not here: how a copy is made (`storage-remote`, at both), what agents do about it (`agent::foreign`).
+//! Start with [`copy`]; `choice` says which agent, `book` which copies they have.
 
 mod book;
 mod choice;
@@ -68,7 +70,8 @@ pub(super) async fn copy(
             Ok(bytes) => return Ok(Moved { bytes, mode: format!("stream by {name}") }),
             Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => break fault.detail,
             Err(fault) if is_of_place(&fault) && !*stop.borrow() => {
-                tracing::info!(attempt = %order.attempt, agent = %agent, %fault, "an agent cannot stream a copy; another way is taken");
+                tracing::info!(attempt = %order.attempt, agent = %agent, %fault, "an agent cannot stream a \
+                    copy; another way is taken");
                 before.push(format!("{name}: {}", fault.detail));
                 tried.push(agent);
                 shared.jobs.handed.settle(order.attempt);

@@ -1,13 +1,13 @@
-//! Files that come from tape before they are copied, and files that are watched until they are on tape: two phases beside
-//! the copy, with their own limits and time-outs, by the WLCG Tape REST API.
+//! Files that come from tape before they are copied, and files that are watched until they are on tape: two
+//! phases beside the copy, with their own limits and time-outs, by the WLCG Tape REST API.
 //!
-//! What waits at one storage for the same user is asked for together, in *bulks*. A bulk is a row of the catalog before the
-//! tape system hears of it, and until nothing is held there for us any more; so a restart goes on where it was. The one
-//! gap: if the service dies between the tape system's answer and the row that has its id, the files are asked for again,
-//! and what was promised for the first request ends with its pin.
+//! What waits at one storage for the same user is asked for together, in *bulks*. A bulk is a row of the
+//! catalog before the tape system hears of it, and until nothing is held there for us any more; so a restart
+//! goes on where it was. The one gap: if the service dies between the tape system's answer and the row that
+//! has its id, the files are asked for again, and what was promised for the first request ends with its pin.
 //!
-//! Not here: the protocol (`storage-remote`), states (`model::job`), rows (`catalog`). What becomes of files goes by the
-//! desk, like all else of jobs. Start with [`run`]; then `gather` → `staging`, and `archiving`.
+//! Not here: the protocol (`storage-remote`), states (`model::job`), rows (`catalog`). What becomes of files
+//! goes by the desk, like all else of jobs. Start with [`run`]; then `gather` → `staging`, and `archiving`.
 
 mod archiving;
 mod gather;
@@ -52,7 +52,8 @@ pub struct TapeConfig {
     pub poll_first_s: u32,
     /// … until it is looked at so often.
     pub poll_last_s: u32,
-    /// Storages (`https://tape.example.org`) whose files are taken to be on tape where they do not say where they are.
+    /// Storages (`https://tape.example.org`) whose files are taken to be on tape where they do not say where
+    /// they are.
     pub storages: Vec<String>,
 }
 
@@ -157,7 +158,8 @@ impl AtWork {
     }
 }
 
-/// Why a file is not to be read from there: it is on tape only. None where it is on disk, or nothing says otherwise.
+/// Why a file is not to be read from there: it is on tape only. None where it is on disk, or nothing says
+/// otherwise.
 pub(super) async fn lies_there(shared: &Shared, remote: &Remote, source: &mover::End) -> Option<Fault> {
     let listed = || {
         let element = storage_element(&source.url);

@@ -143,14 +143,16 @@ impl Tape {
         let now = self.shared.now();
         let (base, fault) = match self.stage(end, &files(row, &wanted)).await {
             Ok((base, id)) => {
-                tracing::info!(files = wanted.len(), at = %base, request = %id, "asked a tape system for files");
+                tracing::info!(files = wanted.len(), at = %base, request = %id, "asked a tape system for \
+                    files");
                 let next = now + Duration::from_secs(u64::from(self.config().poll_first_s));
                 let taken = TapeStep::Taken { request, base: base.clone(), id: id.clone(), next };
                 let Err(fault) = self.tell(vec![taken]).await else { return Ok(()) };
                 // Nobody would know it any more.
                 let base = End::new(base, end.credential.clone());
                 let ended = self.remote.stage_end(&base, &id).await;
-                tracing::error!(%fault, request = %id, given_back = ended.is_ok(), "a request to a tape system is not known");
+                tracing::error!(%fault, request = %id, given_back = ended.is_ok(), "a request to a tape \
+                    system is not known");
                 return Err(fault);
             }
             Err((base, fault)) => (base, fault),
@@ -218,7 +220,8 @@ impl Tape {
         match self.let_go(base, id, &wishes, stays).await {
             Ok(gone) => self.tell(vec![TapeStep::LetGo { request, files: gone }]).await?,
             Err(fault) if given_up => {
-                tracing::warn!(%fault, request = %id, "a tape system does not let go of files; their pins end by themselves");
+                tracing::warn!(%fault, request = %id, "a tape system does not let go of files; their pins \
+                    end by themselves");
                 let gone = wishes.iter().filter(|wish| is_over(wish)).map(|wish| wish.file).collect();
                 self.tell(vec![TapeStep::LetGo { request, files: gone }]).await?;
             }
@@ -278,7 +281,8 @@ impl Tape {
 
     /// The tape system has forgotten the request: what has not come is asked for again.
     async fn lost(&self, request: u64, id: &str, wishes: &[Wish]) -> Result<(), Fault> {
-        tracing::warn!(request = %id, "a tape system does not know a request any more; its files are asked for again");
+        tracing::warn!(request = %id, "a tape system does not know a request any more; its files are asked \
+            for again");
         let of = |wanted: bool| {
             let those = wishes.iter().filter(|wish| (wish.stands == TapeStand::Wanted) == wanted);
             those.map(|wish| wish.file).collect()

@@ -76,8 +76,8 @@ fn a_directory_made_again_is_named_again() {
     assert_eq!(flushes, 3, "the root, a, and a/b");
 }
 
-/// Promises 1 and 4: attributes are set and flushed before anybody can see the file, and what is replaced goes in the
-/// same group as what is new.
+/// Promises 1 and 4: attributes are set and flushed before anybody can see the file, and what is replaced
+/// goes in the same group as what is new.
 #[test]
 fn attributes_and_replacements_are_part_of_the_group() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -113,7 +113,8 @@ fn attributes_and_replacements_are_part_of_the_group() {
     }
 }
 
-/// Promises 1 and 4: of what is written at once nothing is left to do but the flush and the name, in this order.
+/// Promises 1 and 4: of what is written at once nothing is left to do but the flush and the name, in this
+/// order.
 #[test]
 fn what_is_put_at_once_needs_only_its_name() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,4 +1,5 @@
-//! The same in a real browser, with scripts and without: what cookies survive the way to another site and back, only it knows.
+//! The same in a real browser, with scripts and without: what cookies survive the way to another site and
+//! back, only it knows.
 
 use longhaul_testbed::browser::{self, Browser, Page};
 use longhaul_testbed::foreign::ForeignAuthority;

@@ -15,7 +15,8 @@ fn a_certificate_opens_a_session_where_that_is_set_up() {
     }
     let (authority, stranger) = (ForeignAuthority::new("grid"), ForeignAuthority::new("stranger"));
     let trust = format!("[service.fts]\ntrust_dir = {:?}\n", authority.ca_folder());
-    let rules = "[[service.login.certificates]]\nsubject = \"/CN=anna\"\nrole = \"viewer\"\ncommunity = \"higgs\"\n\
+    let rules = "[[service.login.certificates]]\nsubject = \"/CN=anna\"\nrole = \"viewer\"\ncommunity \
+        = \"higgs\"\n\
                  [[service.login.certificates]]\nsubject = \"/CN=root\"\nrole = \"admin\"\n";
     let deployment = with_settings(format!("{trust}{rules}"));
     let shows = |authority: &ForeignAuthority, name: &str| -> Api {

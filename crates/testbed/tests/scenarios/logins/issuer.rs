@@ -1,4 +1,5 @@
-//! An issuer of the test's own, over real TLS, that follows OpenID Connect to the letter, and lies when it is told to.
+//! An issuer of the test's own, over real TLS, that follows OpenID Connect to the letter, and lies when it is
+//! told to.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -267,7 +268,8 @@ fn authorize(query: &BTreeMap<String, String>, state: &mut State) -> Answer {
     state.codes.insert(code, begun);
     if state.asks {
         let page = format!(
-            "<!DOCTYPE html><title>Lab</title><link rel=icon href=\"data:,\"><h1>Lab</h1><a id=allow href=\"{back}\">Go on</a>"
+            "<!DOCTYPE html><title>Lab</title><link rel=icon href=\"data:,\"><h1>Lab</h1><a id=allow \
+                href=\"{back}\">Go on</a>"
         );
         return Answer { status: 200, header: Some(("content-type", "text/html".into())), body: page };
     }

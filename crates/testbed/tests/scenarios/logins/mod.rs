@@ -1,4 +1,5 @@
-//! How people log in to the pages: with a password, at an issuer, with a certificate; and everything that must not let them in.
+//! How people log in to the pages: with a password, at an issuer, with a certificate; and everything that
+//! must not let them in.
 
 mod browser;
 mod certificate;

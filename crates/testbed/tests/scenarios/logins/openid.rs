@@ -32,9 +32,12 @@ pub fn settings(issuer: &Issuer, authority: &ForeignAuthority, folder: &Path, mo
     let secret = folder.join("secret");
     write_private(&secret, SECRET.as_bytes()).unwrap();
     format!(
-        "[service.login]\nauthorities = {:?}\n{more}[[service.login.openid]]\nname = \"lab\"\ntitle = \"the Lab\"\nissuer = {:?}\n\
-         client_id = {CLIENT:?}\nclient_secret_file = {secret:?}\nscopes = [\"openid\", \"profile\"]\nperson = \"preferred_username\"\n\
-         rules = [{{ value = \"operators\", role = \"admin\" }}, {{ value = \"shift\", role = \"viewer\", community = \"higgs\" }}]\n",
+        "[service.login]\nauthorities = {:?}\n{more}[[service.login.openid]]\nname = \"lab\"\ntitle = \"the \
+            Lab\"\nissuer = {:?}\n\
+         client_id = {CLIENT:?}\nclient_secret_file = {secret:?}\nscopes = [\"openid\", \"profile\"]\nperson \
+         = \"preferred_username\"\n\
+         rules = [{{ value = \"operators\", role = \"admin\" }}, {{ value = \"shift\", role = \"viewer\", \
+         community = \"higgs\" }}]\n",
         authority.ca_file(),
         issuer.url
     )
@@ -193,7 +196,8 @@ fn answers_that_are_forged_or_for_others_let_nobody_in() {
     assert!(session(&world.whole()).contains("lhc_"), "and the truth is still believed");
 }
 
-/// What an issuer's document says leads neither into this network nor anywhere by redirects, and is looked at in time.
+/// What an issuer's document says leads neither into this network nor anywhere by redirects, and is looked at
+/// in time.
 #[test]
 fn issuers_lead_nowhere_else() {
     let Some(world) = World::new("") else { return };

@@ -1,4 +1,5 @@
-//! The pairings, and the two ends of a copy between storages that stands still at a gate before the passive one.
+//! The pairings, and the two ends of a copy between storages that stands still at a gate before the passive
+//! one.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -60,15 +61,16 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Those of them that are cancelled too: XRootD takes a minute to see that it was left, so what it does by itself is cancelled
-/// by `cargo xtask soak third-party` only.
+/// Those of them that are cancelled too: XRootD takes a minute to see that it was left, so what it does by
+/// itself is cancelled by `cargo xtask soak third-party` only.
 pub fn cancelled(mut cases: Vec<Case>) -> Vec<Case> {
     let is_in_full = std::env::var_os("LONGHAUL_SOAK_PAIRINGS").is_some();
     cases.retain(|case| is_in_full || case.active() != Kind::Xrootd);
     cases
 }
 
-/// Those of a program: all of them by `cargo xtask soak third-party`, else a part, another one for each program.
+/// Those of a program: all of them by `cargo xtask soak third-party`, else a part, another one for each
+/// program.
 pub fn some(turn: usize) -> Vec<Case> {
     let mut cases = all();
     let pairings = std::env::var("LONGHAUL_SOAK_PAIRINGS");
@@ -80,7 +82,8 @@ pub fn some(turn: usize) -> Vec<Case> {
     cases
 }
 
-/// Each in a thread of its own: XRootD 5.5 drops an upload that stands still for ten seconds, so none waits for another.
+/// Each in a thread of its own: XRootD 5.5 drops an upload that stands still for ten seconds, so none waits
+/// for another.
 pub fn at_once<T: Send, R: Send>(all: Vec<T>, body: impl Fn(T) -> R + Sync) -> Vec<R> {
     let body = &body;
     std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! The programs that people have, which order copies between storages by themselves: curl, davix and gfal; and rclone, which knows
-//! no third-party copies and carries the bytes.
+//! The programs that people have, which order copies between storages by themselves: curl, davix and gfal;
+//! and rclone, which knows no third-party copies and carries the bytes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -156,8 +156,9 @@ impl Running {
         None
     }
 
-    /// Nothing in a door. XRootD 5.5 writes under the file's own name and leaves there what has come, as it does with any upload that
-    /// breaks (see `xrootd_keeps_what_a_broken_upload_has_brought`); of its own pulls it says that they were broken off.
+    /// Nothing in a door. XRootD 5.5 writes under the file's own name and leaves there what has come, as it
+    /// does with any upload that breaks (see `xrootd_keeps_what_a_broken_upload_has_brought`); of its own
+    /// pulls it says that they were broken off.
     fn leaves_what_may_be(&self, world: &World) {
         let (case, folder) = (self.ends.case, &self.ends.folder);
         let name = folder.file_name().unwrap().to_str().unwrap();
@@ -332,7 +333,8 @@ fn gfal_orders_copies_and_ends_them() {
     }
 }
 
-/// Without a third party too: what a copy into it leaves that was broken off is no doing of the one who copies.
+/// Without a third party too: what a copy into it leaves that was broken off is no doing of the one who
+/// copies.
 #[test]
 fn xrootd_keeps_what_a_broken_upload_has_brought() {
     if !may_run("broken uploads to XRootD", &[("curl", "--version")]) {

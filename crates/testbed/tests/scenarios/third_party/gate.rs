@@ -1,5 +1,6 @@
-//! A gate before a server: it lets so many bytes of each connection through each way, then holds them until it is opened. So a
-//! copy stands still in its midst for as long as a test looks at it, whatever the machine is doing.
+//! A gate before a server: it lets so many bytes of each connection through each way, then holds them until
+//! it is opened. So a copy stands still in its midst for as long as a test looks at it, whatever the machine
+//! is doing.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};

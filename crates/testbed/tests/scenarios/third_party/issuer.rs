@@ -17,7 +17,8 @@ use rustls::{ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 const LIFE_S: u64 = 3_600;
-/// XRootD's library believes servers by the authorities of the system only; it gets the keys as if it had asked.
+/// XRootD's library believes servers by the authorities of the system only; it gets the keys as if it had
+/// asked.
 const REMEMBER: &str = "
 import os, sqlite3, sys
 folder, issuer, known = sys.argv[1:]
@@ -107,7 +108,8 @@ impl Issuer {
         let stream = stream.get_mut();
         write!(
             stream,
-            "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+            "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: \
+                {length}\r\n\r\n{body}"
         )?;
         stream.conn.send_close_notify();
         stream.flush()

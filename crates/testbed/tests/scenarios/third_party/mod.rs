@@ -1,5 +1,5 @@
-//! Third-party copies in all pairings of XRootD as Debian has it and the door of a real agent: pulled and pushed, with
-//! certificates and with tokens; ordered by our service, and by the programs that people have.
+//! Third-party copies in all pairings of XRootD as Debian has it and the door of a real agent: pulled and
+//! pushed, with certificates and with tokens; ordered by our service, and by the programs that people have.
 //!
 //! `cargo test --release --workspace --test scenarios third_party`
 

@@ -1,4 +1,5 @@
-//! Two of each kind of storage, for who comes with a certificate and for who comes with a token; and a service before them.
+//! Two of each kind of storage, for who comes with a certificate and for who comes with a token; and a
+//! service before them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -306,8 +307,10 @@ fn door_settings(
 ) -> String {
     let (ca, trust, issuer) = (authority.ca_file(), authority.ca_folder(), &issuer.url);
     format!(
-        "[[agent.doors]]\nstorage = {site:?}\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\nkey = {key:?}\n\
-         trust_dir = {trust:?}\nthird_party_authorities = [{ca:?}]\nthird_party_allow = [\"127.0.0.0/8\", \"::1\"]\n\
+        "[[agent.doors]]\nstorage = {site:?}\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \
+            {certificate:?}\nkey = {key:?}\n\
+         trust_dir = {trust:?}\nthird_party_authorities = [{ca:?}]\nthird_party_allow = \
+         [\"127.0.0.0/8\", \"::1\"]\n\
          issuers = [{{ url = {issuer:?} }}]\nissuer_authorities = {ca:?}\naudiences = [\"localhost\"]\n\
          allow = [{{ subjects = [{ROBOT:?}], may = \"write\" }}]\n"
     )
