@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_wire::PathReport;
-use longhaul_wire::congestion::Congestion;
+use longhaul_wire::congestion::CongestionControlSelector;
 
 use crate::sync::lock;
 
@@ -15,7 +15,7 @@ use crate::sync::lock;
 const PEERS_MAX: usize = 4_096;
 
 #[derive(Default)]
-pub(crate) struct Congestions(Mutex<BTreeMap<IpAddr, Congestion>>);
+pub(crate) struct Congestions(Mutex<BTreeMap<IpAddr, CongestionControlSelector>>);
 
 impl Congestions {
     /// Takes what one stream to the peer saw; says whether such streams are to go by rate and round trip.
@@ -32,11 +32,11 @@ impl Congestions {
             peers.clear();
         }
         let congestion = peers.entry(peer).or_default();
-        congestion.look(seen, round_trip_min, by_rate, now);
-        congestion.wants_rate()
+        congestion.observe(seen, round_trip_min, by_rate, now);
+        congestion.prefers_rate_based()
     }
 
     pub(crate) fn refused(&self, peer: IpAddr, now: Duration) {
-        lock(&self.0).entry(peer).or_default().refused(now);
+        lock(&self.0).entry(peer).or_default().rate_based_refused(now);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_model::StorageName;
 use longhaul_storage::PARALLEL_MAX;
-use longhaul_wire::disk::{Seen, Yielding};
+use longhaul_wire::disk_throttle::{DiskSample, DiskThrottle};
 
 use crate::fetch::WriteJob;
 use crate::interface::{DeviceSnapshot, Export};
@@ -56,7 +56,7 @@ pub(crate) struct Device {
 }
 
 struct Gate {
-    law: Yielding,
+    law: DiskThrottle,
     running: usize,
     /// Operations that wait for it.
     held_up: usize,
@@ -153,12 +153,18 @@ impl Devices {
         }
         let (waiting, fetched) = (looks.pressure.waiting(now), looks.pressure.fetched());
         drop(looks);
-        let seen: Vec<Seen> = all.iter().map(|device| device.seen(passed)).collect();
+        let seen: Vec<DiskSample> = all.iter().map(|device| device.seen(passed)).collect();
         // The host's waiting is told for all its disks together, so ours is what we did on all of them.
-        let own = seen.iter().map(|seen| seen.own).sum::<f64>().min(1.0);
+        let own = seen.iter().map(|seen| seen.own_busy).sum::<f64>().min(1.0);
         let wrote = seen.iter().any(|seen| seen.wrote);
         for (device, seen) in all.iter().zip(seen) {
-            device.look(Seen { waiting, own, wrote, fetched, ..seen });
+            device.look(DiskSample {
+                io_wait: waiting,
+                own_busy: own,
+                wrote,
+                read_from_disk: fetched,
+                ..seen
+            });
         }
     }
 
@@ -180,7 +186,7 @@ impl Device {
     fn new(number: Option<u64>, storages: Vec<StorageName>, parallel: Option<u16>) -> Device {
         let parallel = parallel.unwrap_or(PARALLEL).clamp(1, PARALLEL_MAX);
         // Its readers and its writers.
-        let law = Yielding::new(2 * parallel);
+        let law = DiskThrottle::new(2 * parallel);
         let gate =
             Gate { law, running: 0, held_up: 0, rest_until: None, closed: false, busy: Busy::default() };
         Device {
@@ -288,10 +294,10 @@ impl Device {
     /// Whether nothing was done here since the last look, and nobody is given way to.
     fn rests(&self) -> bool {
         let gate = lock(&self.gate);
-        gate.busy.operations == 0 && gate.busy.under_way == 0 && gate.law.is_whole()
+        gate.busy.operations == 0 && gate.busy.under_way == 0 && gate.law.is_full()
     }
 
-    fn seen(&self, passed: Duration) -> Seen {
+    fn seen(&self, passed: Duration) -> DiskSample {
         let mut gate = lock(&self.gate);
         let now = Instant::now();
         let before = std::mem::take(&mut gate.busy);
@@ -305,20 +311,20 @@ impl Device {
         let any = before.any + running;
         let at_once = (before.sum.as_secs_f64() / before.any.as_secs_f64().max(f64::EPSILON)).max(1.0);
         let mib = before.telling_bytes as f64 / f64::from(1 << 20);
-        Seen {
-            waiting: None,
-            own: (any.as_secs_f64() / passed.as_secs_f64().max(f64::EPSILON)).min(1.0),
+        DiskSample {
+            io_wait: None,
+            own_busy: (any.as_secs_f64() / passed.as_secs_f64().max(f64::EPSILON)).min(1.0),
             wrote: before.wrote || before.wrote_before,
-            fetched: false,
+            read_from_disk: false,
             seconds_per_mib: (mib > 0.0).then(|| before.telling.as_secs_f64() / mib / at_once),
         }
     }
 
-    fn look(&self, seen: Seen) {
+    fn look(&self, seen: DiskSample) {
         let mut gate = lock(&self.gate);
-        let (was_whole, before) = (gate.law.is_whole(), gate.law.share());
-        let share = gate.law.look(seen);
-        let (is_whole, reason) = (gate.law.is_whole(), gate.law.reason());
+        let (was_whole, before) = (gate.law.is_full(), gate.law.share());
+        let share = gate.law.update(seen);
+        let (is_whole, reason) = (gate.law.is_full(), gate.law.reason());
         if share >= 1.0 {
             gate.rest_until = None;
         }
@@ -396,9 +402,14 @@ mod tests {
         assert!(devices.add(&export("g", None)).1 && !devices.add(&export("g", None)).1);
     }
 
-    const BUSY: Seen =
-        Seen { waiting: Some(0.9), own: 0.1, wrote: false, fetched: true, seconds_per_mib: None };
-    const CALM: Seen = Seen { waiting: Some(0.0), ..BUSY };
+    const BUSY: DiskSample = DiskSample {
+        io_wait: Some(0.9),
+        own_busy: 0.1,
+        wrote: false,
+        read_from_disk: true,
+        seconds_per_mib: None,
+    };
+    const CALM: DiskSample = DiskSample { io_wait: Some(0.0), ..BUSY };
 
     /// Promise 8: under pressure fewer operations are at the disk at once, and afterwards as many as before.
     #[test]
@@ -443,7 +454,7 @@ mod tests {
         device.run(Operation::Read, TELLING_BYTES, || assert!(!device.rests(), "under way"));
         assert!(!device.rests());
         let seen = device.seen(Duration::from_secs(1));
-        assert!(!seen.wrote && seen.seconds_per_mib.is_some() && seen.own < 1.0, "{seen:?}");
+        assert!(!seen.wrote && seen.seconds_per_mib.is_some() && seen.own_busy < 1.0, "{seen:?}");
         assert!(device.rests(), "nothing since the last look");
         device.beside(10, || ());
         let seen = device.seen(Duration::from_secs(1));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_security::{Credentials, PermitVerifier};
-use longhaul_wire::Pace;
+use longhaul_wire::TokenBucket;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
 use longhaul_wire::receiver::ORIGINS_MAX;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -124,8 +124,8 @@ impl Engine {
             keys: Keys::default(),
             receive_pool,
             send_pool,
-            pace_in: Mutex::new(Pace::unlimited()),
-            pace_out: Mutex::new(Pace::unlimited()),
+            pace_in: Mutex::new(TokenBucket::unlimited()),
+            pace_out: Mutex::new(TokenBucket::unlimited()),
             counters: Counters::default(),
             events: Events::default(),
             alarm,
@@ -336,8 +336,8 @@ impl Engine {
     /// Payload bytes per second in and out; none is no limit.
     pub fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
         let now = self.shared.now();
-        lock(&self.shared.pace_in).set(in_bytes_per_s, now);
-        lock(&self.shared.pace_out).set(out_bytes_per_s, now);
+        lock(&self.shared.pace_in).set_rate(in_bytes_per_s, now);
+        lock(&self.shared.pace_out).set_rate(out_bytes_per_s, now);
         self.shared.alarm.ring();
     }
 

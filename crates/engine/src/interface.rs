@@ -11,7 +11,7 @@ use longhaul_model::{
 };
 use longhaul_security::Access;
 use longhaul_storage::Storage;
-pub use longhaul_wire::receiver::PathView;
+pub use longhaul_wire::receiver::PathSnapshot;
 
 use crate::membership::Membership;
 
@@ -339,5 +339,5 @@ pub struct SessionSnapshot {
     pub begun: Duration,
     /// Where its streams go to; none if the source dialled.
     pub addresses: Vec<SocketAddr>,
-    pub path: PathView,
+    pub path: PathSnapshot,
 }

@@ -35,12 +35,12 @@ pub use calls::Channel;
 pub use engine::Engine;
 pub use interface::{
     Clock, Config, DeviceSnapshot, Event, Export, FetchBatch, FetchFile, Finished, MarkSnapshot, Marking,
-    MarkingSnapshot, Path, PathProfile, PathView, Replica, Responder, SessionSnapshot, Share, Snapshot,
+    MarkingSnapshot, Path, PathProfile, PathSnapshot, Replica, Responder, SessionSnapshot, Share, Snapshot,
     Success, Times,
 };
 pub use longhaul_wire::firefly::PORT as FIREFLY_PORT;
 pub use longhaul_wire::receiver::ORIGINS_MAX;
-pub use longhaul_wire::{Cause, Limit};
+pub use longhaul_wire::{Bottleneck, BottleneckCause};
 pub use membership::Membership;
 pub use offers::Offer;
 pub use pressure::open_counters;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use longhaul_model::mark::Treatment;
 use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp};
 use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_server_tls};
-use longhaul_wire::{NewBatch, Pace};
+use longhaul_wire::{NewBatch, TokenBucket};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::calls::Calls;
@@ -93,8 +93,8 @@ pub(crate) struct Shared {
     pub(crate) reorder: Arc<Reorder>,
     pub(crate) receive_pool: Arc<Pool>,
     pub(crate) send_pool: Arc<Pool>,
-    pub(crate) pace_in: Mutex<Pace>,
-    pub(crate) pace_out: Mutex<Pace>,
+    pub(crate) pace_in: Mutex<TokenBucket>,
+    pub(crate) pace_out: Mutex<TokenBucket>,
     pub(crate) counters: Counters,
     pub(crate) events: Events,
     pub(crate) alarm: Arc<Alarm>,

@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn overlaps_are_refused() {
+    fn overlapping_runs_are_refused() {
         let mut coverage = Coverage::default();
         assert!(coverage.add(10, PartDigest::of(b"abc")));
         assert!(!coverage.add(12, PartDigest::of(b"x")));
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_order_gives_the_whole(bytes in proptest::collection::vec(any::<u8>(), 1..500),
+        fn runs_added_in_any_order_combine_to_the_whole_digest(bytes in proptest::collection::vec(any::<u8>(), 1..500),
                                      cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8),
                                      order in any::<u64>()) {
             let mut borders: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).chain([0, bytes.len()]).collect();

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_is_that_of_the_reference() {
+    fn the_document_matches_the_specification() {
         let (head, document) = split(&firefly(State::End).datagram("dtn1.example.org"));
         let at = "2026-12-01T10:03:20.000001+00:00";
         assert_eq!(head, format!("<134>1 {at} dtn1.example.org longhaul -"));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_has_an_end() {
+    fn only_the_last_firefly_has_an_end_time() {
         for (state, word) in [(State::Start, "start"), (State::Ongoing, "ongoing")] {
             let (_, document) = split(&firefly(state).datagram(""));
             assert_eq!(document["flow-lifecycle"]["state"], word);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_ipv4_is_one_even_in_the_clothes_of_ipv6() {
+    fn an_ipv4_mapped_address_is_reported_as_ipv4() {
         let firefly = Firefly {
             source: "[::ffff:192.0.2.1]:1".parse().unwrap(),
             target: "[::ffff:192.0.2.2]:2".parse().unwrap(),
@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_firefly_fits_and_is_json(
+        fn any_firefly_fits_a_datagram_and_is_json(
             host in ".{0,400}", times in any::<(i64, i64)>(), counts in any::<(u64, u64, u64, u32, u32)>(), wide in any::<[u16; 8]>(),
         ) {
             let firefly = Firefly {

@@ -3,7 +3,7 @@
 
 use longhaul_model::{Algorithm, DigestSet, Hasher, Lfn, StorageName};
 
-use crate::reader::{Malformed, Put, Reader};
+use crate::codec::{FieldReader, Malformed, PutField};
 
 /// Of an open file at the source. If it differs between two openings, the content may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl SourceIdentity {
         into.put_u64(self.inode);
     }
 
-    pub(crate) fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(from: &mut FieldReader<'_>) -> Result<Self, Malformed> {
         Ok(SourceIdentity { size: from.u64()?, mtime_ns: from.i64()?, inode: from.u64()? })
     }
 }
@@ -30,29 +30,29 @@ impl SourceIdentity {
 pub struct FileKey(pub [u8; 16]);
 
 impl FileKey {
-    pub fn of(target: &StorageName, lfn: &Lfn, size: u64, digests: &DigestSet) -> Self {
+    pub fn derive(target: &StorageName, lfn: &Lfn, size: u64, digests: &DigestSet) -> Self {
         // A NUL cannot occur in any of the texts, so two different wishes never spell the same bytes.
         let text = format!("longhaul file\0{target}\0{lfn}\0{size}\0{digests}");
-        FileKey(shortened(text.as_bytes()))
+        FileKey(truncated_hash(text.as_bytes()))
     }
 
     /// A name for the temporary file. Agents may share a storage, so it begins with a mark of the agent.
-    pub fn temporary(&self, agent: u64) -> [u8; 16] {
+    pub fn temporary_name(&self, agent: u64) -> [u8; 16] {
         let mut name = self.0;
-        name[..4].copy_from_slice(&FileKey::temporary_mark(agent));
+        name[..4].copy_from_slice(&FileKey::temporary_prefix(agent));
         name
     }
 
     /// What the names of an agent's temporary files begin with.
-    pub fn temporary_mark(agent: u64) -> [u8; 4] {
+    pub fn temporary_prefix(agent: u64) -> [u8; 4] {
         let mut text = b"longhaul temporary\0".to_vec();
         text.extend_from_slice(&agent.to_le_bytes());
-        let short = shortened(&text);
+        let short = truncated_hash(&text);
         [short[0], short[1], short[2], short[3]]
     }
 }
 
-fn shortened(bytes: &[u8]) -> [u8; 16] {
+fn truncated_hash(bytes: &[u8]) -> [u8; 16] {
     let mut hasher = Hasher::new([Algorithm::Blake3]);
     hasher.update(bytes);
     let digests = hasher.finish();
@@ -74,17 +74,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_of_the_wish_counts() {
+    fn every_input_changes_the_key() {
         let storage: StorageName = "beta".parse().unwrap();
         let lfn: Lfn = "a/b".parse().unwrap();
         let digests: DigestSet = "adler32:00000002".parse().unwrap();
-        let key = FileKey::of(&storage, &lfn, 7, &digests);
-        assert_eq!(key, FileKey::of(&storage, &lfn, 7, &digests));
-        assert_ne!(key, FileKey::of(&"gamma".parse().unwrap(), &lfn, 7, &digests));
-        assert_ne!(key, FileKey::of(&storage, &"a/c".parse().unwrap(), 7, &digests));
-        assert_ne!(key, FileKey::of(&storage, &lfn, 8, &digests));
-        assert_ne!(key, FileKey::of(&storage, &lfn, 7, &DigestSet::default()));
-        assert_ne!(key.temporary(1), key.temporary(2));
-        assert_ne!(key.temporary(1), key.0);
+        let key = FileKey::derive(&storage, &lfn, 7, &digests);
+        assert_eq!(key, FileKey::derive(&storage, &lfn, 7, &digests));
+        assert_ne!(key, FileKey::derive(&"gamma".parse().unwrap(), &lfn, 7, &digests));
+        assert_ne!(key, FileKey::derive(&storage, &"a/c".parse().unwrap(), 7, &digests));
+        assert_ne!(key, FileKey::derive(&storage, &lfn, 8, &digests));
+        assert_ne!(key, FileKey::derive(&storage, &lfn, 7, &DigestSet::default()));
+        assert_ne!(key.temporary_name(1), key.temporary_name(2));
+        assert_ne!(key.temporary_name(1), key.0);
     }
 }

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use longhaul_model::Timestamp;
 use longhaul_model::digest::PartDigest;
 
+use crate::codec::{FieldReader, Malformed, PutField};
 use crate::coverage::Coverage;
 use crate::identity::{FileKey, SourceIdentity};
-use crate::reader::{Malformed, Put, Reader};
 
 const MAGIC: [u8; 4] = *b"LHJR";
 const VERSION: u16 = 1;
@@ -30,12 +30,12 @@ pub struct BootId(pub [u8; 16]);
 
 /// Where bytes came from: an agent and a storage, shortened to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin(pub u64);
+pub struct OriginId(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct SourceOpening {
     pub at: Timestamp,
-    pub origin: Origin,
+    pub origin: OriginId,
     pub identity: SourceIdentity,
 }
 
@@ -44,7 +44,7 @@ pub enum Record {
     /// Bytes of this file begin to be written, from nothing: what was known of it before is void.
     Open {
         key: FileKey,
-        opened: Opened,
+        opened: SourceOpening,
     },
     Written {
         key: FileKey,
@@ -60,7 +60,7 @@ pub enum Record {
     /// A small file, opened and written as a whole.
     Whole {
         key: FileKey,
-        opened: Opened,
+        opened: SourceOpening,
         part: PartDigest,
     },
     /// The temporary file is gone: committed or given up.
@@ -123,7 +123,7 @@ impl Record {
     }
 
     fn decode(kind: u8, body: &[u8]) -> Result<Record, Malformed> {
-        let mut from = Reader::new(body);
+        let mut from = FieldReader::new(body);
         let key = FileKey(from.array()?);
         let record = match kind {
             kind::OPEN => Record::Open { key, opened: read_opened(&mut from)? },
@@ -140,15 +140,15 @@ impl Record {
     }
 }
 
-fn put_opened(opened: &Opened, out: &mut Vec<u8>) {
+fn put_opened(opened: &SourceOpening, out: &mut Vec<u8>) {
     out.put_i64(opened.at.0);
     out.put_u64(opened.origin.0);
     opened.identity.put(out);
 }
 
-fn read_opened(from: &mut Reader<'_>) -> Result<Opened, Malformed> {
-    let (at, origin) = (Timestamp(from.i64()?), Origin(from.u64()?));
-    Ok(Opened { at, origin, identity: SourceIdentity::read(from)? })
+fn read_opened(from: &mut FieldReader<'_>) -> Result<SourceOpening, Malformed> {
+    let (at, origin) = (Timestamp(from.i64()?), OriginId(from.u64()?));
+    Ok(SourceOpening { at, origin, identity: SourceIdentity::read(from)? })
 }
 
 fn put_part(part: &PartDigest, out: &mut Vec<u8>) {
@@ -157,22 +157,22 @@ fn put_part(part: &PartDigest, out: &mut Vec<u8>) {
     out.put_u32(part.crc32c);
 }
 
-fn read_part(from: &mut Reader<'_>) -> Result<PartDigest, Malformed> {
+fn read_part(from: &mut FieldReader<'_>) -> Result<PartDigest, Malformed> {
     Ok(PartDigest { len: from.u64()?, adler32: from.u32()?, crc32c: from.u32()? })
 }
 
 /// What is known of one file under a temporary name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub opened: Opened,
+pub struct JournalEntry {
+    pub opened: SourceOpening,
     /// Not flushed, by offset, as they were written.
     pub written: BTreeMap<u64, PartDigest>,
     pub durable: Coverage,
 }
 
-impl Entry {
+impl JournalEntry {
     /// Only what survives a restart of the machine.
-    fn forget_written(&mut self) {
+    fn discard_written(&mut self) {
         self.written.clear();
     }
 }
@@ -180,12 +180,12 @@ impl Entry {
 /// The state that the records add up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
-    entries: BTreeMap<FileKey, Entry>,
+    entries: BTreeMap<FileKey, JournalEntry>,
 }
 
 /// What was read back.
 #[derive(Debug)]
-pub struct Replayed {
+pub struct ReplayOutcome {
     pub journal: Journal,
     /// Bytes that make sense; the rest is a torn tail.
     pub valid_bytes: usize,
@@ -202,29 +202,31 @@ impl Journal {
     }
 
     /// Total: any bytes give the state as of the last whole record. Without a valid header that is nothing.
-    pub fn replay(bytes: &[u8], boot: BootId) -> Replayed {
+    pub fn replay(bytes: &[u8], boot: BootId) -> ReplayOutcome {
         let mut journal = Journal::default();
-        let Some(written_in) = read_header(bytes) else { return Replayed { journal, valid_bytes: 0 } };
+        let Some(written_in) = read_header(bytes) else { return ReplayOutcome { journal, valid_bytes: 0 } };
         let mut at = HEADER_BYTES;
         while let Some((record, len)) = read_record(&bytes[at..]) {
             journal.apply(&record);
             at += len;
         }
         if written_in != boot {
-            journal.entries.values_mut().for_each(Entry::forget_written);
+            journal.entries.values_mut().for_each(JournalEntry::discard_written);
         }
-        Replayed { journal, valid_bytes: at }
+        ReplayOutcome { journal, valid_bytes: at }
     }
 
     pub fn apply(&mut self, record: &Record) {
         match *record {
             Record::Open { key, opened } => {
-                self.entries
-                    .insert(key, Entry { opened, written: BTreeMap::new(), durable: Coverage::default() });
+                self.entries.insert(
+                    key,
+                    JournalEntry { opened, written: BTreeMap::new(), durable: Coverage::default() },
+                );
             }
             Record::Whole { key, opened, part } => {
                 let written = [(0, part)].into_iter().collect();
-                self.entries.insert(key, Entry { opened, written, durable: Coverage::default() });
+                self.entries.insert(key, JournalEntry { opened, written, durable: Coverage::default() });
             }
             Record::Written { key, offset, part } => {
                 if let Some(entry) = self.entries.get_mut(&key) {
@@ -249,11 +251,11 @@ impl Journal {
         }
     }
 
-    pub fn entry(&self, key: &FileKey) -> Option<&Entry> {
+    pub fn entry(&self, key: &FileKey) -> Option<&JournalEntry> {
         self.entries.get(key)
     }
 
-    pub fn keys(&self) -> impl Iterator<Item = (&FileKey, &Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&FileKey, &JournalEntry)> {
         self.entries.iter()
     }
 
@@ -283,7 +285,7 @@ impl Journal {
 }
 
 fn read_header(bytes: &[u8]) -> Option<BootId> {
-    let mut from = Reader::new(bytes.get(..HEADER_BYTES)?);
+    let mut from = FieldReader::new(bytes.get(..HEADER_BYTES)?);
     let fits = from.array().ok()? == MAGIC && from.u16().ok()? == VERSION;
     let boot = BootId(from.array().ok()?);
     (fits && from.u32().ok()? == crc32c::crc32c(&bytes[..HEADER_BYTES - 4])).then_some(boot)
@@ -292,7 +294,7 @@ fn read_header(bytes: &[u8]) -> Option<BootId> {
 /// The first record, and the bytes it takes.
 fn read_record(bytes: &[u8]) -> Option<(Record, usize)> {
     let body_len = usize::from(*bytes.first()?);
-    let mut from = Reader::new(bytes);
+    let mut from = FieldReader::new(bytes);
     let framed = from.bytes(2 + body_len).ok()?;
     let crc = from.u32().ok()?;
     if crc32c::crc32c(framed) != crc {
@@ -317,10 +319,10 @@ mod tests {
         })
     }
 
-    fn any_opened() -> impl Strategy<Value = Opened> {
-        any::<(i64, u64, u64, i64, u64)>().prop_map(|(at, origin, size, mtime_ns, inode)| Opened {
+    fn any_opened() -> impl Strategy<Value = SourceOpening> {
+        any::<(i64, u64, u64, i64, u64)>().prop_map(|(at, origin, size, mtime_ns, inode)| SourceOpening {
             at: Timestamp(at),
-            origin: Origin(origin),
+            origin: OriginId(origin),
             identity: SourceIdentity { size, mtime_ns, inode },
         })
     }
@@ -352,11 +354,11 @@ mod tests {
     }
 
     #[test]
-    fn after_a_reboot_only_what_was_flushed_counts() {
+    fn after_a_reboot_only_flushed_extents_count() {
         let key = FileKey([1; 16]);
-        let opened = Opened {
+        let opened = SourceOpening {
             at: Timestamp(1),
-            origin: Origin(2),
+            origin: OriginId(2),
             identity: SourceIdentity { size: 9, mtime_ns: 8, inode: 7 },
         };
         let records = [
@@ -378,7 +380,7 @@ mod tests {
         /// Promise 4: wherever a crash tears the journal, what stands before the tear is known, and nothing
         /// else.
         #[test]
-        fn a_torn_tail_loses_only_itself(records in proptest::collection::vec(any_record(), 1..12), cut in any::<prop::sample::Index>(),
+        fn a_torn_tail_loses_nothing_before_it(records in proptest::collection::vec(any_record(), 1..12), cut in any::<prop::sample::Index>(),
                                          flip in proptest::option::of(0u8..8)) {
             let bytes = file_of(&records);
             let mut ends = vec![HEADER_BYTES];

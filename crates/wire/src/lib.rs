@@ -9,23 +9,23 @@
 //! Start with [`Frame`], then [`Receiver`] and [`Source`]: feed them frames with `handle_…`, then take what
 //! they want done with `poll_output`. [`journal`] is what the receiver writes down so that progress survives.
 
+pub mod codec;
 pub mod congestion;
 pub mod coverage;
-pub mod disk;
+pub mod disk_throttle;
 pub mod firefly;
 pub mod frame;
-pub mod health;
+pub mod frame_decoder;
 pub mod identity;
 pub mod journal;
+pub mod keepalive;
 pub mod limits;
-pub mod meter;
-pub mod pace;
 pub mod path;
-pub mod reader;
+pub mod rate_meter;
 pub mod receiver;
 pub mod scavenger;
 pub mod source;
-pub mod splitter;
+pub mod token_bucket;
 pub mod version;
 
 pub use coverage::Coverage;
@@ -33,15 +33,15 @@ pub use frame::{
     Answer, BatchId, Call, ChunkHead, FileNumber, Frame, Hello, JoinKey, Manifest, ManifestFile, PackEntry,
     PackHead, RequestId, SessionId, Welcome,
 };
+pub use frame_decoder::{FrameDecoder, FramePart};
 pub use identity::{FileKey, SourceIdentity};
-pub use pace::Pace;
-pub use path::{Cause, Limit, PathReport};
+pub use path::{Bottleneck, BottleneckCause, PathReport};
 pub use receiver::{
     Budget, NewBatch, NewFile, OriginNumber, PackedFile, Receiver, Replica, StreamNumber, Wanted,
 };
 pub use source::Source;
-pub use splitter::{Piece, Splitter};
-pub use version::{VERSIONS, VersionRange, WISHES_FROM};
+pub use token_bucket::TokenBucket;
+pub use version::{STREAM_OPTIONS_SINCE, VERSIONS, VersionRange};
 
 #[cfg(test)]
 mod virtual_streams;

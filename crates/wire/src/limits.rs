@@ -10,9 +10,9 @@ pub const BODY_BYTES_MAX: u32 = 256 << 10;
 /// Raw part of a frame: one chunk.
 pub const PAYLOAD_BYTES_MAX: u32 = CHUNK_BYTES;
 /// Files of one part of a manifest: with the longest names they stay below [`BODY_BYTES_MAX`].
-pub const MANIFEST_PART_FILES: usize = 200;
+pub const MANIFEST_PART_FILES_MAX: usize = 200;
 /// A manifest of at most so many files may be said on several streams before it is answered.
-pub const MANIFEST_AGAIN_FILES: usize = 16;
+pub const MANIFEST_REPEAT_FILES_MAX: usize = 16;
 /// Files of one manifest (one permit).
 pub const MANIFEST_FILES_MAX: usize = 20_000;
 /// Files that one session may have announced and not finished.
@@ -45,33 +45,34 @@ pub const BUSY_SILENCE_MAX: Duration = Duration::from_secs(2);
 pub const STALL_MAX: Duration = Duration::from_secs(60);
 /// Less than this within that time, and no other frame begun, is none: a kilobyte a second serves nobody, and
 /// a peer that stops within a frame and answers pings fills it with its answers.
-pub const STALL_BYTES: u64 = 64 << 10;
+pub const STALL_BYTES_MIN: u64 = 64 << 10;
 /// Without any stream for this long, the files of a session fail.
 pub const RECONNECT_FOR: Duration = Duration::from_secs(6);
 /// The same after a stream that fell silent, since paths come back: 15 s in all.
 pub const RECONNECT_AFTER_SILENCE_FOR: Duration = Duration::from_secs(13);
 /// A session without work is closed after this.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
-/// A stream slower than this share of its siblings' median, over [`crate::meter::WINDOW`], is given up.
-pub const SLOW_SHARE: f64 = 0.2;
+/// A stream slower than this share of its siblings' median, over [`crate::rate_meter::WINDOW`], is given up.
+pub const SLOW_STREAM_RATE_SHARE: f64 = 0.2;
 /// Only after this long: a young stream has not found its rate.
-pub const SLOW_NOT_BEFORE: Duration = Duration::from_secs(10);
+pub const SLOW_STREAM_AGE_MIN: Duration = Duration::from_secs(10);
 /// Chunks of one stream asked for a second time on another, at the end of the work.
-pub const TAIL_CHUNKS_MAX: usize = 4;
+pub const ENDGAME_CHUNKS_MAX: usize = 4;
 
 /// Large files in flight at once in a session: enough to cover the end of one with the middle of others.
-pub const LARGE_FILES_AT_ONCE: usize = 4;
+pub const LARGE_FILES_ACTIVE_MAX: usize = 4;
 /// Tries of a chunk that arrives damaged.
 pub const DAMAGED_TRIES_MAX: u8 = 3;
 /// Tries at one source of a chunk that is whole and not the right one, when nobody else has a better.
 pub const WRONG_TRIES_MAX: u8 = 2;
 /// Wrong chunks of one file after which its source is not asked for it any more, if there are others, and if
 /// they are one in so many of what it sent.
-pub const WRONG_OF_FILE_MAX: usize = 8;
-pub const WRONG_SHARE: usize = 4;
+pub const WRONG_CHUNKS_PER_FILE_MAX: usize = 8;
+pub const WRONG_CHUNKS_ONE_IN: usize = 4;
 /// The same of all files: then the source is not asked for anything.
-pub const WRONG_OF_ORIGIN_MAX: usize = 64;
+pub const WRONG_CHUNKS_PER_ORIGIN_MAX: usize = 64;
 
-const _: () =
-    assert!(MANIFEST_PART_FILES * (LFN_BYTES_MAX + 32) + PERMIT_BYTES_MAX + 256 < BODY_BYTES_MAX as usize);
+const _: () = assert!(
+    MANIFEST_PART_FILES_MAX * (LFN_BYTES_MAX + 32) + PERMIT_BYTES_MAX + 256 < BODY_BYTES_MAX as usize
+);
 const _: () = assert!(PACK_FILES_MAX * (FAULT_BYTES_MAX + 64) < BODY_BYTES_MAX as usize);

@@ -17,12 +17,12 @@ pub struct PathReport {
     pub receiver_limited: Duration,
     pub buffer_limited: Duration,
     /// The kernel goes by rate and round trip (BBR), not by losses.
-    pub by_rate: bool,
+    pub rate_based: bool,
 }
 
 /// Who holds a session up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Limit {
+pub enum Bottleneck {
     Network,
     /// Its disk or CPU, its rate limit, or its send buffer.
     Source,
@@ -30,47 +30,47 @@ pub enum Limit {
     Target,
 }
 
-impl Limit {
+impl Bottleneck {
     pub fn word(self) -> &'static str {
         match self {
-            Limit::Network => "network",
-            Limit::Source => "source",
-            Limit::Target => "target",
+            Bottleneck::Network => "network",
+            Bottleneck::Source => "source",
+            Bottleneck::Target => "target",
         }
     }
 }
 
 /// What holds a session up, as far as the sender's kernel and the receiver can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cause {
+pub enum BottleneckCause {
     /// Nothing else does.
     Network,
     /// The source has nothing to send: it is read too slowly.
-    SourceRests,
+    SourceIdle,
     /// The send buffer is full.
     SendBuffer,
     /// The receiver's window is full.
-    Window,
+    ReceiveWindow,
     /// The receiver asks for less than it could: its disk, or its rate limit.
-    TargetHolds,
+    TargetBackpressure,
 }
 
-impl Cause {
-    pub fn limit(self) -> Limit {
+impl BottleneckCause {
+    pub fn bottleneck(self) -> Bottleneck {
         match self {
-            Cause::Network => Limit::Network,
-            Cause::SourceRests | Cause::SendBuffer => Limit::Source,
-            Cause::Window | Cause::TargetHolds => Limit::Target,
+            BottleneckCause::Network => Bottleneck::Network,
+            BottleneckCause::SourceIdle | BottleneckCause::SendBuffer => Bottleneck::Source,
+            BottleneckCause::ReceiveWindow | BottleneckCause::TargetBackpressure => Bottleneck::Target,
         }
     }
 }
 
 /// A share of the time from which on a thing counts as the cause.
-const SHARE: f64 = 0.3;
+const CAUSE_TIME_SHARE_MIN: f64 = 0.3;
 
 /// The reports of several streams of one session, added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sum {
+pub struct PathSummary {
     interval: f64,
     busy: f64,
     receiver_limited: f64,
@@ -81,7 +81,7 @@ pub struct Sum {
     pub round_trip: Duration,
 }
 
-impl Sum {
+impl PathSummary {
     pub fn add(&mut self, report: &PathReport) {
         self.interval += report.interval.as_secs_f64();
         self.busy += report.busy.as_secs_f64();
@@ -94,79 +94,80 @@ impl Sum {
     }
 
     /// `held`: the receiver has asked for less than it could, since its buffers wait for its disk.
-    pub fn cause(&self, held: bool) -> Option<Cause> {
+    pub fn cause(&self, backpressured: bool) -> Option<BottleneckCause> {
         if self.interval == 0.0 {
             return None;
         }
-        let unused = self.busy < (1.0 - SHARE) * self.interval;
-        Some(if held {
-            Cause::TargetHolds
-        } else if self.receiver_limited > SHARE * self.interval {
-            Cause::Window
+        let unused = self.busy < (1.0 - CAUSE_TIME_SHARE_MIN) * self.interval;
+        Some(if backpressured {
+            BottleneckCause::TargetBackpressure
+        } else if self.receiver_limited > CAUSE_TIME_SHARE_MIN * self.interval {
+            BottleneckCause::ReceiveWindow
         } else if unused {
-            Cause::SourceRests
-        } else if self.buffer_limited > SHARE * self.interval {
-            Cause::SendBuffer
+            BottleneckCause::SourceIdle
+        } else if self.buffer_limited > CAUSE_TIME_SHARE_MIN * self.interval {
+            BottleneckCause::SendBuffer
         } else {
-            Cause::Network
+            BottleneckCause::Network
         })
     }
 
-    pub fn limit(&self, held: bool) -> Option<Limit> {
-        self.cause(held).map(Cause::limit)
+    pub fn bottleneck(&self, backpressured: bool) -> Option<Bottleneck> {
+        self.cause(backpressured).map(BottleneckCause::bottleneck)
     }
 
     /// Whether windows are what binds: more streams have more of them.
-    pub fn windows_bind(&self) -> bool {
-        self.receiver_limited + self.buffer_limited > SHARE * self.interval && self.interval > 0.0
+    pub fn is_window_limited(&self) -> bool {
+        self.receiver_limited + self.buffer_limited > CAUSE_TIME_SHARE_MIN * self.interval
+            && self.interval > 0.0
     }
 
     /// Share of what was sent that had to be sent again.
-    pub fn loss(&self) -> f64 {
+    pub fn loss_share(&self) -> f64 {
         if self.segments > 0.0 { self.retransmits / self.segments } else { 0.0 }
     }
 }
 
 /// Streams that a session starts with.
-pub const STREAMS_AT_FIRST: usize = 2;
+pub const STREAMS_INITIAL: usize = 2;
 /// On shorter paths one stream fills what two ends can do.
-pub const SHORT: Duration = Duration::from_millis(5);
+pub const ROUND_TRIP_SHORT_MAX: Duration = Duration::from_millis(5);
 /// Each so much of a round trip is worth a stream more at the start: the windows of all of them open at once.
-const ROUND_TRIP_PER_STREAM: Duration = Duration::from_millis(25);
+const ROUND_TRIP_PER_EXTRA_STREAM: Duration = Duration::from_millis(25);
 const STREAMS_BY_DISTANCE_MAX: usize = 8;
 /// Where less is lost, a stream's window is not what loss decides.
-const LOSS_THAT_COUNTS: f64 = 1e-5;
+const LOSS_SHARE_MIN: f64 = 1e-5;
 /// More streams are kept if they bring so much more.
-const GAIN: f64 = 1.1;
+const TRIAL_GAIN_MIN: f64 = 1.1;
 /// As long as the rate looks back, and the windows of new streams take to open.
-const TRIAL: Duration = Duration::from_secs(6);
+const TRIAL_DURATION: Duration = Duration::from_secs(6);
 /// After a trial in vain.
-const REST: Duration = Duration::from_secs(60);
+const TRIAL_PAUSE: Duration = Duration::from_secs(60);
 
 /// How many a session goes on with once it knows how far the source is.
 pub fn streams_by_distance(round_trip: Duration) -> usize {
-    let more = round_trip.as_millis() / ROUND_TRIP_PER_STREAM.as_millis();
-    (STREAMS_AT_FIRST + more as usize).min(STREAMS_BY_DISTANCE_MAX)
+    let more = round_trip.as_millis() / ROUND_TRIP_PER_EXTRA_STREAM.as_millis();
+    (STREAMS_INITIAL + more as usize).min(STREAMS_BY_DISTANCE_MAX)
 }
 
 /// What a session sees of its path.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct PathSample {
     pub round_trip: Duration,
     /// Payload of all streams, bytes per second.
     pub rate: f64,
-    pub limit: Option<Limit>,
-    pub windows_bind: bool,
-    pub loss: f64,
+    pub bottleneck: Option<Bottleneck>,
+    pub window_limited: bool,
+    pub loss_share: f64,
     /// All streams have owed data without a pause for a while.
     pub busy: bool,
 }
 
 /// Decides how many streams a session uses.
 #[derive(Clone, Debug)]
-pub struct Tuner {
-    least: usize,
-    most: usize,
+pub struct StreamCountTuner {
+    streams_min: usize,
+    streams_max: usize,
     streams: usize,
     measured: bool,
     trial: Option<Trial>,
@@ -180,13 +181,20 @@ struct Trial {
     rate_before: f64,
 }
 
-impl Tuner {
+impl StreamCountTuner {
     /// `least` is one for each way that is to be used at the same time; `most` counts more.
-    pub fn new(least: usize, most: usize) -> Self {
-        let most = most.max(1);
-        let least = least.clamp(1, most);
-        let streams = STREAMS_AT_FIRST.clamp(least, most);
-        Tuner { least, most, streams, measured: false, trial: None, next_trial: Duration::ZERO }
+    pub fn new(streams_min: usize, streams_max: usize) -> Self {
+        let most = streams_max.max(1);
+        let least = streams_min.clamp(1, most);
+        let streams = STREAMS_INITIAL.clamp(least, most);
+        StreamCountTuner {
+            streams_min: least,
+            streams_max: most,
+            streams,
+            measured: false,
+            trial: None,
+            next_trial: Duration::ZERO,
+        }
     }
 
     pub fn streams(&self) -> usize {
@@ -198,30 +206,30 @@ impl Tuner {
     }
 
     /// Called about once a second.
-    pub fn look(&mut self, seen: &Seen, now: Duration) {
+    pub fn update(&mut self, seen: &PathSample, now: Duration) {
         if !self.measured && !seen.round_trip.is_zero() {
             self.measured = true;
-            self.streams = streams_by_distance(seen.round_trip).clamp(self.least, self.most);
+            self.streams = streams_by_distance(seen.round_trip).clamp(self.streams_min, self.streams_max);
         }
         if let Some(trial) = &self.trial {
-            if now.saturating_sub(trial.since) < TRIAL {
+            if now.saturating_sub(trial.since) < TRIAL_DURATION {
                 return;
             }
-            let in_vain = seen.busy && seen.rate < GAIN * trial.rate_before;
+            let in_vain = seen.busy && seen.rate < TRIAL_GAIN_MIN * trial.rate_before;
             if in_vain {
                 self.streams = trial.streams_before;
-                self.next_trial = now + REST;
+                self.next_trial = now + TRIAL_PAUSE;
             }
             self.trial = None;
         }
-        let far = seen.round_trip >= SHORT;
-        let worth =
-            seen.windows_bind || (seen.limit == Some(Limit::Network) && seen.loss >= LOSS_THAT_COUNTS);
-        if far && worth && seen.busy && now >= self.next_trial && self.streams < self.most {
+        let far = seen.round_trip >= ROUND_TRIP_SHORT_MAX;
+        let worth = seen.window_limited
+            || (seen.bottleneck == Some(Bottleneck::Network) && seen.loss_share >= LOSS_SHARE_MIN);
+        if far && worth && seen.busy && now >= self.next_trial && self.streams < self.streams_max {
             let (streams_before, rate_before) = (self.streams, seen.rate);
             self.trial = Some(Trial { since: now, streams_before, rate_before });
-            let more = if seen.windows_bind { self.streams } else { self.streams.div_ceil(2) };
-            self.streams = (self.streams + more).min(self.most);
+            let more = if seen.window_limited { self.streams } else { self.streams.div_ceil(2) };
+            self.streams = (self.streams + more).min(self.streams_max);
         }
     }
 }
@@ -239,71 +247,88 @@ mod tests {
     }
 
     #[test]
-    fn the_side_that_holds_up_is_named() {
+    fn the_bottleneck_is_named() {
         let of = |report: PathReport, held| {
-            let mut sum = Sum::default();
+            let mut sum = PathSummary::default();
             sum.add(&second());
             sum.add(&report);
-            sum.limit(held)
+            sum.bottleneck(held)
         };
-        assert_eq!(Sum::default().limit(true), None);
-        assert_eq!(of(second(), false), Some(Limit::Network));
-        assert_eq!(of(second(), true), Some(Limit::Target));
-        assert_eq!(of(PathReport { receiver_limited: ms(700), ..second() }, false), Some(Limit::Target));
-        assert_eq!(of(PathReport { buffer_limited: ms(700), ..second() }, false), Some(Limit::Source));
-        assert_eq!(of(PathReport { busy: ms(100), ..second() }, false), Some(Limit::Source));
+        assert_eq!(PathSummary::default().bottleneck(true), None);
+        assert_eq!(of(second(), false), Some(Bottleneck::Network));
+        assert_eq!(of(second(), true), Some(Bottleneck::Target));
+        assert_eq!(of(PathReport { receiver_limited: ms(700), ..second() }, false), Some(Bottleneck::Target));
+        assert_eq!(of(PathReport { buffer_limited: ms(700), ..second() }, false), Some(Bottleneck::Source));
+        assert_eq!(of(PathReport { busy: ms(100), ..second() }, false), Some(Bottleneck::Source));
     }
 
-    fn seen(round_trip: u64, rate: f64, limit: Limit, loss: f64) -> Seen {
+    fn sample(round_trip: u64, rate: f64, limit: Bottleneck, loss: f64) -> PathSample {
         let round_trip = ms(round_trip);
-        Seen { round_trip, rate, limit: Some(limit), windows_bind: false, loss, busy: true }
+        PathSample {
+            round_trip,
+            rate,
+            bottleneck: Some(limit),
+            window_limited: false,
+            loss_share: loss,
+            busy: true,
+        }
     }
 
     /// Looks once a second at a path that gives each stream so much, up to so much for all.
-    fn settle(tuner: &mut Tuner, round_trip: u64, each: f64, all: f64, loss: f64, from: u64) -> Vec<usize> {
+    fn settle(
+        tuner: &mut StreamCountTuner,
+        round_trip: u64,
+        each: f64,
+        all: f64,
+        loss: f64,
+        from: u64,
+    ) -> Vec<usize> {
         let look = |second| {
             let rate = (tuner.streams() as f64 * each).min(all);
-            tuner.look(&seen(round_trip, rate, Limit::Network, loss), Duration::from_secs(from + second));
+            tuner.update(
+                &sample(round_trip, rate, Bottleneck::Network, loss),
+                Duration::from_secs(from + second),
+            );
             tuner.streams()
         };
         (0..60).map(look).collect()
     }
 
     #[test]
-    fn streams_follow_the_path() {
+    fn the_stream_count_follows_the_path() {
         // Near: two, whatever is lost.
-        assert_eq!(settle(&mut Tuner::new(1, 32), 1, 100.0, 1e9, 1e-3, 0), vec![2; 60]);
+        assert_eq!(settle(&mut StreamCountTuner::new(1, 32), 1, 100.0, 1e9, 1e-3, 0), vec![2; 60]);
         // Far and clean: as many as the distance asks for.
-        assert_eq!(settle(&mut Tuner::new(1, 32), 100, 100.0, 1e9, 0.0, 0), vec![6; 60]);
+        assert_eq!(settle(&mut StreamCountTuner::new(1, 32), 100, 100.0, 1e9, 0.0, 0), vec![6; 60]);
         // Far and lossy: as long as more streams bring more.
-        let mut lossy = Tuner::new(1, 32);
+        let mut lossy = StreamCountTuner::new(1, 32);
         assert_eq!(settle(&mut lossy, 100, 100.0, 1e9, 1e-3, 0).last(), Some(&32));
-        let mut narrow = Tuner::new(1, 32);
+        let mut narrow = StreamCountTuner::new(1, 32);
         let counts = settle(&mut narrow, 100, 100.0, 900.0, 1e-3, 0);
         assert_eq!((counts.last(), counts.iter().max()), (Some(&9), Some(&14)), "{counts:?}");
         // The most is the most, also at the start.
-        assert_eq!(settle(&mut Tuner::new(1, 3), 300, 100.0, 1e9, 1e-2, 0), vec![3; 60]);
-        assert_eq!(settle(&mut Tuner::new(1, 1), 300, 100.0, 1e9, 1e-2, 0), vec![1; 60]);
+        assert_eq!(settle(&mut StreamCountTuner::new(1, 3), 300, 100.0, 1e9, 1e-2, 0), vec![3; 60]);
+        assert_eq!(settle(&mut StreamCountTuner::new(1, 1), 300, 100.0, 1e9, 1e-2, 0), vec![1; 60]);
         // And the least is the least, up to that.
-        assert_eq!(settle(&mut Tuner::new(4, 32), 1, 100.0, 1e9, 0.0, 0), vec![4; 60]);
-        assert_eq!(settle(&mut Tuner::new(4, 2), 1, 100.0, 1e9, 0.0, 0), vec![2; 60]);
+        assert_eq!(settle(&mut StreamCountTuner::new(4, 32), 1, 100.0, 1e9, 0.0, 0), vec![4; 60]);
+        assert_eq!(settle(&mut StreamCountTuner::new(4, 2), 1, 100.0, 1e9, 0.0, 0), vec![2; 60]);
     }
 
     #[test]
-    fn windows_that_bind_double_the_streams() {
-        let mut tuner = Tuner::new(1, 32);
-        let bound = Seen { windows_bind: true, ..seen(60, 50.0, Limit::Target, 0.0) };
-        tuner.look(&bound, Duration::from_secs(1));
+    fn full_windows_double_the_streams() {
+        let mut tuner = StreamCountTuner::new(1, 32);
+        let bound = PathSample { window_limited: true, ..sample(60, 50.0, Bottleneck::Target, 0.0) };
+        tuner.update(&bound, Duration::from_secs(1));
         assert_eq!(tuner.streams(), 8);
-        tuner.look(&Seen { rate: 100.0, ..bound }, Duration::from_secs(8));
+        tuner.update(&PathSample { rate: 100.0, ..bound }, Duration::from_secs(8));
         assert_eq!(tuner.streams(), 16);
         // A disk that is full gains nothing from streams.
-        let mut tuner = Tuner::new(1, 32);
-        tuner.look(&seen(60, 50.0, Limit::Source, 1e-2), Duration::from_secs(1));
+        let mut tuner = StreamCountTuner::new(1, 32);
+        tuner.update(&sample(60, 50.0, Bottleneck::Source, 1e-2), Duration::from_secs(1));
         assert_eq!(tuner.streams(), 4);
         // Where there was not work for all, nothing is learned.
-        let idle = Seen { busy: false, ..seen(60, 50.0, Limit::Network, 1e-2) };
-        tuner.look(&idle, Duration::from_secs(9));
+        let idle = PathSample { busy: false, ..sample(60, 50.0, Bottleneck::Network, 1e-2) };
+        tuner.update(&idle, Duration::from_secs(9));
         assert_eq!(tuner.streams(), 4);
     }
 }

@@ -12,47 +12,47 @@
 use std::time::Duration;
 
 /// As little as is still alive: two segments.
-pub const WINDOW_MIN: u64 = 4 << 10;
+pub const WINDOW_BYTES_MIN: u64 = 4 << 10;
 /// More than any one stream needs.
-pub const WINDOW_MAX: u64 = 256 << 20;
-const WINDOW_FIRST: f64 = (64 << 10) as f64;
+pub const WINDOW_BYTES_MAX: u64 = 256 << 20;
+const WINDOW_BYTES_INITIAL: f64 = (64 << 10) as f64;
 /// The queue of ours that is aimed at is this share of the path's round trip...
-const TARGET_SHARE: f64 = 1.0 / 8.0;
+const TARGET_DELAY_SHARE: f64 = 1.0 / 8.0;
 /// ... within these bounds: less is not measured well, more is felt.
-const TARGET_MIN: Duration = Duration::from_millis(3);
-const TARGET_MAX: Duration = Duration::from_millis(15);
+const TARGET_DELAY_MIN: Duration = Duration::from_millis(3);
+const TARGET_DELAY_MAX: Duration = Duration::from_millis(15);
 /// The window goes this part of the way to what the last round trip calls for.
-const GAIN: f64 = 0.5;
+const WINDOW_GAIN: f64 = 0.5;
 /// And grows by so much a round trip when there is no queue: what makes several of our kind equal in time.
-const SEGMENTS: f64 = 3_000.0;
+const ADDITIVE_INCREASE_BYTES: f64 = 3_000.0;
 /// Growth of a round trip while the queue has not been met.
-const START_GROWTH: f64 = 1.5;
+const SLOW_START_GROWTH: f64 = 1.5;
 /// The same when the queue has gone again: others have left, and a part of the path is free.
-const RETURN_GROWTH: f64 = 1.25;
+const RECOVERY_GROWTH: f64 = 1.25;
 /// Steps without a queue that show so.
-const CALM_STEPS: u32 = 4;
+const EMPTY_QUEUE_STEPS: u32 = 4;
 /// The window was used if so much of it arrived within a round trip. One that is not used must not grow.
-const USED: f64 = 0.6;
+const WINDOW_USED_SHARE_MIN: f64 = 0.6;
 /// A window of a few segments cannot be used so well: they come whole, and are answered late. Up to here it
 /// counts as used as long as anything comes, or it would stay small for good.
-const LITTLE: f64 = (32 << 10) as f64;
+const WINDOW_BYTES_SMALL: f64 = (32 << 10) as f64;
 /// So often most of the window is given up for a moment, to see the path without our own queue.
-const SLOWDOWN_EVERY: Duration = Duration::from_secs(20);
+const SLOWDOWN_INTERVAL: Duration = Duration::from_secs(20);
 const SLOWDOWN_SHARE: f64 = 0.25;
 /// Round trips that a slowdown lasts.
 const SLOWDOWN_ROUND_TRIPS: u32 = 2;
 /// Windows are decided on no more often than this: of the round trips in between the shortest counts, since a
 /// busy processor at either end makes some of them longer without any queue.
-const STEP_MIN: Duration = Duration::from_millis(60);
+const STEP_INTERVAL_MIN: Duration = Duration::from_millis(60);
 /// Slowdowns over which the shortest round trip is remembered: paths change.
-const REMEMBERED: usize = 3;
+const BASE_DELAY_PERIODS: usize = 3;
 
 /// The law of one stream.
 #[derive(Clone, Debug)]
 pub struct Scavenger {
     window: f64,
     phase: Phase,
-    base: Base,
+    base: BaseDelay,
     /// The shortest round trip since the last step.
     shortest: Option<Duration>,
     received: u64,
@@ -63,13 +63,13 @@ pub struct Scavenger {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     /// Growing until there is a queue, or up to so much.
-    Start {
-        most: f64,
+    SlowStart {
+        ceiling: f64,
         growth: f64,
     },
     /// So many steps without a queue.
     Steady {
-        calm: u32,
+        empty_queue_steps: u32,
     },
     Slowdown {
         until: Duration,
@@ -79,11 +79,11 @@ enum Phase {
 
 /// The shortest round trip of the last periods.
 #[derive(Clone, Copy, Debug)]
-struct Base {
-    periods: [Option<Duration>; REMEMBERED],
+struct BaseDelay {
+    periods: [Option<Duration>; BASE_DELAY_PERIODS],
 }
 
-impl Base {
+impl BaseDelay {
     fn add(&mut self, sample: Duration) {
         let newest = &mut self.periods[0];
         *newest = Some(newest.map_or(sample, |known| known.min(sample)));
@@ -102,18 +102,18 @@ impl Base {
 impl Scavenger {
     pub fn new(now: Duration) -> Scavenger {
         Scavenger {
-            window: WINDOW_FIRST,
-            phase: Phase::Start { most: f64::INFINITY, growth: START_GROWTH },
-            base: Base { periods: [None; REMEMBERED] },
+            window: WINDOW_BYTES_INITIAL,
+            phase: Phase::SlowStart { ceiling: f64::INFINITY, growth: SLOW_START_GROWTH },
+            base: BaseDelay { periods: [None; BASE_DELAY_PERIODS] },
             shortest: None,
             received: 0,
             stepped_at: now,
-            slowdown_at: now + SLOWDOWN_EVERY,
+            slowdown_at: now + SLOWDOWN_INTERVAL,
         }
     }
 
     /// A round trip was measured.
-    pub fn measured(&mut self, round_trip: Duration) {
+    pub fn add_round_trip(&mut self, round_trip: Duration) {
         if round_trip.is_zero() {
             return;
         }
@@ -122,7 +122,7 @@ impl Scavenger {
     }
 
     /// So many bytes have arrived.
-    pub fn received(&mut self, bytes: u64) {
+    pub fn add_received(&mut self, bytes: u64) {
         self.received = self.received.saturating_add(bytes);
     }
 
@@ -130,61 +130,64 @@ impl Scavenger {
     pub fn window(&mut self, now: Duration) -> u64 {
         if let (Some(base), Some(last)) = (self.base.get(), self.shortest) {
             let elapsed = now.saturating_sub(self.stepped_at);
-            if elapsed >= last.max(STEP_MIN) {
+            if elapsed >= last.max(STEP_INTERVAL_MIN) {
                 self.step(base, last, elapsed, now);
                 (self.shortest, self.received, self.stepped_at) = (None, 0, now);
             }
         }
-        self.window = self.window.clamp(WINDOW_MIN as f64, WINDOW_MAX as f64);
+        self.window = self.window.clamp(WINDOW_BYTES_MIN as f64, WINDOW_BYTES_MAX as f64);
         self.window as u64
     }
 
     fn step(&mut self, base: Duration, last: Duration, elapsed: Duration, now: Duration) {
-        let target = base.mul_f64(TARGET_SHARE).clamp(TARGET_MIN, TARGET_MAX).as_secs_f64();
+        let target = base.mul_f64(TARGET_DELAY_SHARE).clamp(TARGET_DELAY_MIN, TARGET_DELAY_MAX).as_secs_f64();
         let (base, last_s) = (base.as_secs_f64(), last.as_secs_f64());
         let queue = last_s - base;
         let rate = self.received as f64 / elapsed.as_secs_f64();
-        let used = rate * last_s >= USED * self.window || (self.window <= LITTLE && self.received > 0);
+        let used = rate * last_s >= WINDOW_USED_SHARE_MIN * self.window
+            || (self.window <= WINDOW_BYTES_SMALL && self.received > 0);
         match self.phase {
             Phase::Slowdown { until, before } if now >= until => {
                 // Back by steps: opened at once, the window would come as one burst.
-                self.phase = Phase::Start { most: before, growth: START_GROWTH };
+                self.phase = Phase::SlowStart { ceiling: before, growth: SLOW_START_GROWTH };
             }
             Phase::Slowdown { .. } => {}
-            _ if now >= self.slowdown_at => self.slow_down(last, now),
-            Phase::Start { most, growth } => {
+            _ if now >= self.slowdown_at => self.begin_slowdown(last, now),
+            Phase::SlowStart { ceiling: most, growth } => {
                 if queue > target {
-                    self.phase = Phase::Steady { calm: 0 };
+                    self.phase = Phase::Steady { empty_queue_steps: 0 };
                     let carried = rate * (base + target);
                     self.window = self.window.min(carried.max(self.window / 4.0)).min(most);
                 } else if used {
                     self.window = (self.window * growth).min(most);
                     if self.window >= most {
-                        self.phase = Phase::Steady { calm: 0 };
+                        self.phase = Phase::Steady { empty_queue_steps: 0 };
                     }
                 }
             }
-            Phase::Steady { calm } => {
-                let factor = 1.0 - GAIN + GAIN * (base + target) / last_s;
+            Phase::Steady { empty_queue_steps: calm } => {
+                let factor = 1.0 - WINDOW_GAIN + WINDOW_GAIN * (base + target) / last_s;
                 if factor < 1.0 {
                     self.window *= factor;
                 } else if used {
                     let room = (1.0 - queue / target).max(0.0);
-                    self.window = self.window * factor + SEGMENTS * room;
+                    self.window = self.window * factor + ADDITIVE_INCREASE_BYTES * room;
                 }
                 let calm = if queue < target / 4.0 && used { calm + 1 } else { 0 };
                 self.phase = match calm {
-                    CALM_STEPS.. => Phase::Start { most: f64::INFINITY, growth: RETURN_GROWTH },
-                    _ => Phase::Steady { calm },
+                    EMPTY_QUEUE_STEPS.. => {
+                        Phase::SlowStart { ceiling: f64::INFINITY, growth: RECOVERY_GROWTH }
+                    }
+                    _ => Phase::Steady { empty_queue_steps: calm },
                 };
             }
         }
     }
 
-    fn slow_down(&mut self, round_trip: Duration, now: Duration) {
-        self.slowdown_at = now + SLOWDOWN_EVERY;
+    fn begin_slowdown(&mut self, round_trip: Duration, now: Duration) {
+        self.slowdown_at = now + SLOWDOWN_INTERVAL;
         self.base.next_period();
-        let until = now + SLOWDOWN_ROUND_TRIPS * round_trip.max(STEP_MIN);
+        let until = now + SLOWDOWN_ROUND_TRIPS * round_trip.max(STEP_INTERVAL_MIN);
         self.phase = Phase::Slowdown { until, before: self.window };
         self.window *= SLOWDOWN_SHARE;
     }

@@ -15,12 +15,12 @@ use crate::limits::{MANIFEST_FILES_MAX, PERMIT_BYTES_MAX, SESSION_FILES_MAX, STR
 
 /// One of the session's TCP connections, numbered by the source as they join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Joined(pub u32);
+pub struct JoinedStream(pub u32);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     Send {
-        stream: Joined,
+        stream: JoinedStream,
         frame: Frame,
     },
     /// Check the permit of a batch against its list, then call `authorised`.
@@ -29,7 +29,7 @@ pub enum Output {
     },
     /// Read into one buffer and send it; call `sent` when the buffer is free again.
     ReadChunk {
-        stream: Joined,
+        stream: JoinedStream,
         request: RequestId,
         file: FileNumber,
         offset: u64,
@@ -38,7 +38,7 @@ pub enum Output {
     /// The same with small files. One that [`Source::file`] does not know, since it came over another stream
     /// and was forgotten, is not read: its entry is a fault.
     ReadPack {
-        stream: Joined,
+        stream: JoinedStream,
         request: RequestId,
         files: Vec<FileNumber>,
     },
@@ -50,12 +50,12 @@ pub struct Batch {
     pub storage: StorageName,
     pub files: Vec<ManifestFile>,
     first: FileNumber,
-    state: State,
+    state: BatchState,
     /// Where its parts come in, and where else it was said again: there the answer goes.
-    said_on: Vec<Joined>,
+    announced_on: Vec<JoinedStream>,
 }
 
-enum State {
+enum BatchState {
     Collecting,
     Checking,
     Accepted,
@@ -63,14 +63,14 @@ enum State {
 }
 
 #[derive(Debug)]
-enum Pending {
+enum PendingRequest {
     Extent { request: RequestId, file: FileNumber, next: u64, end: u64 },
     Pack { request: RequestId, files: Vec<FileNumber> },
 }
 
 #[derive(Default)]
 struct Stream {
-    queue: VecDeque<Pending>,
+    queue: VecDeque<PendingRequest>,
     /// Buffers being read into or waiting to be sent.
     buffers: usize,
 }
@@ -78,33 +78,35 @@ struct Stream {
 #[derive(Default)]
 pub struct Source {
     batches: BTreeMap<BatchId, Batch>,
-    by_first: BTreeMap<FileNumber, BatchId>,
-    streams: BTreeMap<Joined, Stream>,
+    batch_by_first_file: BTreeMap<FileNumber, BatchId>,
+    streams: BTreeMap<JoinedStream, Stream>,
     next_stream: u32,
     /// Which stream is served next.
-    turn: u32,
+    next_to_serve: u32,
     outputs: VecDeque<Output>,
 }
 
-fn broken(what: &'static str) -> Fault {
+fn protocol_error(what: &'static str) -> Fault {
     Fault::new(FaultCode::ProtocolError, what)
 }
 
 impl Source {
-    pub fn stream_up(&mut self) -> Joined {
-        let stream = Joined(self.next_stream);
+    pub fn stream_up(&mut self) -> JoinedStream {
+        let stream = JoinedStream(self.next_stream);
         self.next_stream = self.next_stream.wrapping_add(1);
         self.streams.insert(stream, Stream::default());
         stream
     }
 
-    pub fn stream_down(&mut self, stream: Joined) {
+    pub fn stream_down(&mut self, stream: JoinedStream) {
         self.streams.remove(&stream);
         // A manifest that was cut off is sent again in full.
         let cut_off: Vec<BatchId> = self
             .batches
             .iter()
-            .filter(|(_, batch)| batch.said_on.contains(&stream) && matches!(batch.state, State::Collecting))
+            .filter(|(_, batch)| {
+                batch.announced_on.contains(&stream) && matches!(batch.state, BatchState::Collecting)
+            })
             .map(|(&id, _)| id)
             .collect();
         cut_off.into_iter().for_each(|id| self.forget(id));
@@ -125,28 +127,29 @@ impl Source {
     /// A file of a batch whose permit was accepted, with its storage.
     pub fn file(&self, number: FileNumber) -> Option<(&ManifestFile, &StorageName)> {
         let batch = self.batch_of(number)?;
-        matches!(batch.state, State::Accepted).then_some(())?;
+        matches!(batch.state, BatchState::Accepted).then_some(())?;
         let file = batch.files.get((number.0 - batch.first.0) as usize)?;
         Some((file, &batch.storage))
     }
 
     fn batch_of(&self, number: FileNumber) -> Option<&Batch> {
-        let (_, id) = self.by_first.range(..=number).next_back()?;
+        let (_, id) = self.batch_by_first_file.range(..=number).next_back()?;
         self.batches.get(id).filter(|batch| ((number.0 - batch.first.0) as usize) < batch.files.len())
     }
 
     /// An error means that the stream has to be closed with it.
-    pub fn handle_frame(&mut self, stream: Joined, frame: Frame) -> Result<(), Fault> {
+    pub fn handle_frame(&mut self, stream: JoinedStream, frame: Frame) -> Result<(), Fault> {
         match frame {
-            Frame::Manifest(manifest) => self.manifest(stream, manifest),
+            Frame::Manifest(manifest) => self.handle_manifest(stream, manifest),
             Frame::Forget { batch } => {
                 self.forget(batch);
                 Ok(())
             }
-            Frame::Request { request, file, offset, len } => {
-                self.push(stream, Pending::Extent { request, file, next: offset, end: offset + len })
+            Frame::Request { request, file, offset, len } => self
+                .enqueue(stream, PendingRequest::Extent { request, file, next: offset, end: offset + len }),
+            Frame::RequestPack { request, files } => {
+                self.enqueue(stream, PendingRequest::Pack { request, files })
             }
-            Frame::RequestPack { request, files } => self.push(stream, Pending::Pack { request, files }),
             Frame::Ping { number } => {
                 self.outputs.push_back(Output::Send { stream, frame: Frame::Pong { number } });
                 Ok(())
@@ -154,11 +157,11 @@ impl Source {
             Frame::Pong { .. } => Ok(()),
             Frame::Goodbye { fault } => Err(fault
                 .unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the target closed the stream"))),
-            _ => Err(broken("a frame that receivers do not send")),
+            _ => Err(protocol_error("a frame that receivers do not send")),
         }
     }
 
-    fn push(&mut self, stream: Joined, pending: Pending) -> Result<(), Fault> {
+    fn enqueue(&mut self, stream: JoinedStream, pending: PendingRequest) -> Result<(), Fault> {
         let Some(stream) = self.streams.get_mut(&stream) else { return Ok(()) };
         if stream.queue.len() >= STREAM_REQUESTS_MAX {
             return Err(Fault::new(FaultCode::TooLarge, "too many open requests on one stream"));
@@ -167,34 +170,34 @@ impl Source {
         Ok(())
     }
 
-    fn manifest(&mut self, stream: Joined, part: Manifest) -> Result<(), Fault> {
-        if self.is_said_again(stream, &part) {
+    fn handle_manifest(&mut self, stream: JoinedStream, part: Manifest) -> Result<(), Fault> {
+        if self.accept_repeat(stream, &part) {
             return Ok(());
         }
         if let Some(permit) = part.permit {
             self.forget(part.batch);
-            if self.by_first.contains_key(&part.first) {
-                return Err(broken("two manifests number their files alike"));
+            if self.batch_by_first_file.contains_key(&part.first) {
+                return Err(protocol_error("two manifests number their files alike"));
             }
             let batch = Batch {
                 permit,
                 storage: part.storage,
                 files: part.files,
                 first: part.first,
-                state: State::Collecting,
-                said_on: vec![stream],
+                state: BatchState::Collecting,
+                announced_on: vec![stream],
             };
             self.batches.insert(part.batch, batch);
-            self.by_first.insert(part.first, part.batch);
+            self.batch_by_first_file.insert(part.first, part.batch);
         } else {
             let fits = |batch: &&mut Batch| {
-                batch.said_on.contains(&stream)
-                    && matches!(batch.state, State::Collecting)
+                batch.announced_on.contains(&stream)
+                    && matches!(batch.state, BatchState::Collecting)
                     && batch.storage == part.storage
                     && batch.first.0.checked_add(batch.files.len() as u32) == Some(part.first.0)
             };
             let Some(batch) = self.batches.get_mut(&part.batch).filter(fits) else {
-                return Err(broken("a part of a manifest that does not follow the one before"));
+                return Err(protocol_error("a part of a manifest that does not follow the one before"));
             };
             batch.files.extend(part.files);
         }
@@ -202,7 +205,7 @@ impl Source {
         if part.last_part
             && let Some(batch) = self.batches.get_mut(&part.batch)
         {
-            batch.state = State::Checking;
+            batch.state = BatchState::Checking;
             self.outputs.push_back(Output::Authorise { batch: part.batch });
         }
         Ok(())
@@ -210,24 +213,24 @@ impl Source {
 
     /// Whether the whole of the manifest is known: from another stream, so that requests could follow here as
     /// well. It is not checked twice, but answered on each.
-    fn is_said_again(&mut self, stream: Joined, part: &Manifest) -> bool {
+    fn accept_repeat(&mut self, stream: JoinedStream, part: &Manifest) -> bool {
         let Some(known) = self.batches.get_mut(&part.batch) else { return false };
         let is_same = part.last_part
-            && !known.said_on.contains(&stream)
+            && !known.announced_on.contains(&stream)
             && part.permit.as_ref() == Some(&known.permit)
             && (&known.storage, known.first) == (&part.storage, part.first)
             && known.files == part.files;
         let fault = match &known.state {
             _ if !is_same => return false,
-            State::Collecting => return false,
-            State::Checking => {
-                known.said_on.push(stream);
+            BatchState::Collecting => return false,
+            BatchState::Checking => {
+                known.announced_on.push(stream);
                 return true;
             }
-            State::Accepted => None,
-            State::Refused(fault) => Some(fault.clone()),
+            BatchState::Accepted => None,
+            BatchState::Refused(fault) => Some(fault.clone()),
         };
-        known.said_on.push(stream);
+        known.announced_on.push(stream);
         let frame = Frame::ManifestAnswer { batch: part.batch, fault };
         self.outputs.push_back(Output::Send { stream, frame });
         true
@@ -236,14 +239,22 @@ impl Source {
     fn check_bounds(&mut self, id: BatchId) -> Result<(), Fault> {
         let Some(batch) = self.batches.get(&id) else { return Ok(()) };
         let last = u64::from(batch.first.0) + batch.files.len() as u64;
-        let before = self.by_first.range(..batch.first).next_back().and_then(|(_, id)| self.batches.get(id));
+        let before = self
+            .batch_by_first_file
+            .range(..batch.first)
+            .next_back()
+            .and_then(|(_, id)| self.batches.get(id));
         let overlaps = last > u64::from(u32::MAX)
             || before.is_some_and(|before| {
                 u64::from(before.first.0) + before.files.len() as u64 > u64::from(batch.first.0)
             })
-            || self.by_first.range(batch.first..).nth(1).is_some_and(|(next, _)| u64::from(next.0) < last);
+            || self
+                .batch_by_first_file
+                .range(batch.first..)
+                .nth(1)
+                .is_some_and(|(next, _)| u64::from(next.0) < last);
         if overlaps {
-            return Err(broken("two manifests number their files alike"));
+            return Err(protocol_error("two manifests number their files alike"));
         }
         let total: usize = self.batches.values().map(|batch| batch.files.len()).sum();
         if batch.files.len() > MANIFEST_FILES_MAX || total > SESSION_FILES_MAX + MANIFEST_FILES_MAX {
@@ -262,28 +273,28 @@ impl Source {
 
     fn forget(&mut self, id: BatchId) {
         if let Some(batch) = self.batches.remove(&id)
-            && self.by_first.get(&batch.first) == Some(&id)
+            && self.batch_by_first_file.get(&batch.first) == Some(&id)
         {
-            self.by_first.remove(&batch.first);
+            self.batch_by_first_file.remove(&batch.first);
         }
     }
 
     /// The answer to `Output::Authorise`.
-    pub fn authorised(&mut self, id: BatchId, answer: Result<(), Fault>) {
+    pub fn complete_authorisation(&mut self, id: BatchId, answer: Result<(), Fault>) {
         let Some(batch) = self.batches.get_mut(&id) else { return };
         let fault = answer.err();
         batch.state = match &fault {
-            None => State::Accepted,
-            Some(fault) => State::Refused(fault.clone()),
+            None => BatchState::Accepted,
+            Some(fault) => BatchState::Refused(fault.clone()),
         };
-        for stream in batch.said_on.iter().filter(|stream| self.streams.contains_key(stream)) {
+        for stream in batch.announced_on.iter().filter(|stream| self.streams.contains_key(stream)) {
             let frame = Frame::ManifestAnswer { batch: id, fault: fault.clone() };
             self.outputs.push_back(Output::Send { stream: *stream, frame });
         }
     }
 
     /// A buffer of the stream is free again.
-    pub fn sent(&mut self, stream: Joined) {
+    pub fn release_buffer(&mut self, stream: JoinedStream) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.buffers = stream.buffers.saturating_sub(1);
         }
@@ -296,14 +307,18 @@ impl Source {
 
     /// Starts reading for open requests, streams in turn, each holding at most `per_stream` buffers; at most
     /// `buffers` in all and until `bytes` are used up. Returns the numbers of buffers and bytes that it took.
-    pub fn deal(&mut self, buffers: usize, bytes: u64, per_stream: usize) -> (usize, u64) {
+    pub fn schedule_reads(&mut self, buffers: usize, bytes: u64, per_stream: usize) -> (usize, u64) {
         let (mut taken, mut bytes_taken) = (0, 0);
         let mut resting = 0;
         while taken < buffers && bytes_taken < bytes && resting < self.streams.len() {
-            let next = self.streams.range(Joined(self.turn)..).next().or_else(|| self.streams.iter().next());
+            let next = self
+                .streams
+                .range(JoinedStream(self.next_to_serve)..)
+                .next()
+                .or_else(|| self.streams.iter().next());
             let Some((&stream, place)) = next else { break };
-            self.turn = stream.0.wrapping_add(1);
-            let served = if place.buffers < per_stream { self.serve(stream) } else { None };
+            self.next_to_serve = stream.0.wrapping_add(1);
+            let served = if place.buffers < per_stream { self.serve_next(stream) } else { None };
             match served {
                 Some(len) => {
                     resting = 0;
@@ -320,17 +335,17 @@ impl Source {
 
     /// One step of the first request of a stream. None if there is nothing to do; the bytes to read, if there
     /// are any.
-    fn serve(&mut self, stream: Joined) -> Option<Option<u64>> {
+    fn serve_next(&mut self, stream: JoinedStream) -> Option<Option<u64>> {
         let (asked, request) = match self.streams.get(&stream)?.queue.front()? {
-            Pending::Extent { request, file, .. } => (vec![*file], *request),
-            Pending::Pack { request, files } => (files.clone(), *request),
+            PendingRequest::Extent { request, file, .. } => (vec![*file], *request),
+            PendingRequest::Pack { request, files } => (files.clone(), *request),
         };
         let (mut refused, mut readable) = (None, false);
         for &number in &asked {
             match self.batch_of(number).map(|batch| &batch.state) {
-                Some(State::Accepted) => readable = true,
-                Some(State::Collecting | State::Checking) => return None,
-                Some(State::Refused(fault)) => refused = Some(fault.clone()),
+                Some(BatchState::Accepted) => readable = true,
+                Some(BatchState::Collecting | BatchState::Checking) => return None,
+                Some(BatchState::Refused(fault)) => refused = Some(fault.clone()),
                 None => {
                     refused = Some(Fault::new(
                         FaultCode::PermitRefused,
@@ -342,16 +357,22 @@ impl Source {
         // Of a pack the others are read: some of it may have come over another stream, and its batch be
         // forgotten.
         if let Some(fault) = refused.filter(|_| !readable) {
-            self.refuse(stream, request, asked, fault);
+            self.refuse_next(stream, request, asked, fault);
             return Some(None);
         }
         self.read_next(stream).map(Some)
     }
 
-    fn refuse(&mut self, stream: Joined, request: RequestId, asked: Vec<FileNumber>, fault: Fault) {
+    fn refuse_next(
+        &mut self,
+        stream: JoinedStream,
+        request: RequestId,
+        asked: Vec<FileNumber>,
+        fault: Fault,
+    ) {
         let Some(place) = self.streams.get_mut(&stream) else { return };
         let frame = match place.queue.pop_front() {
-            Some(Pending::Pack { .. }) => {
+            Some(PendingRequest::Pack { .. }) => {
                 let entries =
                     asked.into_iter().map(|file| PackEntry::Fault { file, fault: fault.clone() }).collect();
                 Frame::PackData(PackHead { request, entries })
@@ -361,25 +382,25 @@ impl Source {
         self.outputs.push_back(Output::Send { stream, frame });
     }
 
-    fn read_next(&mut self, id: Joined) -> Option<u64> {
+    fn read_next(&mut self, id: JoinedStream) -> Option<u64> {
         let sizes = match self.streams.get(&id)?.queue.front()? {
-            Pending::Pack { files, .. } => files
+            PendingRequest::Pack { files, .. } => files
                 .iter()
                 .filter_map(|&file| self.file(file))
                 .map(|(file, _)| file.size)
                 .fold(0, u64::saturating_add),
-            Pending::Extent { .. } => 0,
+            PendingRequest::Extent { .. } => 0,
         };
         let stream = self.streams.get_mut(&id)?;
         stream.buffers += 1;
         let (output, len, over) = match stream.queue.front_mut()? {
-            Pending::Extent { request, file, next, end } => {
+            PendingRequest::Extent { request, file, next, end } => {
                 let len = (*end - *next).min(u64::from(CHUNK_BYTES));
                 let (request, file, offset) = (*request, *file, *next);
                 *next += len;
                 (Output::ReadChunk { stream: id, request, file, offset, len: len as u32 }, len, *next == *end)
             }
-            Pending::Pack { request, files } => {
+            PendingRequest::Pack { request, files } => {
                 let files = std::mem::take(files);
                 (
                     Output::ReadPack { stream: id, request: *request, files },
@@ -396,11 +417,11 @@ impl Source {
     }
 
     /// A chunk of this request could not be read, and its fault was sent: the others are not wanted any more.
-    pub fn read_failed(&mut self, stream: Joined, failed: RequestId) {
+    pub fn abandon_request(&mut self, stream: JoinedStream, failed: RequestId) {
         if let Some(stream) = self.streams.get_mut(&stream) {
-            stream
-                .queue
-                .retain(|pending| !matches!(pending, Pending::Extent { request, .. } if *request == failed));
+            stream.queue.retain(
+                |pending| !matches!(pending, PendingRequest::Extent { request, .. } if *request == failed),
+            );
         }
     }
 }
@@ -439,11 +460,11 @@ mod tests {
         source.handle_frame(stream, part(0, 2, 1, false, true)).unwrap();
         let pack = Frame::RequestPack { request: RequestId(0), files: vec![FileNumber(2)] };
         source.handle_frame(stream, pack).unwrap();
-        assert_eq!(source.deal(9, 1 << 30, 9), (0, 0));
+        assert_eq!(source.schedule_reads(9, 1 << 30, 9), (0, 0));
         assert_eq!(outputs(&mut source), vec![Output::Authorise { batch: BatchId(0) }]);
         assert!(source.file(FileNumber(2)).is_none());
-        source.authorised(BatchId(0), Ok(()));
-        assert_eq!(source.deal(9, 1 << 30, 9), (1, 10));
+        source.complete_authorisation(BatchId(0), Ok(()));
+        assert_eq!(source.schedule_reads(9, 1 << 30, 9), (1, 10));
         assert!(matches!(outputs(&mut source)[..], [Output::Send { .. }, Output::ReadPack { .. }]));
         assert_eq!(source.file(FileNumber(2)).unwrap().0.lfn.as_str(), "f2");
         source.handle_frame(stream, Frame::Forget { batch: BatchId(0) }).unwrap();
@@ -451,11 +472,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_or_never_announced_gets_a_fault() {
+    fn refused_and_unannounced_files_get_a_fault() {
         let mut source = Source::default();
         let stream = source.stream_up();
         source.handle_frame(stream, part(0, 0, 1, true, true)).unwrap();
-        source.authorised(BatchId(0), Err(Fault::new(FaultCode::PermitRefused, "expired")));
+        source.complete_authorisation(BatchId(0), Err(Fault::new(FaultCode::PermitRefused, "expired")));
         let request = |number, file| Frame::Request {
             request: RequestId(number),
             file: FileNumber(file),
@@ -465,7 +486,7 @@ mod tests {
         source.handle_frame(stream, request(0, 0)).unwrap();
         source.handle_frame(stream, request(1, 77)).unwrap();
         outputs(&mut source);
-        assert_eq!(source.deal(9, 1 << 30, 9), (0, 0));
+        assert_eq!(source.schedule_reads(9, 1 << 30, 9), (0, 0));
         let faults = outputs(&mut source);
         assert_eq!(faults.len(), 2);
         assert!(
@@ -474,24 +495,24 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_is_read_though_some_of_it_is_forgotten() {
+    fn a_pack_is_read_even_if_part_of_it_is_forgotten() {
         let mut source = Source::default();
         let stream = source.stream_up();
         for batch in 0..2 {
             source.handle_frame(stream, part(batch, batch * 10, 2, true, true)).unwrap();
-            source.authorised(BatchId(batch), Ok(()));
+            source.complete_authorisation(BatchId(batch), Ok(()));
         }
         source.handle_frame(stream, Frame::Forget { batch: BatchId(0) }).unwrap();
         let files = vec![FileNumber(0), FileNumber(10)];
         source.handle_frame(stream, Frame::RequestPack { request: RequestId(0), files }).unwrap();
         outputs(&mut source);
-        source.deal(9, 1 << 30, 9);
+        source.schedule_reads(9, 1 << 30, 9);
         assert!(matches!(&outputs(&mut source)[..], [Output::ReadPack { files, .. }] if files.len() == 2));
         assert!(source.file(FileNumber(0)).is_none(), "whoever reads finds no permit for it");
     }
 
     #[test]
-    fn refuses_manifests_that_overlap_or_do_not_follow() {
+    fn overlapping_or_discontinuous_manifests_are_refused() {
         let mut source = Source::default();
         let stream = source.stream_up();
         source.handle_frame(stream, part(0, 10, 5, true, true)).unwrap();
@@ -509,19 +530,19 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_said_again_on_another_stream_is_answered_there_and_checked_once() {
+    fn a_manifest_repeated_on_another_stream_is_answered_there_and_checked_once() {
         let mut source = Source::default();
         let (one, two, three) = (source.stream_up(), source.stream_up(), source.stream_up());
         source.handle_frame(one, part(0, 0, 2, true, true)).unwrap();
         source.handle_frame(two, part(0, 0, 2, true, true)).unwrap();
         assert_eq!(outputs(&mut source), vec![Output::Authorise { batch: BatchId(0) }]);
-        source.authorised(BatchId(0), Ok(()));
+        source.complete_authorisation(BatchId(0), Ok(()));
         source.handle_frame(three, part(0, 0, 2, true, true)).unwrap();
         let answered = |output: &Output| match output {
             Output::Send { stream, frame: Frame::ManifestAnswer { fault: None, .. } } => Some(*stream),
             _ => None,
         };
-        let answers: Vec<Option<Joined>> = outputs(&mut source).iter().map(answered).collect();
+        let answers: Vec<Option<JoinedStream>> = outputs(&mut source).iter().map(answered).collect();
         assert_eq!(answers, [Some(one), Some(two), Some(three)]);
         // Another list under the same number is another manifest.
         source.handle_frame(two, part(0, 0, 3, true, true)).unwrap();
@@ -529,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_are_reached_and_hold() {
+    fn requests_and_files_are_bounded() {
         let mut source = Source::default();
         let stream = source.stream_up();
         let ping = || Frame::Request { request: RequestId(0), file: FileNumber(0), offset: 0, len: 1 };
@@ -548,11 +569,11 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_served_in_turn_within_their_share() {
+    fn streams_are_served_round_robin_within_their_share() {
         let mut source = Source::default();
         let (one, two) = (source.stream_up(), source.stream_up());
         source.handle_frame(one, part(0, 0, 4, true, true)).unwrap();
-        source.authorised(BatchId(0), Ok(()));
+        source.complete_authorisation(BatchId(0), Ok(()));
         for stream in [one, two] {
             let len = 4 * u64::from(CHUNK_BYTES);
             source
@@ -572,10 +593,10 @@ mod tests {
                 })
                 .collect()
         };
-        assert_eq!(source.deal(3, u64::MAX, 2).0, 3);
+        assert_eq!(source.schedule_reads(3, u64::MAX, 2).0, 3);
         assert_eq!(served(&mut source), vec![0, 1, 0]);
-        assert_eq!(source.deal(9, u64::MAX, 2).0, 1, "each holds at most two");
-        source.sent(one);
-        assert_eq!(source.deal(9, 1, 9).0, 1, "the rate limit stops after the first");
+        assert_eq!(source.schedule_reads(9, u64::MAX, 2).0, 1, "each holds at most two");
+        source.release_buffer(one);
+        assert_eq!(source.schedule_reads(9, 1, 9).0, 1, "the rate limit stops after the first");
     }
 }

@@ -4,7 +4,7 @@
 pub const VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 2 };
 /// From this one on sources understand what receivers wish of a stream: [`crate::Frame::Mark`],
 /// [`crate::Frame::Pace`].
-pub const WISHES_FROM: u16 = 2;
+pub const STREAM_OPTIONS_SINCE: u16 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRange {
@@ -14,7 +14,7 @@ pub struct VersionRange {
 
 impl VersionRange {
     /// The newest version that both speak.
-    pub fn common(self, other: VersionRange) -> Option<u16> {
+    pub fn negotiate(self, other: VersionRange) -> Option<u16> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
     }
@@ -35,13 +35,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_agree_and_strangers_do_not() {
+    fn overlapping_ranges_agree_on_the_newest_version() {
         let range = |oldest, newest| VersionRange { oldest, newest };
-        assert_eq!(range(3, 4).common(range(4, 5)), Some(4));
-        assert_eq!(range(4, 5).common(range(3, 4)), Some(4));
-        assert_eq!(range(1, 2).common(range(1, 2)), Some(2));
-        assert_eq!(range(1, 2).common(range(3, 4)), None);
+        assert_eq!(range(3, 4).negotiate(range(4, 5)), Some(4));
+        assert_eq!(range(4, 5).negotiate(range(3, 4)), Some(4));
+        assert_eq!(range(1, 2).negotiate(range(1, 2)), Some(2));
+        assert_eq!(range(1, 2).negotiate(range(3, 4)), None);
         // A nonsensical range from a peer is no agreement.
-        assert_eq!(range(1, 2).common(range(2, 1)), None);
+        assert_eq!(range(1, 2).negotiate(range(2, 1)), None);
     }
 }

@@ -9,18 +9,18 @@ use proptest::prelude::*;
 
 use crate::frame::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, Welcome};
 use crate::identity::SourceIdentity;
-use crate::limits::MANIFEST_AGAIN_FILES;
+use crate::limits::MANIFEST_REPEAT_FILES_MAX;
 use crate::receiver::{
     Budget, NewBatch, NewFile, OriginNumber, Output as Wish, Receiver, Replica, StreamNumber, Wanted,
 };
-use crate::source::{Joined, Output as Answer, Source};
+use crate::source::{JoinedStream, Output as Answer, Source};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
 /// Reproducible numbers (Knuth's MMIX constants).
-struct Dice(u64);
+struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) % bound
@@ -40,14 +40,14 @@ struct Message {
 }
 
 #[derive(Default)]
-struct Line {
+struct VirtualStream {
     origin: usize,
-    joined: Option<Joined>,
+    joined: Option<JoinedStream>,
     to_source: VecDeque<Message>,
     to_target: VecDeque<Message>,
 }
 
-struct Job {
+struct ChunkWrite {
     file: FileNumber,
     offset: u64,
     len: u64,
@@ -56,61 +56,61 @@ struct Job {
 }
 
 /// A buffer on its way to the disk.
-struct Buffer {
-    jobs: Vec<Job>,
+struct WriteBuffer {
+    chunks: Vec<ChunkWrite>,
 }
 
 /// How several sources differ, and what became of it.
 #[derive(Default)]
-struct Manner {
+struct SourceBehaviour {
     /// Nobody answers there any more.
     dead: Option<usize>,
     /// What it sends is not what the others have: of every chunk whose number this divides.
-    liar: Option<(usize, u64)>,
+    corrupt_origin: Option<(usize, u64)>,
     /// So do the others, of the same chunks or each of its own.
-    all_lie: bool,
-    apart: bool,
+    all_corrupt: bool,
+    corrupt_differently: bool,
     /// It has none of the files whose number this divides.
-    poor: Option<(usize, u32)>,
+    incomplete_origin: Option<(usize, u32)>,
     /// How often each chunk was sent.
     sent: BTreeMap<(FileNumber, u64), usize>,
     found_wrong: usize,
     /// Right bytes, by source.
-    brought: BTreeMap<OriginNumber, u64>,
-    left_out: BTreeMap<(FileNumber, OriginNumber), Fault>,
+    bytes_by_source: BTreeMap<OriginNumber, u64>,
+    excluded: BTreeMap<(FileNumber, OriginNumber), Fault>,
 }
 
-impl Manner {
-    fn is_wrong(&self, job: &Job) -> bool {
-        self.liar.is_some_and(|(liar, every)| {
-            let own = if self.apart { u64::from(job.from.0) } else { 0 };
+impl SourceBehaviour {
+    fn is_wrong(&self, job: &ChunkWrite) -> bool {
+        self.corrupt_origin.is_some_and(|(liar, every)| {
+            let own = if self.corrupt_differently { u64::from(job.from.0) } else { 0 };
             let chunk = job.offset / CHUNK + u64::from(job.file.0) + own;
-            (self.all_lie || usize::from(job.from.0) == liar) && chunk.is_multiple_of(every)
+            (self.all_corrupt || usize::from(job.from.0) == liar) && chunk.is_multiple_of(every)
         })
     }
 
     /// Whether it has the file as it is.
     fn is_good(&self, origin: usize, file: FileNumber) -> bool {
-        let lies = self.all_lie || self.liar.is_some_and(|(liar, _)| liar == origin);
+        let lies = self.all_corrupt || self.corrupt_origin.is_some_and(|(liar, _)| liar == origin);
         !lies && !self.lacks(origin, file) && self.dead != Some(origin)
     }
 
     fn lacks(&self, origin: usize, file: FileNumber) -> bool {
-        self.poor.is_some_and(|(poor, every)| poor == origin && file.0.is_multiple_of(every))
+        self.incomplete_origin.is_some_and(|(poor, every)| poor == origin && file.0.is_multiple_of(every))
     }
 }
 
 struct World {
-    dice: Dice,
+    rng: SeededRng,
     now: Duration,
     receiver: Receiver,
     /// Several have the same files, which are checked then.
     sources: Vec<Source>,
     incarnations: Vec<u64>,
-    manner: Manner,
-    lines: BTreeMap<StreamNumber, Line>,
+    behaviour: SourceBehaviour,
+    streams: BTreeMap<StreamNumber, VirtualStream>,
     dialled: Vec<StreamNumber>,
-    writing: Vec<Buffer>,
+    writing: Vec<WriteBuffer>,
     sizes: Vec<u64>,
     /// Ranges written, by file.
     disk: Vec<BTreeMap<u64, u64>>,
@@ -118,25 +118,25 @@ struct World {
     failed: BTreeMap<FileNumber, Fault>,
     buffers_max: usize,
     slots_free: usize,
-    trouble: bool,
+    faulty: bool,
     /// A step takes less than this.
     step_ms: u64,
     identity: u64,
     /// The disk only appends: what comes early waits in its buffer, and there are so many places for that.
-    places: Option<usize>,
+    reorder_credits_max: Option<usize>,
 }
 
 impl World {
     fn new(seed: u64, sizes: Vec<u64>, buffers: usize, trouble: bool) -> World {
-        let mut dice = Dice(seed);
+        let mut dice = SeededRng(seed);
         let streams = 1 + dice.below(4) as usize;
         World {
             now: Duration::ZERO,
             receiver: Receiver::new(streams, Duration::ZERO),
             sources: vec![Source::default()],
             incarnations: vec![1],
-            manner: Manner::default(),
-            lines: BTreeMap::new(),
+            behaviour: SourceBehaviour::default(),
+            streams: BTreeMap::new(),
             dialled: Vec::new(),
             writing: Vec::new(),
             disk: vec![BTreeMap::new(); sizes.len()],
@@ -145,11 +145,11 @@ impl World {
             failed: BTreeMap::new(),
             buffers_max: buffers,
             slots_free: buffers,
-            trouble,
+            faulty: trouble,
             step_ms: 30,
             identity: 1,
-            places: None,
-            dice,
+            reorder_credits_max: None,
+            rng: dice,
         }
     }
 
@@ -174,15 +174,15 @@ impl World {
         let mut first = 0;
         while first < self.sizes.len() {
             // Some worlds have short manifests only.
-            let most = if self.sizes.len().is_multiple_of(2) { MANIFEST_AGAIN_FILES } else { 300 };
-            let count = (1 + self.dice.below(most as u64) as usize).min(self.sizes.len() - first);
+            let most = if self.sizes.len().is_multiple_of(2) { MANIFEST_REPEAT_FILES_MAX } else { 300 };
+            let count = (1 + self.rng.below(most as u64) as usize).min(self.sizes.len() - first);
             let files = (first..first + count)
                 .map(|number| NewFile {
                     attempt: AttemptId(number as u64),
                     transfer: TransferId(number as u64),
                     lfn: format!("f{number}").parse().unwrap(),
                     size: self.sizes[number],
-                    priority: self.dice.below(3) as u8,
+                    priority: self.rng.below(3) as u8,
                     wanted: Wanted::Everything,
                     identity: None,
                     checked: self.sources.len() > 1,
@@ -195,7 +195,7 @@ impl World {
                 permit: "permit".into(),
                 storage: "alpha".parse().unwrap(),
                 lane: 0,
-                in_order: self.places.is_some(),
+                in_order: self.reorder_credits_max.is_some(),
                 start_by: Timestamp::MAX,
                 files,
             };
@@ -213,123 +213,128 @@ impl World {
     }
 
     fn step(&mut self) {
-        self.now += Duration::from_millis(self.dice.below(self.step_ms));
-        match self.dice.below(5) {
-            0 => self.dials(),
+        self.now += Duration::from_millis(self.rng.below(self.step_ms));
+        match self.rng.below(5) {
+            0 => self.complete_dials(),
             1 => self.deliver_to_source(),
             2 => self.deliver_to_target(),
-            3 => self.write(),
+            3 => self.write_one(),
             _ => self.deal(),
         }
-        if self.trouble && self.dice.once_in(300) {
-            self.cut_a_line();
+        if self.faulty && self.rng.once_in(300) {
+            self.cut_random_stream();
         }
-        if self.trouble && self.dice.once_in(3_000) {
-            self.restart_the_source();
+        if self.faulty && self.rng.once_in(3_000) {
+            self.restart_source();
         }
         self.receiver.handle_timeout(self.now);
-        self.drain();
-        let held: usize = self.receiver.slots() + self.writing.len() + self.slots_free;
+        self.drain_outputs();
+        let held: usize = self.receiver.slots_in_use() + self.writing.len() + self.slots_free;
         assert_eq!(held, self.buffers_max, "no slot is lost or made");
-        if let Some(places) = self.places {
-            assert!(self.receiver.places() <= places, "the reorder buffer is bounded");
-            let early = self.writing.iter().filter(|buffer| self.is_early(buffer)).count();
-            assert!(early <= self.receiver.places(), "{early} chunks wait, each has a place");
+        if let Some(places) = self.reorder_credits_max {
+            assert!(self.receiver.reorder_credits_in_use() <= places, "the reorder buffer is bounded");
+            let early = self.writing.iter().filter(|buffer| self.is_out_of_order(buffer)).count();
+            assert!(early <= self.receiver.reorder_credits_in_use(), "{early} chunks wait, each has a place");
         }
     }
 
     fn deal(&mut self) {
-        let places = self.places.map_or(0, |most| most - self.receiver.places());
-        let budget = Budget { buffers: self.slots_free, bytes: u64::MAX, window: self.buffers_max, places };
-        let taken = self.receiver.deal(budget, Timestamp::ZERO, self.now);
+        let places = self.reorder_credits_max.map_or(0, |most| most - self.receiver.reorder_credits_in_use());
+        let budget = Budget {
+            buffers: self.slots_free,
+            bytes: u64::MAX,
+            window: self.buffers_max,
+            reorder_credits: places,
+        };
+        let taken = self.receiver.request_chunks(budget, Timestamp::ZERO, self.now);
         self.slots_free -= taken;
-        let buffers = 1 + self.dice.below(4) as usize;
+        let buffers = 1 + self.rng.below(4) as usize;
         for source in &mut self.sources {
-            source.deal(buffers, u64::MAX, 2);
+            source.schedule_reads(buffers, u64::MAX, 2);
         }
     }
 
-    fn dials(&mut self) {
+    fn complete_dials(&mut self) {
         for stream in std::mem::take(&mut self.dialled) {
             let origin = usize::from(self.receiver.origin_of(stream).0);
-            let dead = self.manner.dead == Some(origin);
-            if dead || self.trouble && self.dice.once_in(3) {
+            let dead = self.behaviour.dead == Some(origin);
+            if dead || self.faulty && self.rng.once_in(3) {
                 self.receiver.stream_down(stream, Fault::new(FaultCode::Unreachable, "refused"), self.now);
             } else {
                 let welcome = Welcome { version: 1, incarnation: self.incarnations[origin] };
                 let welcome = Message { frame: Frame::Welcome(welcome), payload: 0, damaged: false };
                 let joined = Some(self.sources[origin].stream_up());
-                let mut line = Line { origin, joined, ..Line::default() };
+                let mut line = VirtualStream { origin, joined, ..VirtualStream::default() };
                 // Requests may be on their way before it comes.
-                let late = self.trouble && self.dice.once_in(2);
+                let late = self.faulty && self.rng.once_in(2);
                 line.to_target.extend(late.then_some(welcome));
-                self.lines.insert(stream, line);
+                self.streams.insert(stream, line);
                 self.receiver.stream_up(stream, Duration::from_millis(30), self.now);
                 if !late {
-                    self.receiver.welcomed(stream, self.incarnations[origin], self.now);
+                    self.receiver.handle_welcome(stream, self.incarnations[origin], self.now);
                 }
             }
         }
     }
 
-    fn cut_a_line(&mut self) {
-        let Some(stream) = self.pick_line() else { return };
-        self.cut(stream);
+    fn cut_random_stream(&mut self) {
+        let Some(stream) = self.pick_stream() else { return };
+        self.cut_stream(stream);
     }
 
-    fn cut(&mut self, stream: StreamNumber) {
-        self.hang_up(stream);
+    fn cut_stream(&mut self, stream: StreamNumber) {
+        self.close_at_source(stream);
         self.receiver.stream_down(stream, Fault::new(FaultCode::ConnectionLost, "reset"), self.now);
     }
 
     /// What a line had carried is lost; its source hears of it.
-    fn hang_up(&mut self, stream: StreamNumber) {
-        if let Some(line) = self.lines.remove(&stream)
+    fn close_at_source(&mut self, stream: StreamNumber) {
+        if let Some(line) = self.streams.remove(&stream)
             && let Some(joined) = line.joined
         {
             self.sources[line.origin].stream_down(joined);
         }
     }
 
-    fn restart_the_source(&mut self) {
-        let origin = self.dice.below(self.sources.len() as u64) as usize;
+    fn restart_source(&mut self) {
+        let origin = self.rng.below(self.sources.len() as u64) as usize;
         self.sources[origin] = Source::default();
         self.incarnations[origin] += 1;
-        let lines = self.lines.iter().filter(|(_, line)| line.origin == origin);
+        let lines = self.streams.iter().filter(|(_, line)| line.origin == origin);
         for stream in lines.map(|(stream, _)| *stream).collect::<Vec<_>>() {
-            self.lines.remove(&stream);
+            self.streams.remove(&stream);
             self.receiver.stream_down(stream, Fault::new(FaultCode::ConnectionLost, "reset"), self.now);
         }
     }
 
-    fn pick_line(&mut self) -> Option<StreamNumber> {
-        let count = self.lines.len() as u64;
+    fn pick_stream(&mut self) -> Option<StreamNumber> {
+        let count = self.streams.len() as u64;
         if count == 0 {
             return None;
         }
-        let place = self.dice.below(count) as usize;
-        self.lines.keys().nth(place).copied()
+        let place = self.rng.below(count) as usize;
+        self.streams.keys().nth(place).copied()
     }
 
     fn deliver_to_source(&mut self) {
-        let Some(stream) = self.pick_line() else { return };
-        let Some(line) = self.lines.get_mut(&stream) else { return };
+        let Some(stream) = self.pick_stream() else { return };
+        let Some(line) = self.streams.get_mut(&stream) else { return };
         if let (Some(message), Some(joined)) = (line.to_source.pop_front(), line.joined) {
             self.sources[line.origin].handle_frame(joined, message.frame).unwrap();
         }
     }
 
     fn deliver_to_target(&mut self) {
-        let Some(stream) = self.pick_line() else { return };
-        let Some(message) = self.lines.get_mut(&stream).and_then(|line| line.to_target.pop_front()) else {
+        let Some(stream) = self.pick_stream() else { return };
+        let Some(message) = self.streams.get_mut(&stream).and_then(|line| line.to_target.pop_front()) else {
             return;
         };
-        self.receiver.heard(stream, message.payload.into(), self.now);
+        self.receiver.note_received(stream, message.payload.into(), self.now);
         let from = self.receiver.origin_of(stream);
-        let jobs: Vec<Job> = match &message.frame {
+        let jobs: Vec<ChunkWrite> = match &message.frame {
             Frame::Data(head) => {
-                if self.receiver.chunk_begins(stream, head, message.payload, self.now).unwrap() {
-                    vec![Job {
+                if self.receiver.begin_chunk(stream, head, message.payload, self.now).unwrap() {
+                    vec![ChunkWrite {
                         file: head.file,
                         offset: head.offset,
                         len: message.payload.into(),
@@ -341,8 +346,8 @@ impl World {
                 }
             }
             Frame::PackData(head) => {
-                let wanted = self.receiver.pack_begins(stream, head, message.payload, self.now).unwrap();
-                let job = |packed: &crate::PackedFile| Job {
+                let wanted = self.receiver.begin_pack(stream, head, message.payload, self.now).unwrap();
+                let job = |packed: &crate::PackedFile| ChunkWrite {
                     file: packed.file,
                     offset: 0,
                     len: packed.size.into(),
@@ -351,80 +356,82 @@ impl World {
                 };
                 wanted.iter().map(job).collect()
             }
-            Frame::Welcome(welcome) => return self.receiver.welcomed(stream, welcome.incarnation, self.now),
+            Frame::Welcome(welcome) => {
+                return self.receiver.handle_welcome(stream, welcome.incarnation, self.now);
+            }
             frame => {
                 self.receiver.handle_frame(stream, frame.clone(), self.now).unwrap();
                 return;
             }
         };
-        let buffer = (!jobs.is_empty()).then_some(Buffer { jobs });
-        if self.trouble && self.dice.once_in(20) {
+        let buffer = (!jobs.is_empty()).then_some(WriteBuffer { chunks: jobs });
+        if self.faulty && self.rng.once_in(20) {
             // The line dies in the middle of the payload; the buffer is free again.
             self.slots_free += usize::from(buffer.is_some());
-            self.cut(stream);
+            self.cut_stream(stream);
             return;
         }
-        self.receiver.payload_ended(stream);
+        self.receiver.end_payload(stream);
         self.writing.extend(buffer);
     }
 
-    fn write(&mut self) {
+    fn write_one(&mut self) {
         if self.writing.is_empty() {
             return;
         }
-        let place = self.dice.below(self.writing.len() as u64) as usize;
-        if self.is_early(&self.writing[place]) {
+        let place = self.rng.below(self.writing.len() as u64) as usize;
+        if self.is_out_of_order(&self.writing[place]) {
             return;
         }
         let buffer = self.writing.swap_remove(place);
         self.slots_free += 1;
-        for job in buffer.jobs {
+        for job in buffer.chunks {
             if self.failed.contains_key(&job.file) {
                 continue;
             }
             if job.damaged {
-                self.receiver.damaged(job.file, job.offset, self.now);
-            } else if self.manner.is_wrong(&job) {
-                self.manner.found_wrong += 1;
-                self.receiver.wrong(job.file, job.offset, job.from, self.now);
+                self.receiver.chunk_damaged(job.file, job.offset, self.now);
+            } else if self.behaviour.is_wrong(&job) {
+                self.behaviour.found_wrong += 1;
+                self.receiver.chunk_wrong(job.file, job.offset, job.from, self.now);
             } else {
-                *self.manner.brought.entry(job.from).or_default() += job.len;
+                *self.behaviour.bytes_by_source.entry(job.from).or_default() += job.len;
                 let overlap = self.disk[job.file.0 as usize].insert(job.offset, job.len);
                 assert_eq!(overlap, None, "no chunk is written twice");
-                self.receiver.written(job.file, job.offset, self.now);
+                self.receiver.chunk_written(job.file, job.offset, self.now);
             }
         }
     }
 
     /// Whether it has to wait for others before it: a good chunk that is not the next of its file.
-    fn is_early(&self, buffer: &Buffer) -> bool {
-        let early = |job: &Job| {
+    fn is_out_of_order(&self, buffer: &WriteBuffer) -> bool {
+        let early = |job: &ChunkWrite| {
             let next: u64 = self.disk[job.file.0 as usize].values().sum();
             !job.damaged
-                && !self.manner.is_wrong(job)
+                && !self.behaviour.is_wrong(job)
                 && job.offset != next
                 && !self.failed.contains_key(&job.file)
         };
-        self.places.is_some() && buffer.jobs.iter().any(early)
+        self.reorder_credits_max.is_some() && buffer.chunks.iter().any(early)
     }
 
     fn send(&mut self, stream: StreamNumber, message: Message, to_target: bool) {
-        if let Some(line) = self.lines.get_mut(&stream) {
+        if let Some(line) = self.streams.get_mut(&stream) {
             if to_target { line.to_target.push_back(message) } else { line.to_source.push_back(message) }
         }
     }
 
-    fn drain(&mut self) {
-        self.slots_free += self.receiver.take_freed();
+    fn drain_outputs(&mut self) {
+        self.slots_free += self.receiver.take_freed_slots();
         while let Some(wish) = self.receiver.poll_output() {
             match wish {
                 Wish::Send { stream, frame } => {
                     self.send(stream, Message { frame, payload: 0, damaged: false }, false)
                 }
                 Wish::Dial { stream } => self.dialled.push(stream),
-                Wish::Close { stream, .. } => self.hang_up(stream),
-                Wish::LeftOut { file, origin, fault } => {
-                    let before = self.manner.left_out.insert((file, origin), fault);
+                Wish::Close { stream, .. } => self.close_at_source(stream),
+                Wish::SourceExcluded { file, origin, fault } => {
+                    let before = self.behaviour.excluded.insert((file, origin), fault);
                     assert!(before.is_none(), "left out once");
                 }
                 Wish::Started { .. } | Wish::Restarted { .. } => {}
@@ -434,34 +441,34 @@ impl World {
                 }
             }
         }
-        self.slots_free += self.receiver.take_freed();
+        self.slots_free += self.receiver.take_freed_slots();
         for origin in 0..self.sources.len() {
             while let Some(answer) = self.sources[origin].poll_output() {
-                self.answer(origin, answer);
+                self.deliver_source_output(origin, answer);
             }
         }
     }
 
-    fn answer(&mut self, origin: usize, answer: Answer) {
-        let damaged = self.trouble && self.dice.once_in(40);
+    fn deliver_source_output(&mut self, origin: usize, answer: Answer) {
+        let damaged = self.faulty && self.rng.once_in(40);
         let (joined, frame, payload) = match answer {
-            Answer::Authorise { batch } => return self.sources[origin].authorised(batch, Ok(())),
+            Answer::Authorise { batch } => return self.sources[origin].complete_authorisation(batch, Ok(())),
             Answer::Send { stream, frame } => (stream, frame, 0),
-            Answer::ReadChunk { stream, request, file, .. } if self.manner.lacks(origin, file) => {
-                self.sources[origin].sent(stream);
-                self.sources[origin].read_failed(stream, request);
+            Answer::ReadChunk { stream, request, file, .. } if self.behaviour.lacks(origin, file) => {
+                self.sources[origin].release_buffer(stream);
+                self.sources[origin].abandon_request(stream, request);
                 let fault = Fault::new(FaultCode::SourceMissing, "never had it");
                 (stream, Frame::FileFault { request, file, fault }, 0)
             }
             Answer::ReadChunk { stream, request, file, offset, len } => {
                 let identity = self.identity(file);
-                self.sources[origin].sent(stream);
-                *self.manner.sent.entry((file, offset)).or_default() += 1;
+                self.sources[origin].release_buffer(stream);
+                *self.behaviour.sent.entry((file, offset)).or_default() += 1;
                 (stream, Frame::Data(ChunkHead { request, file, offset, crc32c: 0, identity }), len)
             }
             Answer::ReadPack { stream, request, files } => {
                 let size = |file: FileNumber| self.sizes[file.0 as usize];
-                let entry = |&file: &FileNumber| match self.manner.lacks(origin, file) {
+                let entry = |&file: &FileNumber| match self.behaviour.lacks(origin, file) {
                     true => {
                         PackEntry::Fault { file, fault: Fault::new(FaultCode::SourceMissing, "never had it") }
                     }
@@ -474,17 +481,17 @@ impl World {
                 };
                 let entries: Vec<PackEntry> = files.iter().map(entry).collect();
                 let has: Vec<FileNumber> =
-                    files.into_iter().filter(|file| !self.manner.lacks(origin, *file)).collect();
+                    files.into_iter().filter(|file| !self.behaviour.lacks(origin, *file)).collect();
                 let total = has.iter().map(|&file| size(file)).sum::<u64>();
                 for file in has {
-                    *self.manner.sent.entry((file, 0)).or_default() += 1;
+                    *self.behaviour.sent.entry((file, 0)).or_default() += 1;
                 }
-                self.sources[origin].sent(stream);
+                self.sources[origin].release_buffer(stream);
                 (stream, Frame::PackData(PackHead { request, entries }), total as u32)
             }
         };
-        let is_its = |line: &Line| line.origin == origin && line.joined == Some(joined);
-        let line = self.lines.iter().find(|(_, line)| is_its(line)).map(|(&stream, _)| stream);
+        let is_its = |line: &VirtualStream| line.origin == origin && line.joined == Some(joined);
+        let line = self.streams.iter().find(|(_, line)| is_its(line)).map(|(&stream, _)| stream);
         if let Some(stream) = line {
             self.send(stream, Message { frame, payload, damaged }, true);
         }
@@ -501,9 +508,9 @@ impl World {
 
     fn check_complete(&self) {
         assert!(
-            self.receiver.wants_slots()
+            self.receiver.has_unrequested_files()
                 || !self.receiver.has_work()
-                || self.receiver.slots() > 0
+                || self.receiver.slots_in_use() > 0
                 || !self.writing.is_empty()
         );
         for &file in &self.complete {
@@ -518,7 +525,7 @@ impl World {
     }
 }
 
-fn sizes(dice: &mut Dice, small: u64, large: u64) -> Vec<u64> {
+fn sizes(dice: &mut SeededRng, small: u64, large: u64) -> Vec<u64> {
     let mut sizes: Vec<u64> = (0..small)
         .map(|_| {
             let scale = dice.below(12);
@@ -531,7 +538,7 @@ fn sizes(dice: &mut Dice, small: u64, large: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_source_that_cannot_be_reached_fails_the_files() {
+fn an_unreachable_source_fails_the_files() {
     let mut world = World::new(1, vec![10, 5 * CHUNK], 4, false);
     world.receiver = Receiver::new(2, Duration::ZERO);
     world.add_files();
@@ -539,7 +546,7 @@ fn a_source_that_cannot_be_reached_fails_the_files() {
     while world.failed.len() < 2 {
         world.now += Duration::from_millis(100);
         world.receiver.handle_timeout(world.now);
-        world.drain();
+        world.drain_outputs();
         for stream in std::mem::take(&mut world.dialled) {
             dials += 1;
             world.receiver.stream_down(stream, Fault::new(FaultCode::Unreachable, "refused"), world.now);
@@ -566,7 +573,7 @@ fn a_changed_source_is_an_error_and_never_a_mixed_file() {
 }
 
 #[test]
-fn parts_of_another_source_are_void() {
+fn parts_of_a_changed_source_are_void() {
     let mut world = World::new(3, vec![10 * CHUNK], 4, false);
     let file = NewFile {
         attempt: AttemptId(1),
@@ -595,12 +602,12 @@ fn parts_of_another_source_are_void() {
 }
 
 #[test]
-fn what_waited_too_long_does_not_start() {
+fn files_past_their_start_time_fail() {
     let mut world = World::new(1, vec![5, 3 * CHUNK], 4, false);
     world.add_files();
-    world.drain();
-    while world.lines.is_empty() {
-        world.dials();
+    world.drain_outputs();
+    while world.streams.is_empty() {
+        world.complete_dials();
     }
     world.receiver.expire_all();
     world.run(10_000);
@@ -609,20 +616,20 @@ fn what_waited_too_long_does_not_start() {
 }
 
 #[test]
-fn a_source_that_says_nothing_but_pong_is_a_stall() {
+fn a_source_that_sends_only_pongs_is_stalled() {
     let mut world = World::new(1, vec![3 * CHUNK, 9], 4, false);
     world.add_files();
     let mut waited = 0;
     while world.failed.len() < 2 {
         world.now += Duration::from_secs(1);
         world.receiver.handle_timeout(world.now);
-        world.drain();
-        world.dials();
+        world.drain_outputs();
+        world.complete_dials();
         world.deal();
-        world.drain();
-        for (&stream, line) in &mut world.lines {
+        world.drain_outputs();
+        for (&stream, line) in &mut world.streams {
             line.to_source.clear();
-            world.receiver.heard(stream, 0, world.now);
+            world.receiver.note_received(stream, 0, world.now);
             world.receiver.handle_frame(stream, Frame::Pong { number: 1 }, world.now).unwrap();
         }
         waited += 1;
@@ -634,36 +641,36 @@ fn a_source_that_says_nothing_but_pong_is_a_stall() {
 
 /// Promises 3, 4, 6 and 7: whatever the streams do, every file ends complete, written once, within the
 /// buffers.
-fn survives(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
-    let mut dice = Dice(seed ^ 0x5555);
+fn check_session(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
+    let mut dice = SeededRng(seed ^ 0x5555);
     let (small, large, buffers) = (dice.below(400), dice.below(6), 1 + dice.below(20) as usize);
     let world = World::new(seed, sizes(&mut dice, small, large), buffers, trouble);
-    completes(world, trouble)
+    check_completes(world, trouble)
 }
 
 /// The same with a disk that only appends, and few places to wait in: none, at times.
-fn survives_in_order(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
-    let mut dice = Dice(seed ^ 0xaaaa);
+fn check_session_in_order(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
+    let mut dice = SeededRng(seed ^ 0xaaaa);
     let (small, large, buffers) = (dice.below(40), 1 + dice.below(8), 2 + dice.below(20) as usize);
     let mut world = World::new(seed, sizes(&mut dice, small, large), buffers, trouble);
-    world.places = Some(dice.below(buffers as u64) as usize);
-    completes(world, trouble)
+    world.reorder_credits_max = Some(dice.below(buffers as u64) as usize);
+    check_completes(world, trouble)
 }
 
-fn completes(mut world: World, trouble: bool) -> Result<(), TestCaseError> {
+fn check_completes(mut world: World, trouble: bool) -> Result<(), TestCaseError> {
     world.add_files();
     world.run(400_000);
     for (file, fault) in &world.failed {
         // A chunk may be damaged time and again; being cut off for long is a matter of the dice, too.
         let expected =
             matches!(fault.code, FaultCode::Corrupted | FaultCode::ConnectionLost | FaultCode::Unreachable);
-        let hopeless = !(0..world.sources.len()).any(|origin| world.manner.is_good(origin, *file));
+        let hopeless = !(0..world.sources.len()).any(|origin| world.behaviour.is_good(origin, *file));
         prop_assert!(hopeless || trouble && expected, "{file:?}: {fault}");
     }
     prop_assert_eq!(world.complete.len() + world.failed.len(), world.sizes.len());
     world.check_complete();
     while !world.writing.is_empty() {
-        world.write();
+        world.write_one();
     }
     Ok(())
 }
@@ -672,51 +679,51 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
     #[test]
     fn sessions_complete_over_dying_streams(seed in any::<u64>()) {
-        survives(seed, true)?;
+        check_session(seed, true)?;
     }
 
     /// No order in which streams answer and die overflows the reorder buffer or leaves everybody waiting for
     /// a chunk that nobody may ask for.
     #[test]
     fn files_in_order_complete_over_dying_streams(seed in any::<u64>()) {
-        survives_in_order(seed, true)?;
+        check_session_in_order(seed, true)?;
     }
 
     #[test]
     fn files_in_order_complete_over_good_streams(seed in any::<u64>()) {
-        survives_in_order(seed, false)?;
+        check_session_in_order(seed, false)?;
     }
 
     #[test]
     fn sessions_complete_over_good_streams(seed in any::<u64>()) {
-        survives(seed, false)?;
+        check_session(seed, false)?;
     }
 
     /// No order of frames, sensible or not, makes a session panic or lose a slot.
     #[test]
-    fn a_hostile_source_breaks_nothing(seed in any::<u64>()) {
+    fn a_hostile_source_causes_no_panic_and_loses_no_slot(seed in any::<u64>()) {
         let mut world = World::new(seed, vec![3 * CHUNK, 100, 200, 5 * CHUNK], 6, false);
         world.add_files();
         for _ in 0..400 {
             world.step();
-            let Some(stream) = world.pick_line() else { continue };
-            if world.dice.once_in(3) {
+            let Some(stream) = world.pick_stream() else { continue };
+            if world.rng.once_in(3) {
                 let frame = world.hostile_frame();
-                let payload = world.dice.below(CHUNK + 1) as u32;
+                let payload = world.rng.below(CHUNK + 1) as u32;
                 let now = world.now;
                 let result = match &frame {
-                    Frame::Data(head) => world.receiver.chunk_begins(stream, head, payload, now).map(usize::from),
-                    Frame::PackData(head) => world.receiver.pack_begins(stream, head, payload, now).map(|wanted| usize::from(!wanted.is_empty())),
+                    Frame::Data(head) => world.receiver.begin_chunk(stream, head, payload, now).map(usize::from),
+                    Frame::PackData(head) => world.receiver.begin_pack(stream, head, payload, now).map(|wanted| usize::from(!wanted.is_empty())),
                     _ => world.receiver.handle_frame(stream, frame.clone(), now).map(|()| 0),
                 };
                 match result {
                     Ok(buffers) => {
                         world.slots_free += buffers;
-                        world.cut(stream);
+                        world.cut_stream(stream);
                     }
-                    Err(_) => world.cut(stream),
+                    Err(_) => world.cut_stream(stream),
                 }
-                world.drain();
+                world.drain_outputs();
             }
         }
     }
@@ -724,26 +731,26 @@ proptest! {
 
 impl World {
     fn hostile_frame(&mut self) -> Frame {
-        let request = crate::frame::RequestId(self.dice.below(6) as u32);
-        let file = FileNumber(self.dice.below(5) as u32);
-        let identity = SourceIdentity { size: 1, mtime_ns: self.dice.below(2) as i64, inode: 0 };
+        let request = crate::frame::RequestId(self.rng.below(6) as u32);
+        let file = FileNumber(self.rng.below(5) as u32);
+        let identity = SourceIdentity { size: 1, mtime_ns: self.rng.below(2) as i64, inode: 0 };
         let fault = Fault::new(FaultCode::SourceMissing, "so it says");
-        match self.dice.below(6) {
+        match self.rng.below(6) {
             0 | 1 => Frame::Data(ChunkHead {
                 request,
                 file,
-                offset: self.dice.below(6) * CHUNK,
+                offset: self.rng.below(6) * CHUNK,
                 crc32c: 0,
                 identity,
             }),
             2 => {
-                let size = self.dice.below(300) as u32;
+                let size = self.rng.below(300) as u32;
                 let entries = vec![PackEntry::Whole { file, size, crc32c: 0, identity }];
                 Frame::PackData(PackHead { request, entries })
             }
             3 => Frame::FileFault { request, file, fault },
             4 => {
-                Frame::ManifestAnswer { batch: crate::frame::BatchId(self.dice.below(3) as u32), fault: None }
+                Frame::ManifestAnswer { batch: crate::frame::BatchId(self.rng.below(3) as u32), fault: None }
             }
             _ => Frame::Pong { number: 3 },
         }

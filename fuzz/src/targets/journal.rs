@@ -2,7 +2,7 @@
 
 use longhaul_model::Timestamp;
 use longhaul_model::digest::PartDigest;
-use longhaul_wire::journal::{BootId, HEADER_BYTES, Journal, Opened, Origin, Record};
+use longhaul_wire::journal::{BootId, HEADER_BYTES, Journal, OriginId, Record, SourceOpening};
 use longhaul_wire::{FileKey, SourceIdentity};
 
 use super::dice::Dice;
@@ -40,7 +40,7 @@ fn check(bytes: &[u8]) {
         assert_eq!(again.journal, replayed.journal);
         compaction_keeps(&replayed.journal);
         if boot == OTHER_BOOT && replayed.valid_bytes > 0 && bytes[6..22] == BOOT.0 {
-            let clean = replayed.journal.keys().all(|(_, entry)| entry.written.is_empty());
+            let clean = replayed.journal.entries().all(|(_, entry)| entry.written.is_empty());
             assert!(clean, "after a restart of the machine only what was flushed counts");
         }
     }
@@ -81,7 +81,7 @@ pub fn journal_records(bytes: &[u8]) {
     assert_eq!(replayed.valid_bytes, ends[whole]);
     assert_eq!(replayed.journal, journal[whole]);
     compaction_keeps(&replayed.journal);
-    for (_, entry) in replayed.journal.keys() {
+    for (_, entry) in replayed.journal.entries() {
         let gaps: u64 = entry.durable.gaps(1 << 40).iter().map(|gap| gap.1).sum();
         assert!(gaps <= 1 << 40);
     }
@@ -97,7 +97,7 @@ fn record(dice: &mut Dice<'_>) -> Record {
         crc32c: dice.byte().into(),
     };
     let identity = SourceIdentity { size: offset, mtime_ns: i64::from(dice.byte()), inode: 1 };
-    let opened = Opened { at: Timestamp(1), origin: Origin(2), identity };
+    let opened = SourceOpening { at: Timestamp(1), origin: OriginId(2), identity };
     match dice.below(8) {
         0 => Record::Open { key, opened },
         1 => Record::Whole { key, opened, part },

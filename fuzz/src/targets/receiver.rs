@@ -19,7 +19,7 @@ const CHUNK: u64 = CHUNK_BYTES as u64;
 const STREAMS: usize = 3;
 const BUFFERS: usize = 6;
 /// Of the reorder buffer.
-const PLACES: usize = 3;
+const REORDER_CREDITS: usize = 3;
 /// Of the files, by turns: empty, small, just a chunk, large, with parts present.
 const SIZES: [u64; 6] = [0, 10, CHUNK, CHUNK + 1, 5 * CHUNK, 9 * CHUNK - 7];
 
@@ -174,16 +174,16 @@ impl World<'_> {
             let round_trip = Duration::from_millis(u64::from(self.dice.byte()));
             self.receiver.stream_up(stream, round_trip, self.now);
             if self.dice.below(4) > 0 {
-                self.receiver.welcomed(stream, u64::from(self.dice.below(16) == 0), self.now);
+                self.receiver.handle_welcome(stream, u64::from(self.dice.below(16) == 0), self.now);
             }
         }
     }
 
     fn deal(&mut self) {
         let bytes = if self.dice.below(4) == 0 { u64::from(self.dice.byte()) << 12 } else { u64::MAX };
-        let places = PLACES.saturating_sub(self.receiver.places());
-        let budget = Budget { buffers: self.free, bytes, window: BUFFERS, places };
-        let taken = self.receiver.deal(budget, Timestamp(100), self.now);
+        let reorder_credits = REORDER_CREDITS.saturating_sub(self.receiver.reorder_credits_in_use());
+        let budget = Budget { buffers: self.free, bytes, window: BUFFERS, reorder_credits };
+        let taken = self.receiver.request_chunks(budget, Timestamp(100), self.now);
         assert!(taken <= self.free, "no more slots than there are");
         self.free -= taken;
     }
@@ -251,10 +251,10 @@ impl World<'_> {
             return;
         }
         let stream = StreamNumber(place as u32);
-        self.receiver.heard(stream, payload.into(), self.now);
-        match self.receiver.chunk_begins(stream, head, payload, self.now) {
+        self.receiver.note_received(stream, payload.into(), self.now);
+        match self.receiver.begin_chunk(stream, head, payload, self.now) {
             Ok(true) => self.lines[place].arriving = Some(vec![(head.file, head.offset, payload.into())]),
-            Ok(false) => self.receiver.payload_ended(stream),
+            Ok(false) => self.receiver.end_payload(stream),
             Err(fault) => self.close(place, fault),
         }
     }
@@ -264,9 +264,9 @@ impl World<'_> {
             return;
         }
         let stream = StreamNumber(place as u32);
-        self.receiver.heard(stream, payload.into(), self.now);
-        match self.receiver.pack_begins(stream, head, payload, self.now) {
-            Ok(wanted) if wanted.is_empty() => self.receiver.payload_ended(stream),
+        self.receiver.note_received(stream, payload.into(), self.now);
+        match self.receiver.begin_pack(stream, head, payload, self.now) {
+            Ok(wanted) if wanted.is_empty() => self.receiver.end_payload(stream),
             Ok(wanted) => {
                 for packed in &wanted {
                     assert!(u64::from(packed.at) + u64::from(packed.size) <= u64::from(payload), "inside");
@@ -295,7 +295,7 @@ impl World<'_> {
     fn end_payload(&mut self, place: usize) {
         if let Some(parts) = self.lines[place].arriving.take() {
             let stream = StreamNumber(place as u32);
-            self.receiver.payload_ended(stream);
+            self.receiver.end_payload(stream);
             self.writing.push((self.receiver.origin_of(stream), parts));
         }
     }
@@ -309,11 +309,11 @@ impl World<'_> {
         self.free += 1;
         for (number, offset, len) in parts {
             if self.dice.below(8) == 0 {
-                self.receiver.damaged(number, offset, self.now);
+                self.receiver.chunk_damaged(number, offset, self.now);
                 continue;
             }
             if self.origins > 1 && self.dice.below(4) == 0 {
-                self.receiver.wrong(number, offset, from, self.now);
+                self.receiver.chunk_wrong(number, offset, from, self.now);
                 self.settle();
                 continue;
             }
@@ -321,7 +321,7 @@ impl World<'_> {
             if !file.ended {
                 file.written.insert(offset, len);
             }
-            self.receiver.written(number, offset, self.now);
+            self.receiver.chunk_written(number, offset, self.now);
             self.settle();
         }
     }
@@ -365,7 +365,7 @@ impl World<'_> {
                     return;
                 }
                 let stream = StreamNumber(place as u32);
-                self.receiver.heard(stream, 0, self.now);
+                self.receiver.note_received(stream, 0, self.now);
                 if let Err(fault) = self.receiver.handle_frame(stream, frame, self.now) {
                     self.close(place, fault);
                 }
@@ -396,20 +396,20 @@ impl World<'_> {
         let which = usize::from(self.dice.byte()) % self.files.len();
         let file = &mut self.files[which];
         file.ended = true;
-        self.receiver.remove(FileNumber(which as u32), self.now);
+        self.receiver.remove_file(FileNumber(which as u32), self.now);
     }
 
     fn settle(&mut self) {
-        self.free += self.receiver.take_freed();
+        self.free += self.receiver.take_freed_slots();
         let mut seen = BTreeSet::new();
         for count in 0.. {
             assert!(count < 10_000, "one event does not make many");
             let Some(output) = self.receiver.poll_output() else { break };
             self.output(output, &mut seen);
         }
-        self.free += self.receiver.take_freed();
+        self.free += self.receiver.take_freed_slots();
         let arriving = self.lines.iter().filter(|line| line.arriving.is_some()).count();
-        let held = self.receiver.slots() + arriving + self.writing.len();
+        let held = self.receiver.slots_in_use() + arriving + self.writing.len();
         assert_eq!(held + self.free, BUFFERS, "no slot is lost or made");
     }
 
@@ -433,7 +433,7 @@ impl World<'_> {
                 closed.insert(stream.0);
                 self.hang_up(stream.0 as usize);
             }
-            Output::Started { file } | Output::Restarted { file } | Output::LeftOut { file, .. } => {
+            Output::Started { file } | Output::Restarted { file } | Output::SourceExcluded { file, .. } => {
                 self.begun(file)
             }
             Output::Complete { file } => {

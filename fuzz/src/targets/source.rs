@@ -3,7 +3,7 @@
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AttemptId, Fault, FaultCode, StorageName, TransferId};
 use longhaul_wire::limits::{EXTENT_CHUNKS_MAX, MANIFEST_FILES_MAX, PACK_FILES_MAX, SESSION_FILES_MAX};
-use longhaul_wire::source::{Joined, Output};
+use longhaul_wire::source::{JoinedStream, Output};
 use longhaul_wire::{BatchId, FileNumber, Frame, Manifest, ManifestFile, RequestId, Source};
 
 use super::dice::Dice;
@@ -14,9 +14,9 @@ const PER_STREAM: usize = 2;
 struct World<'a> {
     dice: Dice<'a>,
     source: Source,
-    streams: Vec<Joined>,
+    streams: Vec<JoinedStream>,
     /// Buffers being read into or on their way out.
-    reading: Vec<Joined>,
+    reading: Vec<JoinedStream>,
 }
 
 pub fn source(bytes: &[u8]) {
@@ -44,7 +44,7 @@ impl World<'_> {
         }
     }
 
-    fn stream(&mut self) -> Option<Joined> {
+    fn stream(&mut self) -> Option<JoinedStream> {
         let which = self.dice.byte();
         if self.streams.is_empty() {
             return None;
@@ -58,7 +58,7 @@ impl World<'_> {
         }
     }
 
-    fn close(&mut self, stream: Joined) {
+    fn close(&mut self, stream: JoinedStream) {
         self.streams.retain(|other| *other != stream);
         self.source.stream_down(stream);
     }
@@ -66,16 +66,16 @@ impl World<'_> {
     fn free_buffer(&mut self) {
         if let Some(stream) = self.reading.pop() {
             if self.dice.below(4) == 0 {
-                self.source.read_failed(stream, RequestId(u32::from(self.dice.below(8))));
+                self.source.abandon_request(stream, RequestId(u32::from(self.dice.below(8))));
             }
-            self.source.sent(stream);
+            self.source.release_buffer(stream);
         }
     }
 
     fn deal(&mut self) {
         let free = BUFFERS - self.reading.len();
         let bytes = if self.dice.flag() { u64::MAX } else { u64::from(self.dice.byte()) << 16 };
-        let (taken, _) = self.source.deal(free, bytes, PER_STREAM);
+        let (taken, _) = self.source.schedule_reads(free, bytes, PER_STREAM);
         assert!(taken <= free, "no more buffers than there are");
         let before = self.reading.len();
         self.outputs();
@@ -149,7 +149,7 @@ impl World<'_> {
                     let known = self.source.batch(batch).is_some();
                     let refusal = Fault::new(FaultCode::PermitRefused, "no");
                     let good = self.dice.below(4) > 0;
-                    self.source.authorised(batch, if good { Ok(()) } else { Err(refusal) });
+                    self.source.complete_authorisation(batch, if good { Ok(()) } else { Err(refusal) });
                     assert!(known || self.source.batch(batch).is_none());
                 }
                 Output::ReadChunk { stream, file, len, .. } => {
@@ -170,7 +170,7 @@ impl World<'_> {
 
     /// Nothing is read but files of accepted manifests. (That a pack is of one storage is seen to where it is
     /// read: the hostile target of `testbed` tries.)
-    fn read(&mut self, stream: Joined, files: &[FileNumber]) {
+    fn read(&mut self, stream: JoinedStream, files: &[FileNumber]) {
         self.reading.push(stream);
         for &file in files {
             assert!(self.source.file(file).is_some(), "a file without a permit is read");

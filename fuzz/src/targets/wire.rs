@@ -1,7 +1,7 @@
 //! Frames of the data protocol: any bytes, cut anywhere, give frames within the limits or an error.
 
 use longhaul_wire::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use longhaul_wire::{Frame, Piece, Splitter};
+use longhaul_wire::{Frame, FrameDecoder, FramePart};
 
 /// What came out of a stream, with payloads joined.
 #[derive(Debug, PartialEq)]
@@ -37,32 +37,34 @@ pub fn frames(bytes: &[u8]) {
 }
 
 /// With `aside`, what comes at the beginning of a piece and belongs to a payload does not pass through the
-/// splitter.
+/// decoder.
 fn split<'a>(pieces: impl Iterator<Item = &'a [u8]>, aside: bool) -> Vec<Seen> {
-    let mut splitter = Splitter::default();
+    let mut decoder = FrameDecoder::default();
     let mut seen = Vec::new();
     for mut bytes in pieces {
         if aside {
-            let (payload, rest) = bytes.split_at(splitter.payload_left().min(bytes.len()));
-            splitter.passed(payload.len());
+            let (payload, rest) = bytes.split_at(decoder.payload_left().min(bytes.len()));
+            decoder.skip_payload(payload.len());
             bytes = rest;
             if !payload.is_empty() {
                 take_payload(&mut seen, payload);
             }
         }
         loop {
-            match splitter.next(&mut bytes) {
+            match decoder.next_part(&mut bytes) {
                 Ok(None) => break,
-                Ok(Some(Piece::Frame { frame, payload_len })) => seen.push(Seen::Frame(frame, payload_len)),
-                Ok(Some(Piece::Payload(part))) => take_payload(&mut seen, part),
-                Ok(Some(Piece::PayloadEnd)) => seen.push(Seen::End),
+                Ok(Some(FramePart::Frame { frame, payload_len })) => {
+                    seen.push(Seen::Frame(frame, payload_len))
+                }
+                Ok(Some(FramePart::Payload(part))) => take_payload(&mut seen, part),
+                Ok(Some(FramePart::PayloadEnd)) => seen.push(Seen::End),
                 Err(malformed) => {
                     seen.push(Seen::Malformed(malformed.0));
                     return seen;
                 }
             }
         }
-        assert!(bytes.is_empty(), "a splitter takes what it is given");
+        assert!(bytes.is_empty(), "the decoder takes what it is given");
     }
     seen
 }

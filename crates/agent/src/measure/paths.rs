@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::probe::{PathLimit, PathSample};
-use longhaul_engine::{Cause, SessionSnapshot};
+use longhaul_engine::{BottleneckCause, SessionSnapshot};
 use longhaul_model::{AgentId, Fault, Timestamp, TrafficClass};
 use tokio::time::{Instant, sleep_until};
 
@@ -112,12 +112,12 @@ fn sample(session: &SessionSnapshot, new: Counted, seconds: f64, at: Timestamp) 
 /// One that gives way to others holds itself back.
 fn limit(session: &SessionSnapshot) -> Option<PathLimit> {
     match session.path.cause.filter(|_| session.class != TrafficClass::Scavenger)? {
-        Cause::Network => Some(PathLimit::Congestion),
-        Cause::SourceRests => Some(PathLimit::Application),
-        Cause::SendBuffer => Some(PathLimit::SendBuffer),
-        Cause::Window => Some(PathLimit::ReceiveWindow),
+        BottleneckCause::Network => Some(PathLimit::Congestion),
+        BottleneckCause::SourceIdle => Some(PathLimit::Application),
+        BottleneckCause::SendBuffer => Some(PathLimit::SendBuffer),
+        BottleneckCause::ReceiveWindow => Some(PathLimit::ReceiveWindow),
         // Our own disk, or a limit that somebody set.
-        Cause::TargetHolds => None,
+        BottleneckCause::TargetBackpressure => None,
     }
 }
 
@@ -136,17 +136,17 @@ fn add(known: &mut PathSample, most: &mut u64, other: PathSample) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_engine::PathView;
+    use longhaul_engine::PathSnapshot;
 
-    fn session(source: u64, begun_s: u64, segments: u64, cause: Option<Cause>) -> SessionSnapshot {
-        let path = PathView {
+    fn session(source: u64, begun_s: u64, segments: u64, cause: Option<BottleneckCause>) -> SessionSnapshot {
+        let path = PathSnapshot {
             streams: 2,
             round_trip_min: Duration::from_millis(20 + begun_s),
             acked_bytes: segments * 1_448,
             segments,
             retransmits: segments / 100,
             cause,
-            ..PathView::default()
+            ..PathSnapshot::default()
         };
         SessionSnapshot {
             source: AgentId(source),
@@ -163,7 +163,7 @@ mod tests {
     fn what_came_since_the_last_look_is_told() {
         let mut watch = Watch::default();
         let mut look = |sessions: &[SessionSnapshot]| watch.look(sessions.iter(), 30.0, Timestamp::ZERO);
-        let first = look(&[session(1, 0, 1_000, Some(Cause::Window))]);
+        let first = look(&[session(1, 0, 1_000, Some(BottleneckCause::ReceiveWindow))]);
         assert_eq!((first[0].packets, first[0].resent, first[0].rtt_us), (1_000, 10, 20_000));
         assert_eq!((first[0].limit, first[0].ipv6), (Some(PathLimit::ReceiveWindow), Some(false)));
         assert_eq!(look(&[session(1, 0, 1_050, None)]), [], "too few packets");
@@ -176,17 +176,21 @@ mod tests {
 
     #[test]
     fn sessions_with_one_source_are_one_sample() {
-        let scavenger =
-            SessionSnapshot { class: TrafficClass::Scavenger, ..session(1, 2, 50_000, Some(Cause::Window)) };
-        let mixed = SessionSnapshot { mixed: true, ..session(2, 0, 5_000, Some(Cause::Network)) };
-        let all = [session(1, 0, 1_000, Some(Cause::Network)), scavenger, mixed];
+        let scavenger = SessionSnapshot {
+            class: TrafficClass::Scavenger,
+            ..session(1, 2, 50_000, Some(BottleneckCause::ReceiveWindow))
+        };
+        let mixed = SessionSnapshot { mixed: true, ..session(2, 0, 5_000, Some(BottleneckCause::Network)) };
+        let all = [session(1, 0, 1_000, Some(BottleneckCause::Network)), scavenger, mixed];
         let told = Watch::default().look(all.iter(), 30.0, Timestamp::ZERO);
         assert_eq!(told.len(), 1, "of several sources at once nobody knows which way lost what");
         assert_eq!((told[0].packets, told[0].streams, told[0].rtt_us), (51_000, 4, 20_000));
         assert_eq!(told[0].limit, None, "one that gives way says nothing of limits");
         let silent = session(3, 0, 1_000, None);
-        let unmeasured =
-            SessionSnapshot { path: PathView { round_trip_min: Duration::ZERO, ..silent.path }, ..silent };
+        let unmeasured = SessionSnapshot {
+            path: PathSnapshot { round_trip_min: Duration::ZERO, ..silent.path },
+            ..silent
+        };
         assert_eq!(Watch::default().look([unmeasured].iter(), 30.0, Timestamp::ZERO), []);
     }
 }

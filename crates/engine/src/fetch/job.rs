@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use longhaul_model::{Blame, Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{TargetFile, TempName};
-use longhaul_wire::journal::Origin;
+use longhaul_wire::journal::OriginId;
 use longhaul_wire::{Coverage, FileKey, FileNumber, OriginNumber};
 
 use super::commit::Ready;
@@ -46,7 +46,7 @@ pub(crate) struct Job {
     pub(super) at: Pfn,
     pub(super) key: FileKey,
     pub(super) temp: TempName,
-    pub(super) origin: Origin,
+    pub(super) origin: OriginId,
     pub(super) state: Mutex<State>,
     /// The temporary file of a large file, once it is open.
     pub(super) open: Mutex<Option<Arc<dyn TargetFile>>>,
@@ -87,12 +87,12 @@ impl Job {
         source: StorageName,
         target: Arc<Target>,
         at: Pfn,
-        origin: Origin,
+        origin: OriginId,
         held: HeldKey,
         shared: &Arc<Shared>,
     ) -> Job {
         let key = held.key.1;
-        let temp = TempName::of_bytes(key.temporary(target.agent.0));
+        let temp = TempName::of_bytes(key.temporary_name(target.agent.0));
         let times = Times { received: shared.wall(), ..Times::default() };
         let is_large = file.size > longhaul_model::limits::SMALL_FILE_BYTES;
         let line = (is_large && target.only_appends()).then(|| Mutex::new(InLine::from(0)));

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use longhaul_model::{Fault, FaultCode};
 use longhaul_wire::FileKey;
-use longhaul_wire::journal::{BootId, Entry, Journal, Record};
+use longhaul_wire::journal::{BootId, Journal, JournalEntry, Record};
 
 use crate::sync::lock;
 
@@ -95,12 +95,12 @@ impl JournalFile {
         Ok(())
     }
 
-    pub(crate) fn entry(&self, key: &FileKey) -> Option<Entry> {
+    pub(crate) fn entry(&self, key: &FileKey) -> Option<JournalEntry> {
         lock(&self.inner).journal.entry(key).cloned()
     }
 
-    pub(crate) fn entries(&self) -> Vec<(FileKey, Entry)> {
-        lock(&self.inner).journal.keys().map(|(key, entry)| (*key, entry.clone())).collect()
+    pub(crate) fn entries(&self) -> Vec<(FileKey, JournalEntry)> {
+        lock(&self.inner).journal.entries().map(|(key, entry)| (*key, entry.clone())).collect()
     }
 }
 
@@ -141,13 +141,13 @@ mod tests {
     use longhaul_model::Timestamp;
     use longhaul_model::digest::PartDigest;
     use longhaul_wire::SourceIdentity;
-    use longhaul_wire::journal::{Opened, Origin};
+    use longhaul_wire::journal::{OriginId, SourceOpening};
 
     const BOOT: BootId = BootId([1; 16]);
 
-    fn opened() -> Opened {
+    fn opened() -> SourceOpening {
         let identity = SourceIdentity { size: 1, mtime_ns: 2, inode: 3 };
-        Opened { at: Timestamp(1), origin: Origin(1), identity }
+        SourceOpening { at: Timestamp(1), origin: OriginId(1), identity }
     }
 
     /// Promise 4: what was appended is there after a crash, even if the crash tore the last record.

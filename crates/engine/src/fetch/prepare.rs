@@ -7,7 +7,7 @@ use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::mark::Treatment;
 use longhaul_model::{Fault, FaultCode, Mark, Timestamp};
 use longhaul_storage::TargetFile;
-use longhaul_wire::journal::{Entry, Origin, Record};
+use longhaul_wire::journal::{JournalEntry, OriginId, Record};
 use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted};
 
 use super::in_line::InLine;
@@ -71,7 +71,7 @@ impl Target {
         if file.tree.as_ref().is_some_and(|tree| tree.size() != file.size) {
             return refuse(Fault::new(FaultCode::BadRequest, "the tree is that of a file of another size"));
         }
-        let key = FileKey::of(self.storage.name(), &file.lfn, file.size, &file.digests);
+        let key = FileKey::derive(self.storage.name(), &file.lfn, file.size, &file.digests);
         let Some(held) = shared.keys.hold(self.lane, key) else {
             return refuse(Fault::new(FaultCode::Busy, "another attempt works on the same file"));
         };
@@ -257,7 +257,7 @@ impl Target {
         job: &Arc<Job>,
         file: Arc<dyn TargetFile>,
         coverage: &Coverage,
-        entry: &Entry,
+        entry: &JournalEntry,
         shared: &Shared,
     ) -> Result<Option<GoneOn>, Fault> {
         let Some(prefix) = coverage.runs().next().filter(|run| run.0 == 0).map(|run| run.1) else {
@@ -298,7 +298,7 @@ impl Target {
 }
 
 /// What of the entry holds: flushed extents, and written ones whose checksum is right when read again.
-fn trusted(file: &dyn TargetFile, entry: &Entry, size: u64) -> Coverage {
+fn trusted(file: &dyn TargetFile, entry: &JournalEntry, size: u64) -> Coverage {
     let mut coverage = entry.durable.clone();
     let mut buffer = vec![0; CHUNK_BYTES as usize];
     for (&offset, part) in &entry.written {
@@ -334,7 +334,7 @@ fn reads_back(file: &dyn TargetFile, offset: u64, expected: &PartDigest, buffer:
 
 /// Parts of two replicas are never mixed unless each was compared with the same tree: the origin is part of
 /// an entry.
-fn origin(batch: &FetchBatch, file: &FetchFile) -> Origin {
+fn origin(batch: &FetchBatch, file: &FetchFile) -> OriginId {
     let mut text = Vec::new();
     match &file.tree {
         Some(tree) => text.extend_from_slice(tree.root().to_string().as_bytes()),
@@ -349,5 +349,5 @@ fn origin(batch: &FetchBatch, file: &FetchFile) -> Origin {
     if let Some(whole) = hasher.finish().get(longhaul_model::Algorithm::Blake3) {
         short.copy_from_slice(&whole.value()[..8]);
     }
-    Origin(u64::from_le_bytes(short))
+    OriginId(u64::from_le_bytes(short))
 }

@@ -122,7 +122,7 @@ impl Session {
         sources: &SourceList,
     ) -> Result<(), (NewBatch, PlacedJobs)> {
         let added = self.act(|inner, now| {
-            inner.closed |= !inner.machine.has_numbers(batch.files.len());
+            inner.closed |= !inner.machine.has_file_numbers(batch.files.len());
             if inner.closed {
                 return Err((batch, jobs));
             }
@@ -134,7 +134,7 @@ impl Session {
                 let mut state = lock(&job.state);
                 if state.over {
                     drop(state);
-                    inner.machine.remove(number, now);
+                    inner.machine.remove_file(number, now);
                     continue;
                 }
                 state.session = Some((Arc::downgrade(self), number));
@@ -217,7 +217,7 @@ impl Session {
 
     /// The source has welcomed a stream.
     pub(crate) fn welcomed(self: &Arc<Self>, stream: StreamNumber, incarnation: u64) {
-        self.act(|inner, now| inner.machine.welcomed(stream, incarnation, now));
+        self.act(|inner, now| inner.machine.handle_welcome(stream, incarnation, now));
     }
 
     /// A stream that was up has ended. If we closed it, that is known, and the next one may be under way
@@ -239,7 +239,7 @@ impl Session {
         if let Some(shared) = self.shared.upgrade() {
             shared.counters.bytes_in.fetch_add(payload, Ordering::Relaxed);
         }
-        lock(&self.inner).machine.heard(stream, payload, now);
+        lock(&self.inner).machine.note_received(stream, payload, now);
     }
 
     pub(crate) fn frame(self: &Arc<Self>, stream: StreamNumber, frame: Frame) -> Result<(), Fault> {
@@ -254,7 +254,7 @@ impl Session {
     ) -> Result<Option<Arrival>, Fault> {
         let Some(shared) = self.shared.upgrade() else { return Ok(None) };
         let wanted = self.act(|inner, now| {
-            let wanted = inner.machine.chunk_begins(stream, head, payload_len, now)?;
+            let wanted = inner.machine.begin_chunk(stream, head, payload_len, now)?;
             let from = inner.machine.origin_of(stream);
             Ok::<_, Fault>((wanted, from, inner.jobs.get(&head.file).cloned()))
         });
@@ -287,7 +287,7 @@ impl Session {
     ) -> Result<Option<Arrival>, Fault> {
         let Some(shared) = self.shared.upgrade() else { return Ok(None) };
         let wanted = self.act(|inner, now| {
-            let wanted = inner.machine.pack_begins(stream, head, payload_len, now)?;
+            let wanted = inner.machine.begin_pack(stream, head, payload_len, now)?;
             let slot = !wanted.is_empty();
             let files =
                 wanted.into_iter().filter_map(|packed| Some((inner.jobs.get(&packed.file)?.clone(), packed)));
@@ -309,7 +309,7 @@ impl Session {
     /// A payload has arrived in full; none if it was not wanted.
     pub(crate) fn arrived(self: &Arc<Self>, stream: StreamNumber, arrival: Option<Arrival>) {
         let Some(shared) = self.shared.upgrade() else { return };
-        lock(&self.inner).machine.payload_ended(stream);
+        lock(&self.inner).machine.end_payload(stream);
         let Some(arrival) = arrival else { return };
         let shares = arrival.shares();
         shares.iter().for_each(|(job, bytes)| job.arrived(*bytes, &shared));
@@ -329,24 +329,24 @@ impl Session {
 
     pub(super) fn written(self: &Arc<Self>, parts: &[(FileNumber, u64)]) {
         self.act(|inner, now| {
-            parts.iter().for_each(|&(file, offset)| inner.machine.written(file, offset, now))
+            parts.iter().for_each(|&(file, offset)| inner.machine.chunk_written(file, offset, now))
         });
     }
 
     pub(super) fn damaged(self: &Arc<Self>, file: FileNumber, offset: u64) {
-        self.act(|inner, now| inner.machine.damaged(file, offset, now));
+        self.act(|inner, now| inner.machine.chunk_damaged(file, offset, now));
     }
 
     /// The bytes are as that source sent them, and not those of the file.
     pub(super) fn wrong(self: &Arc<Self>, file: FileNumber, offset: u64, from: OriginNumber) {
-        self.act(|inner, now| inner.machine.wrong(file, offset, from, now));
+        self.act(|inner, now| inner.machine.chunk_wrong(file, offset, from, now));
     }
 
     /// The file is cancelled, or failed here.
     pub(crate) fn remove(self: &Arc<Self>, file: FileNumber) {
         self.act(|inner, now| {
             inner.jobs.remove(&file);
-            inner.machine.remove(file, now);
+            inner.machine.remove_file(file, now);
         });
     }
 
@@ -386,8 +386,8 @@ impl Session {
     pub(crate) fn measured(&self, stream: StreamNumber, info: &TcpInfo) -> Bounds {
         let pace = self.pace(stream);
         let machine = &mut lock(&self.inner).machine;
-        machine.measured(stream, info.round_trip, info.round_trip_min);
-        Bounds { window: machine.window(stream), pace }
+        machine.set_round_trip(stream, info.round_trip, info.round_trip_min);
+        Bounds { window: machine.receive_window(stream), pace }
     }
 
     /// The stream's share of what its way is booked for. Other sessions with the source may go the same way.
@@ -405,7 +405,7 @@ impl Session {
         let mut inner = lock(&self.inner);
         let (source, addresses) = (self.peer(), inner.paths.in_use());
         let held = inner.is_held(shared);
-        let path = inner.machine.path(held, shared.now());
+        let path = inner.machine.path_snapshot(held, shared.now());
         let mixed = self.origins.len() > 1;
         let Treatment { class, circuits, .. } = self.treatment;
         SessionSnapshot { source, class, circuits, mixed, begun: self.begun, addresses, path }
@@ -489,7 +489,7 @@ impl Inner {
     fn leave_other_ways(&mut self, ways: &[Arc<Path>], now: Duration) {
         for stream in self.paths.elsewhere(ways, now) {
             if self.machine.origin_of(stream) == FIRST {
-                self.machine.drain(stream, now);
+                self.machine.drain_stream(stream, now);
             }
         }
     }
@@ -497,14 +497,14 @@ impl Inner {
     /// Whether what has arrived waits for our disk, so that less is asked for than could be.
     fn is_held(&self, shared: &Shared) -> bool {
         let pool = &shared.receive_pool;
-        let arrived = pool.used().saturating_sub(self.machine.slots());
-        self.machine.wants_slots() && 2 * arrived > pool.total()
+        let arrived = pool.used().saturating_sub(self.machine.slots_in_use());
+        self.machine.has_unrequested_files() && 2 * arrived > pool.total()
     }
 
     /// Takes what the machine wants, deals what the pool allows, and takes again.
     fn settle(&mut self, shared: &Arc<Shared>, effects: &mut Vec<Effect>) {
         self.take_outputs(shared, effects);
-        if self.machine.wants_slots() || self.machine.tail() {
+        if self.machine.has_unrequested_files() || self.machine.is_in_endgame() {
             self.deal(shared);
             self.take_outputs(shared, effects);
         }
@@ -513,22 +513,22 @@ impl Inner {
     fn deal(&mut self, shared: &Arc<Shared>) {
         let pool = &shared.receive_pool;
         let share = pool.total() / shared.busy_sessions.load(Ordering::Relaxed).max(1);
-        let window = if self.machine.is_near() { share.min(NEAR_WINDOW) } else { share }.max(1);
-        let open = window.saturating_sub(self.machine.slots()).min(RESERVED_AT_ONCE);
+        let window = if self.machine.is_short_path() { share.min(NEAR_WINDOW) } else { share }.max(1);
+        let open = window.saturating_sub(self.machine.slots_in_use()).min(RESERVED_AT_ONCE);
         if open == 0 {
             return;
         }
         let mut pace = lock(&shared.pace_in);
-        let bytes = pace.allowance(shared.now());
+        let bytes = pace.available(shared.now());
         let buffers = if bytes == 0 { 0 } else { pool.reserve(open) };
         let places = shared.reorder.free();
-        let budget = Budget { buffers, bytes, window, places };
-        let taken = self.machine.deal(budget, shared.wall(), shared.now());
-        self.places.hold(self.machine.places());
-        pace.passed(self.machine.take_dealt_bytes());
+        let budget = Budget { buffers, bytes, window, reorder_credits: places };
+        let taken = self.machine.request_chunks(budget, shared.wall(), shared.now());
+        self.places.hold(self.machine.reorder_credits_in_use());
+        pace.consume(self.machine.take_requested_bytes());
         drop(pace);
         pool.release(buffers - taken);
-        if buffers == 0 && bytes > 0 && self.machine.slots() == 0 {
+        if buffers == 0 && bytes > 0 && self.machine.slots_in_use() == 0 {
             pool.hunger();
         }
     }
@@ -558,7 +558,7 @@ impl Inner {
                         job.start(shared);
                     }
                 }
-                Output::LeftOut { file, origin, fault } => {
+                Output::SourceExcluded { file, origin, fault } => {
                     if let Some(job) = self.jobs.get(&file) {
                         job.left_out(origin, fault);
                     }
@@ -572,7 +572,7 @@ impl Inner {
                 }
             }
         }
-        shared.receive_pool.release(self.machine.take_freed());
-        self.places.hold(self.machine.places());
+        shared.receive_pool.release(self.machine.take_freed_slots());
+        self.places.hold(self.machine.reorder_credits_in_use());
     }
 }

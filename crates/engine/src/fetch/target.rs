@@ -79,7 +79,7 @@ impl Target {
             return Ok(());
         }
         let entries = self.journal.entries();
-        let name_of = |key: &FileKey| TempName::of_bytes(key.temporary(self.agent.0));
+        let name_of = |key: &FileKey| TempName::of_bytes(key.temporary_name(self.agent.0));
         let present = self.storage.temps()?;
         let mut kept = std::collections::BTreeSet::new();
         let mut closed = Vec::new();
@@ -93,7 +93,7 @@ impl Target {
         }
         // Agents may share a storage: what others have there is theirs.
         let mark: String =
-            FileKey::temporary_mark(self.agent.0).iter().map(|byte| format!("{byte:02x}")).collect();
+            FileKey::temporary_prefix(self.agent.0).iter().map(|byte| format!("{byte:02x}")).collect();
         let orphan = |temp: &TempName| !kept.contains(temp) && temp.as_str().starts_with(&mark);
         let orphans: Vec<TempName> = present.into_iter().filter(orphan).collect();
         tracing::info!(

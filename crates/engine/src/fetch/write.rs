@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use longhaul_model::Fault;
 use longhaul_model::digest::PartDigest;
 use longhaul_storage::{Commit, TargetFile};
-use longhaul_wire::journal::{Opened, Record};
+use longhaul_wire::journal::{Record, SourceOpening};
 use longhaul_wire::{ChunkHead, FileNumber, OriginNumber, PackedFile, SourceIdentity};
 
 use super::arrival::{Arrival, What};
@@ -272,6 +272,6 @@ fn wrong((session, from): (&Arc<Session>, OriginNumber), job: &Job, file: FileNu
     session.wrong(file, offset, from);
 }
 
-fn opened(job: &Job, identity: SourceIdentity, shared: &Shared) -> Opened {
-    Opened { at: shared.wall(), origin: job.origin, identity }
+fn opened(job: &Job, identity: SourceIdentity, shared: &Shared) -> SourceOpening {
+    SourceOpening { at: shared.wall(), origin: job.origin, identity }
 }

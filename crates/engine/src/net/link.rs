@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longhaul_model::{Fault, FaultCode};
-use longhaul_wire::source::Joined;
+use longhaul_wire::source::JoinedStream;
 use longhaul_wire::{Frame, StreamNumber};
 
 use crate::calls::Open;
@@ -34,11 +34,11 @@ pub(crate) struct Payload {
     len: usize,
     sent: u64,
     owner: Arc<Serving>,
-    stream: Joined,
+    stream: JoinedStream,
 }
 
 impl Payload {
-    pub(crate) fn new(buffer: Buffer, len: usize, owner: Arc<Serving>, stream: Joined) -> Payload {
+    pub(crate) fn new(buffer: Buffer, len: usize, owner: Arc<Serving>, stream: JoinedStream) -> Payload {
         assert!(len <= buffer.len(), "a payload lies in its buffer");
         Payload { buffer: Some(buffer), len, sent: 0, owner, stream }
     }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{AgentId, Fault, FaultCode, Mark};
-use longhaul_wire::health::{Health, Patience, Pulse};
-use longhaul_wire::source::Joined;
+use longhaul_wire::keepalive::{Keepalive, KeepaliveAction, KeepaliveTimeouts};
+use longhaul_wire::source::JoinedStream;
 use longhaul_wire::{
-    Frame, Hello, PathReport, Piece, Splitter, StreamNumber, VERSIONS, VersionRange, WISHES_FROM, Welcome,
+    Frame, FrameDecoder, FramePart, Hello, PathReport, STREAM_OPTIONS_SINCE, StreamNumber, VERSIONS,
+    VersionRange, Welcome,
 };
 
 use super::{Dialler, HANDSHAKE_MAX, Link, Race, WELCOME_MAX};
@@ -26,12 +27,12 @@ use crate::tls::Sink;
 
 /// What handles plaintext; apart from the socket and TLS, which produce it.
 pub(super) struct Inner {
-    splitter: Splitter,
+    splitter: FrameDecoder,
     pub(super) role: Role,
     pub(super) link: Arc<Link>,
     pub(super) peer: Option<AgentId>,
     pub(super) deadline: Option<Duration>,
-    health: Health,
+    health: Keepalive,
     /// Where the payload at hand goes; none if it is not wanted.
     arrival: Option<Arrival>,
     payload_bytes: u64,
@@ -74,7 +75,7 @@ pub(super) enum Role {
     Parked,
     Serving {
         serving: Arc<Serving>,
-        joined: Joined,
+        joined: JoinedStream,
     },
     Answering(Arc<Answering>),
 }
@@ -91,12 +92,12 @@ impl Inner {
     pub(super) fn new(role: Role, link: Arc<Link>, shared: &Shared) -> Inner {
         let now = shared.now();
         Inner {
-            splitter: Splitter::default(),
+            splitter: FrameDecoder::default(),
             role,
             link,
             peer: None,
             deadline: Some(now + HANDSHAKE_MAX),
-            health: Health::new(now),
+            health: Keepalive::new(now),
             arrival: None,
             payload_bytes: 0,
             way: None,
@@ -138,7 +139,7 @@ impl Inner {
     ) -> Result<(), Fault> {
         self.peer = Some(peer);
         self.round_trip = round_trip;
-        self.health.heard(shared.now());
+        self.health.note_received(shared.now());
         let Role::Dialling { race, way, .. } = &self.role else { return Ok(()) };
         let (race, way) = (race.clone(), way.clone());
         if let Dialler::Session(session, stream) = &race.dialler
@@ -209,10 +210,10 @@ impl Inner {
         if watched {
             let in_use = self.offered_by.is_some() && matches!(self.role, Role::Serving { .. });
             let busy = round_trip.filter(|_| in_use);
-            match self.health.check(busy.map_or(Patience::RESTING, Patience::busy), now) {
-                Pulse::Fine => {}
-                Pulse::Ask(number) => self.link.send_frame(&Frame::Ping { number }),
-                Pulse::Dead => return Err(Fault::new(FaultCode::Stalled, "the peer fell silent")),
+            match self.health.check(busy.map_or(KeepaliveTimeouts::IDLE, KeepaliveTimeouts::busy), now) {
+                KeepaliveAction::Wait => {}
+                KeepaliveAction::Ping(number) => self.link.send_frame(&Frame::Ping { number }),
+                KeepaliveAction::Close => return Err(Fault::new(FaultCode::Stalled, "the peer fell silent")),
             }
         }
         Ok(())
@@ -220,13 +221,13 @@ impl Inner {
 
     /// The peer's kernel has taken data: it lives, though it may have nothing to say.
     pub(super) fn took(&mut self, now: Duration) {
-        self.health.heard(now);
+        self.health.note_received(now);
     }
 
     /// Bytes came in. Gives those of payload.
     pub(super) fn heard(&mut self, shared: &Shared) -> u64 {
         let now = shared.now();
-        self.health.heard(now);
+        self.health.note_received(now);
         let payload = std::mem::take(&mut self.payload_bytes);
         if let Role::Fetching { session, stream, welcomed: true } = &self.role {
             session.heard(*stream, payload, now);
@@ -239,9 +240,9 @@ impl Inner {
             // Data came with the last message of the handshake, before the caller could say who it is.
             return Err(broken("data before the hello"));
         }
-        while let Some(piece) = self.splitter.next(&mut bytes)? {
+        while let Some(piece) = self.splitter.next_part(&mut bytes)? {
             match piece {
-                Piece::Payload(part) => {
+                FramePart::Payload(part) => {
                     self.payload_bytes += part.len() as u64;
                     if let Some(arrival) = &mut self.arrival {
                         arrival.fill(part);
@@ -250,12 +251,12 @@ impl Inner {
                         }
                     }
                 }
-                Piece::PayloadEnd => {
+                FramePart::PayloadEnd => {
                     if let Role::Fetching { session, stream, .. } = &self.role {
                         session.arrived(*stream, self.arrival.take());
                     }
                 }
-                Piece::Frame { frame, payload_len } => self.frame(frame, payload_len, shared)?,
+                FramePart::Frame { frame, payload_len } => self.frame(frame, payload_len, shared)?,
             }
         }
         Ok(())
@@ -322,7 +323,7 @@ impl Inner {
         self.deadline = None;
         if let Role::Fetching { session, stream, welcomed } = &mut self.role {
             *welcomed = true;
-            self.takes_wishes = welcome.version >= WISHES_FROM;
+            self.takes_wishes = welcome.version >= STREAM_OPTIONS_SINCE;
             let mark = session.treatment().mark;
             if !mark.is_none() {
                 self.mark = Some(mark);
@@ -441,7 +442,7 @@ impl Sink for Plaintext<'_> {
 
     fn filled(&mut self, len: usize) -> Result<(), Fault> {
         let inner = &mut *self.inner;
-        inner.splitter.passed(len);
+        inner.splitter.skip_payload(len);
         inner.payload_bytes += len as u64;
         if let Some(arrival) = &mut inner.arrival {
             arrival.filled(len);
@@ -455,7 +456,7 @@ impl Sink for Plaintext<'_> {
 }
 
 fn common(versions: VersionRange) -> Result<u16, Fault> {
-    VERSIONS.common(versions).ok_or_else(|| {
+    VERSIONS.negotiate(versions).ok_or_else(|| {
         let detail = format!("the peer speaks versions {versions}, this agent {VERSIONS}");
         Fault::new(FaultCode::VersionMismatch, detail)
     })

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use longhaul_model::TrafficClass;
-use longhaul_wire::path::SHORT;
+use longhaul_wire::path::ROUND_TRIP_SHORT_MAX;
 use longhaul_wire::{Frame, PathReport};
 use mio::net::TcpStream;
 
@@ -95,14 +95,14 @@ impl Sampler {
         let by_rate = socket::goes_by_rate(socket);
         let Some((at, before)) = self.last.replace((now, info)) else {
             // The receiver's window depends on it, and is to be right before the stream is wide.
-            if by_rate && info.round_trip >= SHORT {
+            if by_rate && info.round_trip >= ROUND_TRIP_SHORT_MAX {
                 let round_trip = info.round_trip;
-                let report = PathReport { round_trip, by_rate, ..PathReport::default() };
+                let report = PathReport { round_trip, rate_based: by_rate, ..PathReport::default() };
                 inner.link.send_frame(&Frame::Report(report));
             }
             return;
         };
-        let report = PathReport { by_rate, ..between(&before, &info, now.saturating_sub(at)) };
+        let report = PathReport { rate_based: by_rate, ..between(&before, &info, now.saturating_sub(at)) };
         // A stream at rest has nothing to tell.
         if took_data(&report) || 2 * report.busy > report.interval {
             inner.link.send_frame(&Frame::Report(report));
@@ -190,7 +190,7 @@ fn between(before: &TcpInfo, after: &TcpInfo, interval: Duration) -> PathReport 
         busy: after.busy.saturating_sub(before.busy),
         receiver_limited: after.receiver_limited.saturating_sub(before.receiver_limited),
         buffer_limited: after.buffer_limited.saturating_sub(before.buffer_limited),
-        by_rate: false,
+        rate_based: false,
     }
 }
 

@@ -25,18 +25,18 @@ impl Scavenging {
         let Ok(info) = TcpInfo::of(socket.as_fd()) else { return false };
         let arrived = match self.last.replace(info) {
             None => {
-                self.law.measured(info.round_trip_min);
+                self.law.add_round_trip(info.round_trip_min);
                 true
             }
             Some(last) => {
                 let arrived = info.bytes_received.saturating_sub(last.bytes_received);
                 if let Some(sample) = sample(&last, &info) {
-                    self.law.measured(sample);
+                    self.law.add_round_trip(sample);
                 }
                 if arrived > 0 && !info.receiver_round_trip.is_zero() {
-                    self.law.measured(info.receiver_round_trip.max(info.round_trip_min));
+                    self.law.add_round_trip(info.receiver_round_trip.max(info.round_trip_min));
                 }
-                self.law.received(arrived);
+                self.law.add_received(arrived);
                 arrived > 0
             }
         };

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use longhaul_wire::path::{STREAMS_AT_FIRST, streams_by_distance};
+use longhaul_wire::path::{STREAMS_INITIAL, streams_by_distance};
 
 pub(crate) struct Ahead {
     addresses: Vec<String>,
@@ -24,7 +24,7 @@ impl Ahead {
     }
 
     pub(crate) fn at_first(&self) -> usize {
-        if self.grown.load(Ordering::Relaxed) { self.most } else { STREAMS_AT_FIRST.min(self.most) }
+        if self.grown.load(Ordering::Relaxed) { self.most } else { STREAMS_INITIAL.min(self.most) }
     }
 
     /// One of them is connected. How many more a session over this distance will begin with.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_model::{AgentId, Fault, FaultCode};
-use longhaul_wire::health::back_off;
+use longhaul_wire::keepalive::reconnect_delay;
 
 use crate::net::Link;
 use crate::sync::lock;
@@ -97,7 +97,7 @@ impl Offering {
         let mut due = Vec::new();
         for (number, place) in inner.places.iter_mut().enumerate() {
             if let State::Down { since } = place.state
-                && now.saturating_sub(since) >= back_off(place.failures)
+                && now.saturating_sub(since) >= reconnect_delay(place.failures)
             {
                 place.state = State::Dialling;
                 due.push(number);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, Lfn, StorageName, TransferId};
 use longhaul_security::list_digest;
-use longhaul_wire::source::{Batch, Joined, Output};
+use longhaul_wire::source::{Batch, JoinedStream, Output};
 use longhaul_wire::{BatchId, FileNumber, Frame, Hello, JoinKey, RequestId, SessionId, Source};
 
 use crate::device::{Device, Devices};
@@ -59,7 +59,7 @@ pub(crate) struct Serving {
 
 struct Inner {
     machine: Source,
-    links: BTreeMap<Joined, Arc<Link>>,
+    links: BTreeMap<JoinedStream, Arc<Link>>,
     accounted_bytes: usize,
     /// Buffers in our hands.
     buffers: usize,
@@ -105,7 +105,7 @@ impl Serve {
         hello: &Hello,
         link: Arc<Link>,
         shared: &Arc<Shared>,
-    ) -> Result<(Arc<Serving>, Joined), Fault> {
+    ) -> Result<(Arc<Serving>, JoinedStream), Fault> {
         let mut sessions = lock(&self.sessions);
         let full = sessions.len() >= SESSIONS_MAX;
         let serving = match sessions.entry((peer, hello.session)) {
@@ -207,7 +207,7 @@ impl Serving {
         self.peer
     }
 
-    pub(crate) fn frame(self: &Arc<Self>, joined: Joined, frame: Frame) -> Result<(), Fault> {
+    pub(crate) fn frame(self: &Arc<Self>, joined: JoinedStream, frame: Frame) -> Result<(), Fault> {
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         let manifest = matches!(frame, Frame::Manifest(_) | Frame::Forget { .. });
         let mut inner = lock(&self.inner);
@@ -232,7 +232,7 @@ impl Serving {
         Ok(())
     }
 
-    pub(crate) fn stream_down(self: &Arc<Self>, joined: Joined) {
+    pub(crate) fn stream_down(self: &Arc<Self>, joined: JoinedStream) {
         let Some(shared) = self.shared.upgrade() else { return };
         let mut inner = lock(&self.inner);
         inner.machine.stream_down(joined);
@@ -249,18 +249,18 @@ impl Serving {
     }
 
     /// A buffer of this stream is free again, after `bytes` of it were sent.
-    pub(crate) fn sent(self: &Arc<Self>, joined: Joined, bytes: u64) {
+    pub(crate) fn sent(self: &Arc<Self>, joined: JoinedStream, bytes: u64) {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.counters.bytes_out.fetch_add(bytes, Ordering::Relaxed);
         let mut inner = lock(&self.inner);
         inner.buffers = inner.buffers.saturating_sub(1);
-        inner.machine.sent(joined);
+        inner.machine.release_buffer(joined);
         self.settle(&mut inner, &shared);
     }
 
     /// A chunk could not be read, and its fault was sent.
-    fn read_failed(self: &Arc<Self>, joined: Joined, request: RequestId) {
-        lock(&self.inner).machine.read_failed(joined, request);
+    fn read_failed(self: &Arc<Self>, joined: JoinedStream, request: RequestId) {
+        lock(&self.inner).machine.abandon_request(joined, request);
     }
 
     pub(crate) fn pump(self: &Arc<Self>) {
@@ -277,10 +277,10 @@ impl Serving {
         let per_stream = (shared.send_pool.total() / streams).clamp(1, READ_AHEAD);
         while inner.machine.has_work() {
             let mut pace = lock(&shared.pace_out);
-            let allowance = pace.allowance(shared.now());
+            let allowance = pace.available(shared.now());
             let reserved = if allowance == 0 { 0 } else { shared.send_pool.reserve(RESERVED_AT_ONCE) };
-            let (taken, bytes) = inner.machine.deal(reserved, allowance, per_stream);
-            pace.passed(bytes);
+            let (taken, bytes) = inner.machine.schedule_reads(reserved, allowance, per_stream);
+            pace.consume(bytes);
             drop(pace);
             shared.send_pool.release(reserved - taken);
             inner.buffers += taken;
@@ -307,7 +307,7 @@ impl Serving {
                         Some(known) => self.authorise(batch, known, shared),
                         None => continue,
                     };
-                    inner.machine.authorised(batch, answer);
+                    inner.machine.complete_authorisation(batch, answer);
                 }
                 Output::ReadChunk { stream, request, file, offset, len } => {
                     self.read(inner, shared, stream, request, &[file], Reading::Chunk { offset, len });
@@ -344,7 +344,7 @@ impl Serving {
         self: &Arc<Self>,
         inner: &Inner,
         shared: &Arc<Shared>,
-        stream: Joined,
+        stream: JoinedStream,
         request: RequestId,
         numbers: &[FileNumber],
         reading: Reading,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use longhaul_model::{Fault, FaultCode, Lfn};
 use longhaul_storage::{Identity, Nearby, SourceFile};
-use longhaul_wire::source::Joined;
+use longhaul_wire::source::JoinedStream;
 use longhaul_wire::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId, SourceIdentity};
 
 use super::{Exported, ServedFile, Serving};
@@ -21,7 +21,7 @@ pub(crate) struct ReadJob {
     pub(crate) serving: Arc<Serving>,
     pub(crate) exported: Arc<Exported>,
     pub(crate) link: Arc<Link>,
-    pub(crate) stream: Joined,
+    pub(crate) stream: JoinedStream,
     pub(crate) request: RequestId,
     /// Those whose batch was forgotten meanwhile are only numbers.
     pub(crate) files: Vec<Result<ServedFile, FileNumber>>,

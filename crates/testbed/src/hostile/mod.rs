@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use longhaul_model::Fault;
 use longhaul_security::{AGENT_NAME, Credentials, agent_client_tls, data_server_tls};
-use longhaul_wire::{Frame, Hello, JoinKey, Piece, SessionId, Splitter, VERSIONS};
+use longhaul_wire::{Frame, FrameDecoder, FramePart, Hello, JoinKey, SessionId, VERSIONS};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
 pub mod source;
@@ -29,7 +29,7 @@ pub struct Wire {
     tls: Box<dyn Both>,
     /// The one below, for its time-outs.
     socket: TcpStream,
-    splitter: Splitter,
+    splitter: FrameDecoder,
     bytes: Vec<u8>,
     at: usize,
 }
@@ -57,7 +57,7 @@ impl Wire {
     }
 
     fn new(socket: TcpStream, tls: Box<dyn Both>) -> Wire {
-        Wire { tls, socket, splitter: Splitter::default(), bytes: Vec::new(), at: 0 }
+        Wire { tls, socket, splitter: FrameDecoder::default(), bytes: Vec::new(), at: 0 }
     }
 
     /// # Errors
@@ -80,22 +80,22 @@ impl Wire {
         loop {
             let mut rest = &self.bytes[self.at..];
             let before = rest.len();
-            while let Some(piece) = self.splitter.next(&mut rest).expect("the agent keeps the rules") {
+            while let Some(piece) = self.splitter.next_part(&mut rest).expect("the agent keeps the rules") {
                 let used = before - rest.len();
                 match piece {
-                    Piece::Frame { frame, .. } => {
+                    FramePart::Frame { frame, .. } => {
                         if !frame.carries_payload() {
                             self.at += used;
                             return Some((frame, Vec::new()));
                         }
                         got = Some((frame, Vec::new()));
                     }
-                    Piece::Payload(part) => {
+                    FramePart::Payload(part) => {
                         if let Some((_, payload)) = &mut got {
                             payload.extend_from_slice(part);
                         }
                     }
-                    Piece::PayloadEnd => {
+                    FramePart::PayloadEnd => {
                         self.at += used;
                         return got;
                     }

@@ -142,7 +142,7 @@ impl PowerCut {
         let bytes = fs::read(&self.journal).unwrap_or_default();
         let boot = bytes.get(6..22).map_or(BootId([0; 16]), |id| BootId(id.try_into().unwrap()));
         let replayed = Journal::replay(&bytes, boot);
-        let entries = || replayed.journal.keys().map(|(_, entry)| entry);
+        let entries = || replayed.journal.entries().map(|(_, entry)| entry);
         Marks {
             durable: entries().map(|entry| entry.durable.runs().map(|(_, part)| part.len).sum::<u64>()).sum(),
             written: entries().map(|entry| entry.written.values().map(|part| part.len).sum::<u64>()).sum(),
@@ -156,7 +156,7 @@ impl PowerCut {
         bytes[..HEADER_BYTES].copy_from_slice(&Journal::header(other_start));
         fs::write(&self.journal, &bytes).unwrap();
         let replayed = Journal::replay(&bytes, other_start);
-        let (_, entry) = replayed.journal.keys().next().expect("the file under way");
+        let (_, entry) = replayed.journal.entries().next().expect("the file under way");
         // What the disk had not got is whatever stood there before.
         let file = File::options().read(true).write(true).open(&self.data).unwrap();
         let len = file.metadata().unwrap().len();

@@ -11,23 +11,25 @@ use super::{
     Answer, BatchId, Call, ChunkHead, FileNumber, Frame, Hello, JoinKey, MAGIC, Manifest, ManifestFile,
     PackEntry, PackHead, RequestId, SessionId, Welcome, kind,
 };
+use crate::codec::{FieldReader, Malformed};
 use crate::identity::SourceIdentity;
-use crate::limits::{CALL_BYTES_MAX, FAULT_BYTES_MAX, MANIFEST_PART_FILES, PACK_FILES_MAX, PERMIT_BYTES_MAX};
+use crate::limits::{
+    CALL_BYTES_MAX, FAULT_BYTES_MAX, MANIFEST_PART_FILES_MAX, PACK_FILES_MAX, PERMIT_BYTES_MAX,
+};
 use crate::path::PathReport;
-use crate::reader::{Malformed, Reader};
 use crate::version::VersionRange;
 
 impl Frame {
     /// From kind and body, without the payload.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Frame, Malformed> {
-        let mut from = Reader::new(body);
+        let mut from = FieldReader::new(body);
         let frame = read_body(kind, &mut from)?;
         from.finish()?;
         Ok(frame)
     }
 }
 
-fn read_body(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+fn read_body(kind: u8, from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     Ok(match kind {
         kind::HELLO => read_hello(from)?,
         kind::WELCOME => Frame::Welcome(Welcome { version: from.u16()?, incarnation: from.u64()? }),
@@ -65,7 +67,7 @@ fn read_body(kind: u8, from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     })
 }
 
-fn read_hello(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+fn read_hello(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     Ok(Frame::Hello(Hello {
         versions: read_versions(from)?,
         session: SessionId(from.array()?),
@@ -73,14 +75,14 @@ fn read_hello(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     }))
 }
 
-fn read_versions(from: &mut Reader<'_>) -> Result<VersionRange, Malformed> {
+fn read_versions(from: &mut FieldReader<'_>) -> Result<VersionRange, Malformed> {
     if from.array()? != MAGIC {
         return Err(Malformed("the stream does not speak this protocol"));
     }
     Ok(VersionRange { oldest: from.u16()?, newest: from.u16()? })
 }
 
-fn read_report(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+fn read_report(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     let mut time = || from.u64().map(Duration::from_micros);
     let (interval, round_trip) = (time()?, time()?);
     let (busy, receiver_limited, buffer_limited) = (time()?, time()?, time()?);
@@ -94,7 +96,7 @@ fn read_report(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
         busy,
         receiver_limited,
         buffer_limited,
-        by_rate: match from.u8()? {
+        rate_based: match from.u8()? {
             0 => false,
             1 => true,
             _ => return Err(Malformed("unknown flags in a report")),
@@ -102,7 +104,7 @@ fn read_report(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     }))
 }
 
-fn read_mark(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+fn read_mark(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     let scitag = match from.u16()? {
         0 => None,
         number => {
@@ -116,7 +118,7 @@ fn read_mark(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     Ok(Frame::Mark(Mark { scitag, dscp }))
 }
 
-fn read_answer(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+fn read_answer(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     let number = from.u32()?;
     let body = match read_optional_fault(from)? {
         Some(fault) => Err(fault),
@@ -125,7 +127,7 @@ fn read_answer(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     Ok(Frame::Answer(Answer { number, body }))
 }
 
-fn read_call_body(from: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
+fn read_call_body(from: &mut FieldReader<'_>) -> Result<Vec<u8>, Malformed> {
     let body = from.rest();
     if body.len() > CALL_BYTES_MAX {
         return Err(Malformed("a call or an answer is longer than its limit"));
@@ -133,7 +135,7 @@ fn read_call_body(from: &mut Reader<'_>) -> Result<Vec<u8>, Malformed> {
     Ok(body.to_vec())
 }
 
-fn read_manifest(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+fn read_manifest(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     let batch = BatchId(from.u32()?);
     let first = FileNumber(from.u32()?);
     let flags = from.u8()?;
@@ -144,7 +146,7 @@ fn read_manifest(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     let storage =
         StorageName::parse(from.text(64)?).map_err(|_| Malformed("a storage name breaks the rules"))?;
     let count = usize::from(from.u16()?);
-    if count > MANIFEST_PART_FILES {
+    if count > MANIFEST_PART_FILES_MAX {
         return Err(Malformed("a part of a manifest has too many files"));
     }
     if first.0.checked_add(count as u32).is_none() {
@@ -166,7 +168,7 @@ fn read_manifest(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     Ok(Frame::Manifest(Manifest { batch, first, permit, storage, last_part: flags & 1 != 0, files }))
 }
 
-fn read_request(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+fn read_request(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     let (request, file) = (RequestId(from.u32()?), FileNumber(from.u32()?));
     let (offset, len) = (from.u64()?, from.u64()?);
     let most = u64::from(crate::limits::EXTENT_CHUNKS_MAX) * u64::from(CHUNK_BYTES);
@@ -176,7 +178,7 @@ fn read_request(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     Ok(Frame::Request { request, file, offset, len })
 }
 
-fn read_request_pack(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+fn read_request_pack(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     let request = RequestId(from.u32()?);
     let count = usize::from(from.u16()?);
     if count == 0 || count > PACK_FILES_MAX {
@@ -186,7 +188,7 @@ fn read_request_pack(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     Ok(Frame::RequestPack { request, files })
 }
 
-fn read_pack(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
+fn read_pack(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     let request = RequestId(from.u32()?);
     let count = usize::from(from.u16()?);
     if count == 0 || count > PACK_FILES_MAX {
@@ -209,7 +211,7 @@ fn read_pack(from: &mut Reader<'_>) -> Result<Frame, Malformed> {
     Ok(Frame::PackData(PackHead { request, entries }))
 }
 
-fn read_optional_fault(from: &mut Reader<'_>) -> Result<Option<Fault>, Malformed> {
+fn read_optional_fault(from: &mut FieldReader<'_>) -> Result<Option<Fault>, Malformed> {
     match from.u8()? {
         0 => Ok(None),
         1 => read_fault(from).map(Some),
@@ -217,7 +219,7 @@ fn read_optional_fault(from: &mut Reader<'_>) -> Result<Option<Fault>, Malformed
     }
 }
 
-fn read_fault(from: &mut Reader<'_>) -> Result<Fault, Malformed> {
+fn read_fault(from: &mut FieldReader<'_>) -> Result<Fault, Malformed> {
     let number = from.u16()?;
     let blame: Blame = from.text(32)?.parse().map_err(|_| Malformed("a fault blames nobody"))?;
     let retry = match from.u8()? {

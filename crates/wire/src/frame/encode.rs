@@ -3,9 +3,9 @@
 use longhaul_model::{Fault, Mark};
 
 use super::{Frame, HEAD_BYTES, MAGIC, Manifest, PackEntry, PackHead, kind};
+use crate::codec::PutField;
 use crate::limits::{BODY_BYTES_MAX, FAULT_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::path::PathReport;
-use crate::reader::Put;
 use crate::version::VersionRange;
 
 impl Frame {
@@ -152,7 +152,7 @@ fn put_report(report: &PathReport, out: &mut Vec<u8>) {
     out.put_u64(report.acked_bytes);
     out.put_u32(report.segments);
     out.put_u32(report.retransmits);
-    out.put_u8(u8::from(report.by_rate));
+    out.put_u8(u8::from(report.rate_based));
 }
 
 fn put_manifest(manifest: &Manifest, out: &mut Vec<u8>) {

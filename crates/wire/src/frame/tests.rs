@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::limits::{EXTENT_CHUNKS_MAX, PACK_FILES_MAX};
-use crate::{Piece, Splitter};
+use crate::{FrameDecoder, FramePart};
 use longhaul_model::limits::CHUNK_BYTES;
 
 fn any_fault() -> impl Strategy<Value = Fault> {
@@ -68,7 +68,7 @@ fn any_report() -> impl Strategy<Value = PathReport> {
         acked_bytes: counts.1,
         segments: counts.2,
         retransmits: counts.3,
-        by_rate: counts.4,
+        rate_based: counts.4,
     })
 }
 
@@ -139,16 +139,16 @@ fn any_frame() -> impl Strategy<Value = Frame> {
 }
 
 /// All pieces of `bytes`, fed in portions; payloads joined.
-fn split(bytes: &[u8], portion: usize) -> Result<Vec<(Frame, Vec<u8>)>, crate::reader::Malformed> {
-    let mut splitter = Splitter::default();
+fn decode_all(bytes: &[u8], portion: usize) -> Result<Vec<(Frame, Vec<u8>)>, crate::codec::Malformed> {
+    let mut splitter = FrameDecoder::default();
     let mut found = Vec::new();
     for part in bytes.chunks(portion) {
         let mut rest = part;
-        while let Some(piece) = splitter.next(&mut rest)? {
+        while let Some(piece) = splitter.next_part(&mut rest)? {
             match piece {
-                Piece::Frame { frame, .. } => found.push((frame, Vec::new())),
-                Piece::Payload(bytes) => found.last_mut().unwrap().1.extend_from_slice(bytes),
-                Piece::PayloadEnd => {}
+                FramePart::Frame { frame, .. } => found.push((frame, Vec::new())),
+                FramePart::Payload(bytes) => found.last_mut().unwrap().1.extend_from_slice(bytes),
+                FramePart::PayloadEnd => {}
             }
         }
         assert!(rest.is_empty(), "the splitter takes all it is given");
@@ -157,31 +157,34 @@ fn split(bytes: &[u8], portion: usize) -> Result<Vec<(Frame, Vec<u8>)>, crate::r
 }
 
 #[test]
-fn refuses_what_breaks_a_limit() {
+fn frames_beyond_a_limit_are_refused() {
     let refused = |kind: u8, body_len: u32, payload_len: u32| {
         let mut head = vec![kind, 0, 0, 0];
         head.extend_from_slice(&body_len.to_le_bytes());
         head.extend_from_slice(&payload_len.to_le_bytes());
-        split(&head, 100).is_err()
+        decode_all(&head, 100).is_err()
     };
     assert!(refused(kind::MANIFEST, u32::MAX, 0));
     assert!(refused(kind::MANIFEST, crate::limits::BODY_BYTES_MAX + 1, 0));
     assert!(refused(kind::DATA, 44, CHUNK_BYTES + 1));
     assert!(refused(99, 0, 0));
     assert!(!refused(kind::MANIFEST, crate::limits::BODY_BYTES_MAX, 0), "only incomplete");
-    assert!(split(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 5).is_err());
+    assert!(decode_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 5).is_err());
 
     let mut ping = Frame::Ping { number: 1 }.encode(0);
     ping[8] = 1;
-    assert!(split(&ping, 100).is_err(), "a payload where none belongs");
+    assert!(decode_all(&ping, 100).is_err(), "a payload where none belongs");
     let fine = Frame::Request { request: RequestId(1), file: FileNumber(1), offset: 0, len: 1 }.encode(0);
     let mut crooked = fine.clone();
     crooked[HEAD_BYTES + 8] = 1;
-    assert!(split(&fine, 100).is_ok() && split(&crooked, 100).is_err(), "offsets are at chunk borders");
+    assert!(
+        decode_all(&fine, 100).is_ok() && decode_all(&crooked, 100).is_err(),
+        "offsets are at chunk borders"
+    );
 }
 
 #[test]
-fn the_largest_frames_fit() {
+fn the_largest_frames_are_within_the_limits() {
     let long = format!("{}/{}", "x".repeat(255), vec!["y".repeat(255); 3].join("/"));
     let long: longhaul_model::Lfn = long.parse().unwrap();
     let file = ManifestFile { attempt: AttemptId(1), transfer: TransferId(1), lfn: long, size: 1 };
@@ -191,35 +194,35 @@ fn the_largest_frames_fit() {
         permit: Some("p".repeat(crate::limits::PERMIT_BYTES_MAX).into()),
         storage: "s".repeat(64).parse().unwrap(),
         last_part: true,
-        files: vec![file; crate::limits::MANIFEST_PART_FILES],
+        files: vec![file; crate::limits::MANIFEST_PART_FILES_MAX],
     };
     let frame = Frame::Manifest(manifest);
-    assert_eq!(split(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
+    assert_eq!(decode_all(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
     let fault = Fault::new(FaultCode::SourceMissing, "m".repeat(5_000));
     let entries = vec![PackEntry::Fault { file: FileNumber(1), fault }; PACK_FILES_MAX];
     let frame = Frame::PackData(PackHead { request: RequestId(1), entries });
-    assert_eq!(split(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
+    assert_eq!(decode_all(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
 }
 
 #[test]
-fn calls_fit_to_the_byte_and_no_more() {
+fn a_call_may_be_as_long_as_its_limit() {
     use crate::limits::CALL_BYTES_MAX;
     let call = |len| Frame::Call(Call { number: 1, body: vec![7; len] });
     let answer = |len| Frame::Answer(Answer { number: 1, body: Ok(vec![7; len]) });
     for frame in [call(CALL_BYTES_MAX), answer(CALL_BYTES_MAX)] {
-        assert_eq!(split(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
+        assert_eq!(decode_all(&frame.encode(0), 4096).unwrap(), vec![(frame, vec![])]);
     }
     for frame in [call(CALL_BYTES_MAX + 1), answer(CALL_BYTES_MAX + 1)] {
-        assert!(split(&frame.encode(0), 4096).is_err());
+        assert!(decode_all(&frame.encode(0), 4096).is_err());
     }
     let mut open = Frame::OpenCalls { versions: crate::VERSIONS }.encode(0);
     open[HEAD_BYTES] ^= 1;
-    assert!(split(&open, 100).is_err(), "every opening carries the mark of the protocol");
+    assert!(decode_all(&open, 100).is_err(), "every opening carries the mark of the protocol");
 }
 
 proptest! {
     #[test]
-    fn frames_come_back(frames in proptest::collection::vec((any_frame(), proptest::collection::vec(any::<u8>(), 0..300)), 1..6),
+    fn frames_survive_a_round_trip(frames in proptest::collection::vec((any_frame(), proptest::collection::vec(any::<u8>(), 0..300)), 1..6),
                         portion in 1usize..400) {
         let mut bytes = Vec::new();
         let mut expected = Vec::new();
@@ -229,13 +232,13 @@ proptest! {
             bytes.extend_from_slice(&payload);
             expected.push((frame, payload));
         }
-        prop_assert_eq!(split(&bytes, portion).unwrap(), expected);
+        prop_assert_eq!(decode_all(&bytes, portion).unwrap(), expected);
     }
 
     #[test]
     fn random_bytes_never_panic(kind in 0u8..20, body in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = Frame::decode(kind, &body);
-        let _ = split(&body, 7);
+        let _ = decode_all(&body, 7);
     }
 
     /// A flipped bit is an error or another frame that is within the limits, never a panic.
@@ -244,7 +247,7 @@ proptest! {
         let mut bytes = frame.encode(0);
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
-        if let Ok(found) = split(&bytes, 64) {
+        if let Ok(found) = decode_all(&bytes, 64) {
             for (frame, payload) in found {
                 let _ = frame.encode(payload.len() as u32);
             }

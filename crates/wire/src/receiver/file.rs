@@ -8,7 +8,7 @@ use longhaul_model::limits::CHUNK_BYTES;
 use crate::frame::{BatchId, FileNumber};
 use crate::identity::SourceIdentity;
 
-use super::origins::{OriginNumber, Sources};
+use super::origins::{FileSources, OriginNumber};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
@@ -17,67 +17,67 @@ pub(super) struct File {
     pub(super) lane: u16,
     pub(super) priority: u8,
     pub(super) size: u64,
-    pub(super) identity: Option<Known>,
-    pub(super) sources: Sources,
+    pub(super) identity: Option<ExpectedIdentity>,
+    pub(super) sources: FileSources,
     pub(super) started: bool,
-    pub(super) damaged: u8,
+    pub(super) damaged_chunks: u8,
     pub(super) body: Body,
 }
 
 /// The source's file as we know it; from the journal until data of this session confirms it.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct ExpectedIdentity {
     pub(super) identity: SourceIdentity,
     pub(super) confirmed: bool,
 }
 
 pub(super) enum Body {
-    Small(Small),
-    Large(Large),
+    Small(SmallState),
+    Large(LargeState),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Small {
+pub(super) enum SmallState {
     Wanted,
     /// In so many packs.
-    Asked(u8),
+    Requested(u8),
     Writing,
 }
 
 #[derive(Default)]
-pub(super) struct Large {
+pub(super) struct LargeState {
     /// Not asked for: offset and length, at chunk borders.
     pub(super) missing: BTreeMap<u64, u64>,
     /// Chunks asked for, with the number of requests that hold them.
-    pub(super) asked: BTreeMap<u64, u8>,
+    pub(super) requested: BTreeMap<u64, u8>,
     /// Chunks that arrive or are being written.
     pub(super) writing: BTreeSet<u64>,
     /// Written from its beginning to its end and in no other way: a chunk waits for those before it.
     pub(super) in_order: bool,
     /// Of a file in order: chunks under way that may have to wait, each with its place in the reorder buffer.
-    pub(super) ahead: BTreeSet<u64>,
+    pub(super) out_of_order: BTreeSet<u64>,
 }
 
 impl File {
-    pub(super) fn place(&self, number: FileNumber) -> (Reverse<u8>, FileNumber) {
+    pub(super) fn queue_key(&self, number: FileNumber) -> (Reverse<u8>, FileNumber) {
         (Reverse(self.priority), number)
     }
 
     /// Where the next chunks begin that may be asked for there.
-    pub(super) fn next_at(&self, origin: OriginNumber, alive: u16) -> Option<u64> {
+    pub(super) fn next_requestable(&self, origin: OriginNumber, alive: u16) -> Option<u64> {
         match &self.body {
-            Body::Small(_) => self.sources.may_ask(0, origin, alive).then_some(0),
+            Body::Small(_) => self.sources.may_request(0, origin, alive).then_some(0),
             Body::Large(large) => {
                 let mut chunks = large.missing.iter().flat_map(|(&offset, &len)| chunks_of(offset, len));
-                chunks.find(|&offset| self.sources.may_ask(offset, origin, alive))
+                chunks.find(|&offset| self.sources.may_request(offset, origin, alive))
             }
         }
     }
 
     /// How many of them follow each other, up to so many.
-    pub(super) fn run_at(&self, from: u64, most: u64, origin: OriginNumber, alive: u16) -> u64 {
+    pub(super) fn contiguous_run(&self, from: u64, most: u64, origin: OriginNumber, alive: u16) -> u64 {
         let chunks = chunks_of(from, most * CHUNK).take(most as usize);
-        chunks.take_while(|&offset| self.sources.may_ask(offset, origin, alive)).count() as u64
+        chunks.take_while(|&offset| self.sources.may_request(offset, origin, alive)).count() as u64
     }
 }
 
@@ -88,30 +88,30 @@ pub(super) fn chunk_len(offset: u64, size: u64) -> u64 {
 
 impl Body {
     /// Whether the file is complete with this chunk.
-    pub(super) fn written(&mut self, offset: u64) -> bool {
+    pub(super) fn chunk_written(&mut self, offset: u64) -> bool {
         match self {
-            Body::Small(state) => *state == Small::Writing,
+            Body::Small(state) => *state == SmallState::Writing,
             Body::Large(large) => {
-                large.ahead.remove(&offset);
+                large.out_of_order.remove(&offset);
                 large.writing.remove(&offset)
                     && large.writing.is_empty()
-                    && large.asked.is_empty()
+                    && large.requested.is_empty()
                     && large.missing.is_empty()
             }
         }
     }
 
     /// A chunk that was arriving or being written is to be asked for again.
-    pub(super) fn want_again(&mut self, offset: u64, size: u64) {
+    pub(super) fn requeue_chunk(&mut self, offset: u64, size: u64) {
         match self {
             Body::Small(state) => {
-                if *state == Small::Writing {
-                    *state = Small::Wanted;
+                if *state == SmallState::Writing {
+                    *state = SmallState::Wanted;
                 }
             }
             Body::Large(large) => {
                 if large.writing.remove(&offset) {
-                    large.ahead.remove(&offset);
+                    large.out_of_order.remove(&offset);
                     large.put_back(offset, chunk_len(offset, size));
                 }
             }
@@ -122,16 +122,16 @@ impl Body {
     pub(super) fn request_lost(&mut self, offset: u64, size: u64) {
         match self {
             Body::Small(state) => match *state {
-                Small::Asked(1) => *state = Small::Wanted,
-                Small::Asked(copies) => *state = Small::Asked(copies - 1),
+                SmallState::Requested(1) => *state = SmallState::Wanted,
+                SmallState::Requested(copies) => *state = SmallState::Requested(copies - 1),
                 _ => {}
             },
             Body::Large(large) => {
-                if let Some(copies) = large.asked.get_mut(&offset) {
+                if let Some(copies) = large.requested.get_mut(&offset) {
                     *copies -= 1;
                     if *copies == 0 {
-                        large.asked.remove(&offset);
-                        large.ahead.remove(&offset);
+                        large.requested.remove(&offset);
+                        large.out_of_order.remove(&offset);
                         large.put_back(offset, chunk_len(offset, size));
                     }
                 }
@@ -140,23 +140,23 @@ impl Body {
     }
 
     /// Data for this chunk (or small file) begins: whether it is wanted.
-    pub(super) fn arrives(&mut self, offset: u64) -> bool {
+    pub(super) fn begin_arrival(&mut self, offset: u64) -> bool {
         match self {
             Body::Small(state) => {
-                let wanted = matches!(state, Small::Asked(_));
+                let wanted = matches!(state, SmallState::Requested(_));
                 if wanted {
-                    *state = Small::Writing;
+                    *state = SmallState::Writing;
                 }
                 wanted
             }
-            Body::Large(large) => large.asked.remove(&offset).is_some() && large.writing.insert(offset),
+            Body::Large(large) => large.requested.remove(&offset).is_some() && large.writing.insert(offset),
         }
     }
 }
 
-impl Large {
-    pub(super) fn missing(parts: &[(u64, u64)]) -> Self {
-        let mut large = Large::default();
+impl LargeState {
+    pub(super) fn with_missing(parts: &[(u64, u64)]) -> Self {
+        let mut large = LargeState::default();
         parts.iter().for_each(|&(offset, len)| large.put_back(offset, len));
         large
     }
@@ -164,19 +164,20 @@ impl Large {
     /// How many chunks may be asked for from there on, with so many free places in the reorder buffer. The
     /// first chunk of all that is not written needs none, since it waits for nobody: so a file in order
     /// always goes on.
-    pub(super) fn askable(&self, from: u64, places: usize) -> usize {
-        if self.in_order { places + usize::from(self.is_next(from)) } else { usize::MAX }
+    pub(super) fn requestable(&self, from: u64, places: usize) -> usize {
+        if self.in_order { places + usize::from(self.is_head_of_line(from)) } else { usize::MAX }
     }
 
     /// Whether this is the first chunk that is not written, and has not been asked for.
-    fn is_next(&self, offset: u64) -> bool {
-        self.next_is_missing() && self.missing.first_key_value().is_some_and(|(&first, _)| first == offset)
+    fn is_head_of_line(&self, offset: u64) -> bool {
+        self.head_of_line_is_missing()
+            && self.missing.first_key_value().is_some_and(|(&first, _)| first == offset)
     }
 
     /// Whether the first chunk that is not written has not been asked for.
-    fn next_is_missing(&self) -> bool {
+    fn head_of_line_is_missing(&self) -> bool {
         let Some((first, _)) = self.missing.first_key_value() else { return false };
-        self.asked.first_key_value().is_none_or(|(asked, _)| first < asked)
+        self.requested.first_key_value().is_none_or(|(asked, _)| first < asked)
             && self.writing.first().is_none_or(|writing| first < writing)
     }
 
@@ -186,7 +187,7 @@ impl Large {
         let mut at = 0;
         while at < size {
             let len = chunk_len(at, size);
-            if !self.asked.contains_key(&at) && !self.writing.contains(&at) {
+            if !self.requested.contains_key(&at) && !self.writing.contains(&at) {
                 self.put_back(at, len);
             }
             at += len;
@@ -211,7 +212,7 @@ impl Large {
     /// Takes at most `chunks` chunks of what is missing from there on without a gap, and marks them as asked
     /// for.
     pub(super) fn take(&mut self, from: u64, chunks: u64) -> Option<(u64, u64)> {
-        let is_next = self.is_next(from);
+        let is_next = self.is_head_of_line(from);
         let (&start, &len) = self.missing.range(..=from).next_back()?;
         let end = start + len;
         if end <= from {
@@ -226,9 +227,9 @@ impl Large {
             self.missing.insert(from + taken, end - from - taken);
         }
         for chunk in chunks_of(from, taken) {
-            self.asked.insert(chunk, 1);
+            self.requested.insert(chunk, 1);
             if self.in_order && !(is_next && chunk == from) {
-                self.ahead.insert(chunk);
+                self.out_of_order.insert(chunk);
             }
         }
         Some((from, taken))
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn extents_are_cut_and_joined_at_chunk_borders() {
         let size = 5 * CHUNK + 10;
-        let mut large = Large::missing(&[(0, size)]);
+        let mut large = LargeState::with_missing(&[(0, size)]);
         assert_eq!(large.take(0, 2), Some((0, 2 * CHUNK)));
         assert_eq!(large.take(2 * CHUNK, 9), Some((2 * CHUNK, 3 * CHUNK + 10)));
         assert_eq!(large.take(6 * CHUNK, 1), None);
@@ -256,37 +257,44 @@ mod tests {
         body.request_lost(4 * CHUNK, size);
         let Body::Large(large) = &body else { unreachable!() };
         assert_eq!(large.missing.iter().collect::<Vec<_>>(), vec![(&(4 * CHUNK), &(CHUNK + 10))]);
-        assert!(body.arrives(0) && !body.arrives(0), "the second copy is not wanted");
-        assert!(!body.written(0), "others are missing");
+        assert!(body.begin_arrival(0) && !body.begin_arrival(0), "the second copy is not wanted");
+        assert!(!body.chunk_written(0), "others are missing");
     }
 
     #[test]
-    fn in_order_only_the_next_chunk_needs_no_place() {
+    fn in_order_only_the_head_of_line_needs_no_reorder_credit() {
         let size = 9 * CHUNK;
-        let mut large = Large { in_order: true, ..Large::missing(&[(0, size)]) };
-        assert_eq!(large.askable(0, 0), 1);
+        let mut large = LargeState { in_order: true, ..LargeState::with_missing(&[(0, size)]) };
+        assert_eq!(large.requestable(0, 0), 1);
         assert_eq!(large.take(0, 3), Some((0, 3 * CHUNK)));
-        assert_eq!((large.ahead.len(), large.askable(3 * CHUNK, 0), large.askable(3 * CHUNK, 2)), (2, 0, 2));
+        assert_eq!(
+            (large.out_of_order.len(), large.requestable(3 * CHUNK, 0), large.requestable(3 * CHUNK, 2)),
+            (2, 0, 2)
+        );
         let mut body = Body::Large(large);
-        assert!(body.arrives(CHUNK));
+        assert!(body.begin_arrival(CHUNK));
         body.request_lost(0, size);
         let Body::Large(large) = &mut body else { unreachable!() };
         assert_eq!(
-            (large.ahead.len(), large.askable(0, 0), large.askable(3 * CHUNK, 0)),
+            (large.out_of_order.len(), large.requestable(0, 0), large.requestable(3 * CHUNK, 0)),
             (2, 1, 0),
             "the next one was lost, and needs no place again"
         );
         assert_eq!(large.take(0, 1), Some((0, CHUNK)));
-        assert!(body.arrives(0) && !body.written(0) && !body.written(CHUNK));
+        assert!(body.begin_arrival(0) && !body.chunk_written(0) && !body.chunk_written(CHUNK));
         body.request_lost(2 * CHUNK, size);
         let Body::Large(large) = &body else { unreachable!() };
-        assert_eq!((large.ahead.len(), large.askable(2 * CHUNK, 0)), (0, 1), "every place is given back");
+        assert_eq!(
+            (large.out_of_order.len(), large.requestable(2 * CHUNK, 0)),
+            (0, 1),
+            "every place is given back"
+        );
     }
 
     #[test]
-    fn a_restart_leaves_what_is_under_way() {
+    fn a_restart_keeps_requested_chunks() {
         let size = 3 * CHUNK;
-        let mut large = Large::missing(&[(2 * CHUNK, CHUNK)]);
+        let mut large = LargeState::with_missing(&[(2 * CHUNK, CHUNK)]);
         large.take(2 * CHUNK, 1);
         large.restart(size);
         assert_eq!(large.missing.iter().collect::<Vec<_>>(), vec![(&0, &(2 * CHUNK))]);

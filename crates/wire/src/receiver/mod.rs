@@ -23,19 +23,19 @@ use longhaul_model::{AttemptId, Fault, FaultCode, Lfn, StorageName, Timestamp, T
 use crate::frame::{BatchId, FileNumber, Frame, ManifestFile};
 use crate::identity::SourceIdentity;
 
-mod arrive;
-mod deal;
+mod endgame;
 mod file;
+mod incoming;
 mod origins;
 mod paths;
+mod request_scheduler;
 mod streams;
-mod tail;
 
-pub use arrive::PackedFile;
-use file::{Body, File, Known, Large, Small};
+use file::{Body, ExpectedIdentity, File, LargeState, SmallState};
+pub use incoming::PackedFile;
+use origins::{FileSources, Origin};
 pub use origins::{ORIGINS_MAX, OriginNumber};
-use origins::{Origin, Sources};
-pub use paths::PathView;
+pub use paths::PathSnapshot;
 use streams::{State, Stream};
 
 /// One of the session's TCP connections, by position.
@@ -103,7 +103,7 @@ pub struct Budget {
     pub window: usize,
     /// Free places in the reorder buffer: chunks of files in order that may be asked for before it is their
     /// turn.
-    pub places: usize,
+    pub reorder_credits: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -138,7 +138,7 @@ pub enum Output {
         fault: Fault,
     },
     /// One of several sources is not asked for the file any more.
-    LeftOut {
+    SourceExcluded {
         file: FileNumber,
         origin: OriginNumber,
         fault: Fault,
@@ -152,52 +152,65 @@ struct Batch {
     /// Files that are still with us.
     open: usize,
     /// One for each source.
-    manifests: Vec<Listed>,
+    manifests: Vec<BatchManifest>,
 }
 
 /// A batch as one source is told of it.
-struct Listed {
+struct BatchManifest {
     origin: OriginNumber,
     permit: Arc<str>,
     storage: StorageName,
     files: Vec<ManifestFile>,
-    announced: Announced,
+    announced: Announcement,
     /// Of the streams that are up.
-    said_on: BTreeSet<StreamNumber>,
+    sent_on: BTreeSet<StreamNumber>,
     /// The source may hold it, even if its answer was lost.
-    known: bool,
+    may_be_held: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Announced {
-    No,
+enum Announcement {
+    NotSent,
     /// Requests may follow at once on the streams where it was said, on others after the answer.
-    Said,
+    Sent,
     Answered,
 }
 
 impl Batch {
-    fn at(&self, origin: OriginNumber) -> Option<&Listed> {
+    fn manifest_for(&self, origin: OriginNumber) -> Option<&BatchManifest> {
         self.manifests.iter().find(|listed| listed.origin == origin)
     }
 
-    fn at_mut(&mut self, origin: OriginNumber) -> Option<&mut Listed> {
+    fn manifest_for_mut(&mut self, origin: OriginNumber) -> Option<&mut BatchManifest> {
         self.manifests.iter_mut().find(|listed| listed.origin == origin)
     }
 }
 
-impl Listed {
-    fn new(origin: OriginNumber, permit: Arc<str>, storage: StorageName, files: Vec<ManifestFile>) -> Listed {
+impl BatchManifest {
+    fn new(
+        origin: OriginNumber,
+        permit: Arc<str>,
+        storage: StorageName,
+        files: Vec<ManifestFile>,
+    ) -> BatchManifest {
         let said_on = BTreeSet::new();
-        Listed { origin, permit, storage, files, announced: Announced::No, said_on, known: false }
+        BatchManifest {
+            origin,
+            permit,
+            storage,
+            files,
+            announced: Announcement::NotSent,
+            sent_on: said_on,
+            may_be_held: false,
+        }
     }
 
     /// Whether the source knows the batch when a request on this stream reaches it.
-    fn reaches(&self, stream: StreamNumber) -> bool {
+    fn is_announced_on(&self, stream: StreamNumber) -> bool {
         match self.announced {
-            Announced::No => false,
-            Announced::Said => self.said_on.contains(&stream),
-            Announced::Answered => true,
+            Announcement::NotSent => false,
+            Announcement::Sent => self.sent_on.contains(&stream),
+            Announcement::Answered => true,
         }
     }
 }
@@ -210,21 +223,21 @@ pub struct Receiver {
     /// Large files with parts to ask for, in order.
     large: BTreeSet<(Reverse<u8>, FileNumber)>,
     /// Files in order that something was asked for of.
-    in_line: BTreeSet<FileNumber>,
+    in_order_files: BTreeSet<FileNumber>,
     /// Which of the first large files, and whether small or large, is next.
     turn: usize,
     streams: Vec<Stream>,
     /// One, or several that hold the same files.
     origins: Vec<Origin>,
-    carried: paths::Carried,
+    totals: paths::PathTotals,
     next_batch: u32,
     next_file: u32,
     idle_since: Duration,
     /// When time-outs, and the streams' rates, were looked at last.
-    looked_at: Duration,
-    compared_at: Duration,
-    freed: usize,
-    dealt_bytes: u64,
+    timeouts_checked_at: Duration,
+    rates_compared_at: Duration,
+    freed_slots: usize,
+    requested_bytes: u64,
     outputs: VecDeque<Output>,
 }
 
@@ -236,24 +249,24 @@ impl Receiver {
             files: BTreeMap::new(),
             small: BTreeSet::new(),
             large: BTreeSet::new(),
-            in_line: BTreeSet::new(),
+            in_order_files: BTreeSet::new(),
             turn: 0,
             streams: (0..streams).map(|_| Stream::new(OriginNumber(0))).collect(),
             origins: vec![Origin::new(streams, now)],
-            carried: paths::Carried::default(),
+            totals: paths::PathTotals::default(),
             next_batch: 0,
             next_file: 0,
             idle_since: now,
-            looked_at: now,
-            compared_at: now,
-            freed: 0,
-            dealt_bytes: 0,
+            timeouts_checked_at: now,
+            rates_compared_at: now,
+            freed_slots: 0,
+            requested_bytes: 0,
             outputs: VecDeque::new(),
         }
     }
 
     /// Whether the numbers suffice for a batch of so many files. If not, a new session is needed.
-    pub fn has_numbers(&self, files: usize) -> bool {
+    pub fn has_file_numbers(&self, files: usize) -> bool {
         u32::try_from(files).is_ok_and(|files| self.next_file.checked_add(files).is_some())
             && self.next_batch < u32::MAX
     }
@@ -263,9 +276,9 @@ impl Receiver {
     /// # Panics
     /// If the numbers are used up: see [`Receiver::has_numbers`].
     pub fn add_batch(&mut self, batch: NewBatch, now: Duration) -> FileNumber {
-        assert!(self.has_numbers(batch.files.len()), "the numbers of the session are used up");
+        assert!(self.has_file_numbers(batch.files.len()), "the numbers of the session are used up");
         if self.files.is_empty() {
-            self.forgive();
+            self.reset_origins();
         }
         let first = self.next_file;
         let next_file = first + batch.files.len() as u32;
@@ -282,7 +295,8 @@ impl Receiver {
         };
         for (number, file) in (first..next_file).map(FileNumber).zip(&batch.files) {
             if file.wanted != Wanted::Nothing {
-                let sources = Sources::of(known.manifests.iter().map(|listed| listed.origin), file.checked);
+                let sources =
+                    FileSources::new(known.manifests.iter().map(|listed| listed.origin), file.checked);
                 self.add_file(number, id, (batch.lane, batch.in_order), file, sources);
             }
         }
@@ -295,7 +309,7 @@ impl Receiver {
     }
 
     /// What each source is told, except those of which nothing can be had.
-    fn manifests(&self, batch: &NewBatch) -> Vec<Listed> {
+    fn manifests(&self, batch: &NewBatch) -> Vec<BatchManifest> {
         let listed = |file: &NewFile, lfn: &Lfn| ManifestFile {
             attempt: file.attempt,
             transfer: file.transfer,
@@ -303,17 +317,23 @@ impl Receiver {
             size: file.size,
         };
         let files = batch.files.iter().map(|file| listed(file, &file.lfn)).collect();
-        let mut all = vec![Listed::new(OriginNumber(0), batch.permit.clone(), batch.storage.clone(), files)];
+        let mut all =
+            vec![BatchManifest::new(OriginNumber(0), batch.permit.clone(), batch.storage.clone(), files)];
         for replica in &batch.replicas {
             let known = usize::from(replica.origin.0) < self.origins.len()
                 && all.iter().all(|listed| listed.origin != replica.origin);
             if known && replica.names.len() == batch.files.len() {
                 let files =
                     batch.files.iter().zip(&replica.names).map(|(file, lfn)| listed(file, lfn)).collect();
-                all.push(Listed::new(replica.origin, replica.permit.clone(), replica.storage.clone(), files));
+                all.push(BatchManifest::new(
+                    replica.origin,
+                    replica.permit.clone(),
+                    replica.storage.clone(),
+                    files,
+                ));
             }
         }
-        let lost = |listed: &Listed| self.origins[usize::from(listed.origin.0)].lost;
+        let lost = |listed: &BatchManifest| self.origins[usize::from(listed.origin.0)].excluded;
         if !all.iter().all(lost) {
             all.retain(|listed| !lost(listed));
         }
@@ -326,25 +346,25 @@ impl Receiver {
         batch: BatchId,
         (lane, in_order): (u16, bool),
         new: &NewFile,
-        sources: Sources,
+        sources: FileSources,
     ) {
         let place = (Reverse(new.priority), number);
         let body = if new.size <= SMALL_FILE_BYTES {
             self.small.insert(place);
-            Body::Small(Small::Wanted)
+            Body::Small(SmallState::Wanted)
         } else {
             self.large.insert(place);
             let large = match &new.wanted {
-                Wanted::Parts(parts) => Large::missing(parts),
-                _ => Large::missing(&[(0, new.size)]),
+                Wanted::Parts(parts) => LargeState::with_missing(parts),
+                _ => LargeState::with_missing(&[(0, new.size)]),
             };
-            Body::Large(Large { in_order, ..large })
+            Body::Large(LargeState { in_order, ..large })
         };
-        let identity = new.identity.map(|identity| Known { identity, confirmed: false });
+        let identity = new.identity.map(|identity| ExpectedIdentity { identity, confirmed: false });
         let (priority, size) = (new.priority, new.size);
         self.files.insert(
             number,
-            File { batch, lane, priority, size, identity, sources, started: false, damaged: 0, body },
+            File { batch, lane, priority, size, identity, sources, started: false, damaged_chunks: 0, body },
         );
     }
 
@@ -353,27 +373,27 @@ impl Receiver {
     }
 
     /// Slots that are free again since the last call.
-    pub fn take_freed(&mut self) -> usize {
-        std::mem::take(&mut self.freed)
+    pub fn take_freed_slots(&mut self) -> usize {
+        std::mem::take(&mut self.freed_slots)
     }
 
     /// Payload asked for since the last call, for the rate limit.
-    pub fn take_dealt_bytes(&mut self) -> u64 {
-        std::mem::take(&mut self.dealt_bytes)
+    pub fn take_requested_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.requested_bytes)
     }
 
     /// Slots held for requests.
-    pub fn slots(&self) -> usize {
+    pub fn slots_in_use(&self) -> usize {
         self.streams.iter().map(Stream::slots).sum()
     }
 
     /// Places held in the reorder buffer.
-    pub fn places(&self) -> usize {
+    pub fn reorder_credits_in_use(&self) -> usize {
         let held = |number| match self.files.get(number).map(|file| &file.body) {
-            Some(Body::Large(large)) => large.ahead.len(),
+            Some(Body::Large(large)) => large.out_of_order.len(),
             _ => 0,
         };
-        self.in_line.iter().map(held).sum()
+        self.in_order_files.iter().map(held).sum()
     }
 
     pub fn streams_up(&self) -> usize {
@@ -385,7 +405,7 @@ impl Receiver {
     }
 
     /// Whether there are files to ask for that no stream has been asked for yet.
-    pub fn wants_slots(&self) -> bool {
+    pub fn has_unrequested_files(&self) -> bool {
         !self.small.is_empty() || !self.large.is_empty()
     }
 
@@ -395,33 +415,33 @@ impl Receiver {
     }
 
     /// The bytes of a chunk (or of a whole small file, at offset 0) are in the storage's hands.
-    pub fn written(&mut self, number: FileNumber, offset: u64, now: Duration) {
+    pub fn chunk_written(&mut self, number: FileNumber, offset: u64, now: Duration) {
         let Some(file) = self.files.get_mut(&number) else { return };
-        if file.body.written(offset) {
+        if file.body.chunk_written(offset) {
             self.drop_file(number, now);
             self.outputs.push_back(Output::Complete { file: number });
         }
     }
 
     /// The bytes of a chunk (or whole small file) did not have their checksum.
-    pub fn damaged(&mut self, number: FileNumber, offset: u64, now: Duration) {
+    pub fn chunk_damaged(&mut self, number: FileNumber, offset: u64, now: Duration) {
         let Some(file) = self.files.get_mut(&number) else { return };
-        file.damaged = file.damaged.saturating_add(1);
-        if file.damaged > crate::limits::DAMAGED_TRIES_MAX {
-            let tries = file.damaged;
+        file.damaged_chunks = file.damaged_chunks.saturating_add(1);
+        if file.damaged_chunks > crate::limits::DAMAGED_TRIES_MAX {
+            let tries = file.damaged_chunks;
             let fault = Fault::new(
                 FaultCode::Corrupted,
                 format!("a chunk at {offset} arrived damaged, {tries} times"),
             );
-            self.fail(number, fault, now);
+            self.fail_file(number, fault, now);
         } else {
-            file.body.want_again(offset, file.size);
-            self.queue(number);
+            file.body.requeue_chunk(offset, file.size);
+            self.enqueue(number);
         }
     }
 
     /// The caller gives the file up: it is cancelled, or cannot be written. No output follows.
-    pub fn remove(&mut self, number: FileNumber, now: Duration) {
+    pub fn remove_file(&mut self, number: FileNumber, now: Duration) {
         self.drop_file(number, now);
     }
 
@@ -429,11 +449,11 @@ impl Receiver {
     pub fn fail_all(&mut self, fault: &Fault, now: Duration) {
         let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
         for number in numbers {
-            self.fail(number, fault.clone(), now);
+            self.fail_file(number, fault.clone(), now);
         }
     }
 
-    fn fail(&mut self, number: FileNumber, fault: Fault, now: Duration) {
+    fn fail_file(&mut self, number: FileNumber, fault: Fault, now: Duration) {
         if self.files.contains_key(&number) {
             self.drop_file(number, now);
             self.outputs.push_back(Output::Failed { file: number, fault });
@@ -442,12 +462,12 @@ impl Receiver {
 
     fn drop_file(&mut self, number: FileNumber, now: Duration) {
         let Some(file) = self.files.remove(&number) else { return };
-        self.small.remove(&file.place(number));
-        self.large.remove(&file.place(number));
-        self.in_line.remove(&number);
+        self.small.remove(&file.queue_key(number));
+        self.large.remove(&file.queue_key(number));
+        self.in_order_files.remove(&number);
         if self.files.is_empty() {
             self.idle_since = now;
-            self.forgive();
+            self.reset_origins();
         }
         let Some(batch) = self.batches.get_mut(&file.batch) else { return };
         batch.open -= 1;
@@ -457,30 +477,30 @@ impl Receiver {
         let Some(batch) = self.batches.remove(&file.batch) else { return };
         for listed in batch.manifests {
             let origin = self.origin(listed.origin);
-            if listed.announced != Announced::No {
+            if listed.announced != Announcement::NotSent {
                 origin.announced_files -= batch.count;
             }
-            if listed.known {
-                origin.forget.push((file.batch, listed.said_on));
-                self.say_forget(listed.origin);
+            if listed.may_be_held {
+                origin.pending_forgets.push((file.batch, listed.sent_on));
+                self.send_forgets(listed.origin);
             }
         }
     }
 
     /// Puts a file where `deal` finds it, if it has something to ask for.
-    fn queue(&mut self, number: FileNumber) {
+    fn enqueue(&mut self, number: FileNumber) {
         let Some(file) = self.files.get(&number) else { return };
         match &file.body {
-            Body::Small(Small::Wanted) => self.small.insert(file.place(number)),
-            Body::Large(large) if !large.missing.is_empty() => self.large.insert(file.place(number)),
+            Body::Small(SmallState::Wanted) => self.small.insert(file.queue_key(number)),
+            Body::Large(large) if !large.missing.is_empty() => self.large.insert(file.queue_key(number)),
             _ => false,
         };
     }
 
     /// On each stream where it was said: a manifest that is still under way there is forgotten behind it.
-    fn say_forget(&mut self, origin: OriginNumber) {
-        let Some(first) = self.first_up(origin) else { return };
-        for (batch, mut said_on) in std::mem::take(&mut self.origin(origin).forget) {
+    fn send_forgets(&mut self, origin: OriginNumber) {
+        let Some(first) = self.first_stream_up(origin) else { return };
+        for (batch, mut said_on) in std::mem::take(&mut self.origin(origin).pending_forgets) {
             said_on.retain(|stream| self.streams[stream.0 as usize].up().is_some());
             if said_on.is_empty() {
                 said_on.insert(first);
@@ -490,7 +510,7 @@ impl Receiver {
         }
     }
 
-    fn first_up(&self, origin: OriginNumber) -> Option<StreamNumber> {
+    fn first_stream_up(&self, origin: OriginNumber) -> Option<StreamNumber> {
         let is_up = |stream: &Stream| stream.origin == origin && stream.up().is_some();
         self.streams.iter().position(is_up).map(|place| StreamNumber(place as u32))
     }

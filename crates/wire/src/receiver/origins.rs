@@ -14,10 +14,10 @@ use super::streams::{State, Stream};
 use super::{Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, FileNumber};
 use crate::limits::{
-    RECONNECT_FOR, STALL_BYTES, STALL_MAX, WRONG_OF_FILE_MAX, WRONG_OF_ORIGIN_MAX, WRONG_SHARE,
-    WRONG_TRIES_MAX,
+    RECONNECT_FOR, STALL_BYTES_MIN, STALL_MAX, WRONG_CHUNKS_ONE_IN, WRONG_CHUNKS_PER_FILE_MAX,
+    WRONG_CHUNKS_PER_ORIGIN_MAX, WRONG_TRIES_MAX,
 };
-use crate::path::Tuner;
+use crate::path::StreamCountTuner;
 
 /// Sources of one file at once.
 pub const ORIGINS_MAX: usize = 16;
@@ -31,11 +31,11 @@ pub(super) struct Origin {
     /// So many of its streams are used; the others close when they have answered.
     pub(super) wanted_streams: usize,
     /// Decides how many; none if their number is fixed.
-    pub(super) tuner: Option<Tuner>,
+    pub(super) tuner: Option<StreamCountTuner>,
     pub(super) tuned_at: Duration,
     pub(super) announced_files: usize,
     /// Batches that the source may forget, not yet said.
-    pub(super) forget: Vec<(BatchId, BTreeSet<StreamNumber>)>,
+    pub(super) pending_forgets: Vec<(BatchId, BTreeSet<StreamNumber>)>,
     /// Of the source's session.
     pub(super) incarnation: Option<u64>,
     /// No stream, or one fell silent, and nothing useful heard, since then. A welcome alone is not useful: a
@@ -46,14 +46,14 @@ pub(super) struct Origin {
     pub(super) last_fault: Option<Fault>,
     progress_at: Duration,
     /// Payload since then.
-    trickled: u64,
+    bytes_since_progress: u64,
     /// It was cut off for too long. It is still dialled: it may come back while others bring the files.
-    pub(super) gone: Option<Fault>,
+    pub(super) unreachable: Option<Fault>,
     /// Nothing can be had from it, and it is not dialled.
-    pub(super) lost: bool,
+    pub(super) excluded: bool,
     /// Chunks and small files that came from there to be compared, and those that were not the right ones.
-    taken: usize,
-    wrong: usize,
+    checked_chunks: usize,
+    wrong_chunks: usize,
 }
 
 impl Origin {
@@ -63,33 +63,33 @@ impl Origin {
             tuner: None,
             tuned_at: now,
             announced_files: 0,
-            forget: Vec::new(),
+            pending_forgets: Vec::new(),
             incarnation: None,
             cut_off_since: None,
             reconnect_for: RECONNECT_FOR,
             last_fault: None,
             progress_at: now,
-            trickled: 0,
-            gone: None,
-            lost: false,
-            taken: 0,
-            wrong: 0,
+            bytes_since_progress: 0,
+            unreachable: None,
+            excluded: false,
+            checked_chunks: 0,
+            wrong_chunks: 0,
         }
     }
 
-    pub(super) fn progress(&mut self, now: Duration) {
-        (self.progress_at, self.trickled) = (now, 0);
+    pub(super) fn note_progress(&mut self, now: Duration) {
+        (self.progress_at, self.bytes_since_progress) = (now, 0);
     }
 
     /// Bytes of something that began before.
-    pub(super) fn trickles(&mut self, bytes: u64, now: Duration) {
-        self.trickled = self.trickled.saturating_add(bytes);
-        if self.trickled >= STALL_BYTES {
-            self.progress(now);
+    pub(super) fn note_trickle(&mut self, bytes: u64, now: Duration) {
+        self.bytes_since_progress = self.bytes_since_progress.saturating_add(bytes);
+        if self.bytes_since_progress >= STALL_BYTES_MIN {
+            self.note_progress(now);
         }
     }
 
-    pub(super) fn stalls(&self, now: Duration) -> bool {
+    pub(super) fn is_stalled(&self, now: Duration) -> bool {
         now.saturating_sub(self.progress_at) >= STALL_MAX
     }
 
@@ -103,83 +103,83 @@ impl Origin {
     }
 
     /// Something useful came from it.
-    pub(super) fn is_back(&mut self) {
+    pub(super) fn mark_reachable(&mut self) {
         self.cut_off_since = None;
-        self.gone = None;
+        self.unreachable = None;
     }
 }
 
 /// Of one file: where it may be asked for.
-pub(super) struct Sources {
+pub(super) struct FileSources {
     /// A bit for each.
     origins: u16,
     /// Whoever writes it knows what each chunk has to be.
     pub(super) checked: bool,
     /// Chunks that came from each.
-    taken: BTreeMap<u8, usize>,
+    chunks_by_origin: BTreeMap<u8, usize>,
     /// Chunks that were wrong: where they came from, and how often.
-    wrong: BTreeMap<(u64, u8), u8>,
+    wrong_tries: BTreeMap<(u64, u8), u8>,
 }
 
-impl Sources {
+impl FileSources {
     /// Only a file that is checked may come from several.
-    pub(super) fn of(offered: impl Iterator<Item = OriginNumber>, checked: bool) -> Sources {
+    pub(super) fn new(offered: impl Iterator<Item = OriginNumber>, checked: bool) -> FileSources {
         let most = if checked { ORIGINS_MAX } else { 1 };
         let origins = offered.take(most).fold(0, |bits, origin| bits | 1 << origin.0);
-        Sources { origins, checked, taken: BTreeMap::new(), wrong: BTreeMap::new() }
+        FileSources { origins, checked, chunks_by_origin: BTreeMap::new(), wrong_tries: BTreeMap::new() }
     }
 
-    pub(super) fn has(&self, origin: OriginNumber) -> bool {
+    pub(super) fn contains(&self, origin: OriginNumber) -> bool {
         self.origins >> origin.0 & 1 > 0
     }
 
-    fn tries(&self, offset: u64, origin: u8) -> u8 {
-        self.wrong.get(&(offset, origin)).copied().unwrap_or(0)
+    fn tries_at(&self, offset: u64, origin: u8) -> u8 {
+        self.wrong_tries.get(&(offset, origin)).copied().unwrap_or(0)
     }
 
     /// The fewest wrong tries of a chunk at any of these.
-    fn fewest(&self, offset: u64, origins: u16) -> Option<u8> {
+    fn fewest_tries(&self, offset: u64, origins: u16) -> Option<u8> {
         let among = (0..ORIGINS_MAX as u8).filter(|origin| origins >> origin & 1 > 0);
-        among.map(|origin| self.tries(offset, origin)).min()
+        among.map(|origin| self.tries_at(offset, origin)).min()
     }
 
     /// Whether a chunk may be asked for there: not where it was wrong, as long as somebody else who lives may
     /// have it.
-    pub(super) fn may_ask(&self, offset: u64, origin: OriginNumber, alive: u16) -> bool {
-        if !self.has(origin) {
+    pub(super) fn may_request(&self, offset: u64, origin: OriginNumber, alive: u16) -> bool {
+        if !self.contains(origin) {
             return false;
         }
-        if self.wrong.is_empty() {
+        if self.wrong_tries.is_empty() {
             return true;
         }
         let others = self.origins & (alive | 1 << origin.0);
-        Some(self.tries(offset, origin.0)) == self.fewest(offset, others)
+        Some(self.tries_at(offset, origin.0)) == self.fewest_tries(offset, others)
     }
 
     /// Whether it is worth waiting for this source, for the sake of this chunk.
-    fn may_have(&self, offset: Option<u64>, origin: OriginNumber) -> bool {
-        self.has(origin) && offset.is_none_or(|offset| self.tries(offset, origin.0) < WRONG_TRIES_MAX)
+    fn may_supply(&self, offset: Option<u64>, origin: OriginNumber) -> bool {
+        self.contains(origin) && offset.is_none_or(|offset| self.tries_at(offset, origin.0) < WRONG_TRIES_MAX)
     }
 
     /// A chunk that was wrong wherever it can be asked for.
-    fn hopeless(&self, alive: u16) -> Option<u64> {
+    fn unobtainable_chunk(&self, alive: u16) -> Option<u64> {
         let tried_out = |&offset: &u64| {
-            self.fewest(offset, self.origins & alive).is_none_or(|fewest| fewest >= WRONG_TRIES_MAX)
+            self.fewest_tries(offset, self.origins & alive).is_none_or(|fewest| fewest >= WRONG_TRIES_MAX)
         };
-        self.wrong.keys().map(|(offset, _)| *offset).find(tried_out)
+        self.wrong_tries.keys().map(|(offset, _)| *offset).find(tried_out)
     }
 
     /// How many chunks were wrong there, if it is more bother than use.
-    fn useless(&self, origin: u8) -> Option<usize> {
-        let wrong = self.wrong.keys().filter(|(_, of)| *of == origin).count();
-        let taken = self.taken.get(&origin).copied().unwrap_or(0);
-        is_useless(wrong, WRONG_OF_FILE_MAX, taken).then_some(wrong)
+    fn excess_wrong_chunks(&self, origin: u8) -> Option<usize> {
+        let wrong = self.wrong_tries.keys().filter(|(_, of)| *of == origin).count();
+        let taken = self.chunks_by_origin.get(&origin).copied().unwrap_or(0);
+        is_excess(wrong, WRONG_CHUNKS_PER_FILE_MAX, taken).then_some(wrong)
     }
 }
 
 /// A few wrong chunks do not make a source useless: nobody else may have the right ones of others.
-fn is_useless(wrong: usize, most: usize, taken: usize) -> bool {
-    wrong >= most && wrong * WRONG_SHARE >= taken
+fn is_excess(wrong: usize, most: usize, taken: usize) -> bool {
+    wrong >= most && wrong * WRONG_CHUNKS_ONE_IN >= taken
 }
 
 impl Receiver {
@@ -221,45 +221,45 @@ impl Receiver {
 
     /// A bit for each source that is not cut off.
     pub(super) fn alive(&self) -> u16 {
-        let alive = |origin: &Origin| origin.gone.is_none() && !origin.lost;
+        let alive = |origin: &Origin| origin.unreachable.is_none() && !origin.excluded;
         let origins = self.origins.iter().enumerate().filter(|(_, origin)| alive(origin));
         origins.fold(0, |bits, (place, _)| bits | 1 << place)
     }
 
     /// A chunk (or whole small file) comes from there, and will be compared.
-    pub(super) fn takes(&mut self, number: FileNumber, from: OriginNumber) {
+    pub(super) fn note_taken(&mut self, number: FileNumber, from: OriginNumber) {
         if let Some(file) = self.files.get_mut(&number)
             && file.sources.checked
         {
-            *file.sources.taken.entry(from.0).or_default() += 1;
-            self.origins[usize::from(from.0)].taken += 1;
+            *file.sources.chunks_by_origin.entry(from.0).or_default() += 1;
+            self.origins[usize::from(from.0)].checked_chunks += 1;
         }
     }
 
     /// The bytes of a chunk (or whole small file) have their checksum, and are not those of the file.
-    pub fn wrong(&mut self, number: FileNumber, offset: u64, from: OriginNumber, now: Duration) {
+    pub fn chunk_wrong(&mut self, number: FileNumber, offset: u64, from: OriginNumber, now: Duration) {
         let Some(file) = self.files.get_mut(&number) else { return };
-        let tries = file.sources.wrong.entry((offset, from.0)).or_insert(0);
+        let tries = file.sources.wrong_tries.entry((offset, from.0)).or_insert(0);
         *tries = tries.saturating_add(1);
-        file.body.want_again(offset, file.size);
-        let useless = file.sources.useless(from.0);
-        self.queue(number);
+        file.body.requeue_chunk(offset, file.size);
+        let useless = file.sources.excess_wrong_chunks(from.0);
+        self.enqueue(number);
         if let Some(wrong) = useless {
             let detail = format!("{wrong} chunks from there were not those of the file");
-            self.leave_out(number, from, Fault::new(FaultCode::WrongDigest, detail), now);
+            self.exclude_source(number, from, Fault::new(FaultCode::WrongDigest, detail), now);
         }
         self.check_sources(number, now);
         let origin = self.origin(from);
-        origin.wrong += 1;
-        let wrong = origin.wrong;
-        if is_useless(wrong, WRONG_OF_ORIGIN_MAX, origin.taken) && self.origins.len() > 1 {
+        origin.wrong_chunks += 1;
+        let wrong = origin.wrong_chunks;
+        if is_excess(wrong, WRONG_CHUNKS_PER_ORIGIN_MAX, origin.checked_chunks) && self.origins.len() > 1 {
             let detail = format!("{wrong} chunks from there were wrong");
-            self.lose(from, &Fault::new(FaultCode::WrongDigest, detail), now);
+            self.exclude_origin(from, &Fault::new(FaultCode::WrongDigest, detail), now);
         }
     }
 
     /// The file is not asked for there any more. It fails if there is no other source of it.
-    pub(super) fn leave_out(
+    pub(super) fn exclude_source(
         &mut self,
         number: FileNumber,
         origin: OriginNumber,
@@ -267,14 +267,14 @@ impl Receiver {
         now: Duration,
     ) {
         let Some(file) = self.files.get_mut(&number) else { return };
-        if !file.sources.has(origin) {
+        if !file.sources.contains(origin) {
             return;
         }
         if file.sources.origins == 1 << origin.0 {
-            return self.fail(number, fault, now);
+            return self.fail_file(number, fault, now);
         }
         file.sources.origins &= !(1 << origin.0);
-        self.outputs.push_back(Output::LeftOut { file: number, origin, fault });
+        self.outputs.push_back(Output::SourceExcluded { file: number, origin, fault });
         self.check_sources(number, now);
     }
 
@@ -282,13 +282,13 @@ impl Receiver {
     pub(super) fn check_sources(&mut self, number: FileNumber, now: Duration) {
         let alive = self.alive();
         let Some(file) = self.files.get(&number) else { return };
-        let wrong = file.sources.hopeless(alive);
+        let wrong = file.sources.unobtainable_chunk(alive);
         if file.sources.origins & alive != 0 && wrong.is_none() {
             return;
         }
         // Whoever is away may have had it: then it is worth another try.
-        let mut away = self.all_origins().filter(|origin| file.sources.may_have(wrong, *origin));
-        let gone = away.find_map(|origin| self.origins[usize::from(origin.0)].gone.clone());
+        let mut away = self.all_origins().filter(|origin| file.sources.may_supply(wrong, *origin));
+        let gone = away.find_map(|origin| self.origins[usize::from(origin.0)].unreachable.clone());
         let fault = gone.or_else(|| {
             let offset = wrong?;
             let end = (offset + u64::from(CHUNK_BYTES)).min(file.size);
@@ -297,7 +297,7 @@ impl Receiver {
             Some(Fault::new(FaultCode::WrongDigest, detail))
         });
         if let Some(fault) = fault {
-            self.fail(number, fault, now);
+            self.fail_file(number, fault, now);
         }
     }
 
@@ -308,47 +308,47 @@ impl Receiver {
 
     /// Files that come while some of the sources are away.
     pub(super) fn check_new_files(&mut self, first: FileNumber, now: Duration) {
-        if self.origins.iter().any(|origin| origin.gone.is_some()) {
+        if self.origins.iter().any(|origin| origin.unreachable.is_some()) {
             let numbers: Vec<FileNumber> = self.files.range(first..).map(|(number, _)| *number).collect();
             numbers.into_iter().for_each(|number| self.check_sources(number, now));
         }
     }
 
     /// The source was cut off for so long that files which only it has fail.
-    pub(super) fn give_up_on(&mut self, origin: OriginNumber, fault: Fault, now: Duration) {
-        self.origin(origin).gone = Some(fault);
+    pub(super) fn mark_unreachable(&mut self, origin: OriginNumber, fault: Fault, now: Duration) {
+        self.origin(origin).unreachable = Some(fault);
         self.check_all_sources(now);
     }
 
     /// A fault that concerns the source as a whole: nothing more is asked of it.
-    pub(super) fn lose(&mut self, origin: OriginNumber, fault: &Fault, now: Duration) {
+    pub(super) fn exclude_origin(&mut self, origin: OriginNumber, fault: &Fault, now: Duration) {
         if self.origins.len() == 1 {
             return self.fail_all(fault, now);
         }
-        self.origin(origin).lost = true;
+        self.origin(origin).excluded = true;
         let numbers: Vec<FileNumber> = self.files.keys().copied().collect();
         for number in numbers {
-            self.leave_out(number, origin, fault.clone(), now);
+            self.exclude_source(number, origin, fault.clone(), now);
         }
         for place in 0..self.streams.len() {
             let stream = StreamNumber(place as u32);
             if self.origin_of(stream) == origin && matches!(self.streams[place].state, State::Up(_)) {
-                self.let_go(stream, now);
+                self.release_stream(stream, now);
                 self.outputs.push_back(Output::Close { stream, fault: None });
             }
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn files_are_checked(&mut self) {
+    pub(crate) fn require_checks(&mut self) {
         self.files.values_mut().for_each(|file| file.sources.checked = true);
     }
 
     /// Nothing is left to do: what comes next may find all sources well again.
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn reset_origins(&mut self) {
         for origin in &mut self.origins {
-            origin.is_back();
-            origin.lost = false;
+            origin.mark_reachable();
+            origin.excluded = false;
         }
     }
 }
@@ -365,21 +365,21 @@ mod tests {
         let seconds = STALL_MAX.as_secs();
         let mut origin = Origin::new(1, Duration::ZERO);
         for second in 1..seconds {
-            origin.trickles(STALL_BYTES / seconds, SECOND * second as u32);
-            assert!(!origin.stalls(SECOND * second as u32));
+            origin.note_trickle(STALL_BYTES_MIN / seconds, SECOND * second as u32);
+            assert!(!origin.is_stalled(SECOND * second as u32));
         }
-        assert!(origin.stalls(STALL_MAX));
-        origin.progress(STALL_MAX);
-        assert!(!origin.stalls(STALL_MAX));
+        assert!(origin.is_stalled(STALL_MAX));
+        origin.note_progress(STALL_MAX);
+        assert!(!origin.is_stalled(STALL_MAX));
     }
 
     #[test]
-    fn what_comes_slowly_but_comes_is_none() {
+    fn slow_progress_is_no_stall() {
         let seconds = STALL_MAX.as_secs();
         let mut origin = Origin::new(1, Duration::ZERO);
         for second in 1..20 * seconds {
-            origin.trickles(STALL_BYTES.div_ceil(seconds - 1), SECOND * second as u32);
-            assert!(!origin.stalls(SECOND * second as u32), "{second}");
+            origin.note_trickle(STALL_BYTES_MIN.div_ceil(seconds - 1), SECOND * second as u32);
+            assert!(!origin.is_stalled(SECOND * second as u32), "{second}");
         }
     }
 }

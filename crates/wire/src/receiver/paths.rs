@@ -6,18 +6,20 @@ use longhaul_model::limits::CHUNK_BYTES;
 
 use super::streams::{State, Stream};
 use super::{OriginNumber, Receiver, StreamNumber};
-use crate::meter::WINDOW;
-use crate::path::{Cause, PathReport, SHORT, Seen, Sum, Tuner};
+use crate::path::{
+    BottleneckCause, PathReport, PathSample, PathSummary, ROUND_TRIP_SHORT_MAX, StreamCountTuner,
+};
+use crate::rate_meter::RATE_WINDOW;
 
 /// How often the number of streams is thought over.
-const TUNE_EVERY: Duration = Duration::from_secs(1);
+const TUNE_INTERVAL: Duration = Duration::from_secs(1);
 /// What a stream was asked for beyond its window: a chunk that is almost there counts whole, and half of one
 /// is with the sender's kernel.
-const AHEAD_OF_WINDOW_BYTES: u64 = 3 * CHUNK_BYTES as u64 / 2;
+const REQUESTED_BEYOND_WINDOW_BYTES: u64 = 3 * CHUNK_BYTES as u64 / 2;
 
 /// A session's path as it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PathView {
+pub struct PathSnapshot {
     pub streams: usize,
     /// Zero if it was not measured.
     pub round_trip: Duration,
@@ -32,18 +34,18 @@ pub struct PathView {
     pub segments: u64,
     pub retransmits: u64,
     /// None if nothing is under way, or nothing was measured.
-    pub cause: Option<Cause>,
+    pub cause: Option<BottleneckCause>,
 }
 
 /// What the streams of a session have carried since it began.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Carried {
+pub(super) struct PathTotals {
     acked_bytes: u64,
     segments: u64,
     retransmits: u64,
 }
 
-impl Carried {
+impl PathTotals {
     fn add(&mut self, report: &PathReport) {
         self.acked_bytes = self.acked_bytes.saturating_add(report.acked_bytes);
         self.segments = self.segments.saturating_add(report.segments.into());
@@ -53,9 +55,9 @@ impl Carried {
 
 impl Receiver {
     /// Uses as many streams as the path to each source needs, within these bounds.
-    pub fn adapt_streams(&mut self, least: usize, most: usize) {
+    pub fn adapt_streams(&mut self, streams_min: usize, streams_max: usize) {
         for origin in self.all_origins() {
-            let tuner = Tuner::new(least, most);
+            let tuner = StreamCountTuner::new(streams_min, streams_max);
             self.set_streams(origin, tuner.streams());
             self.origin(origin).tuner = Some(tuner);
         }
@@ -65,7 +67,7 @@ impl Receiver {
     fn set_streams(&mut self, origin: OriginNumber, wanted: usize) {
         let wanted = wanted.max(1);
         self.origin(origin).wanted_streams = wanted;
-        while self.used_of(origin).count() < wanted {
+        while self.used_streams_of(origin).count() < wanted {
             let rested = |stream: &Stream| stream.retired && matches!(stream.state, State::Down { .. });
             match self.streams.iter_mut().find(|stream| rested(stream)) {
                 Some(stream) => *stream = Stream::new(origin),
@@ -75,13 +77,13 @@ impl Receiver {
     }
 
     /// The places of the streams that are used. The others close when they have answered.
-    pub(super) fn used(&self) -> impl Iterator<Item = usize> {
-        self.all_origins().flat_map(|origin| self.used_of(origin))
+    pub(super) fn used_streams(&self) -> impl Iterator<Item = usize> {
+        self.all_origins().flat_map(|origin| self.used_streams_of(origin))
     }
 
-    fn used_of(&self, origin: OriginNumber) -> impl Iterator<Item = usize> {
+    fn used_streams_of(&self, origin: OriginNumber) -> impl Iterator<Item = usize> {
         let source = &self.origins[usize::from(origin.0)];
-        let most = if source.lost { 0 } else { source.wanted_streams };
+        let most = if source.excluded { 0 } else { source.wanted_streams };
         let is_used = move |stream: &Stream| stream.origin == origin && !stream.retired;
         let places = self.streams.iter().enumerate().filter(move |(_, stream)| is_used(stream));
         places.map(|(place, _)| place).take(most)
@@ -89,7 +91,7 @@ impl Receiver {
 
     /// Asks for nothing more on a stream, and lets it answer what it was asked for; another takes its place
     /// at once.
-    pub fn drain(&mut self, stream: StreamNumber, now: Duration) {
+    pub fn drain_stream(&mut self, stream: StreamNumber, now: Duration) {
         let Some(place) = self.streams.get_mut(stream.0 as usize) else { return };
         if matches!(place.state, State::Up(_)) && !place.retired {
             place.retired = true;
@@ -101,10 +103,10 @@ impl Receiver {
     }
 
     /// What our kernel measured of the stream's path.
-    pub fn measured(&mut self, stream: StreamNumber, round_trip: Duration, least: Duration) {
+    pub fn set_round_trip(&mut self, stream: StreamNumber, round_trip: Duration, round_trip_min: Duration) {
         if let Some(State::Up(up)) = self.state(stream) {
             up.round_trip = round_trip;
-            up.round_trip_min = least;
+            up.round_trip_min = round_trip_min;
         }
     }
 
@@ -112,27 +114,28 @@ impl Receiver {
     /// asked for, so that the sender always has more to send. A BBR that runs out of it takes its
     /// measurements for what it was given, not for what the path can do, and goes on looking for more: at
     /// almost three times the rate, into full queues.
-    pub fn window(&self, stream: StreamNumber) -> Option<u64> {
+    pub fn receive_window(&self, stream: StreamNumber) -> Option<u64> {
         let up = self.streams.get(stream.0 as usize)?.up()?;
-        let bounded = up.report?.by_rate && up.farthest() >= SHORT && up.depth > 0;
-        let asked = up.depth as u64 * u64::from(CHUNK_BYTES);
-        bounded.then(|| asked.saturating_sub(AHEAD_OF_WINDOW_BYTES).max(asked / 2))
+        let bounded =
+            up.report?.rate_based && up.round_trip_max() >= ROUND_TRIP_SHORT_MAX && up.slots_max > 0;
+        let asked = up.slots_max as u64 * u64::from(CHUNK_BYTES);
+        bounded.then(|| asked.saturating_sub(REQUESTED_BEYOND_WINDOW_BYTES).max(asked / 2))
     }
 
     /// Whether a stream fills the path with little under way.
-    pub fn is_near(&self) -> bool {
-        let mut used = self.all_origins().filter(|origin| self.first_up(*origin).is_some()).peekable();
+    pub fn is_short_path(&self) -> bool {
+        let mut used = self.all_origins().filter(|origin| self.first_stream_up(*origin).is_some()).peekable();
         used.peek().is_some()
             && used.all(|origin| {
-                let nearest = nearest(self.streams_of(origin));
-                !nearest.is_zero() && nearest < SHORT
+                let nearest = shortest_round_trip(self.streams_of(origin));
+                !nearest.is_zero() && nearest < ROUND_TRIP_SHORT_MAX
             })
     }
 
-    pub(super) fn reported(&mut self, stream: StreamNumber, report: PathReport) {
-        self.carried.add(&report);
+    pub(super) fn handle_report(&mut self, stream: StreamNumber, report: PathReport) {
+        self.totals.add(&report);
         // A window that we bound ourselves is not what holds the stream up.
-        let ours = self.window(stream).is_some();
+        let ours = self.receive_window(stream).is_some();
         let receiver_limited = if ours { Duration::ZERO } else { report.receiver_limited };
         let report = PathReport { receiver_limited, ..report };
         if let Some(State::Up(up)) = self.state(stream) {
@@ -141,14 +144,16 @@ impl Receiver {
     }
 
     /// `held`: less is asked for than could be, since what has arrived waits for our disk.
-    pub fn path(&mut self, held: bool, now: Duration) -> PathView {
-        let sum = sum(self.streams.iter());
-        let cause = if self.has_work() { sum.cause(held) } else { None };
-        let Carried { acked_bytes, segments, retransmits } = self.carried;
-        PathView {
+    pub fn path_snapshot(&mut self, backpressured: bool, now: Duration) -> PathSnapshot {
+        let sum = summarize(self.streams.iter());
+        let cause = if self.has_work() { sum.cause(backpressured) } else { None };
+        let PathTotals { acked_bytes, segments, retransmits } = self.totals;
+        PathSnapshot {
             streams: self.streams_up(),
-            round_trip: nearest(self.streams.iter()),
-            round_trip_min: shortest(self.streams.iter().filter_map(Stream::up).map(|up| up.round_trip_min)),
+            round_trip: shortest_round_trip(self.streams.iter()),
+            round_trip_min: shortest_measured(
+                self.streams.iter().filter_map(Stream::up).map(|up| up.round_trip_min),
+            ),
             rate: self.rate(None, now),
             delivery_rate: sum.delivery_rate,
             acked_bytes,
@@ -164,21 +169,21 @@ impl Receiver {
 
     fn tune_origin(&mut self, origin: OriginNumber, now: Duration) {
         let Some(mut tuner) = self.origin(origin).tuner.take() else { return };
-        let nearest = nearest(self.streams_of(origin));
-        if now.saturating_sub(self.origin(origin).tuned_at) >= TUNE_EVERY
+        let nearest = shortest_round_trip(self.streams_of(origin));
+        if now.saturating_sub(self.origin(origin).tuned_at) >= TUNE_INTERVAL
             || !nearest.is_zero() && !tuner.has_measured()
         {
             self.origin(origin).tuned_at = now;
-            let sum = sum(self.streams_of(origin));
-            let seen = Seen {
+            let sum = summarize(self.streams_of(origin));
+            let seen = PathSample {
                 round_trip: nearest,
                 rate: self.rate(Some(origin), now),
-                limit: sum.limit(false),
-                windows_bind: sum.windows_bind(),
-                loss: sum.loss(),
+                bottleneck: sum.bottleneck(false),
+                window_limited: sum.is_window_limited(),
+                loss_share: sum.loss_share(),
                 busy: self.all_busy(origin, now),
             };
-            tuner.look(&seen, now);
+            tuner.update(&seen, now);
             self.set_streams(origin, tuner.streams());
         }
         self.origin(origin).tuner = Some(tuner);
@@ -194,25 +199,26 @@ impl Receiver {
     }
 
     fn all_busy(&self, origin: OriginNumber, now: Duration) -> bool {
-        let busy = |since: Option<Duration>| since.is_some_and(|since| now.saturating_sub(since) >= WINDOW);
+        let busy =
+            |since: Option<Duration>| since.is_some_and(|since| now.saturating_sub(since) >= RATE_WINDOW);
         let mut up = self.streams_of(origin).filter_map(Stream::up).peekable();
         up.peek().is_some() && up.all(|up| busy(up.busy_since))
     }
 }
 
-fn sum<'a>(streams: impl Iterator<Item = &'a Stream>) -> Sum {
-    let mut sum = Sum::default();
+fn summarize<'a>(streams: impl Iterator<Item = &'a Stream>) -> PathSummary {
+    let mut sum = PathSummary::default();
     let reports = streams.filter_map(|stream| stream.up()?.report);
     reports.for_each(|report| sum.add(&report));
     sum
 }
 
 /// The shortest round trip that any of these has now: the others stand in queues.
-fn nearest<'a>(streams: impl Iterator<Item = &'a Stream>) -> Duration {
-    shortest(streams.filter_map(Stream::up).map(|up| up.round_trip))
+fn shortest_round_trip<'a>(streams: impl Iterator<Item = &'a Stream>) -> Duration {
+    shortest_measured(streams.filter_map(Stream::up).map(|up| up.round_trip))
 }
 
 /// Of those that were measured.
-fn shortest(round_trips: impl Iterator<Item = Duration>) -> Duration {
+fn shortest_measured(round_trips: impl Iterator<Item = Duration>) -> Duration {
     round_trips.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default()
 }

@@ -5,21 +5,23 @@ use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Retry};
 
-use super::{Announced, OriginNumber, Output, Receiver, StreamNumber};
+use super::{Announcement, OriginNumber, Output, Receiver, StreamNumber};
 use crate::frame::{FileNumber, Frame, RequestId};
-use crate::health::{Health, Patience, Pulse, back_off};
-use crate::limits::{RECONNECT_AFTER_SILENCE_FOR, RECONNECT_FOR, SLOW_NOT_BEFORE, SLOW_SHARE, STALL_MAX};
-use crate::meter::{Meter, WINDOW};
+use crate::keepalive::{Keepalive, KeepaliveAction, KeepaliveTimeouts, reconnect_delay};
+use crate::limits::{
+    RECONNECT_AFTER_SILENCE_FOR, RECONNECT_FOR, SLOW_STREAM_AGE_MIN, SLOW_STREAM_RATE_SHARE, STALL_MAX,
+};
 use crate::path::PathReport;
+use crate::rate_meter::{RATE_WINDOW, RateMeter};
 
 /// Time-outs are looked at far more often. If not, this machine was busy.
-const OWN_STALL: Duration = Duration::from_millis(500);
+const LOCAL_STALL_MIN: Duration = Duration::from_millis(500);
 /// A stream that was there already is up after this, and one that had to be dialled over the longest path
 /// after that.
-const COMES_AT_ONCE: Duration = Duration::from_millis(30);
-const COMES_SOON: Duration = Duration::from_secs(1);
+const CONNECT_AT_ONCE_MAX: Duration = Duration::from_millis(30);
+const CONNECT_SOON_MAX: Duration = Duration::from_secs(1);
 /// How often rates are compared.
-const COMPARE_EVERY: Duration = Duration::from_millis(500);
+const RATE_COMPARE_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(super) struct Stream {
     pub(super) origin: OriginNumber,
@@ -32,13 +34,13 @@ pub(super) struct Stream {
 pub(super) enum State {
     Down { since: Duration },
     Dialling { since: Duration },
-    Up(Up),
+    Up(LiveStream),
 }
 
-pub(super) struct Up {
+pub(super) struct LiveStream {
     pub(super) since: Duration,
-    pub(super) health: Health,
-    pub(super) meter: Meter,
+    pub(super) keepalive: Keepalive,
+    pub(super) meter: RateMeter,
     /// As far as it was measured.
     pub(super) round_trip: Duration,
     pub(super) round_trip_min: Duration,
@@ -49,17 +51,17 @@ pub(super) struct Up {
     pub(super) next_request: u32,
     pub(super) slots: usize,
     /// How many slots it may hold at most, as of the last deal.
-    pub(super) depth: usize,
+    pub(super) slots_max: usize,
     pub(super) arriving: Option<Arriving>,
 }
 
 pub(super) struct Request {
-    pub(super) what: What,
+    pub(super) content: RequestContent,
     /// It was asked for on another stream before.
-    pub(super) copy: bool,
+    pub(super) is_duplicate: bool,
 }
 
-pub(super) enum What {
+pub(super) enum RequestContent {
     /// Chunks of a file that have not begun to arrive.
     Extent {
         file: FileNumber,
@@ -70,19 +72,19 @@ pub(super) enum What {
     },
 }
 
-impl What {
+impl RequestContent {
     pub(super) fn slots(&self) -> usize {
         match self {
-            What::Extent { left, .. } => left.len(),
-            What::Pack { .. } => 1,
+            RequestContent::Extent { left, .. } => left.len(),
+            RequestContent::Pack { .. } => 1,
         }
     }
 
     /// (file, offset) of everything in it.
     pub(super) fn parts(&self) -> Vec<(FileNumber, u64)> {
         match self {
-            What::Extent { file, left } => left.iter().map(|&offset| (*file, offset)).collect(),
-            What::Pack { files } => files.iter().map(|&file| (file, 0)).collect(),
+            RequestContent::Extent { file, left } => left.iter().map(|&offset| (*file, offset)).collect(),
+            RequestContent::Pack { files } => files.iter().map(|&file| (file, 0)).collect(),
         }
     }
 }
@@ -92,30 +94,30 @@ pub(super) struct Arriving {
     pub(super) parts: Vec<(FileNumber, u64)>,
 }
 
-impl Up {
+impl LiveStream {
     /// What was asked for here and has not come, or not all of it.
     fn files(&self) -> impl Iterator<Item = FileNumber> {
-        let asked = self.requests.values().flat_map(|request| request.what.parts());
+        let asked = self.requests.values().flat_map(|request| request.content.parts());
         let arriving = self.arriving.iter().flat_map(|arriving| arriving.parts.iter().copied());
         asked.chain(arriving).map(|(file, _)| file)
     }
 
     /// The longest of the round trips that the two ends measured.
-    pub(super) fn farthest(&self) -> Duration {
+    pub(super) fn round_trip_max(&self) -> Duration {
         self.round_trip.max(self.report.map_or(Duration::ZERO, |report| report.round_trip))
     }
 
     /// So many slots were asked for.
-    pub(super) fn asked(&mut self, slots: usize, now: Duration) {
+    pub(super) fn note_requested(&mut self, slots: usize, now: Duration) {
         if self.slots == 0 {
             // Its silence counts from the first request after rest.
-            self.health.heard(now);
+            self.keepalive.note_received(now);
             self.busy_since = Some(now);
         }
         self.slots += slots;
     }
 
-    pub(super) fn answered(&mut self, slots: usize) {
+    pub(super) fn note_answered(&mut self, slots: usize) {
         self.slots -= slots;
         if self.slots == 0 {
             self.busy_since = None;
@@ -128,7 +130,7 @@ impl Stream {
         Stream { origin, state: State::Down { since: Duration::ZERO }, failures: 0, retired: false }
     }
 
-    pub(super) fn up(&self) -> Option<&Up> {
+    pub(super) fn up(&self) -> Option<&LiveStream> {
         match &self.state {
             State::Up(up) => Some(up),
             _ => None,
@@ -149,12 +151,12 @@ impl Receiver {
         }
         let origin = self.origin_of(stream);
         if self.slots_of(origin) == 0 {
-            self.origin(origin).progress(now);
+            self.origin(origin).note_progress(now);
         }
-        self.streams[stream.0 as usize].state = State::Up(Up {
+        self.streams[stream.0 as usize].state = State::Up(LiveStream {
             since: now,
-            health: Health::new(now),
-            meter: Meter::new(now),
+            keepalive: Keepalive::new(now),
+            meter: RateMeter::new(now),
             round_trip,
             round_trip_min: round_trip,
             report: None,
@@ -162,41 +164,41 @@ impl Receiver {
             requests: BTreeMap::new(),
             next_request: 0,
             slots: 0,
-            depth: 0,
+            slots_max: 0,
             arriving: None,
         });
-        self.say_forget(origin);
+        self.send_forgets(origin);
         // The first that tells how far the source is decides how many there are.
         self.tune(now);
         self.dial(now);
     }
 
     /// The source has welcomed the stream, which is before anything else that it says there.
-    pub fn welcomed(&mut self, stream: StreamNumber, incarnation: u64, now: Duration) {
+    pub fn handle_welcome(&mut self, stream: StreamNumber, incarnation: u64, now: Duration) {
         let origin = self.origin_of(stream);
         if self.origin(origin).incarnation.is_some_and(|known| known != incarnation) {
-            self.source_forgot(origin, now);
+            self.handle_source_restart(origin, now);
         }
         self.origin(origin).incarnation = Some(incarnation);
     }
 
     /// The source was restarted: what was announced to its predecessor, and all streams, are void.
-    fn source_forgot(&mut self, origin: OriginNumber, now: Duration) {
-        for listed in self.batches.values_mut().filter_map(|batch| batch.at_mut(origin)) {
-            listed.announced = Announced::No;
-            listed.said_on.clear();
-            listed.known = false;
+    fn handle_source_restart(&mut self, origin: OriginNumber, now: Duration) {
+        for listed in self.batches.values_mut().filter_map(|batch| batch.manifest_for_mut(origin)) {
+            listed.announced = Announcement::NotSent;
+            listed.sent_on.clear();
+            listed.may_be_held = false;
         }
         let source = self.origin(origin);
         source.announced_files = 0;
-        source.forget.clear();
+        source.pending_forgets.clear();
         source.cut_off_since.get_or_insert(now);
         for place in 0..self.streams.len() {
             if self.streams[place].origin == origin && self.streams[place].up().is_some() {
                 let stream = StreamNumber(place as u32);
                 // One that says on each stream that it was restarted is not dialled without end.
                 self.streams[place].failures += 1;
-                self.let_go(stream, now);
+                self.release_stream(stream, now);
                 self.outputs.push_back(Output::Close { stream, fault: None });
             }
         }
@@ -210,66 +212,66 @@ impl Receiver {
             // A welcome is cheap: only data makes up for a stream that ended.
             State::Dialling { .. } | State::Up(_) => place.failures += 1,
         }
-        self.let_go(stream, now);
+        self.release_stream(stream, now);
         let hopeless = fault.retry == Retry::Never || fault.code == FaultCode::VersionMismatch;
         let origin = self.origin_of(stream);
         if hopeless {
-            self.lose(origin, &fault, now);
+            self.exclude_origin(origin, &fault, now);
         }
         self.origin(origin).last_fault = Some(fault);
         self.handle_timeout(now);
     }
 
     /// What was asked for on the stream goes back to the queue.
-    pub(super) fn let_go(&mut self, stream: StreamNumber, now: Duration) {
+    pub(super) fn release_stream(&mut self, stream: StreamNumber, now: Duration) {
         let origin = self.origin_of(stream);
         let Some(state) = self.state(stream) else { return };
         let State::Up(up) = std::mem::replace(state, State::Down { since: now }) else { return };
-        self.freed += up.slots;
+        self.freed_slots += up.slots;
         for request in up.requests.values() {
-            self.unasked(&request.what);
+            self.requeue_request(&request.content);
         }
         for (number, offset) in up.arriving.into_iter().flat_map(|arriving| arriving.parts) {
             if let Some(file) = self.files.get_mut(&number) {
-                file.body.want_again(offset, file.size);
-                self.queue(number);
+                file.body.requeue_chunk(offset, file.size);
+                self.enqueue(number);
             }
         }
-        for listed in self.batches.values_mut().filter_map(|batch| batch.at_mut(origin)) {
-            listed.said_on.remove(&stream);
-            if listed.announced == Announced::Said && listed.said_on.is_empty() {
-                listed.announced = Announced::No;
+        for listed in self.batches.values_mut().filter_map(|batch| batch.manifest_for_mut(origin)) {
+            listed.sent_on.remove(&stream);
+            if listed.announced == Announcement::Sent && listed.sent_on.is_empty() {
+                listed.announced = Announcement::NotSent;
                 self.origins[usize::from(origin.0)].announced_files -= listed.files.len();
             }
         }
     }
 
     /// Bytes came in on the stream, `payload` of them data.
-    pub fn heard(&mut self, stream: StreamNumber, payload: u64, now: Duration) {
+    pub fn note_received(&mut self, stream: StreamNumber, payload: u64, now: Duration) {
         if payload > 0 {
             if let Some(place) = self.streams.get_mut(stream.0 as usize) {
                 place.failures = 0;
             }
             let origin = self.origin_of(stream);
             let source = self.origin(origin);
-            source.trickles(payload, now);
+            source.note_trickle(payload, now);
             source.reconnect_for = RECONNECT_FOR;
-            source.is_back();
+            source.mark_reachable();
         }
         if let Some(State::Up(up)) = self.state(stream) {
-            up.health.heard(now);
+            up.keepalive.note_received(now);
             up.meter.add(payload, now);
         }
     }
 
     /// Dials, asks silent peers, gives up. Call it several times a second.
     pub fn handle_timeout(&mut self, now: Duration) {
-        self.check_ourselves(now);
-        self.check_pulses(now);
+        self.check_local_stall(now);
+        self.check_keepalives(now);
         self.check_progress(now);
         self.check_rates(now);
         self.tune(now);
-        self.close_surplus(now);
+        self.close_surplus_streams(now);
         if !self.has_work() {
             return;
         }
@@ -280,9 +282,9 @@ impl Receiver {
     }
 
     fn check_connection(&mut self, origin: OriginNumber, now: Duration) {
-        let is_up = self.first_up(origin).is_some();
+        let is_up = self.first_stream_up(origin).is_some();
         let source = self.origin(origin);
-        if source.lost || source.gone.is_some() {
+        if source.excluded || source.unreachable.is_some() {
             return;
         }
         if !is_up {
@@ -290,7 +292,7 @@ impl Receiver {
         }
         if source.cut_off_since.is_some_and(|since| now.saturating_sub(since) >= source.reconnect_for) {
             let fault = source.cut_off_fault();
-            self.give_up_on(origin, fault, now);
+            self.mark_unreachable(origin, fault, now);
         }
     }
 
@@ -298,10 +300,10 @@ impl Receiver {
         if !self.has_work() {
             return;
         }
-        for place in self.used().collect::<Vec<_>>() {
+        for place in self.used_streams().collect::<Vec<_>>() {
             let stream = &mut self.streams[place];
             if let State::Down { since } = stream.state
-                && now.saturating_sub(since) >= back_off(stream.failures)
+                && now.saturating_sub(since) >= reconnect_delay(stream.failures)
             {
                 stream.state = State::Dialling { since: now };
                 self.outputs.push_back(Output::Dial { stream: StreamNumber(place as u32) });
@@ -310,35 +312,39 @@ impl Receiver {
     }
 
     /// Streams that are being dialled and may be up soon.
-    pub(super) fn coming(&self, now: Duration) -> usize {
+    pub(super) fn connecting_soon(&self, now: Duration) -> usize {
         let soon = |stream: &&Stream| match stream.state {
-            State::Dialling { since } => now.saturating_sub(since) < COMES_SOON,
+            State::Dialling { since } => now.saturating_sub(since) < CONNECT_SOON_MAX,
             _ => false,
         };
         self.streams.iter().filter(soon).count()
     }
 
     /// Whether streams come up one after the other just now, and none has been up for a while.
-    pub(super) fn begins(&self, now: Duration) -> bool {
-        let young = |since: Duration| now.saturating_sub(since) < COMES_AT_ONCE;
+    pub(super) fn is_starting(&self, now: Duration) -> bool {
+        let young = |since: Duration| now.saturating_sub(since) < CONNECT_AT_ONCE_MAX;
         let all_young = self.streams.iter().filter_map(Stream::up).all(|up| young(up.since));
         let dialled = |stream: &Stream| matches!(stream.state, State::Dialling { since } if young(since));
         all_young && self.streams.iter().any(dialled)
     }
 
-    fn check_pulses(&mut self, now: Duration) {
+    fn check_keepalives(&mut self, now: Duration) {
         for place in 0..self.streams.len() {
             let stream = StreamNumber(place as u32);
             let State::Up(up) = &mut self.streams[place].state else { continue };
-            let patience = if up.slots > 0 { Patience::busy(up.farthest()) } else { Patience::RESTING };
-            match up.health.check(patience, now) {
-                Pulse::Fine => {}
-                Pulse::Ask(number) => {
+            let patience = if up.slots > 0 {
+                KeepaliveTimeouts::busy(up.round_trip_max())
+            } else {
+                KeepaliveTimeouts::IDLE
+            };
+            match up.keepalive.check(patience, now) {
+                KeepaliveAction::Wait => {}
+                KeepaliveAction::Ping(number) => {
                     self.outputs.push_back(Output::Send { stream, frame: Frame::Ping { number } });
                 }
-                Pulse::Dead => {
+                KeepaliveAction::Close => {
                     let fault = Fault::new(FaultCode::Stalled, "the source fell silent");
-                    self.give_up(stream, fault.clone(), now);
+                    self.close_stream(stream, fault.clone(), now);
                     // The others, or new ones, have to prove that the source is there.
                     let origin = self.origin_of(stream);
                     let source = self.origin(origin);
@@ -351,40 +357,40 @@ impl Receiver {
     }
 
     /// What the stream owed us is asked for on others at once, and it is dialled anew.
-    fn give_up(&mut self, stream: StreamNumber, fault: Fault, now: Duration) {
+    fn close_stream(&mut self, stream: StreamNumber, fault: Fault, now: Duration) {
         self.outputs.push_back(Output::Close { stream, fault: Some(fault) });
-        self.let_go(stream, now);
+        self.release_stream(stream, now);
     }
 
     /// If we were not running ourselves, nobody was silent.
-    fn check_ourselves(&mut self, now: Duration) {
-        if now.saturating_sub(self.looked_at) >= OWN_STALL {
+    fn check_local_stall(&mut self, now: Duration) {
+        if now.saturating_sub(self.timeouts_checked_at) >= LOCAL_STALL_MIN {
             for stream in &mut self.streams {
                 if let State::Up(up) = &mut stream.state {
-                    up.health.heard(now);
+                    up.keepalive.note_received(now);
                 }
             }
         }
-        self.looked_at = self.looked_at.max(now);
+        self.timeouts_checked_at = self.timeouts_checked_at.max(now);
     }
 
     /// Gives up the slowest stream, if it is far slower than the others: it may do better over another
     /// address.
     fn check_rates(&mut self, now: Duration) {
-        if now.saturating_sub(self.compared_at) < COMPARE_EVERY {
+        if now.saturating_sub(self.rates_compared_at) < RATE_COMPARE_INTERVAL {
             return;
         }
-        self.compared_at = now;
-        self.all_origins().for_each(|origin| self.compare_streams(origin, now));
+        self.rates_compared_at = now;
+        self.all_origins().for_each(|origin| self.close_slow_stream(origin, now));
     }
 
     /// Of one source: another may well be slower.
-    fn compare_streams(&mut self, origin: OriginNumber, now: Duration) {
+    fn close_slow_stream(&mut self, origin: OriginNumber, now: Duration) {
         let mut rates: Vec<(f64, usize, Duration)> = Vec::new();
         for (place, stream) in self.streams.iter_mut().enumerate() {
             if stream.origin == origin
                 && let State::Up(up) = &mut stream.state
-                && up.busy_since.is_some_and(|since| now.saturating_sub(since) >= WINDOW)
+                && up.busy_since.is_some_and(|since| now.saturating_sub(since) >= RATE_WINDOW)
             {
                 rates.push((up.meter.rate(now), place, up.since));
             }
@@ -392,21 +398,21 @@ impl Receiver {
         rates.sort_by(|left, right| left.0.total_cmp(&right.0));
         if let [(slowest, place, since), others @ ..] = rates.as_slice()
             && !others.is_empty()
-            && *slowest < SLOW_SHARE * others[others.len() / 2].0
-            && now.saturating_sub(*since) >= SLOW_NOT_BEFORE
+            && *slowest < SLOW_STREAM_RATE_SHARE * others[others.len() / 2].0
+            && now.saturating_sub(*since) >= SLOW_STREAM_AGE_MIN
         {
             let fault = Fault::new(FaultCode::Stalled, "the stream was far slower than the others");
-            self.give_up(StreamNumber(*place as u32), fault, now);
+            self.close_stream(StreamNumber(*place as u32), fault, now);
         }
     }
 
-    fn close_surplus(&mut self, now: Duration) {
-        let used: BTreeSet<usize> = self.used().collect();
+    fn close_surplus_streams(&mut self, now: Duration) {
+        let used: BTreeSet<usize> = self.used_streams().collect();
         for place in (0..self.streams.len()).filter(|place| !used.contains(place)) {
             if self.streams[place].up().is_some_and(|up| up.slots == 0 && up.arriving.is_none()) {
                 let stream = StreamNumber(place as u32);
                 self.outputs.push_back(Output::Close { stream, fault: None });
-                self.let_go(stream, now);
+                self.release_stream(stream, now);
             }
         }
     }
@@ -417,25 +423,25 @@ impl Receiver {
     }
 
     fn check_progress_of(&mut self, origin: OriginNumber, now: Duration) {
-        let owes = |up: &Up| up.slots > 0 || up.arriving.is_some();
+        let owes = |up: &LiveStream| up.slots > 0 || up.arriving.is_some();
         if !self.streams_of(origin).filter_map(Stream::up).any(owes) {
-            self.origin(origin).progress(now);
-        } else if self.origin(origin).stalls(now) {
+            self.origin(origin).note_progress(now);
+        } else if self.origin(origin).is_stalled(now) {
             let open: BTreeSet<FileNumber> =
-                self.streams_of(origin).filter_map(Stream::up).flat_map(Up::files).collect();
+                self.streams_of(origin).filter_map(Stream::up).flat_map(LiveStream::files).collect();
             let fault = Fault::new(
                 FaultCode::Stalled,
                 format!("the source lives but sent nothing of use for {} s", STALL_MAX.as_secs()),
             );
-            self.origin(origin).progress(now);
+            self.origin(origin).note_progress(now);
             for place in 0..self.streams.len() {
                 if self.streams[place].origin == origin && self.streams[place].up().is_some() {
                     let stream = StreamNumber(place as u32);
-                    self.let_go(stream, now);
+                    self.release_stream(stream, now);
                     self.outputs.push_back(Output::Close { stream, fault: Some(fault.clone()) });
                 }
             }
-            open.into_iter().for_each(|file| self.leave_out(file, origin, fault.clone(), now));
+            open.into_iter().for_each(|file| self.exclude_source(file, origin, fault.clone(), now));
             self.origin(origin).last_fault = Some(fault);
         }
     }
@@ -444,9 +450,9 @@ impl Receiver {
     pub(super) fn end_request(&mut self, stream: StreamNumber, request: RequestId) -> Option<Request> {
         let Some(State::Up(up)) = self.state(stream) else { return None };
         let ended = up.requests.remove(&request)?;
-        let slots = ended.what.slots();
-        up.answered(slots);
-        self.freed += slots;
+        let slots = ended.content.slots();
+        up.note_answered(slots);
+        self.freed_slots += slots;
         Some(ended)
     }
 }

@@ -18,10 +18,10 @@ struct World {
     queue_bytes_max: f64,
     queue: f64,
     ours: Flow,
-    law: Scavenger,
+    scavenger: Scavenger,
     others: Vec<Flow>,
     /// Delays of requests of 10 kB, from asking to the last byte, in ms.
-    requests: Vec<f64>,
+    request_delays_ms: Vec<f64>,
     arrived: f64,
     arrived_of_others: f64,
 }
@@ -50,7 +50,7 @@ impl Flow {
     }
 }
 
-fn due(list: &mut VecDeque<(u64, f64)>, now: u64) -> f64 {
+fn take_due(list: &mut VecDeque<(u64, f64)>, now: u64) -> f64 {
     let mut sum = 0.0;
     while list.front().is_some_and(|(at, _)| *at <= now) {
         sum += list.pop_front().map_or(0.0, |(_, bytes)| bytes);
@@ -68,9 +68,9 @@ impl World {
             queue_bytes_max: (bytes_per_ms * round_trip_ms as f64).max(256_000.0),
             queue: 0.0,
             ours: Flow::new(),
-            law: Scavenger::new(Duration::ZERO),
+            scavenger: Scavenger::new(Duration::ZERO),
             others: Vec::new(),
-            requests: Vec::new(),
+            request_delays_ms: Vec::new(),
             arrived: 0.0,
             arrived_of_others: 0.0,
         }
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// Another comes, with as much under way as the path carries.
-    fn join(&mut self) {
+    fn add_competitor(&mut self) {
         let window = self.bytes_per_ms * self.round_trip_ms as f64;
         self.others.push(Flow { window, ..Flow::new() });
     }
@@ -102,22 +102,22 @@ impl World {
             flow.queued -= out;
             self.queue -= out;
             flow.path.push_back((now + half, out));
-            let acked = due(&mut flow.acks, now);
+            let acked = take_due(&mut flow.acks, now);
             flow.under_way -= acked;
         }
-        let here = due(&mut self.ours.path, now);
+        let here = take_due(&mut self.ours.path, now);
         self.ours.acks.push_back((now + half, here));
         self.arrived += here;
-        self.law.received(here as u64);
+        self.scavenger.add_received(here as u64);
         for flow in &mut self.others {
-            let here = due(&mut flow.path, now);
+            let here = take_due(&mut flow.path, now);
             flow.acks.push_back((now + half, here));
             self.arrived_of_others += here;
         }
         if now % 20 == 0 {
             let sample = self.round_trip_ms as f64 + self.queueing_ms();
-            self.law.measured(Duration::from_secs_f64(sample / 1e3));
-            self.ours.window = self.law.window(now as u32 * STEP) as f64;
+            self.scavenger.add_round_trip(Duration::from_secs_f64(sample / 1e3));
+            self.ours.window = self.scavenger.window(now as u32 * STEP) as f64;
         }
         self.reno();
         for flow in std::iter::once(&mut self.ours).chain(&mut self.others) {
@@ -128,7 +128,7 @@ impl World {
         }
         if now % 97 == 0 {
             let own = 10_000.0 / self.bytes_per_ms;
-            self.requests.push(self.round_trip_ms as f64 + self.queueing_ms() + own);
+            self.request_delays_ms.push(self.round_trip_ms as f64 + self.queueing_ms() + own);
         }
     }
 
@@ -154,8 +154,8 @@ impl World {
     }
 
     fn requests_p95(&mut self) -> f64 {
-        self.requests.sort_by(f64::total_cmp);
-        self.requests[self.requests.len() * 95 / 100]
+        self.request_delays_ms.sort_by(f64::total_cmp);
+        self.request_delays_ms[self.request_delays_ms.len() * 95 / 100]
     }
 }
 
@@ -164,11 +164,11 @@ const PATHS: [(f64, u64); 6] =
 
 /// The bar of the design: 95 % alone, and a request of 10 kB at most 1.3 times as slow as on an idle path.
 #[test]
-fn alone_it_fills_the_path_and_nobody_feels_it() {
+fn alone_it_fills_the_path_without_adding_delay() {
     for (mbit, round_trip) in PATHS {
         let mut world = World::new(mbit, round_trip);
         world.run(5_000);
-        world.requests.clear();
+        world.request_delays_ms.clear();
         let share = world.share(60_000);
         assert!(share >= 0.95, "{share} of {mbit} Mbit/s at {round_trip} ms");
         let idle = round_trip as f64 + 10_000.0 / world.bytes_per_ms;
@@ -178,11 +178,11 @@ fn alone_it_fills_the_path_and_nobody_feels_it() {
 }
 
 #[test]
-fn it_gives_way_to_others_and_comes_back() {
+fn it_yields_to_others_and_recovers() {
     for (mbit, round_trip) in PATHS {
         let mut world = World::new(mbit, round_trip);
         world.run(10_000);
-        world.join();
+        world.add_competitor();
         world.run(10_000);
         let share = world.share(30_000);
         assert!(share <= 0.2, "{share} beside another, {mbit} Mbit/s at {round_trip} ms");
@@ -212,24 +212,24 @@ fn a_tiny_window_grows_again() {
     let mut now = Duration::ZERO;
     let mut look = |round_trip_ms: u64, bytes: u64| {
         now += Duration::from_millis(80);
-        law.measured(Duration::from_millis(round_trip_ms));
-        law.received(bytes);
+        law.add_round_trip(Duration::from_millis(round_trip_ms));
+        law.add_received(bytes);
         law.window(now)
     };
     look(40, 60_000);
     let smallest = (0..100).map(|_| look(200, 1_448)).min();
-    assert_eq!(smallest, Some(WINDOW_MIN));
+    assert_eq!(smallest, Some(WINDOW_BYTES_MIN));
     let grown = (0..125).map(|_| look(41, 1_448)).max();
     assert!(grown > Some(32 << 10), "{grown:?} after ten seconds");
 }
 
 #[test]
-fn what_is_not_used_does_not_grow() {
+fn an_unused_window_does_not_grow() {
     let mut law = Scavenger::new(Duration::ZERO);
     for ms in (20..60_000).step_by(20) {
-        law.measured(Duration::from_millis(20));
-        law.received(100);
-        assert!(law.window(Duration::from_millis(ms)) <= WINDOW_FIRST as u64);
+        law.add_round_trip(Duration::from_millis(20));
+        law.add_received(100);
+        assert!(law.window(Duration::from_millis(ms)) <= WINDOW_BYTES_INITIAL as u64);
     }
 }
 
@@ -237,21 +237,21 @@ proptest! {
     /// Whatever is measured, the window stays within its bounds, and a queue that does not go away makes it
     /// small.
     #[test]
-    fn bounded_and_humble(samples in proptest::collection::vec((0u64..3_000_000, 0u64..100_000_000, 0u64..200), 1..300)) {
+    fn the_window_is_bounded_and_shrinks_under_a_standing_queue(samples in proptest::collection::vec((0u64..3_000_000, 0u64..100_000_000, 0u64..200), 1..300)) {
         let mut law = Scavenger::new(Duration::ZERO);
         let mut now = Duration::ZERO;
         for (round_trip, bytes, later) in samples {
             now += Duration::from_millis(later);
-            law.measured(Duration::from_micros(round_trip));
-            law.received(bytes);
+            law.add_round_trip(Duration::from_micros(round_trip));
+            law.add_received(bytes);
             let window = law.window(now);
-            prop_assert!((WINDOW_MIN..=WINDOW_MAX).contains(&window));
+            prop_assert!((WINDOW_BYTES_MIN..=WINDOW_BYTES_MAX).contains(&window));
         }
-        law.measured(Duration::from_millis(1));
+        law.add_round_trip(Duration::from_millis(1));
         for _ in 0..80 {
             now += Duration::from_millis(200);
-            law.measured(Duration::from_millis(100));
-            law.received(1 << 30);
+            law.add_round_trip(Duration::from_millis(100));
+            law.add_received(1 << 30);
             law.window(now);
         }
         prop_assert!(law.window(now) <= 64 << 10, "{}", law.window(now));

@@ -1,20 +1,20 @@
 //! Paths that die, crawl or hold back the last chunks.
 
 use super::*;
-use crate::limits::{SLOW_NOT_BEFORE, STALL_MAX};
-use crate::path::{Cause, PathReport};
+use crate::limits::{SLOW_STREAM_AGE_MIN, STALL_MAX};
+use crate::path::{BottleneckCause, PathReport};
 
-const STALL: Duration = Duration::from_secs(3);
-const GIVEN_UP: Duration = Duration::from_millis(2_200);
+const RECOVERY_MAX: Duration = Duration::from_secs(3);
+const SILENT_CLOSE_MAX: Duration = Duration::from_millis(2_200);
 
 /// One large file over two streams, both with work to do.
 fn two_streams(seed: u64, chunks: u64) -> World {
     let mut world = World::new(seed, vec![chunks * CHUNK], 8, false);
     world.receiver = Receiver::new(2, Duration::ZERO);
     world.add_files();
-    world.drain();
+    world.drain_outputs();
     let mut steps = 0;
-    while world.lines.len() < 2 || world.receiver.slots() < 8 {
+    while world.streams.len() < 2 || world.receiver.slots_in_use() < 8 {
         world.step();
         steps += 1;
         assert!(steps < 10_000);
@@ -23,7 +23,7 @@ fn two_streams(seed: u64, chunks: u64) -> World {
 }
 
 /// Nothing passes on this line any more, and nobody is told.
-fn go_silent(line: &mut Line) {
+fn go_silent(line: &mut VirtualStream) {
     line.joined = None;
     line.to_source.clear();
     line.to_target.clear();
@@ -34,16 +34,16 @@ fn go_silent(line: &mut Line) {
 fn a_silent_stream_is_replaced_by_the_others() {
     for seed in 1..20 {
         let mut world = two_streams(seed, 14);
-        let silent = *world.lines.keys().next().unwrap();
-        world.lines.get_mut(&silent).into_iter().for_each(go_silent);
+        let silent = *world.streams.keys().next().unwrap();
+        world.streams.get_mut(&silent).into_iter().for_each(go_silent);
         let since = world.now;
         while world.complete.is_empty() {
             world.step();
             let (waited, gone) =
-                (world.now - since, world.lines.get(&silent).is_none_or(|line| line.joined.is_some()));
-            assert!(gone || waited < GIVEN_UP, "{waited:?}");
+                (world.now - since, world.streams.get(&silent).is_none_or(|line| line.joined.is_some()));
+            assert!(gone || waited < SILENT_CLOSE_MAX, "{waited:?}");
             // The other stream needs its time for what it takes over.
-            assert!(waited < STALL + Duration::from_secs(1), "{waited:?}");
+            assert!(waited < RECOVERY_MAX + Duration::from_secs(1), "{waited:?}");
         }
         world.check_complete();
         assert!(world.failed.is_empty());
@@ -53,22 +53,22 @@ fn a_silent_stream_is_replaced_by_the_others() {
 /// Streams that drain answer what they owe and close, others are opened meanwhile, and nothing is asked for
 /// twice.
 #[test]
-fn what_drains_is_replaced_at_once() {
+fn drained_streams_are_replaced_at_once() {
     for seed in 1..20 {
         let mut world = two_streams(seed, 40);
-        let old: Vec<StreamNumber> = world.lines.keys().copied().collect();
-        let owed = world.receiver.slots();
-        old.iter().for_each(|&stream| world.receiver.drain(stream, world.now));
-        assert_eq!(world.receiver.slots(), owed, "what was asked for is waited for");
+        let old: Vec<StreamNumber> = world.streams.keys().copied().collect();
+        let owed = world.receiver.slots_in_use();
+        old.iter().for_each(|&stream| world.receiver.drain_stream(stream, world.now));
+        assert_eq!(world.receiver.slots_in_use(), owed, "what was asked for is waited for");
         let mut seen = 0;
         while world.complete.is_empty() {
             world.step();
-            seen = seen.max(world.lines.keys().filter(|stream| !old.contains(stream)).count());
-            let kept = world.lines.keys().filter(|stream| old.contains(stream)).count();
+            seen = seen.max(world.streams.keys().filter(|stream| !old.contains(stream)).count());
+            let kept = world.streams.keys().filter(|stream| old.contains(stream)).count();
             assert!(world.receiver.streams_up() <= 2 + kept);
         }
         assert_eq!(seen, 2);
-        assert!(old.iter().all(|stream| !world.lines.contains_key(stream)), "they are closed");
+        assert!(old.iter().all(|stream| !world.streams.contains_key(stream)), "they are closed");
         world.check_complete();
         assert!(world.failed.is_empty());
     }
@@ -76,17 +76,17 @@ fn what_drains_is_replaced_at_once() {
 
 /// All streams at once, but the path is there again for new ones.
 #[test]
-fn when_all_streams_fall_silent_new_ones_go_on() {
+fn new_streams_take_over_when_all_fall_silent() {
     for seed in 1..20 {
         let mut world = two_streams(seed, 20);
-        world.lines.values_mut().for_each(go_silent);
+        world.streams.values_mut().for_each(go_silent);
         // A dial, a request and its answer take a dozen steps in random order; the bound is about the
         // time-outs.
         world.step_ms = 20;
         let (since, before) = (world.now, world.disk[0].len() + world.writing.len());
         while world.disk[0].len() <= before {
             world.step();
-            assert!(world.now - since < STALL, "{:?}", world.now - since);
+            assert!(world.now - since < RECOVERY_MAX, "{:?}", world.now - since);
         }
         world.run(100_000);
         assert_eq!(world.complete.len(), 1, "{:?}", world.failed);
@@ -97,32 +97,32 @@ fn when_all_streams_fall_silent_new_ones_go_on() {
 /// A peer that is busy with other things answers when it is asked; and if we were not running, nobody was
 /// silent.
 #[test]
-fn who_answers_or_was_not_asked_is_not_silent() {
+fn answering_peers_and_local_pauses_are_no_silence() {
     let mut world = two_streams(3, 20);
-    world.lines.values_mut().for_each(|line| line.to_target.clear());
+    world.streams.values_mut().for_each(|line| line.to_target.clear());
     for round in 0..300 {
         world.now += Duration::from_millis(100);
         world.receiver.handle_timeout(world.now);
-        let streams: Vec<StreamNumber> = world.lines.keys().copied().collect();
+        let streams: Vec<StreamNumber> = world.streams.keys().copied().collect();
         for stream in streams {
             // As often as it is asked: the pings went out and were lost with the rest of the line.
             if round % 15 == 0 {
-                world.receiver.heard(stream, 0, world.now);
+                world.receiver.note_received(stream, 0, world.now);
             }
         }
-        world.drain();
-        assert_eq!(world.lines.len(), 2, "at {:?}", world.now);
+        world.drain_outputs();
+        assert_eq!(world.streams.len(), 2, "at {:?}", world.now);
     }
     // A pause of ours.
     world.now += Duration::from_secs(20);
     world.receiver.handle_timeout(world.now);
-    world.drain();
-    assert_eq!(world.lines.len(), 2);
+    world.drain_outputs();
+    assert_eq!(world.streams.len(), 2);
 }
 
 /// A crawling stream is closed and dialled anew, the others are not.
 #[test]
-fn a_stream_far_below_its_siblings_is_given_up() {
+fn a_stream_far_slower_than_its_siblings_is_closed() {
     for seed in 1..6 {
         let mut world = World::new(seed, vec![4_000 * CHUNK], 12, false);
         world.receiver = Receiver::new(3, Duration::ZERO);
@@ -130,40 +130,40 @@ fn a_stream_far_below_its_siblings_is_given_up() {
         let mut crawling = None;
         let mut steps = 0;
         while crawling.is_none() || !world.dialled.contains(&StreamNumber(1)) {
-            if crawling.is_none() && world.lines.len() == 3 {
+            if crawling.is_none() && world.streams.len() == 3 {
                 crawling = Some(world.now);
             }
             // One message in 40 steps passes; everybody else has one in a few.
             let held = (steps % 40 != 0)
-                .then(|| world.lines.get_mut(&StreamNumber(1)))
+                .then(|| world.streams.get_mut(&StreamNumber(1)))
                 .flatten()
                 .map(|line| std::mem::take(&mut line.to_target));
             world.step();
-            if let (Some(held), Some(line)) = (held, world.lines.get_mut(&StreamNumber(1))) {
+            if let (Some(held), Some(line)) = (held, world.streams.get_mut(&StreamNumber(1))) {
                 let newer = std::mem::replace(&mut line.to_target, held);
                 line.to_target.extend(newer);
             }
-            world.receiver.heard(StreamNumber(1), 0, world.now);
+            world.receiver.note_received(StreamNumber(1), 0, world.now);
             steps += 1;
-            assert!(world.now < 4 * SLOW_NOT_BEFORE, "{seed}: {:?}", world.now);
-            let up = |stream| world.lines.contains_key(&StreamNumber(stream));
+            assert!(world.now < 4 * SLOW_STREAM_AGE_MIN, "{seed}: {:?}", world.now);
+            let up = |stream| world.streams.contains_key(&StreamNumber(stream));
             assert!(crawling.is_none() || (up(0) && up(2)), "{seed}: only the slow one is closed");
         }
-        assert!(world.now - crawling.unwrap() >= SLOW_NOT_BEFORE, "a young stream is given time");
+        assert!(world.now - crawling.unwrap() >= SLOW_STREAM_AGE_MIN, "a young stream is given time");
     }
 }
 
 /// The last chunks wait behind a stream that lives and sends nothing: others bring copies, each written once.
 #[test]
-fn the_last_chunks_are_asked_for_twice() {
+fn the_last_chunks_are_requested_twice_in_the_endgame() {
     for seed in 1..20 {
         let mut world = two_streams(seed, 30);
-        let lame = *world.lines.keys().next().unwrap();
+        let lame = *world.streams.keys().next().unwrap();
         let since = world.now;
         while world.complete.is_empty() {
-            world.lines.get_mut(&lame).into_iter().for_each(|line| line.to_target.clear());
+            world.streams.get_mut(&lame).into_iter().for_each(|line| line.to_target.clear());
             world.step();
-            world.receiver.heard(lame, 0, world.now);
+            world.receiver.note_received(lame, 0, world.now);
             assert!(world.now - since < STALL_MAX / 4, "{:?}", world.now - since);
         }
         world.check_complete();
@@ -173,11 +173,11 @@ fn the_last_chunks_are_asked_for_twice() {
 /// A sender by rate and round trip is asked for more than may come, so that it never waits for us; and is not
 /// taken for one whose windows are too small.
 #[test]
-fn what_goes_by_rate_has_less_coming_than_was_asked_for() {
+fn a_rate_based_sender_gets_a_window_below_what_was_requested() {
     let mut world = two_streams(1, 400);
-    let stream = *world.lines.keys().next().unwrap();
+    let stream = *world.streams.keys().next().unwrap();
     let report = |by_rate, round_trip_ms| PathReport {
-        by_rate,
+        rate_based: by_rate,
         interval: Duration::from_secs(1),
         busy: Duration::from_secs(1),
         receiver_limited: Duration::from_secs(1),
@@ -186,15 +186,15 @@ fn what_goes_by_rate_has_less_coming_than_was_asked_for() {
     };
     let tell = |world: &mut World, report| {
         world.receiver.handle_frame(stream, Frame::Report(report), world.now).unwrap();
-        world.receiver.window(stream)
+        world.receiver.receive_window(stream)
     };
-    assert_eq!(world.receiver.window(stream), None, "nothing was told");
+    assert_eq!(world.receiver.receive_window(stream), None, "nothing was told");
     assert_eq!(tell(&mut world, report(false, 100)), None, "the kernel knows better");
-    assert_eq!(world.receiver.path(false, world.now).cause, Some(Cause::Window));
+    assert_eq!(world.receiver.path_snapshot(false, world.now).cause, Some(BottleneckCause::ReceiveWindow));
     let window = tell(&mut world, report(true, 100)).unwrap();
     // Four slots of eight.
     assert_eq!(window, 4 * CHUNK - 3 * CHUNK / 2);
     tell(&mut world, report(true, 100));
-    assert_eq!(world.receiver.path(false, world.now).cause, Some(Cause::Network));
+    assert_eq!(world.receiver.path_snapshot(false, world.now).cause, Some(BottleneckCause::Network));
     assert_eq!(tell(&mut world, report(false, 100)), None, "it went back");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_model::{AgentId, Fault};
 use longhaul_security::{AGENT_NAME, Credentials, agent_client_tls, data_server_tls};
-use longhaul_wire::{Frame, Hello, JoinKey, Piece, SessionId, Splitter, VERSIONS, VersionRange};
+use longhaul_wire::{Frame, FrameDecoder, FramePart, Hello, JoinKey, SessionId, VERSIONS, VersionRange};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
 use super::Deployment;
@@ -18,7 +18,7 @@ impl<T: Read + Write + Send> Both for T {}
 /// One end of a stream.
 pub struct Wire {
     tls: Box<dyn Both>,
-    splitter: Splitter,
+    splitter: FrameDecoder,
     bytes: Vec<u8>,
     at: usize,
 }
@@ -42,7 +42,7 @@ impl Wire {
     }
 
     fn new(tls: Box<dyn Both>) -> Wire {
-        Wire { tls, splitter: Splitter::default(), bytes: Vec::new(), at: 0 }
+        Wire { tls, splitter: FrameDecoder::default(), bytes: Vec::new(), at: 0 }
     }
 
     pub fn send(&mut self, frame: &Frame, payload: &[u8]) {
@@ -62,20 +62,20 @@ impl Wire {
         loop {
             let mut rest = &self.bytes[self.at..];
             let before = rest.len();
-            while let Some(piece) = self.splitter.next(&mut rest).unwrap() {
+            while let Some(piece) = self.splitter.next_part(&mut rest).unwrap() {
                 let used = before - rest.len();
                 match piece {
-                    Piece::Frame { frame, .. } if !frame.carries_payload() => {
+                    FramePart::Frame { frame, .. } if !frame.carries_payload() => {
                         self.at += used;
                         return Some((frame, Vec::new()));
                     }
-                    Piece::Frame { frame, .. } => got = Some((frame, Vec::new())),
-                    Piece::Payload(part) => {
+                    FramePart::Frame { frame, .. } => got = Some((frame, Vec::new())),
+                    FramePart::Payload(part) => {
                         if let Some((_, payload)) = &mut got {
                             payload.extend_from_slice(part);
                         }
                     }
-                    Piece::PayloadEnd => {
+                    FramePart::PayloadEnd => {
                         self.at += used;
                         return got;
                     }

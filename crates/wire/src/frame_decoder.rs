@@ -1,12 +1,12 @@
 //! Cuts the bytes of a stream into frames. Bodies are collected (they are bounded); payload is handed through
 //! as it comes, so that it is copied once, into the buffer where it belongs.
 
+use crate::codec::Malformed;
 use crate::frame::{Frame, HEAD_BYTES};
 use crate::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use crate::reader::Malformed;
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum FramePart<'a> {
     /// A whole frame. For data, `payload_len` bytes of payload follow, then [`Piece::PayloadEnd`].
     Frame {
         frame: Frame,
@@ -17,16 +17,16 @@ pub enum Piece<'a> {
 }
 
 #[derive(Debug, Default)]
-pub struct Splitter {
+pub struct FrameDecoder {
     /// Head and body of the frame at hand, as far as they have arrived.
     collected: Vec<u8>,
     /// What is still to come of a payload; none outside of one.
     payload_left: Option<u32>,
 }
 
-impl Splitter {
+impl FrameDecoder {
     /// The next piece, or none if `bytes` is used up. Takes what it used off the front of `bytes`.
-    pub fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Malformed> {
+    pub fn next_part<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<FramePart<'a>>, Malformed> {
         if let Some(left) = self.payload_left {
             return Ok(self.next_payload(left, bytes));
         }
@@ -43,7 +43,7 @@ impl Splitter {
                 if frame.carries_payload() {
                     self.payload_left = Some(payload_len);
                 }
-                return Ok(Some(Piece::Frame { frame, payload_len }));
+                return Ok(Some(FramePart::Frame { frame, payload_len }));
             }
         }
         Ok(None)
@@ -57,7 +57,7 @@ impl Splitter {
 
     /// # Panics
     /// If that is more than what is left.
-    pub fn passed(&mut self, len: usize) {
+    pub fn skip_payload(&mut self, len: usize) {
         let left = self.payload_left();
         assert!(len <= left, "more payload passed than the frame has");
         if len > 0 {
@@ -65,10 +65,10 @@ impl Splitter {
         }
     }
 
-    fn next_payload<'a>(&mut self, left: u32, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
+    fn next_payload<'a>(&mut self, left: u32, bytes: &mut &'a [u8]) -> Option<FramePart<'a>> {
         if left == 0 {
             self.payload_left = None;
-            return Some(Piece::PayloadEnd);
+            return Some(FramePart::PayloadEnd);
         }
         if bytes.is_empty() {
             return None;
@@ -76,7 +76,7 @@ impl Splitter {
         let (now, rest) = bytes.split_at(bytes.len().min(left as usize));
         *bytes = rest;
         self.payload_left = Some(left - now.len() as u32);
-        Some(Piece::Payload(now))
+        Some(FramePart::Payload(now))
     }
 
     /// Whether `len` bytes of the frame have been collected.

@@ -12,52 +12,52 @@
 //! seen, forgotten slowly, so that a disk that became slower for good is not given way to for ever.
 
 /// Others wait in so much of the time: they feel it.
-const OTHERS_WAIT: f64 = 0.10;
+const OTHERS_WAIT_SHARE_MIN: f64 = 0.10;
 /// As slow as this against the idle disk. Twice is what one other reader costs on most disks, and our own
 /// second kind of work as well.
-const SLOW_TIMES: f64 = 3.0;
+const SLOWDOWN_FACTOR: f64 = 3.0;
 /// Seconds per MiB below which a disk is fast, whatever it was before: files in the page cache are faster
 /// still, and a lone rotating disk needs half of that.
-const SLOW_LEAST: f64 = 0.020;
+const SLOW_S_PER_MIB_MIN: f64 = 0.020;
 /// Without tasks that wait in so much of the time, slowness is not the disk's.
-const SLOW_WAITING: f64 = 0.30;
+const SLOW_WAIT_SHARE_MIN: f64 = 0.30;
 /// Never less: what has begun goes on.
-pub const SHARE_LEAST: f64 = 0.125;
+pub const SHARE_MIN: f64 = 0.125;
 /// Never less because others wait, as long as the disk is fast for us: they may wait for each other.
-const SHARE_BESIDE_OTHERS: f64 = 1.0;
-const RECOVERY: f64 = 1.25;
+const CONTENDED_SHARE_MIN: f64 = 1.0;
+const SHARE_GROWTH: f64 = 1.25;
 /// By so much the best is forgotten at each look.
-const FORGETTING: f64 = 1.02;
+const IDLE_LATENCY_DECAY: f64 = 1.02;
 
 /// What was seen since the last look.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub struct DiskSample {
     /// Part of the time in which some task of the host waited for a disk, if the system tells.
-    pub waiting: Option<f64>,
+    pub io_wait: Option<f64>,
     /// Part of the time in which operations of ours were under way.
-    pub own: f64,
+    pub own_busy: f64,
     /// We wrote, or the kernel may still write for us.
     pub wrote: bool,
     /// Something that we read came from a disk.
-    pub fetched: bool,
+    pub read_from_disk: bool,
     /// What one of our operations took per MiB, divided by how many there were at once.
     pub seconds_per_mib: Option<f64>,
 }
 
 /// Why a share is less than it could be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Reason {
+pub enum ThrottleReason {
     OthersWait { part: f64 },
     Slow { seconds_per_mib: f64, idle: f64 },
 }
 
-impl std::fmt::Display for Reason {
+impl std::fmt::Display for ThrottleReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Reason::OthersWait { part } => {
+            ThrottleReason::OthersWait { part } => {
                 write!(f, "others wait for disks in {:.0} % of the time", 100.0 * part)
             }
-            Reason::Slow { seconds_per_mib, idle } => {
+            ThrottleReason::Slow { seconds_per_mib, idle } => {
                 let (now, idle) = (1e3 * seconds_per_mib, 1e3 * idle);
                 write!(f, "the disk takes {now:.0} ms per MiB, {idle:.1} ms when it is idle")
             }
@@ -67,19 +67,19 @@ impl std::fmt::Display for Reason {
 
 /// The law for one device. `look` at even intervals.
 #[derive(Clone, Debug)]
-pub struct Yielding {
-    most: f64,
+pub struct DiskThrottle {
+    share_max: f64,
     share: f64,
     idle: Option<f64>,
-    reason: Option<Reason>,
+    reason: Option<ThrottleReason>,
 }
 
-impl Yielding {
+impl DiskThrottle {
     /// # Panics
     /// If `most` is 0: a device bears at least one operation.
     pub fn new(most: u16) -> Self {
         assert!(most > 0, "a device bears an operation");
-        Yielding { most: most.into(), share: most.into(), idle: None, reason: None }
+        DiskThrottle { share_max: most.into(), share: most.into(), idle: None, reason: None }
     }
 
     pub fn share(&self) -> f64 {
@@ -87,48 +87,49 @@ impl Yielding {
     }
 
     /// Why, while it is less than it could be.
-    pub fn reason(&self) -> Option<Reason> {
+    pub fn reason(&self) -> Option<ThrottleReason> {
         self.reason
     }
 
-    pub fn is_whole(&self) -> bool {
-        self.share >= self.most
+    pub fn is_full(&self) -> bool {
+        self.share >= self.share_max
     }
 
     /// Takes what was seen, and returns the share from now on.
-    pub fn look(&mut self, seen: Seen) -> f64 {
+    pub fn update(&mut self, seen: DiskSample) -> f64 {
         match self.pressure(&seen) {
             Some(reason) => {
                 let least = match reason {
-                    Reason::Slow { .. } => SHARE_LEAST,
-                    Reason::OthersWait { .. } => SHARE_BESIDE_OTHERS.min(self.share),
+                    ThrottleReason::Slow { .. } => SHARE_MIN,
+                    ThrottleReason::OthersWait { .. } => CONTENDED_SHARE_MIN.min(self.share),
                 };
                 self.share = (self.share / 2.0).max(least);
                 self.reason = Some(reason);
             }
-            None => self.share = (self.share * RECOVERY).min(self.most),
+            None => self.share = (self.share * SHARE_GROWTH).min(self.share_max),
         }
-        if self.is_whole() {
+        if self.is_full() {
             self.reason = None;
         }
-        self.learn(&seen);
+        self.learn_idle_latency(&seen);
         self.share
     }
 
-    fn pressure(&self, seen: &Seen) -> Option<Reason> {
+    fn pressure(&self, seen: &DiskSample) -> Option<ThrottleReason> {
         if let (Some(seconds_per_mib), Some(idle)) = (seen.seconds_per_mib, self.idle)
-            && seconds_per_mib >= (SLOW_TIMES * idle).max(SLOW_LEAST)
-            && seen.waiting.is_none_or(|waiting| waiting >= SLOW_WAITING)
+            && seconds_per_mib >= (SLOWDOWN_FACTOR * idle).max(SLOW_S_PER_MIB_MIN)
+            && seen.io_wait.is_none_or(|waiting| waiting >= SLOW_WAIT_SHARE_MIN)
         {
-            return Some(Reason::Slow { seconds_per_mib, idle });
+            return Some(ThrottleReason::Slow { seconds_per_mib, idle });
         }
-        let part = seen.waiting? - seen.own;
-        (part >= OTHERS_WAIT && seen.fetched && !seen.wrote).then_some(Reason::OthersWait { part })
+        let part = seen.io_wait? - seen.own_busy;
+        (part >= OTHERS_WAIT_SHARE_MIN && seen.read_from_disk && !seen.wrote)
+            .then_some(ThrottleReason::OthersWait { part })
     }
 
-    fn learn(&mut self, seen: &Seen) {
+    fn learn_idle_latency(&mut self, seen: &DiskSample) {
         let Some(now) = seen.seconds_per_mib.filter(|seconds| *seconds > 0.0) else { return };
-        self.idle = Some(self.idle.map_or(now, |idle| now.min(idle * FORGETTING)));
+        self.idle = Some(self.idle.map_or(now, |idle| now.min(idle * IDLE_LATENCY_DECAY)));
     }
 }
 
@@ -137,89 +138,100 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const CALM: Seen =
-        Seen { waiting: Some(0.05), own: 0.05, wrote: false, fetched: true, seconds_per_mib: Some(0.002) };
+    const CALM: DiskSample = DiskSample {
+        io_wait: Some(0.05),
+        own_busy: 0.05,
+        wrote: false,
+        read_from_disk: true,
+        seconds_per_mib: Some(0.002),
+    };
 
-    fn looks(law: &mut Yielding, seen: Seen, times: usize) -> f64 {
+    fn update_times(law: &mut DiskThrottle, seen: DiskSample, times: usize) -> f64 {
         for _ in 0..times {
-            law.look(seen);
+            law.update(seen);
         }
         law.share()
     }
 
     #[test]
-    fn gives_way_to_others_and_comes_back_gradually() {
-        let mut law = Yielding::new(4);
-        assert_eq!(looks(&mut law, CALM, 100), 4.0);
-        let busy = Seen { waiting: Some(0.8), own: 0.3, ..CALM };
-        assert_eq!(looks(&mut law, busy, 2), 1.0);
+    fn yields_to_others_and_recovers_gradually() {
+        let mut law = DiskThrottle::new(4);
+        assert_eq!(update_times(&mut law, CALM, 100), 4.0);
+        let busy = DiskSample { io_wait: Some(0.8), own_busy: 0.3, ..CALM };
+        assert_eq!(update_times(&mut law, busy, 2), 1.0);
         assert_eq!(
             law.reason().map(|reason| reason.to_string()).as_deref(),
             Some("others wait for disks in 50 % of the time")
         );
-        assert_eq!(looks(&mut law, busy, 10), 1.0, "the disk is fast for us");
-        let slow = Seen { seconds_per_mib: Some(0.03), ..busy };
-        assert_eq!(looks(&mut law, slow, 10), SHARE_LEAST);
-        assert_eq!(looks(&mut law, busy, 1), SHARE_LEAST, "others still wait");
-        let after = looks(&mut law, CALM, 5);
+        assert_eq!(update_times(&mut law, busy, 10), 1.0, "the disk is fast for us");
+        let slow = DiskSample { seconds_per_mib: Some(0.03), ..busy };
+        assert_eq!(update_times(&mut law, slow, 10), SHARE_MIN);
+        assert_eq!(update_times(&mut law, busy, 1), SHARE_MIN, "others still wait");
+        let after = update_times(&mut law, CALM, 5);
         assert!(after > 0.3 && after < 0.5 && law.reason().is_some(), "{after}");
-        assert_eq!(looks(&mut law, CALM, 20), 4.0);
+        assert_eq!(update_times(&mut law, CALM, 20), 4.0);
         assert_eq!(law.reason(), None);
     }
 
     /// What we or the kernel on our behalf wait for is no reason to give way to ourselves.
     #[test]
-    fn does_not_give_way_to_itself() {
-        let mut law = Yielding::new(4);
+    fn does_not_yield_to_its_own_load() {
+        let mut law = DiskThrottle::new(4);
         for own in [
-            Seen { waiting: Some(1.0), own: 0.95, ..CALM },
-            Seen { waiting: Some(1.0), own: 0.1, wrote: true, ..CALM },
-            Seen { waiting: Some(1.0), own: 0.1, fetched: false, ..CALM },
+            DiskSample { io_wait: Some(1.0), own_busy: 0.95, ..CALM },
+            DiskSample { io_wait: Some(1.0), own_busy: 0.1, wrote: true, ..CALM },
+            DiskSample { io_wait: Some(1.0), own_busy: 0.1, read_from_disk: false, ..CALM },
         ] {
-            assert_eq!(looks(&mut law, own, 100), 4.0);
+            assert_eq!(update_times(&mut law, own, 100), 4.0);
         }
         // Four operations at once, each four times as long, come in as one.
-        let shared = Seen { seconds_per_mib: Some(0.0021), waiting: Some(0.9), own: 0.9, ..CALM };
-        assert_eq!(looks(&mut law, shared, 100), 4.0);
+        let shared = DiskSample { seconds_per_mib: Some(0.0021), io_wait: Some(0.9), own_busy: 0.9, ..CALM };
+        assert_eq!(update_times(&mut law, shared, 100), 4.0);
     }
 
     #[test]
-    fn slowness_counts_if_it_is_the_disks() {
-        let slow = Seen { waiting: Some(0.9), own: 1.0, wrote: true, seconds_per_mib: Some(0.05), ..CALM };
-        let mut law = Yielding::new(4);
-        looks(&mut law, CALM, 10);
-        assert_eq!(looks(&mut law, slow, 3), 0.5);
+    fn latency_counts_only_if_the_disk_causes_it() {
+        let slow = DiskSample {
+            io_wait: Some(0.9),
+            own_busy: 1.0,
+            wrote: true,
+            seconds_per_mib: Some(0.05),
+            ..CALM
+        };
+        let mut law = DiskThrottle::new(4);
+        update_times(&mut law, CALM, 10);
+        assert_eq!(update_times(&mut law, slow, 3), 0.5);
         assert!(
             law.reason().is_some_and(|reason| reason.to_string().contains("50 ms per MiB, 2.")),
             "{law:?}"
         );
-        let mut unknown = Yielding::new(4);
-        looks(&mut unknown, CALM, 10);
+        let mut unknown = DiskThrottle::new(4);
+        update_times(&mut unknown, CALM, 10);
         assert_eq!(
-            looks(&mut unknown, Seen { waiting: None, ..slow }, 3),
+            update_times(&mut unknown, DiskSample { io_wait: None, ..slow }, 3),
             0.5,
             "latency alone, where nothing else is told"
         );
-        let mut other_cause = Yielding::new(4);
-        looks(&mut other_cause, CALM, 10);
+        let mut other_cause = DiskThrottle::new(4);
+        update_times(&mut other_cause, CALM, 10);
         assert_eq!(
-            looks(&mut other_cause, Seen { waiting: Some(0.02), ..slow }, 3),
+            update_times(&mut other_cause, DiskSample { io_wait: Some(0.02), ..slow }, 3),
             4.0,
             "the processor is busy, say"
         );
         // A disk that stays like that is like that.
-        assert_eq!(looks(&mut law, slow, 600), 4.0);
+        assert_eq!(update_times(&mut law, slow, 600), 4.0);
     }
 
-    fn seen() -> impl Strategy<Value = Seen> {
+    fn any_sample() -> impl Strategy<Value = DiskSample> {
         let part = 0.0..=1.0f64;
         let seconds = proptest::option::of(0.0..2.0f64);
         (proptest::option::of(part.clone()), part, any::<bool>(), any::<bool>(), seconds).prop_map(
-            |(waiting, own, wrote, fetched, seconds_per_mib)| Seen {
-                waiting,
-                own,
+            |(waiting, own, wrote, fetched, seconds_per_mib)| DiskSample {
+                io_wait: waiting,
+                own_busy: own,
                 wrote,
-                fetched,
+                read_from_disk: fetched,
                 seconds_per_mib,
             },
         )
@@ -229,21 +241,21 @@ mod tests {
         /// Whatever is seen: the share keeps its bounds, falls by half at most, rises by a quarter at most,
         /// has a reason when it is not whole, and is whole again after a while without pressure.
         #[test]
-        fn keeps_its_bounds_and_recovers(most in 1u16..64, all in proptest::collection::vec(seen(), 0..200)) {
-            let mut law = Yielding::new(most);
+        fn the_share_stays_in_bounds_and_recovers(most in 1u16..64, all in proptest::collection::vec(any_sample(), 0..200)) {
+            let mut law = DiskThrottle::new(most);
             for each in all {
                 let before = law.share();
-                let after = law.look(each);
-                prop_assert!((SHARE_LEAST..=f64::from(most)).contains(&after));
-                prop_assert!(after >= before / 2.0 && after <= before * RECOVERY);
-                prop_assert_eq!(law.is_whole(), law.reason().is_none());
+                let after = law.update(each);
+                prop_assert!((SHARE_MIN..=f64::from(most)).contains(&after));
+                prop_assert!(after >= before / 2.0 && after <= before * SHARE_GROWTH);
+                prop_assert_eq!(law.is_full(), law.reason().is_none());
             }
-            let rest = Seen { waiting: Some(0.0), own: 0.0, wrote: false, fetched: false, seconds_per_mib: None };
-            let looks = ((f64::from(most) / SHARE_LEAST).ln() / RECOVERY.ln()).ceil() as usize + 1;
+            let rest = DiskSample { io_wait: Some(0.0), own_busy: 0.0, wrote: false, read_from_disk: false, seconds_per_mib: None };
+            let looks = ((f64::from(most) / SHARE_MIN).ln() / SHARE_GROWTH.ln()).ceil() as usize + 1;
             for _ in 0..looks {
-                law.look(rest);
+                law.update(rest);
             }
-            prop_assert!(law.is_whole());
+            prop_assert!(law.is_full());
         }
     }
 }

@@ -6,38 +6,43 @@ use std::time::Duration;
 
 use longhaul_model::limits::CHUNK_BYTES;
 
-use super::file::{Body, Small};
-use super::streams::{State, Stream, What};
+use super::file::{Body, SmallState};
+use super::streams::{RequestContent, State, Stream};
 use super::{Budget, Receiver, StreamNumber};
-use crate::limits::TAIL_CHUNKS_MAX;
+use crate::limits::ENDGAME_CHUNKS_MAX;
 
 /// A wait that short is not worth a second copy.
-const WORTH_IT: f64 = 1.0;
+const ENDGAME_WAIT_S_MIN: f64 = 1.0;
 /// The other stream should be faster by so much: its guess is rough, and on a narrow path every copy is a
 /// loss.
-const FASTER: f64 = 3.0;
+const ENDGAME_SPEEDUP_MIN: f64 = 3.0;
 
 impl Receiver {
     /// Whether some stream rests while another owes data, and there is nothing else to ask for.
-    pub fn tail(&self) -> bool {
+    pub fn is_in_endgame(&self) -> bool {
         self.has_work()
-            && !self.wants_slots()
-            && self.used().any(|place| self.streams[place].up().is_some_and(|up| up.slots == 0))
+            && !self.has_unrequested_files()
+            && self.used_streams().any(|place| self.streams[place].up().is_some_and(|up| up.slots == 0))
             && self.streams.iter().any(|stream| stream.slots() > 0)
     }
 
-    pub(super) fn help_out(&mut self, stream: StreamNumber, budget: &mut Budget, now: Duration) -> bool {
+    pub(super) fn request_duplicate(
+        &mut self,
+        stream: StreamNumber,
+        budget: &mut Budget,
+        now: Duration,
+    ) -> bool {
         let resting = self.streams[stream.0 as usize].slots() == 0;
-        if !resting || self.wants_slots() || self.copies() >= TAIL_CHUNKS_MAX {
+        if !resting || self.has_unrequested_files() || self.duplicate_slots() >= ENDGAME_CHUNKS_MAX {
             return false;
         }
-        let Some(late) = self.latest(now) else { return false };
-        let Some(what) = self.last_open(late, stream) else { return false };
+        let Some(late) = self.straggler(now) else { return false };
+        let Some(what) = self.last_unduplicated(late, stream) else { return false };
         for (number, offset) in what.parts() {
             match self.files.get_mut(&number).map(|file| &mut file.body) {
-                Some(Body::Small(Small::Asked(copies))) => *copies += 1,
+                Some(Body::Small(SmallState::Requested(copies))) => *copies += 1,
                 Some(Body::Large(large)) => {
-                    large.asked.entry(offset).and_modify(|copies| *copies += 1);
+                    large.requested.entry(offset).and_modify(|copies| *copies += 1);
                 }
                 _ => {}
             }
@@ -47,13 +52,13 @@ impl Receiver {
         true
     }
 
-    fn copies(&self) -> usize {
+    fn duplicate_slots(&self) -> usize {
         let requests = self.streams.iter().filter_map(Stream::up).flat_map(|up| up.requests.values());
-        requests.filter(|request| request.copy).map(|request| request.what.slots()).sum()
+        requests.filter(|request| request.is_duplicate).map(|request| request.content.slots()).sum()
     }
 
     /// The stream that will be done last, if that is far later than another one would be.
-    fn latest(&mut self, now: Duration) -> Option<usize> {
+    fn straggler(&mut self, now: Duration) -> Option<usize> {
         let chunk = f64::from(CHUNK_BYTES);
         let mut best = 1.0_f64;
         let mut latest = (0.0, 0);
@@ -63,37 +68,38 @@ impl Receiver {
             best = best.max(rate);
             let left = up.slots as f64 * chunk / rate;
             // What has just been asked for says nothing about the stream.
-            let waits =
-                up.busy_since.is_some_and(|since| now.saturating_sub(since).as_secs_f64() >= WORTH_IT);
+            let waits = up
+                .busy_since
+                .is_some_and(|since| now.saturating_sub(since).as_secs_f64() >= ENDGAME_WAIT_S_MIN);
             if waits && left > latest.0 {
                 latest = (left, place);
             }
         }
-        (latest.0 > WORTH_IT && latest.0 > FASTER * chunk / best).then_some(latest.1)
+        (latest.0 > ENDGAME_WAIT_S_MIN && latest.0 > ENDGAME_SPEEDUP_MIN * chunk / best).then_some(latest.1)
     }
 
     /// The last part that the stream will send of what was asked for once, and that can be asked for on the
     /// other.
-    fn last_open(&self, place: usize, other: StreamNumber) -> Option<What> {
+    fn last_unduplicated(&self, place: usize, other: StreamNumber) -> Option<RequestContent> {
         let (origin, alive) = (self.origin_of(other), self.alive());
         let once = |number, offset: u64| {
             let Some(file) = self.files.get(&number) else { return false };
-            let listed = self.batches.get(&file.batch).and_then(|batch| batch.at(origin));
-            listed.is_some_and(|listed| listed.reaches(other))
-                && file.sources.may_ask(offset, origin, alive)
+            let listed = self.batches.get(&file.batch).and_then(|batch| batch.manifest_for(origin));
+            listed.is_some_and(|listed| listed.is_announced_on(other))
+                && file.sources.may_request(offset, origin, alive)
                 && match &file.body {
-                    Body::Small(state) => *state == Small::Asked(1),
-                    Body::Large(large) => large.asked.get(&offset) == Some(&1),
+                    Body::Small(state) => *state == SmallState::Requested(1),
+                    Body::Large(large) => large.requested.get(&offset) == Some(&1),
                 }
         };
         let requests = &self.streams[place].up()?.requests;
-        requests.values().rev().find_map(|request| match &request.what {
-            What::Extent { file, left } => {
+        requests.values().rev().find_map(|request| match &request.content {
+            RequestContent::Extent { file, left } => {
                 let offset = left.iter().rev().find(|&&offset| once(*file, offset))?;
-                Some(What::Extent { file: *file, left: BTreeSet::from([*offset]) })
+                Some(RequestContent::Extent { file: *file, left: BTreeSet::from([*offset]) })
             }
-            What::Pack { files } => {
-                files.iter().all(|&file| once(file, 0)).then(|| What::Pack { files: files.clone() })
+            RequestContent::Pack { files } => {
+                files.iter().all(|&file| once(file, 0)).then(|| RequestContent::Pack { files: files.clone() })
             }
         })
     }

@@ -7,46 +7,48 @@ use std::time::Duration;
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 
-use super::file::{Body, Small, chunks_of};
-use super::streams::{Request, State, What};
-use super::{Announced, Budget, Listed, Output, Receiver, StreamNumber};
+use super::file::{Body, SmallState, chunks_of};
+use super::streams::{Request, RequestContent, State};
+use super::{Announcement, BatchManifest, Budget, Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, FileNumber, Frame, Manifest, RequestId};
 use crate::limits::{
-    LARGE_FILES_AT_ONCE, MANIFEST_AGAIN_FILES, MANIFEST_PART_FILES, PACK_FILES_MAX, SESSION_FILES_MAX,
-    STREAM_REQUESTS_MAX,
+    LARGE_FILES_ACTIVE_MAX, MANIFEST_PART_FILES_MAX, MANIFEST_REPEAT_FILES_MAX, PACK_FILES_MAX,
+    SESSION_FILES_MAX, STREAM_REQUESTS_MAX,
 };
 
 /// Chunks of one request. Fewer cost more frames, more leave a dying stream with more to hand over.
 const EXTENT_CHUNKS: usize = 4;
 /// Passed over for one that may be asked for: batches whose manifests are under way on other streams, and
 /// files in order that wait for their next chunk.
-const PASSED_OVER_MAX: usize = 64;
+const SKIPPED_FILES_MAX: usize = 64;
 /// Files looked at that do not fit into the rest of a pack.
-const MISFITS_MAX: usize = 8;
+const PACK_MISFITS_MAX: usize = 8;
 
 /// Of the mean rate: no stream counts for less.
-const WEIGHT_MIN: f64 = 0.25;
+const STREAM_WEIGHT_MIN: f64 = 0.25;
 
 /// What one stream may hold.
-struct Share {
-    place: usize,
+struct StreamShare {
+    index: usize,
     /// What it carries, as far as that is known.
     weight: f64,
     /// Slots.
-    depth: usize,
+    slots_max: usize,
 }
 
 impl Receiver {
     /// Asks for as much as the budget allows. Returns the number of buffers that it took.
-    pub fn deal(&mut self, mut budget: Budget, wall: Timestamp, now: Duration) -> usize {
+    pub fn request_chunks(&mut self, mut budget: Budget, wall: Timestamp, now: Duration) -> usize {
         let given = budget.buffers;
-        let shares = self.shares(budget.window, now);
+        let shares = self.stream_shares(budget.window, now);
         let mut resting: BTreeSet<usize> = BTreeSet::new();
         while budget.buffers > 0 && budget.bytes > 0 {
-            let Some((place, depth)) = self.first_done(&shares, &resting) else { break };
+            let Some((place, depth)) = self.earliest_to_finish(&shares, &resting) else { break };
             let stream = StreamNumber(place as u32);
             let room = budget.buffers.min(depth - self.streams[place].slots());
-            if !self.ask(stream, room, &mut budget, wall, now) && !self.help_out(stream, &mut budget, now) {
+            if !self.request_next(stream, room, &mut budget, wall, now)
+                && !self.request_duplicate(stream, &mut budget, now)
+            {
                 resting.insert(place);
             }
         }
@@ -55,9 +57,9 @@ impl Receiver {
 
     /// How many slots each stream may hold: in proportion to what it carries, so that all are done at the
     /// same time.
-    fn shares(&mut self, window: usize, now: Duration) -> Vec<Share> {
-        let (begins, coming) = (self.begins(now), self.coming(now));
-        let mut rates: Vec<(usize, f64)> = self.used().map(|place| (place, 0.0)).collect();
+    fn stream_shares(&mut self, window: usize, now: Duration) -> Vec<StreamShare> {
+        let (begins, coming) = (self.is_starting(now), self.connecting_soon(now));
+        let mut rates: Vec<(usize, f64)> = self.used_streams().map(|place| (place, 0.0)).collect();
         rates.retain_mut(|(place, rate)| {
             let State::Up(up) = &mut self.streams[*place].state else { return false };
             *rate = up.meter.rate(now);
@@ -65,37 +67,41 @@ impl Receiver {
         });
         let mean = rates.iter().map(|(_, rate)| rate).sum::<f64>() / rates.len().max(1) as f64;
         // What was slow for a moment, or is new, needs something to show that it can do more.
-        let weight = |rate: f64| if mean > 0.0 { rate.max(mean * WEIGHT_MIN) } else { 1.0 };
+        let weight = |rate: f64| if mean > 0.0 { rate.max(mean * STREAM_WEIGHT_MIN) } else { 1.0 };
         // The first that is up must not be asked for what all of them could bring side by side.
         let all = rates.iter().map(|(_, rate)| weight(*rate)).sum::<f64>() + coming as f64 * weight(mean);
         let depth = |weight: f64| if begins { 1 } else { (window as f64 * weight / all).round() as usize };
         let share = |(place, rate): (usize, f64)| {
             let weight = weight(rate);
-            Share { place, weight, depth: depth(weight).max(1) }
+            StreamShare { index: place, weight, slots_max: depth(weight).max(1) }
         };
-        let shares: Vec<Share> = rates.into_iter().map(share).collect();
+        let shares: Vec<StreamShare> = rates.into_iter().map(share).collect();
         for share in &shares {
-            if let State::Up(up) = &mut self.streams[share.place].state {
-                up.depth = share.depth;
+            if let State::Up(up) = &mut self.streams[share.index].state {
+                up.slots_max = share.slots_max;
             }
         }
         shares
     }
 
     /// The stream that would be done first with one slot more, of those that may take one.
-    fn first_done(&self, shares: &[Share], resting: &BTreeSet<usize>) -> Option<(usize, usize)> {
-        let usable = |share: &&Share| {
-            !resting.contains(&share.place)
-                && self.streams[share.place]
+    fn earliest_to_finish(
+        &self,
+        shares: &[StreamShare],
+        resting: &BTreeSet<usize>,
+    ) -> Option<(usize, usize)> {
+        let usable = |share: &&StreamShare| {
+            !resting.contains(&share.index)
+                && self.streams[share.index]
                     .up()
-                    .is_some_and(|up| up.slots < share.depth && up.requests.len() < STREAM_REQUESTS_MAX)
+                    .is_some_and(|up| up.slots < share.slots_max && up.requests.len() < STREAM_REQUESTS_MAX)
         };
-        let done = |share: &Share| (self.streams[share.place].slots() + 1) as f64 / share.weight;
+        let done = |share: &StreamShare| (self.streams[share.index].slots() + 1) as f64 / share.weight;
         let first = shares.iter().filter(usable).min_by(|left, right| done(left).total_cmp(&done(right)))?;
-        Some((first.place, first.depth))
+        Some((first.index, first.slots_max))
     }
 
-    fn ask(
+    fn request_next(
         &mut self,
         stream: StreamNumber,
         room: usize,
@@ -113,40 +119,40 @@ impl Receiver {
         };
         [small_first, !small_first].into_iter().any(|small| {
             if small {
-                self.ask_pack(stream, budget, wall, now)
+                self.request_pack(stream, budget, wall, now)
             } else {
-                self.ask_extent(stream, room, budget, wall, now)
+                self.request_extent(stream, room, budget, wall, now)
             }
         })
     }
 
-    fn ask_pack(
+    fn request_pack(
         &mut self,
         stream: StreamNumber,
         budget: &mut Budget,
         wall: Timestamp,
         now: Duration,
     ) -> bool {
-        let Some(first) = self.first_usable(stream, true, budget, wall, now) else { return false };
-        let (files, bytes) = self.choose_pack(first, stream, wall);
+        let Some(first) = self.next_file(stream, true, budget, wall, now) else { return false };
+        let (files, bytes) = self.select_pack(first, stream, wall);
         for &number in &files {
             if let Some(file) = self.files.get_mut(&number) {
-                file.body = Body::Small(Small::Asked(1));
-                let place = file.place(number);
+                file.body = Body::Small(SmallState::Requested(1));
+                let place = file.queue_key(number);
                 self.small.remove(&place);
-                self.start(number);
+                self.mark_started(number);
             }
         }
-        self.send_request(stream, What::Pack { files }, false, now);
+        self.send_request(stream, RequestContent::Pack { files }, false, now);
         budget.buffers -= 1;
         // A file without bytes costs a little as well: nothing passes for ever under a limit.
         budget.bytes = budget.bytes.saturating_sub(bytes.max(1));
-        self.dealt_bytes += bytes.max(1);
+        self.requested_bytes += bytes.max(1);
         true
     }
 
     /// `first` and what follows it in the queue, as long as it fits into one chunk.
-    fn choose_pack(
+    fn select_pack(
         &self,
         first: FileNumber,
         stream: StreamNumber,
@@ -156,19 +162,19 @@ impl Receiver {
         let (origin, alive) = (self.origin_of(stream), self.alive());
         let (mut files, mut bytes, mut misfits) = (vec![first], leader.size, 0);
         for &(_, number) in self.small.range((Reverse(leader.priority), first)..).skip(1) {
-            if files.len() == PACK_FILES_MAX || misfits == MISFITS_MAX {
+            if files.len() == PACK_FILES_MAX || misfits == PACK_MISFITS_MAX {
                 break;
             }
             let fits = self.files.get(&number).filter(|file| {
                 file.lane == leader.lane
-                    && file.sources.may_ask(0, origin, alive)
+                    && file.sources.may_request(0, origin, alive)
                     && bytes + file.size <= u64::from(CHUNK_BYTES)
                     && self
                         .batches
                         .get(&file.batch)
                         .filter(|batch| wall <= batch.start_by)
-                        .and_then(|batch| batch.at(origin))
-                        .is_some_and(|listed| listed.reaches(stream))
+                        .and_then(|batch| batch.manifest_for(origin))
+                        .is_some_and(|listed| listed.is_announced_on(stream))
             });
             match fits {
                 Some(file) => {
@@ -181,7 +187,7 @@ impl Receiver {
         (files, bytes)
     }
 
-    fn ask_extent(
+    fn request_extent(
         &mut self,
         stream: StreamNumber,
         room: usize,
@@ -189,36 +195,36 @@ impl Receiver {
         wall: Timestamp,
         now: Duration,
     ) -> bool {
-        let Some(number) = self.first_usable(stream, false, budget, wall, now) else { return false };
+        let Some(number) = self.next_file(stream, false, budget, wall, now) else { return false };
         let (origin, alive) = (self.origin_of(stream), self.alive());
         let Some(file) = self.files.get_mut(&number) else { return false };
-        let place = file.place(number);
-        let Some(from) = file.next_at(origin, alive) else { return false };
-        let run = file.run_at(from, EXTENT_CHUNKS as u64, origin, alive) as usize;
+        let place = file.queue_key(number);
+        let Some(from) = file.next_requestable(origin, alive) else { return false };
+        let run = file.contiguous_run(from, EXTENT_CHUNKS as u64, origin, alive) as usize;
         let Body::Large(large) = &mut file.body else { return false };
         // Under a limit what goes beyond it is one chunk, not a run of them.
         let allowed = usize::try_from(budget.bytes / u64::from(CHUNK_BYTES)).unwrap_or(usize::MAX).max(1);
-        let most = room.min(run).min(allowed).min(large.askable(from, budget.places));
-        let before = large.ahead.len();
+        let most = room.min(run).min(allowed).min(large.requestable(from, budget.reorder_credits));
+        let before = large.out_of_order.len();
         let Some((offset, len)) = large.take(from, most as u64) else { return false };
-        budget.places -= large.ahead.len() - before;
+        budget.reorder_credits -= large.out_of_order.len() - before;
         if large.in_order {
-            self.in_line.insert(number);
+            self.in_order_files.insert(number);
         }
         if large.missing.is_empty() {
             self.large.remove(&place);
         }
-        self.start(number);
+        self.mark_started(number);
         let left: BTreeSet<u64> = chunks_of(offset, len).collect();
         budget.buffers -= left.len();
         budget.bytes = budget.bytes.saturating_sub(len);
-        self.dealt_bytes += len;
-        self.send_request(stream, What::Extent { file: number, left }, false, now);
+        self.requested_bytes += len;
+        self.send_request(stream, RequestContent::Extent { file: number, left }, false, now);
         true
     }
 
     /// The next file of a kind that may be asked for on this stream; several large ones take turns.
-    fn first_usable(
+    fn next_file(
         &mut self,
         stream: StreamNumber,
         small: bool,
@@ -227,36 +233,37 @@ impl Receiver {
         now: Duration,
     ) -> Option<FileNumber> {
         loop {
-            let number = self.candidate(stream, small, budget.places)?;
+            let number = self.find_candidate(stream, small, budget.reorder_credits)?;
             let file = self.files.get(&number)?;
             let (batch, started) = (file.batch, file.started);
             if started || self.batches.get(&batch).is_none_or(|batch| wall <= batch.start_by) {
-                return self.announce(batch, stream).then_some(number);
+                return self.announce_batch(batch, stream).then_some(number);
             }
             let fault = Fault::new(FaultCode::LeaseExpired, "it waited too long at the target");
-            self.fail(number, fault, now);
+            self.fail_file(number, fault, now);
         }
     }
 
-    fn candidate(&self, stream: StreamNumber, small: bool, places: usize) -> Option<FileNumber> {
+    fn find_candidate(&self, stream: StreamNumber, small: bool, places: usize) -> Option<FileNumber> {
         let queue = if small { &self.small } else { &self.large };
-        let most = if small { 1 } else { LARGE_FILES_AT_ONCE };
+        let most = if small { 1 } else { LARGE_FILES_ACTIVE_MAX };
         let (origin, alive) = (self.origin_of(stream), self.alive());
         let mut found: Vec<(Reverse<u8>, FileNumber)> = Vec::with_capacity(most);
         let (mut from, mut passed_over) = ((Reverse(u8::MAX), FileNumber(0)), 0);
         while found.len() < most
-            && passed_over < PASSED_OVER_MAX
+            && passed_over < SKIPPED_FILES_MAX
             && let Some(&place) = queue.range(from..).next()
             && found.first().is_none_or(|first| first.0 == place.0)
         {
             let file = self.files.get(&place.1)?;
             let batch = self.batches.get(&file.batch)?;
-            let waits = match (file.next_at(origin, alive), &file.body) {
+            let waits = match (file.next_requestable(origin, alive), &file.body) {
                 (None, _) => true,
-                (Some(from), Body::Large(large)) => large.askable(from, places) == 0,
+                (Some(from), Body::Large(large)) => large.requestable(from, places) == 0,
                 (Some(_), Body::Small(_)) => false,
             };
-            let next = if !batch.at(origin).is_some_and(|listed| self.can_reach(listed, stream)) {
+            let next = if !batch.manifest_for(origin).is_some_and(|listed| self.can_announce(listed, stream))
+            {
                 passed_over += 1;
                 batch.first.0 + batch.count as u32
             } else if waits {
@@ -274,44 +281,44 @@ impl Receiver {
     }
 
     /// Whether requests for the batch's files can follow on the stream, after its manifest if need be.
-    fn can_reach(&self, listed: &Listed, stream: StreamNumber) -> bool {
+    fn can_announce(&self, listed: &BatchManifest, stream: StreamNumber) -> bool {
         match listed.announced {
-            Announced::No => {
+            Announcement::NotSent => {
                 let announced = self.origins[usize::from(listed.origin.0)].announced_files;
                 announced == 0 || announced + listed.files.len() <= SESSION_FILES_MAX
             }
             // A short list on each stream costs less than the others' wait for the answer.
-            Announced::Said if listed.files.len() <= MANIFEST_AGAIN_FILES => true,
-            Announced::Said | Announced::Answered => listed.reaches(stream),
+            Announcement::Sent if listed.files.len() <= MANIFEST_REPEAT_FILES_MAX => true,
+            Announcement::Sent | Announcement::Answered => listed.is_announced_on(stream),
         }
     }
 
     /// Sends the manifest, unless the source knows it when a request on this stream reaches it. False if it
     /// cannot.
-    fn announce(&mut self, id: BatchId, stream: StreamNumber) -> bool {
+    fn announce_batch(&mut self, id: BatchId, stream: StreamNumber) -> bool {
         let origin = self.origin_of(stream);
-        let at = self.batches.get(&id).and_then(|batch| batch.at(origin));
-        if !at.is_some_and(|listed| self.can_reach(listed, stream)) {
+        let at = self.batches.get(&id).and_then(|batch| batch.manifest_for(origin));
+        if !at.is_some_and(|listed| self.can_announce(listed, stream)) {
             return false;
         }
         let Some(batch) = self.batches.get_mut(&id) else { return false };
         let first = batch.first;
-        let Some(listed) = batch.at_mut(origin) else { return false };
-        if listed.reaches(stream) {
+        let Some(listed) = batch.manifest_for_mut(origin) else { return false };
+        if listed.is_announced_on(stream) {
             return true;
         }
-        listed.said_on.insert(stream);
-        if listed.announced == Announced::No {
-            listed.announced = Announced::Said;
-            listed.known = true;
+        listed.sent_on.insert(stream);
+        if listed.announced == Announcement::NotSent {
+            listed.announced = Announcement::Sent;
+            listed.may_be_held = true;
             self.origins[usize::from(origin.0)].announced_files += listed.files.len();
         }
-        let parts = listed.files.chunks(MANIFEST_PART_FILES);
+        let parts = listed.files.chunks(MANIFEST_PART_FILES_MAX);
         let count = parts.len();
         for (place, files) in parts.enumerate() {
             let frame = Frame::Manifest(Manifest {
                 batch: id,
-                first: FileNumber(first.0 + (place * MANIFEST_PART_FILES) as u32),
+                first: FileNumber(first.0 + (place * MANIFEST_PART_FILES_MAX) as u32),
                 permit: (place == 0).then(|| listed.permit.clone()),
                 storage: listed.storage.clone(),
                 last_part: place + 1 == count,
@@ -322,7 +329,7 @@ impl Receiver {
         true
     }
 
-    fn start(&mut self, number: FileNumber) {
+    fn mark_started(&mut self, number: FileNumber) {
         if let Some(file) = self.files.get_mut(&number)
             && !file.started
         {
@@ -331,31 +338,37 @@ impl Receiver {
         }
     }
 
-    pub(super) fn send_request(&mut self, stream: StreamNumber, what: What, copy: bool, now: Duration) {
+    pub(super) fn send_request(
+        &mut self,
+        stream: StreamNumber,
+        what: RequestContent,
+        copy: bool,
+        now: Duration,
+    ) {
         let origin = self.origin_of(stream);
         if self.slots_of(origin) == 0 {
-            self.origin(origin).progress(now);
+            self.origin(origin).note_progress(now);
         }
         let size = |file: &FileNumber| self.files.get(file).map_or(0, |file| file.size);
         let extent_end = match &what {
-            What::Extent { file, left } => {
+            RequestContent::Extent { file, left } => {
                 let last = left.last().copied().unwrap_or(0);
                 (last + u64::from(CHUNK_BYTES)).min(size(file))
             }
-            What::Pack { .. } => 0,
+            RequestContent::Pack { .. } => 0,
         };
         let Some(State::Up(up)) = self.state(stream) else { return };
         let request = RequestId(up.next_request);
         up.next_request += 1;
-        up.asked(what.slots(), now);
+        up.note_requested(what.slots(), now);
         let frame = match &what {
-            What::Extent { file, left } => {
+            RequestContent::Extent { file, left } => {
                 let offset = left.first().copied().unwrap_or(0);
                 Frame::Request { request, file: *file, offset, len: extent_end - offset }
             }
-            What::Pack { files } => Frame::RequestPack { request, files: files.clone() },
+            RequestContent::Pack { files } => Frame::RequestPack { request, files: files.clone() },
         };
-        up.requests.insert(request, Request { what, copy });
+        up.requests.insert(request, Request { content: what, is_duplicate: copy });
         self.outputs.push_back(Output::Send { stream, frame });
     }
 }

@@ -13,13 +13,13 @@ impl From<Malformed> for Fault {
     }
 }
 
-pub(crate) struct Reader<'a> {
+pub(crate) struct FieldReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Reader { rest: bytes }
+        FieldReader { rest: bytes }
     }
 
     pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
@@ -55,9 +55,9 @@ impl<'a> Reader<'a> {
     }
 
     /// A text with its length in two bytes before it.
-    pub(crate) fn text(&mut self, most: usize) -> Result<&'a str, Malformed> {
+    pub(crate) fn text(&mut self, bytes_max: usize) -> Result<&'a str, Malformed> {
         let len = usize::from(self.u16()?);
-        if len > most {
+        if len > bytes_max {
             return Err(Malformed("a text is longer than its limit"));
         }
         std::str::from_utf8(self.bytes(len)?).map_err(|_| Malformed("a text is not UTF-8"))
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(crate) trait Put {
+pub(crate) trait PutField {
     fn put(&mut self, bytes: &[u8]);
 
     fn put_u8(&mut self, value: u8) {
@@ -100,7 +100,7 @@ pub(crate) trait Put {
     }
 }
 
-impl Put for Vec<u8> {
+impl PutField for Vec<u8> {
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }

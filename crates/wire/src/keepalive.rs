@@ -1,0 +1,98 @@
+//! Whether the peer of a stream is alive: ask after a while of silence, give up after more of it. And when to
+//! try again.
+
+use std::time::Duration;
+
+use crate::limits::{BUSY_PING_AFTER, BUSY_SILENCE_MAX, PING_AFTER, SILENCE_MAX};
+
+/// How long to bear silence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepaliveTimeouts {
+    pub ping_after: Duration,
+    pub silence_max: Duration,
+}
+
+impl KeepaliveTimeouts {
+    pub const IDLE: KeepaliveTimeouts =
+        KeepaliveTimeouts { ping_after: PING_AFTER, silence_max: SILENCE_MAX };
+
+    /// With a peer that owes us data. What is far away may take longer.
+    pub fn busy(round_trip: Duration) -> KeepaliveTimeouts {
+        let silence_max = BUSY_SILENCE_MAX.max(4 * round_trip).min(SILENCE_MAX);
+        KeepaliveTimeouts { ping_after: BUSY_PING_AFTER, silence_max }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepaliveAction {
+    Wait,
+    /// Send a `Ping` with this number.
+    Ping(u64),
+    Close,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Keepalive {
+    received_at: Duration,
+    pinged_at: Option<Duration>,
+    pings: u64,
+}
+
+impl Keepalive {
+    pub fn new(now: Duration) -> Self {
+        Keepalive { received_at: now, pinged_at: None, pings: 0 }
+    }
+
+    /// Any byte from the peer counts.
+    pub fn note_received(&mut self, now: Duration) {
+        self.received_at = now;
+        self.pinged_at = None;
+    }
+
+    pub fn check(&mut self, timeouts: KeepaliveTimeouts, now: Duration) -> KeepaliveAction {
+        let silent = now.saturating_sub(self.received_at);
+        if silent >= timeouts.silence_max {
+            return KeepaliveAction::Close;
+        }
+        let long_ago = |then| now.saturating_sub(then) >= timeouts.ping_after;
+        if long_ago(self.received_at) && self.pinged_at.is_none_or(long_ago) {
+            self.pinged_at = Some(now);
+            self.pings += 1;
+            return KeepaliveAction::Ping(self.pings);
+        }
+        KeepaliveAction::Wait
+    }
+}
+
+/// Waits between tries to connect; the last one repeats.
+const RECONNECT_DELAYS_MS: [u64; 6] = [0, 100, 300, 700, 1_500, 3_000];
+
+/// How long to wait before the next try, after so many that failed in a row.
+pub fn reconnect_delay(failures: usize) -> Duration {
+    Duration::from_millis(RECONNECT_DELAYS_MS[failures.min(RECONNECT_DELAYS_MS.len() - 1)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pings_then_closes() {
+        let at = Duration::from_secs;
+        let mut health = Keepalive::new(at(100));
+        let check = |health: &mut Keepalive, seconds| health.check(KeepaliveTimeouts::IDLE, at(seconds));
+        assert_eq!(check(&mut health, 101), KeepaliveAction::Wait);
+        assert_eq!(check(&mut health, 103), KeepaliveAction::Ping(1));
+        assert_eq!(check(&mut health, 104), KeepaliveAction::Wait);
+        assert_eq!(check(&mut health, 106), KeepaliveAction::Ping(2));
+        health.note_received(at(107));
+        assert_eq!(check(&mut health, 108), KeepaliveAction::Wait);
+        assert_eq!(check(&mut health, 116), KeepaliveAction::Close);
+        // Who owes us data is asked sooner, and farther peers are given more time.
+        health.note_received(at(200));
+        assert_eq!(health.check(KeepaliveTimeouts::busy(Duration::ZERO), at(201)), KeepaliveAction::Ping(3));
+        assert_eq!(health.check(KeepaliveTimeouts::busy(at(1)), at(203)), KeepaliveAction::Ping(4));
+        assert_eq!(health.check(KeepaliveTimeouts::busy(at(1)), at(204)), KeepaliveAction::Close);
+        assert_eq!(health.check(KeepaliveTimeouts::busy(Duration::ZERO), at(202)), KeepaliveAction::Close);
+    }
+}
