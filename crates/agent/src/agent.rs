@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_api::agent::{Incarnation, StorageKind, StorageOffer};
+use longhaul_api::agent::StorageKind;
 use longhaul_engine::{Clock, Export};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::PermitVerifier;
@@ -12,20 +12,21 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::attempts::{Expiring, Outcomes};
-use crate::circuits::{self, Circuits};
+use crate::circuits::{self, Circuits, CircuitsStart};
 use crate::clock::ServiceClock;
 use crate::config::Config;
+use crate::config::uplinks::UplinkConfig;
+use crate::context::AgentContext;
 use crate::control::Control;
-use crate::decided::{self, Decided};
+use crate::decided::Decided;
 use crate::doors::Doors;
+use crate::driver;
 use crate::foreign::{self, Foreign};
-use crate::guard::{guarded, message};
 use crate::hooks::{self, Hooks};
 use crate::http::HttpControl;
 use crate::ledger::Ledger;
-use crate::locked;
-use crate::measure::{Measures, UplinkConfig, run_paths, run_probes, run_uplinks};
-use crate::mover::{Mover, Start, start_engine};
+use crate::measure::{self, Measures};
+use crate::mover::{Mover, MoverHandle, Start, start_engine};
 use crate::null_mover::{self, NullLinks};
 use crate::outside_mover;
 use crate::spaces::Spaces;
@@ -33,6 +34,7 @@ use crate::state_dir::{Identity, StateDir};
 use crate::stop::Stop;
 use crate::tape::{Sites, Tapes};
 use crate::tasks::{Room, Tasks};
+use crate::threads::{ended, guarded, locked};
 use crate::{renew, report, work};
 
 /// Between reports, until the service says otherwise.
@@ -47,43 +49,13 @@ const STOP_CHECK: Duration = Duration::from_millis(10);
 
 /// The site daemon.
 pub struct Agent {
-    shared: Arc<Shared>,
+    shared: Arc<AgentContext>,
+    uplinks: Vec<UplinkConfig>,
     expiring: Expiring,
     outcomes: Arc<Outcomes>,
     doors: Doors,
     /// Something of ours that must not fail has failed.
     broken: watch::Receiver<Option<Fault>>,
-}
-
-/// What the loops share.
-pub(crate) struct Shared {
-    pub state: StateDir,
-    pub identity: Mutex<Identity>,
-    pub incarnation: Incarnation,
-    pub host: String,
-    pub data_addresses: Vec<String>,
-    pub offers: Vec<StorageOffer>,
-    pub clock: ServiceClock,
-    pub ledger: Arc<Ledger>,
-    pub engine: Box<dyn Mover>,
-    pub spaces: Arc<Spaces>,
-    pub tasks: Arc<Tasks>,
-    pub control: Arc<dyn Control>,
-    /// Whether the service knows this incarnation and what it holds.
-    pub greeted: watch::Sender<bool>,
-    /// Held from a request for work until what came is safe, and while the service is told what is held: so
-    /// that no lease arrives in between and is missing from that list.
-    pub gate: tokio::sync::Mutex<()>,
-    pub report_every: watch::Sender<Duration>,
-    pub measures: Measures,
-    pub uplinks: Vec<UplinkConfig>,
-    pub circuits: Arc<Circuits>,
-    pub tapes: Arc<Tapes>,
-    /// None where the site wants none.
-    pub foreign: Option<Arc<Foreign>>,
-    /// At the agent's doors.
-    pub decided: Arc<Decided>,
-    pub stop: Stop,
 }
 
 impl Agent {
@@ -160,10 +132,10 @@ impl Agent {
         // Hooks outside: they are asked about every file, whoever moves it.
         let start_mover =
             |start: Start| outside_mover::start(&config.storages, state.movers(), start, start_mover);
-        let engine = match &hooks {
+        let engine: MoverHandle = Arc::new(match &hooks {
             Some(hooks) => hooks::start(hooks.clone(), start, start_mover)?,
             None => start_mover(start)?,
-        };
+        });
         let host = host_name();
         let data_addresses = config.data_addresses(&engine.data_addresses(), &host);
         // Promise 8: before anything is resumed, and whether the service answers or not.
@@ -179,7 +151,7 @@ impl Agent {
         }
         foreign::fail_held(&ledger)?;
         let (resumed, tasks_left) = ledger.resumed();
-        let expiring = Expiring::resume(engine.as_ref(), &circuits, resumed);
+        let expiring = Expiring::resume(engine.as_ref().as_ref(), &circuits, resumed);
         let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {
             let can = open.capabilities();
             storage.offer(storage.writable && can.writable, can.case_insensitive)
@@ -199,7 +171,16 @@ impl Agent {
             addresses = ?data_addresses, leases = ledger.leases_held(), facts = ledger.facts_pending(), "agent started"
         );
         let decided = Arc::new(Decided::new(clock.clone()));
-        let shared = Shared {
+        if !circuits.is_empty() {
+            circuits.start(CircuitsStart {
+                directory: &state.circuits()?,
+                agent: identity.agent,
+                seed: incarnation.nonce,
+                engine: &engine,
+                clock: &clock,
+            })?;
+        }
+        let shared = AgentContext {
             state,
             identity: Mutex::new(identity),
             incarnation,
@@ -215,21 +196,18 @@ impl Agent {
             greeted: watch::Sender::new(false),
             gate: tokio::sync::Mutex::new(()),
             report_every: watch::Sender::new(REPORT_EVERY),
-            measures: Measures::new(config.probes),
-            uplinks: config.uplinks,
+            measures: Arc::new(Measures::new(config.probes)),
             circuits,
             tapes,
             foreign,
             decided,
             stop,
         };
-        let shared = Arc::new(shared);
-        Circuits::start(&shared)?;
-        Ok(Agent { shared, expiring, outcomes, doors, broken })
+        Ok(Agent { shared: Arc::new(shared), uplinks: config.uplinks, expiring, outcomes, doors, broken })
     }
 
     pub(crate) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
-        let Agent { shared, expiring, outcomes, doors, mut broken } = self;
+        let Agent { shared, uplinks, expiring, outcomes, doors, mut broken } = self;
         let (close, closed) = watch::channel(false);
         let alive = Arc::downgrade(&shared);
         let credentials = move || alive.upgrade().map(|shared| locked(&shared.identity).credentials());
@@ -239,13 +217,16 @@ impl Agent {
         loops.spawn(report::run(shared.clone()));
         loops.spawn(work::run(shared.clone()));
         loops.spawn(renew::run(shared.clone()));
-        loops.spawn(run_probes(shared.clone()));
-        loops.spawn(run_uplinks(shared.clone()));
-        loops.spawn(run_paths(shared.clone()));
-        if !shared.circuits.is_empty() {
-            loops.spawn(circuits::run(shared.clone()));
+        let (engine, circuits, ledger) =
+            (shared.engine.clone(), shared.circuits.clone(), shared.ledger.clone());
+        let (measures, clock) = (shared.measures.clone(), shared.clock.clone());
+        loops.spawn(measure::probes::run(measures.clone(), clock.clone()));
+        loops.spawn(measure::uplinks::run(uplinks, measures.clone(), clock.clone()));
+        loops.spawn(measure::paths::run(engine.clone(), circuits.clone(), measures, clock));
+        if !circuits.is_empty() {
+            loops.spawn(circuits::look::run(circuits, engine, ledger.clone()));
         }
-        loops.spawn(decided::run(shared.clone()));
+        loops.spawn(driver::run_audit(shared.clone()));
         if !shared.tapes.is_empty() {
             loops.spawn(shared.tapes.clone().run());
         }
@@ -282,7 +263,7 @@ impl Agent {
     }
 }
 
-fn stop(shared: Arc<Shared>) {
+fn stop(shared: Arc<AgentContext>) {
     // The doors are closed: nothing is decided any more.
     if let Err(fault) = shared.decided.hand_over(&shared.ledger) {
         tracing::warn!(%fault, "what the doors decided last is not told");
@@ -293,11 +274,12 @@ fn stop(shared: Arc<Shared>) {
     shared.spaces.stop();
     shared.tasks.join();
     // A step that was under way away from the loops ends by itself: a write to the ledger, at most.
-    let mut shared = shared;
+    let mut engine = shared.engine.clone();
+    drop(shared);
     for _ in 0..STOP_CHECKS_MAX {
-        match Arc::try_unwrap(shared) {
-            Ok(last) => return last.engine.stop(),
-            Err(used) => shared = used,
+        match Arc::try_unwrap(engine) {
+            Ok(last) => return last.stop(),
+            Err(used) => engine = used,
         }
         std::thread::sleep(STOP_CHECK);
     }
@@ -336,7 +318,7 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
 }
 
 /// See [`Expiring`]. Ends its work, not itself, when nothing is left to expire.
-async fn expire(shared: Arc<Shared>, outcomes: Arc<Outcomes>, mut expiring: Expiring) -> Fault {
+async fn expire(shared: Arc<AgentContext>, outcomes: Arc<Outcomes>, mut expiring: Expiring) -> Fault {
     while !expiring.is_empty() {
         let expired = expiring.expired(shared.clock.now(), &shared.ledger);
         let attempts: Vec<_> = expired.iter().map(|outcome| outcome.attempt).collect();
@@ -356,22 +338,5 @@ pub(crate) fn host_name() -> String {
     match name.trim() {
         "" => "localhost".into(),
         name => name.into(),
-    }
-}
-
-fn ended(what: &str, why: impl std::fmt::Display) -> Fault {
-    Fault::new(FaultCode::Internal, format!("{what} ended: {why}"))
-}
-
-/// Runs what may wait for a disk away from the threads that serve the network.
-pub(crate) async fn blocking<T: Send + 'static>(
-    body: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    match tokio::task::spawn_blocking(body).await {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => Err(ended("a step", message(panic.as_ref()))),
-            Err(error) => Err(ended("a step", error)),
-        },
     }
 }

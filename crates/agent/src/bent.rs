@@ -10,7 +10,7 @@ use longhaul_storage::{
     TempName, Visit,
 };
 
-use crate::locked;
+use crate::threads::locked;
 
 type OnRead = Arc<dyn Fn(&Pfn, u64) -> Result<(), Fault> + Send + Sync>;
 

@@ -65,6 +65,15 @@ impl Ended {
     }
 }
 
+/// What went by the circuits from one source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Commands {
+    /// That run.
+    pub(crate) running: usize,
+    /// Of files that arrived, since the start.
+    pub(crate) bytes: u64,
+}
+
 /// In a process group of its own, which ends with it when its time is over, or when nobody waits any more.
 pub(crate) async fn run(order: Order<'_>) -> Result<Ended, Fault> {
     let failed = |why: String| Fault::new(order.failure.unwrap_or(FaultCode::HookRefused), why);

@@ -14,17 +14,16 @@ use longhaul_doors::Witness;
 use longhaul_model::{Fault, StorageName};
 use longhaul_security::{Counted, Decision, Tally, TallyBounds};
 
-use crate::agent::{Shared, blocking};
 use crate::clock::ServiceClock;
 use crate::ledger::Ledger;
-use crate::locked;
+use crate::threads::locked;
 
 /// A door with tens of thousands of uploads a second tells of a hundred, and counts the others.
 const BOUNDS: TallyBounds = TallyBounds { most: 1_000, refused_of_one: 20, allowed_of_one: 100 };
 /// In one fact.
 const BATCH: usize = 200;
 /// How long decisions gather.
-const EVERY: Duration = Duration::from_secs(2);
+pub(crate) const EVERY: Duration = Duration::from_secs(2);
 
 pub(crate) struct Decided {
     tally: Mutex<Tally>,
@@ -79,17 +78,6 @@ fn told(counted: &Counted) -> Option<DoorDecision> {
         object: decision.object,
         why: decision.why,
     })
-}
-
-/// Hands over now and then, without an end.
-pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
-    loop {
-        tokio::time::sleep(EVERY).await;
-        let shared = shared.clone();
-        if let Err(fault) = blocking(move || shared.decided.hand_over(&shared.ledger)).await {
-            tracing::warn!(%fault, "what the doors decided waits to be written");
-        }
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_security::{Credentials, agent_client_tls, join_client_tls};
 
 use crate::control::{Answer, Control};
-use crate::locked;
+use crate::threads::locked;
 
 /// What the network may add to the time the service keeps a request for work.
 const WORK_SLACK: Duration = Duration::from_secs(15);

@@ -7,9 +7,10 @@ use longhaul_api::agent::JoinRequest;
 use longhaul_model::{AgentId, Fault, FaultCode, SiteName};
 use longhaul_security::{JoinToken, PermitVerifier, new_signing_request};
 
-use crate::agent::{blocking, host_name};
+use crate::agent::host_name;
 use crate::http;
 use crate::state_dir::{Identity, StateDir};
+use crate::threads::blocking;
 
 /// Who the agent has become.
 #[derive(Clone, Debug, PartialEq, Eq)]

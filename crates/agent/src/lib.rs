@@ -18,16 +18,16 @@ mod circuits;
 mod clock;
 mod command;
 mod config;
+mod context;
 mod control;
 mod decided;
 mod doors;
+mod driver;
 mod foreign;
-mod guard;
 mod hooks;
 mod http;
 mod join;
 mod ledger;
-mod marking;
 mod measure;
 mod mover;
 mod null_mover;
@@ -42,24 +42,19 @@ mod tape;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod work;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub use agent::Agent;
-pub use circuits::CircuitLinkConfig;
+pub use config::circuits::CircuitLinkConfig;
+pub use config::doors::{DoorConfig, DoorRight, DoorRule};
+pub use config::foreign::ForeignMoverConfig;
+pub use config::hooks::HooksConfig;
+pub use config::marking::MarkingConfig;
+pub use config::mover::MoverConfig;
+pub use config::source_names::SourceNames;
+pub use config::tape::TapeConfig;
+pub use config::uplinks::UplinkConfig;
 pub use config::{Config, Flush, StorageConfig};
-pub use doors::{DoorConfig, DoorRight, DoorRule};
-pub use foreign::ForeignMoverConfig;
-pub use hooks::HooksConfig;
 pub use join::{Joined, join};
-pub use marking::MarkingConfig;
-pub use measure::UplinkConfig;
 pub use null_mover::NullLinks;
-pub use outside_mover::{MoverConfig, SourceNames};
-pub use tape::TapeConfig;
-
-/// Our locks guard state that each step leaves whole, so a panic elsewhere does not spoil it.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

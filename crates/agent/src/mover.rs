@@ -2,12 +2,13 @@
 //! ends.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use longhaul_engine::{Clock, Config, Engine, Event, Export, FetchBatch, Path, Snapshot};
 use longhaul_model::{AgentId, AttemptId, Fault};
 use longhaul_security::{Credentials, PermitVerifier};
 
-use crate::outside_mover::Commands;
+use crate::command::Commands;
 
 /// See [`Engine`], whose methods these are.
 pub(crate) trait Mover: Send + Sync {
@@ -22,6 +23,9 @@ pub(crate) trait Mover: Send + Sync {
     fn snapshot(&self) -> Snapshot;
     fn stop(self: Box<Self>);
 }
+
+/// The running mover, as the loops hold it. It is stopped by whoever holds it last.
+pub(crate) type MoverHandle = Arc<Box<dyn Mover>>;
 
 /// What a mover is started with.
 pub(crate) struct Start {

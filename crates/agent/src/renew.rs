@@ -8,15 +8,16 @@ use longhaul_model::Fault;
 use longhaul_security::{needs_renewal, new_signing_request};
 use tokio::time::sleep;
 
-use crate::agent::{Shared, blocking};
+use crate::context::AgentContext;
 use crate::control::is_final;
-use crate::locked;
+use crate::threads::blocking;
+use crate::threads::locked;
 
 /// Often enough beside a third of 90 days, during which a failed renewal can be tried again.
 const CHECK: Duration = Duration::from_secs(600);
 
 /// Runs until there is no point in going on.
-pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+pub(crate) async fn run(shared: Arc<AgentContext>) -> Fault {
     loop {
         match renew_if_due(&shared).await {
             Ok(false) => {}
@@ -29,7 +30,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
 }
 
 /// With a new key each time. The old credentials stay in use until the new ones are on the disk.
-pub(crate) async fn renew_if_due(shared: &Arc<Shared>) -> Result<bool, Fault> {
+pub(crate) async fn renew_if_due(shared: &Arc<AgentContext>) -> Result<bool, Fault> {
     let mut identity = locked(&shared.identity).clone();
     if !needs_renewal(&identity.certificate, shared.clock.now())? {
         return Ok(false);

@@ -9,9 +9,10 @@ use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{Fault, FaultCode};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::agent::{Shared, blocking};
 use crate::backoff::Backoff;
+use crate::context::AgentContext;
 use crate::control::is_final;
+use crate::threads::blocking;
 
 /// Facts that come within this go together: thousands of small files end each second.
 const GATHER: Duration = Duration::from_millis(5);
@@ -19,7 +20,7 @@ const GATHER: Duration = Duration::from_millis(5);
 const OFFSET_KEPT_WITHIN_US: u64 = 1_000_000;
 
 /// Runs until there is no point in going on.
-pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+pub(crate) async fn run(shared: Arc<AgentContext>) -> Fault {
     let mut backoff = Backoff::default();
     let mut last = Instant::now();
     loop {
@@ -48,7 +49,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
     }
 }
 
-async fn wait_for_reason(shared: &Shared, last: Instant) {
+async fn wait_for_reason(shared: &AgentContext, last: Instant) {
     let mut every = shared.report_every.subscribe();
     let due = last + *every.borrow_and_update();
     if shared.ledger.facts_pending() == 0 {
@@ -64,7 +65,7 @@ async fn wait_for_reason(shared: &Shared, last: Instant) {
     }
 }
 
-async fn report(shared: &Shared) -> Result<(), Fault> {
+async fn report(shared: &AgentContext) -> Result<(), Fault> {
     let greeting = !*shared.greeted.borrow();
     let _gate = if greeting { Some(shared.gate.lock().await) } else { None };
     let found = shared.measures.take();
@@ -131,7 +132,7 @@ async fn report(shared: &Shared) -> Result<(), Fault> {
     Ok(())
 }
 
-fn hello(shared: &Shared) -> Hello {
+fn hello(shared: &AgentContext) -> Hello {
     Hello {
         host: shared.host.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -142,7 +143,7 @@ fn hello(shared: &Shared) -> Hello {
     }
 }
 
-fn progress(shared: &Shared) -> Vec<Progress> {
+fn progress(shared: &AgentContext) -> Vec<Progress> {
     // Copies first: those that are not named are taken for lost.
     let copies = shared.foreign.iter().flat_map(|foreign| foreign.progress());
     let running = shared.engine.snapshot().running.into_iter();

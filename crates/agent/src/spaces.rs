@@ -16,9 +16,9 @@ use longhaul_model::{Blame, Fault, FaultCode, StorageName, units};
 use longhaul_storage::{Space, Storage, TempName};
 use tokio::sync::Notify;
 
-use crate::guard::guarded;
-use crate::locked;
 use crate::state_dir::random_u64;
+use crate::threads::guarded;
+use crate::threads::locked;
 
 /// Free bytes below which a storage counts as full: 1 % of it, but no more than this.
 const MARGIN_BYTES_MAX: u64 = 256 << 20;

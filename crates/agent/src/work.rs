@@ -10,10 +10,11 @@ use longhaul_model::{Fault, FaultCode};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::agent::{Shared, blocking};
 use crate::attempts::{self, fetch};
 use crate::backoff::Backoff;
+use crate::context::AgentContext;
 use crate::control::is_final;
+use crate::threads::blocking;
 
 /// How long the service may keep a request without work: short enough for middle boxes that drop idle
 /// connections.
@@ -24,7 +25,7 @@ const REPORT_EVERY_MIN: Duration = Duration::from_millis(50);
 const REPORT_EVERY_MAX: Duration = Duration::from_secs(60);
 
 /// Runs until there is no point in going on.
-pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+pub(crate) async fn run(shared: Arc<AgentContext>) -> Fault {
     let mut backoff = Backoff::default();
     let mut greeted = shared.greeted.subscribe();
     loop {
@@ -49,7 +50,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
 }
 
 /// One request; whether it brought anything.
-async fn ask(shared: &Arc<Shared>, greeted: &mut watch::Receiver<bool>) -> Result<bool, Fault> {
+async fn ask(shared: &Arc<AgentContext>, greeted: &mut watch::Receiver<bool>) -> Result<bool, Fault> {
     let _gate = shared.gate.lock().await;
     if !*greeted.borrow() {
         return Ok(false);
@@ -73,7 +74,7 @@ async fn ask(shared: &Arc<Shared>, greeted: &mut watch::Receiver<bool>) -> Resul
 }
 
 /// Makes work durable, then lets it begin.
-fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
+fn take(shared: &AgentContext, work: Work) -> Result<bool, Fault> {
     if is_empty(&work) {
         // The end of a wait; its number means nothing.
         return Ok(false);
@@ -115,7 +116,7 @@ fn take(shared: &Shared, work: Work) -> Result<bool, Fault> {
 
 /// Durable first: what was given back is not begun again after a restart. If that cannot be written nothing
 /// is given back, and the leases go on.
-fn give_back(shared: &Shared, asked: &[AskedBack]) {
+fn give_back(shared: &AgentContext, asked: &[AskedBack]) {
     let given = attempts::give_back(asked, &shared.ledger);
     match shared.ledger.finish(&given) {
         Ok(_) if given.is_empty() => {}
@@ -138,7 +139,7 @@ fn is_empty(work: &Work) -> bool {
         && settings.is_none()
 }
 
-fn apply(shared: &Shared, settings: &AgentSettings) {
+fn apply(shared: &AgentContext, settings: &AgentSettings) {
     let every = Duration::from_millis(settings.report_every_ms.into());
     shared.report_every.send_replace(every.clamp(REPORT_EVERY_MIN, REPORT_EVERY_MAX));
     shared.engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);

@@ -9,15 +9,16 @@ use longhaul_engine::SessionSnapshot;
 use longhaul_model::{CircuitUse, Fault};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{FRESH_CHECKS, Link, LinkState};
-use crate::agent::Shared;
-use crate::locked;
-use crate::outside_mover::Commands;
+use super::{Circuits, FRESH_CHECKS, Link, LinkState};
+use crate::command::Commands;
+use crate::ledger::Ledger;
+use crate::mover::MoverHandle;
+use crate::threads::locked;
 
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Runs for ever; to be started only if there are links.
-pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+pub(crate) async fn run(circuits: Arc<Circuits>, engine: MoverHandle, ledger: Arc<Ledger>) -> Fault {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last = Instant::now();
@@ -25,15 +26,15 @@ pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
         ticks.tick().await;
         let during = last.elapsed();
         last = Instant::now();
-        let sessions = shared.engine.snapshot().sessions;
-        for link in &shared.circuits.links {
-            look(&shared, link, &sessions, during);
+        let sessions = engine.snapshot().sessions;
+        for link in &circuits.links {
+            look(link, &engine, &ledger, &sessions, during);
         }
     }
 }
 
-fn look(shared: &Shared, link: &Link, sessions: &[SessionSnapshot], during: Duration) {
-    let held = shared.ledger.bytes_from(&link.config.from);
+fn look(link: &Link, engine: &MoverHandle, ledger: &Ledger, sessions: &[SessionSnapshot], during: Duration) {
+    let held = ledger.bytes_from(&link.config.from);
     let fresh = link.circuit.settings.check_every.saturating_mul(FRESH_CHECKS).max(EVERY * FRESH_CHECKS);
     let mut state = locked(&link.state);
     let ended: Vec<_> = state.ended.drain(..).collect();
@@ -44,7 +45,7 @@ fn look(shared: &Shared, link: &Link, sessions: &[SessionSnapshot], during: Dura
         let own = sessions.iter().filter(|session| session.source == peer.agent).filter(goes);
         moved(own, state.circuit, during)
     });
-    let (commands_run, brought) = of_commands(shared, &mut state);
+    let (commands_run, brought) = of_commands(engine, &mut state);
     drop(state);
     let streamed = moved.and_then(|(on_circuit, bytes)| on_circuit.then_some(bytes));
     if streamed.is_some() || brought > 0 || commands_run {
@@ -65,9 +66,9 @@ fn look(shared: &Shared, link: &Link, sessions: &[SessionSnapshot], during: Dura
 
 /// Whether commands of the site go by the circuit, and what they have brought since the last look: it comes
 /// all at once when one ends, and says nothing of a rate.
-fn of_commands(shared: &Shared, state: &mut LinkState) -> (bool, u64) {
+fn of_commands(engine: &MoverHandle, state: &mut LinkState) -> (bool, u64) {
     let Some(agent) = state.peer.as_ref().map(|peer| peer.agent) else { return (false, 0) };
-    let Commands { running, bytes } = shared.engine.commands_on_circuit(agent);
+    let Commands { running, bytes } = engine.commands_on_circuit(agent);
     let before = state.commands.replace((agent, bytes)).filter(|before| before.0 == agent);
     (running > 0, bytes.saturating_sub(before.map_or(0, |before| before.1)))
 }

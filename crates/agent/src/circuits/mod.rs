@@ -8,14 +8,14 @@
 //! Not here: when a circuit is worth its while (`circuits`), providers and how streams move
 //! (`gateways::circuits`).
 
-mod config;
-mod look;
+pub(crate) mod look;
 mod told;
 mod ways;
 
 use std::collections::VecDeque;
 use std::io::Read as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,15 +24,11 @@ use longhaul_circuits::{Event, Order, Record};
 use longhaul_gateways::circuits::{CircuitConfig, FILE_BYTES_MAX, Keeper, Place, Streams};
 use longhaul_model::{AgentId, Blame, CircuitUse, Fault, FaultCode, StorageName};
 
-use crate::agent::Shared;
-use crate::locked;
+use crate::clock::ServiceClock;
+use crate::config::circuits::CircuitLinkConfig;
+use crate::mover::MoverHandle;
+use crate::threads::locked;
 use ways::AgentWays;
-
-pub use config::CircuitLinkConfig;
-pub(crate) use look::run;
-
-/// Most links with circuits of one agent.
-pub(crate) use longhaul_api::circuits::LINKS_MAX;
 
 /// Ends of transfers that wait to be told; more say nothing new.
 const ENDED_MAX: usize = 1_000;
@@ -83,6 +79,16 @@ struct Ahead {
     at: Instant,
 }
 
+/// What the links need to begin.
+pub(crate) struct CircuitsStart<'a> {
+    /// For what is kept of each link from run to run.
+    pub directory: &'a Path,
+    pub agent: AgentId,
+    pub seed: u64,
+    pub engine: &'a MoverHandle,
+    pub clock: &'a ServiceClock,
+}
+
 impl Circuits {
     /// Reads what is configured; nothing is asked for yet.
     pub(crate) fn read(configs: &[CircuitLinkConfig]) -> Result<Circuits, Fault> {
@@ -98,22 +104,16 @@ impl Circuits {
     }
 
     /// Takes up what a run before has left in its books.
-    pub(crate) fn start(shared: &Arc<Shared>) -> Result<(), Fault> {
-        let circuits = &shared.circuits;
-        if circuits.is_empty() {
-            return Ok(());
-        }
-        let books = shared.state.circuits()?;
-        for (place, link) in circuits.links.iter().enumerate() {
-            let own = locked(&shared.identity).agent;
+    pub(crate) fn start(self: &Arc<Self>, start: CircuitsStart<'_>) -> Result<(), Fault> {
+        for (place, link) in self.links.iter().enumerate() {
             let from = &link.config.from;
             let whose = Place {
-                link: format!("{from}→{own}"),
-                book: books.join(format!("{from}.json")),
-                seed: shared.incarnation.nonce,
+                link: format!("{from}→{}", start.agent),
+                book: start.directory.join(format!("{from}.json")),
+                seed: start.seed,
             };
-            let ways = AgentWays::new(Arc::downgrade(shared), place);
-            let clock = shared.clock.for_engine();
+            let ways = AgentWays::new(start.engine, self, start.clock, place);
+            let clock = start.clock.for_engine();
             let keeper =
                 Keeper::start(whose, &link.circuit, clock, Box::new(Streams::new(ways, link.circuit.paced)))?;
             *locked(&link.keeper) = Some(keeper);

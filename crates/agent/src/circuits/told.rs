@@ -9,7 +9,7 @@ use longhaul_api::circuits::{
 use longhaul_circuits::{Entry, Event, Look, Order, OrderState, Ordered, State};
 
 use super::{Circuits, Link};
-use crate::locked;
+use crate::threads::locked;
 
 /// Without news the numbers go so often.
 const EVERY: Duration = Duration::from_secs(2);

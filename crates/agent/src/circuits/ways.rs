@@ -9,13 +9,16 @@ use longhaul_engine::{Path, SessionSnapshot};
 use longhaul_gateways::circuits::{CircuitWay, Ways};
 use longhaul_model::{AgentId, CircuitUse};
 
-use super::Link;
-use crate::agent::Shared;
-use crate::locked;
+use super::{Circuits, Link};
+use crate::clock::ServiceClock;
+use crate::mover::{Mover, MoverHandle};
+use crate::threads::locked;
 
 pub(super) struct AgentWays {
-    /// The keeper ends before what it belongs to; until then it must not keep it alive.
-    shared: Weak<Shared>,
+    /// The keeper ends before what it belongs to; until then it must not keep that alive.
+    engine: Weak<Box<dyn Mover>>,
+    circuits: Weak<Circuits>,
+    clock: ServiceClock,
     place: usize,
     circuit: Option<CircuitWay>,
     /// Whose paths are set, and the plain ways that stand by.
@@ -23,13 +26,25 @@ pub(super) struct AgentWays {
 }
 
 impl AgentWays {
-    pub(super) fn new(shared: Weak<Shared>, place: usize) -> Self {
-        AgentWays { shared, place, circuit: None, set_for: None }
+    pub(super) fn new(
+        engine: &MoverHandle,
+        circuits: &Arc<Circuits>,
+        clock: &ServiceClock,
+        place: usize,
+    ) -> Self {
+        AgentWays {
+            engine: Arc::downgrade(engine),
+            circuits: Arc::downgrade(circuits),
+            clock: clock.clone(),
+            place,
+            circuit: None,
+            set_for: None,
+        }
     }
 
-    fn link<T>(&self, work: impl FnOnce(&Arc<Shared>, &Link) -> T) -> Option<T> {
-        let shared = self.shared.upgrade()?;
-        shared.circuits.links.get(self.place).map(|link| work(&shared, link))
+    fn link<T>(&self, work: impl FnOnce(&MoverHandle, &Link) -> T) -> Option<T> {
+        let (engine, circuits) = (self.engine.upgrade()?, self.circuits.upgrade()?);
+        circuits.links.get(self.place).map(|link| work(&engine, link))
     }
 
     fn peer(&self) -> Option<SourcePeer> {
@@ -37,7 +52,7 @@ impl AgentWays {
     }
 
     fn set_paths(&self, agent: AgentId, paths: Vec<Path>) {
-        if let Some(Err(fault)) = self.link(|shared, _| shared.engine.set_paths(agent, paths)) {
+        if let Some(Err(fault)) = self.link(|engine, _| engine.set_paths(agent, paths)) {
             tracing::error!(%fault, "the paths cannot be set");
         }
     }
@@ -80,17 +95,17 @@ impl Ways for AgentWays {
     fn in_use(&mut self) -> Vec<SocketAddr> {
         self.follow();
         let Some(peer) = self.peer() else { return Vec::new() };
-        let sessions = self.link(|shared, _| shared.engine.snapshot().sessions).unwrap_or_default();
+        let sessions = self.link(|engine, _| engine.snapshot().sessions).unwrap_or_default();
         let goes = |session: &SessionSnapshot| session.circuits != CircuitUse::Never;
         let of_peer = sessions.into_iter().filter(|session| session.source == peer.agent && goes(session));
         of_peer.flat_map(|session| session.addresses).collect()
     }
 
     fn others(&self) -> usize {
-        self.link(|shared, link| {
+        self.link(|engine, link| {
             let state = locked(&link.state);
             let of_peer = state.peer.as_ref().map(|peer| {
-                let commands = shared.engine.commands_on_circuit(peer.agent);
+                let commands = engine.commands_on_circuit(peer.agent);
                 // What one has brought is counted while there is a circuit to count it for.
                 let untold = commands.bytes > 0 && state.commands != Some((peer.agent, commands.bytes));
                 commands.running + usize::from(untold)
@@ -101,9 +116,9 @@ impl Ways for AgentWays {
     }
 
     fn tell(&mut self, note: &Note) {
-        self.link(|shared, link| {
+        self.link(|_, link| {
             tracing::info!(from = %link.config.from, %note, "circuit");
-            locked(&link.record).note(note, shared.clock.now());
+            locked(&link.record).note(note, self.clock.now());
         });
     }
 }

@@ -9,8 +9,8 @@
 //! Not here: which agent gets which copy (`service::jobs::handed`), how one is made (`storage_remote`). Start
 //! with [`Foreign`].
 
-mod config;
 mod order;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,10 +25,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::attempts::Outcomes;
 use crate::clock::ServiceClock;
+use crate::config::foreign::ForeignMoverConfig;
 use crate::ledger::Ledger;
-use crate::locked;
-
-pub use config::ForeignMoverConfig;
+use crate::threads::locked;
 
 /// Between two looks whether the service still answers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -20,66 +20,16 @@ use std::time::Duration;
 
 use longhaul_engine::FetchFile;
 use longhaul_model::{Blame, DigestSet, Fault, FaultCode, NameRules, Pfn, Retry, StorageName};
-use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::command::{self, Ended, Order};
 use crate::config::StorageConfig;
+use crate::config::hooks::HooksConfig;
 pub(crate) use mover::start;
 
 /// With which `validate` refuses a file for good.
 const VETO: i32 = 86;
-/// Commands of one storage at once.
-const AT_ONCE_MAX: usize = 1_000;
-const TIMEOUT_MAX_S: u32 = 86_400;
-
-/// The commands of one storage.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HooksConfig {
-    /// The program, by its whole path, and its first arguments. Empty: files are not validated.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub validate: Vec<String>,
-    /// The same for what is deleted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub delete: Vec<String>,
-    /// Whether `validate` is also asked before a transfer.
-    #[serde(default = "yes")]
-    pub before: bool,
-    #[serde(default = "default_at_once")]
-    pub at_once: usize,
-    /// Seconds until a command is ended.
-    #[serde(default = "default_timeout_s")]
-    pub timeout_s: u32,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// As in PhEDEx.
-fn default_at_once() -> usize {
-    10
-}
-
-fn default_timeout_s() -> u32 {
-    600
-}
-
-impl HooksConfig {
-    pub(crate) fn check(&self) -> Result<(), String> {
-        command::check("hooks.validate", &self.validate)?;
-        command::check("hooks.delete", &self.delete)?;
-        if !(1..=AT_ONCE_MAX).contains(&self.at_once) {
-            return Err(format!("hooks.at_once is {}, 1 to {AT_ONCE_MAX} is expected", self.at_once));
-        }
-        if !(1..=TIMEOUT_MAX_S).contains(&self.timeout_s) {
-            return Err(format!("hooks.timeout_s is {}, 1 to {TIMEOUT_MAX_S} is expected", self.timeout_s));
-        }
-        Ok(())
-    }
-}
 
 /// Those of all storages of an agent.
 pub(crate) struct Hooks {
@@ -209,21 +159,4 @@ impl OfStorage {
 
 fn refused(what: &str, name: impl std::fmt::Display, ended: &Ended) -> Fault {
     Fault::new(FaultCode::HookRefused, format!("the site's command {what} {name} {}", ended.told()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_cannot_be_run_is_refused() {
-        let config = |text: &str| toml::from_str::<HooksConfig>(text).unwrap();
-        let said = |text: &str| config(text).check().unwrap_err();
-        assert_eq!(config("validate = ['/bin/true', 'x']").check(), Ok(()));
-        assert_eq!((config("").at_once, config("").timeout_s, config("").before), (10, 600, true));
-        assert!(said("validate = ['true']").contains("hooks.validate begins with the whole path"));
-        assert!(said("delete = ['/bin/rm', \"\\u0000\"]").contains("hooks.delete is no command"));
-        assert!(said("at_once = 0").contains("hooks.at_once is 0"));
-        assert!(said("timeout_s = 90000").contains("hooks.timeout_s is 90000"));
-    }
 }

@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Before, Hooks};
-use crate::locked;
+use crate::command::Commands;
 use crate::mover::{Mover, Start};
-use crate::outside_mover::Commands;
+use crate::threads::locked;
 
 struct Hooked(Arc<Shared>);
 

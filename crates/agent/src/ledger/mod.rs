@@ -26,9 +26,9 @@ use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Outcome, Task,
 use longhaul_model::{AttemptId, CircuitUse, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId, TransferId};
 use tokio::sync::Notify;
 
-use crate::locked;
 use crate::record_log::RecordLog;
 use crate::stop::Stop;
+use crate::threads::locked;
 pub(crate) use record::HeldCopy;
 use record::{Parcel, Record};
 pub(crate) use state::Resumed;

@@ -4,9 +4,9 @@
 //!
 //! Not here: how a way is looked at (`doctor::probe`), whom to look at and what it means (`service`).
 
-mod paths;
-mod probes;
-mod uplinks;
+pub(crate) mod paths;
+pub(crate) mod probes;
+pub(crate) mod uplinks;
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -16,12 +16,7 @@ use longhaul_api::probe::{
 };
 use tokio::sync::Notify;
 
-use crate::locked;
-
-pub(crate) use paths::run as run_paths;
-pub(crate) use probes::run as run_probes;
-pub use uplinks::UplinkConfig;
-pub(crate) use uplinks::run as run_uplinks;
+use crate::threads::locked;
 
 /// Peers that wait to be looked at; the service asks for one every few seconds.
 const ASKED_MAX: usize = 16;

@@ -14,7 +14,10 @@ use longhaul_engine::{BottleneckCause, SessionSnapshot};
 use longhaul_model::{AgentId, Fault, Timestamp, TrafficClass};
 use tokio::time::{Instant, sleep_until};
 
-use crate::agent::Shared;
+use super::Measures;
+use crate::circuits::Circuits;
+use crate::clock::ServiceClock;
+use crate::mover::MoverHandle;
 
 /// As often as uplinks are counted. A session that has nothing to do lives longer.
 const EVERY: Duration = Duration::from_secs(30);
@@ -22,17 +25,22 @@ const EVERY: Duration = Duration::from_secs(30);
 const PACKETS_MIN: u64 = 100;
 
 /// Runs for ever.
-pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+pub(crate) async fn run(
+    engine: MoverHandle,
+    circuits: Arc<Circuits>,
+    measures: Arc<Measures>,
+    clock: ServiceClock,
+) -> Fault {
     let (mut watch, mut last) = (Watch::default(), Instant::now());
     loop {
         sleep_until(last + EVERY).await;
         let seconds = last.elapsed().as_secs_f64();
         last = Instant::now();
-        let sessions = shared.engine.snapshot().sessions;
-        let on_circuit = |address: &SocketAddr| shared.circuits.has(address);
+        let sessions = engine.snapshot().sessions;
+        let on_circuit = |address: &SocketAddr| circuits.has(address);
         let plain = sessions.iter().filter(|session| !session.addresses.iter().any(on_circuit));
-        for sample in watch.look(plain, seconds, shared.clock.now()) {
-            shared.measures.travelled(sample);
+        for sample in watch.look(plain, seconds, clock.now()) {
+            measures.travelled(sample);
         }
     }
 }

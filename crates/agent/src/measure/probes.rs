@@ -8,15 +8,16 @@ use longhaul_doctor::probe::{self, Way};
 use longhaul_model::{Fault, FaultCode};
 use tokio::sync::oneshot;
 
-use crate::agent::Shared;
+use super::Measures;
+use crate::clock::ServiceClock;
 
 /// A peer that takes longer to answer a connection is as good as silent.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs for ever.
-pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+pub(crate) async fn run(measures: Arc<Measures>, clock: ServiceClock) -> Fault {
     loop {
-        let peer = shared.measures.next().await;
+        let peer = measures.next().await;
         let (agent, addresses) = (peer.agent, peer.addresses.clone());
         match look(peer).await {
             Ok(found) => {
@@ -25,8 +26,8 @@ pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
                     Ok(ways) => (ways.into_iter().map(way).collect(), None),
                     Err(why) => (Vec::new(), Some(why)),
                 };
-                let at = shared.clock.now();
-                shared.measures.found(ProbeResult { agent, at, ways, fault });
+                let at = clock.now();
+                measures.found(ProbeResult { agent, at, ways, fault });
             }
             Err(fault) => tracing::warn!(%fault, "a peer could not be looked at"),
         }

@@ -6,50 +6,12 @@ use std::time::Duration;
 
 use longhaul_api::probe::UplinkSample;
 use longhaul_doctor::facts::Traffic;
-use longhaul_model::{Fault, FaultCode, Timestamp};
-use serde::{Deserialize, Serialize};
+use longhaul_model::{Fault, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
-use crate::agent::Shared;
-
-/// The kernel's names are no longer.
-const NAME_BYTES_MAX: usize = 15;
-const EVERY_S_MAX: u32 = 600;
-
-/// An interface through which everything passes that enters or leaves the site, or a part of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct UplinkConfig {
-    /// As `ip link` names it.
-    pub interface: String,
-    /// What it can carry in each direction; none: what its driver says.
-    #[serde(default)]
-    pub bits_per_s: Option<u64>,
-    /// Seconds between two looks.
-    #[serde(default = "default_every_s")]
-    pub every_s: u32,
-}
-
-fn default_every_s() -> u32 {
-    30
-}
-
-impl UplinkConfig {
-    pub(crate) fn check(&self) -> Result<(), Fault> {
-        let name = &self.interface;
-        let plain = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
-        let why = if name.is_empty() || name.len() > NAME_BYTES_MAX || !plain || name.starts_with('.') {
-            format!("uplink {name:?} is no name of an interface; `ip link` lists them")
-        } else if self.bits_per_s == Some(0) {
-            format!("uplink {name}: bits_per_s is 0; leave it out if it is not known")
-        } else if !(1..=EVERY_S_MAX).contains(&self.every_s) {
-            format!("uplink {name}: every_s is {}: 1 to {EVERY_S_MAX}", self.every_s)
-        } else {
-            return Ok(());
-        };
-        Err(Fault::new(FaultCode::BadRequest, why))
-    }
-}
+use super::Measures;
+use crate::clock::ServiceClock;
+use crate::config::uplinks::UplinkConfig;
 
 /// The last look at one interface.
 #[derive(Default)]
@@ -60,17 +22,17 @@ struct Counted {
 }
 
 /// Runs for ever.
-pub(crate) async fn run(shared: Arc<Shared>) -> Fault {
+pub(crate) async fn run(uplinks: Vec<UplinkConfig>, measures: Arc<Measures>, clock: ServiceClock) -> Fault {
     let begun = Instant::now();
     let mut all: Vec<(UplinkConfig, Instant, Counted)> =
-        shared.uplinks.iter().map(|uplink| (uplink.clone(), begun, Counted::default())).collect();
+        uplinks.into_iter().map(|uplink| (uplink, begun, Counted::default())).collect();
     while let Some(due) = all.iter().map(|(_, due, _)| *due).min() {
         sleep_until(due).await;
         for (config, due, counted) in all.iter_mut().filter(|(_, due, _)| *due <= Instant::now()) {
             let now = (Instant::now(), Traffic::read(Path::new("/"), &config.interface));
             *due = now.0 + Duration::from_secs(config.every_s.into());
-            if let Some(sample) = counted.look(config, now, shared.clock.now()) {
-                shared.measures.counted(sample);
+            if let Some(sample) = counted.look(config, now, clock.now()) {
+                measures.counted(sample);
             }
         }
     }
@@ -135,18 +97,6 @@ mod tests {
         assert_eq!(look(30, 15, 60).unwrap().into_bytes_per_s, 1.0);
         assert_eq!(counted.look(&config("eth0"), (begun, None), Timestamp::ZERO), None);
         assert!(counted.told && counted.last.is_none());
-    }
-
-    #[test]
-    fn mistakes_are_told() {
-        config("bond0.120").check().unwrap();
-        for bad in ["", "..", "a/b", "a b", "far-too-long-a-name"] {
-            assert!(config(bad).check().unwrap_err().detail.contains("ip link"), "{bad}");
-        }
-        let slow = UplinkConfig { every_s: 0, ..config("eth0") };
-        assert!(slow.check().unwrap_err().detail.contains("eth0: every_s is 0"));
-        let none = UplinkConfig { bits_per_s: Some(0), ..config("eth0") };
-        assert!(none.check().unwrap_err().detail.contains("bits_per_s is 0"));
     }
 
     #[test]

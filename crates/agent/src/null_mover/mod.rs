@@ -21,8 +21,8 @@ use longhaul_security::Credentials;
 pub use file::NullLinks;
 use queue::{Queue, Step};
 
+use crate::command::Commands;
 use crate::mover::{Mover, Start};
-use crate::outside_mover::Commands;
 
 /// Events handed on at once.
 const STEPS_MAX: usize = 1_000;

@@ -8,17 +8,10 @@ use std::net::IpAddr;
 use longhaul_engine::Path;
 use longhaul_model::AgentId;
 
+use crate::command::Commands;
+
 /// Commands in a row that brought nothing on a circuit, before no further one tries it.
 const FAILURES_MAX: u32 = 3;
-
-/// What went by the circuits from one source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Commands {
-    /// That run.
-    pub(crate) running: usize,
-    /// Of files that arrived, since the start.
-    pub(crate) bytes: u64,
-}
 
 /// A circuit that may be used.
 #[derive(Clone, Debug)]

@@ -14,12 +14,14 @@ use longhaul_security::Credentials;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use super::by_circuit::{Circuits, Commands};
-use super::{MoverConfig, landing, run};
+use super::by_circuit::Circuits;
+use super::{landing, run};
+use crate::command::Commands;
 use crate::config::StorageConfig;
-use crate::locked;
+use crate::config::mover::MoverConfig;
 use crate::mover::{Mover, Start};
 use crate::stop::Stop;
+use crate::threads::locked;
 
 struct Outside {
     shared: Arc<Shared>,

@@ -9,7 +9,6 @@
 //! then `book`, which is the state, and `shelf`, which keeps it and does what follows from it.
 
 mod book;
-mod config;
 mod reading;
 mod shelf;
 mod site;
@@ -27,7 +26,6 @@ use tokio::task::JoinSet;
 
 use crate::clock::ServiceClock;
 use crate::config::StorageConfig;
-pub use config::TapeConfig;
 use reading::OnTape;
 use shelf::Shelf;
 use site::Site;

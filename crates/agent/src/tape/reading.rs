@@ -132,7 +132,7 @@ impl Storage for OnTape {
 mod tests {
     use super::*;
     use crate::config::StorageConfig;
-    use crate::tape::TapeConfig;
+    use crate::config::tape::TapeConfig;
     use longhaul_storage::Posix;
     use std::fs;
 

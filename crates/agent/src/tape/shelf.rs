@@ -13,12 +13,12 @@ use tokio::task::JoinSet;
 
 use super::book::{ARRIVALS_MAX, Book, End, MIGRATE_AGAIN, Over, Record};
 use super::site::{OnDisk, Site, Verb};
-use crate::agent::blocking;
 use crate::clock::ServiceClock;
 use crate::command::Ended;
-use crate::locked;
 use crate::record_log::{Opened, RecordLog};
 use crate::state_dir::random_u64;
+use crate::threads::blocking;
+use crate::threads::locked;
 
 /// Between looks at what time has brought: ends of pins, files that are old enough to go to tape.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

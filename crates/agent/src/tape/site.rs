@@ -17,9 +17,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::config::TapeConfig;
 use crate::command::{Ended, Order, run};
 use crate::config::StorageConfig;
+use crate::config::tape::TapeConfig;
 
 /// Files that `locality` is asked for at once.
 const LOCALITY_BULK: usize = 100;

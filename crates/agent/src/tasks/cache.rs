@@ -14,8 +14,8 @@ use longhaul_model::{Algorithm, DigestSet, Pfn, TaskId};
 use longhaul_storage::Identity;
 use serde::{Deserialize, Serialize};
 
-use crate::locked;
 use crate::record_log::RecordLog;
+use crate::threads::locked;
 
 pub(crate) struct ScanCache {
     log: Mutex<RecordLog>,

@@ -10,7 +10,7 @@ use longhaul_model::{Blame, Fault, FaultCode, Pfn, units};
 use super::digest::{BUFFER_BYTES, digest};
 use super::scan::BATCH_ITEMS;
 use super::{Bench, parallel};
-use crate::guard::guarded;
+use crate::threads::guarded;
 
 /// A batch that is not full is told after this long without a new result.
 const BATCH_IDLE: Duration = Duration::from_secs(1);

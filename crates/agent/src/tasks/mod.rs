@@ -23,11 +23,11 @@ use longhaul_engine::Export;
 use longhaul_model::{Fault, FaultCode, NameRules, TaskId};
 use longhaul_storage::Storage;
 
-use crate::guard::guarded;
 use crate::hooks::Hooks;
 use crate::ledger::Ledger;
-use crate::locked;
 use crate::stop::Stop;
+use crate::threads::guarded;
+use crate::threads::locked;
 
 /// Tasks that run at once: a long scan must not hold up a deletion.
 const RUNNING_MAX: usize = 4;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use longhaul_model::Fault;
 
-use crate::guard::guarded;
-use crate::locked;
+use crate::threads::guarded;
+use crate::threads::locked;
 
 /// Jobs and results that wait between the stages.
 const WAITING_MAX: usize = 256;

@@ -10,7 +10,7 @@ use longhaul_storage::{Identity, LeftOut as Reason, Visit};
 use super::cache::ScanCache;
 use super::digest::{BUFFER_BYTES, digest};
 use super::{Bench, parallel};
-use crate::guard::guarded;
+use crate::threads::guarded;
 
 /// Files and left-out things of one fact.
 pub(crate) const BATCH_ITEMS: usize = 1_000;

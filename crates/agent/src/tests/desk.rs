@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::TestClock;
 use crate::control::{Answer, Control};
-use crate::locked;
+use crate::threads::locked;
 
 /// A test that waits longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);

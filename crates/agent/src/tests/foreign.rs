@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::alone::Site;
-use crate::foreign::ForeignMoverConfig;
+use crate::ForeignMoverConfig;
 
 /// A site that makes such copies, and may reach these networks.
 fn site(allow: &str) -> Site {

@@ -8,7 +8,7 @@ use longhaul_api::agent::Outcome;
 use longhaul_model::{Blame, FaultCode, Retry, Verification};
 
 use super::alone::{Site, attempts};
-use crate::hooks::HooksConfig;
+use crate::HooksConfig;
 
 /// Notes what it is called with, and ends as files beside it say: `pre-NAME`, `0-NAME` for each file.
 const HOOK: &str = r#"

@@ -18,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use super::Deployment;
 use super::desk::Desk;
 use crate::control::Control;
-use crate::locked;
+use crate::threads::locked;
 
 pub(crate) struct Front {
     pub deployment: Deployment,

@@ -8,7 +8,7 @@ use longhaul_api::agent::Outcome;
 use longhaul_model::{Blame, Fault, FaultCode, Retry, Verification};
 
 use super::alone::{Site, attempts};
-use crate::outside_mover::{MoverConfig, SourceNames};
+use crate::{MoverConfig, SourceNames};
 
 /// Copies as it is told and writes its report, except where a file's name says otherwise.
 const MOVER: &str = r##"

@@ -10,8 +10,8 @@ use longhaul_security::Credentials;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::command::Commands;
 use crate::mover::{Mover, Start};
-use crate::outside_mover::Commands;
 
 /// A test that waits longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);

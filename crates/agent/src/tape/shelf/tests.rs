@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::StorageConfig;
-use crate::tape::TapeConfig;
+use crate::config::tape::TapeConfig;
 use longhaul_doors::StageState;
 use std::fs;
 use std::path::PathBuf;

@@ -28,7 +28,7 @@ pub struct SourceNames {
 }
 
 impl SourceNames {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(host) = self.on_circuit.as_ref().filter(|host| !is_host(host)) {
             return Err(format!(
                 "on_circuit is {host:?}: a name, an IPv4 address, or an IPv6 address without brackets is \
@@ -60,7 +60,7 @@ impl SourceNames {
     }
 
     /// In a whole batch, so that patterns are made ready once.
-    pub(super) fn of_target<'a>(&'a self, target: &'a str) -> impl Fn(&Lfn) -> Result<String, Fault> + 'a {
+    pub(crate) fn of_target<'a>(&'a self, target: &'a str) -> impl Fn(&Lfn) -> Result<String, Fault> + 'a {
         let rules = self.name_rules();
         move |lfn| {
             if let Some(url) = &self.url {

@@ -1,9 +1,23 @@
-//! Panics of our own threads become faults: said, reported, and never a thread that is silently gone.
+//! Threads of the agent: steps that may block run off the event loop, panics become faults, locks survive them.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_model::{Fault, FaultCode};
+
+/// Runs what may wait for a disk away from the threads that serve the network.
+pub(crate) async fn blocking<T: Send + 'static>(
+    body: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    match tokio::task::spawn_blocking(body).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => Err(ended("a step", message(panic.as_ref()))),
+            Err(error) => Err(ended("a step", error)),
+        },
+    }
+}
 
 /// Runs `body`; a panic becomes an internal fault and a log line. Whatever `body` shares with others must be
 /// usable after a panic: our locks recover from poisoning, and guard only state that each step leaves whole.
@@ -16,9 +30,19 @@ pub(crate) fn guarded<T>(what: &str, body: impl FnOnce() -> T) -> Result<T, Faul
 }
 
 /// What a panic said.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
+fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// The fault of a loop that must not end and did.
+pub(crate) fn ended(what: &str, why: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultCode::Internal, format!("{what} ended: {why}"))
+}
+
+/// Our locks guard state that each step leaves whole, so a panic elsewhere does not spoil it.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

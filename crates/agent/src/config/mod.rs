@@ -1,29 +1,36 @@
 //! What a site's administrator says about an agent.
 
+pub(crate) mod circuits;
+pub(crate) mod doors;
+pub(crate) mod foreign;
+pub(crate) mod hooks;
+pub(crate) mod marking;
+pub(crate) mod mover;
+pub(crate) mod source_names;
+mod storage;
+pub(crate) mod tape;
+pub(crate) mod uplinks;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use longhaul_api::agent::{StorageKind, StorageOffer};
+use longhaul_api::circuits::LINKS_MAX;
 use longhaul_api::probe::UPLINKS_MAX;
-use longhaul_model::rules::{NameRule, Own};
-use longhaul_model::{DataSecurity, Fault, FaultCode, Lfn, NameRules, StorageName};
+use longhaul_model::{DataSecurity, Fault, FaultCode, StorageName};
 use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
-use longhaul_storage::{DirectIo, FlushPolicy, Manner, PARALLEL_MAX, PosixOptions};
+use longhaul_storage::PARALLEL_MAX;
 use serde::{Deserialize, Serialize};
 
-use crate::circuits::{CircuitLinkConfig, LINKS_MAX};
-use crate::doors::{DOORS_MAX, DoorConfig};
-use crate::foreign::ForeignMoverConfig;
-use crate::hooks::HooksConfig;
-use crate::marking::MarkingConfig;
-use crate::measure::UplinkConfig;
-use crate::outside_mover::MoverConfig;
-use crate::tape::TapeConfig;
+use circuits::CircuitLinkConfig;
+use doors::{DOORS_MAX, DoorConfig};
+use foreign::ForeignMoverConfig;
+use marking::MarkingConfig;
+use uplinks::UplinkConfig;
+
+pub use storage::{Flush, StorageConfig};
 
 /// Most storages of one agent.
 pub const STORAGES_MAX: usize = 64;
-/// Names that a site tries its rules with at each start.
-const RULES_TEST_MAX: usize = 1_000;
 /// Least memory an engine can work with: a few chunks in each direction.
 pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
 
@@ -98,79 +105,6 @@ pub struct Config {
     #[serde(default)]
     pub mover: ForeignMoverConfig,
     pub storages: Vec<StorageConfig>,
-}
-
-/// One exported storage.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StorageConfig {
-    /// Unique in the deployment; the site's first storage usually bears the site's name.
-    pub name: StorageName,
-    /// A directory of this host, or nothing at all: a virtual storage makes what is read from it, and checks
-    /// and drops what is written to it.
-    #[serde(default)]
-    pub kind: StorageKind,
-    /// Nothing outside this directory is ever read or written. A virtual storage has none.
-    #[serde(default)]
-    pub root: PathBuf,
-    /// Where files lie before they are complete; must be on the same file system. Default: `.longhaul` in the
-    /// root.
-    #[serde(default)]
-    pub work: Option<PathBuf>,
-    /// Whether files may be brought here.
-    #[serde(default = "yes")]
-    pub writable: bool,
-    /// The first rule that fits gives the path. Default: LFN and path are spelled alike.
-    #[serde(default = "default_rules")]
-    pub rules: Vec<NameRule>,
-    /// To be raised with each change of `rules` and what belongs to them.
-    #[serde(default = "default_rules_version")]
-    pub rules_version: u32,
-    /// The protocol whose names are those of the storage's own files.
-    #[serde(default = "default_rules_protocol")]
-    pub rules_protocol: String,
-    /// What such a name begins with where `root` is.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub rules_base: String,
-    /// Whether rules for custodial copies are meant.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub rules_custodial: bool,
-    /// Names that have to go to their paths and come back, or the agent does not start.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rules_test: Vec<Lfn>,
-    #[serde(default)]
-    pub flush: Flush,
-    /// The file system takes bytes only at the end of a file: files are written from their beginning to their
-    /// end.
-    #[serde(default)]
-    pub append_only: bool,
-    /// Whether large files go past the page cache, as far as the file system can; none: writing, while the
-    /// disk is fast.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub direct_io: Option<bool>,
-    /// Reads, and as many writes, that the disk bears at once; 0: as is usual.
-    #[serde(default)]
-    pub parallel: u16,
-    /// The site's own commands before and after each file that is brought, and for deletions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hooks: Option<HooksConfig>,
-    /// The storage is on tape: the site's own commands bring files to its disk and take them to tape.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tape: Option<TapeConfig>,
-    /// The site's own command that brings files in place of the engine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mover: Option<MoverConfig>,
-}
-
-/// What is flushed before a file counts as there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Flush {
-    /// The file's data, then its directory: a power cut loses nothing that was reported.
-    #[default]
-    FileAndDirectory,
-    /// Nothing: a power cut may lose what was reported. For storages in memory.
-    None,
 }
 
 impl Config {
@@ -305,128 +239,6 @@ impl Config {
     }
 }
 
-impl StorageConfig {
-    /// A writable storage with every default.
-    pub fn new(name: StorageName, root: impl Into<PathBuf>) -> Self {
-        StorageConfig {
-            name,
-            kind: StorageKind::Posix,
-            root: root.into(),
-            work: None,
-            writable: true,
-            rules: default_rules(),
-            rules_version: default_rules_version(),
-            rules_protocol: default_rules_protocol(),
-            rules_base: String::new(),
-            rules_custodial: false,
-            rules_test: Vec::new(),
-            flush: Flush::default(),
-            append_only: false,
-            direct_io: None,
-            parallel: 0,
-            hooks: None,
-            tape: None,
-            mover: None,
-        }
-    }
-
-    /// A virtual storage that may be read and written.
-    pub fn new_virtual(name: StorageName) -> Self {
-        StorageConfig { kind: StorageKind::Virtual, ..StorageConfig::new(name, "") }
-    }
-
-    fn check_kind(&self, null_mover: bool) -> Result<(), String> {
-        let name = &self.name;
-        let rooted = !self.root.as_os_str().is_empty();
-        match self.kind {
-            StorageKind::Posix if null_mover => Err(format!(
-                "storage {name}: beside a null mover all storages have to be virtual (kind = \"virtual\"), \
-                    since it reports \
-                 files as brought that are not"
-            )),
-            StorageKind::Posix if !rooted => {
-                Err(format!("storage {name}: root is missing: the directory that is exported"))
-            }
-            StorageKind::Virtual if rooted || self.work.is_some() => {
-                Err(format!("storage {name}: a virtual storage has no directory: leave out root and work"))
-            }
-            StorageKind::Virtual if self.hooks.is_some() || self.mover.is_some() => {
-                Err(format!("storage {name}: a virtual storage has no files: leave out hooks and mover"))
-            }
-            StorageKind::Virtual if self.tape.is_some() => {
-                Err(format!("storage {name}: a virtual storage is on no tape: leave out tape"))
-            }
-            StorageKind::Virtual if self.append_only || self.direct_io.is_some() || self.parallel > 0 => {
-                Err(format!(
-                    "storage {name}: a virtual storage has no disk: leave out append_only, direct_io and \
-                        parallel"
-                ))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    pub fn name_rules(&self) -> NameRules {
-        NameRules {
-            version: self.rules_version,
-            rules: self.rules.clone(),
-            own: Own {
-                protocol: self.rules_protocol.clone(),
-                base: self.rules_base.clone(),
-                custodial: self.rules_custodial,
-            },
-        }
-    }
-
-    /// The rules, and that the site's own examples come back.
-    pub fn check_rules(&self) -> Result<(), Fault> {
-        let wrong = |why: String| {
-            Err(Fault::new(FaultCode::BadName, format!("name rules of storage {}: {why}", self.name)))
-        };
-        if self.rules_test.len() > RULES_TEST_MAX {
-            return wrong(format!("rules_test holds {RULES_TEST_MAX} names at most"));
-        }
-        let rules = self.name_rules();
-        rules.check().or_else(|error| wrong(error.to_string()))?;
-        rules.try_names(&self.name, &self.rules_test).or_else(|error| wrong(format!("rules_test: {error}")))
-    }
-
-    pub(crate) fn posix(&self) -> PosixOptions {
-        PosixOptions {
-            name: self.name.clone(),
-            root: self.root.clone(),
-            work: self.work.clone(),
-            writable: self.writable,
-            flush: match self.flush {
-                Flush::FileAndDirectory => FlushPolicy::FileAndDirectory,
-                Flush::None => FlushPolicy::None,
-            },
-        }
-    }
-
-    pub(crate) fn manner(&self) -> Manner {
-        Manner {
-            append_only: self.append_only,
-            direct_io: match self.direct_io {
-                None => DirectIo::default(),
-                Some(true) => DirectIo::Always,
-                Some(false) => DirectIo::Never,
-            },
-            parallel: (self.parallel > 0).then_some(self.parallel),
-        }
-    }
-
-    pub(crate) fn offer(&self, writable: bool, case_insensitive: bool) -> StorageOffer {
-        StorageOffer {
-            name: self.name.clone(),
-            kind: self.kind,
-            rules: self.name_rules(),
-            writable,
-            case_insensitive,
-        }
-    }
-}
-
 fn or_cores(configured: usize) -> usize {
     match configured {
         0 => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
@@ -436,10 +248,6 @@ fn or_cores(configured: usize) -> usize {
 
 fn yes() -> bool {
     true
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 fn default_listen() -> Vec<SocketAddr> {
@@ -460,21 +268,11 @@ fn default_space_check_s() -> u32 {
     5
 }
 
-fn default_rules() -> Vec<NameRule> {
-    NameRules::default().rules
-}
-
-fn default_rules_protocol() -> String {
-    Own::default().protocol
-}
-
-fn default_rules_version() -> u32 {
-    NameRules::default().version
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_model::NameRules;
+    use longhaul_storage::{DirectIo, Manner};
 
     const SHORT: &str = "state_dir = '/var/lib/longhaul'\n[[storages]]\nname = 'alpha'\nroot = '/data'\n";
 

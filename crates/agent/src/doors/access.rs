@@ -1,0 +1,171 @@
+//! What a door reads from the files that its configuration names: certificates, authorities, rights, tokens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use longhaul_doors::{Access, Grant, May, Outgoing, Rights, Subjects, read_tokens};
+use longhaul_gateways::issuers::Issuers;
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::bearer::TokenTrust;
+use longhaul_security::grid::{GridSettings, GridTrust};
+use longhaul_security::{
+    Credentials, OutsideTrust, door_grid_tls, door_server_tls, gridmap, outside_client_tls, read_private,
+    secret_hash,
+};
+
+use crate::config::doors::{DoorConfig, DoorIssuer, DoorRight, read_subject};
+
+/// A bundle of a grid's authorities has some hundred kilobytes.
+const AUTHORITIES_BYTES_MAX: u64 = 16 << 20;
+/// Where systems keep the authorities of the web.
+const SYSTEM_AUTHORITIES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+impl DoorConfig {
+    /// For copies with other servers; none if they are switched off.
+    pub(super) fn outgoing(&self) -> Result<Option<Arc<Outgoing>>, Fault> {
+        if !self.third_party {
+            return Ok(None);
+        }
+        let mut read = Read::default();
+        let mut authorities = String::new();
+        for path in &self.third_party_authorities {
+            authorities.push_str(&read.large(path)?);
+        }
+        if self.third_party_authorities.is_empty() {
+            let Some(system) = SYSTEM_AUTHORITIES.iter().map(Path::new).find(|path| path.exists()) else {
+                tracing::warn!(
+                    storage = %self.storage,
+                    "no authorities are installed on this host, so the door makes no third-party copies: \
+                        name some in third_party_authorities"
+                );
+                return Ok(None);
+            };
+            authorities = read.large(system)?;
+        }
+        let tls = outside_client_tls(OutsideTrust::Authorities(&authorities))?;
+        Ok(Some(Arc::new(Outgoing { tls, allow: self.third_party_allow.clone() })))
+    }
+
+    pub(super) fn issuers(&self) -> Result<Option<Issuers>, Fault> {
+        if self.issuers.is_empty() {
+            return Ok(None);
+        }
+        let trust = Arc::new(TokenTrust::new(self.token_settings())?);
+        Issuers::open(trust, self.issuer_authorities.as_deref()).map(Some)
+    }
+
+    pub(super) fn users(&self, now: Timestamp) -> Result<Option<GridTrust>, Fault> {
+        let Some(directory) = &self.trust_dir else { return Ok(None) };
+        let hosts = self.names.iter().map(|name| name.split(':').next().unwrap_or(name).to_owned());
+        let settings = GridSettings {
+            voms_directory: self.voms_dir.clone(),
+            hosts: hosts.collect(),
+            ..GridSettings::new(directory)
+        };
+        GridTrust::load(settings, now).map(Some)
+    }
+
+    /// The directory of each issuer.
+    pub(super) fn areas(&self) -> BTreeMap<String, String> {
+        let area = |issuer: &DoorIssuer| (issuer.url.clone(), issuer.below.trim_matches('/').to_owned());
+        self.issuers.iter().map(area).collect()
+    }
+
+    /// Reads everything that may change while the door is open.
+    pub(super) fn access(&self, own: &Credentials) -> Result<(Access, [u8; 32]), Fault> {
+        let mut read = Read::default();
+        let (certificate, key) = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => (read.text(certificate)?, read.text(key)?),
+            _ => (own.certificate_pem.clone(), own.key_pem.clone()),
+        };
+        read.seen.push_str(&certificate);
+        let mut authorities = Vec::new();
+        for path in &self.client_authorities {
+            authorities.push(read.large(path)?);
+        }
+        let identities = authorities.is_empty();
+        if identities {
+            authorities.push(own.ca_pem.clone());
+        }
+        let authorities: Vec<&str> = authorities.iter().map(String::as_str).collect();
+        let tls = match &self.trust_dir {
+            Some(_) => door_grid_tls(&certificate, &key, own)?,
+            None => door_server_tls(&certificate, &key, &authorities)?,
+        };
+        let mut rights = Rights { anonymous: self.anonymous_read.then(String::new), ..Rights::default() };
+        for rule in &self.allow {
+            let may = match rule.may {
+                DoorRight::Read => May::Read,
+                DoorRight::Stage => May::Stage,
+                DoorRight::Write => May::Write,
+            };
+            let grant = Grant { may, below: rule.below.trim_matches('/').to_owned() };
+            for subject in &rule.subjects {
+                let whom = read_subject(subject).map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
+                rights.subjects.push((whom, grant.clone()));
+            }
+            if !rule.voms.is_empty() {
+                let whom = Subjects::Voms(rule.voms.iter().cloned().collect());
+                rights.subjects.push((whom, grant.clone()));
+            }
+            if let Some(path) = &rule.grid_map {
+                let text = read.large(path)?;
+                rights.subjects.push((Subjects::Named(named_in(path, &text)), grant));
+            }
+        }
+        if let Some(path) = &self.tokens {
+            read.text(path)?;
+            rights.tokens =
+                read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+        }
+        Ok((Access { tls, identities, rights }, secret_hash(&read.seen)))
+    }
+}
+
+#[derive(Default)]
+struct Read {
+    seen: String,
+}
+
+impl Read {
+    fn text(&mut self, path: &Path) -> Result<String, Fault> {
+        let text = read_private(path)?;
+        self.seen.push_str(&text);
+        Ok(text)
+    }
+
+    fn large(&mut self, path: &Path) -> Result<String, Fault> {
+        let failed = |why: String| Fault::new(FaultCode::BadRequest, format!("{}: {why}", path.display()));
+        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+        if size > AUTHORITIES_BYTES_MAX {
+            return Err(failed(format!("it has more than {AUTHORITIES_BYTES_MAX} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        self.seen.push_str(&text);
+        Ok(text)
+    }
+}
+
+/// Only lines for a subject alone: roles are not known here.
+fn named_in(path: &Path, text: &str) -> BTreeSet<String> {
+    let map = gridmap::parse(text.as_bytes());
+    for bad in &map.bad {
+        tracing::warn!(file = %path.display(), line = bad.line, why = bad.why, "a line of the grid-map does \
+            not count");
+    }
+    let alone = map.entries.into_iter().filter(|entry| entry.roles.is_empty() && entry.subject != "*");
+    alone.map(|entry| entry.subject).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_name_subjects_without_roles() {
+        let text = "\"/CN=alice\" a\n\"/CN=bob\" \"/cms\" b\n* x\nnonsense\n";
+        assert_eq!(named_in(Path::new("map"), text), BTreeSet::from(["/CN=alice".to_owned()]));
+    }
+}

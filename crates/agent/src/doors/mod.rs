@@ -1,0 +1,186 @@
+//! Doors: which of the agent's storages are open to outside clients, and to whom. Opened with the agent,
+//! closed with it; files of certificates, tokens and maps are read again when they change.
+
+mod access;
+mod users;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_doors::{Access, Door, Issued, Outgoing, Renewer, Settings, TapeEnd, TokenVerifier, Users};
+use longhaul_gateways::issuers::Issuers;
+use longhaul_model::{Fault, FaultCode, SiteName, StorageName, Timestamp};
+use longhaul_security::grid::GridTrust;
+use longhaul_security::{Credentials, secret_hash};
+use longhaul_storage::Storage;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::clock::ServiceClock;
+use crate::config::doors::DoorConfig;
+use crate::decided::{AtDoor, Decided};
+use crate::tape::Tapes;
+use crate::threads::blocking;
+use users::{DoorIssuers, DoorUsers};
+
+/// Between looks whether certificates, tokens and maps have changed.
+const RENEW_EVERY: Duration = Duration::from_secs(60);
+
+/// The doors of an agent, checked and read, not open yet.
+pub(crate) struct Doors {
+    configs: Vec<Prepared>,
+    deployment: String,
+    owner: [u8; 8],
+    /// A directory for each door, for what clients say of their files.
+    properties: PathBuf,
+}
+
+struct Prepared {
+    config: DoorConfig,
+    storage: Arc<dyn Storage>,
+    access: Access,
+    outgoing: Option<Arc<Outgoing>>,
+    issuers: Option<Issuers>,
+    users: Option<GridTrust>,
+    tape: Option<TapeEnd>,
+    /// Hash of what the access was read from.
+    seen: [u8; 32],
+}
+
+impl Doors {
+    pub(crate) fn prepare(
+        configs: &[DoorConfig],
+        storages: &[Arc<dyn Storage>],
+        own: &Credentials,
+        agent: u64,
+        properties: PathBuf,
+        now: Timestamp,
+    ) -> Result<Doors, Fault> {
+        let mut prepared = Vec::new();
+        for config in configs {
+            let found = storages.iter().find(|storage| *storage.name() == config.storage);
+            let storage =
+                found.ok_or_else(|| Fault::new(FaultCode::BadRequest, "a door without a storage"))?;
+            let (access, seen) = config.access(own)?;
+            let (outgoing, issuers, users) = (config.outgoing()?, config.issuers()?, config.users(now)?);
+            prepared.push(Prepared {
+                config: config.clone(),
+                storage: storage.clone(),
+                access,
+                outgoing,
+                issuers,
+                users,
+                tape: None,
+                seen,
+            });
+        }
+        // What the agent's engine puts into a work directory begins with another mark.
+        let mut owner = [0; 8];
+        owner.copy_from_slice(&secret_hash(&format!("doors of {agent}"))[..8]);
+        let deployment = own.identity()?.deployment().to_owned();
+        Ok(Doors { configs: prepared, deployment, owner, properties })
+    }
+
+    /// Those of storages on tape speak of it.
+    pub(crate) fn on_tape(&mut self, tapes: &Tapes, site: &SiteName) {
+        for door in &mut self.configs {
+            let tape = tapes.of(&door.config.storage);
+            door.tape = tape.map(|tape| TapeEnd { tape, site: site.to_string() });
+        }
+    }
+
+    /// Opens them and serves until told to stop. Returns earlier only with what stands in the way.
+    pub(crate) async fn run(
+        self,
+        credentials: impl Fn() -> Option<Credentials> + Send + Sync + 'static,
+        clock: ServiceClock,
+        decided: Arc<Decided>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<(), Fault> {
+        let mut open = JoinSet::new();
+        let mut renewals = Vec::new();
+        let mut doors_of: BTreeMap<StorageName, usize> = BTreeMap::new();
+        for Prepared { config, storage, access, outgoing, issuers, users, tape, seen } in self.configs {
+            // Two doors of one storage know nothing of each other.
+            let number = doors_of.entry(config.storage.clone()).or_default();
+            *number += 1;
+            let directory = format!("{}.{number}", config.storage);
+            let issuers = issuers.map(|issuers| Arc::new(DoorIssuers { issuers, clock: clock.clone() }));
+            let issued = issuers
+                .clone()
+                .map(|issuers| Issued { verifier: issuers as Arc<dyn TokenVerifier>, areas: config.areas() });
+            let users = users.map(|trust| {
+                let (deployment, clock) = (self.deployment.clone(), clock.clone());
+                Arc::new(DoorUsers { trust, deployment, clock, told: Mutex::default() })
+            });
+            let settings = Settings {
+                storage,
+                names: config.names.clone(),
+                make_parents: config.make_parents,
+                delete_trees: config.delete_trees,
+                owner: self.owner,
+                properties: Some(self.properties.join(directory)),
+                outgoing,
+                users: users.clone().map(|users| users as Arc<dyn Users>),
+                issued,
+                tape,
+                witness: Some(Arc::new(AtDoor(decided.clone()))),
+                limits: config.limits(),
+            };
+            let door = Door::open(settings, access, &config.listen).await?;
+            tracing::info!(storage = %config.storage, addresses = ?door.addresses(), "door open");
+            renewals.push(Renewal { config, renewer: door.renewer(), users, seen });
+            open.spawn(door.run(stop.clone()));
+            issuers.map(|issuers| open.spawn(issuers.refresh_on(stop.clone())));
+        }
+        while !stopped_within(RENEW_EVERY, &mut stop).await {
+            if let Some(own) = credentials() {
+                renewals = renew(renewals, own).await?;
+            }
+        }
+        while open.join_next().await.is_some() {}
+        Ok(())
+    }
+}
+
+/// True at a stop.
+async fn stopped_within(time: Duration, stop: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => true,
+        () = tokio::time::sleep(time) => false,
+    }
+}
+
+/// What has to be read again for one door.
+struct Renewal {
+    config: DoorConfig,
+    renewer: Renewer,
+    users: Option<Arc<DoorUsers>>,
+    /// Hash of what was read last.
+    seen: [u8; 32],
+}
+
+/// What cannot be read stays as it was, and is told.
+async fn renew(mut renewals: Vec<Renewal>, own: Credentials) -> Result<Vec<Renewal>, Fault> {
+    blocking(move || {
+        for Renewal { config, renewer, users, seen } in &mut renewals {
+            users.iter().for_each(|users| users.reload());
+            match config.access(&own) {
+                Ok((_, now)) if now == *seen => {}
+                Ok((access, now)) => {
+                    tracing::info!(storage = %config.storage, "a door's certificates or rights have changed");
+                    renewer.renew(access);
+                    *seen = now;
+                }
+                Err(fault) => {
+                    tracing::warn!(storage = %config.storage, %fault, "a door keeps its old certificates and \
+                        rights")
+                }
+            }
+        }
+        Ok(renewals)
+    })
+    .await
+}

@@ -1,0 +1,81 @@
+//! Who comes to a door: users of the grid by their certificates, holders of tokens by their issuers.
+
+use std::sync::{Arc, Mutex};
+
+use longhaul_doors::{TokenVerifier, Users, VOMS, Verified};
+use longhaul_gateways::issuers::Issuers;
+use longhaul_model::Fault;
+use longhaul_security::bearer::Audience;
+use longhaul_security::grid::GridTrust;
+use longhaul_security::{ClientIdentity, client_of};
+use rustls::CommonState;
+use tokio::sync::watch;
+
+use super::{RENEW_EVERY, stopped_within};
+use crate::clock::ServiceClock;
+use crate::threads::locked;
+
+/// Users of the grid at a door.
+pub(super) struct DoorUsers {
+    pub(super) trust: GridTrust,
+    /// An agent's certificate has to be of this one.
+    pub(super) deployment: String,
+    pub(super) clock: ServiceClock,
+    /// What was wrong with the files when it was told last.
+    pub(super) told: Mutex<Vec<String>>,
+}
+
+impl DoorUsers {
+    /// Takes over what has changed in the files; what cannot be read stays as it was.
+    pub(super) fn reload(&self) {
+        let problems = match self.trust.reload(self.clock.now()) {
+            Ok(looked) => looked.problems,
+            Err(fault) => vec![fault.to_string()],
+        };
+        let mut told = locked(&self.told);
+        for problem in problems.iter().filter(|problem| !told.contains(problem)) {
+            tracing::warn!("users of the grid at a door: {problem}");
+        }
+        *told = problems;
+    }
+}
+
+impl Users for DoorUsers {
+    fn names(&self, connection: &CommonState) -> Result<Vec<String>, Fault> {
+        let client = client_of(connection, &self.deployment, Some(&self.trust), self.clock.now())?;
+        Ok(match client {
+            None => Vec::new(),
+            Some(ClientIdentity::Agent(agent)) => vec![agent.to_string()],
+            Some(ClientIdentity::Grid(user)) => {
+                if let Some(problem) = &user.fqan_problem {
+                    tracing::info!(subject = user.subject, problem, "attributes of a client do not count");
+                }
+                let attributes = user.fqans.iter().map(|fqan| format!("{VOMS}{fqan}"));
+                std::iter::once(user.subject.clone()).chain(attributes).collect()
+            }
+        })
+    }
+}
+
+/// The issuers of a door's tokens.
+pub(super) struct DoorIssuers {
+    pub(super) issuers: Issuers,
+    pub(super) clock: ServiceClock,
+}
+
+impl DoorIssuers {
+    /// Asks for their keys again when these get old.
+    pub(super) async fn refresh_on(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        while !stopped_within(RENEW_EVERY, &mut stop).await {
+            for (issuer, fault) in self.issuers.refresh(self.clock.now()).await {
+                tracing::warn!(issuer, %fault, "an issuer of tokens does not tell its keys");
+            }
+        }
+    }
+}
+
+impl TokenVerifier for DoorIssuers {
+    fn verify<'a>(&'a self, token: &'a str) -> Verified<'a> {
+        Box::pin(self.issuers.verify(token, Audience::Ours, self.clock.now()))
+    }
+}
