@@ -2,6 +2,7 @@
 //!
 //! * `test`  — everything a change must pass; `.ci/run` calls just this.
 //! * `tidy`  — the rules of the rooms and of the text, alone. `tidy --fix` rewrites generated pages.
+//! * `circles` — modules that import each other.
 //! * `soak`  — the random and long tests in full.
 //! * `bench` — the benchmarks, printed as ratios.
 //! * `interop` — programs of others against the service, installed for it.
@@ -15,7 +16,9 @@
 mod bench;
 mod fuzz;
 mod interop;
+mod modules;
 mod python;
+mod runner;
 mod soak;
 mod test;
 mod testbed;
@@ -27,6 +30,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask <chore>
 
   test                 format, lints, tidy, all tests, an end-to-end demo
+  circles [CRATE...]   modules that import each other, by crate
   tidy [--fix]         the rules of the rooms and of the text; --fix rewrites generated pages
   soak kill [N]        the main job under N kill -9 (default 100)
   soak away [SECONDS]  the service away in mid-campaign (default 120)
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["test"] => test::run(),
+        ["circles", crates @ ..] => modules::run(crates),
         ["tidy"] => tidy::run(false),
         ["tidy", "--fix"] => tidy::run(true),
         ["soak", rest @ ..] => soak::run(rest),

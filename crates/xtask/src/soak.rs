@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: the random and long tests in full. They are the same tests as in the test command;
 //! variables of the environment, which the tests read, set how much of each is done.
 
-use crate::test::run_counted;
+use crate::runner::run_counted;
 use crate::tools::{cargo, run_command};
 
 /// One long test: its name here, the file of the tests of a room in which it stands, and how much of it.

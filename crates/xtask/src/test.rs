@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
+use crate::runner::{self, Counts};
 use crate::tools::{self, cargo, in_ci, run_command};
 use crate::{python, tidy};
 
@@ -14,13 +15,6 @@ pub(crate) fn run_step(name: &str, step: impl FnOnce() -> Result<(), String>) ->
     step()?;
     println!("== {name}: ok ({} s)", begun.elapsed().as_secs());
     Ok(())
-}
-
-/// How many tests ran, from the runner's own closing lines.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Counts {
-    pub(crate) passed: u64,
-    pub(crate) failed: u64,
 }
 
 /// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how
@@ -51,6 +45,9 @@ const FILES: [(&str, (&str, &str)); 4] = [
     ("doors with gfal", ("/usr/lib/*/gfal2-plugins/libgfal_plugin_file.so", "gfal2-plugin-file")),
 ];
 
+/// The profile in which lints, tests and the demo are built, so that nothing is built twice (decision 0009).
+pub(crate) const PROFILE: &str = "ci";
+
 pub(crate) fn run() -> Result<(), String> {
     let mut missing = Vec::new();
     run_step("format", || {
@@ -58,55 +55,80 @@ pub(crate) fn run() -> Result<(), String> {
     })?;
     run_step("tidy", || tidy::run(false))?;
     run_step("lint", || {
-        needed(
-            "clippy",
-            &["clippy", "--version"],
-            &mut missing,
-            &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"],
-        )
+        let lints = ["clippy", "--profile", PROFILE, "--workspace", "--all-targets", "--", "-D", "warnings"];
+        needed("clippy", &["clippy", "--version"], &mut missing, &lints)
     })?;
-    run_step("build", || run_command(cargo().args(["build", "--release", "--workspace"])))?;
-    let chromium = optional("the pages in a browser", tools::chromium(), &mut missing)?;
-    let fts3 = optional("the FTS3 client", python::fts3_client(), &mut missing)?;
-    let s3 = optional("copies with a storage that speaks S3", s3_server(), &mut missing)?;
-    let schemathesis = optional("the API by its document", python::schemathesis(), &mut missing)?;
-    let mut folders = Vec::new();
-    for (what, name, package, probe) in PROGRAMS {
-        folders.extend(optional(what, tools::program(name, package, probe), &mut missing)?.flatten());
-    }
-    for (what, (file, package)) in FILES {
-        optional(what, tools::file(file, package), &mut missing)?;
-    }
+    let mut programs = Vec::new();
+    let mut peers = Peers::default();
+    run_step("build, and programs of others", || {
+        // The one computes, the other downloads.
+        let (built, found) = std::thread::scope(|scope| {
+            let found = scope.spawn(|| find_peers(&mut missing));
+            let built = build();
+            (built, found.join().unwrap_or_else(|_| Err("the search for programs of others panicked".into())))
+        });
+        (programs, peers) = (built?, found?);
+        Ok(())
+    })?;
     let mut counts = Counts::default();
     run_step("tests", || {
-        // The tests find the browser by this name; set here once, before any thread exists.
-        let mut command = cargo();
-        command.args(["test", "--release", "--workspace", "--no-fail-fast"]);
-        if let Some(path) = &chromium {
-            command.env("LONGHAUL_CHROMIUM", path);
-        }
-        if let Some(python) = &fts3 {
-            command.env("LONGHAUL_FTS3_PYTHON", python);
-        }
-        if let Some(python) = &schemathesis {
-            command.env("LONGHAUL_SCHEMATHESIS_PYTHON", python);
-        }
-        if let Some((variable, path, _)) = &s3 {
-            command.env(variable, path);
-        }
-        command.env("PATH", in_path(&folders)?);
-        counts = run_counted(&mut command)?;
+        counts = runner::run(programs, &peers.environment)?;
         Ok(())
     })?;
     run_step("demo", demo)?;
     for what in &missing {
         println!("NOT RUN: {what}");
     }
-    if let Some((_, _, what)) = &s3 {
+    if let Some(what) = peers.s3_server {
         println!("S3 server of the tests: {what}");
     }
     println!("\n{} passed, {} failed", counts.passed + 1, counts.failed);
     Ok(())
+}
+
+/// All test programs, and the programs that they start.
+fn build() -> Result<Vec<runner::TestProgram>, String> {
+    let programs = runner::build(PROFILE)?;
+    run_command(cargo().args(["build", "--profile", PROFILE, "--workspace"]))?;
+    Ok(programs)
+}
+
+/// Programs of others that tests need, installed.
+#[derive(Default)]
+struct Peers {
+    /// Variables by which the tests find them.
+    environment: Vec<(&'static str, OsString)>,
+    /// The server that speaks S3.
+    s3_server: Option<String>,
+}
+
+fn find_peers(missing: &mut Vec<String>) -> Result<Peers, String> {
+    let mut peers = Peers::default();
+    let mut name = |variable, path: PathBuf| peers.environment.push((variable, path.into_os_string()));
+    if let Some(path) = optional("the pages in a browser", tools::chromium(), missing)? {
+        name("LONGHAUL_CHROMIUM", path);
+    }
+    if let Some(python) = optional("the FTS3 client", python::fts3_client(), missing)? {
+        name("LONGHAUL_FTS3_PYTHON", python);
+    }
+    if let Some((variable, path, what)) =
+        optional("copies with a storage that speaks S3", s3_server(), missing)?
+    {
+        name(variable, path);
+        peers.s3_server = Some(what);
+    }
+    if let Some(python) = optional("the API by its document", python::schemathesis(), missing)? {
+        name("LONGHAUL_SCHEMATHESIS_PYTHON", python);
+    }
+    let mut folders = Vec::new();
+    for (what, program, package, probe) in PROGRAMS {
+        folders.extend(optional(what, tools::program(program, package, probe), missing)?.flatten());
+    }
+    for (what, (file, package)) in FILES {
+        optional(what, tools::file(file, package), missing)?;
+    }
+    peers.environment.push(("PATH", in_path(&folders)?));
+    Ok(peers)
 }
 
 /// The server that speaks S3, as the tests find it: a variable and its value; and which it is. Where there is
@@ -159,50 +181,5 @@ fn optional<T>(what: &str, found: Result<T, String>, missing: &mut Vec<String>) 
 
 /// The main job as a newcomer runs it.
 fn demo() -> Result<(), String> {
-    run_command(cargo().args(["run", "--release", "--", "demo", "--exit"]))
-}
-
-/// Runs a test command, showing its output, and adds up what its runner says.
-pub(crate) fn run_counted(command: &mut Command) -> Result<Counts, String> {
-    use std::io::{BufRead, BufReader};
-    println!("$ {}", tools::shown(command));
-    let mut child =
-        command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run cargo: {error}"))?;
-    let mut counts = Counts::default();
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if let Some(rest) = line.strip_prefix("test result: ") {
-                counts.passed += number_before(rest, " passed");
-                counts.failed += number_before(rest, " failed");
-            }
-            println!("{line}");
-        }
-    }
-    let status = child.wait().map_err(|error| error.to_string())?;
-    if !status.success() || counts.failed > 0 {
-        return Err(format!("tests failed: {} passed, {} failed, {status}", counts.passed, counts.failed));
-    }
-    if counts.passed == 0 {
-        return Err("no test ran".into());
-    }
-    Ok(counts)
-}
-
-fn number_before(text: &str, word: &str) -> u64 {
-    text.find(word)
-        .and_then(|end| text[..end].rsplit(|c: char| !c.is_ascii_digit()).next())
-        .and_then(|digits| digits.parse().ok())
-        .unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_read_from_the_runner() {
-        let line = "ok. 21 passed; 3 failed; 0 ignored; 0 measured";
-        assert_eq!(number_before(line, " passed"), 21);
-        assert_eq!(number_before(line, " failed"), 3);
-    }
+    run_command(cargo().args(["run", "--profile", PROFILE, "--", "demo", "--exit"]))
 }

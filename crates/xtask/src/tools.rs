@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// The root of the checkout: two levels above this crate.
 pub(crate) fn root() -> PathBuf {
@@ -156,9 +157,11 @@ pub(crate) fn is_root() -> bool {
     works("sh", &["-c", "test \"$(id -u)\" = 0"])
 }
 
-/// Debian packages, into the system.
+/// Debian packages, into the system. The lists of packages are fetched once.
 pub(crate) fn install(packages: &[&str]) -> Result<(), String> {
-    run_command(Command::new("apt-get").args(["-q", "-y", "update"]).stdout(Stdio::null()))?;
+    static UPDATE: OnceLock<Result<(), String>> = OnceLock::new();
+    let update = || run_command(Command::new("apt-get").args(["-q", "-y", "update"]).stdout(Stdio::null()));
+    UPDATE.get_or_init(update).clone()?;
     run_command(
         Command::new("apt-get")
             .args(["-q", "-y", "install", "--no-install-recommends"])
