@@ -52,11 +52,9 @@ fn map(metadata: &serde_json::Value) -> String {
 fn errors() -> String {
     let mut text = String::from(
         "# Error codes\n\nEvery error says what happened, why, whose turn it is and what to do next. Numbers \
-            are never reused.\n\
-         *Try again* is what the scheduler does by itself: `now` after seconds, `later` after half a minute \
-         and longer, `never` \
-         not with this source, or not at all.\n\n| code | whose turn | try again | what | next step |\n| --- \
-         | --- | --- | --- | --- |\n",
+         are never reused.\n*Try again* is what the scheduler does by itself: `now` after seconds, `later` after \
+         half a minute and\nlonger, `never` not with this source, or not at all.\n\n\
+         | code | whose turn | try again | what | next step |\n| --- | --- | --- | --- | --- |\n",
     );
     for &code in FaultCode::ALL {
         let retry = format!("{:?}", code.retry()).to_lowercase();

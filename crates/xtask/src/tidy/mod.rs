@@ -1,10 +1,12 @@
 //! Rules that the compiler does not know: who may depend on whom, what pure rooms must not touch, sizes,
 //! licences, generated pages, links. Each finding is one line that says where, what and why.
 
+mod edges;
 mod generated;
 mod licences;
 mod rooms;
 mod text;
+mod words;
 
 use std::process::Command;
 
@@ -18,8 +20,10 @@ pub(crate) fn run(fix: bool) -> Result<(), String> {
     let files = tracked_files()?;
     let mut findings = Findings::new();
     rooms::check(&metadata, &mut findings);
+    edges::check(&mut findings);
     licences::check(&metadata, &mut findings);
     text::check(&files, &mut findings);
+    words::check(&files, &mut findings);
     generated::check(&metadata, fix, &mut findings);
     if findings.is_empty() {
         println!("tidy: {} files, {} crates", files.len(), rooms::ROOMS.len());
