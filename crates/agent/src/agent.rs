@@ -11,48 +11,48 @@ use longhaul_storage::{Posix, Storage, Virtual};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::attempts::{Expiring, Outcomes};
 use crate::circuits::{self, Circuits, CircuitsStart};
 use crate::clock::ServiceClock;
+use crate::command_mover;
 use crate::config::Config;
 use crate::config::uplinks::UplinkConfig;
 use crate::context::AgentContext;
-use crate::control::Control;
-use crate::decided::Decided;
+use crate::door_audit::DoorAudit;
 use crate::doors::Doors;
 use crate::driver;
-use crate::foreign::{self, Foreign};
+use crate::foreign::{self, ForeignMover};
 use crate::hooks::{self, Hooks};
-use crate::http::HttpControl;
-use crate::ledger::Ledger;
-use crate::measure::{self, Measures};
-use crate::mover::{Mover, MoverHandle, Start, start_engine};
+use crate::http_service_api::HttpServiceApi;
+use crate::measure::{self, Measurements};
+use crate::mover::{Mover, MoverHandle, MoverStart, start_engine};
 use crate::null_mover::{self, NullLinks};
-use crate::outside_mover;
-use crate::spaces::Spaces;
+use crate::outbox_log::OutboxLog;
+use crate::outcomes::{LeaseExpiry, OutcomeRecorder};
+use crate::service_api::ServiceApi;
 use crate::state_dir::{Identity, StateDir};
-use crate::stop::Stop;
-use crate::tape::{Sites, Tapes};
-use crate::tasks::{Room, Tasks};
+use crate::stop::StopFlag;
+use crate::storage_health::StorageHealth;
+use crate::tape::{TapeSystems, Tapes};
+use crate::tasks::{TaskContext, Tasks};
 use crate::threads::{ended, guarded, locked};
-use crate::{renew, report, work};
+use crate::{certificate_renewal, report, work};
 
 /// Between reports, until the service says otherwise.
-const REPORT_EVERY: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 /// How often leases of an earlier run are looked at for expiry.
-const EXPIRY_CHECK: Duration = Duration::from_secs(1);
+const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Doors let requests under way end, within a little less.
-const DOORS_GRACE: Duration = Duration::from_secs(7);
+const DOORS_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(7);
 /// The stop waits this often and this long for steps that are under way.
 const STOP_CHECKS_MAX: u32 = 1_000;
-const STOP_CHECK: Duration = Duration::from_millis(10);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The site daemon.
 pub struct Agent {
-    shared: Arc<AgentContext>,
+    context: Arc<AgentContext>,
     uplinks: Vec<UplinkConfig>,
-    expiring: Expiring,
-    outcomes: Arc<Outcomes>,
+    expiring: LeaseExpiry,
+    outcomes: Arc<OutcomeRecorder>,
     doors: Doors,
     /// Something of ours that must not fail has failed.
     broken: watch::Receiver<Option<Fault>>,
@@ -71,10 +71,10 @@ impl Agent {
             Fault::new(FaultCode::StateDirectory, detail)
         })?;
         let url = config.service_url.as_deref().unwrap_or(&identity.service_url);
-        let control = Arc::new(HttpControl::new(url, &identity.credentials())?);
+        let service = Arc::new(HttpServiceApi::new(url, &identity.credentials())?);
         let agent = tokio::task::spawn_blocking(move || {
             let links = config.null_mover.as_deref().map(NullLinks::read).transpose()?;
-            Agent::start(config, clock, state, identity, control, |start| match links {
+            Agent::start(config, clock, state, identity, service, |start| match links {
                 Some(links) => null_mover::start(links, start),
                 None => start_engine(start),
             })
@@ -88,40 +88,40 @@ impl Agent {
         clock: Clock,
         state: StateDir,
         identity: Identity,
-        control: Arc<dyn Control>,
-        start_mover: impl FnOnce(Start) -> Result<Box<dyn Mover>, Fault>,
+        service: Arc<dyn ServiceApi>,
+        start_mover: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
     ) -> Result<Agent, Fault> {
-        let sites = Sites::of(&config.storages)?;
+        let sites = TapeSystems::from_storages(&config.storages)?;
         let exports = open_storages(&config, &sites)?;
-        let hooks = Hooks::of(&config.storages)?.map(Arc::new);
+        let hooks = Hooks::from_storages(&config.storages)?.map(Arc::new);
         let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
         let own = identity.credentials();
         let mut doors =
             Doors::prepare(&config.doors, &storages, &own, identity.agent.0, state.doors(), clock())?;
         let incarnation = state.next_incarnation()?;
-        let ledger = Arc::new(Ledger::open(state.path())?);
-        let clock = ServiceClock::new(clock, ledger.clock_offset());
+        let log = Arc::new(OutboxLog::open(state.path())?);
+        let clock = ServiceClock::new(clock, log.clock_offset());
         let tapes = Arc::new(Tapes::open(sites, &state.tapes(), &clock)?);
-        doors.on_tape(&tapes, &identity.site);
-        let stop = Stop::default();
+        doors.attach_tapes(&tapes, &identity.site);
+        let stop = StopFlag::default();
         let (break_down, broken) = watch::channel(None);
 
-        let spaces = Spaces::watch(&storages, Duration::from_secs(config.space_check_s.into()));
-        let outcomes = Arc::new(Outcomes {
-            ledger: ledger.clone(),
+        let spaces = StorageHealth::watch(&storages, Duration::from_secs(config.space_check_s.into()));
+        let outcomes = Arc::new(OutcomeRecorder {
+            log: log.clone(),
             circuits: circuits.clone(),
-            spaces: spaces.clone(),
+            storage_health: spaces.clone(),
             tapes: tapes.clone(),
             stop: stop.clone(),
         });
         let take = outcomes.clone();
         let events = move |events| {
-            if let Err(fault) = guarded("keeping outcomes", || take.take(events)) {
+            if let Err(fault) = guarded("keeping outcomes", || take.record_events(events)) {
                 break_down.send_replace(Some(fault));
             }
         };
-        let start = Start {
+        let start = MoverStart {
             config: engine_config(&config, &state, &identity),
             credentials: identity.credentials(),
             permits: PermitVerifier::new(&identity.permit_key)?,
@@ -131,7 +131,7 @@ impl Agent {
         };
         // Hooks outside: they are asked about every file, whoever moves it.
         let start_mover =
-            |start: Start| outside_mover::start(&config.storages, state.movers(), start, start_mover);
+            |start: MoverStart| command_mover::start(&config.storages, state.movers(), start, start_mover);
         let engine: MoverHandle = Arc::new(match &hooks {
             Some(hooks) => hooks::start(hooks.clone(), start, start_mover)?,
             None => start_mover(start)?,
@@ -141,26 +141,26 @@ impl Agent {
         // Promise 8: before anything is resumed, and whether the service answers or not.
         let moves = config.mover.files > 0;
         let foreign =
-            moves.then(|| Foreign::new(&config.mover, outcomes.clone(), clock.clone())).transpose()?;
+            moves.then(|| ForeignMover::new(&config.mover, outcomes.clone(), clock.clone())).transpose()?;
         let foreign = foreign.map(Arc::new);
-        if let Some(settings) = ledger.settings() {
+        if let Some(settings) = log.settings() {
             engine.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
             if let Some(foreign) = &foreign {
                 foreign.set_limits(settings.in_bytes_per_s, settings.out_bytes_per_s);
             }
         }
-        foreign::fail_held(&ledger)?;
-        let (resumed, tasks_left) = ledger.resumed();
-        let expiring = Expiring::resume(engine.as_ref().as_ref(), &circuits, resumed);
+        foreign::fail_held(&log)?;
+        let (resumed, tasks_left) = log.resumed();
+        let expiring = LeaseExpiry::resume(engine.as_ref().as_ref(), &circuits, resumed);
         let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {
             let can = open.capabilities();
             storage.offer(storage.writable && can.writable, can.case_insensitive)
         });
         let offers = offers.collect();
-        let room = Room {
+        let room = TaskContext {
             exports,
             hooks,
-            ledger: ledger.clone(),
+            log: log.clone(),
             scans: state.scans(),
             digest_threads: config.digest_threads(),
             stop: stop.clone(),
@@ -168,9 +168,9 @@ impl Agent {
         let tasks = Tasks::start(room, tasks_left)?;
         tracing::info!(
             agent = %identity.agent, site = %identity.site, incarnation = incarnation.number,
-            addresses = ?data_addresses, leases = ledger.leases_held(), facts = ledger.facts_pending(), "agent started"
+            addresses = ?data_addresses, leases = log.leases_held(), facts = log.facts_pending(), "agent started"
         );
-        let decided = Arc::new(Decided::new(clock.clone()));
+        let door_audit = Arc::new(DoorAudit::new(clock.clone()));
         if !circuits.is_empty() {
             circuits.start(CircuitsStart {
                 directory: &state.circuits()?,
@@ -180,7 +180,7 @@ impl Agent {
                 clock: &clock,
             })?;
         }
-        let shared = AgentContext {
+        let context = AgentContext {
             state,
             identity: Mutex::new(identity),
             incarnation,
@@ -188,52 +188,51 @@ impl Agent {
             data_addresses,
             offers,
             clock,
-            ledger,
+            log,
             engine,
-            spaces,
+            storage_health: spaces,
             tasks,
-            control,
+            service,
             greeted: watch::Sender::new(false),
             gate: tokio::sync::Mutex::new(()),
-            report_every: watch::Sender::new(REPORT_EVERY),
-            measures: Arc::new(Measures::new(config.probes)),
+            report_interval: watch::Sender::new(REPORT_INTERVAL_DEFAULT),
+            measurements: Arc::new(Measurements::new(config.probes)),
             circuits,
             tapes,
             foreign,
-            decided,
+            door_audit,
             stop,
         };
-        Ok(Agent { shared: Arc::new(shared), uplinks: config.uplinks, expiring, outcomes, doors, broken })
+        Ok(Agent { context: Arc::new(context), uplinks: config.uplinks, expiring, outcomes, doors, broken })
     }
 
     pub(crate) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
-        let Agent { shared, uplinks, expiring, outcomes, doors, mut broken } = self;
+        let Agent { context, uplinks, expiring, outcomes, doors, mut broken } = self;
         let (close, closed) = watch::channel(false);
-        let alive = Arc::downgrade(&shared);
-        let credentials = move || alive.upgrade().map(|shared| locked(&shared.identity).credentials());
+        let alive = Arc::downgrade(&context);
+        let credentials = move || alive.upgrade().map(|context| locked(&context.identity).credentials());
         let mut doors =
-            tokio::spawn(doors.run(credentials, shared.clock.clone(), shared.decided.clone(), closed));
+            tokio::spawn(doors.run(credentials, context.clock.clone(), context.door_audit.clone(), closed));
         let mut loops = JoinSet::new();
-        loops.spawn(report::run(shared.clone()));
-        loops.spawn(work::run(shared.clone()));
-        loops.spawn(renew::run(shared.clone()));
-        let (engine, circuits, ledger) =
-            (shared.engine.clone(), shared.circuits.clone(), shared.ledger.clone());
-        let (measures, clock) = (shared.measures.clone(), shared.clock.clone());
+        loops.spawn(report::run(context.clone()));
+        loops.spawn(work::run(context.clone()));
+        loops.spawn(certificate_renewal::run(context.clone()));
+        let (engine, circuits, log) = (context.engine.clone(), context.circuits.clone(), context.log.clone());
+        let (measures, clock) = (context.measurements.clone(), context.clock.clone());
         loops.spawn(measure::probes::run(measures.clone(), clock.clone()));
         loops.spawn(measure::uplinks::run(uplinks, measures.clone(), clock.clone()));
         loops.spawn(measure::paths::run(engine.clone(), circuits.clone(), measures, clock));
         if !circuits.is_empty() {
-            loops.spawn(circuits::look::run(circuits, engine, ledger.clone()));
+            loops.spawn(circuits::sampler::run(circuits, engine, log.clone()));
         }
-        loops.spawn(driver::run_audit(shared.clone()));
-        if !shared.tapes.is_empty() {
-            loops.spawn(shared.tapes.clone().run());
+        loops.spawn(driver::run_audit(context.clone()));
+        if !context.tapes.is_empty() {
+            loops.spawn(context.tapes.clone().run());
         }
-        if let Some(foreign) = &shared.foreign {
-            loops.spawn(foreign.clone().watch());
+        if let Some(foreign) = &context.foreign {
+            loops.spawn(foreign.clone().watch_service());
         }
-        loops.spawn(expire(shared.clone(), outcomes, expiring));
+        loops.spawn(expire(context.clone(), outcomes, expiring));
         let result = tokio::select! {
             () = shutdown => Ok(()),
             Some(ended_loop) = loops.join_next() => Err(ended_loop.unwrap_or_else(|error| ended("a loop", error))),
@@ -245,15 +244,15 @@ impl Agent {
                 engine", "it broke"))),
         };
         close.send_replace(true);
-        if let Some(foreign) = &shared.foreign {
+        if let Some(foreign) = &context.foreign {
             // While reports still go out.
-            foreign.end().await;
+            foreign.shut_down().await;
         }
-        if !doors.is_finished() && tokio::time::timeout(DOORS_GRACE, &mut doors).await.is_err() {
+        if !doors.is_finished() && tokio::time::timeout(DOORS_SHUTDOWN_TIMEOUT, &mut doors).await.is_err() {
             doors.abort();
         }
         loops.shutdown().await;
-        let stopped = tokio::task::spawn_blocking(move || stop(shared)).await;
+        let stopped = tokio::task::spawn_blocking(move || stop(context)).await;
         stopped.map_err(|error| ended("the stop", error))?;
         match &result {
             Ok(()) => tracing::info!("agent stopped"),
@@ -263,36 +262,36 @@ impl Agent {
     }
 }
 
-fn stop(shared: Arc<AgentContext>) {
+fn stop(context: Arc<AgentContext>) {
     // The doors are closed: nothing is decided any more.
-    if let Err(fault) = shared.decided.hand_over(&shared.ledger) {
+    if let Err(fault) = context.door_audit.flush(&context.log) {
         tracing::warn!(%fault, "what the doors decided last is not told");
     }
     // While its streams still move.
-    shared.circuits.end();
-    shared.stop.set();
-    shared.spaces.stop();
-    shared.tasks.join();
+    context.circuits.release_all();
+    context.stop.set();
+    context.storage_health.stop();
+    context.tasks.join();
     // A step that was under way away from the loops ends by itself: a write to the ledger, at most.
-    let mut engine = shared.engine.clone();
-    drop(shared);
+    let mut engine = context.engine.clone();
+    drop(context);
     for _ in 0..STOP_CHECKS_MAX {
         match Arc::try_unwrap(engine) {
             Ok(last) => return last.stop(),
             Err(used) => engine = used,
         }
-        std::thread::sleep(STOP_CHECK);
+        std::thread::sleep(STOP_CHECK_INTERVAL);
     }
     tracing::error!("a step does not end; the engine is left running");
 }
 
-fn open_storages(config: &Config, sites: &Sites) -> Result<Vec<Export>, Fault> {
+fn open_storages(config: &Config, sites: &TapeSystems) -> Result<Vec<Export>, Fault> {
     let open = |storage: &crate::config::StorageConfig| {
         let open: Arc<dyn Storage> = match storage.kind {
             StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.manner())?),
             StorageKind::Virtual => Arc::new(Virtual::new(storage.name.clone(), storage.writable)),
         };
-        Ok(Export { storage: sites.around(open), rules: storage.name_rules() })
+        Ok(Export { storage: sites.wrap(open), rules: storage.name_rules() })
     };
     config.storages.iter().map(open).collect()
 }
@@ -318,16 +317,20 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
 }
 
 /// See [`Expiring`]. Ends its work, not itself, when nothing is left to expire.
-async fn expire(shared: Arc<AgentContext>, outcomes: Arc<Outcomes>, mut expiring: Expiring) -> Fault {
+async fn expire(
+    context: Arc<AgentContext>,
+    outcomes: Arc<OutcomeRecorder>,
+    mut expiring: LeaseExpiry,
+) -> Fault {
     while !expiring.is_empty() {
-        let expired = expiring.expired(shared.clock.now(), &shared.ledger);
+        let expired = expiring.take_expired(context.clock.now(), &context.log);
         let attempts: Vec<_> = expired.iter().map(|outcome| outcome.attempt).collect();
-        shared.engine.cancel(&attempts);
+        context.engine.cancel(&attempts);
         let keep = outcomes.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || keep.keep(&expired)).await {
+        if let Err(error) = tokio::task::spawn_blocking(move || keep.record_outcomes(&expired)).await {
             return ended("expiry", error);
         }
-        tokio::time::sleep(EXPIRY_CHECK).await;
+        tokio::time::sleep(EXPIRY_CHECK_INTERVAL).await;
     }
     std::future::pending().await
 }

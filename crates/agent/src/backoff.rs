@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::state_dir::random_u64;
 
-const FIRST: Duration = Duration::from_millis(100);
+const DELAY_MIN: Duration = Duration::from_millis(100);
 /// A service that is back is noticed within this.
-const MOST: Duration = Duration::from_secs(5);
+const DELAY_MAX: Duration = Duration::from_secs(5);
 
 /// Doubles with each failure in a row.
 #[derive(Debug, Default)]
@@ -15,26 +15,26 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) fn succeeded(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
 
     /// Whether the last try failed.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
     /// The wait after one more failure, spread so that a site's agents do not come back all at once.
-    pub(crate) fn failed(&mut self) -> Duration {
-        let delay = wait(self.failures, random_u64().unwrap_or_default());
+    pub(crate) fn next_delay(&mut self) -> Duration {
+        let delay = delay_after(self.failures, random_u64().unwrap_or_default());
         self.failures = self.failures.saturating_add(1);
         delay
     }
 }
 
 /// Half of the step for certain, the other half by chance.
-fn wait(failures: u32, random: u64) -> Duration {
-    let step = FIRST.saturating_mul(1 << failures.min(10)).min(MOST);
+fn delay_after(failures: u32, random: u64) -> Duration {
+    let step = DELAY_MIN.saturating_mul(1 << failures.min(10)).min(DELAY_MAX);
     step / 2 + (step / 2).mul_f64((random % 1_000) as f64 / 1_000.0)
 }
 
@@ -44,10 +44,10 @@ mod tests {
 
     #[test]
     fn grows_is_spread_and_bounded() {
-        assert!(wait(0, 999) <= FIRST);
-        assert!(wait(4, 0) > wait(1, 999));
-        assert!(wait(3, 1) != wait(3, 500));
-        assert!(wait(u32::MAX, u64::MAX) <= MOST);
-        assert!(wait(u32::MAX, 0) >= MOST / 2);
+        assert!(delay_after(0, 999) <= DELAY_MIN);
+        assert!(delay_after(4, 0) > delay_after(1, 999));
+        assert!(delay_after(3, 1) != delay_after(3, 500));
+        assert!(delay_after(u32::MAX, u64::MAX) <= DELAY_MAX);
+        assert!(delay_after(u32::MAX, 0) >= DELAY_MAX / 2);
     }
 }

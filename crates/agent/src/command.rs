@@ -1,5 +1,5 @@
 //! One command of a site: run to its end or to its time, with the last that it said. Which commands there
-//! are, and what their ends mean, is said by `hooks`, `tape` and `outside_mover`.
+//! are, and what their ends mean, is said by `hooks`, `tape` and `command_mover`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
 /// Of what it says, from the end.
-const SAID_BYTES_MAX: usize = 300;
+const STDERR_BYTES_MAX: usize = 300;
 /// For the rest of what it said, after it has ended: whoever it left behind may hold the pipe.
-const REST: Duration = Duration::from_millis(200);
+const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Words of one command.
 const WORDS_MAX: usize = 100;
 
 /// Whether what an administrator wrote at `name` can be run; no words: nothing is.
-pub(crate) fn check(name: &str, words: &[String]) -> Result<(), String> {
+pub(crate) fn check_command(name: &str, words: &[String]) -> Result<(), String> {
     if words.first().is_some_and(|program| !program.starts_with('/')) {
         return Err(format!("{name} begins with the whole path of a program"));
     }
@@ -30,44 +30,44 @@ pub(crate) fn check(name: &str, words: &[String]) -> Result<(), String> {
 
 /// What is run, and how.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Order<'a> {
+pub(crate) struct CommandSpec<'a> {
     /// The program, by its whole path, and its first arguments.
-    pub(crate) words: &'a [String],
-    pub(crate) more: &'a [String],
+    pub(crate) program: &'a [String],
+    pub(crate) arguments: &'a [String],
     /// Variables beside those of the agent.
-    pub(crate) told: &'a [(&'a str, String)],
+    pub(crate) environment: &'a [(&'a str, String)],
     /// Of its standard output, from the beginning; 0: it has none.
-    pub(crate) answer_bytes_max: usize,
-    pub(crate) limit: Duration,
+    pub(crate) stdout_bytes_max: usize,
+    pub(crate) timeout: Duration,
     /// With which it fails if it cannot be run to its end; none: as a hook.
-    pub(crate) failure: Option<FaultCode>,
+    pub(crate) failure_code: Option<FaultCode>,
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Ended {
+pub(crate) struct CommandExit {
     /// None: by a signal.
     pub(crate) code: Option<i32>,
     /// The last words on its standard error.
-    pub(crate) said: String,
+    pub(crate) stderr_tail: String,
     /// The beginning of its standard output, if that was asked for.
-    pub(crate) answer: String,
+    pub(crate) stdout: String,
 }
 
-impl Ended {
+impl CommandExit {
     /// How it ended and what it said, in words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let how = match self.code {
             Some(code) => format!("exit code {code}"),
             None => "it was ended by a signal".to_owned(),
         };
-        let said = units::printable(self.said.trim());
+        let said = units::printable(self.stderr_tail.trim());
         if said.is_empty() { format!("({how})") } else { format!("({how}): {said}") }
     }
 }
 
 /// What went by the circuits from one source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Commands {
+pub(crate) struct CircuitCommands {
     /// That run.
     pub(crate) running: usize,
     /// Of files that arrived, since the start.
@@ -75,26 +75,27 @@ pub(crate) struct Commands {
 }
 
 /// In a process group of its own, which ends with it when its time is over, or when nobody waits any more.
-pub(crate) async fn run(order: Order<'_>) -> Result<Ended, Fault> {
-    let failed = |why: String| Fault::new(order.failure.unwrap_or(FaultCode::HookRefused), why);
-    let (program, first) = order.words.split_first().ok_or_else(|| failed("there is no command".into()))?;
-    let limit = order.limit;
+pub(crate) async fn run(order: CommandSpec<'_>) -> Result<CommandExit, Fault> {
+    let failed = |why: String| Fault::new(order.failure_code.unwrap_or(FaultCode::HookRefused), why);
+    let (program, first) = order.program.split_first().ok_or_else(|| failed("there is no command".into()))?;
+    let limit = order.timeout;
     let mut command = Command::new(program);
     command
         .args(first)
-        .args(order.more)
-        .envs(order.told.iter().map(|(name, value)| (name, value)))
+        .args(order.arguments)
+        .envs(order.environment.iter().map(|(name, value)| (name, value)))
         .process_group(0);
-    let answers = order.answer_bytes_max > 0;
+    let answers = order.stdout_bytes_max > 0;
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     command.stdout(if answers { Stdio::piped() } else { Stdio::null() });
     let child = command.spawn().map_err(|error| failed(format!("{program} cannot be run: {error}")))?;
-    let mut group = Group(child);
-    let mut said = Heard { bytes: Vec::new(), max: SAID_BYTES_MAX, is_end: true };
-    let mut answer = Heard { bytes: Vec::new(), max: order.answer_bytes_max, is_end: false };
+    let mut group = ProcessGroup(child);
+    let mut said = CapturedStream { bytes: Vec::new(), max: STDERR_BYTES_MAX, keeps_tail: true };
+    let mut answer = CapturedStream { bytes: Vec::new(), max: order.stdout_bytes_max, keeps_tail: false };
     let (mut errors, mut output) = (group.0.stderr.take(), group.0.stdout.take());
     let waited = tokio::time::timeout(limit, async {
-        let listening = async { tokio::join!(said.listen(&mut errors), answer.listen(&mut output)) };
+        let listening =
+            async { tokio::join!(said.read_to_end(&mut errors), answer.read_to_end(&mut output)) };
         tokio::select! {
             status = group.0.wait() => return status,
             _ = listening => {}
@@ -103,27 +104,27 @@ pub(crate) async fn run(order: Order<'_>) -> Result<Ended, Fault> {
     });
     let status = waited.await.map_err(|_| failed(format!("{program} did not end within {limit:?}")))?;
     let status = status.map_err(|error| failed(format!("{program}: {error}")))?;
-    let rest = async { tokio::join!(said.listen(&mut errors), answer.listen(&mut output)) };
-    let _ = tokio::time::timeout(REST, rest).await;
-    Ok(Ended { code: status.code(), said: said.text(), answer: answer.text() })
+    let rest = async { tokio::join!(said.read_to_end(&mut errors), answer.read_to_end(&mut output)) };
+    let _ = tokio::time::timeout(PIPE_DRAIN_TIMEOUT, rest).await;
+    Ok(CommandExit { code: status.code(), stderr_tail: said.text(), stdout: answer.text() })
 }
 
 /// What is kept of a stream.
-struct Heard {
+struct CapturedStream {
     bytes: Vec<u8>,
     max: usize,
     /// The end of it, not its beginning.
-    is_end: bool,
+    keeps_tail: bool,
 }
 
-impl Heard {
+impl CapturedStream {
     /// Until there is no more.
-    async fn listen(&mut self, from: &mut Option<impl AsyncRead + Unpin>) {
+    async fn read_to_end(&mut self, from: &mut Option<impl AsyncRead + Unpin>) {
         let Some(from) = from else { return };
         let mut buffer = [0; 1_024];
         while let Ok(read @ 1..) = from.read(&mut buffer).await {
             self.bytes.extend_from_slice(&buffer[..read]);
-            match self.is_end {
+            match self.keeps_tail {
                 true => drop(self.bytes.drain(..self.bytes.len().saturating_sub(self.max))),
                 false => self.bytes.truncate(self.max),
             }
@@ -136,9 +137,9 @@ impl Heard {
 }
 
 /// Ends what is still there when it is dropped.
-struct Group(Child);
+struct ProcessGroup(Child);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // Its id is its own until it is waited for.
         let id = self.0.id().and_then(|id| Pid::from_raw(id as i32));
@@ -152,11 +153,16 @@ impl Drop for Group {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, more: &[&str], limit: Duration) -> Result<Ended, Fault> {
+    fn shell(script: &str, more: &[&str], limit: Duration) -> Result<CommandExit, Fault> {
         let words = ["/bin/sh", "-c", script, "hook"].map(str::to_owned);
         let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(run(Order { words: &words, more: &more, limit, ..Order::default() }))
+        runtime.block_on(run(CommandSpec {
+            program: &words,
+            arguments: &more,
+            timeout: limit,
+            ..CommandSpec::default()
+        }))
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -164,27 +170,33 @@ mod tests {
     #[test]
     fn its_code_and_its_last_words_are_known() {
         let ended = shell("echo \"$1 $2\" >&2; exit 3", &["a b", "c"], LONG).unwrap();
-        assert_eq!(ended, Ended { code: Some(3), said: "a b c\n".into(), answer: String::new() });
-        assert_eq!(ended.told(), "(exit code 3): a b c");
+        assert_eq!(
+            ended,
+            CommandExit { code: Some(3), stderr_tail: "a b c\n".into(), stdout: String::new() }
+        );
+        assert_eq!(ended.describe(), "(exit code 3): a b c");
         let much = shell("yes no | head -c 1000000 >&2; echo last >&2", &[], LONG).unwrap();
         assert_eq!(much.code, Some(0));
-        assert!(much.said.len() <= SAID_BYTES_MAX && much.said.ends_with("last\n"), "{much:?}");
+        assert!(
+            much.stderr_tail.len() <= STDERR_BYTES_MAX && much.stderr_tail.ends_with("last\n"),
+            "{much:?}"
+        );
         assert_eq!(shell("kill -9 $$", &[], LONG).unwrap().code, None);
     }
 
     #[test]
     fn its_answer_is_read_to_a_bound_and_it_may_be_told_something() {
         let words = ["/bin/sh", "-c", "echo \"$TOLD\"; yes no | head -c 1000000"].map(str::to_owned);
-        let order = Order {
-            words: &words,
-            told: &[("TOLD", "a b".into())],
-            answer_bytes_max: 10,
-            limit: LONG,
-            ..Order::default()
+        let order = CommandSpec {
+            program: &words,
+            environment: &[("TOLD", "a b".into())],
+            stdout_bytes_max: 10,
+            timeout: LONG,
+            ..CommandSpec::default()
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let ended = runtime.block_on(run(order)).unwrap();
-        assert_eq!((ended.code, ended.answer.as_str()), (Some(0), "a b\nno\nno\n"));
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "a b\nno\nno\n"));
     }
 
     #[test]
@@ -210,7 +222,11 @@ mod tests {
     fn what_is_not_there_is_told() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let fault = runtime
-            .block_on(run(Order { words: &["/nowhere/hook".to_owned()], limit: LONG, ..Order::default() }))
+            .block_on(run(CommandSpec {
+                program: &["/nowhere/hook".to_owned()],
+                timeout: LONG,
+                ..CommandSpec::default()
+            }))
             .unwrap_err();
         assert!(fault.detail.contains("/nowhere/hook cannot be run"), "{fault}");
     }

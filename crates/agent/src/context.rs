@@ -8,15 +8,15 @@ use tokio::sync::watch;
 
 use crate::circuits::Circuits;
 use crate::clock::ServiceClock;
-use crate::control::Control;
-use crate::decided::Decided;
-use crate::foreign::Foreign;
-use crate::ledger::Ledger;
-use crate::measure::Measures;
+use crate::door_audit::DoorAudit;
+use crate::foreign::ForeignMover;
+use crate::measure::Measurements;
 use crate::mover::MoverHandle;
-use crate::spaces::Spaces;
+use crate::outbox_log::OutboxLog;
+use crate::service_api::ServiceApi;
 use crate::state_dir::{Identity, StateDir};
-use crate::stop::Stop;
+use crate::stop::StopFlag;
+use crate::storage_health::StorageHealth;
 use crate::tape::Tapes;
 use crate::tasks::Tasks;
 
@@ -29,23 +29,23 @@ pub(crate) struct AgentContext {
     pub data_addresses: Vec<String>,
     pub offers: Vec<StorageOffer>,
     pub clock: ServiceClock,
-    pub ledger: Arc<Ledger>,
+    pub log: Arc<OutboxLog>,
     pub engine: MoverHandle,
-    pub spaces: Arc<Spaces>,
+    pub storage_health: Arc<StorageHealth>,
     pub tasks: Arc<Tasks>,
-    pub control: Arc<dyn Control>,
+    pub service: Arc<dyn ServiceApi>,
     /// Whether the service knows this incarnation and what it holds.
     pub greeted: watch::Sender<bool>,
     /// Held from a request for work until what came is safe, and while the service is told what is held: so
     /// that no lease arrives in between and is missing from that list.
     pub gate: tokio::sync::Mutex<()>,
-    pub report_every: watch::Sender<Duration>,
-    pub measures: Arc<Measures>,
+    pub report_interval: watch::Sender<Duration>,
+    pub measurements: Arc<Measurements>,
     pub circuits: Arc<Circuits>,
     pub tapes: Arc<Tapes>,
     /// None where the site wants none.
-    pub foreign: Option<Arc<Foreign>>,
+    pub foreign: Option<Arc<ForeignMover>>,
     /// At the agent's doors.
-    pub decided: Arc<Decided>,
-    pub stop: Stop,
+    pub door_audit: Arc<DoorAudit>,
+    pub stop: StopFlag,
 }

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use longhaul_model::Fault;
 
 use crate::context::AgentContext;
-use crate::decided;
+use crate::door_audit;
 use crate::threads::blocking;
 
 /// Makes what the doors decided durable now and then. Runs for ever.
 pub(crate) async fn run_audit(context: Arc<AgentContext>) -> Fault {
     loop {
-        tokio::time::sleep(decided::EVERY).await;
+        tokio::time::sleep(door_audit::FLUSH_INTERVAL).await;
         let context = context.clone();
-        if let Err(fault) = blocking(move || context.decided.hand_over(&context.ledger)).await {
+        if let Err(fault) = blocking(move || context.door_audit.flush(&context.log)).await {
             tracing::warn!(%fault, "what the doors decided waits to be written");
         }
     }

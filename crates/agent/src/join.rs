@@ -8,13 +8,13 @@ use longhaul_model::{AgentId, Fault, FaultCode, SiteName};
 use longhaul_security::{JoinToken, PermitVerifier, new_signing_request};
 
 use crate::agent::host_name;
-use crate::http;
+use crate::http_service_api;
 use crate::state_dir::{Identity, StateDir};
 use crate::threads::blocking;
 
 /// Who the agent has become.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Joined {
+pub struct JoinedAgent {
     pub agent: AgentId,
     pub site: SiteName,
     pub deployment: String,
@@ -23,7 +23,7 @@ pub struct Joined {
 /// Joins the deployment at `url` (the token's own if none is given) and keeps the identity in `state_dir`.
 /// The service is recognised by the fingerprint of its CA in the token; the key is made here and never
 /// leaves.
-pub async fn join(url: Option<&str>, token: &JoinToken, state_dir: &Path) -> Result<Joined, Fault> {
+pub async fn join(url: Option<&str>, token: &JoinToken, state_dir: &Path) -> Result<JoinedAgent, Fault> {
     let directory = state_dir.to_path_buf();
     let state = blocking(move || open_unjoined(&directory)).await?;
     let url = url.unwrap_or(&token.url).to_owned();
@@ -34,7 +34,7 @@ pub async fn join(url: Option<&str>, token: &JoinToken, state_dir: &Path) -> Res
         signing_request,
         host: host_name(),
     };
-    let reply = http::join(&url, &token.ca_fingerprint, request).await?;
+    let reply = http_service_api::join(&url, &token.ca_fingerprint, request).await?;
     let identity = Identity {
         service_url: url,
         deployment: reply.deployment,
@@ -47,7 +47,7 @@ pub async fn join(url: Option<&str>, token: &JoinToken, state_dir: &Path) -> Res
     };
     identity.credentials().identity()?;
     PermitVerifier::new(&identity.permit_key)?;
-    let joined = Joined {
+    let joined = JoinedAgent {
         agent: identity.agent,
         site: identity.site.clone(),
         deployment: identity.deployment.clone(),

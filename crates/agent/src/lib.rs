@@ -6,38 +6,38 @@
 //!
 //! Not here: what to move and from where (`scheduler`), moving bytes (`engine`), files and names (`storage`),
 //! certificates (`security`), what the messages look like (`api::agent`), how a way to a peer is looked at
-//! (`doctor::probe`). No algorithms live here. Start with [`Agent::run`] and [`Config`]; then `ledger`, which
+//! (`doctor::probe`). No algorithms live here. Start with [`Agent::run`] and [`Config`]; then `outbox_log`, which
 //! holds what must not be lost.
 
 mod agent;
-mod attempts;
 mod backoff;
-#[cfg(test)]
-mod bent;
+mod certificate_renewal;
 mod circuits;
 mod clock;
 mod command;
+mod command_mover;
 mod config;
 mod context;
-mod control;
-mod decided;
+mod door_audit;
 mod doors;
 mod driver;
+#[cfg(test)]
+mod fault_injecting_storage;
 mod foreign;
 mod hooks;
-mod http;
+mod http_service_api;
 mod join;
-mod ledger;
 mod measure;
 mod mover;
 mod null_mover;
-mod outside_mover;
+mod outbox_log;
+mod outcomes;
 mod record_log;
-mod renew;
 mod report;
-mod spaces;
+mod service_api;
 mod state_dir;
 mod stop;
+mod storage_health;
 mod tape;
 mod tasks;
 #[cfg(test)]
@@ -56,5 +56,5 @@ pub use config::source_names::SourceNames;
 pub use config::tape::TapeConfig;
 pub use config::uplinks::UplinkConfig;
 pub use config::{Config, Flush, StorageConfig};
-pub use join::{Joined, join};
+pub use join::{JoinedAgent, join};
 pub use null_mover::NullLinks;

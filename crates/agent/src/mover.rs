@@ -8,7 +8,7 @@ use longhaul_engine::{Clock, Config, Engine, Event, Export, FetchBatch, Path, Sn
 use longhaul_model::{AgentId, AttemptId, Fault};
 use longhaul_security::{Credentials, PermitVerifier};
 
-use crate::command::Commands;
+use crate::command::CircuitCommands;
 
 /// See [`Engine`], whose methods these are.
 pub(crate) trait Mover: Send + Sync {
@@ -18,7 +18,7 @@ pub(crate) trait Mover: Send + Sync {
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>);
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault>;
     /// Commands of the site that go by the circuit from there. The engine's own streams are in the snapshot.
-    fn commands_on_circuit(&self, source: AgentId) -> Commands;
+    fn commands_on_circuit(&self, source: AgentId) -> CircuitCommands;
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault>;
     fn snapshot(&self) -> Snapshot;
     fn stop(self: Box<Self>);
@@ -28,7 +28,7 @@ pub(crate) trait Mover: Send + Sync {
 pub(crate) type MoverHandle = Arc<Box<dyn Mover>>;
 
 /// What a mover is started with.
-pub(crate) struct Start {
+pub(crate) struct MoverStart {
     pub config: Config,
     pub credentials: Credentials,
     pub permits: PermitVerifier,
@@ -38,8 +38,8 @@ pub(crate) struct Start {
 }
 
 /// Starts the real one.
-pub(crate) fn start_engine(start: Start) -> Result<Box<dyn Mover>, Fault> {
-    let Start { config, credentials, permits, exports, clock, events } = start;
+pub(crate) fn start_engine(start: MoverStart) -> Result<Box<dyn Mover>, Fault> {
+    let MoverStart { config, credentials, permits, exports, clock, events } = start;
     Ok(Box::new(Engine::start(config, &credentials, permits, exports, clock, events)?))
 }
 
@@ -59,8 +59,8 @@ impl Mover for Engine {
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
         Engine::set_paths(self, source, paths)
     }
-    fn commands_on_circuit(&self, _source: AgentId) -> Commands {
-        Commands::default()
+    fn commands_on_circuit(&self, _source: AgentId) -> CircuitCommands {
+        CircuitCommands::default()
     }
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
         Engine::renew(self, credentials)

@@ -5,7 +5,7 @@
 //! cut off when the file is opened. Records that were flushed are never behind a torn one, since each flush
 //! finishes before the next append begins.
 //!
-//! Not here: what the records mean (`ledger`, `tasks::cache`).
+//! Not here: what the records mean (`outbox_log`, `tasks::cache`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
@@ -29,7 +29,7 @@ pub(crate) struct RecordLog {
 }
 
 /// What opening found.
-pub(crate) struct Opened {
+pub(crate) struct OpenedLog {
     pub log: RecordLog,
     /// Bytes behind the last good record that were cut off.
     pub cut_bytes: u64,
@@ -40,7 +40,7 @@ impl RecordLog {
     pub(crate) fn open(
         path: &Path,
         mut each: impl FnMut(u64, &[u8]) -> io::Result<()>,
-    ) -> io::Result<Opened> {
+    ) -> io::Result<OpenedLog> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let length = file.metadata()?.len();
@@ -60,7 +60,7 @@ impl RecordLog {
             file.sync_data()?;
         }
         let log = RecordLog { file, path: path.into(), bytes, broken: false };
-        Ok(Opened { log, cut_bytes: length - bytes })
+        Ok(OpenedLog { log, cut_bytes: length - bytes })
     }
 
     /// Appends; with `flush`, the records are on the disk when this returns. After an error nothing counts as
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn read(path: &Path) -> (Vec<Vec<u8>>, Opened) {
+    fn read(path: &Path) -> (Vec<Vec<u8>>, OpenedLog) {
         let mut payloads = Vec::new();
         let opened = RecordLog::open(path, |_, payload| {
             payloads.push(payload.to_vec());

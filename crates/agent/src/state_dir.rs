@@ -4,7 +4,7 @@
 //! lock           held (flock) by the running agent
 //! identity.json  who the agent is: certificate, key, CA, the key of permits (0600)
 //! incarnation    number and nonce of the last start
-//! ledger         leases held and facts not yet told (`ledger`)
+//! ledger         leases held and facts not yet told (`outbox_log`)
 //! tape/          what is asked of the tapes of storages (`tape`)
 //! scans/         digests that running scans have made (`tasks::cache`)
 //! engine/        journals of the engine
@@ -50,13 +50,13 @@ impl StateDir {
             }
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path.join("lock"))
         };
-        let lock = open().map_err(|error| unusable(path, &error.to_string()))?;
+        let lock = open().map_err(|error| state_fault(path, &error.to_string()))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(StateDir { path: path.into(), _lock: lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                Err(unusable(path, "another agent runs on it; each agent needs a directory of its own"))
+                Err(state_fault(path, "another agent runs on it; each agent needs a directory of its own"))
             }
-            Err(error) => Err(unusable(path, &format!("cannot lock it: {error}"))),
+            Err(error) => Err(state_fault(path, &format!("cannot lock it: {error}"))),
         }
     }
 
@@ -91,24 +91,24 @@ impl StateDir {
     pub(crate) fn circuits(&self) -> Result<PathBuf, Fault> {
         let path = self.path.join("circuits");
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(|error| unusable(&path, &error.to_string()))?;
+        made.map_err(|error| state_fault(&path, &error.to_string()))?;
         Ok(path)
     }
 
     /// None if nobody has joined here.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Fault> {
         let path = self.path.join("identity.json");
-        if !path.try_exists().map_err(|error| unusable(&self.path, &error.to_string()))? {
+        if !path.try_exists().map_err(|error| state_fault(&self.path, &error.to_string()))? {
             return Ok(None);
         }
         let text = read_private(&path)?;
-        serde_json::from_str(&text).map(Some).map_err(|error| unusable(&path, &error.to_string()))
+        serde_json::from_str(&text).map(Some).map_err(|error| state_fault(&path, &error.to_string()))
     }
 
     /// Durable when it returns.
     pub(crate) fn save_identity(&self, identity: &Identity) -> Result<(), Fault> {
-        let text =
-            serde_json::to_vec_pretty(identity).map_err(|error| unusable(&self.path, &error.to_string()))?;
+        let text = serde_json::to_vec_pretty(identity)
+            .map_err(|error| state_fault(&self.path, &error.to_string()))?;
         Ok(write_private(&self.path.join("identity.json"), &text)?)
     }
 
@@ -118,15 +118,16 @@ impl StateDir {
         let last = match fs::read_to_string(&path) {
             Ok(text) => {
                 serde_json::from_str::<Incarnation>(&text)
-                    .map_err(|error| unusable(&path, &error.to_string()))?
+                    .map_err(|error| state_fault(&path, &error.to_string()))?
                     .number
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(unusable(&path, &error.to_string())),
+            Err(error) => return Err(state_fault(&path, &error.to_string())),
         };
-        let nonce = random_u64().map_err(|error| unusable(Path::new("/dev/urandom"), &error.to_string()))?;
+        let nonce =
+            random_u64().map_err(|error| state_fault(Path::new("/dev/urandom"), &error.to_string()))?;
         let next = Incarnation { number: last + 1, nonce };
-        let text = serde_json::to_vec(&next).map_err(|error| unusable(&path, &error.to_string()))?;
+        let text = serde_json::to_vec(&next).map_err(|error| state_fault(&path, &error.to_string()))?;
         write_private(&path, &text)?;
         Ok(next)
     }
@@ -149,7 +150,7 @@ pub(crate) fn random_u64() -> io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-fn unusable(path: &Path, why: &str) -> Fault {
+fn state_fault(path: &Path, why: &str) -> Fault {
     Fault::new(FaultCode::StateDirectory, format!("{}: {why}", path.display()))
 }
 

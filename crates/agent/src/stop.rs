@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stop {
+pub(crate) struct StopFlag {
     own: Arc<AtomicBool>,
     /// Set for everything at once.
     all: Arc<AtomicBool>,
 }
 
-impl Stop {
+impl StopFlag {
     /// A flag for one part, which is also set when this one is.
-    pub(crate) fn part(&self) -> Stop {
-        Stop { own: Arc::default(), all: self.own.clone() }
+    pub(crate) fn child(&self) -> StopFlag {
+        StopFlag { own: Arc::default(), all: self.own.clone() }
     }
 
     pub(crate) fn set(&self) {
@@ -31,8 +31,8 @@ mod tests {
 
     #[test]
     fn the_whole_stops_its_parts_and_not_the_reverse() {
-        let whole = Stop::default();
-        let (one, other) = (whole.part(), whole.part());
+        let whole = StopFlag::default();
+        let (one, other) = (whole.child(), whole.child());
         one.set();
         assert!(one.is_set() && !other.is_set() && !whole.is_set());
         whole.set();

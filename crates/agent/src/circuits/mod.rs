@@ -8,9 +8,9 @@
 //! Not here: when a circuit is worth its while (`circuits`), providers and how streams move
 //! (`gateways::circuits`).
 
-pub(crate) mod look;
-mod told;
-mod ways;
+pub(crate) mod sampler;
+mod status;
+mod streams;
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -28,21 +28,21 @@ use crate::clock::ServiceClock;
 use crate::config::circuits::CircuitLinkConfig;
 use crate::mover::MoverHandle;
 use crate::threads::locked;
-use ways::AgentWays;
+use streams::AgentStreams;
 
 /// Ends of transfers that wait to be told; more say nothing new.
-const ENDED_MAX: usize = 1_000;
+const ENDED_TRANSFERS_MAX: usize = 1_000;
 /// What the service said of a queue counts for so many checks.
-const FRESH_CHECKS: u32 = 3;
+const QUEUE_ANSWER_CHECKS_MAX: u32 = 3;
 
 /// The links that may have circuits.
 #[derive(Default)]
 pub(crate) struct Circuits {
     links: Vec<Link>,
     /// When the service was asked what waits.
-    asked: Mutex<Option<Instant>>,
+    queue_queried_at: Mutex<Option<Instant>>,
     /// What it was last told of the links, and when.
-    told: Mutex<Option<told::Told>>,
+    last_status: Mutex<Option<status::LastStatus>>,
 }
 
 struct Link {
@@ -59,21 +59,21 @@ struct LinkState {
     peer: Option<SourcePeer>,
     /// Where streams go while a circuit is used.
     circuit: Option<SocketAddr>,
-    ahead: Option<Ahead>,
+    ahead: Option<QueueAhead>,
     /// Whether on the circuit, and whether it went well.
-    ended: VecDeque<(bool, bool)>,
+    ended_transfers: VecDeque<(bool, bool)>,
     /// Copies between storages of others that go by the circuit, as last heard.
     copies: u32,
     /// What commands of the site had brought by circuits from that peer, when that was looked at last.
-    commands: Option<(AgentId, u64)>,
+    counted_commands: Option<(AgentId, u64)>,
     /// What people want, as last heard.
     orders: Vec<Order>,
     /// The service decides about work.
-    planned: bool,
+    is_planned_by_service: bool,
 }
 
 #[derive(Clone, Copy)]
-struct Ahead {
+struct QueueAhead {
     bytes: u64,
     bytes_per_s: Option<f64>,
     at: Instant,
@@ -112,7 +112,7 @@ impl Circuits {
                 book: start.directory.join(format!("{from}.json")),
                 seed: start.seed,
             };
-            let ways = AgentWays::new(start.engine, self, start.clock, place);
+            let ways = AgentStreams::new(start.engine, self, start.clock, place);
             let clock = start.clock.for_engine();
             let keeper =
                 Keeper::start(whose, &link.circuit, clock, Box::new(Streams::new(ways, link.circuit.paced)))?;
@@ -122,7 +122,7 @@ impl Circuits {
     }
 
     /// Gives all back. Takes some seconds at the most; what is left then is in the books.
-    pub(crate) fn end(&self) {
+    pub(crate) fn release_all(&self) {
         let keepers: Vec<_> = self.links.iter().filter_map(|link| locked(&link.keeper).take()).collect();
         // All begin to end before the first is waited for.
         keepers.iter().for_each(|keeper| keeper.tell(Event::Ended));
@@ -132,15 +132,15 @@ impl Circuits {
         self.links.is_empty()
     }
 
-    fn of<'a>(&'a self, storage: &'a StorageName) -> impl Iterator<Item = &'a Link> {
+    fn links_from<'a>(&'a self, storage: &'a StorageName) -> impl Iterator<Item = &'a Link> {
         self.links.iter().filter(move |link| link.config.from == *storage)
     }
 
     // ---- what the rest of the agent tells ------------------------------------------------------------------
 
     /// Who serves a storage now: leases say it, and the service where there is none yet.
-    pub(crate) fn served_by(&self, source: &SourcePeer) {
-        for link in self.of(&source.storage) {
+    pub(crate) fn set_source_peer(&self, source: &SourcePeer) {
+        for link in self.links_from(&source.storage) {
             let mut state = locked(&link.state);
             if state.peer.as_ref() != Some(source) {
                 state.peer = Some(source.clone());
@@ -149,32 +149,32 @@ impl Circuits {
     }
 
     /// Whether a circuit that is used leads there.
-    pub(crate) fn has(&self, address: &SocketAddr) -> bool {
+    pub(crate) fn is_circuit_address(&self, address: &SocketAddr) -> bool {
         self.links.iter().any(|link| locked(&link.state).circuit.as_ref() == Some(address))
     }
 
     /// An attempt has ended. What the disks or the permissions of either end did says nothing about the way.
-    pub(crate) fn ended(&self, source: &StorageName, circuits: CircuitUse, fault: Option<&Fault>) {
+    pub(crate) fn note_attempt_end(&self, source: &StorageName, circuits: CircuitUse, fault: Option<&Fault>) {
         let good = fault.is_none();
         if fault.is_some_and(|fault| fault.blame != Blame::Network) {
             return;
         }
-        for link in self.of(source) {
+        for link in self.links_from(source) {
             let mut state = locked(&link.state);
-            if state.ended.len() < ENDED_MAX {
+            if state.ended_transfers.len() < ENDED_TRANSFERS_MAX {
                 // What never goes by circuits was beside it.
                 let on_circuit = state.circuit.is_some() && circuits != CircuitUse::Never;
-                state.ended.push_back((on_circuit, good));
+                state.ended_transfers.push_back((on_circuit, good));
             }
         }
     }
 
     /// Whether the service is to be asked what waits: as often as that is looked at.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn take_queue_query(&self) -> bool {
         let Some(every) = self.links.iter().map(|link| link.circuit.settings.check_every).min() else {
             return false;
         };
-        let mut asked = locked(&self.asked);
+        let mut asked = locked(&self.queue_queried_at);
         let due = asked.is_none_or(|at| at.elapsed() >= every.saturating_sub(Duration::from_millis(100)));
         if due {
             *asked = Some(Instant::now());
@@ -183,7 +183,7 @@ impl Circuits {
     }
 
     /// The copies that the service makes by circuits. Those of a link that it does not name have ended.
-    pub(crate) fn copied(&self, all: &[CircuitCopies]) {
+    pub(crate) fn set_copies(&self, all: &[CircuitCopies]) {
         for link in &self.links {
             let named = all.iter().filter(|one| one.source == link.config.from);
             let copies = named.fold(0, |sum: u32, one| sum.saturating_add(one.copies));
@@ -192,9 +192,9 @@ impl Circuits {
     }
 
     /// The service's answer. A link that it does not name has no queue.
-    pub(crate) fn learn(&self, all: &[LinkAhead]) {
+    pub(crate) fn set_queue_ahead(&self, all: &[LinkAhead]) {
         for link in &self.links {
-            let mut ahead = Ahead { bytes: 0, bytes_per_s: None, at: Instant::now() };
+            let mut ahead = QueueAhead { bytes: 0, bytes_per_s: None, at: Instant::now() };
             for one in all.iter().filter(|one| one.source == link.config.from) {
                 ahead.bytes = ahead.bytes.saturating_add(one.bytes);
                 // To several storages here they share the way.
@@ -228,22 +228,28 @@ mod tests {
         let config = toml::from_str(&format!("from = 'beta'\nfile = {file:?}\n")).unwrap();
         let circuits = Circuits::read(&[config]).unwrap();
         let beta: StorageName = "beta".parse().unwrap();
-        let told = |circuits: &Circuits| locked(&circuits.links[0].state).ended.drain(..).collect::<Vec<_>>();
+        let told = |circuits: &Circuits| {
+            locked(&circuits.links[0].state).ended_transfers.drain(..).collect::<Vec<_>>()
+        };
         let network = Fault::new(FaultCode::Stalled, "nothing came");
         assert_eq!(network.blame, Blame::Network);
-        circuits.ended(&beta, CircuitUse::Prefer, None);
+        circuits.note_attempt_end(&beta, CircuitUse::Prefer, None);
         assert_eq!(told(&circuits), [(false, true)], "there is none");
         locked(&circuits.links[0].state).circuit = "10.1.0.2:7000".parse().ok();
         for (wish, on_circuit) in
             [(CircuitUse::Never, false), (CircuitUse::Prefer, true), (CircuitUse::Only, true)]
         {
-            circuits.ended(&beta, wish, Some(&network));
-            circuits.ended(&beta, wish, None);
+            circuits.note_attempt_end(&beta, wish, Some(&network));
+            circuits.note_attempt_end(&beta, wish, None);
             assert_eq!(told(&circuits), [(on_circuit, false), (on_circuit, true)], "{wish}");
         }
         // The disk is not the way, and another storage is another link.
-        circuits.ended(&beta, CircuitUse::Prefer, Some(&Fault::new(FaultCode::TargetFull, "full")));
-        circuits.ended(&"gamma".parse().unwrap(), CircuitUse::Prefer, Some(&network));
+        circuits.note_attempt_end(
+            &beta,
+            CircuitUse::Prefer,
+            Some(&Fault::new(FaultCode::TargetFull, "full")),
+        );
+        circuits.note_attempt_end(&"gamma".parse().unwrap(), CircuitUse::Prefer, Some(&network));
         assert_eq!(told(&circuits), []);
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Most doors of one agent.
 pub const DOORS_MAX: usize = 64;
 /// For clocks that are behind those of issuers of tokens.
-const LEEWAY: Duration = Duration::from_secs(60);
+const TOKEN_LEEWAY: Duration = Duration::from_secs(60);
 const CONNECTIONS_MAX: usize = 100_000;
 const TRANSFERS_MAX: usize = 1_000;
 
@@ -187,13 +187,13 @@ impl DoorConfig {
             if !rule.voms.is_empty() && self.voms_dir.is_none() {
                 return Err(format!("door of {name}: attributes do not count without voms_dir"));
             }
-            if let Some(bad) = rule.voms.iter().find(|fqan| !is_attribute(fqan)) {
+            if let Some(bad) = rule.voms.iter().find(|fqan| !is_fqan(fqan)) {
                 return Err(format!(
                     "door of {name}: {bad:?} is no attribute, such as /atlas/prod or /atlas/Role=production"
                 ));
             }
             for subject in &rule.subjects {
-                let like = matches!(read_subject(subject)?, Subjects::Like(_));
+                let like = matches!(parse_subject(subject)?, Subjects::Like(_));
                 if like && !self.client_authorities.is_empty() {
                     return Err(format!(
                         "door of {name}: longhaul:// subjects cannot be told for sure where \
@@ -224,13 +224,13 @@ impl DoorConfig {
         TokenSettings {
             issuers: self.issuers.iter().map(rule).collect(),
             audiences: if self.audiences.is_empty() { names().collect() } else { self.audiences.clone() },
-            leeway: LEEWAY,
+            leeway: TOKEN_LEEWAY,
         }
     }
 }
 
 /// `/vo`, groups below it, and a role at the end.
-fn is_attribute(text: &str) -> bool {
+fn is_fqan(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('/') else { return false };
     let (groups, role) = match rest.split_once("/Role=") {
         Some((groups, role)) => (groups, Some(role)),
@@ -242,7 +242,7 @@ fn is_attribute(text: &str) -> bool {
     groups.split('/').all(named) && role.is_none_or(named)
 }
 
-pub(crate) fn read_subject(text: &str) -> Result<Subjects, String> {
+pub(crate) fn parse_subject(text: &str) -> Result<Subjects, String> {
     match text {
         "*" => Ok(Subjects::Certified),
         text if text.starts_with('/') => Ok(Subjects::Named(BTreeSet::from([text.to_owned()]))),

@@ -43,8 +43,8 @@ fn default_timeout_s() -> u32 {
 
 impl HooksConfig {
     pub(crate) fn check(&self) -> Result<(), String> {
-        command::check("hooks.validate", &self.validate)?;
-        command::check("hooks.delete", &self.delete)?;
+        command::check_command("hooks.validate", &self.validate)?;
+        command::check_command("hooks.delete", &self.delete)?;
         if !(1..=AT_ONCE_MAX).contains(&self.at_once) {
             return Err(format!("hooks.at_once is {}, 1 to {AT_ONCE_MAX} is expected", self.at_once));
         }

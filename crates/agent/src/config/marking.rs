@@ -8,7 +8,7 @@ use longhaul_model::{Fault, FaultCode};
 use serde::{Deserialize, Serialize};
 
 const COLLECTORS_MAX: usize = 16;
-const EVERY_S_MAX: u32 = 86_400;
+const FIREFLY_INTERVAL_S_MAX: u32 = 86_400;
 
 /// The marks come with the work, from the service. As long as nothing here says that something be done about
 /// them, nothing is.
@@ -45,8 +45,8 @@ impl MarkingConfig {
         if self.collectors.len() > COLLECTORS_MAX {
             return wrong(format!("{} collectors, the limit is {COLLECTORS_MAX}", self.collectors.len()));
         }
-        if self.every_s > EVERY_S_MAX {
-            return wrong(format!("every_s is {}, the most is {EVERY_S_MAX}", self.every_s));
+        if self.every_s > FIREFLY_INTERVAL_S_MAX {
+            return wrong(format!("every_s is {}, the most is {FIREFLY_INTERVAL_S_MAX}", self.every_s));
         }
         if let Some(collector) = self.collectors.iter().find(|collector| collector.port() == 0) {
             return wrong(format!("{collector} has no port; collectors listen at 10514"));

@@ -50,7 +50,7 @@ impl MoverConfig {
         if self.command.is_empty() {
             return Err("mover.command is empty: name a program by its whole path".into());
         }
-        command::check("mover.command", &self.command)?;
+        command::check_command("mover.command", &self.command)?;
         let bounds = [
             ("files", self.files, FILES_MAX),
             ("at_once", self.at_once, AT_ONCE_MAX),

@@ -60,7 +60,10 @@ impl SourceNames {
     }
 
     /// In a whole batch, so that patterns are made ready once.
-    pub(crate) fn of_target<'a>(&'a self, target: &'a str) -> impl Fn(&Lfn) -> Result<String, Fault> + 'a {
+    pub(crate) fn names_for_target<'a>(
+        &'a self,
+        target: &'a str,
+    ) -> impl Fn(&Lfn) -> Result<String, Fault> + 'a {
         let rules = self.name_rules();
         move |lfn| {
             if let Some(url) = &self.url {
@@ -98,14 +101,14 @@ mod tests {
         let lfn: Lfn = "run7/f1".parse().unwrap();
         let plain = names("url = 'fdt://dtn.example.org:8444/data'");
         plain.check().unwrap();
-        assert_eq!(plain.of_target("beta")(&lfn).unwrap(), "fdt://dtn.example.org:8444/data/run7/f1");
+        assert_eq!(plain.names_for_target("beta")(&lfn).unwrap(), "fdt://dtn.example.org:8444/data/run7/f1");
         let rule = "protocol = 'fdt'\n[[rules]]\ndirection = 'lfn-to-pfn'\nprotocol = 'fdt'\ntarget_match = \
             '^be'\n\
                     path_match = '^/run(\\d)/(.*)'\nresult = 'fdt://dtn$1/$2'\n";
         let rules = names(rule);
         rules.check().unwrap();
-        assert_eq!(rules.of_target("beta")(&lfn).unwrap(), "fdt://dtn7/f1");
-        assert!(rules.of_target("gamma")(&lfn).unwrap_err().detail.contains("no name rule fits"));
+        assert_eq!(rules.names_for_target("beta")(&lfn).unwrap(), "fdt://dtn7/f1");
+        assert!(rules.names_for_target("gamma")(&lfn).unwrap_err().detail.contains("no name rule fits"));
         for (wrong, why) in [
             ("", "either url"),
             ("url = ''", "1 to 1024 bytes"),

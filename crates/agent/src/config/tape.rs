@@ -112,7 +112,7 @@ impl TapeConfig {
             ("tape.remove", &self.remove),
         ];
         for (name, words) in commands {
-            command::check(name, words)?;
+            command::check_command(name, words)?;
         }
         // Nobody would know whether the tape has a file: it would be removed before, or never count as
         // written.

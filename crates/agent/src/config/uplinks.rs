@@ -4,8 +4,8 @@ use longhaul_model::{Fault, FaultCode};
 use serde::{Deserialize, Serialize};
 
 /// The kernel's names are no longer.
-const NAME_BYTES_MAX: usize = 15;
-const EVERY_S_MAX: u32 = 600;
+const INTERFACE_BYTES_MAX: usize = 15;
+const SAMPLE_INTERVAL_S_MAX: u32 = 600;
 
 /// An interface through which everything passes that enters or leaves the site, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,12 +29,12 @@ impl UplinkConfig {
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let name = &self.interface;
         let plain = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
-        let why = if name.is_empty() || name.len() > NAME_BYTES_MAX || !plain || name.starts_with('.') {
+        let why = if name.is_empty() || name.len() > INTERFACE_BYTES_MAX || !plain || name.starts_with('.') {
             format!("uplink {name:?} is no name of an interface; `ip link` lists them")
         } else if self.bits_per_s == Some(0) {
             format!("uplink {name}: bits_per_s is 0; leave it out if it is not known")
-        } else if !(1..=EVERY_S_MAX).contains(&self.every_s) {
-            format!("uplink {name}: every_s is {}: 1 to {EVERY_S_MAX}", self.every_s)
+        } else if !(1..=SAMPLE_INTERVAL_S_MAX).contains(&self.every_s) {
+            format!("uplink {name}: every_s is {}: 1 to {SAMPLE_INTERVAL_S_MAX}", self.every_s)
         } else {
             return Ok(());
         };

@@ -14,7 +14,7 @@ use longhaul_security::{
     secret_hash,
 };
 
-use crate::config::doors::{DoorConfig, DoorIssuer, DoorRight, read_subject};
+use crate::config::doors::{DoorConfig, DoorIssuer, DoorRight, parse_subject};
 
 /// A bundle of a grid's authorities has some hundred kilobytes.
 const AUTHORITIES_BYTES_MAX: u64 = 16 << 20;
@@ -28,7 +28,7 @@ impl DoorConfig {
         if !self.third_party {
             return Ok(None);
         }
-        let mut read = Read::default();
+        let mut read = ConfigFiles::default();
         let mut authorities = String::new();
         for path in &self.third_party_authorities {
             authorities.push_str(&read.large(path)?);
@@ -68,19 +68,19 @@ impl DoorConfig {
     }
 
     /// The directory of each issuer.
-    pub(super) fn areas(&self) -> BTreeMap<String, String> {
+    pub(super) fn issuer_areas(&self) -> BTreeMap<String, String> {
         let area = |issuer: &DoorIssuer| (issuer.url.clone(), issuer.below.trim_matches('/').to_owned());
         self.issuers.iter().map(area).collect()
     }
 
     /// Reads everything that may change while the door is open.
-    pub(super) fn access(&self, own: &Credentials) -> Result<(Access, [u8; 32]), Fault> {
-        let mut read = Read::default();
+    pub(super) fn read_access(&self, own: &Credentials) -> Result<(Access, [u8; 32]), Fault> {
+        let mut read = ConfigFiles::default();
         let (certificate, key) = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => (read.text(certificate)?, read.text(key)?),
             _ => (own.certificate_pem.clone(), own.key_pem.clone()),
         };
-        read.seen.push_str(&certificate);
+        read.contents.push_str(&certificate);
         let mut authorities = Vec::new();
         for path in &self.client_authorities {
             authorities.push(read.large(path)?);
@@ -103,7 +103,7 @@ impl DoorConfig {
             };
             let grant = Grant { may, below: rule.below.trim_matches('/').to_owned() };
             for subject in &rule.subjects {
-                let whom = read_subject(subject).map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
+                let whom = parse_subject(subject).map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
                 rights.subjects.push((whom, grant.clone()));
             }
             if !rule.voms.is_empty() {
@@ -112,7 +112,7 @@ impl DoorConfig {
             }
             if let Some(path) = &rule.grid_map {
                 let text = read.large(path)?;
-                rights.subjects.push((Subjects::Named(named_in(path, &text)), grant));
+                rights.subjects.push((Subjects::Named(grid_map_subjects(path, &text)), grant));
             }
         }
         if let Some(path) = &self.tokens {
@@ -120,19 +120,19 @@ impl DoorConfig {
             rights.tokens =
                 read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
         }
-        Ok((Access { tls, identities, rights }, secret_hash(&read.seen)))
+        Ok((Access { tls, identities, rights }, secret_hash(&read.contents)))
     }
 }
 
 #[derive(Default)]
-struct Read {
-    seen: String,
+struct ConfigFiles {
+    contents: String,
 }
 
-impl Read {
+impl ConfigFiles {
     fn text(&mut self, path: &Path) -> Result<String, Fault> {
         let text = read_private(path)?;
-        self.seen.push_str(&text);
+        self.contents.push_str(&text);
         Ok(text)
     }
 
@@ -143,13 +143,13 @@ impl Read {
             return Err(failed(format!("it has more than {AUTHORITIES_BYTES_MAX} bytes")));
         }
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-        self.seen.push_str(&text);
+        self.contents.push_str(&text);
         Ok(text)
     }
 }
 
 /// Only lines for a subject alone: roles are not known here.
-fn named_in(path: &Path, text: &str) -> BTreeSet<String> {
+fn grid_map_subjects(path: &Path, text: &str) -> BTreeSet<String> {
     let map = gridmap::parse(text.as_bytes());
     for bad in &map.bad {
         tracing::warn!(file = %path.display(), line = bad.line, why = bad.why, "a line of the grid-map does \
@@ -166,6 +166,6 @@ mod tests {
     #[test]
     fn maps_name_subjects_without_roles() {
         let text = "\"/CN=alice\" a\n\"/CN=bob\" \"/cms\" b\n* x\nnonsense\n";
-        assert_eq!(named_in(Path::new("map"), text), BTreeSet::from(["/CN=alice".to_owned()]));
+        assert_eq!(grid_map_subjects(Path::new("map"), text), BTreeSet::from(["/CN=alice".to_owned()]));
     }
 }

@@ -20,24 +20,24 @@ use tokio::task::JoinSet;
 
 use crate::clock::ServiceClock;
 use crate::config::doors::DoorConfig;
-use crate::decided::{AtDoor, Decided};
+use crate::door_audit::{DoorAudit, DoorAuditSink};
 use crate::tape::Tapes;
 use crate::threads::blocking;
 use users::{DoorIssuers, DoorUsers};
 
 /// Between looks whether certificates, tokens and maps have changed.
-const RENEW_EVERY: Duration = Duration::from_secs(60);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The doors of an agent, checked and read, not open yet.
 pub(crate) struct Doors {
-    configs: Vec<Prepared>,
+    doors: Vec<PreparedDoor>,
     deployment: String,
     owner: [u8; 8],
     /// A directory for each door, for what clients say of their files.
     properties: PathBuf,
 }
 
-struct Prepared {
+struct PreparedDoor {
     config: DoorConfig,
     storage: Arc<dyn Storage>,
     access: Access,
@@ -63,9 +63,9 @@ impl Doors {
             let found = storages.iter().find(|storage| *storage.name() == config.storage);
             let storage =
                 found.ok_or_else(|| Fault::new(FaultCode::BadRequest, "a door without a storage"))?;
-            let (access, seen) = config.access(own)?;
+            let (access, seen) = config.read_access(own)?;
             let (outgoing, issuers, users) = (config.outgoing()?, config.issuers()?, config.users(now)?);
-            prepared.push(Prepared {
+            prepared.push(PreparedDoor {
                 config: config.clone(),
                 storage: storage.clone(),
                 access,
@@ -80,13 +80,13 @@ impl Doors {
         let mut owner = [0; 8];
         owner.copy_from_slice(&secret_hash(&format!("doors of {agent}"))[..8]);
         let deployment = own.identity()?.deployment().to_owned();
-        Ok(Doors { configs: prepared, deployment, owner, properties })
+        Ok(Doors { doors: prepared, deployment, owner, properties })
     }
 
     /// Those of storages on tape speak of it.
-    pub(crate) fn on_tape(&mut self, tapes: &Tapes, site: &SiteName) {
-        for door in &mut self.configs {
-            let tape = tapes.of(&door.config.storage);
+    pub(crate) fn attach_tapes(&mut self, tapes: &Tapes, site: &SiteName) {
+        for door in &mut self.doors {
+            let tape = tapes.tape_of(&door.config.storage);
             door.tape = tape.map(|tape| TapeEnd { tape, site: site.to_string() });
         }
     }
@@ -96,24 +96,25 @@ impl Doors {
         self,
         credentials: impl Fn() -> Option<Credentials> + Send + Sync + 'static,
         clock: ServiceClock,
-        decided: Arc<Decided>,
+        decided: Arc<DoorAudit>,
         mut stop: watch::Receiver<bool>,
     ) -> Result<(), Fault> {
         let mut open = JoinSet::new();
         let mut renewals = Vec::new();
         let mut doors_of: BTreeMap<StorageName, usize> = BTreeMap::new();
-        for Prepared { config, storage, access, outgoing, issuers, users, tape, seen } in self.configs {
+        for PreparedDoor { config, storage, access, outgoing, issuers, users, tape, seen } in self.doors {
             // Two doors of one storage know nothing of each other.
             let number = doors_of.entry(config.storage.clone()).or_default();
             *number += 1;
             let directory = format!("{}.{number}", config.storage);
             let issuers = issuers.map(|issuers| Arc::new(DoorIssuers { issuers, clock: clock.clone() }));
-            let issued = issuers
-                .clone()
-                .map(|issuers| Issued { verifier: issuers as Arc<dyn TokenVerifier>, areas: config.areas() });
+            let issued = issuers.clone().map(|issuers| Issued {
+                verifier: issuers as Arc<dyn TokenVerifier>,
+                areas: config.issuer_areas(),
+            });
             let users = users.map(|trust| {
                 let (deployment, clock) = (self.deployment.clone(), clock.clone());
-                Arc::new(DoorUsers { trust, deployment, clock, told: Mutex::default() })
+                Arc::new(DoorUsers { trust, deployment, clock, reported_problems: Mutex::default() })
             });
             let settings = Settings {
                 storage,
@@ -126,18 +127,18 @@ impl Doors {
                 users: users.clone().map(|users| users as Arc<dyn Users>),
                 issued,
                 tape,
-                witness: Some(Arc::new(AtDoor(decided.clone()))),
+                witness: Some(Arc::new(DoorAuditSink(decided.clone()))),
                 limits: config.limits(),
             };
             let door = Door::open(settings, access, &config.listen).await?;
             tracing::info!(storage = %config.storage, addresses = ?door.addresses(), "door open");
-            renewals.push(Renewal { config, renewer: door.renewer(), users, seen });
+            renewals.push(DoorReload { config, renewer: door.renewer(), users, seen });
             open.spawn(door.run(stop.clone()));
             issuers.map(|issuers| open.spawn(issuers.refresh_on(stop.clone())));
         }
-        while !stopped_within(RENEW_EVERY, &mut stop).await {
+        while !stopped_within(RELOAD_INTERVAL, &mut stop).await {
             if let Some(own) = credentials() {
-                renewals = renew(renewals, own).await?;
+                renewals = reload_doors(renewals, own).await?;
             }
         }
         while open.join_next().await.is_some() {}
@@ -154,7 +155,7 @@ async fn stopped_within(time: Duration, stop: &mut watch::Receiver<bool>) -> boo
 }
 
 /// What has to be read again for one door.
-struct Renewal {
+struct DoorReload {
     config: DoorConfig,
     renewer: Renewer,
     users: Option<Arc<DoorUsers>>,
@@ -163,11 +164,11 @@ struct Renewal {
 }
 
 /// What cannot be read stays as it was, and is told.
-async fn renew(mut renewals: Vec<Renewal>, own: Credentials) -> Result<Vec<Renewal>, Fault> {
+async fn reload_doors(mut renewals: Vec<DoorReload>, own: Credentials) -> Result<Vec<DoorReload>, Fault> {
     blocking(move || {
-        for Renewal { config, renewer, users, seen } in &mut renewals {
+        for DoorReload { config, renewer, users, seen } in &mut renewals {
             users.iter().for_each(|users| users.reload());
-            match config.access(&own) {
+            match config.read_access(&own) {
                 Ok((_, now)) if now == *seen => {}
                 Ok((access, now)) => {
                     tracing::info!(storage = %config.storage, "a door's certificates or rights have changed");

@@ -11,7 +11,7 @@ use longhaul_security::{ClientIdentity, client_of};
 use rustls::CommonState;
 use tokio::sync::watch;
 
-use super::{RENEW_EVERY, stopped_within};
+use super::{RELOAD_INTERVAL, stopped_within};
 use crate::clock::ServiceClock;
 use crate::threads::locked;
 
@@ -22,7 +22,7 @@ pub(super) struct DoorUsers {
     pub(super) deployment: String,
     pub(super) clock: ServiceClock,
     /// What was wrong with the files when it was told last.
-    pub(super) told: Mutex<Vec<String>>,
+    pub(super) reported_problems: Mutex<Vec<String>>,
 }
 
 impl DoorUsers {
@@ -32,7 +32,7 @@ impl DoorUsers {
             Ok(looked) => looked.problems,
             Err(fault) => vec![fault.to_string()],
         };
-        let mut told = locked(&self.told);
+        let mut told = locked(&self.reported_problems);
         for problem in problems.iter().filter(|problem| !told.contains(problem)) {
             tracing::warn!("users of the grid at a door: {problem}");
         }
@@ -66,7 +66,7 @@ pub(super) struct DoorIssuers {
 impl DoorIssuers {
     /// Asks for their keys again when these get old.
     pub(super) async fn refresh_on(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        while !stopped_within(RENEW_EVERY, &mut stop).await {
+        while !stopped_within(RELOAD_INTERVAL, &mut stop).await {
             for (issuer, fault) in self.issuers.refresh(self.clock.now()).await {
                 tracing::warn!(issuer, %fault, "an issuer of tokens does not tell its keys");
             }

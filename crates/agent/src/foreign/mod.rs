@@ -9,7 +9,7 @@
 //! Not here: which agent gets which copy (`service::jobs::handed`), how one is made (`storage_remote`). Start
 //! with [`Foreign`].
 
-mod order;
+mod conversion;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,62 +23,62 @@ use longhaul_storage_remote::{Cancel, Canceller, Family, Remote, RemoteConfig, T
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::attempts::Outcomes;
 use crate::clock::ServiceClock;
 use crate::config::foreign::ForeignMoverConfig;
-use crate::ledger::Ledger;
+use crate::outbox_log::OutboxLog;
+use crate::outcomes::OutcomeRecorder;
 use crate::threads::locked;
 
 /// Between two looks whether the service still answers.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// At the end: until copies have cleared away what they wrote, and until the service was told.
-const END_WITHIN: Duration = Duration::from_secs(5);
-const TELL_WITHIN: Duration = Duration::from_secs(2);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(crate) struct Foreign {
+pub(crate) struct ForeignMover {
     remote: Remote,
     /// For copies that are to go over one kind of addresses.
-    over: [(Family, Remote); 2],
+    remote_by_family: [(Family, Remote); 2],
     files: u32,
     bytes_per_s: Option<u64>,
-    places: Arc<Semaphore>,
-    running: Mutex<BTreeMap<AttemptId, Arc<Running>>>,
+    slots: Arc<Semaphore>,
+    running: Mutex<BTreeMap<AttemptId, Arc<RunningCopy>>>,
     /// Told when one has ended.
     ended: Notify,
     /// When the last report was sent that the service has answered.
-    heard: Mutex<Instant>,
-    outcomes: Arc<Outcomes>,
+    answered_at: Mutex<Instant>,
+    outcomes: Arc<OutcomeRecorder>,
     clock: ServiceClock,
     runtime: tokio::runtime::Handle,
 }
 
-struct Running {
+struct RunningCopy {
     epoch: Epoch,
     bytes: AtomicU64,
     canceller: Canceller,
     /// Why we end it, if the service does not.
-    why: Mutex<Option<Fault>>,
+    cancel_reason: Mutex<Option<Fault>>,
 }
 
 /// What an earlier run held can no longer be made: the service is told, and has it made again.
-pub(crate) fn fail_held(ledger: &Ledger) -> Result<(), Fault> {
+pub(crate) fn fail_held(log: &OutboxLog) -> Result<(), Fault> {
     let fault = || {
         let detail = "the agent that streamed it was restarted, and keeps nothing that opens storages";
         Fault::new(FaultCode::Interrupted, detail)
     };
-    let end = |held: crate::ledger::HeldCopy| {
-        order::outcome(held.attempt, held.epoch, Err(fault()), AttemptTimes::default())
+    let end = |held: crate::outbox_log::HeldCopy| {
+        conversion::copy_outcome(held.attempt, held.epoch, Err(fault()), AttemptTimes::default())
     };
-    ledger.finish(&ledger.copies_held().into_iter().map(end).collect::<Vec<_>>()).map(drop)
+    log.finish(&log.copies_held().into_iter().map(end).collect::<Vec<_>>()).map(drop)
 }
 
-impl Foreign {
+impl ForeignMover {
     /// To be called where there is a runtime.
     pub(crate) fn new(
         config: &ForeignMoverConfig,
-        outcomes: Arc<Outcomes>,
+        outcomes: Arc<OutcomeRecorder>,
         clock: ServiceClock,
-    ) -> Result<Foreign, Fault> {
+    ) -> Result<ForeignMover, Fault> {
         let wrong = |why| Fault::new(FaultCode::BadRequest, why);
         let trust = match config.authorities.is_empty() {
             true => Trust::System,
@@ -91,15 +91,15 @@ impl Foreign {
             ..RemoteConfig::default()
         };
         let remote = Remote::new(settings)?;
-        Ok(Foreign {
-            over: [Family::V4, Family::V6].map(|family| (family, remote.over(family))),
+        Ok(ForeignMover {
+            remote_by_family: [Family::V4, Family::V6].map(|family| (family, remote.over(family))),
             remote,
             files: config.files,
             bytes_per_s: config.bytes_per_s,
-            places: Arc::new(Semaphore::new(config.files as usize)),
+            slots: Arc::new(Semaphore::new(config.files as usize)),
             running: Mutex::default(),
             ended: Notify::new(),
-            heard: Mutex::new(Instant::now()),
+            answered_at: Mutex::new(Instant::now()),
             outcomes,
             clock,
             runtime: tokio::runtime::Handle::current(),
@@ -117,14 +117,14 @@ impl Foreign {
     }
 
     /// They are in the ledger already.
-    pub(crate) fn take(self: &Arc<Self>, copies: Vec<ForeignCopy>) {
+    pub(crate) fn start_copies(self: &Arc<Self>, copies: Vec<ForeignCopy>) {
         for copy in copies {
             let (canceller, cancel) = cancellation();
-            let running = Arc::new(Running {
+            let running = Arc::new(RunningCopy {
                 epoch: copy.epoch,
                 bytes: AtomicU64::new(0),
                 canceller,
-                why: Mutex::default(),
+                cancel_reason: Mutex::default(),
             });
             locked(&self.running).insert(copy.attempt, running.clone());
             self.runtime.spawn(self.clone().run(copy, running, cancel));
@@ -138,25 +138,25 @@ impl Foreign {
     }
 
     /// Ends all of them, for that reason.
-    pub(crate) fn end_all(&self, why: &str) {
+    pub(crate) fn cancel_all(&self, why: &str) {
         let running = locked(&self.running);
         if !running.is_empty() {
             tracing::info!(copies = running.len(), why, "copies between storages of others end");
         }
         for one in running.values() {
-            locked(&one.why).get_or_insert_with(|| Fault::new(FaultCode::Interrupted, why));
+            locked(&one.cancel_reason).get_or_insert_with(|| Fault::new(FaultCode::Interrupted, why));
             one.canceller.cancel();
         }
     }
 
     /// The service has answered a report that was sent then.
-    pub(crate) fn heard(&self, sent: Instant) {
-        *locked(&self.heard) = sent;
+    pub(crate) fn note_answer(&self, sent: Instant) {
+        *locked(&self.answered_at) = sent;
     }
 
     pub(crate) fn progress(&self) -> Vec<Progress> {
         let running = locked(&self.running);
-        let one = |(&attempt, running): (&AttemptId, &Arc<Running>)| Progress {
+        let one = |(&attempt, running): (&AttemptId, &Arc<RunningCopy>)| Progress {
             attempt,
             bytes_done: running.bytes.load(Ordering::Relaxed),
         };
@@ -164,20 +164,20 @@ impl Foreign {
     }
 
     /// Ends what the service would take back, were it to hear nothing of it. Runs for ever.
-    pub(crate) async fn watch(self: Arc<Self>) -> Fault {
+    pub(crate) async fn watch_service(self: Arc<Self>) -> Fault {
         loop {
-            sleep(LOOK_EVERY).await;
-            if locked(&self.heard).elapsed() > GIVEN_UP_BY_AGENT {
+            sleep(SILENCE_CHECK_INTERVAL).await;
+            if locked(&self.answered_at).elapsed() > GIVEN_UP_BY_AGENT {
                 let seconds = GIVEN_UP_BY_AGENT.as_secs();
-                self.end_all(&format!("the service has not answered its agent for {seconds} s"));
+                self.cancel_all(&format!("the service has not answered its agent for {seconds} s"));
             }
         }
     }
 
     /// Before the process ends: what it wrote is cleared away, and the service hears of it, if it does not
     /// take long.
-    pub(crate) async fn end(&self) {
-        self.end_all("the agent that streamed it was stopped");
+    pub(crate) async fn shut_down(&self) {
+        self.cancel_all("the agent that streamed it was stopped");
         let none_left = async {
             loop {
                 let ended = self.ended.notified();
@@ -187,29 +187,29 @@ impl Foreign {
                 ended.await;
             }
         };
-        if locked(&self.running).is_empty() || timeout(END_WITHIN, none_left).await.is_err() {
+        if locked(&self.running).is_empty() || timeout(CANCEL_TIMEOUT, none_left).await.is_err() {
             return;
         }
         let told = async {
-            while self.outcomes.ledger.facts_pending() > 0 {
+            while self.outcomes.log.facts_pending() > 0 {
                 sleep(Duration::from_millis(20)).await;
             }
         };
         // Else it is told at the next start.
-        let _ = timeout(TELL_WITHIN, told).await;
+        let _ = timeout(FINAL_REPORT_TIMEOUT, told).await;
     }
 
-    async fn run(self: Arc<Self>, copy: ForeignCopy, running: Arc<Running>, cancel: Cancel) {
+    async fn run(self: Arc<Self>, copy: ForeignCopy, running: Arc<RunningCopy>, cancel: Cancel) {
         let (attempt, epoch) = (copy.attempt, running.epoch);
         let mut times = AttemptTimes { received: self.clock.now(), ..AttemptTimes::default() };
         let made = self.clone();
         let counted = running.clone();
         // In a task of its own, so that a panic is the end of one copy.
-        let making = tokio::spawn(async move { made.make(copy, &counted, &cancel).await });
+        let making = tokio::spawn(async move { made.copy(copy, &counted, &cancel).await });
         let made = making.await.unwrap_or_else(|error| {
             Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}")))
         });
-        let result = match (made, locked(&running.why).take()) {
+        let result = match (made, locked(&running.cancel_reason).take()) {
             // What had come about before the end was asked for counts.
             (Err(fault), Some(why)) if fault.code == FaultCode::Cancelled => Err(why),
             (made, _) => made,
@@ -221,8 +221,9 @@ impl Foreign {
             }
             Err(fault) => tracing::info!(%attempt, code = %fault.code, %fault, "streaming failed"),
         }
-        let (outcomes, outcome) = (self.outcomes.clone(), order::outcome(attempt, epoch, result, times));
-        let kept = tokio::task::spawn_blocking(move || outcomes.keep(&[outcome])).await;
+        let (outcomes, outcome) =
+            (self.outcomes.clone(), conversion::copy_outcome(attempt, epoch, result, times));
+        let kept = tokio::task::spawn_blocking(move || outcomes.record_outcomes(&[outcome])).await;
         if let Err(error) = kept {
             tracing::error!(%attempt, %error, "an outcome was not kept; it has failed at the next start");
         }
@@ -230,17 +231,17 @@ impl Foreign {
         self.ended.notify_waiters();
     }
 
-    async fn make(&self, copy: ForeignCopy, running: &Running, cancel: &Cancel) -> Result<u64, Fault> {
+    async fn copy(&self, copy: ForeignCopy, running: &RunningCopy, cancel: &Cancel) -> Result<u64, Fault> {
         let cancelled = || Fault::new(FaultCode::Cancelled, "TRANSFER [125] Transfer canceled");
         let _place = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(cancelled()),
-            place = self.places.clone().acquire_owned() => place.map_err(|_| cancelled())?,
+            place = self.slots.clone().acquire_owned() => place.map_err(|_| cancelled())?,
         };
-        let over = order::family(&copy);
-        let wanted = order::order(&copy)?;
+        let over = conversion::family(&copy);
+        let wanted = conversion::copy_order(&copy)?;
         drop(copy);
-        let remote = self.over.iter().find(|(family, _)| over == Some(*family));
+        let remote = self.remote_by_family.iter().find(|(family, _)| over == Some(*family));
         let remote = remote.map_or(&self.remote, |(_, remote)| remote);
         let progress = |bytes: u64| {
             running.bytes.fetch_max(bytes, Ordering::Relaxed);

@@ -23,21 +23,21 @@ use longhaul_model::{Blame, DigestSet, Fault, FaultCode, NameRules, Pfn, Retry, 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use crate::command::{self, Ended, Order};
+use crate::command::{self, CommandExit, CommandSpec};
 use crate::config::StorageConfig;
 use crate::config::hooks::HooksConfig;
 pub(crate) use mover::start;
 
 /// With which `validate` refuses a file for good.
-const VETO: i32 = 86;
+const VETO_EXIT_CODE: i32 = 86;
 
 /// Those of all storages of an agent.
 pub(crate) struct Hooks {
-    of: BTreeMap<StorageName, OfStorage>,
+    by_storage: BTreeMap<StorageName, StorageHooks>,
     runtime: Handle,
 }
 
-struct OfStorage {
+struct StorageHooks {
     config: HooksConfig,
     root: PathBuf,
     rules: NameRules,
@@ -46,71 +46,76 @@ struct OfStorage {
 
 /// What `validate` says before a transfer.
 #[derive(Debug, PartialEq)]
-enum Before {
+enum PreTransferVerdict {
     Begin,
     AlreadyThere,
-    NotWanted(Fault),
+    Vetoed(Fault),
 }
 
 impl Hooks {
     /// None if no storage has any. To be called where there is a runtime.
-    pub(crate) fn of(storages: &[StorageConfig]) -> Result<Option<Hooks>, Fault> {
+    pub(crate) fn from_storages(storages: &[StorageConfig]) -> Result<Option<Hooks>, Fault> {
         let mut of = BTreeMap::new();
         for storage in storages {
             let Some(config) = storage.hooks.clone() else { continue };
             let slots = Semaphore::new(config.at_once);
             let (root, rules) = (storage.root.clone(), storage.name_rules());
-            of.insert(storage.name.clone(), OfStorage { config, root, rules, slots });
+            of.insert(storage.name.clone(), StorageHooks { config, root, rules, slots });
         }
         if of.is_empty() {
             return Ok(None);
         }
         let runtime =
             Handle::try_current().map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
-        Ok(Some(Hooks { of, runtime }))
+        Ok(Some(Hooks { by_storage: of, runtime }))
     }
 
-    fn validated(&self, storage: &StorageName) -> Option<&OfStorage> {
-        self.of.get(storage).filter(|of| !of.config.validate.is_empty())
+    fn validating(&self, storage: &StorageName) -> Option<&StorageHooks> {
+        self.by_storage.get(storage).filter(|of| !of.config.validate.is_empty())
     }
 
     /// Runs the storage's `delete`, if it has one. Not to be called from the runtime's own threads.
     pub(crate) fn delete(&self, at: &Pfn) -> Result<(), Fault> {
-        match self.of.get(&at.storage) {
+        match self.by_storage.get(&at.storage) {
             Some(of) => self.runtime.block_on(of.delete(at)),
             None => Ok(()),
         }
     }
 }
 
-impl OfStorage {
-    async fn before(&self, storage: &StorageName, file: &FetchFile) -> Before {
+impl StorageHooks {
+    async fn validate_before(&self, storage: &StorageName, file: &FetchFile) -> PreTransferVerdict {
         let ended = match self.validate(storage, "pre", file, &file.digests).await {
             Ok(ended) => ended,
             Err(fault) => {
                 tracing::warn!(lfn = %file.lfn, %fault, "a file is not validated before its transfer");
-                return Before::Begin;
+                return PreTransferVerdict::Begin;
             }
         };
         match ended.code {
-            Some(0) => Before::AlreadyThere,
+            Some(0) => PreTransferVerdict::AlreadyThere,
             // Nobody's fault, and nothing that a later attempt would change.
-            Some(VETO) => {
-                let fault = refused("does not want", &file.lfn, &ended);
-                Before::NotWanted(fault.blaming(Blame::Request).retrying(Retry::Never))
+            Some(VETO_EXIT_CODE) => {
+                let fault = refusal("does not want", &file.lfn, &ended);
+                PreTransferVerdict::Vetoed(fault.blaming(Blame::Request).retrying(Retry::Never))
             }
-            _ => Before::Begin,
+            _ => PreTransferVerdict::Begin,
         }
     }
 
     /// Whether the site takes what has arrived.
-    async fn after(&self, storage: &StorageName, file: &FetchFile, found: &DigestSet) -> Result<(), Fault> {
+    async fn validate_after(
+        &self,
+        storage: &StorageName,
+        file: &FetchFile,
+        found: &DigestSet,
+    ) -> Result<(), Fault> {
         let ended = self.validate(storage, "0", file, found).await?;
         if ended.code == Some(0) {
             return Ok(());
         }
-        let fault = refused("does not take", &file.lfn, &ended);
-        let at = self.place(storage, file)?;
+        let fault = refusal("does not take", &file.lfn, &ended);
+        let at = self.pfn(storage, file)?;
         if let Err(another) = self.delete(&at).await {
             tracing::warn!(lfn = %file.lfn, fault = %another, "what the site made of a file that it refuses \
                 stays");
@@ -124,8 +129,8 @@ impl OfStorage {
         when: &str,
         file: &FetchFile,
         digests: &DigestSet,
-    ) -> Result<Ended, Fault> {
-        let at = self.place(storage, file)?;
+    ) -> Result<CommandExit, Fault> {
+        let at = self.pfn(storage, file)?;
         let checksums: Vec<String> = digests.iter().map(ToString::to_string).collect();
         // Nothing here is in custody by a word of its own: the last one is always no.
         let more = [when.into(), self.path(&at), file.size.to_string(), checksums.join(","), "n".into()];
@@ -137,16 +142,22 @@ impl OfStorage {
             return Ok(());
         }
         let ended = self.run(&self.config.delete, &[self.path(at)]).await?;
-        if ended.code == Some(0) { Ok(()) } else { Err(refused("does not delete", at, &ended)) }
+        if ended.code == Some(0) { Ok(()) } else { Err(refusal("does not delete", at, &ended)) }
     }
 
-    async fn run(&self, words: &[String], more: &[String]) -> Result<Ended, Fault> {
+    async fn run(&self, words: &[String], more: &[String]) -> Result<CommandExit, Fault> {
         let _slot = self.slots.acquire().await;
         let limit = Duration::from_secs(self.config.timeout_s.into());
-        command::run(Order { words, more, limit, ..Order::default() }).await
+        command::run(CommandSpec {
+            program: words,
+            arguments: more,
+            timeout: limit,
+            ..CommandSpec::default()
+        })
+        .await
     }
 
-    fn place(&self, storage: &StorageName, file: &FetchFile) -> Result<Pfn, Fault> {
+    fn pfn(&self, storage: &StorageName, file: &FetchFile) -> Result<Pfn, Fault> {
         let at = self.rules.to_pfn(storage, &file.lfn);
         at.map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
     }
@@ -157,6 +168,6 @@ impl OfStorage {
     }
 }
 
-fn refused(what: &str, name: impl std::fmt::Display, ended: &Ended) -> Fault {
-    Fault::new(FaultCode::HookRefused, format!("the site's command {what} {name} {}", ended.told()))
+fn refusal(what: &str, name: impl std::fmt::Display, ended: &CommandExit) -> Fault {
+    Fault::new(FaultCode::HookRefused, format!("the site's command {what} {name} {}", ended.describe()))
 }

@@ -11,42 +11,42 @@ use longhaul_security::Credentials;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{Before, Hooks};
-use crate::command::Commands;
-use crate::mover::{Mover, Start};
+use super::{Hooks, PreTransferVerdict};
+use crate::command::CircuitCommands;
+use crate::mover::{Mover, MoverStart};
 use crate::threads::locked;
 
-struct Hooked(Arc<Shared>);
+struct HookedMover(Arc<HookedMoverInner>);
 
-struct Shared {
+struct HookedMoverInner {
     hooks: Arc<Hooks>,
     /// None before it has started, and after it was stopped.
     mover: RwLock<Option<Box<dyn Mover>>>,
     events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<HookedAttempts>,
     /// Held while files go over to the mover, and while attempts are cancelled: either before or after it.
     gate: Mutex<()>,
     stopped: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct State {
+struct HookedAttempts {
     /// Being validated, and not yet with the mover.
-    before: BTreeSet<AttemptId>,
+    validating_before: BTreeSet<AttemptId>,
     /// With the mover, to be validated when they have arrived.
-    given: BTreeMap<AttemptId, (StorageName, FetchFile)>,
+    with_mover: BTreeMap<AttemptId, (StorageName, FetchFile)>,
     /// Have arrived, and are being validated.
-    after: usize,
+    validating_after: usize,
 }
 
 /// The mover that `start_mover` makes, with the hooks around it.
 pub(crate) fn start(
     hooks: Arc<Hooks>,
-    start: Start,
-    start_mover: impl FnOnce(Start) -> Result<Box<dyn Mover>, Fault>,
+    start: MoverStart,
+    start_mover: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
 ) -> Result<Box<dyn Mover>, Fault> {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(HookedMoverInner {
         hooks,
         mover: RwLock::new(None),
         events: start.events,
@@ -58,16 +58,16 @@ pub(crate) fn start(
     let after = Arc::downgrade(&shared);
     let events = move |events| {
         if let Some(shared) = after.upgrade() {
-            shared.passed(events);
+            shared.filter_events(events);
         }
     };
-    let mover = start_mover(Start { events: Box::new(events), ..start })?;
+    let mover = start_mover(MoverStart { events: Box::new(events), ..start })?;
     *shared.mover.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(mover);
-    Ok(Box::new(Hooked(shared)))
+    Ok(Box::new(HookedMover(shared)))
 }
 
-impl Shared {
-    fn with<T>(&self, ask: impl FnOnce(&dyn Mover) -> T) -> Option<T> {
+impl HookedMoverInner {
+    fn ask_mover<T>(&self, ask: impl FnOnce(&dyn Mover) -> T) -> Option<T> {
         let mover = self.mover.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         mover.as_deref().map(ask)
     }
@@ -84,7 +84,7 @@ impl Shared {
     }
 
     /// The events may wait for a disk.
-    async fn tell(self: Arc<Self>, events: Vec<Event>) {
+    async fn emit(self: Arc<Self>, events: Vec<Event>) {
         if !events.is_empty() {
             // A panic in it is caught where the events are kept.
             let _ = tokio::task::spawn_blocking(move || (self.events)(events)).await;
@@ -92,7 +92,7 @@ impl Shared {
     }
 
     /// What the mover says, without what is to be validated first.
-    fn passed(self: &Arc<Self>, events: Vec<Event>) {
+    fn filter_events(self: &Arc<Self>, events: Vec<Event>) {
         let mut on = Vec::with_capacity(events.len());
         for event in events {
             let Event::Finished(finished) = event else {
@@ -100,9 +100,9 @@ impl Shared {
                 continue;
             };
             let mut state = locked(&self.state);
-            match (state.given.remove(&finished.attempt), &finished.result) {
+            match (state.with_mover.remove(&finished.attempt), &finished.result) {
                 (Some((storage, file)), Ok(success)) => {
-                    state.after += 1;
+                    state.validating_after += 1;
                     let digests = if file.digests.is_empty() { &success.digests } else { &file.digests };
                     let digests = digests.clone();
                     self.spawn(self.clone().validate(storage, file, digests, finished));
@@ -122,13 +122,13 @@ impl Shared {
         digests: DigestSet,
         finished: Finished,
     ) {
-        let verdict = match self.hooks.validated(&storage) {
-            Some(of) => of.after(&storage, &file, &digests).await,
+        let verdict = match self.hooks.validating(&storage) {
+            Some(of) => of.validate_after(&storage, &file, &digests).await,
             None => Ok(()),
         };
-        locked(&self.state).after -= 1;
+        locked(&self.state).validating_after -= 1;
         let result = verdict.and(finished.result);
-        self.tell(vec![Event::Finished(Finished { result, ..finished })]).await;
+        self.emit(vec![Event::Finished(Finished { result, ..finished })]).await;
     }
 
     /// Asks for each file of a batch, and then gives the batch to the mover.
@@ -137,9 +137,9 @@ impl Shared {
         for (place, file) in batch.files.iter().enumerate() {
             let (shared, storage, file) = (self.clone(), batch.target_storage.clone(), file.clone());
             asked.spawn(async move {
-                let before = match shared.hooks.validated(&storage) {
-                    Some(of) => of.before(&storage, &file).await,
-                    None => Before::Begin,
+                let before = match shared.hooks.validating(&storage) {
+                    Some(of) => of.validate_before(&storage, &file).await,
+                    None => PreTransferVerdict::Begin,
                 };
                 (place, before)
             });
@@ -149,33 +149,33 @@ impl Shared {
             // One that cannot be told is one that begins.
             let Ok((place, before)) = answer else { continue };
             let result = match before {
-                Before::Begin => continue,
-                Before::AlreadyThere => Ok(already_there()),
-                Before::NotWanted(fault) => Err(fault),
+                PreTransferVerdict::Begin => continue,
+                PreTransferVerdict::AlreadyThere => Ok(already_there()),
+                PreTransferVerdict::Vetoed(fault) => Err(fault),
             };
             let times = Times { received, started: Some(received), ..Times::default() };
-            ended.push(done(&batch.files[place], result, times));
+            ended.push(finished(&batch.files[place], result, times));
         }
         // They have begun here: the mover is not to ask when.
         batch.start_by = Timestamp::MAX;
         let shared = self.clone();
-        let given = tokio::task::spawn_blocking(move || shared.give(batch, ended));
+        let given = tokio::task::spawn_blocking(move || shared.hand_to_mover(batch, ended));
         if let Ok(events) = given.await {
-            self.tell(events).await;
+            self.emit(events).await;
         }
     }
 
     /// The whole batch, since its permit is for the whole list; what is not to be fetched is taken out again
     /// at once. Returns what has ended and was not cancelled.
-    fn give(&self, batch: FetchBatch, ended: Vec<Finished>) -> Vec<Event> {
+    fn hand_to_mover(&self, batch: FetchBatch, ended: Vec<Finished>) -> Vec<Event> {
         let _gate = locked(&self.gate);
         let ended: BTreeMap<AttemptId, Finished> = ended.into_iter().map(|one| (one.attempt, one)).collect();
         let mut not_fetched = Vec::new();
         let mut state = locked(&self.state);
         for file in &batch.files {
-            let wanted = state.before.remove(&file.attempt);
+            let wanted = state.validating_before.remove(&file.attempt);
             if wanted && !ended.contains_key(&file.attempt) {
-                state.given.insert(file.attempt, (batch.target_storage.clone(), file.clone()));
+                state.with_mover.insert(file.attempt, (batch.target_storage.clone(), file.clone()));
             } else {
                 not_fetched.push((file.attempt, wanted));
             }
@@ -183,7 +183,7 @@ impl Shared {
         drop(state);
         if not_fetched.len() < batch.files.len() {
             let attempts: Vec<AttemptId> = not_fetched.iter().map(|(attempt, _)| *attempt).collect();
-            self.with(|mover| {
+            self.ask_mover(|mover| {
                 mover.fetch(batch);
                 mover.cancel(&attempts);
             });
@@ -200,7 +200,7 @@ fn already_there() -> Success {
     Success { digests: DigestSet::default(), verification: Verification::Wire, already_there: true }
 }
 
-fn done(file: &FetchFile, result: Result<Success, Fault>, times: Times) -> Finished {
+fn finished(file: &FetchFile, result: Result<Success, Fault>, times: Times) -> Finished {
     Finished {
         attempt: file.attempt,
         transfer: file.transfer,
@@ -213,17 +213,17 @@ fn done(file: &FetchFile, result: Result<Success, Fault>, times: Times) -> Finis
     }
 }
 
-impl Mover for Hooked {
+impl Mover for HookedMover {
     fn data_addresses(&self) -> Vec<SocketAddr> {
-        self.0.with(|mover| mover.data_addresses()).unwrap_or_default()
+        self.0.ask_mover(|mover| mover.data_addresses()).unwrap_or_default()
     }
 
     fn fetch(&self, batch: FetchBatch) {
         let now = (self.0.clock)();
-        let of = self.0.hooks.validated(&batch.target_storage);
+        let of = self.0.hooks.validating(&batch.target_storage);
         // What is too late is told by the mover.
         let Some(of) = of.filter(|_| now <= batch.start_by) else {
-            self.0.with(|mover| mover.fetch(batch));
+            self.0.ask_mover(|mover| mover.fetch(batch));
             return;
         };
         let attempts = batch.files.iter().map(|file| file.attempt);
@@ -231,11 +231,11 @@ impl Mover for Hooked {
             let files = batch.files.iter().cloned();
             let storage = &batch.target_storage;
             let given = files.map(|file| (file.attempt, (storage.clone(), file)));
-            locked(&self.0.state).given.extend(given);
-            self.0.with(|mover| mover.fetch(batch));
+            locked(&self.0.state).with_mover.extend(given);
+            self.0.ask_mover(|mover| mover.fetch(batch));
             return;
         }
-        locked(&self.0.state).before.extend(attempts.clone());
+        locked(&self.0.state).validating_before.extend(attempts.clone());
         (self.0.events)(attempts.map(|attempt| Event::Started { attempt, at: now }).collect());
         self.0.spawn(self.0.clone().begin(batch, now));
     }
@@ -244,33 +244,33 @@ impl Mover for Hooked {
         let _gate = locked(&self.0.gate);
         let mut state = locked(&self.0.state);
         for attempt in attempts {
-            state.before.remove(attempt);
-            state.given.remove(attempt);
+            state.validating_before.remove(attempt);
+            state.with_mover.remove(attempt);
         }
         drop(state);
-        self.0.with(|mover| mover.cancel(attempts));
+        self.0.ask_mover(|mover| mover.cancel(attempts));
     }
 
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
-        self.0.with(|mover| mover.set_limits(in_bytes_per_s, out_bytes_per_s));
+        self.0.ask_mover(|mover| mover.set_limits(in_bytes_per_s, out_bytes_per_s));
     }
 
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
-        self.0.with(|mover| mover.set_paths(source, paths)).unwrap_or(Ok(()))
+        self.0.ask_mover(|mover| mover.set_paths(source, paths)).unwrap_or(Ok(()))
     }
 
-    fn commands_on_circuit(&self, source: AgentId) -> Commands {
-        self.0.with(|mover| mover.commands_on_circuit(source)).unwrap_or_default()
+    fn commands_on_circuit(&self, source: AgentId) -> CircuitCommands {
+        self.0.ask_mover(|mover| mover.commands_on_circuit(source)).unwrap_or_default()
     }
 
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
-        self.0.with(|mover| mover.renew(credentials)).unwrap_or(Ok(()))
+        self.0.ask_mover(|mover| mover.renew(credentials)).unwrap_or(Ok(()))
     }
 
     fn snapshot(&self) -> Snapshot {
-        let mut snapshot = self.0.with(|mover| mover.snapshot()).unwrap_or_default();
+        let mut snapshot = self.0.ask_mover(|mover| mover.snapshot()).unwrap_or_default();
         let state = locked(&self.0.state);
-        snapshot.waiting += state.before.len() + state.after;
+        snapshot.waiting += state.validating_before.len() + state.validating_after;
         snapshot
     }
 

@@ -19,71 +19,71 @@ use tokio::sync::Notify;
 use crate::threads::locked;
 
 /// Peers that wait to be looked at; the service asks for one every few seconds.
-const ASKED_MAX: usize = 16;
+const PROBE_QUEUE_MAX: usize = 16;
 
-pub(crate) struct Measures {
+pub(crate) struct Measurements {
     /// Whether the administrator lets peers be looked at.
     probing: bool,
     state: Mutex<State>,
-    asked: Notify,
+    probe_requested: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    asked: VecDeque<ProbeAsked>,
-    found: Found,
+    probe_queue: VecDeque<ProbeAsked>,
+    unreported: MeasurementBatch,
 }
 
 /// What waits to be told.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct MeasurementBatch {
     pub probes: VecDeque<ProbeResult>,
     pub uplinks: VecDeque<UplinkSample>,
     pub paths: VecDeque<PathSample>,
 }
 
-impl Measures {
+impl Measurements {
     pub(crate) fn new(probing: bool) -> Self {
-        Measures { probing, state: Mutex::default(), asked: Notify::new() }
+        Measurements { probing, state: Mutex::default(), probe_requested: Notify::new() }
     }
 
     /// The service wants these looked at. A peer that waits already waits once; the oldest wish goes.
-    pub(crate) fn ask(&self, peers: Vec<ProbeAsked>) {
+    pub(crate) fn request_probes(&self, peers: Vec<ProbeAsked>) {
         if !self.probing {
             return;
         }
         let mut state = locked(&self.state);
         for peer in peers {
-            state.asked.retain(|waiting| waiting.agent != peer.agent);
-            push(&mut state.asked, peer, ASKED_MAX);
+            state.probe_queue.retain(|waiting| waiting.agent != peer.agent);
+            push_bounded(&mut state.probe_queue, peer, PROBE_QUEUE_MAX);
         }
-        self.asked.notify_one();
+        self.probe_requested.notify_one();
     }
 
     /// For a report.
-    pub(crate) fn take(&self) -> Found {
-        std::mem::take(&mut locked(&self.state).found)
+    pub(crate) fn take(&self) -> MeasurementBatch {
+        std::mem::take(&mut locked(&self.state).unreported)
     }
 
-    fn found(&self, result: ProbeResult) {
-        push(&mut locked(&self.state).found.probes, result, PROBES_MAX);
+    fn add_probe(&self, result: ProbeResult) {
+        push_bounded(&mut locked(&self.state).unreported.probes, result, PROBES_MAX);
     }
 
     /// Of an interface only the last counts.
-    fn counted(&self, sample: UplinkSample) {
-        let uplinks = &mut locked(&self.state).found.uplinks;
+    fn add_uplink_sample(&self, sample: UplinkSample) {
+        let uplinks = &mut locked(&self.state).unreported.uplinks;
         uplinks.retain(|known| known.interface != sample.interface);
-        push(uplinks, sample, UPLINKS_MAX);
+        push_bounded(uplinks, sample, UPLINKS_MAX);
     }
 
-    fn travelled(&self, sample: PathSample) {
-        push(&mut locked(&self.state).found.paths, sample, PATHS_MAX);
+    fn add_path_sample(&self, sample: PathSample) {
+        push_bounded(&mut locked(&self.state).unreported.paths, sample, PATHS_MAX);
     }
 
-    async fn next(&self) -> ProbeAsked {
+    async fn next_probe(&self) -> ProbeAsked {
         loop {
-            let asked = self.asked.notified();
-            if let Some(peer) = locked(&self.state).asked.pop_front() {
+            let asked = self.probe_requested.notified();
+            if let Some(peer) = locked(&self.state).probe_queue.pop_front() {
                 return peer;
             }
             asked.await;
@@ -91,7 +91,7 @@ impl Measures {
     }
 }
 
-fn push<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
+fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
     if queue.len() >= most {
         queue.pop_front();
     }
@@ -105,14 +105,14 @@ mod tests {
 
     #[tokio::test]
     async fn wishes_are_bounded_and_wait_once() {
-        let measures = Measures::new(true);
+        let measures = Measurements::new(true);
         let peer = |number| ProbeAsked { agent: AgentId(number), addresses: vec![format!("h{number}:1")] };
-        measures.ask((0..ASKED_MAX as u64 + 4).map(peer).collect());
-        measures.ask(vec![peer(9)]);
-        let state_len = locked(&measures.state).asked.len();
-        assert_eq!(state_len, ASKED_MAX);
-        assert_eq!(measures.next().await, peer(4), "the oldest went");
-        let rest: Vec<u64> = locked(&measures.state).asked.iter().map(|peer| peer.agent.0).collect();
+        measures.request_probes((0..PROBE_QUEUE_MAX as u64 + 4).map(peer).collect());
+        measures.request_probes(vec![peer(9)]);
+        let state_len = locked(&measures.state).probe_queue.len();
+        assert_eq!(state_len, PROBE_QUEUE_MAX);
+        assert_eq!(measures.next_probe().await, peer(4), "the oldest went");
+        let rest: Vec<u64> = locked(&measures.state).probe_queue.iter().map(|peer| peer.agent.0).collect();
         assert_eq!(rest.iter().filter(|&&agent| agent == 9).count(), 1);
         assert_eq!(rest.last(), Some(&9));
     }

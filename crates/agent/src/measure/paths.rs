@@ -14,58 +14,58 @@ use longhaul_engine::{BottleneckCause, SessionSnapshot};
 use longhaul_model::{AgentId, Fault, Timestamp, TrafficClass};
 use tokio::time::{Instant, sleep_until};
 
-use super::Measures;
+use super::Measurements;
 use crate::circuits::Circuits;
 use crate::clock::ServiceClock;
 use crate::mover::MoverHandle;
 
 /// As often as uplinks are counted. A session that has nothing to do lives longer.
-const EVERY: Duration = Duration::from_secs(30);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(30);
 /// Fewer packets say nothing of what a way loses.
-const PACKETS_MIN: u64 = 100;
+const SAMPLE_PACKETS_MIN: u64 = 100;
 
 /// Runs for ever.
 pub(crate) async fn run(
     engine: MoverHandle,
     circuits: Arc<Circuits>,
-    measures: Arc<Measures>,
+    measures: Arc<Measurements>,
     clock: ServiceClock,
 ) -> Fault {
-    let (mut watch, mut last) = (Watch::default(), Instant::now());
+    let (mut watch, mut last) = (PathSampler::default(), Instant::now());
     loop {
-        sleep_until(last + EVERY).await;
+        sleep_until(last + SAMPLE_INTERVAL).await;
         let seconds = last.elapsed().as_secs_f64();
         last = Instant::now();
         let sessions = engine.snapshot().sessions;
-        let on_circuit = |address: &SocketAddr| circuits.has(address);
+        let on_circuit = |address: &SocketAddr| circuits.is_circuit_address(address);
         let plain = sessions.iter().filter(|session| !session.addresses.iter().any(on_circuit));
-        for sample in watch.look(plain, seconds, clock.now()) {
-            measures.travelled(sample);
+        for sample in watch.sample(plain, seconds, clock.now()) {
+            measures.add_path_sample(sample);
         }
     }
 }
 
 /// What the sessions had carried at the last look.
 #[derive(Default)]
-struct Watch {
-    before: BTreeMap<(AgentId, Duration), Counted>,
+struct PathSampler {
+    before: BTreeMap<(AgentId, Duration), PathCounters>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Counted {
+struct PathCounters {
     bytes: u64,
     packets: u64,
     resent: u64,
 }
 
-impl Counted {
-    fn of(session: &SessionSnapshot) -> Counted {
+impl PathCounters {
+    fn from_session(session: &SessionSnapshot) -> PathCounters {
         let path = &session.path;
-        Counted { bytes: path.acked_bytes, packets: path.segments, resent: path.retransmits }
+        PathCounters { bytes: path.acked_bytes, packets: path.segments, resent: path.retransmits }
     }
 
-    fn since(self, before: Counted) -> Counted {
-        Counted {
+    fn since(self, before: PathCounters) -> PathCounters {
+        PathCounters {
             bytes: self.bytes.saturating_sub(before.bytes),
             packets: self.packets.saturating_sub(before.packets),
             resent: self.resent.saturating_sub(before.resent),
@@ -73,10 +73,10 @@ impl Counted {
     }
 }
 
-impl Watch {
+impl PathSampler {
     /// One sample for each source from which enough came. Of several sessions with one source, the busiest
     /// says what limits.
-    fn look<'a>(
+    fn sample<'a>(
         &mut self,
         sessions: impl Iterator<Item = &'a SessionSnapshot>,
         seconds: f64,
@@ -86,13 +86,13 @@ impl Watch {
         let mut samples: BTreeMap<AgentId, (PathSample, u64)> = BTreeMap::new();
         for session in sessions.filter(|session| !session.mixed) {
             let key = (session.source, session.begun);
-            let all = Counted::of(session);
+            let all = PathCounters::from_session(session);
             seen.insert(key, all);
             let new = all.since(self.before.get(&key).copied().unwrap_or_default());
-            let Some(sample) = sample(session, new, seconds, at) else { continue };
+            let Some(sample) = path_sample(session, new, seconds, at) else { continue };
             match samples.get_mut(&session.source) {
                 None => drop(samples.insert(session.source, (sample, new.packets))),
-                Some((known, most)) => add(known, most, sample),
+                Some((known, most)) => merge_sample(known, most, sample),
             }
         }
         self.before = seen;
@@ -100,9 +100,14 @@ impl Watch {
     }
 }
 
-fn sample(session: &SessionSnapshot, new: Counted, seconds: f64, at: Timestamp) -> Option<PathSample> {
+fn path_sample(
+    session: &SessionSnapshot,
+    new: PathCounters,
+    seconds: f64,
+    at: Timestamp,
+) -> Option<PathSample> {
     let rtt_us = u32::try_from(session.path.round_trip_min.as_micros()).ok().filter(|us| *us > 0)?;
-    (new.packets >= PACKETS_MIN && seconds > 0.0).then(|| PathSample {
+    (new.packets >= SAMPLE_PACKETS_MIN && seconds > 0.0).then(|| PathSample {
         source: session.source,
         at,
         seconds,
@@ -113,12 +118,12 @@ fn sample(session: &SessionSnapshot, new: Counted, seconds: f64, at: Timestamp) 
         // What was lost in one interval may be sent again in the next.
         resent: new.resent.min(new.packets),
         rtt_us,
-        limit: limit(session),
+        limit: path_limit(session),
     })
 }
 
 /// One that gives way to others holds itself back.
-fn limit(session: &SessionSnapshot) -> Option<PathLimit> {
+fn path_limit(session: &SessionSnapshot) -> Option<PathLimit> {
     match session.path.cause.filter(|_| session.class != TrafficClass::Scavenger)? {
         BottleneckCause::Network => Some(PathLimit::Congestion),
         BottleneckCause::SourceIdle => Some(PathLimit::Application),
@@ -130,7 +135,7 @@ fn limit(session: &SessionSnapshot) -> Option<PathLimit> {
 }
 
 /// `most`: packets of the session that says what limits.
-fn add(known: &mut PathSample, most: &mut u64, other: PathSample) {
+fn merge_sample(known: &mut PathSample, most: &mut u64, other: PathSample) {
     known.streams = known.streams.saturating_add(other.streams);
     known.bytes = known.bytes.saturating_add(other.bytes);
     known.packets = known.packets.saturating_add(other.packets);
@@ -169,8 +174,8 @@ mod tests {
 
     #[test]
     fn what_came_since_the_last_look_is_told() {
-        let mut watch = Watch::default();
-        let mut look = |sessions: &[SessionSnapshot]| watch.look(sessions.iter(), 30.0, Timestamp::ZERO);
+        let mut watch = PathSampler::default();
+        let mut look = |sessions: &[SessionSnapshot]| watch.sample(sessions.iter(), 30.0, Timestamp::ZERO);
         let first = look(&[session(1, 0, 1_000, Some(BottleneckCause::ReceiveWindow))]);
         assert_eq!((first[0].packets, first[0].resent, first[0].rtt_us), (1_000, 10, 20_000));
         assert_eq!((first[0].limit, first[0].ipv6), (Some(PathLimit::ReceiveWindow), Some(false)));
@@ -190,7 +195,7 @@ mod tests {
         };
         let mixed = SessionSnapshot { mixed: true, ..session(2, 0, 5_000, Some(BottleneckCause::Network)) };
         let all = [session(1, 0, 1_000, Some(BottleneckCause::Network)), scavenger, mixed];
-        let told = Watch::default().look(all.iter(), 30.0, Timestamp::ZERO);
+        let told = PathSampler::default().sample(all.iter(), 30.0, Timestamp::ZERO);
         assert_eq!(told.len(), 1, "of several sources at once nobody knows which way lost what");
         assert_eq!((told[0].packets, told[0].streams, told[0].rtt_us), (51_000, 4, 20_000));
         assert_eq!(told[0].limit, None, "one that gives way says nothing of limits");
@@ -199,6 +204,6 @@ mod tests {
             path: PathSnapshot { round_trip_min: Duration::ZERO, ..silent.path },
             ..silent
         };
-        assert_eq!(Watch::default().look([unmeasured].iter(), 30.0, Timestamp::ZERO), []);
+        assert_eq!(PathSampler::default().sample([unmeasured].iter(), 30.0, Timestamp::ZERO), []);
     }
 }

@@ -9,46 +9,50 @@ use longhaul_doctor::facts::Traffic;
 use longhaul_model::{Fault, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
-use super::Measures;
+use super::Measurements;
 use crate::clock::ServiceClock;
 use crate::config::uplinks::UplinkConfig;
 
 /// The last look at one interface.
 #[derive(Default)]
-struct Counted {
+struct UplinkCounter {
     last: Option<(Instant, Traffic)>,
     /// It was said that it cannot be read.
-    told: bool,
+    warned: bool,
 }
 
 /// Runs for ever.
-pub(crate) async fn run(uplinks: Vec<UplinkConfig>, measures: Arc<Measures>, clock: ServiceClock) -> Fault {
+pub(crate) async fn run(
+    uplinks: Vec<UplinkConfig>,
+    measures: Arc<Measurements>,
+    clock: ServiceClock,
+) -> Fault {
     let begun = Instant::now();
-    let mut all: Vec<(UplinkConfig, Instant, Counted)> =
-        uplinks.into_iter().map(|uplink| (uplink, begun, Counted::default())).collect();
+    let mut all: Vec<(UplinkConfig, Instant, UplinkCounter)> =
+        uplinks.into_iter().map(|uplink| (uplink, begun, UplinkCounter::default())).collect();
     while let Some(due) = all.iter().map(|(_, due, _)| *due).min() {
         sleep_until(due).await;
         for (config, due, counted) in all.iter_mut().filter(|(_, due, _)| *due <= Instant::now()) {
             let now = (Instant::now(), Traffic::read(Path::new("/"), &config.interface));
             *due = now.0 + Duration::from_secs(config.every_s.into());
-            if let Some(sample) = counted.look(config, now, clock.now()) {
-                measures.counted(sample);
+            if let Some(sample) = counted.sample(config, now, clock.now()) {
+                measures.add_uplink_sample(sample);
             }
         }
     }
     std::future::pending().await
 }
 
-impl Counted {
+impl UplinkCounter {
     /// None at the first look, and after counters that went back: the interface was made anew.
-    fn look(
+    fn sample(
         &mut self,
         config: &UplinkConfig,
         (now, traffic): (Instant, Option<Traffic>),
         at: Timestamp,
     ) -> Option<UplinkSample> {
         let Some(traffic) = traffic else {
-            if !std::mem::replace(&mut self.told, true) {
+            if !std::mem::replace(&mut self.warned, true) {
                 tracing::warn!(
                     interface = config.interface,
                     "the counters of an uplink cannot be read: is there such an interface?"
@@ -57,7 +61,7 @@ impl Counted {
             self.last = None;
             return None;
         };
-        self.told = false;
+        self.warned = false;
         let (before, former) = self.last.replace((now, traffic))?;
         let seconds = now.duration_since(before).as_secs_f64();
         let into = traffic.received_bytes.checked_sub(former.received_bytes)?;
@@ -83,11 +87,11 @@ mod tests {
 
     #[test]
     fn counters_become_rates() {
-        let (mut counted, begun) = (Counted::default(), Instant::now());
+        let (mut counted, begun) = (UplinkCounter::default(), Instant::now());
         let mut look = |seconds, received_bytes, sent_bytes| {
             let traffic = Traffic { received_bytes, sent_bytes, bits_per_s: Some(8_000) };
             let now = begun + Duration::from_secs(seconds);
-            counted.look(&config("eth0"), (now, Some(traffic)), Timestamp::ZERO)
+            counted.sample(&config("eth0"), (now, Some(traffic)), Timestamp::ZERO)
         };
         assert_eq!(look(0, 100, 50), None, "one look is no rate");
         let sample = look(10, 1_100, 50).unwrap();
@@ -95,8 +99,8 @@ mod tests {
         assert_eq!(sample.capacity_bytes_per_s, Some(1_000.0));
         assert_eq!(look(20, 5, 50), None, "the interface was made anew");
         assert_eq!(look(30, 15, 60).unwrap().into_bytes_per_s, 1.0);
-        assert_eq!(counted.look(&config("eth0"), (begun, None), Timestamp::ZERO), None);
-        assert!(counted.told && counted.last.is_none());
+        assert_eq!(counted.sample(&config("eth0"), (begun, None), Timestamp::ZERO), None);
+        assert!(counted.warned && counted.last.is_none());
     }
 
     #[test]

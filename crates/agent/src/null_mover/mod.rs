@@ -4,10 +4,10 @@
 //!
 //! It never opens a storage; it says of each file that it arrived with the digests that the catalog has. That
 //! would be a lie about a storage that holds something, so [`crate::Config::check`] admits virtual storages
-//! only beside it. Start with [`NullLinks`]; `queue` holds what happens when.
+//! only beside it. Start with [`NullLinks`]; `link_queues` holds what happens when.
 
-mod file;
-mod queue;
+mod link_queues;
+mod links;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,21 +18,21 @@ use longhaul_engine::{Clock, Event, FetchBatch, Path, Snapshot};
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_security::Credentials;
 
-pub use file::NullLinks;
-use queue::{Queue, Step};
+use link_queues::{LinkQueues, QueueEvent};
+pub use links::NullLinks;
 
-use crate::command::Commands;
-use crate::mover::{Mover, Start};
+use crate::command::CircuitCommands;
+use crate::mover::{Mover, MoverStart};
 
 /// Events handed on at once.
-const STEPS_MAX: usize = 1_000;
+const EVENTS_PER_CALL_MAX: usize = 1_000;
 
 pub(crate) struct NullMover {
-    shared: Arc<Shared>,
+    shared: Arc<NullMoverInner>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct NullMoverInner {
     state: Mutex<State>,
     changed: Condvar,
     begun: Instant,
@@ -40,15 +40,15 @@ struct Shared {
 }
 
 struct State {
-    queue: Queue,
+    queue: LinkQueues,
     in_bytes_per_s: Option<u64>,
     stop: bool,
 }
 
 /// In place of the engine.
-pub(crate) fn start(links: NullLinks, start: Start) -> Result<Box<dyn Mover>, Fault> {
-    let state = State { queue: Queue::new(links), in_bytes_per_s: None, stop: false };
-    let shared = Arc::new(Shared {
+pub(crate) fn start(links: NullLinks, start: MoverStart) -> Result<Box<dyn Mover>, Fault> {
+    let state = State { queue: LinkQueues::new(links), in_bytes_per_s: None, stop: false };
+    let shared = Arc::new(NullMoverInner {
         state: Mutex::new(state),
         changed: Condvar::new(),
         begun: Instant::now(),
@@ -62,7 +62,7 @@ pub(crate) fn start(links: NullLinks, start: Start) -> Result<Box<dyn Mover>, Fa
     Ok(Box::new(NullMover { shared, thread: Some(thread) }))
 }
 
-impl Shared {
+impl NullMoverInner {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,15 +73,15 @@ impl Shared {
             let now = self.begun.elapsed();
             let wall = (self.clock)();
             let limit = state.in_bytes_per_s;
-            let steps = state.queue.advance(now, wall, limit, STEPS_MAX);
+            let steps = state.queue.advance(now, wall, limit, EVENTS_PER_CALL_MAX);
             if !steps.is_empty() {
                 drop(state);
                 events(
                     steps
                         .into_iter()
                         .map(|step| match step {
-                            Step::Started(attempt) => Event::Started { attempt, at: wall },
-                            Step::Finished(finished) => Event::Finished(*finished),
+                            QueueEvent::Started(attempt) => Event::Started { attempt, at: wall },
+                            QueueEvent::Finished(finished) => Event::Finished(*finished),
                         })
                         .collect(),
                 );
@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
@@ -108,21 +108,21 @@ impl Mover for NullMover {
     }
     fn fetch(&self, batch: FetchBatch) {
         let wall = (self.shared.clock)();
-        self.shared.change(|state| state.queue.add(batch, wall));
+        self.shared.update(|state| state.queue.add(batch, wall));
     }
     fn cancel(&self, attempts: &[AttemptId]) {
         let now = self.shared.begun.elapsed();
-        self.shared.change(|state| state.queue.cancel(attempts, now));
+        self.shared.update(|state| state.queue.cancel(attempts, now));
     }
     fn set_limits(&self, in_bytes_per_s: Option<u64>, _out_bytes_per_s: Option<u64>) {
-        self.shared.change(|state| state.in_bytes_per_s = in_bytes_per_s);
+        self.shared.update(|state| state.in_bytes_per_s = in_bytes_per_s);
     }
     /// It has no streams.
     fn set_paths(&self, _source: AgentId, _paths: Vec<Path>) -> Result<(), Fault> {
         Ok(())
     }
-    fn commands_on_circuit(&self, _source: AgentId) -> Commands {
-        Commands::default()
+    fn commands_on_circuit(&self, _source: AgentId) -> CircuitCommands {
+        CircuitCommands::default()
     }
     fn renew(&self, _credentials: &Credentials) -> Result<(), Fault> {
         Ok(())
@@ -140,7 +140,7 @@ impl Mover for NullMover {
 
 impl Drop for NullMover {
     fn drop(&mut self) {
-        self.shared.change(|state| state.stop = true);
+        self.shared.update(|state| state.stop = true);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

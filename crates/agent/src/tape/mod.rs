@@ -6,12 +6,12 @@
 //! tape only is seen and not read.
 //!
 //! Not here: the form of questions, and who may ask (`doors`); tape systems themselves. Start with [`Tapes`];
-//! then `book`, which is the state, and `shelf`, which keeps it and does what follows from it.
+//! then `state`, which is the state, and `driver`, which keeps it and does what follows from it.
 
-mod book;
-mod reading;
-mod shelf;
-mod site;
+mod driver;
+mod state;
+mod stub_storage;
+mod system;
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -26,29 +26,29 @@ use tokio::task::JoinSet;
 
 use crate::clock::ServiceClock;
 use crate::config::StorageConfig;
-use reading::OnTape;
-use shelf::Shelf;
-use site::Site;
+use driver::TapeDriver;
+use stub_storage::TapeBackedStorage;
+use system::TapeSystem;
 
 /// The sites behind an agent's storages, as far as they are on tape.
 #[derive(Default)]
-pub(crate) struct Sites(BTreeMap<StorageName, Arc<Site>>);
+pub(crate) struct TapeSystems(BTreeMap<StorageName, Arc<TapeSystem>>);
 
-impl Sites {
+impl TapeSystems {
     /// To be called where there is a runtime.
-    pub(crate) fn of(storages: &[StorageConfig]) -> Result<Sites, Fault> {
-        let mut sites = BTreeMap::new();
+    pub(crate) fn from_storages(storages: &[StorageConfig]) -> Result<TapeSystems, Fault> {
+        let mut systems = BTreeMap::new();
         for storage in storages {
             let Some(config) = &storage.tape else { continue };
-            sites.insert(storage.name.clone(), Arc::new(Site::open(storage, config)?));
+            systems.insert(storage.name.clone(), Arc::new(TapeSystem::open(storage, config)?));
         }
-        Ok(Sites(sites))
+        Ok(TapeSystems(systems))
     }
 
     /// The storage as it is to be read.
-    pub(crate) fn around(&self, storage: Arc<dyn Storage>) -> Arc<dyn Storage> {
+    pub(crate) fn wrap(&self, storage: Arc<dyn Storage>) -> Arc<dyn Storage> {
         match self.0.get(storage.name()) {
-            Some(site) => Arc::new(OnTape::new(storage, site.clone())),
+            Some(site) => Arc::new(TapeBackedStorage::new(storage, site.clone())),
             None => storage,
         }
     }
@@ -56,45 +56,45 @@ impl Sites {
 
 /// All that is asked of an agent's tapes.
 #[derive(Default)]
-pub(crate) struct Tapes(BTreeMap<StorageName, Arc<Shelf>>);
+pub(crate) struct Tapes(BTreeMap<StorageName, Arc<TapeDriver>>);
 
 impl Tapes {
     /// Reads what an earlier run has kept in `directory`.
-    pub(crate) fn open(sites: Sites, directory: &Path, clock: &ServiceClock) -> Result<Tapes, Fault> {
-        let mut shelves = BTreeMap::new();
-        if !sites.0.is_empty() {
+    pub(crate) fn open(systems: TapeSystems, directory: &Path, clock: &ServiceClock) -> Result<Tapes, Fault> {
+        let mut drivers = BTreeMap::new();
+        if !systems.0.is_empty() {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
             made.map_err(|error| {
                 Fault::new(FaultCode::StateDirectory, format!("{}: {error}", directory.display()))
             })?;
         }
-        for (name, site) in sites.0 {
+        for (name, site) in systems.0 {
             let file = directory.join(name.as_str());
-            shelves.insert(name, Arc::new(Shelf::open(site, &file, clock.clone())?));
+            drivers.insert(name, Arc::new(TapeDriver::open(site, &file, clock.clone())?));
         }
-        Ok(Tapes(shelves))
+        Ok(Tapes(drivers))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn of(&self, storage: &StorageName) -> Option<Arc<dyn Tape>> {
-        self.0.get(storage).map(|shelf| shelf.clone() as Arc<dyn Tape>)
+    pub(crate) fn tape_of(&self, storage: &StorageName) -> Option<Arc<dyn Tape>> {
+        self.0.get(storage).map(|driver| driver.clone() as Arc<dyn Tape>)
     }
 
     /// Files that the engine has brought, by storages. An error: they are not known to be on their way to
     /// tape.
-    pub(crate) fn brought(&self, files: &BTreeMap<StorageName, Vec<Lfn>>) -> Result<(), Fault> {
+    pub(crate) fn queue_migration(&self, files: &BTreeMap<StorageName, Vec<Lfn>>) -> Result<(), Fault> {
         let of_tapes = files.iter().filter_map(|(storage, lfns)| Some((self.0.get(storage)?, lfns)));
-        of_tapes.into_iter().try_for_each(|(shelf, lfns)| shelf.brought(lfns))
+        of_tapes.into_iter().try_for_each(|(driver, lfns)| driver.queue_migration(lfns))
     }
 
     /// Does what there is to do, until it is dropped.
     pub(crate) async fn run(self: Arc<Tapes>) -> Fault {
         let mut running = JoinSet::new();
-        for shelf in self.0.values() {
-            running.spawn(shelf.clone().run());
+        for driver in self.0.values() {
+            running.spawn(driver.clone().run());
         }
         match running.join_next().await {
             Some(Ok(fault)) => fault,

@@ -25,7 +25,7 @@ pub(crate) struct ScanCache {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct CacheRecord {
     path: String,
     identity: String,
     digests: DigestSet,
@@ -37,7 +37,7 @@ impl ScanCache {
         let mut index = Vec::new();
         let opened = RecordLog::open(&path, |offset, payload| {
             // A line of another version is as good as none.
-            if let Ok(line) = serde_json::from_slice::<Line>(payload) {
+            if let Ok(line) = serde_json::from_slice::<CacheRecord>(payload) {
                 index.push((key(&line.path, &line.identity), offset));
             }
             Ok(())
@@ -53,7 +53,7 @@ impl ScanCache {
         let first = self.index.partition_point(|&(hash, _)| hash < key);
         for &(_, offset) in self.index[first..].iter().take_while(|&&(hash, _)| hash == key) {
             let payload = locked(&self.log).read_at(offset).ok()??;
-            let line: Line = serde_json::from_slice(&payload).ok()?;
+            let line: CacheRecord = serde_json::from_slice(&payload).ok()?;
             let complete = algorithms.iter().all(|&algorithm| line.digests.get(algorithm).is_some());
             if line.path == at.path() && line.identity == identity && complete {
                 return Some(
@@ -69,7 +69,8 @@ impl ScanCache {
     }
 
     pub(crate) fn add(&self, at: &Pfn, identity: &Identity, digests: &DigestSet) -> io::Result<()> {
-        let line = Line { path: at.path().into(), identity: identity.to_string(), digests: digests.clone() };
+        let line =
+            CacheRecord { path: at.path().into(), identity: identity.to_string(), digests: digests.clone() };
         locked(&self.log).append(&[serde_json::to_vec(&line)?], false)
     }
 
@@ -81,7 +82,7 @@ impl ScanCache {
 }
 
 /// Removes the caches of scans that are no longer wanted.
-pub(crate) fn remove_all_but(directory: &Path, wanted: &[TaskId]) -> io::Result<()> {
+pub(crate) fn remove_stale_caches(directory: &Path, wanted: &[TaskId]) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let wanted =
@@ -131,7 +132,7 @@ mod tests {
         for task in [1, 2] {
             ScanCache::open(directory.path(), TaskId(task)).unwrap();
         }
-        remove_all_but(directory.path(), &[TaskId(2)]).unwrap();
+        remove_stale_caches(directory.path(), &[TaskId(2)]).unwrap();
         assert!(!directory.path().join(TaskId(1).to_string()).exists());
         assert!(directory.path().join(TaskId(2).to_string()).exists());
         ScanCache::open(directory.path(), TaskId(2)).unwrap().remove();

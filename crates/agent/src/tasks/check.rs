@@ -8,17 +8,17 @@ use longhaul_api::agent::{CheckedFile, ExpectedFile, Fact};
 use longhaul_model::{Blame, Fault, FaultCode, Pfn, units};
 
 use super::digest::{BUFFER_BYTES, digest};
-use super::scan::BATCH_ITEMS;
-use super::{Bench, parallel};
+use super::scan::FACT_ITEMS_MAX;
+use super::{TaskRun, parallel};
 use crate::threads::guarded;
 
 /// A batch that is not full is told after this long without a new result.
 const BATCH_IDLE: Duration = Duration::from_secs(1);
 
 /// Whether each file is there with the bytes the catalog promises.
-pub(crate) fn verify(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
-    each(bench, files, BUFFER_BYTES, |file, buffer| {
-        let at = place(bench, file)?;
+pub(crate) fn verify(bench: &TaskRun<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
+    check_each(bench, files, BUFFER_BYTES, |file, buffer| {
+        let at = pfn(bench, file)?;
         let identity =
             bench.storage.stat(&at)?.ok_or_else(|| Fault::new(FaultCode::SourceMissing, at.to_string()))?;
         compare_size(&at, file.size, identity.size)?;
@@ -42,9 +42,9 @@ pub(crate) fn verify(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fa
 
 /// Removes each file. One that is gone counts as removed; one of another size is not the catalog's, and
 /// stays. Content is not compared: that would read everything that is to be thrown away.
-pub(crate) fn delete(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
-    each(bench, files, 1, |file, _| {
-        let at = place(bench, file)?;
+pub(crate) fn delete(bench: &TaskRun<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
+    check_each(bench, files, 1, |file, _| {
+        let at = pfn(bench, file)?;
         let found = bench.storage.stat(&at).map_err(|fault| fault.blaming(Blame::Target))?;
         if let Some(identity) = found.as_ref().filter(|identity| identity.size != file.size) {
             let (there, expected) = (units::count(identity.size), units::count(file.size));
@@ -64,8 +64,8 @@ pub(crate) fn delete(bench: &Bench<'_>, files: &[ExpectedFile]) -> Result<(), Fa
     })
 }
 
-fn each(
-    bench: &Bench<'_>,
+fn check_each(
+    bench: &TaskRun<'_>,
     files: &[ExpectedFile],
     buffer_bytes: usize,
     check: impl Fn(&ExpectedFile, &mut [u8]) -> Result<(), Fault> + Sync,
@@ -85,24 +85,24 @@ fn each(
             batch.extend(checked);
             if bench.stop.is_set() {
                 ControlFlow::Break(())
-            } else if batch.len() >= BATCH_ITEMS || (idle && !batch.is_empty()) {
-                tell(bench, &mut batch)
+            } else if batch.len() >= FACT_ITEMS_MAX || (idle && !batch.is_empty()) {
+                emit_batch(bench, &mut batch)
             } else {
                 ControlFlow::Continue(())
             }
         },
     );
     if !bench.stop.is_set() && !batch.is_empty() {
-        let _ = tell(bench, &mut batch);
+        let _ = emit_batch(bench, &mut batch);
     }
     produced.map(|_| ())
 }
 
-fn tell(bench: &Bench<'_>, batch: &mut Vec<CheckedFile>) -> ControlFlow<()> {
-    bench.tell(&Fact::Checked { task: bench.task, files: std::mem::take(batch) })
+fn emit_batch(bench: &TaskRun<'_>, batch: &mut Vec<CheckedFile>) -> ControlFlow<()> {
+    bench.emit(&Fact::Checked { task: bench.task, files: std::mem::take(batch) })
 }
 
-fn place(bench: &Bench<'_>, file: &ExpectedFile) -> Result<Pfn, Fault> {
+fn pfn(bench: &TaskRun<'_>, file: &ExpectedFile) -> Result<Pfn, Fault> {
     let storage = bench.storage.name();
     bench.rules.to_pfn(storage, &file.lfn).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
 }

@@ -3,7 +3,7 @@
 use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Hasher, Pfn};
 use longhaul_storage::{Identity, Storage};
 
-use crate::stop::Stop;
+use crate::stop::StopFlag;
 
 /// Bytes of one read: large enough that the call costs nothing beside the hashing.
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
@@ -15,7 +15,7 @@ pub(crate) fn digest(
     at: &Pfn,
     algorithms: impl IntoIterator<Item = Algorithm>,
     buffer: &mut [u8],
-    stop: &Stop,
+    stop: &StopFlag,
 ) -> Result<(DigestSet, Identity), Fault> {
     assert!(!buffer.is_empty(), "a read needs a buffer");
     let stopped = || Fault::new(FaultCode::Cancelled, at.to_string());

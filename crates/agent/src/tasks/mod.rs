@@ -24,67 +24,67 @@ use longhaul_model::{Fault, FaultCode, NameRules, TaskId};
 use longhaul_storage::Storage;
 
 use crate::hooks::Hooks;
-use crate::ledger::Ledger;
-use crate::stop::Stop;
+use crate::outbox_log::OutboxLog;
+use crate::stop::StopFlag;
 use crate::threads::guarded;
 use crate::threads::locked;
 
 /// Tasks that run at once: a long scan must not hold up a deletion.
-const RUNNING_MAX: usize = 4;
+const TASKS_RUNNING_MAX: usize = 4;
 /// Between two tries to write to a state directory that cannot be written.
-const STATE_RETRY: Duration = Duration::from_secs(1);
+const STATE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What tasks need from the agent.
-pub(crate) struct Room {
+pub(crate) struct TaskContext {
     pub exports: Vec<Export>,
     pub hooks: Option<Arc<Hooks>>,
-    pub ledger: Arc<Ledger>,
+    pub log: Arc<OutboxLog>,
     pub scans: PathBuf,
     pub digest_threads: usize,
-    pub stop: Stop,
+    pub stop: StopFlag,
 }
 
 /// The queue of tasks and the threads that run them.
 pub(crate) struct Tasks {
-    room: Room,
-    queue: Mutex<Queue>,
+    context: TaskContext,
+    queue: Mutex<TaskQueue>,
     wake: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct TaskQueue {
     waiting: VecDeque<Task>,
-    running: BTreeMap<TaskId, Stop>,
+    running: BTreeMap<TaskId, StopFlag>,
 }
 
 /// One running task's place of work.
-pub(crate) struct Bench<'a> {
+pub(crate) struct TaskRun<'a> {
     pub task: TaskId,
     pub storage: &'a dyn Storage,
     pub rules: &'a NameRules,
     pub hooks: Option<&'a Hooks>,
-    pub ledger: &'a Ledger,
+    pub log: &'a OutboxLog,
     pub scans: PathBuf,
     pub threads: usize,
-    pub stop: &'a Stop,
+    pub stop: &'a StopFlag,
 }
 
 impl Tasks {
     /// Begins with the tasks that an earlier run left.
-    pub(crate) fn start(room: Room, left: Vec<Task>) -> Result<Arc<Tasks>, Fault> {
+    pub(crate) fn start(room: TaskContext, left: Vec<Task>) -> Result<Arc<Tasks>, Fault> {
         let wanted: Vec<TaskId> = left.iter().map(|task| task.id).collect();
-        if let Err(error) = cache::remove_all_but(&room.scans, &wanted) {
+        if let Err(error) = cache::remove_stale_caches(&room.scans, &wanted) {
             tracing::warn!(%error, "cannot tidy the caches of ended scans");
         }
-        let queue = Queue { waiting: left.into(), running: BTreeMap::new() };
+        let queue = TaskQueue { waiting: left.into(), running: BTreeMap::new() };
         let tasks = Arc::new(Tasks {
-            room,
+            context: room,
             queue: Mutex::new(queue),
             wake: Condvar::new(),
             threads: Mutex::new(Vec::new()),
         });
-        for _ in 0..RUNNING_MAX {
+        for _ in 0..TASKS_RUNNING_MAX {
             let runner = tasks.clone();
             let thread = thread::Builder::new().name("task".into()).spawn(move || runner.work());
             let thread = thread
@@ -106,18 +106,18 @@ impl Tasks {
         for task in tasks {
             match queue.running.get(task) {
                 Some(stop) => stop.set(),
-                None => scan::forget(&self.room.scans, *task),
+                None => scan::remove_cache(&self.context.scans, *task),
             }
         }
         drop(queue);
-        self.room.ledger.wake_tasks();
+        self.context.log.wake_tasks();
     }
 
     /// Waits until all threads have ended. `Room::stop` must be set.
     pub(crate) fn join(&self) {
-        assert!(self.room.stop.is_set(), "threads end when they are told to");
+        assert!(self.context.stop.is_set(), "threads end when they are told to");
         self.wake.notify_all();
-        self.room.ledger.wake_tasks();
+        self.context.log.wake_tasks();
         for thread in std::mem::take(&mut *locked(&self.threads)) {
             // `work` catches what tasks throw; there is nothing more to say here.
             let _ = thread.join();
@@ -131,43 +131,43 @@ impl Tasks {
                 self.finish(task.id, outcome, &stop);
             }
             locked(&self.queue).running.remove(&task.id);
-            if stop.is_set() && !self.room.stop.is_set() {
+            if stop.is_set() && !self.context.stop.is_set() {
                 tracing::info!(task = %task.id, "task cancelled");
-                scan::forget(&self.room.scans, task.id);
+                scan::remove_cache(&self.context.scans, task.id);
             }
         }
     }
 
-    fn next(&self) -> Option<(Task, Stop)> {
+    fn next(&self) -> Option<(Task, StopFlag)> {
         let mut queue = locked(&self.queue);
         loop {
-            if self.room.stop.is_set() {
+            if self.context.stop.is_set() {
                 return None;
             }
             if let Some(task) = queue.waiting.pop_front() {
-                let stop = self.room.stop.part();
+                let stop = self.context.stop.child();
                 queue.running.insert(task.id, stop.clone());
                 return Some((task, stop));
             }
             // The time limit is for a wake-up that came between the look and the wait.
-            let waited = self.wake.wait_timeout(queue, STATE_RETRY);
+            let waited = self.wake.wait_timeout(queue, STATE_RETRY_INTERVAL);
             queue = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
     }
 
-    fn run(&self, task: &Task, stop: &Stop) -> Result<(), Fault> {
-        let export = self.room.exports.iter().find(|export| export.storage.name() == &task.storage);
+    fn run(&self, task: &Task, stop: &StopFlag) -> Result<(), Fault> {
+        let export = self.context.exports.iter().find(|export| export.storage.name() == &task.storage);
         let export = export.ok_or_else(|| {
             Fault::new(FaultCode::NotFound, format!("this agent has no storage {}", task.storage))
         })?;
-        let bench = Bench {
+        let bench = TaskRun {
             task: task.id,
             storage: export.storage.as_ref(),
             rules: &export.rules,
-            hooks: self.room.hooks.as_deref(),
-            ledger: &self.room.ledger,
-            scans: self.room.scans.clone(),
-            threads: self.room.digest_threads,
+            hooks: self.context.hooks.as_deref(),
+            log: &self.context.log,
+            scans: self.context.scans.clone(),
+            threads: self.context.digest_threads,
             stop,
         };
         match &task.kind {
@@ -188,32 +188,32 @@ impl Tasks {
         }
     }
 
-    fn finish(&self, task: TaskId, outcome: Result<(), Fault>, stop: &Stop) {
+    fn finish(&self, task: TaskId, outcome: Result<(), Fault>, stop: &StopFlag) {
         match &outcome {
             Ok(()) => tracing::info!(%task, "task done"),
             Err(fault) => tracing::warn!(%task, %fault, "task failed"),
         }
         let fact = Fact::TaskDone { task, fault: outcome.err() };
-        if persist(&self.room.ledger, &fact, stop) {
-            scan::forget(&self.room.scans, task);
+        if persist(&self.context.log, &fact, stop) {
+            scan::remove_cache(&self.context.scans, task);
         }
     }
 }
 
-impl Bench<'_> {
+impl TaskRun<'_> {
     /// Makes a fact durable; waits while the service has too many to take. Breaks when told to stop.
-    pub(crate) fn tell(&self, fact: &Fact) -> ControlFlow<()> {
-        if persist(self.ledger, fact, self.stop) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    pub(crate) fn emit(&self, fact: &Fact) -> ControlFlow<()> {
+        if persist(self.log, fact, self.stop) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }
 
 /// Tries until the ledger takes the fact; false if told to stop.
-fn persist(ledger: &Ledger, fact: &Fact, stop: &Stop) -> bool {
+fn persist(log: &OutboxLog, fact: &Fact, stop: &StopFlag) -> bool {
     loop {
-        match ledger.add_task_fact(fact, stop) {
+        match log.add_task_fact(fact, stop) {
             Ok(added) => return added,
             Err(fault) => tracing::error!(%fault, "cannot keep what a task found; trying again"),
         }
-        thread::sleep(STATE_RETRY);
+        thread::sleep(STATE_RETRY_INTERVAL);
     }
 }

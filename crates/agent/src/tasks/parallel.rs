@@ -12,7 +12,7 @@ use crate::threads::guarded;
 use crate::threads::locked;
 
 /// Jobs and results that wait between the stages.
-const WAITING_MAX: usize = 256;
+const QUEUED_MAX: usize = 256;
 /// Threads of one task: beyond this a disk is not read faster.
 const THREADS_MAX: usize = 16;
 
@@ -28,8 +28,8 @@ pub(crate) fn run<J: Send, D: Send, R: Send>(
     work: impl Fn(J, &mut [u8]) -> D + Sync,
     mut consume: impl FnMut(Option<D>) -> ControlFlow<()>,
 ) -> Result<R, Fault> {
-    let (job_sender, jobs) = sync_channel::<J>(WAITING_MAX);
-    let (done_sender, done) = sync_channel::<D>(WAITING_MAX);
+    let (job_sender, jobs) = sync_channel::<J>(QUEUED_MAX);
+    let (done_sender, done) = sync_channel::<D>(QUEUED_MAX);
     let jobs = Arc::new(Mutex::new(jobs));
     thread::scope(|scope| {
         let producer = scope.spawn(move || {

@@ -9,16 +9,16 @@ use longhaul_storage::{Identity, LeftOut as Reason, Visit};
 
 use super::cache::ScanCache;
 use super::digest::{BUFFER_BYTES, digest};
-use super::{Bench, parallel};
+use super::{TaskRun, parallel};
 use crate::threads::guarded;
 
 /// Files and left-out things of one fact.
-pub(crate) const BATCH_ITEMS: usize = 1_000;
+pub(crate) const FACT_ITEMS_MAX: usize = 1_000;
 /// A batch that is not full is told after this long without a new file, so that large files show progress.
-const BATCH_IDLE: Duration = Duration::from_secs(1);
+const BATCH_IDLE_MAX: Duration = Duration::from_secs(1);
 
 /// Runs a scan to its end. The error is what keeps it from being complete.
-pub(crate) fn run(bench: &Bench<'_>, path: &str, algorithms: &[Algorithm]) -> Result<(), Fault> {
+pub(crate) fn run(bench: &TaskRun<'_>, path: &str, algorithms: &[Algorithm]) -> Result<(), Fault> {
     let cache = match ScanCache::open(&bench.scans, bench.task) {
         Ok(cache) => Some(cache),
         Err(error) => {
@@ -31,27 +31,27 @@ pub(crate) fn run(bench: &Bench<'_>, path: &str, algorithms: &[Algorithm]) -> Re
     let walked = parallel::run(
         bench.threads,
         BUFFER_BYTES,
-        BATCH_IDLE,
-        |give| bench.storage.walk(path, &mut |visit| give(look(bench, visit))),
+        BATCH_IDLE_MAX,
+        |give| bench.storage.walk(path, &mut |visit| give(classify(bench, visit))),
         |job, buffer| examine(bench, cache.as_ref(), algorithms, job, buffer),
         |examined| match examined {
             Some(examined) => batch.add(examined),
-            None => batch.tell(),
+            None => batch.emit(),
         },
     );
     // Breaking means that we are to stop, which the caller looks at first.
-    let _ = batch.tell();
+    let _ = batch.emit();
     walked.and_then(|walked| walked)?;
     batch.internal.map_or(Ok(()), Err)
 }
 
 /// A file to digest, or something that is none.
-enum Job {
+enum ScanItem {
     File { at: Pfn, lfn: Lfn, identity: Identity },
     LeftOut(LeftOut),
 }
 
-enum Examined {
+enum ScanResult {
     Found(FoundFile),
     LeftOut(LeftOut),
     /// We failed: the file is left out, and the scan ends with this.
@@ -59,31 +59,31 @@ enum Examined {
     Stopped,
 }
 
-fn look(bench: &Bench<'_>, visit: Visit) -> Job {
+fn classify(bench: &TaskRun<'_>, visit: Visit) -> ScanItem {
     match visit {
         Visit::File { at, identity } => match bench.rules.to_lfn(&at) {
-            Ok(lfn) => Job::File { at, lfn, identity },
-            Err(error) => Job::LeftOut(left_out(&at, LeftOutReason::NameRules, error.to_string())),
+            Ok(lfn) => ScanItem::File { at, lfn, identity },
+            Err(error) => ScanItem::LeftOut(left_out(&at, LeftOutReason::NameRules, error.to_string())),
         },
         Visit::LeftOut { path, reason, detail } => {
-            Job::LeftOut(LeftOut { path, reason: reason_of(reason), detail })
+            ScanItem::LeftOut(LeftOut { path, reason: reason_of(reason), detail })
         }
     }
 }
 
 fn examine(
-    bench: &Bench<'_>,
+    bench: &TaskRun<'_>,
     cache: Option<&ScanCache>,
     algorithms: &[Algorithm],
-    job: Job,
+    job: ScanItem,
     buffer: &mut [u8],
-) -> Examined {
+) -> ScanResult {
     let (at, lfn, identity) = match job {
-        Job::File { at, lfn, identity } => (at, lfn, identity),
-        Job::LeftOut(left_out) => return Examined::LeftOut(left_out),
+        ScanItem::File { at, lfn, identity } => (at, lfn, identity),
+        ScanItem::LeftOut(left_out) => return ScanResult::LeftOut(left_out),
     };
     if let Some(digests) = cache.and_then(|cache| cache.find(&at, &identity, algorithms)) {
-        return Examined::Found(FoundFile { lfn, size: identity.size, digests });
+        return ScanResult::Found(FoundFile { lfn, size: identity.size, digests });
     }
     let read = || digest(bench.storage, &at, algorithms.iter().copied(), buffer, bench.stop);
     match guarded("digesting a file", read).and_then(|digested| digested) {
@@ -91,17 +91,17 @@ fn examine(
             if let Some(Err(error)) = cache.map(|cache| cache.add(&at, &identity, &digests)) {
                 tracing::debug!(task = %bench.task, %error, "the scan's cache cannot be written");
             }
-            Examined::Found(FoundFile { lfn, size: identity.size, digests })
+            ScanResult::Found(FoundFile { lfn, size: identity.size, digests })
         }
         Err(fault) => match fault.code {
-            FaultCode::Cancelled => Examined::Stopped,
+            FaultCode::Cancelled => ScanResult::Stopped,
             FaultCode::SourceChanged | FaultCode::SourceMissing | FaultCode::SourceTruncated => {
-                Examined::LeftOut(left_out(&at, LeftOutReason::ChangedWhileReading, fault.detail))
+                ScanResult::LeftOut(left_out(&at, LeftOutReason::ChangedWhileReading, fault.detail))
             }
             FaultCode::Internal => {
-                Examined::Internal(left_out(&at, LeftOutReason::Unreadable, fault.to_string()), fault)
+                ScanResult::Internal(left_out(&at, LeftOutReason::Unreadable, fault.to_string()), fault)
             }
-            _ => Examined::LeftOut(left_out(&at, LeftOutReason::Unreadable, fault.detail)),
+            _ => ScanResult::LeftOut(left_out(&at, LeftOutReason::Unreadable, fault.detail)),
         },
     }
 }
@@ -126,7 +126,7 @@ fn reason_of(reason: Reason) -> LeftOutReason {
 
 /// Gathers results into facts.
 struct Batch<'a> {
-    bench: &'a Bench<'a>,
+    bench: &'a TaskRun<'a>,
     found: Vec<FoundFile>,
     left_out: Vec<LeftOut>,
     /// The first of our own failures.
@@ -134,24 +134,24 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn add(&mut self, examined: Examined) -> ControlFlow<()> {
+    fn add(&mut self, examined: ScanResult) -> ControlFlow<()> {
         match examined {
-            Examined::Found(file) => self.found.push(file),
-            Examined::LeftOut(left_out) => self.left_out.push(left_out),
-            Examined::Internal(left_out, fault) => {
+            ScanResult::Found(file) => self.found.push(file),
+            ScanResult::LeftOut(left_out) => self.left_out.push(left_out),
+            ScanResult::Internal(left_out, fault) => {
                 self.left_out.push(left_out);
                 self.internal.get_or_insert(fault);
             }
-            Examined::Stopped => return ControlFlow::Break(()),
+            ScanResult::Stopped => return ControlFlow::Break(()),
         }
-        if self.found.len() + self.left_out.len() >= BATCH_ITEMS {
-            self.tell()
+        if self.found.len() + self.left_out.len() >= FACT_ITEMS_MAX {
+            self.emit()
         } else {
             ControlFlow::Continue(())
         }
     }
 
-    fn tell(&mut self) -> ControlFlow<()> {
+    fn emit(&mut self) -> ControlFlow<()> {
         if self.bench.stop.is_set() {
             return ControlFlow::Break(());
         }
@@ -163,12 +163,12 @@ impl Batch<'_> {
             found: std::mem::take(&mut self.found),
             left_out: std::mem::take(&mut self.left_out),
         };
-        self.bench.tell(&fact)
+        self.bench.emit(&fact)
     }
 }
 
 /// Removes what a scan has kept for its next start.
-pub(crate) fn forget(scans: &std::path::Path, task: TaskId) {
+pub(crate) fn remove_cache(scans: &std::path::Path, task: TaskId) {
     if let Ok(cache) = ScanCache::open(scans, task) {
         cache.remove();
     }

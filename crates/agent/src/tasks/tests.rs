@@ -14,7 +14,7 @@ use longhaul_model::{Algorithm, DigestSet, Hasher};
 use tempfile::TempDir;
 
 use super::*;
-use crate::bent::Bent;
+use crate::fault_injecting_storage::FaultInjectingStorage;
 
 const BOTH: [Algorithm; 2] = [Algorithm::Adler32, Algorithm::Crc32c];
 
@@ -22,19 +22,19 @@ const BOTH: [Algorithm; 2] = [Algorithm::Adler32, Algorithm::Crc32c];
 struct Site {
     files: TempDir,
     state: TempDir,
-    storage: Arc<Bent>,
+    storage: Arc<FaultInjectingStorage>,
     rules: NameRules,
 }
 
 struct Run {
     tasks: Arc<Tasks>,
-    ledger: Arc<Ledger>,
-    stop: Stop,
+    log: Arc<OutboxLog>,
+    stop: StopFlag,
 }
 
 /// All that a task told.
 #[derive(Default)]
-struct Told {
+struct TaskReport {
     found: BTreeMap<String, FoundFile>,
     left_out: Vec<LeftOut>,
     checked: BTreeMap<String, CheckedFile>,
@@ -44,7 +44,7 @@ struct Told {
 impl Site {
     fn new() -> Site {
         let files = tempfile::tempdir().unwrap();
-        let storage = Bent::new(files.path());
+        let storage = FaultInjectingStorage::new(files.path());
         Site { files, state: tempfile::tempdir().unwrap(), storage, rules: NameRules::default() }
     }
 
@@ -55,22 +55,22 @@ impl Site {
     }
 
     fn run(&self) -> Run {
-        let ledger = Arc::new(Ledger::open(self.state.path()).unwrap());
+        let log = Arc::new(OutboxLog::open(self.state.path()).unwrap());
         let scans = self.state.path().join("scans");
         fs::create_dir_all(&scans).unwrap();
-        let stop = Stop::default();
+        let stop = StopFlag::default();
         let storage: Arc<dyn Storage> = self.storage.clone();
         let exports = vec![Export { storage, rules: self.rules.clone() }];
-        let room = Room {
+        let room = TaskContext {
             exports,
             hooks: None,
-            ledger: ledger.clone(),
+            log: log.clone(),
             scans,
             digest_threads: 1,
             stop: stop.clone(),
         };
-        let (_, left) = ledger.resumed();
-        Run { tasks: Tasks::start(room, left).unwrap(), ledger, stop }
+        let (_, left) = log.resumed();
+        Run { tasks: Tasks::start(room, left).unwrap(), log, stop }
     }
 
     fn caches(&self) -> usize {
@@ -81,19 +81,19 @@ impl Site {
 impl Run {
     fn give(&self, kind: TaskKind) {
         let task = Task { id: TaskId(1), storage: "alpha".parse().unwrap(), kind };
-        let work = Work { number: self.ledger.received() + 1, tasks: vec![task], ..Work::default() };
-        self.tasks.add(self.ledger.receive(&work).unwrap().tasks);
+        let work = Work { number: self.log.received() + 1, tasks: vec![task], ..Work::default() };
+        self.tasks.add(self.log.receive(&work).unwrap().tasks);
     }
 
     /// Acknowledges facts until the last one of the task.
-    async fn told(&self) -> Told {
-        let mut told = Told::default();
+    async fn task_report(&self) -> TaskReport {
+        let mut told = TaskReport::default();
         loop {
-            for entry in self.ledger.entries() {
-                self.ledger.acknowledge(entry.sequence).unwrap();
+            for entry in self.log.entries() {
+                self.log.acknowledge(entry.sequence).unwrap();
                 match entry.fact {
                     Fact::Scanned { found, left_out, .. } => {
-                        assert!(found.len() + left_out.len() <= scan::BATCH_ITEMS);
+                        assert!(found.len() + left_out.len() <= scan::FACT_ITEMS_MAX);
                         told.found.extend(found.into_iter().map(|file| (file.lfn.as_str().to_owned(), file)));
                         told.left_out.extend(left_out);
                     }
@@ -108,7 +108,7 @@ impl Run {
                     other => panic!("no fact of a task: {other:?}"),
                 }
             }
-            self.ledger.fact_added().await;
+            self.log.fact_added().await;
         }
     }
 
@@ -166,14 +166,14 @@ async fn every_kind_of_name_and_file_is_registered_or_left_out_with_its_reason()
     rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
         .unwrap();
     site.write("unreadable", b"locked away");
-    site.storage.bend_reads(|at, _| match at.path() {
+    site.storage.set_read_hook(|at, _| match at.path() {
         "unreadable" => Err(Fault::new(FaultCode::SourceUnreadable, "permission denied")),
         _ => Ok(()),
     });
 
     let run = site.run();
     run.give(scan_all(""));
-    let told = run.told().await;
+    let told = run.task_report().await;
     assert_eq!(told.fault, None);
     let names: BTreeSet<&str> = told.found.keys().map(String::as_str).collect();
     let registered: BTreeSet<&str> = good.into_iter().chain(["empty", "link inside"]).collect();
@@ -206,7 +206,7 @@ async fn paths_become_lfns_by_the_rules_of_the_storage() {
     site.write("elsewhere/g", b"g");
     let run = site.run();
     run.give(scan_all(""));
-    let told = run.told().await;
+    let told = run.task_report().await;
     assert_eq!(told.found.keys().collect::<Vec<_>>(), ["store/run/f"]);
     assert_eq!(
         (told.left_out[0].path.as_str(), told.left_out[0].reason),
@@ -226,7 +226,7 @@ async fn a_restarted_scan_reads_nothing_twice() {
     let (reached, at_middle) = sync_channel(1);
     let stop = run.stop.clone();
     let reads = std::sync::atomic::AtomicUsize::new(0);
-    site.storage.bend_reads(move |_, _| {
+    site.storage.set_read_hook(move |_, _| {
         if reads.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 150 {
             stop.set();
             reached.send(()).unwrap();
@@ -236,7 +236,7 @@ async fn a_restarted_scan_reads_nothing_twice() {
     run.give(scan_all(""));
     at_middle.recv().unwrap();
     run.end();
-    let first: BTreeSet<String> = site.storage.opened().into_iter().collect();
+    let first: BTreeSet<String> = site.storage.take_opened_paths().into_iter().collect();
     assert!((150..300).contains(&first.len()), "{} files were opened", first.len());
     assert_eq!(site.caches(), 1);
 
@@ -244,12 +244,12 @@ async fn a_restarted_scan_reads_nothing_twice() {
     site.write("d0/new", b"new");
     let changed = first.iter().next().unwrap();
     site.write(changed, b"changed meanwhile");
-    site.storage.bend_reads(|_, _| Ok(()));
+    site.storage.set_read_hook(|_, _| Ok(()));
     let run = site.run();
-    let told = run.told().await;
+    let told = run.task_report().await;
     assert_eq!(told.found.len(), 301);
     assert_eq!(told.found[changed].digests, digests(b"changed meanwhile"));
-    let second: BTreeSet<String> = site.storage.opened().into_iter().collect();
+    let second: BTreeSet<String> = site.storage.take_opened_paths().into_iter().collect();
     let twice: Vec<&String> = first.intersection(&second).filter(|path| *path != changed).collect();
     assert!(twice.len() <= 2, "read twice: {twice:?}");
     assert!(second.contains(changed));
@@ -263,7 +263,7 @@ async fn a_file_that_changes_while_it_is_read_is_left_out() {
     site.write("growing", b"grow");
     site.write("vanishing", b"vanish");
     let root = site.files.path().to_path_buf();
-    site.storage.bend_reads(move |at, offset| {
+    site.storage.set_read_hook(move |at, offset| {
         match at.path() {
             "growing" if offset == 0 => fs::write(root.join("growing"), "grown much larger").unwrap(),
             "vanishing" => return Err(Fault::new(FaultCode::SourceMissing, "gone")),
@@ -273,7 +273,7 @@ async fn a_file_that_changes_while_it_is_read_is_left_out() {
     });
     let run = site.run();
     run.give(scan_all(""));
-    let told = run.told().await;
+    let told = run.task_report().await;
     assert_eq!(told.found.keys().collect::<Vec<_>>(), ["steady"]);
     assert!(told.left_out.iter().all(|left| left.reason == LeftOutReason::ChangedWhileReading));
     assert_eq!(told.left_out.len(), 2);
@@ -288,20 +288,20 @@ async fn a_panic_costs_one_file_and_is_said() {
     for name in ["a", "poison", "z"] {
         site.write(name, name.as_bytes());
     }
-    site.storage.bend_reads(|at, _| match at.path() {
+    site.storage.set_read_hook(|at, _| match at.path() {
         "poison" => panic!("hit by poison"),
         _ => Ok(()),
     });
     let run = site.run();
     run.give(scan_all(""));
-    let told = run.told().await;
+    let told = run.task_report().await;
     assert_eq!(told.found.keys().collect::<Vec<_>>(), ["a", "z"]);
     assert_eq!(told.left_out[0].path, "poison");
     let fault = told.fault.unwrap();
     assert_eq!(fault.code, FaultCode::Internal);
     assert!(fault.detail.contains("hit by poison"), "{fault}");
 
-    run.ledger.acknowledge(1).unwrap();
+    run.log.acknowledge(1).unwrap();
     run.end();
     let run = site.run();
     let files = vec![expected("poison", b"poison"), expected("z", b"z")];
@@ -314,8 +314,8 @@ async fn a_panic_costs_one_file_and_is_said() {
         }],
         ..Work::default()
     };
-    run.tasks.add(run.ledger.receive(&work).unwrap().tasks);
-    let told = run.told().await;
+    run.tasks.add(run.log.receive(&work).unwrap().tasks);
+    let told = run.task_report().await;
     assert_eq!(told.checked["poison"].fault.as_ref().unwrap().code, FaultCode::Internal);
     assert_eq!(told.checked["z"].fault, None);
     run.end();
@@ -326,10 +326,10 @@ async fn a_scan_of_what_is_not_there_says_so() {
     let site = Site::new();
     let run = site.run();
     run.give(scan_all("no/such/directory"));
-    assert!(run.told().await.fault.is_some());
+    assert!(run.task_report().await.fault.is_some());
     let elsewhere = Task { id: TaskId(3), storage: "gamma".parse().unwrap(), kind: scan_all("") };
     run.tasks.add(vec![elsewhere]);
-    assert_eq!(run.told().await.fault.unwrap().code, FaultCode::NotFound);
+    assert_eq!(run.task_report().await.fault.unwrap().code, FaultCode::NotFound);
     run.end();
 }
 
@@ -348,7 +348,7 @@ async fn verification_tells_each_kind_of_damage() {
     site.write("cut", b"01234");
     site.write("longer", b"0123456789a");
     let root = site.files.path().to_path_buf();
-    site.storage.bend_reads(move |at, _| {
+    site.storage.set_read_hook(move |at, _| {
         match at.path() {
             "unreadable" => return Err(Fault::new(FaultCode::SourceUnreadable, "input/output error")),
             "changing" => fs::write(root.join("changing"), "9876543210").unwrap(),
@@ -358,7 +358,7 @@ async fn verification_tells_each_kind_of_damage() {
     });
     let run = site.run();
     run.give(TaskKind::Verify { files });
-    let told = run.told().await;
+    let told = run.task_report().await;
     let code = |name: &str| told.checked[name].fault.as_ref().map(|fault| fault.code);
     assert_eq!(code("right"), None);
     assert_eq!(code("flipped"), Some(FaultCode::WrongDigest));
@@ -380,7 +380,7 @@ async fn deletion_removes_what_is_the_catalogs_and_nothing_else() {
     let files = || vec![expected("d/old", b"old"), expected("other", b"ours"), expected("gone", b"gone")];
     let run = site.run();
     run.give(TaskKind::Delete { files: files() });
-    let told = run.told().await;
+    let told = run.task_report().await;
     assert_eq!(told.checked["d/old"].fault, None);
     assert_eq!(told.checked["gone"].fault, None, "missing counts as gone");
     assert_eq!(told.checked["other"].fault.as_ref().unwrap().code, FaultCode::NameClash);
@@ -398,7 +398,7 @@ async fn a_cancelled_task_ends_without_a_word() {
     let (reached, at_read) = sync_channel(1);
     let (release, wait) = sync_channel::<()>(1);
     let wait = Mutex::new(wait);
-    site.storage.bend_reads(move |_, _| {
+    site.storage.set_read_hook(move |_, _| {
         let _ = reached.try_send(());
         let _ = locked(&wait).recv();
         Ok(())
@@ -407,13 +407,13 @@ async fn a_cancelled_task_ends_without_a_word() {
     run.give(scan_all(""));
     at_read.recv().unwrap();
     let cancel = Work { number: 5, cancel_tasks: vec![TaskId(1)], ..Work::default() };
-    run.tasks.cancel(&run.ledger.receive(&cancel).unwrap().cancel_tasks);
+    run.tasks.cancel(&run.log.receive(&cancel).unwrap().cancel_tasks);
     drop(release);
-    let ledger = run.ledger.clone();
+    let log = run.log.clone();
     run.end();
-    assert_eq!(ledger.facts_pending(), 0);
-    assert!(ledger.resumed().1.is_empty());
-    drop(ledger);
+    assert_eq!(log.facts_pending(), 0);
+    assert!(log.resumed().1.is_empty());
+    drop(log);
     let run = site.run();
     assert_eq!(site.caches(), 0);
     run.end();

@@ -8,8 +8,8 @@ use std::time::Duration;
 use longhaul_api::circuits::{CircuitOrder, CircuitState, CircuitWish};
 use longhaul_model::{CircuitOrderId, CircuitUse};
 
-use super::alone::{Running, Site};
 use super::lease;
+use super::one_agent::{Running, Site};
 
 /// Tells what it brings from where, and waits for the test with one file.
 const MOVER: &str = r##"
@@ -56,7 +56,7 @@ impl World {
     fn lease(&self, attempt: u64, circuits: CircuitUse) {
         let leases = vec![lease(attempt, &format!("f{attempt}"), b"0123456")];
         let batch = self.site.deployment.batch(vec!["127.0.0.1:9".into()], leases);
-        self.site.desk.lease(vec![longhaul_api::agent::LeaseBatch { circuits, ..batch }]);
+        self.site.service.lease(vec![longhaul_api::agent::LeaseBatch { circuits, ..batch }]);
     }
 
     fn said(&self) -> Vec<String> {
@@ -78,18 +78,18 @@ impl World {
         };
         let order =
             CircuitOrder { id: CircuitOrderId(1), source: "alpha".parse().unwrap(), by: "ada".into(), what };
-        self.site.desk.change(|state| state.orders = wanted.then_some(order).into_iter().collect());
+        self.site.service.change(|state| state.orders = wanted.then_some(order).into_iter().collect());
     }
 
     async fn until_state(&self, wanted: CircuitState) {
-        self.site.desk.until(|state| (state.circuits.first()?.state == wanted).then_some(())).await;
+        self.site.service.wait_until(|state| (state.circuits.first()?.state == wanted).then_some(())).await;
     }
 }
 
 async fn until_paths(agent: &Running, are_set: bool) {
     agent
-        .puppet
-        .until(|asked| asked.paths.last().is_some_and(|(_, paths)| paths.is_empty() != are_set))
+        .engine
+        .wait_until(|asked| asked.paths.last().is_some_and(|(_, paths)| paths.is_empty() != are_set))
         .await;
 }
 
@@ -100,7 +100,7 @@ async fn a_command_goes_by_the_circuit_that_there_is_when_it_begins() {
     let plain = |file: u64| format!("fdt://me@dtn.example:8444/data/f{file} from anywhere");
     let by_circuit = |file: u64| format!("fdt://me@[2001:db8::7]:8444/data/f{file} from 127.0.0.1");
     world.lease(1, CircuitUse::Prefer);
-    world.site.desk.until_outcomes(1).await;
+    world.site.service.wait_for_outcomes(1).await;
     world.order(true);
     until_paths(&agent, true).await;
     // What never goes by circuits stays on the plain way beside it.
@@ -108,7 +108,7 @@ async fn a_command_goes_by_the_circuit_that_there_is_when_it_begins() {
         world.lease(attempt, circuits);
         world.until_said(world.said().len() + 1).await;
     }
-    let outcomes = world.site.desk.until_outcomes(4).await;
+    let outcomes = world.site.service.wait_for_outcomes(4).await;
     assert!(outcomes.iter().all(|outcome| outcome.fault.is_none()), "{outcomes:?}");
     // It is not given back under a command.
     let go = world.folder.path().join("go");
@@ -119,12 +119,12 @@ async fn a_command_goes_by_the_circuit_that_there_is_when_it_begins() {
     until_paths(&agent, false).await;
     world.until_state(CircuitState::Draining).await;
     fs::write(&go, "go\n").unwrap();
-    world.site.desk.until_outcomes(5).await;
+    world.site.service.wait_for_outcomes(5).await;
     world.until_state(CircuitState::Off).await;
-    let carried = world.site.desk.change(|state| state.circuits[0].ended[0].carried_bytes);
+    let carried = world.site.service.change(|state| state.circuits[0].ended[0].carried_bytes);
     assert_eq!(carried, 3 * 7, "what it brought is counted for the circuit");
     world.lease(6, CircuitUse::Prefer);
-    world.site.desk.until_outcomes(6).await;
+    world.site.service.wait_for_outcomes(6).await;
     assert_eq!(world.said(), [plain(1), by_circuit(2), plain(4), by_circuit(5), by_circuit(3), plain(6)]);
     agent.end().await;
 }

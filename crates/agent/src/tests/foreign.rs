@@ -6,7 +6,7 @@ use longhaul_model::{AttemptId, Blame, Epoch, FaultCode};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::alone::Site;
+use super::one_agent::Site;
 use crate::ForeignMoverConfig;
 
 /// A site that makes such copies, and may reach these networks.
@@ -60,13 +60,13 @@ async fn an_agent_says_that_it_makes_copies_and_refuses_what_it_may_not_reach() 
     let site = site("10.0.0.0/8");
     let agent = site.start();
     let storage = storage().await;
-    site.desk.parcel(Work { copies: vec![copy(5, &storage)], ..Work::default() });
-    let outcomes = site.desk.until_outcomes(1).await;
+    site.service.send_work(Work { copies: vec![copy(5, &storage)], ..Work::default() });
+    let outcomes = site.service.wait_for_outcomes(1).await;
     let fault = outcomes[0].fault.as_ref().unwrap();
     assert_eq!((outcomes[0].attempt, outcomes[0].epoch), (AttemptId(5), Epoch(9)));
     assert_eq!((fault.code, fault.blame), (FaultCode::NotAllowed, Blame::Request), "{fault}");
     assert!(fault.detail.contains("127.0.0.1"), "it says what it does not reach: {fault}");
-    let hello = site.desk.change(|state| state.hellos[0].1.clone());
+    let hello = site.service.change(|state| state.hellos[0].1.clone());
     assert_eq!(hello.mover.unwrap().files, 2);
     agent.end().await;
 }
@@ -76,15 +76,15 @@ async fn a_cancelled_copy_ends_and_nobody_is_told() {
     let site = site("127.0.0.0/8");
     let agent = site.start();
     let storage = storage().await;
-    site.desk.parcel(Work { copies: vec![copy(5, &storage)], ..Work::default() });
+    site.service.send_work(Work { copies: vec![copy(5, &storage)], ..Work::default() });
     let (connection, _) = storage.accept().await.unwrap();
-    site.desk.cancel(vec![AttemptId(5)]);
+    site.service.cancel(vec![AttemptId(5)]);
     until_closed(connection).await;
     // The next one has an outcome, and is the only one that has.
-    site.desk.parcel(Work { copies: vec![copy(6, &storage)], ..Work::default() });
+    site.service.send_work(Work { copies: vec![copy(6, &storage)], ..Work::default() });
     drop(storage.accept().await.unwrap());
     drop(storage);
-    let outcomes = site.desk.until_outcomes(1).await;
+    let outcomes = site.service.wait_for_outcomes(1).await;
     assert_eq!(outcomes[0].attempt, AttemptId(6));
     agent.end().await;
 }
@@ -94,23 +94,23 @@ async fn what_a_stop_interrupts_is_told_once_and_not_made_again() {
     let site = site("127.0.0.0/8");
     let agent = site.start();
     let storage = storage().await;
-    site.desk.parcel(Work { copies: vec![copy(5, &storage)], ..Work::default() });
+    site.service.send_work(Work { copies: vec![copy(5, &storage)], ..Work::default() });
     let (connection, _) = storage.accept().await.unwrap();
-    site.desk.change(|state| state.away = true);
+    site.service.change(|state| state.away = true);
     agent.end().await;
     until_closed(connection).await;
-    site.desk.change(|state| state.away = false);
+    site.service.change(|state| state.away = false);
     let agent = site.start();
-    let outcomes = site.desk.until_outcomes(1).await;
+    let outcomes = site.service.wait_for_outcomes(1).await;
     let fault = outcomes[0].fault.as_ref().unwrap();
     assert_eq!(
         (outcomes[0].attempt, outcomes[0].epoch, fault.code),
         (AttemptId(5), Epoch(9), FaultCode::Interrupted)
     );
-    let hello = site.desk.change(|state| state.hellos.last().unwrap().1.clone());
+    let hello = site.service.change(|state| state.hellos.last().unwrap().1.clone());
     assert_eq!(hello.held, [AttemptId(5)], "its end is not told yet");
     agent.end().await;
-    assert_eq!(site.desk.change(|state| state.outcomes().len()), 1);
+    assert_eq!(site.service.change(|state| state.outcomes().len()), 1);
 }
 
 #[tokio::test]
@@ -118,11 +118,11 @@ async fn a_service_that_was_restarted_wants_none_of_them() {
     let site = site("127.0.0.0/8");
     let agent = site.start();
     let storage = storage().await;
-    site.desk.parcel(Work { copies: vec![copy(5, &storage)], ..Work::default() });
+    site.service.send_work(Work { copies: vec![copy(5, &storage)], ..Work::default() });
     let (connection, _) = storage.accept().await.unwrap();
-    site.desk.forget();
+    site.service.restart();
     until_closed(connection).await;
-    let outcomes = site.desk.until_outcomes(1).await;
+    let outcomes = site.service.wait_for_outcomes(1).await;
     assert_eq!(outcomes[0].fault.as_ref().unwrap().code, FaultCode::Interrupted);
     agent.end().await;
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use longhaul_api::agent::Outcome;
 use longhaul_model::{Blame, FaultCode, Retry, Verification};
 
-use super::alone::{Site, attempts};
+use super::one_agent::{Site, attempts};
 use crate::HooksConfig;
 
 /// Notes what it is called with, and ends as files beside it say: `pre-NAME`, `0-NAME` for each file.
@@ -70,13 +70,13 @@ async fn the_site_is_asked_before_and_after() {
     hooked.ends("0", "f4", 2);
     let agent = hooked.site.start();
     hooked.site.lease(&[1, 2, 3, 4, 5]);
-    agent.given(5).await;
+    agent.wait_for_files(5).await;
     // The permit is for the whole list, so the list goes in whole.
-    agent.puppet.until(|asked| asked.cancelled.len() == 2).await;
-    assert_eq!(agent.puppet.attempts(), attempts(&[3, 4, 5]));
-    agent.puppet.succeed(&[3, 4]);
-    agent.puppet.finish(&[5], Err(longhaul_model::Fault::new(FaultCode::Stalled, "at alpha")));
-    let outcomes = hooked.site.desk.until_outcomes(5).await;
+    agent.engine.wait_until(|asked| asked.cancelled.len() == 2).await;
+    assert_eq!(agent.engine.attempts(), attempts(&[3, 4, 5]));
+    agent.engine.succeed(&[3, 4]);
+    agent.engine.finish(&[5], Err(longhaul_model::Fault::new(FaultCode::Stalled, "at alpha")));
+    let outcomes = hooked.site.service.wait_for_outcomes(5).await;
 
     let there = of(&outcomes, 1);
     assert_eq!((&there.fault, there.already_there), (&None, true));
@@ -109,9 +109,9 @@ async fn without_a_look_before_files_are_fetched_at_once() {
     let hooked = Hooked::new(false);
     let agent = hooked.site.start();
     hooked.site.lease(&[1]);
-    agent.given(1).await;
-    agent.puppet.succeed(&[1]);
-    assert_eq!(hooked.site.desk.until_outcomes(1).await[0].fault, None);
+    agent.wait_for_files(1).await;
+    agent.engine.succeed(&[1]);
+    assert_eq!(hooked.site.service.wait_for_outcomes(1).await[0].fault, None);
     assert!(hooked.said()[0].starts_with("0 "), "{:?}", hooked.said());
     assert_eq!(hooked.said().len(), 1);
     agent.end().await;
@@ -138,13 +138,13 @@ async fn cancelling_and_restarts_in_the_middle() {
     while hooked.said().len() < 4 {
         tokio::task::yield_now().await;
     }
-    hooked.site.desk.cancel(attempts(&[2]));
-    agent.puppet.until(|asked| asked.cancelled == attempts(&[2])).await;
+    hooked.site.service.cancel(attempts(&[2]));
+    agent.engine.wait_until(|asked| asked.cancelled == attempts(&[2])).await;
     fs::write(hooked.folder.path().join("pre-f1.wait"), "go\n").unwrap();
-    agent.given(2).await;
-    agent.puppet.until(|asked| asked.cancelled == attempts(&[2, 2])).await;
-    agent.puppet.succeed(&[1]);
-    let outcomes = hooked.site.desk.until_outcomes(1).await;
+    agent.wait_for_files(2).await;
+    agent.engine.wait_until(|asked| asked.cancelled == attempts(&[2, 2])).await;
+    agent.engine.succeed(&[1]);
+    let outcomes = hooked.site.service.wait_for_outcomes(1).await;
     assert_eq!((outcomes.len(), &of(&outcomes, 1).fault), (1, &None));
     agent.end().await;
 }

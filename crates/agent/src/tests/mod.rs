@@ -1,15 +1,15 @@
-//! Whole agents: against a service played by the test, with an engine played by the test (`alone`), and two
-//! with real engines over real TLS (`together`).
+//! Whole agents: against a service played by the test, with an engine played by the test (`one_agent`), and two
+//! with real engines over real TLS (`two_agents`).
 
-mod alone;
 mod by_circuit;
-mod desk;
+mod command_mover;
+mod fake_engine;
+mod fake_service;
 mod foreign;
 mod hooks;
-mod http;
-mod outside;
-mod puppet;
-mod together;
+mod https_service;
+mod one_agent;
+mod two_agents;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use longhaul_agent::{Agent, Joined, StorageConfig};
+use longhaul_agent::{Agent, JoinedAgent, StorageConfig};
 use longhaul_model::StorageName;
 use longhaul_model::units::printable;
 use longhaul_security::JoinToken;
@@ -147,7 +147,7 @@ pub fn run(context: &Context, command: AgentCommand) -> Result<Exit, Failure> {
 }
 
 /// Used by the demo too: what `agent join` does.
-pub async fn join(url: Option<&str>, token: &str, state_dir: &Path) -> Result<Joined, Failure> {
+pub async fn join(url: Option<&str>, token: &str, state_dir: &Path) -> Result<JoinedAgent, Failure> {
     let token: JoinToken = token.parse()?;
     Ok(longhaul_agent::join(url, &token, state_dir).await?)
 }
@@ -173,7 +173,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(joined: &Joined) -> Self {
+    fn of(joined: &JoinedAgent) -> Self {
         Shown {
             agent: joined.agent.to_string(),
             site: joined.site.to_string(),

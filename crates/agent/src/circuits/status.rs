@@ -1,0 +1,172 @@
+//! What the service is told of the links, so that people see them, and what people want of them.
+
+use std::time::{Duration, Instant};
+
+use longhaul_api::circuits::{
+    Circuit, CircuitLink, CircuitLook, CircuitNote, CircuitOffer, CircuitOrder, CircuitOrderState,
+    CircuitOrdered, CircuitState, CircuitWish, PROVIDER_BYTES_MAX, RATES_MAX, TEXT_BYTES_MAX,
+};
+use longhaul_circuits::{Entry, Event, Look, Order, OrderState, Ordered, State};
+
+use super::{Circuits, Link};
+use crate::threads::locked;
+
+/// Without news the numbers go so often.
+const STATUS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What was told last.
+pub(super) struct LastStatus {
+    at: Instant,
+    changes: u64,
+}
+
+impl Circuits {
+    /// For a report: nothing if there is nothing new.
+    pub(crate) fn link_statuses(&self, greeting: bool) -> Vec<CircuitLink> {
+        let changes = self.links.iter().map(|link| locked(&link.record).changes()).sum();
+        let mut told = locked(&self.last_status);
+        let fresh =
+            |told: &LastStatus| !greeting && told.changes == changes && told.at.elapsed() < STATUS_INTERVAL;
+        if self.links.is_empty() || told.as_ref().is_some_and(fresh) {
+            return Vec::new();
+        }
+        *told = Some(LastStatus { at: Instant::now(), changes });
+        self.links.iter().filter_map(Link::status).collect()
+    }
+
+    /// Whether the service decides about work.
+    pub(crate) fn set_planned(&self, planned: bool) {
+        for link in &self.links {
+            let mut state = locked(&link.state);
+            let keeper = locked(&link.keeper);
+            let Some(keeper) = keeper.as_ref().filter(|_| state.is_planned_by_service != planned) else {
+                continue;
+            };
+            state.is_planned_by_service = planned;
+            keeper.tell(Event::Planned(planned));
+        }
+    }
+
+    /// All that people want now: what is left out is not wanted any more.
+    pub(crate) fn set_orders(&self, all: &[CircuitOrder]) {
+        for link in &self.links {
+            let of_link = all.iter().filter(|order| order.source == link.config.from);
+            let orders: Vec<Order> = of_link.filter_map(order_from_wire).collect();
+            let mut state = locked(&link.state);
+            if state.orders == orders {
+                continue;
+            }
+            let keeper = locked(&link.keeper);
+            let Some(keeper) = keeper.as_ref() else { continue };
+            state.orders.clone_from(&orders);
+            keeper.tell(Event::Orders(orders));
+        }
+    }
+}
+
+impl Link {
+    fn status(&self) -> Option<CircuitLink> {
+        let look = locked(&self.keeper).as_ref()?.look();
+        let record = locked(&self.record);
+        Some(CircuitLink {
+            source: self.config.from.clone(),
+            provider: self.circuit.provider.kind().to_owned(),
+            state: state_to_wire(look.state),
+            until: look.until,
+            circuit: record.current().map(circuit_to_wire),
+            next: record.next().map(circuit_to_wire),
+            look: figures_to_wire(&look),
+            notes: record
+                .notes()
+                .map(|(at, words)| CircuitNote { at: *at, words: truncated(words) })
+                .collect(),
+            ended: record.ended().map(circuit_to_wire).collect(),
+            orders: record.orders().map(|(id, state)| order_state_to_wire(id, state)).collect(),
+            offer: Some(self.offer()),
+        })
+    }
+}
+
+impl Link {
+    fn offer(&self) -> CircuitOffer {
+        let (provider, settings) = (&self.circuit.provider, &self.circuit.settings);
+        let name = provider.name();
+        CircuitOffer {
+            name: name[..name.floor_char_boundary(PROVIDER_BYTES_MAX)].to_owned(),
+            mbit: settings.rates().take(RATES_MAX).collect(),
+            lifetime_s: settings.lifetime.map(|lifetime| lifetime.as_secs()),
+            own_line: provider.is_own_line(),
+            replaces: true,
+        }
+    }
+}
+
+fn state_to_wire(state: State) -> CircuitState {
+    match state {
+        State::Off => CircuitState::Off,
+        State::Requested { .. } => CircuitState::Requested,
+        State::Established { .. } => CircuitState::Established,
+        State::Draining => CircuitState::Draining,
+        State::Resting(_) => CircuitState::Resting,
+    }
+}
+
+fn figures_to_wire(look: &Look) -> CircuitLook {
+    CircuitLook {
+        pending_bytes: look.pending_bytes,
+        bytes_per_s: look.bytes_per_s,
+        work_s: look.work.map(|work| work.as_secs_f64()),
+        threshold_s: look.threshold.as_secs_f64(),
+        leave_below_s: look.leave_below.map(|below| below.as_secs_f64()),
+        checks_found: look.checks.0,
+        checks_wanted: look.checks.1,
+        mbit: look.mbit,
+        words: truncated(&look.to_string()),
+    }
+}
+
+fn circuit_to_wire(entry: &Entry) -> Circuit {
+    Circuit {
+        id: entry.key.to_string(),
+        why: truncated(&entry.why),
+        asked: entry.asked,
+        asked_mbit: entry.asked_mbit,
+        granted: entry.granted,
+        booked_mbit: entry.mbit,
+        expires: entry.expires,
+        used: entry.used,
+        carried_bytes: entry.carried_bytes,
+        carried_s: entry.carried.as_secs_f64(),
+        plain_bytes_per_s: entry.plain,
+        ended: entry.ended.as_ref().map(|(at, _)| *at),
+        end: entry.ended.as_ref().map(|(_, why)| truncated(why)),
+    }
+}
+
+fn order_state_to_wire(id: longhaul_model::CircuitOrderId, state: &OrderState) -> CircuitOrdered {
+    let (state, words) = match state {
+        OrderState::Taken => (CircuitOrderState::Taken, ""),
+        OrderState::Had => (CircuitOrderState::Had, ""),
+        OrderState::Done(words) => (CircuitOrderState::Done, words.as_str()),
+        OrderState::Failed(words) => (CircuitOrderState::Failed, words.as_str()),
+    };
+    CircuitOrdered { id, state, words: truncated(words) }
+}
+
+/// What makes no sense here is left alone; the service has checked it.
+fn order_from_wire(order: &CircuitOrder) -> Option<Order> {
+    let what = match &order.what {
+        CircuitWish::Request { mbit, until, replaces } => {
+            // Of a circuit that has no name, it replaces none.
+            let replaces = replaces.as_ref().and_then(|circuit| circuit.parse().ok());
+            Ordered::Circuit { mbit: *mbit, until: *until, replaces }
+        }
+        CircuitWish::Release { circuit } => Ordered::Release(circuit.parse().ok()?),
+    };
+    Some(Order { id: order.id, by: truncated(&order.by), what })
+}
+
+/// The words of a provider may be long.
+fn truncated(words: &str) -> String {
+    words[..words.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
+}

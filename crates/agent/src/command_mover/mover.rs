@@ -1,0 +1,288 @@
+//! Around the engine: files that the site's command brings are kept from it, all others go on to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use longhaul_engine::{
+    Clock, Event, Export, FetchBatch, FetchFile, Finished, Path, Share, Snapshot, Success, Times,
+};
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, StorageName, Timestamp};
+use longhaul_security::Credentials;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+
+use super::command_circuits::CommandCircuits;
+use super::{commit, run};
+use crate::command::CircuitCommands;
+use crate::config::StorageConfig;
+use crate::config::mover::MoverConfig;
+use crate::mover::{Mover, MoverStart};
+use crate::stop::StopFlag;
+use crate::threads::locked;
+
+struct CommandMover {
+    shared: Arc<CommandMoverInner>,
+    engine: Box<dyn Mover>,
+}
+
+pub(super) struct CommandMoverInner {
+    by_storage: BTreeMap<StorageName, StorageCommand>,
+    events: Arc<dyn Fn(Vec<Event>) + Send + Sync>,
+    pub(super) clock: Clock,
+    pub(super) agent: AgentId,
+    pub(super) spool: PathBuf,
+    runtime: Handle,
+    /// Commands so far: each has a directory of its own.
+    runs: AtomicU64,
+    state: Mutex<CommandMoverState>,
+    /// Changes when attempts are cancelled.
+    cancelled: watch::Sender<u64>,
+    stopping: watch::Sender<bool>,
+    pub(super) stop: StopFlag,
+}
+
+/// A storage whose files a command brings.
+pub(super) struct StorageCommand {
+    pub(super) config: MoverConfig,
+    pub(super) export: Export,
+    pub(super) slots: Semaphore,
+}
+
+#[derive(Default)]
+struct CommandMoverState {
+    live: BTreeMap<AttemptId, LiveAttempt>,
+    in_bytes_per_s: Option<u64>,
+    bytes_in: u64,
+    circuits: CommandCircuits,
+}
+
+#[derive(Default)]
+struct LiveAttempt {
+    /// Where the command writes it; none before it has begun.
+    written_path: Option<PathBuf>,
+}
+
+/// The engine that `start_engine` makes, with the commands of `storages` before it. That one alone if there
+/// are none.
+pub(crate) fn start(
+    storages: &[StorageConfig],
+    spool: PathBuf,
+    start: MoverStart,
+    start_engine: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
+) -> Result<Box<dyn Mover>, Fault> {
+    let agent = start.config.agent;
+    let mut of = BTreeMap::new();
+    for storage in storages {
+        let Some(config) = storage.mover.clone() else { continue };
+        let export = start.exports.iter().find(|export| *export.storage.name() == storage.name).cloned();
+        let export = export.ok_or_else(|| Fault::new(FaultCode::Internal, "a storage is not open"))?;
+        commit::remove_stale_temps(&*export.storage, agent)?;
+        let slots = Semaphore::new(config.at_once);
+        of.insert(storage.name.clone(), StorageCommand { config, export, slots });
+    }
+    if of.is_empty() {
+        return start_engine(start);
+    }
+    // What a killed run left.
+    match std::fs::remove_dir_all(&spool) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Fault::new(FaultCode::StateDirectory, format!("{}: {error}", spool.display())));
+        }
+        _ => {}
+    }
+    let runtime =
+        Handle::try_current().map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+    let events: Arc<dyn Fn(Vec<Event>) + Send + Sync> = start.events.into();
+    let shared = Arc::new(CommandMoverInner {
+        by_storage: of,
+        events: events.clone(),
+        clock: start.clock.clone(),
+        agent,
+        spool,
+        runtime,
+        runs: AtomicU64::new(0),
+        state: Mutex::default(),
+        cancelled: watch::Sender::new(0),
+        stopping: watch::Sender::new(false),
+        stop: StopFlag::default(),
+    });
+    let engine = start_engine(MoverStart { events: Box::new(move |those| events(those)), ..start })?;
+    Ok(Box::new(CommandMover { shared, engine }))
+}
+
+impl CommandMoverInner {
+    /// None: the engine's.
+    fn is_for_command(&self, batch: &FetchBatch) -> bool {
+        self.by_storage
+            .get(&batch.target_storage)
+            .is_some_and(|of| batch.membership.is_none() && of.config.source(&batch.source_storage).is_some())
+    }
+
+    pub(super) fn storage_command(&self, storage: &StorageName) -> Option<&StorageCommand> {
+        self.by_storage.get(storage)
+    }
+
+    pub(super) fn next_run(&self) -> u64 {
+        self.runs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether nobody has cancelled it.
+    pub(super) fn is_wanted(&self, attempt: AttemptId) -> bool {
+        locked(&self.state).live.contains_key(&attempt)
+    }
+
+    /// It is written at this path from now on.
+    pub(super) fn set_written_path(&self, attempt: AttemptId, path: PathBuf) {
+        if let Some(live) = locked(&self.state).live.get_mut(&attempt) {
+            live.written_path = Some(path);
+        }
+    }
+
+    /// Ends when none of these is wanted any more.
+    pub(super) async fn until_unwanted(&self, attempts: &[AttemptId]) {
+        let mut changed = self.cancelled.subscribe();
+        while attempts.iter().any(|attempt| self.is_wanted(*attempt)) && changed.changed().await.is_ok() {}
+    }
+
+    /// Of the site's limit, what one command may take.
+    pub(super) fn bytes_per_s(&self) -> Option<u64> {
+        let commands: usize = self.by_storage.values().map(|of| of.config.at_once).sum();
+        locked(&self.state).in_bytes_per_s.map(|limit| (limit / commands.max(1) as u64).max(1))
+    }
+
+    /// What goes by circuits, and what of that has ended.
+    pub(super) fn circuits<T>(&self, work: impl FnOnce(&mut CommandCircuits) -> T) -> T {
+        work(&mut locked(&self.state).circuits)
+    }
+
+    pub(super) fn emit(&self, events: Vec<Event>) {
+        if !events.is_empty() {
+            (self.events)(events);
+        }
+    }
+
+    /// The ends of attempts, of which those that were cancelled are not told, nor what failed because the
+    /// agent stops: they begin anew with its next start.
+    pub(super) fn finish_attempts(&self, ended: Vec<Finished>) {
+        let mut state = locked(&self.state);
+        let told: Vec<Event> = ended
+            .into_iter()
+            .filter(|one| one.result.is_ok() || !self.stop.is_set())
+            .filter(|one| state.live.remove(&one.attempt).is_some())
+            .map(Event::Finished)
+            .collect();
+        let moved = told.iter().map(|event| match event {
+            Event::Finished(one) => one.bytes_moved,
+            Event::Started { .. } => 0,
+        });
+        state.bytes_in = state.bytes_in.saturating_add(moved.sum());
+        drop(state);
+        self.emit(told);
+    }
+}
+
+/// The end of one attempt.
+pub(super) fn finished(file: &FetchFile, result: Result<Success, Fault>, times: Times) -> Finished {
+    let moved = result.as_ref().is_ok_and(|success| !success.already_there);
+    Finished {
+        attempt: file.attempt,
+        transfer: file.transfer,
+        epoch: file.epoch,
+        result,
+        bytes_moved: if moved { file.size } else { 0 },
+        bytes_resent: 0,
+        times,
+        shares: Vec::<Share>::new(),
+    }
+}
+
+impl Mover for CommandMover {
+    fn data_addresses(&self) -> Vec<SocketAddr> {
+        self.engine.data_addresses()
+    }
+
+    fn fetch(&self, batch: FetchBatch) {
+        if !self.shared.is_for_command(&batch) {
+            return self.engine.fetch(batch);
+        }
+        let received: Timestamp = (self.shared.clock)();
+        let Some(of) = self.shared.storage_command(&batch.target_storage) else { return };
+        let attempts = batch.files.iter().map(|file| (file.attempt, LiveAttempt::default()));
+        locked(&self.shared.state).live.extend(attempts);
+        for files in batch.files.chunks(of.config.files) {
+            let job = run::CommandJob {
+                source: batch.source_storage.clone(),
+                source_agent: batch.source_agent,
+                circuits: batch.circuits,
+                target: batch.target_storage.clone(),
+                start_by: batch.start_by,
+                received,
+                files: files.to_vec(),
+            };
+            let (shared, mut stopping) = (self.shared.clone(), self.shared.stopping.subscribe());
+            self.shared.runtime.spawn(async move {
+                tokio::select! {
+                    _ = stopping.wait_for(|stopping| *stopping) => {}
+                    () = run::run(shared, job) => {}
+                }
+            });
+        }
+    }
+
+    fn cancel(&self, attempts: &[AttemptId]) {
+        let mut state = locked(&self.shared.state);
+        let theirs: BTreeSet<AttemptId> =
+            attempts.iter().copied().filter(|attempt| state.live.remove(attempt).is_some()).collect();
+        drop(state);
+        if !theirs.is_empty() {
+            self.shared.cancelled.send_modify(|count| *count += 1);
+        }
+        self.engine.cancel(attempts);
+    }
+
+    fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
+        locked(&self.shared.state).in_bytes_per_s = in_bytes_per_s;
+        self.engine.set_limits(in_bytes_per_s, out_bytes_per_s);
+    }
+
+    fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
+        self.shared.circuits(|circuits| circuits.set(source, &paths));
+        self.engine.set_paths(source, paths)
+    }
+
+    fn commands_on_circuit(&self, source: AgentId) -> CircuitCommands {
+        self.shared.circuits(|circuits| circuits.commands(source))
+    }
+
+    fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
+        self.engine.renew(credentials)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut snapshot = self.engine.snapshot();
+        let state = locked(&self.shared.state);
+        snapshot.bytes_in = snapshot.bytes_in.saturating_add(state.bytes_in);
+        let written: Vec<(AttemptId, Option<PathBuf>)> =
+            state.live.iter().map(|(attempt, live)| (*attempt, live.written_path.clone())).collect();
+        drop(state);
+        for (attempt, path) in written {
+            match path {
+                // Of a file that the command has not begun, nothing is there.
+                Some(path) => {
+                    snapshot.running.push((attempt, path.metadata().map_or(0, |found| found.len())))
+                }
+                None => snapshot.waiting += 1,
+            }
+        }
+        snapshot
+    }
+
+    fn stop(self: Box<Self>) {
+        self.shared.stop.set();
+        self.shared.stopping.send_replace(true);
+        self.engine.stop();
+    }
+}

@@ -1,0 +1,337 @@
+//! One command: some files of one source, from the leases to their outcomes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_engine::{Event, FetchFile, Finished, Success, Times};
+use longhaul_model::{AgentId, AttemptId, CircuitUse, Fault, FaultCode, Pfn, StorageName, Timestamp};
+use longhaul_storage::{Storage, TempName};
+
+use super::command_circuits::at_host;
+use super::commit::{self, WrittenFile, temp_name};
+use super::mover::{CommandMoverInner, StorageCommand, finished};
+use super::spool::{FilePair, Spool, Verdict};
+use crate::command::{self, CommandExit, CommandSpec};
+
+/// What one command brings.
+pub(super) struct CommandJob {
+    pub(super) source: StorageName,
+    pub(super) source_agent: AgentId,
+    pub(super) circuits: CircuitUse,
+    pub(super) target: StorageName,
+    pub(super) start_by: Timestamp,
+    pub(super) received: Timestamp,
+    pub(super) files: Vec<FetchFile>,
+}
+
+/// A file that has begun.
+struct JobFile {
+    file: FetchFile,
+    at: Pfn,
+    temp: TempName,
+    pair: FilePair,
+}
+
+/// One command that is to bring its files, from when it is written down to its end.
+struct PreparedCommand {
+    items: Vec<JobFile>,
+    spool: Spool,
+    by_circuit: Option<CircuitUseGuard>,
+}
+
+/// It goes by the circuit from there, which is not given back under it.
+struct CircuitUseGuard {
+    shared: Arc<CommandMoverInner>,
+    source: AgentId,
+    /// Our end.
+    local: Option<IpAddr>,
+    /// That arrived. None: it was given up, which says nothing of the circuit.
+    bytes: Option<u64>,
+}
+
+impl CircuitUseGuard {
+    fn begin(shared: &Arc<CommandMoverInner>, source: AgentId) -> Option<CircuitUseGuard> {
+        let local = shared.circuits(|circuits| circuits.begin(source))?;
+        Some(CircuitUseGuard { shared: shared.clone(), source, local, bytes: None })
+    }
+}
+
+impl Drop for CircuitUseGuard {
+    fn drop(&mut self) {
+        self.shared.circuits(|circuits| circuits.ended(self.source, self.bytes));
+    }
+}
+
+/// When its turn has come, until each of its files has an end, or is not wanted any more.
+pub(super) async fn run(shared: Arc<CommandMoverInner>, job: CommandJob) {
+    let Some(of) = shared.storage_command(&job.target) else { return };
+    let Ok(_slot) = of.slots.acquire().await else { return };
+    let started = (shared.clock)();
+    let (all, times) = (job.files.clone(), Times { received: job.received, ..Times::default() });
+    let begun = {
+        let (shared, job) = (shared.clone(), job);
+        blocking(move || prepare(&shared, job, started)).await
+    };
+    let PreparedCommand { items, spool, mut by_circuit } = match begun {
+        Ok(Some(begun)) => begun,
+        Ok(None) => return,
+        // Those of them that have an end are known by it.
+        Err(fault) => return give_up(shared.clone(), all, fault, times).await,
+    };
+    let attempts: Vec<AttemptId> = items.iter().map(|item| item.file.attempt).collect();
+    let times = Times { started: Some(started), ..times };
+    let ended = tokio::select! {
+        ended = run_command(&shared, of, &spool, by_circuit.as_ref()) => Some(ended),
+        () = shared.until_unwanted(&attempts) => None,
+    };
+    let end = shared.clone();
+    match blocking(move || finish(&end, &items, &spool, ended, times)).await {
+        Ok(bytes) => by_circuit.iter_mut().for_each(|by_circuit| by_circuit.bytes = bytes),
+        Err(fault) => give_up(shared.clone(), all, fault, times).await,
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Fault::new(FaultCode::Internal, format!("a step of a mover's command: {error}")))
+}
+
+async fn give_up(shared: Arc<CommandMoverInner>, files: Vec<FetchFile>, fault: Fault, times: Times) {
+    let ended = files.iter().map(|file| finished(file, Err(fault.clone()), times)).collect();
+    let told = blocking(move || shared.finish_attempts(ended)).await;
+    if let Err(fault) = told {
+        tracing::error!(%fault, "ends of attempts are not told");
+    }
+}
+
+/// Looks at each file, tells of those that end here, and writes down what the command shall bring. None:
+/// nothing.
+fn prepare(shared: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp) -> Option<PreparedCommand> {
+    let of = shared.storage_command(&job.target)?;
+    let names = of.config.source(&job.source)?;
+    let name = names.names_for_target(job.target.as_str());
+    let late = started > job.start_by;
+    let files: Vec<FetchFile> = job.files.into_iter().filter(|file| shared.is_wanted(file.attempt)).collect();
+    if !late {
+        shared.emit(files.iter().map(|file| Event::Started { attempt: file.attempt, at: started }).collect());
+    }
+    let times = Times { received: job.received, started: (!late).then_some(started), ..Times::default() };
+    let (mut items, mut ended) = (Vec::new(), Vec::new());
+    for file in files {
+        let found = match late {
+            true => Err(Fault::new(FaultCode::LeaseExpired, format!("it had to begin by {}", job.start_by))),
+            false => inspect_target(shared, of, &file).and_then(|found| Ok((found, name(&file.lfn)?))),
+        };
+        match found {
+            Ok((TargetFile::Present(success), _)) => ended.push(finished(&file, Ok(success), times)),
+            Ok((TargetFile::Missing { at, temp, path }, source)) => {
+                items.push(JobFile { file, at, temp, pair: (source, path) });
+            }
+            Err(fault) => ended.push(finished(&file, Err(fault), times)),
+        }
+    }
+    if items.is_empty() {
+        shared.finish_attempts(ended);
+        return None;
+    }
+    let on_circuit = names.on_circuit.as_ref().filter(|_| job.circuits != CircuitUse::Never);
+    let by_circuit = on_circuit.and_then(|_| CircuitUseGuard::begin(shared, job.source_agent));
+    // All of a command go one way.
+    if let (Some(host), true) = (on_circuit, by_circuit.is_some()) {
+        items.iter_mut().for_each(|item| item.pair.0 = at_host(&item.pair.0, host));
+    }
+    let bytes = items.iter().map(|item| item.file.size).fold(0u64, u64::saturating_add);
+    let spool = check_space(&*of.export.storage, bytes).and_then(|()| {
+        let pairs: Vec<FilePair> = items.iter().map(|item| item.pair.clone()).collect();
+        Spool::create(&shared.spool, shared.next_run(), &pairs)
+    });
+    match spool {
+        Ok(spool) => {
+            shared.finish_attempts(ended);
+            items
+                .iter()
+                .for_each(|item| shared.set_written_path(item.file.attempt, item.pair.1.clone().into()));
+            Some(PreparedCommand { items, spool, by_circuit })
+        }
+        Err(fault) => {
+            ended.extend(items.iter().map(|item| finished(&item.file, Err(fault.clone()), times)));
+            shared.finish_attempts(ended);
+            None
+        }
+    }
+}
+
+enum TargetFile {
+    Present(Success),
+    Missing { at: Pfn, temp: TempName, path: String },
+}
+
+fn inspect_target(
+    shared: &CommandMoverInner,
+    of: &StorageCommand,
+    file: &FetchFile,
+) -> Result<TargetFile, Fault> {
+    let storage = &*of.export.storage;
+    let at = of.export.rules.to_pfn(storage.name(), &file.lfn);
+    let at = at.map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+    if !storage.capabilities().writable {
+        let detail = format!("{} is exported for reading only", storage.name());
+        return Err(Fault::new(FaultCode::TargetReadOnly, detail));
+    }
+    if file.digests.is_empty() {
+        let detail = format!(
+            "the catalog has no digest of {}, and the word of a site's mover is not enough",
+            file.lfn.shown()
+        );
+        return Err(Fault::new(FaultCode::MoverFailed, detail).retrying(longhaul_model::Retry::Never));
+    }
+    if let Some(success) = commit::find_present(storage, &at, file, &shared.stop)? {
+        return Ok(TargetFile::Present(success));
+    }
+    let temp = temp_name(shared.agent, file.attempt);
+    storage.remove_temp(&temp)?;
+    let path = storage.temp_path(&temp).and_then(|path| path.into_os_string().into_string().ok());
+    let path = path.ok_or_else(|| {
+        Fault::new(
+            FaultCode::TargetWrite,
+            "the storage's work directory has no path that can be written down",
+        )
+    })?;
+    Ok(TargetFile::Missing { at, temp, path })
+}
+
+/// A full storage is noticed before anything is sent.
+fn check_space(storage: &dyn Storage, bytes: u64) -> Result<(), Fault> {
+    let free = storage.space()?.free_bytes;
+    if bytes > free {
+        let detail = format!("{bytes} bytes are to come to {}, {free} are free", storage.name());
+        return Err(Fault::new(FaultCode::TargetFull, detail));
+    }
+    Ok(())
+}
+
+async fn run_command(
+    shared: &CommandMoverInner,
+    of: &StorageCommand,
+    spool: &Spool,
+    by_circuit: Option<&CircuitUseGuard>,
+) -> Result<CommandExit, Fault> {
+    let (copyjob, report) = (spool.copyjob(), spool.report());
+    let words = of.config.words(&copyjob.to_string_lossy(), &report.to_string_lossy());
+    let limit = shared.bytes_per_s().map(|limit| ("LONGHAUL_BYTES_PER_S", limit.to_string()));
+    let local = by_circuit.and_then(|by_circuit| by_circuit.local);
+    let local = local.map(|local| ("LONGHAUL_CIRCUIT_ADDRESS", local.to_string()));
+    let told: Vec<(&str, String)> = limit.into_iter().chain(local).collect();
+    let time = Duration::from_secs(of.config.timeout_s.into());
+    let failure = Some(FaultCode::MoverFailed);
+    command::run(CommandSpec {
+        program: &words,
+        environment: &told,
+        timeout: time,
+        failure_code: failure,
+        ..CommandSpec::default()
+    })
+    .await
+}
+
+/// What became of each file, and the bytes that arrived. `ended` is none if none of them is wanted any more.
+fn finish(
+    shared: &CommandMoverInner,
+    items: &[JobFile],
+    spool: &Spool,
+    ended: Option<Result<CommandExit, Fault>>,
+    times: Times,
+) -> Option<u64> {
+    let of = items.first().and_then(|item| shared.storage_command(&item.at.storage))?;
+    let (storage, mut bytes) = (&*of.export.storage, None);
+    if let Some(ended) = ended {
+        let times = Times { last_byte: Some((shared.clock)()), ..times };
+        let results = results(storage, items, spool, &ended, shared);
+        let told = items.iter().zip(results).map(|(item, result)| finished_file(shared, item, result, times));
+        let told: Vec<Finished> = told.collect();
+        bytes = Some(told.iter().map(|one| one.bytes_moved).sum());
+        shared.finish_attempts(told);
+    }
+    // What has its name is not there any more; of the rest nothing is kept.
+    for item in items {
+        if let Err(fault) = storage.remove_temp(&item.temp) {
+            tracing::warn!(temp = %item.temp, %fault, "a temporary file could not be removed");
+        }
+    }
+    bytes
+}
+
+fn finished_file(
+    shared: &CommandMoverInner,
+    item: &JobFile,
+    result: Result<Success, Fault>,
+    times: Times,
+) -> Finished {
+    let committed = result.is_ok().then(|| (shared.clock)());
+    let one = finished(&item.file, result, Times { committed, ..times });
+    tracing::debug!(
+        attempt = %one.attempt, transfer = %one.transfer, lfn = %item.file.lfn, arrived = one.result.is_ok(),
+        "the site's mover is done with a file"
+    );
+    one
+}
+
+fn results(
+    storage: &dyn Storage,
+    items: &[JobFile],
+    spool: &Spool,
+    ended: &Result<CommandExit, Fault>,
+    shared: &CommandMoverInner,
+) -> Vec<Result<Success, Fault>> {
+    let pairs: Vec<FilePair> = items.iter().map(|item| item.pair.clone()).collect();
+    let verdicts: Vec<Result<Verdict, String>> = match spool.verdicts(&pairs) {
+        Ok(verdicts) => verdicts.into_iter().map(Ok).collect(),
+        Err(why) => vec![Err(why); items.len()],
+    };
+    // What it has said before it was ended counts too.
+    let said: Vec<Result<(), Fault>> =
+        items.iter().zip(verdicts).map(|(item, verdict)| judge(item, verdict, ended)).collect();
+    let done =
+        items.iter().zip(&said).filter(|(item, said)| said.is_ok() && shared.is_wanted(item.file.attempt));
+    let arrived: Vec<WrittenFile<'_>> =
+        done.map(|(item, _)| WrittenFile { file: &item.file, temp: &item.temp, at: &item.at }).collect();
+    let mut landed: BTreeMap<AttemptId, Result<Success, Fault>> = arrived
+        .iter()
+        .map(|one| one.file.attempt)
+        .zip(commit::verify_and_commit(storage, &arrived, &shared.stop))
+        .collect();
+    let gone = || Err(Fault::new(FaultCode::Cancelled, "it is not wanted any more"));
+    let mut of = |item: &JobFile| landed.remove(&item.file.attempt).unwrap_or_else(gone);
+    items.iter().zip(said).map(|(item, said)| said.and_then(|()| of(item))).collect()
+}
+
+/// What the report says of a file, with what is known of the command where it says nothing.
+fn judge(
+    item: &JobFile,
+    verdict: Result<Verdict, String>,
+    ended: &Result<CommandExit, Fault>,
+) -> Result<(), Fault> {
+    let lfn = item.file.lfn.shown();
+    let failed = |why: String| Err(Fault::new(FaultCode::MoverFailed, format!("{lfn}: {why}")));
+    let why = match verdict {
+        Ok(Verdict::Done) => return Ok(()),
+        Ok(Verdict::Failed { status, text }) => {
+            let what = match status {
+                2 => "something is there already",
+                3 => "no permission",
+                _ => "it failed",
+            };
+            let said = if text.is_empty() { "without a word".to_owned() } else { text };
+            return failed(format!("the mover says: {what} (status {status}): {said}"));
+        }
+        Ok(Verdict::Contradiction) => return failed("the mover's report says two things of it".into()),
+        Ok(Verdict::Missing) => "its report says nothing of it".to_owned(),
+        Err(why) => why,
+    };
+    match ended {
+        Err(fault) => failed(format!("{}; {why}", fault.detail)),
+        Ok(ended) => failed(format!("the mover has ended {}; {why}", ended.describe())),
+    }
+}

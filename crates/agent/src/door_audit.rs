@@ -1,0 +1,186 @@
+//! What the agent's doors allowed and refused, on its way to the service's log of decisions.
+//!
+//! A request only counts its decision up in memory, where equal ones are one and what waits is bounded. Every
+//! few seconds what has gathered becomes facts of the ledger, a bounded number of them; from there it is told
+//! as all facts are, once. While the ledger holds as many as it may (the service is away) they gather on,
+//! counted together beyond the bound. An agent that is killed loses what its doors decided within the last
+//! seconds, one that is stopped loses nothing.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_api::agent::{DoorDecision, Fact};
+use longhaul_doors::Witness;
+use longhaul_model::{Fault, StorageName};
+use longhaul_security::{Counted, Decision, Tally, TallyBounds};
+
+use crate::clock::ServiceClock;
+use crate::outbox_log::OutboxLog;
+use crate::threads::locked;
+
+/// A door with tens of thousands of uploads a second tells of a hundred, and counts the others.
+const AUDIT_BOUNDS: TallyBounds = TallyBounds { most: 1_000, refused_of_one: 20, allowed_of_one: 100 };
+/// In one fact.
+const DECISIONS_PER_FACT_MAX: usize = 200;
+/// How long decisions gather.
+pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
+
+pub(crate) struct DoorAudit {
+    aggregator: Mutex<Tally>,
+    clock: ServiceClock,
+}
+
+/// Hears of the decisions at one storage's door.
+pub(crate) struct DoorAuditSink(pub(crate) Arc<DoorAudit>);
+
+impl Witness for DoorAuditSink {
+    fn decided(&self, decision: Decision) {
+        locked(&self.0.aggregator).note(decision, self.0.clock.now());
+    }
+}
+
+impl DoorAudit {
+    pub(crate) fn new(clock: ServiceClock) -> DoorAudit {
+        DoorAudit { aggregator: Mutex::new(Tally::new(AUDIT_BOUNDS)), clock }
+    }
+
+    /// Makes what has gathered durable, as far as there is room. What cannot be written waits on.
+    pub(crate) fn flush(&self, log: &OutboxLog) -> Result<(), Fault> {
+        while log.has_room_for_decisions() {
+            let list = locked(&self.aggregator).take(DECISIONS_PER_FACT_MAX);
+            if list.is_empty() {
+                return Ok(());
+            }
+            let fact = Fact::Decided { decisions: list.iter().filter_map(to_wire).collect() };
+            if let Err(fault) = log.add_decisions(fact) {
+                locked(&self.aggregator).put_back(list);
+                return Err(fault);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// None for what no door has decided.
+fn to_wire(counted: &Counted) -> Option<DoorDecision> {
+    let Counted { decision, since, at, times } = counted.clone();
+    let storage: StorageName = decision.storage?;
+    Some(DoorDecision {
+        storage,
+        allowed: decision.allowed,
+        since,
+        at,
+        times,
+        who: decision.who,
+        credential: decision.credential,
+        origin: decision.origin,
+        operation: decision.operation,
+        object: decision.object,
+        why: decision.why,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::Timestamp;
+
+    fn gathering() -> Arc<DoorAudit> {
+        Arc::new(DoorAudit::new(ServiceClock::new(Arc::new(|| Timestamp::from_seconds(7)), 0)))
+    }
+
+    fn refused(object: &str) -> Decision {
+        Decision {
+            allowed: false,
+            who: "/CN=mallory".into(),
+            credential: "certificate".into(),
+            origin: "192.0.2.7".into(),
+            operation: "door PUT".into(),
+            object: object.into(),
+            why: "not allowed".into(),
+            storage: Some("disk".parse().unwrap()),
+        }
+    }
+
+    fn decisions(log: &OutboxLog) -> Vec<DoorDecision> {
+        let of = |fact| match fact {
+            Fact::Decided { decisions } => decisions,
+            other => panic!("{other:?}"),
+        };
+        log.entries().into_iter().flat_map(|entry| of(entry.fact)).collect()
+    }
+
+    #[test]
+    fn what_doors_decided_is_told_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let decided = gathering();
+        let door = DoorAuditSink(decided.clone());
+        for _ in 0..3 {
+            door.decided(refused("/x"));
+        }
+        let log = OutboxLog::open(directory.path()).unwrap();
+        log.set_service_version(3);
+        decided.flush(&log).unwrap();
+        decided.flush(&log).unwrap();
+        let list = decisions(&log);
+        assert_eq!(list.len(), 1);
+        assert_eq!((list[0].times, list[0].storage.as_str(), list[0].object.as_str()), (3, "disk", "/x"));
+        assert_eq!(list[0].at, Timestamp::from_seconds(7));
+        drop(log);
+        let again = OutboxLog::open(directory.path()).unwrap();
+        again.set_service_version(3);
+        assert_eq!(decisions(&again), list, "it outlives the agent");
+        again.acknowledge(1).unwrap();
+        assert!(again.entries().is_empty());
+    }
+
+    /// Promise 7, while the service is away.
+    #[test]
+    fn a_door_that_refuses_all_the_time_fills_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let decided = gathering();
+        let door = DoorAuditSink(decided.clone());
+        let log = OutboxLog::open(directory.path()).unwrap();
+        log.set_service_version(3);
+        let mut noted = 0;
+        for round in 0..200 {
+            for number in 0..300 {
+                let who = format!("/CN={}", number % 60);
+                door.decided(Decision { who, ..refused(&format!("/{round}/{number}")) });
+                noted += 1;
+            }
+            decided.flush(&log).unwrap();
+        }
+        assert!(!log.has_room_for_decisions());
+        assert!(locked(&decided.aggregator).len() <= AUDIT_BOUNDS.most + 1);
+        let (mut told, mut sequence) = (0, 0);
+        while !log.entries().is_empty() {
+            told += decisions(&log).iter().map(|one| one.times).sum::<u64>();
+            sequence = log.entries().last().map_or(sequence, |entry| entry.sequence);
+            log.acknowledge(sequence).unwrap();
+            decided.flush(&log).unwrap();
+        }
+        assert_eq!(told, noted, "none is lost");
+    }
+
+    /// A service of an older release would not understand the report.
+    #[test]
+    fn an_older_service_is_not_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let decided = gathering();
+        let log = OutboxLog::open(directory.path()).unwrap();
+        DoorAuditSink(decided.clone()).decided(refused("/x"));
+        decided.flush(&log).unwrap();
+        log.add_task_fact(&task_done(), &crate::stop::StopFlag::default()).unwrap();
+        assert!(log.entries().is_empty(), "until it is known what it speaks");
+        log.set_service_version(2);
+        let entries = log.entries();
+        assert!(matches!(entries.as_slice(), [entry] if entry.sequence == 2), "{entries:?}");
+        log.set_service_version(3);
+        assert_eq!(log.entries().len(), 2);
+    }
+
+    fn task_done() -> Fact {
+        Fact::TaskDone { task: longhaul_model::TaskId(1), fault: None }
+    }
+}

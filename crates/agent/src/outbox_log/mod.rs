@@ -1,0 +1,356 @@
+//! The agent's durable memory: which leases and tasks it holds, which facts it has not yet told (Promises 3,
+//! 5).
+//!
+//! One append-only file, `outbox_log`, of checksummed JSON lines (`record_log`; kinds in [`record::Record`]):
+//!
+//! * a *parcel* of leases and tasks is flushed before the next request acknowledges it to the service;
+//! * a *fact* is flushed before it is reported, and kept until the service has acknowledged its number;
+//!   an outcome and the end of its lease are one line, so that no kill can come between them;
+//! * *begun*, *acknowledged* and the clock's offset are not flushed: losing them repeats what is harmless.
+//!
+//! Facts and leases share the file so that they share flushes and cannot contradict each other. When most of
+//! the file is history it is rewritten to what is still alive; it is bounded by what the service leases at
+//! once, plus [`HISTORY_BYTES_MAX`].
+
+mod record;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Outcome, Task, Work};
+use longhaul_model::{AttemptId, CircuitUse, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId, TransferId};
+use tokio::sync::Notify;
+
+use crate::record_log::RecordLog;
+use crate::stop::StopFlag;
+use crate::threads::locked;
+pub(crate) use record::HeldCopy;
+use record::{ReceivedWork, Record};
+use state::LogState;
+pub(crate) use state::ResumedBatch;
+
+/// History in the file before it is rewritten; twice what is alive, if that is more.
+const HISTORY_BYTES_MAX: u64 = 4 << 20;
+/// Unacknowledged facts of tasks, at most: each may hold a thousand files.
+pub(crate) const TASK_FACTS_MAX: usize = 16;
+/// Unacknowledged facts of doors' decisions; further decisions are counted up meanwhile.
+const DECISION_FACTS_MAX: usize = 16;
+/// How often a waiting task looks whether it is to stop; only a lost wake-up would need it.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+pub(crate) struct OutboxLog {
+    /// Taken before `state` where both are needed.
+    file: Mutex<LogFile>,
+    state: Mutex<LogState>,
+    task_facts_acknowledged: Condvar,
+    /// Told when there is a fact to report.
+    fact_added: Notify,
+}
+
+struct LogFile {
+    log: RecordLog,
+    /// Size after the last compaction.
+    alive_bytes: u64,
+}
+
+/// What a reply of the service brought that was not known.
+#[derive(Debug, Default)]
+pub(crate) struct NewWork {
+    pub batches: Vec<LeaseBatch>,
+    pub tasks: Vec<Task>,
+    pub cancel: Vec<AttemptId>,
+    pub cancel_tasks: Vec<TaskId>,
+    pub copies: Vec<HeldCopy>,
+}
+
+impl OutboxLog {
+    /// Opens or makes the ledger in `directory`.
+    pub(crate) fn open(directory: &Path) -> Result<OutboxLog, Fault> {
+        let mut state = LogState::default();
+        let replay = |_, payload: &[u8]| {
+            state.apply(Record::decode(payload)?, payload.len());
+            Ok(())
+        };
+        let opened =
+            RecordLog::open(&directory.join("ledger"), replay).map_err(|error| log_fault("open", &error))?;
+        if opened.cut_bytes > 0 {
+            tracing::warn!(bytes = opened.cut_bytes, "the ledger's torn end was cut off");
+        }
+        let file = LogFile { log: opened.log, alive_bytes: 0 };
+        Ok(OutboxLog {
+            file: Mutex::new(file),
+            state: Mutex::new(state),
+            task_facts_acknowledged: Condvar::new(),
+            fact_added: Notify::new(),
+        })
+    }
+
+    /// Makes a reply's work durable and tells what of it is new.
+    pub(crate) fn receive(&self, work: &Work) -> Result<NewWork, Fault> {
+        let mut news = NewWork::default();
+        self.write(true, |state| {
+            let parcel = state.new_work(ReceivedWork {
+                number: work.number,
+                batches: work.batches.clone(),
+                tasks: work.tasks.clone(),
+                cancel: work.cancel.clone(),
+                cancel_tasks: work.cancel_tasks.clone(),
+                // What opens the storages stays in memory.
+                copies: work
+                    .copies
+                    .iter()
+                    .map(|copy| HeldCopy { attempt: copy.attempt, epoch: copy.epoch })
+                    .collect(),
+            });
+            if parcel.is_empty() && parcel.number == state.received {
+                return Vec::new();
+            }
+            news = NewWork {
+                batches: parcel.batches.clone(),
+                tasks: parcel.tasks.clone(),
+                cancel: parcel.cancel.clone(),
+                cancel_tasks: parcel.cancel_tasks.clone(),
+                copies: parcel.copies.clone(),
+            };
+            vec![Record::ReceivedWork(parcel)]
+        })?;
+        Ok(news)
+    }
+
+    /// Notes that these attempts have begun, so that after a restart their leases count as used.
+    pub(crate) fn note_begun(&self, attempts: &[AttemptId]) -> Result<(), Fault> {
+        self.write(false, |state| {
+            let held: Vec<_> = attempts.iter().copied().filter(|&attempt| state.holds(attempt)).collect();
+            if held.is_empty() { Vec::new() } else { vec![Record::Begun(held)] }
+        })
+    }
+
+    /// Makes outcomes durable and ends their leases. Those of leases no longer held (cancelled, or told
+    /// already) are left out. Returns how many were kept.
+    pub(crate) fn finish(&self, outcomes: &[Outcome]) -> Result<usize, Fault> {
+        let mut kept = 0;
+        self.write(true, |state| {
+            let held = outcomes.iter().filter(|outcome| state.holds(outcome.attempt));
+            let facts = held.map(|outcome| Fact::Outcome(outcome.clone()));
+            let records = numbered_facts(state.sequence, facts);
+            kept = records.len();
+            records
+        })?;
+        self.fact_added.notify_one();
+        Ok(kept)
+    }
+
+    /// Makes a fact of a task durable. Waits while too many are unacknowledged; false if told to stop
+    /// meanwhile.
+    pub(crate) fn add_task_fact(&self, fact: &Fact, stop: &StopFlag) -> Result<bool, Fault> {
+        let mut state = locked(&self.state);
+        while state.task_facts_pending() >= TASK_FACTS_MAX {
+            if stop.is_set() {
+                return Ok(false);
+            }
+            state = self
+                .task_facts_acknowledged
+                .wait_timeout(state, STOP_CHECK_INTERVAL)
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .0;
+        }
+        drop(state);
+        if stop.is_set() {
+            return Ok(false);
+        }
+        self.write(true, |state| numbered_facts(state.sequence, [fact.clone()].into_iter()))?;
+        self.fact_added.notify_one();
+        Ok(true)
+    }
+
+    /// Whether one more fact of decisions may be added now.
+    pub(crate) fn has_room_for_decisions(&self) -> bool {
+        locked(&self.state).decision_facts_pending() < DECISION_FACTS_MAX
+    }
+
+    /// Makes decisions of doors durable.
+    pub(crate) fn add_decisions(&self, fact: Fact) -> Result<(), Fault> {
+        self.write(true, |state| numbered_facts(state.sequence, std::iter::once(fact)))?;
+        self.fact_added.notify_one();
+        Ok(())
+    }
+
+    /// The version of the protocol that the service answered with.
+    pub(crate) fn set_service_version(&self, version: u16) {
+        locked(&self.state).set_service_version(version);
+    }
+
+    /// The service has all facts up to this number.
+    pub(crate) fn acknowledge(&self, sequence: u64) -> Result<(), Fault> {
+        if sequence > locked(&self.state).sequence {
+            self.skip_to(sequence)?;
+        } else {
+            self.write(false, |state| {
+                if sequence > state.acknowledged { vec![Record::Acknowledged(sequence)] } else { Vec::new() }
+            })?;
+        }
+        self.task_facts_acknowledged.notify_all();
+        Ok(())
+    }
+
+    /// The service was restarted: see [`State::forget_ended_tasks`].
+    pub(crate) fn service_restarted(&self) {
+        locked(&self.state).forget_ended_tasks();
+    }
+
+    fn skip_to(&self, sequence: u64) -> Result<(), Fault> {
+        tracing::warn!(
+            sequence,
+            "the service has facts of this agent that its ledger does not: was the state directory restored \
+                from a copy?"
+        );
+        let mut file = locked(&self.file);
+        locked(&self.state).renumber_after(sequence);
+        self.compact(&mut file).map_err(|error| log_fault("write", &error))
+    }
+
+    pub(crate) fn set_clock_offset(&self, offset_us: i64) -> Result<(), Fault> {
+        self.write(false, |_| vec![Record::ClockOffsetUs(offset_us)])
+    }
+
+    pub(crate) fn set_settings(&self, settings: &AgentSettings) -> Result<(), Fault> {
+        self.write(true, |state| {
+            let new = state.settings.as_ref() != Some(settings);
+            if new { vec![Record::Settings(settings.clone())] } else { Vec::new() }
+        })
+    }
+
+    /// The last that the service sent.
+    pub(crate) fn settings(&self) -> Option<AgentSettings> {
+        locked(&self.state).settings.clone()
+    }
+
+    pub(crate) fn clock_offset(&self) -> i64 {
+        locked(&self.state).clock_offset_us
+    }
+
+    /// Number of the last parcel that is safe here.
+    pub(crate) fn received(&self) -> u64 {
+        locked(&self.state).received
+    }
+
+    /// As many unacknowledged facts as one report may hold.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        locked(&self.state).entries()
+    }
+
+    pub(crate) fn facts_pending(&self) -> usize {
+        locked(&self.state).facts_pending()
+    }
+
+    /// Completes when a fact was added since it completed last.
+    pub(crate) async fn fact_added(&self) {
+        self.fact_added.notified().await;
+    }
+
+    pub(crate) fn claimed_attempts(&self) -> Vec<AttemptId> {
+        locked(&self.state).claimed_attempts()
+    }
+
+    /// Copies between storages of others that have not ended.
+    pub(crate) fn copies_held(&self) -> Vec<HeldCopy> {
+        locked(&self.state).copies_held()
+    }
+
+    pub(crate) fn leases_held(&self) -> usize {
+        locked(&self.state).leases_held()
+    }
+
+    /// The epoch of a lease that is held and has not begun.
+    pub(crate) fn epoch_of_waiting(&self, attempt: AttemptId) -> Option<Epoch> {
+        let state = locked(&self.state);
+        if state.has_begun(attempt) {
+            return None;
+        }
+        state.lease(attempt).map(|(_, lease)| lease.epoch)
+    }
+
+    /// Where the file of an attempt is to lie.
+    pub(crate) fn target_of(&self, attempt: AttemptId) -> Option<StorageName> {
+        locked(&self.state).lease(attempt).map(|(batch, _)| batch.target_storage.clone())
+    }
+
+    /// Which file an attempt brings, and where to.
+    pub(crate) fn target_file_of(&self, attempt: AttemptId) -> Option<(StorageName, Lfn)> {
+        let state = locked(&self.state);
+        state.lease(attempt).map(|(batch, lease)| (batch.target_storage.clone(), lease.lfn.clone()))
+    }
+
+    /// What is leased from a source and has not ended.
+    pub(crate) fn bytes_from(&self, source: &StorageName) -> u64 {
+        locked(&self.state).bytes_from(source)
+    }
+
+    /// Where the file of an attempt comes from, and whether by circuits.
+    pub(crate) fn source_of(&self, attempt: AttemptId) -> Option<(StorageName, CircuitUse)> {
+        locked(&self.state).lease(attempt).map(|(batch, _)| (batch.source.storage.clone(), batch.circuits))
+    }
+
+    /// Which transfer an attempt serves, and how large the file is.
+    pub(crate) fn lease_of(&self, attempt: AttemptId) -> Option<(TransferId, u64)> {
+        locked(&self.state).lease(attempt).map(|(_, lease)| (lease.transfer, lease.size))
+    }
+
+    /// What a restarted agent goes on with.
+    pub(crate) fn resumed(&self) -> (Vec<ResumedBatch>, Vec<Task>) {
+        let state = locked(&self.state);
+        (state.resumed(), state.tasks.values().cloned().collect())
+    }
+
+    /// Wakes tasks that wait for room, so that they see that they are to stop.
+    pub(crate) fn wake_tasks(&self) {
+        self.task_facts_acknowledged.notify_all();
+    }
+
+    /// Appends what `make` says and applies it. With `flush` it is durable on return. After an error nothing
+    /// has changed, and the next write starts a new file from what is known to be true.
+    fn write(&self, flush: bool, make: impl FnOnce(&LogState) -> Vec<Record>) -> Result<(), Fault> {
+        let mut file = locked(&self.file);
+        let records = make(&locked(&self.state));
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.append(&mut file, records, flush).map_err(|error| log_fault("write", &error))
+    }
+
+    fn append(&self, file: &mut LogFile, records: Vec<Record>, flush: bool) -> io::Result<()> {
+        if file.log.is_broken()
+            || file.log.bytes() > HISTORY_BYTES_MAX.max(2 * file.alive_bytes) + file.alive_bytes
+        {
+            self.compact(file)?;
+        }
+        let payloads = records.iter().map(Record::encode).collect::<io::Result<Vec<_>>>()?;
+        file.log.append(&payloads, flush)?;
+        let mut state = locked(&self.state);
+        for (record, payload) in records.into_iter().zip(payloads) {
+            state.apply(record, payload.len());
+        }
+        Ok(())
+    }
+
+    fn compact(&self, file: &mut LogFile) -> io::Result<()> {
+        let records = locked(&self.state).compacted();
+        let payloads = records.iter().map(Record::encode).collect::<io::Result<Vec<_>>>()?;
+        file.log.replace(payloads.iter())?;
+        file.alive_bytes = file.log.bytes();
+        Ok(())
+    }
+}
+
+fn numbered_facts(last: u64, facts: impl Iterator<Item = Fact>) -> Vec<Record> {
+    facts.zip(last + 1..).map(|(fact, sequence)| Record::Fact(Entry { sequence, fact })).collect()
+}
+
+fn log_fault(what: &str, error: &io::Error) -> Fault {
+    Fault::new(FaultCode::StateDirectory, format!("cannot {what} the ledger: {error}"))
+}

@@ -1,0 +1,259 @@
+//! Between the engine and the ledger: leases go in, outcomes come out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use longhaul_api::agent::{AskedBack, AttemptTimes, LeaseBatch, Outcome};
+use longhaul_engine::{Event, FetchBatch, FetchFile, Finished, Times};
+use longhaul_model::{
+    AttemptId, DigestSet, Epoch, Fault, FaultCode, Lfn, StorageName, Timestamp, Verification,
+};
+
+use crate::circuits::Circuits;
+use crate::mover::Mover;
+use crate::outbox_log::{OutboxLog, ResumedBatch};
+use crate::stop::StopFlag;
+use crate::storage_health::StorageHealth;
+use crate::tape::Tapes;
+
+/// Between two tries to write to a state directory that cannot be written.
+const STATE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Takes the engine's events, makes them durable, and so lets them be reported.
+pub(crate) struct OutcomeRecorder {
+    pub log: Arc<OutboxLog>,
+    pub circuits: Arc<Circuits>,
+    pub storage_health: Arc<StorageHealth>,
+    pub tapes: Arc<Tapes>,
+    pub stop: StopFlag,
+}
+
+impl OutcomeRecorder {
+    /// Called by the engine. Blocks until the events are durable; the next group gathers meanwhile, so that
+    /// the number of flushes does not grow with the number of files.
+    pub(crate) fn record_events(&self, events: Vec<Event>) {
+        // Most files are small: they begin and end within one group, and need no note of having begun.
+        let mut begun = BTreeSet::new();
+        let mut outcomes = Vec::new();
+        let mut brought: BTreeMap<StorageName, Vec<Lfn>> = BTreeMap::new();
+        for event in events {
+            match event {
+                Event::Started { attempt, .. } => {
+                    begun.insert(attempt);
+                }
+                Event::Finished(finished) => {
+                    begun.remove(&finished.attempt);
+                    self.log_end(&finished);
+                    if finished.result.is_ok()
+                        && !self.tapes.is_empty()
+                        && let Some((storage, lfn)) = self.log.target_file_of(finished.attempt)
+                    {
+                        brought.entry(storage).or_default().push(lfn);
+                    }
+                    outcomes.push(to_outcome(finished));
+                }
+            }
+        }
+        let begun: Vec<AttemptId> = begun.into_iter().collect();
+        for attempt in &begun {
+            if let Some((transfer, size)) = self.log.lease_of(*attempt) {
+                tracing::debug!(%transfer, %attempt, size, "attempt begins");
+            }
+        }
+        if let Err(fault) = self.log.note_begun(&begun) {
+            // Losing this costs another lease after a restart, no more.
+            tracing::warn!(%fault, "cannot note that attempts have begun");
+        }
+        if self.queue_for_tape(&brought) {
+            self.record_outcomes(&outcomes);
+        }
+    }
+
+    /// What came to a storage on tape is known to go there before it counts as brought. False: the agent ends
+    /// before.
+    fn queue_for_tape(&self, brought: &BTreeMap<StorageName, Vec<Lfn>>) -> bool {
+        while let Err(fault) = self.tapes.queue_migration(brought) {
+            tracing::error!(%fault, "cannot keep which files are to go to tape");
+            if self.stop.is_set() {
+                return false;
+            }
+            thread::sleep(STATE_RETRY_INTERVAL);
+        }
+        true
+    }
+
+    /// An outcome that cannot be kept must not be told either: tries until it can, or the agent ends (then
+    /// the attempt is resumed and found to be done).
+    pub(crate) fn record_outcomes(&self, outcomes: &[Outcome]) {
+        while !outcomes.is_empty() {
+            match self.log.finish(outcomes) {
+                Ok(_) => return,
+                Err(fault) => tracing::error!(%fault, outcomes = outcomes.len(), "cannot keep outcomes"),
+            }
+            if self.stop.is_set() {
+                return;
+            }
+            thread::sleep(STATE_RETRY_INTERVAL);
+        }
+    }
+
+    fn log_end(&self, finished: &Finished) {
+        let Finished { transfer, attempt, bytes_moved, bytes_resent, .. } = finished;
+        if !self.circuits.is_empty()
+            && let Some((source, circuits)) = self.log.source_of(*attempt)
+        {
+            self.circuits.note_attempt_end(&source, circuits, finished.result.as_ref().err());
+        }
+        match &finished.result {
+            Ok(success) => tracing::info!(
+                %transfer, %attempt, bytes_moved, bytes_resent,
+                already_there = success.already_there, verification = %success.verification, "attempt \
+                    succeeded"
+            ),
+            Err(fault) => {
+                tracing::warn!(%transfer, %attempt, bytes_moved, code = %fault.code, blame = %fault.blame, %fault, "attempt failed");
+                if let Some(storage) = self.log.target_of(*attempt) {
+                    let size = self.log.lease_of(*attempt).map_or(0, |(_, size)| size);
+                    self.storage_health.note_write_failure(&storage, fault, size);
+                }
+            }
+        }
+    }
+}
+
+/// Of leases that are asked back, those that have not begun: they end without having been tried. What began
+/// so lately that the ledger was not told is stopped with them; what has come of it is kept, and found when
+/// it is leased again.
+pub(crate) fn give_back(asked: &[AskedBack], log: &OutboxLog) -> Vec<Outcome> {
+    let waiting = asked.iter().filter_map(|asked| Some((asked, log.epoch_of_waiting(asked.attempt)?)));
+    waiting
+        .map(|(asked, epoch)| {
+            never_started(asked.attempt, epoch, Fault::new(FaultCode::GivenBack, asked.why.clone()))
+        })
+        .collect()
+}
+
+/// The end of a lease that never began.
+fn never_started(attempt: AttemptId, epoch: Epoch, fault: Fault) -> Outcome {
+    Outcome {
+        attempt,
+        epoch,
+        fault: Some(fault),
+        digests: DigestSet::default(),
+        verification: Verification::Wire,
+        already_there: false,
+        bytes_moved: 0,
+        bytes_resent: 0,
+        times: AttemptTimes::default(),
+    }
+}
+
+fn to_outcome(finished: Finished) -> Outcome {
+    let (fault, digests, verification, already_there) = match finished.result {
+        Ok(success) => (None, success.digests, success.verification, success.already_there),
+        // Nothing was proven: the weakest there is.
+        Err(fault) => (Some(fault), DigestSet::default(), Verification::Wire, false),
+    };
+    Outcome {
+        attempt: finished.attempt,
+        epoch: finished.epoch,
+        fault,
+        digests,
+        verification,
+        already_there,
+        bytes_moved: finished.bytes_moved,
+        bytes_resent: finished.bytes_resent,
+        times: to_attempt_times(finished.times),
+    }
+}
+
+fn to_attempt_times(times: Times) -> AttemptTimes {
+    AttemptTimes {
+        received: times.received,
+        started: times.started,
+        first_byte: times.first_byte,
+        last_byte: times.last_byte,
+        committed: times.committed,
+    }
+}
+
+/// A batch of leases in the engine's words.
+pub(crate) fn to_fetch_batch(batch: LeaseBatch) -> FetchBatch {
+    let file = |lease: longhaul_api::agent::Lease| FetchFile {
+        attempt: lease.attempt,
+        transfer: lease.transfer,
+        epoch: lease.epoch,
+        lfn: lease.lfn,
+        size: lease.size,
+        // Without a digest in the catalog there is only the source's word, and the record must not say more.
+        verification: if lease.digests.is_empty() { Verification::Wire } else { lease.verification },
+        digests: lease.digests,
+        priority: lease.priority,
+        tree: None,
+    };
+    FetchBatch {
+        membership: None,
+        source_agent: batch.source.agent,
+        source_storage: batch.source.storage,
+        addresses: batch.source.addresses,
+        spread: false,
+        class: batch.class,
+        mark: batch.mark,
+        circuits: batch.circuits,
+        target_storage: batch.target_storage,
+        permit: batch.permit,
+        start_by: batch.start_by,
+        files: batch.leases.into_iter().map(file).collect(),
+        replicas: Vec::new(),
+    }
+}
+
+/// Leases of an earlier run whose batch is partly begun. The engine knows one `start_by` for a batch and
+/// would not go on with what had begun before it; so such a batch is given to it without one, and this keeps
+/// the time instead.
+#[derive(Debug, Default)]
+pub(crate) struct LeaseExpiry {
+    leases: Vec<(AttemptId, Timestamp)>,
+}
+
+impl LeaseExpiry {
+    /// Gives the engine what an earlier run held. Batches go in whole, since their permits are for the whole
+    /// list; what has ended is taken out again at once, and doing it again would find the file there.
+    pub(crate) fn resume(engine: &dyn Mover, circuits: &Circuits, resumed: Vec<ResumedBatch>) -> LeaseExpiry {
+        let mut expiring = LeaseExpiry::default();
+        for ResumedBatch { mut batch, ended, begun } in resumed {
+            if !begun.is_empty() {
+                let waiting = batch.leases.iter().map(|lease| lease.attempt);
+                let waiting = waiting.filter(|attempt| !ended.contains(attempt) && !begun.contains(attempt));
+                expiring.leases.extend(waiting.map(|attempt| (attempt, batch.start_by)));
+                batch.start_by = Timestamp::MAX;
+            }
+            tracing::info!(leases = batch.leases.len() - ended.len(), begun = begun.len(), source = %batch.source.storage, target = %batch.target_storage, "going on with leases of an earlier run");
+            circuits.set_source_peer(&batch.source);
+            engine.fetch(to_fetch_batch(batch));
+            engine.cancel(&ended);
+        }
+        expiring
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    /// Takes out what has expired by `now` and has not begun. What has begun or ended leaves the list.
+    pub(crate) fn take_expired(&mut self, now: Timestamp, log: &OutboxLog) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        self.leases.retain(|&(attempt, start_by)| {
+            let Some(epoch) = log.epoch_of_waiting(attempt) else { return false };
+            if now <= start_by {
+                return true;
+            }
+            let fault = Fault::new(FaultCode::LeaseExpired, format!("it had to begin by {start_by}"));
+            outcomes.push(never_started(attempt, epoch, fault));
+            false
+        });
+        outcomes
+    }
+}

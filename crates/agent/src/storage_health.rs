@@ -1,0 +1,276 @@
+//! Watches the storages: how much room there is, and whether they take files.
+//!
+//! Trouble begins when the engine meets it, when less than [`margin`] is free, or when a probe (a small
+//! temporary file, written, flushed, removed) fails. It ends by itself at the first look at which a probe
+//! succeeds and there is room: the margin, and besides the size of the file that was refused, but at most a
+//! twentieth of the storage, so that one huge file does not hold up all small ones. Each storage has a
+//! thread, since one that hangs must not hide the others.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use longhaul_api::agent::StorageSpace;
+use longhaul_model::{Blame, Fault, FaultCode, StorageName, units};
+use longhaul_storage::{Space, Storage, TempName};
+use tokio::sync::Notify;
+
+use crate::state_dir::random_u64;
+use crate::threads::guarded;
+use crate::threads::locked;
+
+/// Free bytes below which a storage counts as full: 1 % of it, but no more than this.
+const FREE_MARGIN_BYTES_MAX: u64 = 256 << 20;
+/// Bytes a probe writes: enough to need blocks of its own on every file system.
+const PROBE_BYTES: usize = 64 << 10;
+/// A storage without trouble is probed at every so many looks.
+const CHECKS_PER_PROBE: u32 = 12;
+/// Refusals that wait for a look; more of them say nothing new.
+const WRITE_FAILURES_QUEUED_MAX: usize = 4;
+
+/// The watchers of all storages.
+pub(crate) struct StorageHealth {
+    latest: Mutex<Vec<StorageSpace>>,
+    /// Told when trouble begins or ends.
+    pub changed: Notify,
+    failure_senders: Mutex<Vec<(StorageName, SyncSender<WriteFailure>)>>,
+}
+
+/// The engine could not write a file of this size.
+struct WriteFailure {
+    fault: Fault,
+    size: u64,
+}
+
+impl StorageHealth {
+    /// Looks at each storage once, then keeps looking every `period`.
+    pub(crate) fn watch(storages: &[Arc<dyn Storage>], period: Duration) -> Arc<StorageHealth> {
+        let spaces = Arc::new(StorageHealth {
+            latest: Mutex::new(Vec::new()),
+            changed: Notify::new(),
+            failure_senders: Mutex::new(Vec::new()),
+        });
+        for storage in storages {
+            let (sender, refusals) = sync_channel(WRITE_FAILURES_QUEUED_MAX);
+            locked(&spaces.failure_senders).push((storage.name().clone(), sender));
+            let mut watcher = StorageWatcher::new(storage.clone());
+            let spaces_too = spaces.clone();
+            let body =
+                move || drop(guarded("watching a storage", || watcher.run(&refusals, period, &spaces_too)));
+            if let Err(error) = thread::Builder::new().name("storage-watch".into()).spawn(body) {
+                tracing::error!(%error, storage = %storage.name(), "cannot watch the storage");
+            }
+        }
+        spaces
+    }
+
+    pub(crate) fn latest(&self) -> Vec<StorageSpace> {
+        locked(&self.latest).clone()
+    }
+
+    /// The engine met `fault` when it wrote a file of `size` bytes.
+    pub(crate) fn note_write_failure(&self, storage: &StorageName, fault: &Fault, size: u64) {
+        if !matches!(fault.code, FaultCode::TargetFull | FaultCode::TargetReadOnly | FaultCode::TargetWrite) {
+            return;
+        }
+        let refusals = locked(&self.failure_senders);
+        if let Some((_, sender)) = refusals.iter().find(|(name, _)| name == storage) {
+            // A full channel holds refusals of the same storage already.
+            let _ = sender.try_send(WriteFailure { fault: fault.clone(), size });
+        }
+    }
+
+    /// Ends the threads at their next step.
+    pub(crate) fn stop(&self) {
+        locked(&self.failure_senders).clear();
+    }
+
+    fn publish(&self, space: StorageSpace) {
+        let mut latest = locked(&self.latest);
+        let place = latest.iter().position(|known| known.storage == space.storage);
+        let before = place.and_then(|place| latest[place].trouble.clone());
+        if before.as_ref().map(|fault| fault.code) != space.trouble.as_ref().map(|fault| fault.code) {
+            match &space.trouble {
+                Some(fault) => {
+                    tracing::warn!(storage = %space.storage, %fault, "the storage takes no files now")
+                }
+                None => tracing::info!(storage = %space.storage, "the storage takes files again"),
+            }
+            self.changed.notify_one();
+        }
+        match place {
+            Some(place) => latest[place] = space,
+            None => latest.push(space),
+        }
+    }
+}
+
+/// Free bytes that stay free.
+fn free_bytes_margin(total_bytes: u64) -> u64 {
+    (total_bytes / 100).min(FREE_MARGIN_BYTES_MAX)
+}
+
+struct StorageWatcher {
+    storage: Arc<dyn Storage>,
+    trouble: Option<WriteFailure>,
+    checks: u32,
+}
+
+impl StorageWatcher {
+    fn new(storage: Arc<dyn Storage>) -> Self {
+        StorageWatcher { storage, trouble: None, checks: 0 }
+    }
+
+    fn run(&mut self, refusals: &Receiver<WriteFailure>, period: Duration, spaces: &StorageHealth) {
+        loop {
+            spaces.publish(self.check());
+            match refusals.recv_timeout(period) {
+                Ok(refusal) => {
+                    // What the engine met is published as it is: the next look may find that it has passed.
+                    self.trouble = Some(refusal);
+                    spaces.publish(self.state(self.storage.space().ok()));
+                    // Repeated refusals must not become a tight loop of probes.
+                    while refusals.try_recv().is_ok() {}
+                    if matches!(refusals.recv_timeout(period), Err(RecvTimeoutError::Disconnected)) {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn check(&mut self) -> StorageSpace {
+        let space = match self.storage.space() {
+            Ok(space) => space,
+            Err(fault) => {
+                self.trouble = Some(WriteFailure { fault: fault.blaming(Blame::Target), size: 0 });
+                return self.state(None);
+            }
+        };
+        if self.storage.capabilities().writable {
+            let probe_due = self.trouble.is_some() || self.checks.is_multiple_of(CHECKS_PER_PROBE);
+            self.checks = self.checks.wrapping_add(1);
+            self.trouble = match self.space_trouble(space) {
+                Some(trouble) => Some(trouble),
+                None if probe_due => self.probe().err().map(|fault| WriteFailure { fault, size: 0 }),
+                None => None,
+            };
+        } else {
+            self.trouble = None;
+        }
+        self.state(Some(space))
+    }
+
+    fn space_trouble(&mut self, space: Space) -> Option<WriteFailure> {
+        let refused = self.trouble.as_ref().filter(|trouble| trouble.fault.code == FaultCode::TargetFull);
+        let size = refused.map_or(0, |trouble| trouble.size);
+        let needed = free_bytes_margin(space.total_bytes) + size.min(space.total_bytes / 20);
+        if space.free_bytes >= needed {
+            return None;
+        }
+        let detail = format!("{} free, {} needed", units::bytes(space.free_bytes), units::bytes(needed));
+        Some(WriteFailure { fault: Fault::new(FaultCode::TargetFull, detail), size })
+    }
+
+    fn probe(&self) -> Result<(), Fault> {
+        let random = || {
+            random_u64().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))
+        };
+        let mut name = [0; 16];
+        name[..8].copy_from_slice(&random()?.to_ne_bytes());
+        name[8..].copy_from_slice(&random()?.to_ne_bytes());
+        let temp = TempName::of_bytes(name);
+        let write = || -> Result<(), Fault> {
+            let file = self.storage.create(&temp, PROBE_BYTES as u64)?;
+            file.write_at(&[0; PROBE_BYTES], 0)?;
+            file.flush()
+        };
+        let written = write();
+        self.storage.remove_temp(&temp).or(written.clone())?;
+        written
+    }
+
+    fn state(&self, space: Option<Space>) -> StorageSpace {
+        StorageSpace {
+            storage: self.storage.name().clone(),
+            total_bytes: space.map_or(0, |space| space.total_bytes),
+            free_bytes: space.map_or(0, |space| space.free_bytes),
+            trouble: self.trouble.as_ref().map(|trouble| trouble.fault.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault_injecting_storage::FaultInjectingStorage;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn free(storage: &FaultInjectingStorage, free_bytes: u64) {
+        *locked(&storage.space) = Some(Space { total_bytes: 10 * GB, free_bytes });
+    }
+
+    fn code(space: StorageSpace) -> Option<FaultCode> {
+        space.trouble.map(|fault| fault.code)
+    }
+
+    #[test]
+    fn trouble_begins_and_ends_by_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = FaultInjectingStorage::new(directory.path());
+        let mut watcher = StorageWatcher::new(storage.clone());
+        free(&storage, 5 * GB);
+        assert_eq!(code(watcher.check()), None);
+        free(&storage, GB / 20);
+        let full = watcher.check();
+        assert!(full.trouble.as_ref().unwrap().detail.contains("100 MB needed"), "{full:?}");
+        free(&storage, GB / 10);
+        assert_eq!(code(watcher.check()), None, "1 % is free again");
+        *locked(&storage.create_fault) = Some(Fault::new(FaultCode::TargetReadOnly, "read-only file system"));
+        let looks: Vec<_> = (0..CHECKS_PER_PROBE).map(|_| code(watcher.check())).collect();
+        assert_eq!(
+            looks.last().unwrap(),
+            &Some(FaultCode::TargetReadOnly),
+            "a probe finds it before a transfer does"
+        );
+        *locked(&storage.create_fault) = None;
+        assert_eq!(code(watcher.check()), None);
+        assert!(storage.temps().unwrap().is_empty(), "probes are removed");
+    }
+
+    #[test]
+    fn a_refused_file_must_fit_unless_it_is_huge() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = FaultInjectingStorage::new(directory.path());
+        let mut watcher = StorageWatcher::new(storage.clone());
+        free(&storage, GB / 4);
+        watcher.trouble = Some(WriteFailure { fault: Fault::new(FaultCode::TargetFull, ""), size: GB / 5 });
+        assert_eq!(code(watcher.check()), Some(FaultCode::TargetFull), "the margin of 0.1 GB and 0.2 GB");
+        assert_eq!(code(watcher.check()), Some(FaultCode::TargetFull), "and it is not forgotten");
+        free(&storage, 3 * GB / 10);
+        assert_eq!(code(watcher.check()), None);
+        watcher.trouble = Some(WriteFailure { fault: Fault::new(FaultCode::TargetFull, ""), size: 9 * GB });
+        free(&storage, 6 * GB / 10);
+        assert_eq!(code(watcher.check()), None, "small files may go on");
+    }
+
+    #[tokio::test]
+    async fn what_the_engine_meets_is_published_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = FaultInjectingStorage::new(directory.path());
+        let storages: [Arc<dyn Storage>; 1] = [storage.clone()];
+        let spaces = StorageHealth::watch(&storages, Duration::from_secs(3_600));
+        spaces.note_write_failure(
+            storage.name(),
+            &Fault::new(FaultCode::TargetFull, "no room for 7 bytes"),
+            7,
+        );
+        spaces.changed.notified().await;
+        assert_eq!(code(spaces.latest()[0].clone()), Some(FaultCode::TargetFull));
+        spaces.stop();
+    }
+}

@@ -1,0 +1,458 @@
+//! The book of one tape, kept in a file, and the site's commands that follow from it: each file that is
+//! waited for is brought, each that nobody needs is removed, each that came goes to tape.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use longhaul_doors::{Report, Tape, WantedFile};
+use longhaul_model::{Fault, FaultCode, Lfn, Locality, Timestamp, units};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+
+use super::state::{ARRIVALS_MAX, End, ExpiredPins, MIGRATE_RETRY_INTERVAL, Record, TapeState};
+use super::system::{DiskState, TapeSystem, Verb};
+use crate::clock::ServiceClock;
+use crate::command::CommandExit;
+use crate::record_log::{OpenedLog, RecordLog};
+use crate::state_dir::random_u64;
+use crate::threads::blocking;
+use crate::threads::locked;
+
+/// Between looks at what time has brought: ends of pins, files that are old enough to go to tape.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// A shorter log is not written anew.
+const LOG_BYTES_MIN: u64 = 8 << 20;
+/// Our own temporary names: the file gets another in a moment.
+const TEMP_NAME_PREFIX: &str = ".longhaul-";
+
+pub(crate) struct TapeDriver {
+    site: Arc<TapeSystem>,
+    clock: ServiceClock,
+    state: Mutex<DriverState>,
+    /// Counts changes of the book.
+    changed: watch::Sender<u64>,
+    staging: Arc<Semaphore>,
+    migrating: Arc<Semaphore>,
+    removing: Arc<Semaphore>,
+}
+
+struct DriverState {
+    tape: TapeState,
+    log: RecordLog,
+    /// From here on the log is worth being written anew.
+    rewrite_at: u64,
+    /// Taken from the book, not begun.
+    removals: VecDeque<ExpiredPins>,
+}
+
+/// One thing to be done by the site.
+enum TapeCommand {
+    Stage(Vec<String>, Option<Arc<str>>),
+    Migrate(Vec<(String, u64)>),
+    Remove(Vec<ExpiredPins>),
+}
+
+impl TapeDriver {
+    pub(super) fn open(site: Arc<TapeSystem>, path: &Path, clock: ServiceClock) -> Result<TapeDriver, Fault> {
+        let mut tape = TapeState::default();
+        let opened = RecordLog::open(path, |_, payload| {
+            tape.apply(serde_json::from_slice(payload)?);
+            Ok(())
+        });
+        let failed = |error: std::io::Error| {
+            Fault::new(FaultCode::StateDirectory, format!("{}: {error}", path.display()))
+        };
+        let OpenedLog { log, cut_bytes } = opened.map_err(failed)?;
+        if cut_bytes > 0 {
+            tracing::warn!(file = %path.display(), cut_bytes, "the end of a log was torn; nothing that was \
+                promised is lost");
+        }
+        tape.all_arrived(clock.now());
+        let rewrite_at = LOG_BYTES_MIN.max(log.bytes());
+        let at_once = site.config.at_once;
+        let slots = || Arc::new(Semaphore::new(at_once));
+        Ok(TapeDriver {
+            site,
+            clock,
+            state: Mutex::new(DriverState { tape, log, rewrite_at, removals: VecDeque::new() }),
+            changed: watch::Sender::new(0),
+            staging: slots(),
+            migrating: slots(),
+            removing: slots(),
+        })
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, DriverState> {
+        locked(&self.state)
+    }
+
+    /// Durable, and only then true.
+    fn write(&self, state: &mut DriverState, records: Vec<Record>) -> Result<(), Fault> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let failed = |error: std::io::Error| {
+            let detail =
+                format!("what is asked of the tape of {} cannot be kept: {error}", self.site.storage);
+            Fault::new(FaultCode::StateDirectory, detail)
+        };
+        state.rewrite().map_err(failed)?;
+        let payloads: Result<Vec<Vec<u8>>, _> = records.iter().map(serde_json::to_vec).collect();
+        state.log.append(&payloads.map_err(|error| failed(error.into()))?, true).map_err(failed)?;
+        records.into_iter().for_each(|record| state.tape.apply(record));
+        self.changed.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    /// Files that the engine has brought: they go to tape as those that came through doors do.
+    pub(super) fn queue_migration(&self, lfns: &[Lfn]) -> Result<(), Fault> {
+        if !self.site.can(Verb::Migrate) {
+            return Ok(());
+        }
+        // What arrived under its name has a path.
+        let paths: Vec<String> = lfns.iter().filter_map(|lfn| self.site.path_of(lfn)).collect();
+        let mut state = self.lock_state();
+        let records = paths.iter().map(|path| state.tape.arriving(path)).collect();
+        self.write(&mut state, records)?;
+        let due = self.migration_due();
+        paths.iter().for_each(|path| state.tape.arrived(path, due));
+        Ok(())
+    }
+
+    fn migration_due(&self) -> Timestamp {
+        self.clock.now() + Duration::from_secs(self.site.config.migrate_after_s.into())
+    }
+
+    fn goes_to_tape(&self, path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        self.site.can(Verb::Migrate) && !name.starts_with(TEMP_NAME_PREFIX)
+    }
+
+    // ---- what the site does --------------------------------------------------------------------------
+
+    /// Until it is dropped; ends only with what must not have happened.
+    pub(super) async fn run(self: Arc<Self>) -> Fault {
+        let mut changed = self.changed.subscribe();
+        let mut at_work = JoinSet::new();
+        loop {
+            changed.borrow_and_update();
+            let driver = self.clone();
+            match blocking(move || Ok(driver.next_commands())).await {
+                Ok(work) => {
+                    for (work, slot) in work {
+                        at_work.spawn(self.clone().carry_out(work, slot));
+                    }
+                }
+                Err(fault) => return fault,
+            }
+            tokio::select! {
+                _ = changed.changed() => {}
+                Some(done) = at_work.join_next() => {
+                    if let Err(error) = done {
+                        tracing::error!(%error, storage = %self.site.storage, "work for a tape ended \
+                            abnormally");
+                    }
+                }
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// As much as may be begun now.
+    fn next_commands(&self) -> Vec<(TapeCommand, OwnedSemaphorePermit)> {
+        let (now, bulk) = (self.clock.now(), self.site.config.bulk);
+        let mut state = self.lock_state();
+        self.expire_pins(&mut state, now);
+        let mut work = Vec::new();
+        while let Ok(slot) = self.removing.clone().try_acquire_owned() {
+            let most = bulk.min(state.removals.len());
+            if most == 0 {
+                break;
+            }
+            work.push((TapeCommand::Remove(state.removals.drain(..most).collect()), slot));
+        }
+        while let Ok(slot) = self.staging.clone().try_acquire_owned() {
+            let Some((paths, metadata)) = state.tape.next_stage(bulk, now) else { break };
+            work.push((TapeCommand::Stage(paths, metadata), slot));
+        }
+        while let Ok(slot) = self.migrating.clone().try_acquire_owned() {
+            let files = state.tape.next_migrate(bulk, now);
+            if files.is_empty() {
+                break;
+            }
+            work.push((TapeCommand::Migrate(files), slot));
+        }
+        work
+    }
+
+    fn expire_pins(&self, state: &mut DriverState, now: Timestamp) {
+        let (removed, spent): (Vec<ExpiredPins>, Vec<ExpiredPins>) = state
+            .tape
+            .take_expired_pins(now, self.site.can(Verb::Remove))
+            .into_iter()
+            .partition(|over| over.last);
+        state.removals.extend(removed);
+        let files: Vec<_> = spent.into_iter().flat_map(|over| over.files).collect();
+        let mut records = state.tape.expired_requests(now);
+        if !files.is_empty() {
+            records.push(Record::Spent { files });
+        }
+        if let Err(fault) = self.write(state, records) {
+            tracing::error!(%fault, "what time has ended is looked at again after the next start");
+        }
+    }
+
+    async fn carry_out(self: Arc<Self>, work: TapeCommand, slot: OwnedSemaphorePermit) {
+        match work {
+            TapeCommand::Stage(paths, metadata) => self.clone().stage_files(paths, metadata).await,
+            TapeCommand::Migrate(files) => self.clone().migrate_files(files).await,
+            TapeCommand::Remove(over) => self.clone().remove_files(over).await,
+        }
+        drop(slot);
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    async fn stage_files(self: Arc<Self>, paths: Vec<String>, metadata: Option<Arc<str>>) {
+        let found = self.site.locate(&paths).await;
+        let (mut known, mut wanted) = (Vec::new(), Vec::new());
+        for (path, at) in paths.into_iter().zip(found) {
+            match at {
+                at if at.is_on_disk() => known.push((path, Some(End::OnDisk))),
+                Locality::Lost => known.push((path, Some(End::Failed("the tape system has lost it".into())))),
+                Locality::None if self.site.knows_tape() => {
+                    known.push((path, Some(End::Failed("file does not exist".into()))));
+                }
+                _ => wanted.push(path),
+            }
+        }
+        self.settle(known).await;
+        if wanted.is_empty() {
+            return;
+        }
+        tracing::info!(storage = %self.site.storage, files = wanted.len(), first = units::printable(&wanted[0]), "bringing files from tape");
+        let ended = tokio::select! {
+            ended = self.site.run(Verb::Stage, &wanted, metadata.as_deref()) => ended,
+            () = self.clone().unwanted(wanted.clone()) => {
+                return self.settle(wanted.into_iter().map(|path| (path, None)).collect()).await;
+            }
+        };
+        let found = self.site.locate(&wanted).await;
+        let ends = wanted.into_iter().zip(found).map(|(path, at)| {
+            let end = stage_end(at, &ended);
+            if let End::Failed(why) = &end {
+                tracing::warn!(storage = %self.site.storage, path = units::printable(&path), why, "a file \
+                    does not come from tape");
+            }
+            (path, Some(end))
+        });
+        self.settle(ends.collect()).await;
+    }
+
+    /// When nobody waits for any of them.
+    async fn unwanted(self: Arc<Self>, paths: Vec<String>) {
+        let mut changed = self.changed.subscribe();
+        let paths = Arc::new(paths);
+        loop {
+            let (driver, those) = (self.clone(), paths.clone());
+            let look = move || Ok(those.iter().any(|path| driver.lock_state().tape.is_awaited(path)));
+            if matches!(blocking(look).await, Ok(false)) {
+                return;
+            }
+            if changed.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Tells whoever waits for these files what came of them; the site is at work on them no more.
+    async fn settle(self: &Arc<Self>, ends: Vec<(String, Option<End>)>) {
+        if ends.is_empty() {
+            return;
+        }
+        let driver = self.clone();
+        let state = blocking(move || {
+            let now = driver.clock.now();
+            let mut state = driver.lock_state();
+            let records = ends.iter().filter_map(|(path, end)| state.tape.staged(path, end.clone()?, now));
+            let records = records.collect();
+            let written = driver.write(&mut state, records);
+            ends.iter().for_each(|(path, _)| state.tape.release_path(path));
+            written
+        });
+        if let Err(fault) = state.await {
+            tracing::error!(%fault, "files are asked for once more");
+        }
+    }
+
+    async fn migrate_files(self: Arc<Self>, files: Vec<(String, u64)>) {
+        let paths: Vec<String> = files.iter().map(|(path, _)| path.clone()).collect();
+        let found = self.site.locate(&paths).await;
+        let gone = {
+            let (site, paths) = (self.site.clone(), paths.clone());
+            blocking(move || {
+                Ok(paths.iter().map(|path| site.disk_state(path) == DiskState::Absent).collect::<Vec<bool>>())
+            })
+        };
+        let gone = gone.await.unwrap_or_default();
+        let done =
+            found.iter().enumerate().map(|(place, at)| at.is_on_tape() || gone.get(place) == Some(&true));
+        let mut done: Vec<bool> = done.collect();
+        let wanted: Vec<String> =
+            paths.iter().zip(&done).filter(|(_, done)| !**done).map(|(path, _)| path.clone()).collect();
+        if !wanted.is_empty() {
+            let taken = match self.site.run(Verb::Migrate, &wanted, None).await {
+                Ok(ended) if ended.code == Some(0) => Ok(()),
+                Ok(ended) => Err(ended.describe()),
+                Err(fault) => Err(fault.detail),
+            };
+            match taken {
+                Ok(()) => done = vec![true; done.len()],
+                Err(why) => {
+                    let (storage, again_s) = (&self.site.storage, MIGRATE_RETRY_INTERVAL.as_secs());
+                    tracing::warn!(%storage, files = wanted.len(), first = units::printable(&wanted[0]), why, again_s, "the site does not take files to tape; they are tried again");
+                }
+            }
+        }
+        let driver = self.clone();
+        let noted = blocking(move || {
+            let mut state = driver.lock_state();
+            let mut records = Vec::new();
+            for ((path, stamp), done) in files.iter().zip(done) {
+                match done {
+                    true => records.extend(state.tape.migrated(path, *stamp)),
+                    false => {
+                        state.tape.retry_migration(path, Some(driver.clock.now() + MIGRATE_RETRY_INTERVAL))
+                    }
+                }
+            }
+            driver.write(&mut state, records)
+        });
+        if let Err(fault) = noted.await {
+            tracing::error!(%fault, "files are brought to tape once more after the next start");
+        }
+    }
+
+    async fn remove_files(self: Arc<Self>, over: Vec<ExpiredPins>) {
+        let paths: Vec<String> = over.iter().map(|over| over.path.to_string()).collect();
+        let found = self.site.locate(&paths).await;
+        // What the tape does not have is nobody's to remove.
+        let both = paths.iter().zip(found).filter(|(_, at)| *at == Locality::DiskAndTape);
+        let both: Vec<String> = both.map(|(path, _)| path.clone()).collect();
+        if !both.is_empty() {
+            let why = match self.site.run(Verb::Remove, &both, None).await {
+                Ok(ended) if ended.code == Some(0) => None,
+                Ok(ended) => Some(ended.describe()),
+                Err(fault) => Some(fault.detail),
+            };
+            if let Some(why) = why {
+                let storage = &self.site.storage;
+                tracing::warn!(%storage, files = both.len(), first = units::printable(&both[0]), why, "files \
+                    that nobody needs stay on disk");
+            }
+        }
+        let driver = self.clone();
+        let noted = blocking(move || {
+            let mut state = driver.lock_state();
+            let files = over.iter().flat_map(|over| over.files.clone()).collect();
+            let written = driver.write(&mut state, vec![Record::Spent { files }]);
+            over.iter().for_each(|over| state.tape.release_path(&over.path));
+            written
+        });
+        if let Err(fault) = noted.await {
+            tracing::error!(%fault, "files are removed once more after the next start");
+        }
+    }
+}
+
+impl DriverState {
+    /// A log that is broken, or much longer than what it says, is written anew.
+    fn rewrite(&mut self) -> std::io::Result<()> {
+        if !self.log.is_broken() && self.log.bytes() < self.rewrite_at {
+            return Ok(());
+        }
+        let payloads: Result<Vec<Vec<u8>>, _> =
+            self.tape.records().map(|record| serde_json::to_vec(&record)).collect();
+        self.log.replace(payloads?.iter())?;
+        self.rewrite_at = LOG_BYTES_MIN.max(2 * self.log.bytes());
+        Ok(())
+    }
+}
+
+/// The disk has the last word; where nobody can say, the command's.
+fn stage_end(at: Locality, ended: &Result<CommandExit, Fault>) -> End {
+    let why = match ended {
+        _ if at.is_on_disk() => return End::OnDisk,
+        Ok(ended) if ended.code == Some(0) && at == Locality::Unavailable => return End::OnDisk,
+        Ok(ended) if ended.code == Some(0) => {
+            format!("the site's command ended well, and the file is not on disk ({})", at.word())
+        }
+        Ok(ended) => format!("the site's command does not bring it {}", ended.describe()),
+        Err(fault) => fault.detail.clone(),
+    };
+    End::Failed(why)
+}
+
+impl Tape for TapeDriver {
+    fn stage(&self, files: Vec<WantedFile>) -> Result<String, Fault> {
+        let random = || {
+            random_u64().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))
+        };
+        let id = format!("{:016x}{:016x}", random()?, random()?);
+        let config = &self.site.config;
+        let pins = (Duration::from_secs(config.pin_s.into()), Duration::from_secs(config.pin_max_s.into()));
+        let mut state = self.lock_state();
+        let record = state.tape.new_request(&id, files, self.clock.now(), pins)?;
+        self.write(&mut state, vec![record])?;
+        Ok(id)
+    }
+
+    fn report(&self, request: &str) -> Option<Report> {
+        self.lock_state().tape.report(request, self.clock.now())
+    }
+
+    fn cancel(&self, request: &str, paths: &[String]) -> Result<(), Fault> {
+        let mut state = self.lock_state();
+        let record = state.tape.cancel(request, paths, self.clock.now());
+        self.write(&mut state, record.into_iter().collect())
+    }
+
+    fn release(&self, request: &str, paths: &[String]) -> Result<(), Fault> {
+        let mut state = self.lock_state();
+        let record = state.tape.release(request, paths, self.clock.now());
+        self.write(&mut state, record.into_iter().collect())
+    }
+
+    fn end(&self, request: &str) -> Result<(), Fault> {
+        let mut state = self.lock_state();
+        let records = state.tape.end_request(request, self.clock.now());
+        self.write(&mut state, records)
+    }
+
+    fn locate(&self, paths: &[String]) -> Vec<Locality> {
+        self.site.locate_blocking(paths)
+    }
+
+    fn arriving(&self, path: &str) -> Result<(), Fault> {
+        if !self.goes_to_tape(path) {
+            return Ok(());
+        }
+        let mut state = self.lock_state();
+        if state.tape.arrivals() >= ARRIVALS_MAX {
+            let detail = format!("{ARRIVALS_MAX} files wait for their way to tape: no more are taken");
+            return Err(Fault::new(FaultCode::Busy, detail));
+        }
+        let record = state.tape.arriving(path);
+        self.write(&mut state, vec![record])
+    }
+
+    fn arrived(&self, path: &str) {
+        let due = self.migration_due();
+        self.lock_state().tape.arrived(path, due);
+        self.changed.send_modify(|count| *count += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests;

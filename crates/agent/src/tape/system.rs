@@ -1,0 +1,285 @@
+//! The site's commands for its tape, and what can be seen on the disk.
+//!
+//! ```text
+//! stage|migrate|remove WORDS… PATH…      exit code 0: done with all of them
+//! locality WORDS… PATH…                  a line for each on standard output: DISK, TAPE, DISK_AND_TAPE, LOST, NONE, UNAVAILABLE
+//! ```
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_model::{Fault, FaultCode, Lfn, Locality, NameRules, StorageName};
+use longhaul_storage::NoLinks;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::command::{CommandExit, CommandSpec, run};
+use crate::config::StorageConfig;
+use crate::config::tape::TapeConfig;
+
+/// Files that `locality` is asked for at once.
+const LOCALITY_FILES_MAX: usize = 100;
+/// A line of its answer, the longest word with room for white space.
+const LOCALITY_LINE_BYTES: usize = 32;
+/// A file of which no more sectors than this are on the disk, though it is larger, is a stub: some file
+/// systems count one.
+const STUB_SECTORS: i64 = 1;
+const STUB_BYTES_MIN: i64 = 513;
+/// In which `stage` finds what the client said for the tape system.
+const METADATA_VARIABLE: &str = "LONGHAUL_METADATA";
+
+/// What is at a name on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DiskState {
+    Present,
+    /// Its name and size, without its bytes.
+    Stub,
+    Absent,
+    /// Nobody can say.
+    Unknown,
+}
+
+/// The tape behind one storage.
+pub(crate) struct TapeSystem {
+    pub(super) config: TapeConfig,
+    pub(super) storage: StorageName,
+    root: PathBuf,
+    rules: NameRules,
+    beneath: NoLinks,
+    localities: Semaphore,
+    runtime: Handle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Stage,
+    Migrate,
+    Remove,
+}
+
+impl TapeSystem {
+    /// To be called where there is a runtime.
+    pub(super) fn open(storage: &StorageConfig, config: &TapeConfig) -> Result<TapeSystem, Fault> {
+        let failed = |why: String| {
+            Fault::new(FaultCode::SourceUnreadable, format!("{}: {why}", storage.root.display()))
+        };
+        let runtime =
+            Handle::try_current().map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+        Ok(TapeSystem {
+            config: config.clone(),
+            storage: storage.name.clone(),
+            root: storage.root.clone(),
+            rules: storage.name_rules(),
+            beneath: NoLinks::open_root(&storage.root).map_err(|error| failed(error.to_string()))?,
+            localities: Semaphore::new(config.at_once),
+            runtime,
+        })
+    }
+
+    pub(super) fn can(&self, verb: Verb) -> bool {
+        !self.words(verb).is_empty()
+    }
+
+    fn words(&self, verb: Verb) -> &[String] {
+        match verb {
+            Verb::Stage => &self.config.stage,
+            Verb::Migrate => &self.config.migrate,
+            Verb::Remove => &self.config.remove,
+        }
+    }
+
+    pub(super) fn knows_tape(&self) -> bool {
+        !self.config.locality.is_empty()
+    }
+
+    /// Where a file of the catalog lies.
+    pub(super) fn path_of(&self, lfn: &Lfn) -> Option<String> {
+        self.rules.to_pfn(&self.storage, lfn).ok().map(|at| at.path().to_owned())
+    }
+
+    pub(super) fn disk_state(&self, path: &str) -> DiskState {
+        match self.beneath.stat(path.as_bytes()) {
+            Ok(found) => match FileType::from_raw_mode(found.st_mode) {
+                FileType::RegularFile
+                    if found.st_blocks <= STUB_SECTORS && found.st_size >= STUB_BYTES_MIN =>
+                {
+                    DiskState::Stub
+                }
+                // What a link leads to is there, or the storage says that it is not.
+                FileType::RegularFile | FileType::Symlink => DiskState::Present,
+                _ => DiskState::Absent,
+            },
+            Err(Errno::NOENT | Errno::NOTDIR) => DiskState::Absent,
+            // There is a link on the way.
+            Err(Errno::LOOP) => DiskState::Present,
+            Err(_) => DiskState::Unknown,
+        }
+    }
+
+    /// Runs one of the commands for these files.
+    pub(super) async fn run(
+        &self,
+        verb: Verb,
+        paths: &[String],
+        metadata: Option<&str>,
+    ) -> Result<CommandExit, Fault> {
+        let limit = match verb {
+            Verb::Stage | Verb::Migrate => self.config.tape_timeout_s,
+            Verb::Remove => self.config.timeout_s,
+        };
+        let told = metadata.map(|text| [(METADATA_VARIABLE, text.to_owned())]);
+        run(CommandSpec {
+            program: self.words(verb),
+            arguments: &self.absolute_paths(paths),
+            environment: told.as_ref().map_or(&[], |told| told),
+            timeout: Duration::from_secs(limit.into()),
+            ..CommandSpec::default()
+        })
+        .await
+    }
+
+    /// As the site's programs know them.
+    fn absolute_paths(&self, paths: &[String]) -> Vec<String> {
+        paths.iter().map(|path| self.root.join(path).to_string_lossy().into_owned()).collect()
+    }
+
+    /// Where files are, in their order.
+    pub(super) async fn locate(self: &Arc<TapeSystem>, paths: &[String]) -> Vec<Locality> {
+        if !self.knows_tape() {
+            let (system, paths) = (self.clone(), paths.to_vec());
+            let count = paths.len();
+            let looked = tokio::task::spawn_blocking(move || {
+                paths.iter().map(|path| system.locality_on_disk(path)).collect()
+            });
+            return looked.await.unwrap_or_else(|_| vec![Locality::Unavailable; count]);
+        }
+        let mut asked = JoinSet::new();
+        for (place, bulk) in paths.chunks(LOCALITY_FILES_MAX).enumerate() {
+            let (system, bulk) = (self.clone(), bulk.to_vec());
+            asked.spawn(async move { (place, system.query_locality(&bulk).await) });
+        }
+        let mut found = vec![Locality::Unavailable; paths.len()];
+        while let Some(answer) = asked.join_next().await {
+            let Ok((place, localities)) = answer else { continue };
+            let from = found.iter_mut().skip(place * LOCALITY_FILES_MAX);
+            from.zip(localities).for_each(|(found, at)| *found = at);
+        }
+        found
+    }
+
+    /// The same for threads that may wait; not to be called from the runtime's own.
+    pub(super) fn locate_blocking(self: &Arc<TapeSystem>, paths: &[String]) -> Vec<Locality> {
+        self.runtime.block_on(self.locate(paths))
+    }
+
+    /// By the disk alone.
+    fn locality_on_disk(&self, path: &str) -> Locality {
+        match self.disk_state(path) {
+            DiskState::Present => Locality::Disk,
+            DiskState::Stub => Locality::Tape,
+            DiskState::Absent => Locality::None,
+            DiskState::Unknown => Locality::Unavailable,
+        }
+    }
+
+    async fn query_locality(&self, paths: &[String]) -> Vec<Locality> {
+        let _slot = self.localities.acquire().await;
+        let ended = run(CommandSpec {
+            program: &self.config.locality,
+            arguments: &self.absolute_paths(paths),
+            stdout_bytes_max: paths.len() * LOCALITY_LINE_BYTES,
+            timeout: Duration::from_secs(self.config.timeout_s.into()),
+            ..CommandSpec::default()
+        })
+        .await;
+        let why = match ended {
+            Ok(ended) if ended.code == Some(0) => return parse_localities(&ended.stdout, paths.len()),
+            Ok(ended) => ended.describe(),
+            Err(fault) => fault.detail,
+        };
+        tracing::warn!(storage = %self.storage, why, "the site does not say where files are");
+        vec![Locality::Unavailable; paths.len()]
+    }
+}
+
+/// A word a line; what is missing, or no word, is not known.
+fn parse_localities(text: &str, count: usize) -> Vec<Locality> {
+    let mut lines = text.lines();
+    let word = |line: &str| Locality::of(line.trim());
+    (0..count).map(|_| lines.next().and_then(word).unwrap_or(Locality::Unavailable)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fs;
+
+    fn system(root: &std::path::Path, config: TapeConfig) -> Arc<TapeSystem> {
+        let storage = StorageConfig::new("alpha".parse().unwrap(), root);
+        Arc::new(TapeSystem::open(&storage, &config).unwrap())
+    }
+
+    fn shell(script: &str) -> Vec<String> {
+        ["/bin/sh", "-c", script, "tape"].map(str::to_owned).to_vec()
+    }
+
+    #[tokio::test]
+    async fn without_a_command_the_disk_says_what_is_a_stub() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::write(root.join("there"), vec![7; 10_000]).unwrap();
+        fs::write(root.join("empty"), b"").unwrap();
+        fs::File::create(root.join("stub")).unwrap().set_len(10_000).unwrap();
+        fs::create_dir(root.join("folder")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", root.join("link")).unwrap();
+        let system = system(root, TapeConfig::new(shell("exit 0")));
+        let paths = ["there", "stub", "empty", "missing", "folder", "there/x"].map(str::to_owned);
+        use Locality::{Disk, None, Tape};
+        assert_eq!(system.locate(&paths).await, [Disk, Tape, Disk, None, None, None]);
+        assert_eq!(system.disk_state("link"), DiskState::Present);
+    }
+
+    #[tokio::test]
+    async fn a_command_is_asked_in_bulks_and_what_it_does_not_say_is_not_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let script =
+            r#"echo $# >> "$0"; for f; do case $f in */f7) echo no word;; */f*) echo tape;; esac; done"#;
+        let said = folder.path().join("said");
+        let mut locality = shell(script);
+        locality[3] = said.to_str().unwrap().to_owned();
+        let system = system(folder.path(), TapeConfig { locality, ..TapeConfig::new(shell("exit 0")) });
+        let paths: Vec<String> = (0..250).map(|n| format!("f{n}")).collect();
+        let found = system.locate(&paths).await;
+        assert_eq!((found[7], found[8], found[249]), (Locality::Unavailable, Locality::Tape, Locality::Tape));
+        let mut bulks: Vec<String> = fs::read_to_string(&said).unwrap().lines().map(str::to_owned).collect();
+        bulks.sort();
+        assert_eq!(bulks, ["100", "100", "50"]);
+
+        let locality = shell("echo DISK; echo no >&2; exit 3");
+        let broken = self::system(folder.path(), TapeConfig { locality, ..TapeConfig::new(shell("exit 0")) });
+        assert_eq!(broken.locate(&paths[..2]).await, [Locality::Unavailable; 2]);
+    }
+
+    #[tokio::test]
+    async fn commands_get_whole_paths_and_the_clients_word() {
+        let folder = tempfile::tempdir().unwrap();
+        let system =
+            system(folder.path(), TapeConfig::new(shell("echo \"$1 $2 $LONGHAUL_METADATA\" >&2; exit 4")));
+        let ended = system.run(Verb::Stage, &["a b".into(), "c".into()], Some("{\"n\":1}")).await.unwrap();
+        let root = folder.path().display();
+        assert_eq!(ended.describe(), format!("(exit code 4): {root}/a b {root}/c {{\"n\":1}}"));
+        assert!(system.can(Verb::Stage) && !system.can(Verb::Remove));
+    }
+
+    proptest! {
+        #[test]
+        fn there_is_one_answer_for_each_file(text in "(DISK|TAPE|tape | |\n|[A-Z_]{0,5}){0,20}", count in 0usize..10) {
+            prop_assert_eq!(parse_localities(&text, count).len(), count);
+        }
+    }
+}

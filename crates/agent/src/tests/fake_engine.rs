@@ -1,0 +1,138 @@
+//! An engine whose attempts begin and end when the test says so.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_engine::{Clock, Event, FetchBatch, Finished, Path, Snapshot, Success, Times};
+use longhaul_model::{AgentId, AttemptId, DigestSet, Epoch, Fault, Timestamp, TransferId, Verification};
+use longhaul_security::Credentials;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::command::CircuitCommands;
+use crate::mover::{Mover, MoverStart};
+
+/// A test that waits longer than this has failed.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What the agent asked of the engine.
+#[derive(Clone, Default)]
+pub(crate) struct EngineCalls {
+    pub fetched: Vec<FetchBatch>,
+    pub cancelled: Vec<AttemptId>,
+    pub limits: Option<(Option<u64>, Option<u64>)>,
+    pub paths: Vec<(AgentId, Vec<Path>)>,
+    pub renewed: Option<String>,
+    pub stopped: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct FakeEngine {
+    calls: Arc<watch::Sender<EngineCalls>>,
+    events: Arc<dyn Fn(Vec<Event>) + Send + Sync>,
+    pub clock: Clock,
+}
+
+impl FakeEngine {
+    pub fn start(start: MoverStart) -> FakeEngine {
+        FakeEngine {
+            calls: Arc::new(watch::Sender::new(EngineCalls::default())),
+            events: start.events.into(),
+            clock: start.clock,
+        }
+    }
+
+    pub fn calls(&self) -> EngineCalls {
+        self.calls.borrow().clone()
+    }
+
+    pub async fn wait_until(&self, look: impl FnMut(&EngineCalls) -> bool) -> EngineCalls {
+        let mut asked = self.calls.subscribe();
+        timeout(WAIT_TIMEOUT, asked.wait_for(look)).await.expect("it never happened").unwrap().clone()
+    }
+
+    /// Attempts given so far and not cancelled.
+    pub fn attempts(&self) -> Vec<AttemptId> {
+        let asked = self.calls();
+        let files = asked.fetched.iter().flat_map(|batch| &batch.files).map(|file| file.attempt);
+        files.filter(|attempt| !asked.cancelled.contains(attempt)).collect()
+    }
+
+    pub fn begin(&self, attempt: u64) {
+        (self.events)(vec![Event::Started { attempt: AttemptId(attempt), at: (self.clock)() }]);
+    }
+
+    pub fn succeed(&self, attempts: &[u64]) {
+        let success = Success {
+            digests: DigestSet::default(),
+            verification: Verification::EndToEnd,
+            already_there: false,
+        };
+        self.finish(attempts, Ok(success));
+    }
+
+    pub fn finish(&self, attempts: &[u64], result: Result<Success, Fault>) {
+        let now = (self.clock)();
+        let finished = |&attempt: &u64| {
+            Event::Finished(Finished {
+                attempt: AttemptId(attempt),
+                transfer: TransferId(1_000 + attempt),
+                epoch: Epoch(1),
+                result: result.clone(),
+                bytes_moved: 7,
+                bytes_resent: 0,
+                times: Times {
+                    received: now,
+                    started: Some(now),
+                    first_byte: None,
+                    last_byte: None,
+                    committed: None,
+                },
+                shares: Vec::new(),
+            })
+        };
+        (self.events)(attempts.iter().map(finished).collect());
+    }
+
+    pub fn start_by(&self, attempt: u64) -> Timestamp {
+        let asked = self.calls();
+        let batch = asked
+            .fetched
+            .iter()
+            .find(|batch| batch.files.iter().any(|file| file.attempt == AttemptId(attempt)));
+        batch.expect("the attempt was given").start_by
+    }
+}
+
+impl Mover for FakeEngine {
+    fn data_addresses(&self) -> Vec<SocketAddr> {
+        vec!["127.0.0.1:7470".parse().unwrap()]
+    }
+    fn fetch(&self, batch: FetchBatch) {
+        self.calls.send_modify(|asked| asked.fetched.push(batch));
+    }
+    fn cancel(&self, attempts: &[AttemptId]) {
+        self.calls.send_modify(|asked| asked.cancelled.extend(attempts));
+    }
+    fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
+        self.calls.send_modify(|asked| asked.limits = Some((in_bytes_per_s, out_bytes_per_s)));
+    }
+    fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
+        self.calls.send_modify(|asked| asked.paths.push((source, paths)));
+        Ok(())
+    }
+    fn commands_on_circuit(&self, _source: AgentId) -> CircuitCommands {
+        CircuitCommands::default()
+    }
+    fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
+        self.calls.send_modify(|asked| asked.renewed = Some(credentials.certificate_pem.clone()));
+        Ok(())
+    }
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::default()
+    }
+    fn stop(self: Box<Self>) {
+        self.calls.send_modify(|asked| asked.stopped = true);
+    }
+}
