@@ -1,8 +1,8 @@
-//! Reading and writing of little-endian fields. Reading is total: any bytes give a value or an error.
+//! Codec of little-endian fields. Reading is total: any bytes give a value or an error.
 
 use longhaul_model::{Fault, FaultCode};
 
-/// Bytes that are no message of ours.
+/// Bytes that are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
@@ -13,6 +13,7 @@ impl From<Malformed> for Fault {
     }
 }
 
+/// Takes fields off the front of a message.
 pub(crate) struct FieldReader<'a> {
     rest: &'a [u8],
 }
@@ -54,16 +55,16 @@ impl<'a> FieldReader<'a> {
         Ok(i64::from_le_bytes(self.array()?))
     }
 
-    /// A text with its length in two bytes before it.
+    /// A text, preceded by its length in two bytes.
     pub(crate) fn text(&mut self, bytes_max: usize) -> Result<&'a str, Malformed> {
         let len = usize::from(self.u16()?);
         if len > bytes_max {
-            return Err(Malformed("a text is longer than its limit"));
+            return Err(Malformed("a text is too long"));
         }
         std::str::from_utf8(self.bytes(len)?).map_err(|_| Malformed("a text is not UTF-8"))
     }
 
-    /// Everything that is left.
+    /// The remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
@@ -73,6 +74,7 @@ impl<'a> FieldReader<'a> {
     }
 }
 
+/// Appends fields to a message.
 pub(crate) trait PutField {
     fn put(&mut self, bytes: &[u8]);
 
@@ -92,9 +94,12 @@ pub(crate) trait PutField {
         self.put(&value.to_le_bytes());
     }
     /// # Panics
-    /// If the text has more than 65,535 bytes; every text of ours has a smaller limit.
+    /// If the text has more than 65,535 bytes; every text has a smaller limit.
     fn put_text(&mut self, text: &str) {
-        assert!(text.len() <= usize::from(u16::MAX), "texts are bounded before they are sent");
+        assert!(
+            text.len() <= usize::from(u16::MAX),
+            "texts are checked against their limit before they are encoded"
+        );
         self.put_u16(text.len() as u16);
         self.put(text.as_bytes());
     }

@@ -1,53 +1,52 @@
-//! When the streams to a peer give up a congestion control that takes every loss for a full queue.
+//! Selects the congestion control of the streams to one peer: loss-based (CUBIC) or rate-based (BBR).
 //!
-//! Reno and CUBIC take back their window at a loss, whatever lost it. On a long path that loses one segment
-//! of ten thousand for other reasons they stay far below what it carries (Mathis 1997; RFC 9438). Such a loss
-//! can be told from that of a full queue: the round trip is as short as ever. There the kernel's BBR takes
-//! over, which goes by rate and round trip. It has to give way again if it brings losses of its own, as it
-//! does where queues are shallow.
+//! Reno and CUBIC shrink their window at every loss, whatever caused it. On a long path with a random loss of
+//! 1e-4 they stay far below the path's capacity (Mathis et al. 1997; RFC 9438). Losses without queueing delay
+//! are random, not congestion: there the kernel's BBR (Cardwell et al. 2016) takes over. BBR gives way again
+//! if it causes losses of its own, as it does where queues are shallow.
 //!
-//! All streams to one peer are looked at together, since losses are rare events. Time is an argument.
+//! Losses are rare events, so all streams to one peer are judged together. Time is an argument.
 
 use std::time::Duration;
 
 use crate::path::{Bottleneck, PathReport, PathSummary};
 
-/// On shorter paths a window has grown again soon after a loss.
+/// Shorter paths stay loss-based: their window recovers soon after a loss.
 const ROUND_TRIP_LONG_MIN: Duration = Duration::from_millis(40);
-/// A round trip longer than the shortest by this factor has waited in a queue.
+/// A round trip this many times the shortest one includes queueing delay.
 const QUEUEING_FACTOR: f64 = 1.15;
-/// Losses apart for each segment from which on they hinder, and how many of them tell: many losses are plain
-/// soon, ...
+/// Frequent losses, as loss events per segment: two events suffice to tell.
 const LOSS_EVENTS_HEAVY: LossThreshold = LossThreshold { share: 5e-4, events: 2 };
-/// ... few take longer. Not while windows open for the first time: they overshoot, one stream after the
-/// other, and that says nothing.
+/// Occasional losses, as loss events per segment, counted only after slow start: windows that open for the
+/// first time overshoot, one stream after the other, and that says nothing about the path.
 const LOSS_EVENTS_LIGHT: LossThreshold = LossThreshold { share: 5e-5, events: 6 };
-/// So many round trips it takes until all have.
+/// Round trips until all streams have left slow start.
 const SLOW_START_ROUND_TRIPS: u32 = 15;
-/// Share of segments sent again: more is a path that is full or broken.
+/// Above this share of retransmitted segments the path is congested or broken, and BBR would not help.
 const LOSS_SHARE_MAX: f64 = 2e-2;
-/// What the streams may lose by rate and round trip.
+/// BBR is dropped when more than this share of segments is retransmitted.
 const RATE_BASED_LOSS_SHARE_MAX: f64 = 4e-2;
-/// Segments before they say something.
+/// Minimum number of segments for a decision.
 const DECISION_SEGMENTS_MIN: u32 = 300;
-/// What is lost within so many round trips is one event: so long a window that overshot takes to be mended.
+/// Losses within this many round trips are one event: the time in which an overshooting window is repaired.
 const LOSS_EVENT_ROUND_TRIPS: u32 = 4;
-/// More segments than this halve what was counted before: a path that was good for an hour may have become
-/// bad.
+/// Above this many segments the counts are halved, so that a path which was good for an hour may still be
+/// found bad.
 const DECAY_SEGMENTS: u32 = 200_000;
-/// Segments after which the loss of the other law says something.
+/// Minimum number of segments to judge the losses under BBR.
 const RATE_BASED_SEGMENTS_MIN: u32 = 5_000;
-/// Routes change: what was found holds for so long.
+/// How long BBR is kept before the path is judged afresh, since routes change.
 const RATE_BASED_DURATION: Duration = Duration::from_secs(600);
-/// After it was given up.
+/// How long loss-based control is kept after BBR was dropped or refused.
 const LOSS_BASED_DURATION: Duration = Duration::from_secs(3_600);
 
+/// Minimum number and frequency of loss events to call a path lossy.
 struct LossThreshold {
     share: f64,
     events: u32,
 }
 
-/// Of the streams to one peer.
+/// The choice for the streams to one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CongestionControlSelector {
     decision: Decision,
@@ -59,7 +58,7 @@ pub struct CongestionControlSelector {
     last_event: Duration,
 }
 
-/// Which law the streams go by, and until when that is settled.
+/// The congestion control in use, and until when the choice stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Decision {
     #[default]
@@ -69,25 +68,25 @@ enum Decision {
 }
 
 impl CongestionControlSelector {
-    /// What one stream saw since its last look, and its shortest round trip of late.
+    /// Adds what one stream reported since its last call, with its shortest recent round trip.
     pub fn observe(&mut self, seen: &PathReport, round_trip_min: Duration, by_rate: bool, now: Duration) {
         match self.decision {
             Decision::RateBased(until) | Decision::LossBased(until) if now >= until => {
                 *self = CongestionControlSelector::default()
             }
-            // A stream that goes by another law yet says nothing of this one.
+            // A stream that has not switched yet says nothing about BBR.
             Decision::RateBased(_) if by_rate => self.observe_rate_based(seen, now),
             Decision::Undecided => self.observe_loss_based(seen, round_trip_min, now),
             Decision::RateBased(_) | Decision::LossBased(_) => {}
         }
     }
 
-    /// Whether the streams are to go by rate and round trip.
+    /// Whether the streams should use BBR.
     pub fn prefers_rate_based(&self) -> bool {
         matches!(self.decision, Decision::RateBased(_))
     }
 
-    /// The kernel does not let us.
+    /// The kernel refused BBR.
     pub fn rate_based_refused(&mut self, now: Duration) {
         self.decide(Decision::LossBased(now + LOSS_BASED_DURATION));
     }
@@ -100,7 +99,7 @@ impl CongestionControlSelector {
             return;
         }
         if queued {
-            // What is lost next may be for want of room.
+            // The next losses may be due to the full queue.
             return self.decide(Decision::Undecided);
         }
         let began = *self.observed_since.get_or_insert(now);
@@ -169,13 +168,13 @@ mod tests {
 
     const MIN: Duration = Duration::from_millis(100);
 
-    /// A quarter of a second of a stream that is busy all the time.
+    /// A report over a quarter of a second from a stream that was busy throughout.
     fn report(segments: u32, retransmits: u32, round_trip_ms: u64) -> PathReport {
         let (interval, round_trip) = (Duration::from_millis(250), Duration::from_millis(round_trip_ms));
         PathReport { interval, busy: interval, round_trip, segments, retransmits, ..PathReport::default() }
     }
 
-    /// Looks four times a second; when it went by rate, if ever within a minute.
+    /// Four reports a second for a minute: the first after which BBR is selected.
     fn turns_rate_based_at(
         congestion: &mut CongestionControlSelector,
         each: impl Fn(u64) -> PathReport,
@@ -191,16 +190,16 @@ mod tests {
     fn losses_without_queueing_on_a_long_path_select_bbr() {
         let lossy = |look: u64| report(400, u32::from(look.is_multiple_of(2)), 101);
         assert_eq!(turns_rate_based_at(&mut CongestionControlSelector::default(), lossy, MIN), Some(2));
-        // Windows that overshoot, one after the other; then a loss among 100,000 segments.
+        // Windows overshoot one after the other; then one loss in 100,000 segments.
         let clean = |look: u64| match look {
             0..10 => report(4_000, 60, 101),
             _ => report(2_500, u32::from(look.is_multiple_of(40)), 101),
         };
         assert_eq!(turns_rate_based_at(&mut CongestionControlSelector::default(), clean, MIN), None);
-        // Many losses that begin when windows have long been open are as plain.
+        // Frequent losses long after slow start are detected as fast.
         let later = |look: u64| report(400, u32::from(look >= 40 && look.is_multiple_of(2)), 101);
         assert_eq!(turns_rate_based_at(&mut CongestionControlSelector::default(), later, MIN), Some(50));
-        // One among 10,000 hinders where the path could carry ten times as much, which only time can tell.
+        // One loss in 10,000 takes longer to detect.
         let some = |look: u64| report(1_250, u32::from(look.is_multiple_of(8)), 101);
         assert_eq!(turns_rate_based_at(&mut CongestionControlSelector::default(), some, MIN), Some(48));
         let after_an_hour =
@@ -211,7 +210,7 @@ mod tests {
             congestion.prefers_rate_based()
         });
         assert!(turned_at.is_some_and(|look| look < 14_400 + 120), "{turned_at:?}");
-        // Near, clean, or far too much.
+        // A short path, a clean one, and one that loses far too much.
         assert_eq!(
             turns_rate_based_at(&mut CongestionControlSelector::default(), lossy, Duration::from_millis(39)),
             None
@@ -224,12 +223,12 @@ mod tests {
             turns_rate_based_at(&mut CongestionControlSelector::default(), |_| report(400, 40, 101), MIN),
             None
         );
-        // The queue is full whenever something is lost.
+        // Every loss comes with queueing delay.
         let full = |look: u64| {
             report(400, u32::from(look.is_multiple_of(4)), if look.is_multiple_of(4) { 130 } else { 105 })
         };
         assert_eq!(turns_rate_based_at(&mut CongestionControlSelector::default(), full, MIN), None);
-        // The receiver holds it up.
+        // The receiver is the bottleneck.
         let held = |_| PathReport { receiver_limited: Duration::from_millis(200), ..report(400, 1, 101) };
         assert_eq!(turns_rate_based_at(&mut CongestionControlSelector::default(), held, MIN), None);
     }
@@ -239,14 +238,18 @@ mod tests {
         let mut congestion = CongestionControlSelector::default();
         assert!(turns_rate_based_at(&mut congestion, |_| report(400, 1, 101), MIN).is_some());
         let now = Duration::from_secs(60);
-        // A stream that has not turned yet says nothing of it, and losses of the path itself are none of its
-        // own.
+        // A stream that has not switched says nothing about BBR, and random losses of the path are not held
+        // against it.
         (0..40).for_each(|_| congestion.observe(&report(4_000, 400, 101), MIN, false, now));
         (0..40).for_each(|_| congestion.observe(&report(4_000, 80, 101), MIN, true, now));
         assert!(congestion.prefers_rate_based());
         (0..2).for_each(|_| congestion.observe(&report(4_000, 400, 101), MIN, true, now));
         assert!(congestion.decision != Decision::Undecided && !congestion.prefers_rate_based());
-        assert_eq!(turns_rate_based_at(&mut congestion, |_| report(400, 1, 101), MIN), None, "it rests");
+        assert_eq!(
+            turns_rate_based_at(&mut congestion, |_| report(400, 1, 101), MIN),
+            None,
+            "loss-based control is kept for a while"
+        );
         congestion.observe(&report(400, 1, 101), MIN, false, now + LOSS_BASED_DURATION);
         assert_eq!(congestion.decision, Decision::Undecided);
 

@@ -1,18 +1,20 @@
-//! Which bytes of a file are there, with their digests. Neighbouring runs join, so that a file written in any
-//! order ends as one run whose digest is the file's.
+//! Interval set of the bytes of a file that are present, with their digests.
+//!
+//! Adjacent runs merge by combining their checksums (CRC combination, as in zlib's `crc32_combine`), so a
+//! file written in any order ends as one run whose digest is the file's.
 
 use std::collections::BTreeMap;
 
 use longhaul_model::digest::PartDigest;
 
-/// Runs by their offset; they neither touch nor overlap.
+/// Runs by offset; they neither touch nor overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     runs: BTreeMap<u64, PartDigest>,
 }
 
 impl Coverage {
-    /// Adds a run. Returns false, and changes nothing, if it overlaps with what is there or passes the
+    /// Adds a run. Returns false, and changes nothing, if it overlaps an existing run or ends beyond the
     /// largest offset.
     pub fn add(&mut self, offset: u64, part: PartDigest) -> bool {
         if part.len == 0 {
@@ -43,7 +45,7 @@ impl Coverage {
         self.runs.values().map(|run| run.len).sum()
     }
 
-    /// The digest of the whole, once a file of `size` bytes is covered.
+    /// The digest of the whole file, once all of its `size` bytes are covered.
     pub fn whole(&self, size: u64) -> Option<PartDigest> {
         if size == 0 {
             return Some(PartDigest::EMPTY);
@@ -51,7 +53,7 @@ impl Coverage {
         self.runs.get(&0).copied().filter(|run| run.len == size)
     }
 
-    /// What is missing of a file of `size` bytes: (offset, length).
+    /// The missing ranges of a file of `size` bytes, as (offset, length).
     pub fn gaps(&self, size: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = 0;

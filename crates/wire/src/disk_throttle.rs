@@ -1,50 +1,53 @@
-//! How much of a disk our work may take while the site's own users need it (promise 8).
+//! Background I/O throttling: how much of a disk our work may use while the site's own users need it (promise
+//! 8).
 //!
-//! The answer is a *share*: operations at once, and below one of them the part of the time in which that one
-//! may run. It halves at every look that finds pressure and grows by a quarter at every look that finds none.
+//! The result is a *share*: the number of concurrent operations and, below one, the fraction of the time in
+//! which that one may run. Multiplicative decrease and increase, after TCP's congestion avoidance (Jacobson
+//! 1988): the share is halved at every sample under pressure and grows by a quarter at every sample without.
 //!
-//! Pressure is told in two ways. *Others wait*: tasks of this host waited for a disk in more of the time than
-//! operations of ours were under way. That says nothing while we write, since the kernel writes on for us
-//! afterwards and waits as well, nor while all that we read comes from memory. It does not say which disk
-//! they wait for either, nor that we are in their way: we go down to one operation at once, and no further.
-//! *Slow*: a megabyte takes several times as long as on the idle disk, for each of our operations at once,
-//! and the host (if it can tell) does wait for disks. What the idle disk does is learnt: the best that was
-//! seen, forgotten slowly, so that a disk that became slower for good is not given way to for ever.
+//! Pressure shows in two ways. *Others wait*: tasks of this host waited for a disk for more of the time than
+//! our operations were running. That says nothing while we write, since the kernel flushes on our behalf
+//! afterwards, nor while all our reads hit the page cache. It names neither the disk nor the culprit: so the
+//! share falls to one operation and no further. *Slow*: a MiB takes several times as long as on the idle
+//! disk, per concurrent operation, and the host (if it can tell) does wait for disks. The latency of the idle
+//! disk is learned: the minimum, which decays slowly, so that a disk that became slower for good does not
+//! throttle us for ever.
 
-/// Others wait in so much of the time: they feel it.
+/// From this share of the time on, others feel the wait.
 const OTHERS_WAIT_SHARE_MIN: f64 = 0.10;
-/// As slow as this against the idle disk. Twice is what one other reader costs on most disks, and our own
-/// second kind of work as well.
+/// Latency above this multiple of the idle disk's is pressure. One other reader doubles it on most disks, and
+/// so does a second kind of work of our own.
 const SLOWDOWN_FACTOR: f64 = 3.0;
-/// Seconds per MiB below which a disk is fast, whatever it was before: files in the page cache are faster
-/// still, and a lone rotating disk needs half of that.
+/// Below this latency a disk is fast, whatever it did when idle: the page cache is faster still, and a lone
+/// rotating disk needs half of this.
 const SLOW_S_PER_MIB_MIN: f64 = 0.020;
-/// Without tasks that wait in so much of the time, slowness is not the disk's.
+/// If tasks wait for disks less than this share of the time, the latency has another cause.
 const SLOW_WAIT_SHARE_MIN: f64 = 0.30;
-/// Never less: what has begun goes on.
+/// Lower bound of the share: what has begun makes progress.
 pub const SHARE_MIN: f64 = 0.125;
-/// Never less because others wait, as long as the disk is fast for us: they may wait for each other.
+/// Lower bound of the share while others wait but the disk is fast for us: they may wait for each other.
 const CONTENDED_SHARE_MIN: f64 = 1.0;
+/// Growth at each sample without pressure: half the speed of the decrease, so that recovery probes gently.
 const SHARE_GROWTH: f64 = 1.25;
-/// By so much the best is forgotten at each look.
+/// Growth of the idle latency at each sample, so that an outdated minimum is forgotten.
 const IDLE_LATENCY_DECAY: f64 = 1.02;
 
-/// What was seen since the last look.
+/// Measurements since the previous sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiskSample {
-    /// Part of the time in which some task of the host waited for a disk, if the system tells.
+    /// Fraction of the time in which some task of the host waited for a disk, if the system tells.
     pub io_wait: Option<f64>,
-    /// Part of the time in which operations of ours were under way.
+    /// Fraction of the time in which operations of ours were running.
     pub own_busy: f64,
-    /// We wrote, or the kernel may still write for us.
+    /// We wrote, or the kernel may still be flushing for us.
     pub wrote: bool,
-    /// Something that we read came from a disk.
+    /// At least one of our reads came from the disk, not from the page cache.
     pub read_from_disk: bool,
-    /// What one of our operations took per MiB, divided by how many there were at once.
+    /// Duration of one of our operations per MiB, divided by the number of concurrent ones.
     pub seconds_per_mib: Option<f64>,
 }
 
-/// Why a share is less than it could be.
+/// Why the share is below its maximum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThrottleReason {
     OthersWait { part: f64 },
@@ -65,7 +68,7 @@ impl std::fmt::Display for ThrottleReason {
     }
 }
 
-/// The law for one device. `look` at even intervals.
+/// The controller of one device. Call `update` at even intervals.
 #[derive(Clone, Debug)]
 pub struct DiskThrottle {
     share_max: f64,
@@ -76,9 +79,9 @@ pub struct DiskThrottle {
 
 impl DiskThrottle {
     /// # Panics
-    /// If `most` is 0: a device bears at least one operation.
+    /// If `share_max` is 0.
     pub fn new(most: u16) -> Self {
-        assert!(most > 0, "a device bears an operation");
+        assert!(most > 0, "a device allows at least one operation");
         DiskThrottle { share_max: most.into(), share: most.into(), idle: None, reason: None }
     }
 
@@ -86,7 +89,7 @@ impl DiskThrottle {
         self.share
     }
 
-    /// Why, while it is less than it could be.
+    /// The reason, while the share is below its maximum.
     pub fn reason(&self) -> Option<ThrottleReason> {
         self.reason
     }
@@ -95,7 +98,7 @@ impl DiskThrottle {
         self.share >= self.share_max
     }
 
-    /// Takes what was seen, and returns the share from now on.
+    /// Adds a sample and returns the new share.
     pub fn update(&mut self, seen: DiskSample) -> f64 {
         match self.pressure(&seen) {
             Some(reason) => {
@@ -163,17 +166,17 @@ mod tests {
             law.reason().map(|reason| reason.to_string()).as_deref(),
             Some("others wait for disks in 50 % of the time")
         );
-        assert_eq!(update_times(&mut law, busy, 10), 1.0, "the disk is fast for us");
+        assert_eq!(update_times(&mut law, busy, 10), 1.0, "the disk is still fast for us");
         let slow = DiskSample { seconds_per_mib: Some(0.03), ..busy };
         assert_eq!(update_times(&mut law, slow, 10), SHARE_MIN);
-        assert_eq!(update_times(&mut law, busy, 1), SHARE_MIN, "others still wait");
+        assert_eq!(update_times(&mut law, busy, 1), SHARE_MIN, "the share does not rise while others wait");
         let after = update_times(&mut law, CALM, 5);
         assert!(after > 0.3 && after < 0.5 && law.reason().is_some(), "{after}");
         assert_eq!(update_times(&mut law, CALM, 20), 4.0);
         assert_eq!(law.reason(), None);
     }
 
-    /// What we or the kernel on our behalf wait for is no reason to give way to ourselves.
+    /// Waits of our own, or of the kernel on our behalf, are no reason to yield.
     #[test]
     fn does_not_yield_to_its_own_load() {
         let mut law = DiskThrottle::new(4);
@@ -184,7 +187,7 @@ mod tests {
         ] {
             assert_eq!(update_times(&mut law, own, 100), 4.0);
         }
-        // Four operations at once, each four times as long, come in as one.
+        // Four concurrent operations, each four times as long, count as one.
         let shared = DiskSample { seconds_per_mib: Some(0.0021), io_wait: Some(0.9), own_busy: 0.9, ..CALM };
         assert_eq!(update_times(&mut law, shared, 100), 4.0);
     }
@@ -210,16 +213,16 @@ mod tests {
         assert_eq!(
             update_times(&mut unknown, DiskSample { io_wait: None, ..slow }, 3),
             0.5,
-            "latency alone, where nothing else is told"
+            "latency alone decides where the system tells nothing else"
         );
         let mut other_cause = DiskThrottle::new(4);
         update_times(&mut other_cause, CALM, 10);
         assert_eq!(
             update_times(&mut other_cause, DiskSample { io_wait: Some(0.02), ..slow }, 3),
             4.0,
-            "the processor is busy, say"
+            "the cause is not the disk"
         );
-        // A disk that stays like that is like that.
+        // A disk that stays slow is accepted as slow.
         assert_eq!(update_times(&mut law, slow, 600), 4.0);
     }
 
@@ -238,8 +241,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is seen: the share keeps its bounds, falls by half at most, rises by a quarter at most,
-        /// has a reason when it is not whole, and is whole again after a while without pressure.
+        /// For any samples: the share stays in its bounds, falls by at most half, rises by at most a quarter,
+        /// has a reason whenever it is reduced, and recovers without pressure.
         #[test]
         fn the_share_stays_in_bounds_and_recovers(most in 1u16..64, all in proptest::collection::vec(any_sample(), 0..200)) {
             let mut law = DiskThrottle::new(most);

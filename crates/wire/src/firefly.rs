@@ -1,7 +1,8 @@
-//! Fireflies: one datagram that tells a collector whose flow this is and how far it is.
+//! Fireflies (SciTags flow marking): a UDP datagram that tells a collector whose flow this is and its
+//! progress.
 //!
-//! The text is that of the SciTags initiative: a syslog header (RFC 5424), then a JSON object. `src` is who
-//! sends the data, whoever tells; and `usage` counts from there, so that both ends tell alike.
+//! The format is that of the SciTags initiative: a syslog header (RFC 5424), then a JSON object. `src` is the
+//! sender of the data, whichever end reports; `usage` counts from there, so that both ends report alike.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -10,16 +11,17 @@ use std::time::Duration;
 use longhaul_model::{SciTag, Timestamp};
 use serde_json::{Value, json};
 
-/// Where fireflies are listened for.
+/// UDP port of firefly collectors.
 pub const PORT: u16 = 10_514;
-/// A datagram that no path has to cut.
+/// Fits an Ethernet MTU of 1500 bytes with the headers of IPv6 and UDP, so that no path fragments it.
 pub const BYTES_MAX: usize = 1_400;
-/// A longer name of a host is cut.
+/// Longer host names are truncated (RFC 5424 allows 255 bytes).
 const HOST_BYTES_MAX: usize = 255;
-/// Facility local0, severity informational.
+/// Syslog priority: facility local0, severity informational.
 const PRIORITY: u8 = 134;
 const APPLICATION: &str = concat!("longhaul/", env!("CARGO_PKG_VERSION"));
 
+/// Phase of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Start,
@@ -27,42 +29,45 @@ pub enum State {
     End,
 }
 
-/// What the kernel of one end counts.
+/// Counters from the kernel of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// By who sends the data; and by the other.
+    /// Bytes sent by the sender of the data.
     pub sent: u64,
+    /// Bytes sent by the other end.
     pub received: u64,
     pub round_trip: Duration,
     pub window_segments: u32,
     pub retransmits: u32,
-    /// Bytes per second; 0 if it is not known.
+    /// Bytes per second; 0 if unknown.
     pub delivery_rate: u64,
 }
 
+/// One report about one flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firefly {
     pub state: State,
     pub started: Timestamp,
     pub now: Timestamp,
-    /// Who sends the data, and who takes it.
+    /// The end that sends the data.
     pub source: SocketAddr,
+    /// The end that receives the data.
     pub target: SocketAddr,
     pub scitag: SciTag,
     pub usage: Usage,
 }
 
 impl Firefly {
-    /// As a host of this name sends it; at most [`BYTES_MAX`].
+    /// The datagram as sent by the host of this name; at most [`BYTES_MAX`].
     pub fn datagram(&self, host: &str) -> Vec<u8> {
         let mut text = format!("<{PRIORITY}>1 {} ", rfc3339(self.now));
-        // RFC 5424: visible ASCII, and a dash for nothing.
+        // RFC 5424: printable ASCII, and a dash for an empty name.
         let before = text.len();
         text.extend(host.chars().filter(char::is_ascii_graphic).take(HOST_BYTES_MAX));
         if text.len() == before {
             text.push('-');
         }
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(text, " longhaul - firefly-json - {}", self.json());
         debug_assert!(text.len() <= BYTES_MAX, "a firefly of {} bytes", text.len());
         text.into_bytes()
@@ -115,7 +120,7 @@ impl State {
     }
 }
 
-/// To the microsecond and with the offset in numbers, as collectors parse it.
+/// RFC 3339 with microseconds and a numeric offset, as collectors parse it.
 fn rfc3339(at: Timestamp) -> String {
     at.to_micros_text()
 }

@@ -1,17 +1,17 @@
-//! Frames: what the two ends of a stream say to each other.
+//! Frames: the messages between the two ends of a stream, and their layout.
 //!
-//! A frame is a head of [`HEAD_BYTES`], a structured body and, for data, a raw payload:
+//! A frame is a fixed head of [`HEAD_BYTES`], a structured body and, for data, a raw payload:
 //!
 //! ```text
 //! kind u8 │ 0 u8 │ 0 u16 │ body length u32 │ payload length u32 │ body │ payload
 //! ```
 //!
-//! All numbers are little-endian. The first frame of a stream says what it is for:
+//! All numbers are little-endian. The first frame of a stream states its purpose:
 //!
 //! ```text
-//! Hello      one end fetches from the other: Welcome, then the frames of each role at any time
-//! OpenCalls  the dialler asks questions:     Welcome, then Call and Answer
-//! Offer      the dialler is a source:        the listener says Hello whenever it likes, as if it had dialled
+//! Hello      the dialler fetches:           Welcome, then the frames of each role at any time
+//! OpenCalls  the dialler makes calls:       Welcome, then Call and Answer (remote procedure calls)
+//! Offer      the dialler is a source:       the listener sends Hello when it likes, as if it had dialled
 //! ```
 
 use std::sync::Arc;
@@ -25,13 +25,14 @@ use crate::version::VersionRange;
 mod decode;
 mod encode;
 
+/// Kind, three zero bytes, length of the body, length of the payload.
 pub const HEAD_BYTES: usize = 12;
 
-/// Everything two agents exchange; outlives its streams. Chosen by the receiver.
+/// Identifies a session: everything two agents exchange. It outlives its streams; the receiver chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub [u8; 16]);
 
-/// Admits a stream to a session. A secret.
+/// The secret that admits a stream to a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct JoinKey(pub [u8; 32]);
 
@@ -41,18 +42,19 @@ impl std::fmt::Debug for JoinKey {
     }
 }
 
-/// One manifest, counted up by the receiver of a session.
+/// Number of a manifest within a session, assigned by the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId(pub u32);
 
-/// A file of a session, counted up by the receiver through all its manifests.
+/// Number of a file within a session, assigned by the receiver across all manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNumber(pub u32);
 
-/// Counted up by the receiver, for each stream on its own.
+/// Number of a request within a stream, assigned by the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u32);
 
+/// First frame of a stream on which the dialler fetches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     pub versions: VersionRange,
@@ -60,18 +62,19 @@ pub struct Hello {
     pub key: JoinKey,
 }
 
+/// The source's reply to the first frame of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
     pub version: u16,
-    /// Differs once the source has forgotten the session: then the manifests have to be sent again.
+    /// Changes when the source has lost the session's state: then the manifests have to be sent again.
     pub incarnation: u64,
 }
 
-/// A part of a manifest. The permit stands in the first part, the parts follow each other on one stream.
+/// One part of a manifest. Only the first part carries the permit; the parts follow each other on one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     pub batch: BatchId,
-    /// Number of this part's first file; the others count up from it.
+    /// Number of this part's first file; the others follow consecutively.
     pub first: FileNumber,
     pub permit: Option<Arc<str>>,
     pub storage: StorageName,
@@ -79,33 +82,35 @@ pub struct Manifest {
     pub files: Vec<ManifestFile>,
 }
 
+/// A file as the source is asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestFile {
     pub attempt: AttemptId,
-    /// For the source's log.
+    /// Named in the source's log.
     pub transfer: TransferId,
     pub lfn: Lfn,
     pub size: u64,
 }
 
-/// Says what the payload is: one chunk of a file. `offset` is a multiple of the chunk size.
+/// Describes the payload: one chunk of a file. `offset` is a multiple of the chunk size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHead {
     pub request: RequestId,
     pub file: FileNumber,
     pub offset: u64,
     pub crc32c: u32,
-    /// As at the opening that these bytes were read from.
+    /// Identity of the source file when it was opened for this read.
     pub identity: SourceIdentity,
 }
 
-/// Says what the payload is: whole small files, one after the other, in the order of the request.
+/// Describes the payload: whole small files, concatenated in the order of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackHead {
     pub request: RequestId,
     pub entries: Vec<PackEntry>,
 }
 
+/// One file of a pack: its size and checksum, or why it could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PackEntry {
     Whole { file: FileNumber, size: u32, crc32c: u32, identity: SourceIdentity },
@@ -120,23 +125,25 @@ impl PackEntry {
     }
 }
 
-/// A question that is not about bytes of files. What it means is a matter of those who ask and answer.
+/// A remote procedure call. Its meaning is up to the caller and the callee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Counted up by who asks.
+    /// Assigned by the caller.
     pub number: u32,
     /// At most [`crate::limits::CALL_BYTES_MAX`].
     pub body: Vec<u8>,
 }
 
+/// The reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Of the call.
+    /// Number of the call.
     pub number: u32,
-    /// The fault says that nobody could be asked.
+    /// A fault says that the call reached nobody.
     pub body: Result<Vec<u8>, Fault>,
 }
 
+/// Every message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     Hello(Hello),
@@ -151,18 +158,21 @@ pub enum Frame {
     Forget {
         batch: BatchId,
     },
-    /// `len` bytes from `offset` on, both at chunk borders (or the end of the file).
+    /// Requests `len` bytes from `offset` on, both at chunk boundaries (or the end of the file).
     Request {
         request: RequestId,
         file: FileNumber,
         offset: u64,
         len: u64,
     },
+    /// Requests whole small files in one payload.
     RequestPack {
         request: RequestId,
         files: Vec<FileNumber>,
     },
+    /// One chunk, as its payload.
     Data(ChunkHead),
+    /// Whole small files, as its payload.
     PackData(PackHead),
     /// Ends a request: nothing more of this file will come.
     FileFault {
@@ -176,24 +186,26 @@ pub enum Frame {
     Pong {
         number: u64,
     },
-    /// The stream ends, with the reason if it is not just done.
+    /// Closes the stream, with a fault unless it is simply done.
     Goodbye {
         fault: Option<Fault>,
     },
+    /// First frame of a stream for calls.
     OpenCalls {
         versions: VersionRange,
     },
     Call(Call),
     Answer(Answer),
-    /// What the source's kernel sees of the stream, about once a second while data flows.
+    /// Statistics of the stream from the source's kernel, about once a second while data flows.
     Report(PathReport),
+    /// First frame of a stream that the listener may use to fetch.
     Offer {
         versions: VersionRange,
     },
-    /// What the receiver wants the packets of this stream to bear.
+    /// How the receiver wants the packets of this stream marked.
     Mark(Mark),
-    /// The receiver's way is booked for so much: the source sends no faster on this stream. IP packets are
-    /// counted whole; zero is no bound.
+    /// The receiver's path has reserved bandwidth: the source sends no faster on this stream. Whole IP
+    /// packets count; zero means unlimited.
     Pace {
         bytes_per_s: u64,
     },
@@ -229,7 +241,7 @@ pub(crate) mod kind {
     pub(crate) const PACE: u8 = 20;
 }
 
-/// First bytes of every stream.
+/// Starts every stream, so that other protocols are refused at once.
 pub(crate) const MAGIC: [u8; 4] = *b"LHDP";
 
 #[cfg(test)]

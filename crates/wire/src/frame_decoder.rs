@@ -1,13 +1,14 @@
-//! Cuts the bytes of a stream into frames. Bodies are collected (they are bounded); payload is handed through
-//! as it comes, so that it is copied once, into the buffer where it belongs.
+//! Frame decoder: cuts the bytes of a stream into frames. Bodies are collected (they are bounded); payload is
+//! passed through as it arrives, so that it is copied once, into its buffer.
 
 use crate::codec::Malformed;
 use crate::frame::{Frame, HEAD_BYTES};
 use crate::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
+/// A part of the byte stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FramePart<'a> {
-    /// A whole frame. For data, `payload_len` bytes of payload follow, then [`Piece::PayloadEnd`].
+    /// A whole frame. For data, `payload_len` bytes of payload follow, then [`FramePart::PayloadEnd`].
     Frame {
         frame: Frame,
         payload_len: u32,
@@ -16,16 +17,17 @@ pub enum FramePart<'a> {
     PayloadEnd,
 }
 
+/// Incremental decoder of one direction of a stream.
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
-    /// Head and body of the frame at hand, as far as they have arrived.
+    /// Head and body of the current frame, as far as they have arrived.
     collected: Vec<u8>,
-    /// What is still to come of a payload; none outside of one.
+    /// Rest of the current payload; none outside of one.
     payload_left: Option<u32>,
 }
 
 impl FrameDecoder {
-    /// The next piece, or none if `bytes` is used up. Takes what it used off the front of `bytes`.
+    /// The next part, or none if `bytes` is used up. Consumed bytes are taken off the front of `bytes`.
     pub fn next_part<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<FramePart<'a>>, Malformed> {
         if let Some(left) = self.payload_left {
             return Ok(self.next_payload(left, bytes));
@@ -35,10 +37,10 @@ impl FrameDecoder {
             if self.collect(HEAD_BYTES + body_len as usize, bytes) {
                 let frame = Frame::decode(kind, &self.collected[HEAD_BYTES..])?;
                 if payload_len > 0 && !frame.carries_payload() {
-                    return Err(Malformed("a payload where none belongs"));
+                    return Err(Malformed("a payload on a frame that carries none"));
                 }
                 self.collected.clear();
-                // A body can be large; a stream at rest should not keep its space.
+                // A body can be large; an idle stream should not keep its memory.
                 self.collected.shrink_to(1024);
                 if frame.carries_payload() {
                     self.payload_left = Some(payload_len);
@@ -49,17 +51,19 @@ impl FrameDecoder {
         Ok(None)
     }
 
-    /// Payload of the frame at hand that is still to come. So much of it, or less, may be put where it
-    /// belongs without passing through here; [`Splitter::passed`] then says how much that was.
+    /// Rest of the current payload. The caller may receive this much, or less, directly into its buffer
+    /// without passing it through here; [`FrameDecoder::skip_payload`] then accounts for it.
     pub fn payload_left(&self) -> usize {
         self.payload_left.unwrap_or(0) as usize
     }
 
+    /// Accounts for payload that did not pass through here.
+    ///
     /// # Panics
-    /// If that is more than what is left.
+    /// If it is more than the rest of the payload.
     pub fn skip_payload(&mut self, len: usize) {
         let left = self.payload_left();
-        assert!(len <= left, "more payload passed than the frame has");
+        assert!(len <= left, "more payload skipped than the frame has");
         if len > 0 {
             self.payload_left = Some((left - len) as u32);
         }
@@ -96,10 +100,10 @@ impl FrameDecoder {
         };
         let (body_len, payload_len) = (number(4), number(8));
         if self.collected[1..4] != [0; 3] {
-            return Err(Malformed("the head of a frame is garbled"));
+            return Err(Malformed("invalid head of a frame"));
         }
         if body_len > BODY_BYTES_MAX {
-            return Err(Malformed("a frame is larger than frames can be"));
+            return Err(Malformed("a frame exceeds the maximum size"));
         }
         if payload_len > PAYLOAD_BYTES_MAX {
             return Err(Malformed("a payload is larger than a chunk"));

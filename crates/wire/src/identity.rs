@@ -1,11 +1,11 @@
-//! What a file is, at both ends: at the source, what must not change while it is read; at the target, the key
-//! under which its progress is kept.
+//! Identity of a file at both ends: at the source, what must not change while it is read; at the target, the
+//! key of its progress.
 
 use longhaul_model::{Algorithm, DigestSet, Hasher, Lfn, StorageName};
 
 use crate::codec::{FieldReader, Malformed, PutField};
 
-/// Of an open file at the source. If it differs between two openings, the content may differ.
+/// Identity of an open file at the source. If it differs between two openings, the content may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceIdentity {
     pub size: u64,
@@ -25,25 +25,25 @@ impl SourceIdentity {
     }
 }
 
-/// Names the same wish again after a restart: what file, in which storage, of which size, with which digests.
+/// Key of a wanted file, stable across restarts: a hash of target storage, name, size and digests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey(pub [u8; 16]);
 
 impl FileKey {
     pub fn derive(target: &StorageName, lfn: &Lfn, size: u64, digests: &DigestSet) -> Self {
-        // A NUL cannot occur in any of the texts, so two different wishes never spell the same bytes.
+        // None of the texts can contain a NUL, so different inputs never give the same bytes.
         let text = format!("longhaul file\0{target}\0{lfn}\0{size}\0{digests}");
         FileKey(truncated_hash(text.as_bytes()))
     }
 
-    /// A name for the temporary file. Agents may share a storage, so it begins with a mark of the agent.
+    /// Name of the temporary file. Agents may share a storage, so it begins with a prefix of the agent.
     pub fn temporary_name(&self, agent: u64) -> [u8; 16] {
         let mut name = self.0;
         name[..4].copy_from_slice(&FileKey::temporary_prefix(agent));
         name
     }
 
-    /// What the names of an agent's temporary files begin with.
+    /// The common prefix of an agent's temporary file names.
     pub fn temporary_prefix(agent: u64) -> [u8; 4] {
         let mut text = b"longhaul temporary\0".to_vec();
         text.extend_from_slice(&agent.to_le_bytes());

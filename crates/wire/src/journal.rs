@@ -1,15 +1,16 @@
-//! The receiver's journal: records, and the state that they add up to.
+//! Write-ahead journal of the receiver: its records, and the state that they replay to.
 //!
-//! A record is appended only after what it speaks of is true: data before its mark, mark before the report.
+//! As in ARIES (Mohan et al. 1992), order makes it safe: data is written before its record, the record before
+//! the report to the service.
 //!
 //! ```text
 //! file:    "LHJR" │ version u16 │ boot id [16] │ crc32c u32 │ record …
-//! record:  length of body u8 │ kind u8 │ body │ crc32c u32 of all before it in the record
+//! record:  length of body u8 │ kind u8 │ body │ crc32c u32 of all the bytes of the record before it
 //! ```
 //!
-//! Two marks: *written* extents are in the hands of the operating system, and trusted only while it has not
-//! been restarted, after their checksum was read again; *durable* ones were flushed. Reading stops at the
-//! first record that is cut off or damaged: what a crash tears is the tail.
+//! Extents pass two stages. *Written*: handed to the operating system; trusted only until the machine
+//! restarts, and after their checksum was read again. *Durable*: flushed to the disk. Replay stops at the
+//! first incomplete or damaged record, since a crash tears only the tail.
 
 use std::collections::BTreeMap;
 
@@ -22,16 +23,18 @@ use crate::identity::{FileKey, SourceIdentity};
 
 const MAGIC: [u8; 4] = *b"LHJR";
 const VERSION: u16 = 1;
+/// Magic, version, boot ID and checksum.
 pub const HEADER_BYTES: usize = 26;
 
-/// One start of the machine.
+/// Identifies one boot of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootId(pub [u8; 16]);
 
-/// Where bytes came from: an agent and a storage, shortened to a number.
+/// Identifies where bytes came from: a hash of agent and storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginId(pub u64);
 
+/// The source file that the bytes came from, and when they began to arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceOpening {
     pub at: Timestamp,
@@ -41,32 +44,16 @@ pub struct SourceOpening {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// Bytes of this file begin to be written, from nothing: what was known of it before is void.
-    Open {
-        key: FileKey,
-        opened: SourceOpening,
-    },
-    Written {
-        key: FileKey,
-        offset: u64,
-        part: PartDigest,
-    },
-    /// Whatever was written in this range has been flushed.
-    Durable {
-        key: FileKey,
-        offset: u64,
-        len: u64,
-    },
-    /// A small file, opened and written as a whole.
-    Whole {
-        key: FileKey,
-        opened: SourceOpening,
-        part: PartDigest,
-    },
-    /// The temporary file is gone: committed or given up.
-    Closed {
-        key: FileKey,
-    },
+    /// Bytes of this file start arriving from the beginning: its earlier records are void.
+    Open { key: FileKey, opened: SourceOpening },
+    /// An extent was handed to the operating system.
+    Written { key: FileKey, offset: u64, part: PartDigest },
+    /// Everything written in this range has been flushed.
+    Durable { key: FileKey, offset: u64, len: u64 },
+    /// A small file, opened and written at once.
+    Whole { key: FileKey, opened: SourceOpening, part: PartDigest },
+    /// The temporary file is gone: committed or abandoned.
+    Closed { key: FileKey },
 }
 
 mod kind {
@@ -161,33 +148,33 @@ fn read_part(from: &mut FieldReader<'_>) -> Result<PartDigest, Malformed> {
     Ok(PartDigest { len: from.u64()?, adler32: from.u32()?, crc32c: from.u32()? })
 }
 
-/// What is known of one file under a temporary name.
+/// Progress of one file under its temporary name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
     pub opened: SourceOpening,
-    /// Not flushed, by offset, as they were written.
+    /// Written and not yet flushed, by offset.
     pub written: BTreeMap<u64, PartDigest>,
     pub durable: Coverage,
 }
 
 impl JournalEntry {
-    /// Only what survives a restart of the machine.
+    /// Keeps only what survives a restart of the machine.
     fn discard_written(&mut self) {
         self.written.clear();
     }
 }
 
-/// The state that the records add up to.
+/// The state that the records replay to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
     entries: BTreeMap<FileKey, JournalEntry>,
 }
 
-/// What was read back.
+/// Result of a replay.
 #[derive(Debug)]
 pub struct ReplayOutcome {
     pub journal: Journal,
-    /// Bytes that make sense; the rest is a torn tail.
+    /// Length of the intact records; what follows is a torn tail.
     pub valid_bytes: usize,
 }
 
@@ -201,7 +188,8 @@ impl Journal {
         out
     }
 
-    /// Total: any bytes give the state as of the last whole record. Without a valid header that is nothing.
+    /// Replays a journal file. Total: any bytes give the state as of the last intact record, which is empty
+    /// without a valid header.
     pub fn replay(bytes: &[u8], boot: BootId) -> ReplayOutcome {
         let mut journal = Journal::default();
         let Some(written_in) = read_header(bytes) else { return ReplayOutcome { journal, valid_bytes: 0 } };
@@ -267,7 +255,7 @@ impl Journal {
         self.entries.is_empty()
     }
 
-    /// Records that lead to the same state, and no more.
+    /// The shortest list of records that leads to the same state.
     pub fn compacted(&self) -> Vec<Record> {
         let mut records = Vec::new();
         for (&key, entry) in &self.entries {
@@ -291,7 +279,7 @@ fn read_header(bytes: &[u8]) -> Option<BootId> {
     (fits && from.u32().ok()? == crc32c::crc32c(&bytes[..HEADER_BYTES - 4])).then_some(boot)
 }
 
-/// The first record, and the bytes it takes.
+/// Reads the first record, and returns its length.
 fn read_record(bytes: &[u8]) -> Option<(Record, usize)> {
     let body_len = usize::from(*bytes.first()?);
     let mut from = FieldReader::new(bytes);
@@ -377,8 +365,7 @@ mod tests {
     }
 
     proptest! {
-        /// Promise 4: wherever a crash tears the journal, what stands before the tear is known, and nothing
-        /// else.
+        /// Promise 4: wherever a crash tears the journal, exactly the records before the tear are replayed.
         #[test]
         fn a_torn_tail_loses_nothing_before_it(records in proptest::collection::vec(any_record(), 1..12), cut in any::<prop::sample::Index>(),
                                          flip in proptest::option::of(0u8..8)) {

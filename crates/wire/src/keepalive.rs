@@ -1,11 +1,11 @@
-//! Whether the peer of a stream is alive: ask after a while of silence, give up after more of it. And when to
-//! try again.
+//! Keepalive: pings a silent peer and declares it dead if it stays silent (as TCP keepalive, RFC 9293 section
+//! 3.8.4). Also the delays between attempts to reconnect (exponential backoff).
 
 use std::time::Duration;
 
 use crate::limits::{BUSY_PING_AFTER, BUSY_SILENCE_MAX, PING_AFTER, SILENCE_MAX};
 
-/// How long to bear silence.
+/// How long a peer may be silent before it is pinged, and before it is declared dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepaliveTimeouts {
     pub ping_after: Duration,
@@ -13,24 +13,28 @@ pub struct KeepaliveTimeouts {
 }
 
 impl KeepaliveTimeouts {
+    /// For a peer that owes us nothing.
     pub const IDLE: KeepaliveTimeouts =
         KeepaliveTimeouts { ping_after: PING_AFTER, silence_max: SILENCE_MAX };
 
-    /// With a peer that owes us data. What is far away may take longer.
+    /// For a peer that owes us data. Distant ones are given longer.
     pub fn busy(round_trip: Duration) -> KeepaliveTimeouts {
         let silence_max = BUSY_SILENCE_MAX.max(4 * round_trip).min(SILENCE_MAX);
         KeepaliveTimeouts { ping_after: BUSY_PING_AFTER, silence_max }
     }
 }
 
+/// What to do about a silent peer now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepaliveAction {
     Wait,
     /// Send a `Ping` with this number.
     Ping(u64),
+    /// The peer is dead: close the stream.
     Close,
 }
 
+/// State of the keepalive of one stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Keepalive {
     received_at: Duration,
@@ -43,12 +47,13 @@ impl Keepalive {
         Keepalive { received_at: now, pinged_at: None, pings: 0 }
     }
 
-    /// Any byte from the peer counts.
+    /// Any byte from the peer proves that it is alive.
     pub fn note_received(&mut self, now: Duration) {
         self.received_at = now;
         self.pinged_at = None;
     }
 
+    /// Call it several times a second.
     pub fn check(&mut self, timeouts: KeepaliveTimeouts, now: Duration) -> KeepaliveAction {
         let silent = now.saturating_sub(self.received_at);
         if silent >= timeouts.silence_max {
@@ -64,10 +69,10 @@ impl Keepalive {
     }
 }
 
-/// Waits between tries to connect; the last one repeats.
+/// Delays before successive attempts to connect; the last one repeats.
 const RECONNECT_DELAYS_MS: [u64; 6] = [0, 100, 300, 700, 1_500, 3_000];
 
-/// How long to wait before the next try, after so many that failed in a row.
+/// Delay before the next attempt, after this many consecutive failures.
 pub fn reconnect_delay(failures: usize) -> Duration {
     Duration::from_millis(RECONNECT_DELAYS_MS[failures.min(RECONNECT_DELAYS_MS.len() - 1)])
 }
@@ -88,7 +93,7 @@ mod tests {
         health.note_received(at(107));
         assert_eq!(check(&mut health, 108), KeepaliveAction::Wait);
         assert_eq!(check(&mut health, 116), KeepaliveAction::Close);
-        // Who owes us data is asked sooner, and farther peers are given more time.
+        // A peer that owes us data is pinged sooner, and distant peers are given longer.
         health.note_received(at(200));
         assert_eq!(health.check(KeepaliveTimeouts::busy(Duration::ZERO), at(201)), KeepaliveAction::Ping(3));
         assert_eq!(health.check(KeepaliveTimeouts::busy(at(1)), at(203)), KeepaliveAction::Ping(4));

@@ -1,13 +1,14 @@
-//! The data-plane protocol: frames, manifest, the two session state machines, journal records.
+//! The data-plane protocol: frames, manifests, the state machines of both ends of a session, journal records.
 //!
-//! *Participants*: a receiver (the target's agent), which decides everything, and a source, which answers.
-//! *Goals*: many files at once over streams that may die at any time, no round trip per file, memory bounded
-//! by construction, every chunk checked, no byte of a changed source mixed in.
-//! *Not here*: sockets, TLS, buffers, files, threads, clocks. Time is an argument: a [`std::time::Duration`]
-//! since any fixed start for time-outs (it never jumps), a `Timestamp` for the expiry of leases.
+//! *Participants*: a receiver (the target's agent), which makes all decisions, and a source, which answers.
+//! *Goals*: many files at once over streams that may die at any time; no round trip per file; bounded memory
+//! by credit-based flow control; every chunk verified; never a mix of two versions of a source file. *Not
+//! here*: sockets, TLS, buffers, files, threads, clocks. Time is an argument: a [`std::time::Duration`] since
+//! a fixed start for time-outs (it never jumps), a `Timestamp` for the expiry of leases.
 //!
-//! Start with [`Frame`], then [`Receiver`] and [`Source`]: feed them frames with `handle_…`, then take what
-//! they want done with `poll_output`. [`journal`] is what the receiver writes down so that progress survives.
+//! Start with [`Frame`], then [`Receiver`] and [`Source`]: feed them frames with `handle_…`, then carry out
+//! the actions from `poll_output`. [`journal`] is the receiver's write-ahead log, so that progress survives a
+//! crash.
 
 pub mod codec;
 pub mod congestion;

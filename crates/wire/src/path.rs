@@ -1,32 +1,35 @@
-//! What is measured of the path of a stream, who holds it up, and how many streams the path needs.
+//! Measurements of a stream's path, its bottleneck, and the number of parallel streams that it needs (hill
+//! climbing).
 
 use std::time::Duration;
 
-/// What the sending kernel saw of a stream since the report before.
+/// TCP statistics of a stream from the sending kernel, since the previous report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathReport {
     pub interval: Duration,
     pub round_trip: Duration,
-    /// Bytes per second; zero if the sender had too little to send to find out.
+    /// Bytes per second; zero if the sender had too little to send to measure it.
     pub delivery_rate: u64,
     pub acked_bytes: u64,
     pub segments: u32,
     pub retransmits: u32,
-    /// Time with data under way; of it, while the receiver's window, or the sender's buffer, was full.
+    /// Time with unacknowledged data.
     pub busy: Duration,
+    /// Part of the busy time in which the receiver's window was full.
     pub receiver_limited: Duration,
+    /// Part of the busy time in which the sender's buffer was full.
     pub buffer_limited: Duration,
-    /// The kernel goes by rate and round trip (BBR), not by losses.
+    /// The kernel uses rate-based congestion control (BBR), not a loss-based one.
     pub rate_based: bool,
 }
 
-/// Who holds a session up.
+/// Which side limits a session's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bottleneck {
     Network,
-    /// Its disk or CPU, its rate limit, or its send buffer.
+    /// The source's disk, CPU, rate limit or send buffer.
     Source,
-    /// Its disk or CPU, its rate limit, or its receive buffer.
+    /// The target's disk, CPU, rate limit or receive buffer.
     Target,
 }
 
@@ -40,18 +43,18 @@ impl Bottleneck {
     }
 }
 
-/// What holds a session up, as far as the sender's kernel and the receiver can tell.
+/// What limits a session's rate, as far as the sender's kernel and the receiver can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BottleneckCause {
-    /// Nothing else does.
+    /// The path: nothing else is the cause.
     Network,
-    /// The source has nothing to send: it is read too slowly.
+    /// The source has nothing to send: it reads too slowly.
     SourceIdle,
     /// The send buffer is full.
     SendBuffer,
-    /// The receiver's window is full.
+    /// The receiver's TCP window is full.
     ReceiveWindow,
-    /// The receiver asks for less than it could: its disk, or its rate limit.
+    /// Backpressure: the receiver requests less than it could, because of its disk or its rate limit.
     TargetBackpressure,
 }
 
@@ -65,10 +68,10 @@ impl BottleneckCause {
     }
 }
 
-/// A share of the time from which on a thing counts as the cause.
+/// From this share of the time on a condition counts as the cause.
 const CAUSE_TIME_SHARE_MIN: f64 = 0.3;
 
-/// The reports of several streams of one session, added.
+/// Sum of the latest reports of several streams of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PathSummary {
     interval: f64,
@@ -93,7 +96,7 @@ impl PathSummary {
         self.round_trip = self.round_trip.max(report.round_trip);
     }
 
-    /// `held`: the receiver has asked for less than it could, since its buffers wait for its disk.
+    /// `backpressured`: the receiver requests less than it could, since its buffers wait for its disk.
     pub fn cause(&self, backpressured: bool) -> Option<BottleneckCause> {
         if self.interval == 0.0 {
             return None;
@@ -116,54 +119,57 @@ impl PathSummary {
         self.cause(backpressured).map(BottleneckCause::bottleneck)
     }
 
-    /// Whether windows are what binds: more streams have more of them.
+    /// Whether TCP windows are the limit: more streams have more of them.
     pub fn is_window_limited(&self) -> bool {
         self.receiver_limited + self.buffer_limited > CAUSE_TIME_SHARE_MIN * self.interval
             && self.interval > 0.0
     }
 
-    /// Share of what was sent that had to be sent again.
+    /// Share of the sent segments that were retransmitted.
     pub fn loss_share(&self) -> f64 {
         if self.segments > 0.0 { self.retransmits / self.segments } else { 0.0 }
     }
 }
 
-/// Streams that a session starts with.
+/// Number of streams that a session starts with: the second covers the pauses of the first.
 pub const STREAMS_INITIAL: usize = 2;
-/// On shorter paths one stream fills what two ends can do.
+/// Below this round trip one stream fills whatever the two ends can do.
 pub const ROUND_TRIP_SHORT_MAX: Duration = Duration::from_millis(5);
-/// Each so much of a round trip is worth a stream more at the start: the windows of all of them open at once.
+/// One more stream at the start for each multiple of this round trip: the windows of all of them open in
+/// parallel.
 const ROUND_TRIP_PER_EXTRA_STREAM: Duration = Duration::from_millis(25);
+/// Most streams at the start: further ones have to prove their worth in a trial.
 const STREAMS_BY_DISTANCE_MAX: usize = 8;
-/// Where less is lost, a stream's window is not what loss decides.
+/// Below this loss, a stream's window is not limited by loss.
 const LOSS_SHARE_MIN: f64 = 1e-5;
-/// More streams are kept if they bring so much more.
+/// More streams are kept if they raise the rate by this factor.
 const TRIAL_GAIN_MIN: f64 = 1.1;
-/// As long as the rate looks back, and the windows of new streams take to open.
+/// Duration of a trial: the averaging window of the rate, and the time in which new streams open their
+/// windows.
 const TRIAL_DURATION: Duration = Duration::from_secs(6);
-/// After a trial in vain.
+/// Pause after a trial without gain.
 const TRIAL_PAUSE: Duration = Duration::from_secs(60);
 
-/// How many a session goes on with once it knows how far the source is.
+/// The number of streams to continue with, once the distance of the source is known.
 pub fn streams_by_distance(round_trip: Duration) -> usize {
     let more = round_trip.as_millis() / ROUND_TRIP_PER_EXTRA_STREAM.as_millis();
     (STREAMS_INITIAL + more as usize).min(STREAMS_BY_DISTANCE_MAX)
 }
 
-/// What a session sees of its path.
+/// A session's view of its path at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct PathSample {
     pub round_trip: Duration,
-    /// Payload of all streams, bytes per second.
+    /// Payload of all streams, in bytes per second.
     pub rate: f64,
     pub bottleneck: Option<Bottleneck>,
     pub window_limited: bool,
     pub loss_share: f64,
-    /// All streams have owed data without a pause for a while.
+    /// All streams have owed data continuously for a while.
     pub busy: bool,
 }
 
-/// Decides how many streams a session uses.
+/// Tunes the number of streams of a session by hill climbing: add some, keep them if the rate rises.
 #[derive(Clone, Debug)]
 pub struct StreamCountTuner {
     streams_min: usize,
@@ -182,7 +188,7 @@ struct Trial {
 }
 
 impl StreamCountTuner {
-    /// `least` is one for each way that is to be used at the same time; `most` counts more.
+    /// `streams_min` is one for each network path to be used in parallel; `streams_max` wins over it.
     pub fn new(streams_min: usize, streams_max: usize) -> Self {
         let most = streams_max.max(1);
         let least = streams_min.clamp(1, most);
@@ -205,7 +211,7 @@ impl StreamCountTuner {
         self.measured
     }
 
-    /// Called about once a second.
+    /// Call it about once a second.
     pub fn update(&mut self, seen: &PathSample, now: Duration) {
         if !self.measured && !seen.round_trip.is_zero() {
             self.measured = true;
@@ -274,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Looks once a second at a path that gives each stream so much, up to so much for all.
+    /// Samples once a second a path that gives each stream `each`, and `all` in total.
     fn settle(
         tuner: &mut StreamCountTuner,
         round_trip: u64,
@@ -296,20 +302,20 @@ mod tests {
 
     #[test]
     fn the_stream_count_follows_the_path() {
-        // Near: two, whatever is lost.
+        // A short path: two, whatever the loss.
         assert_eq!(settle(&mut StreamCountTuner::new(1, 32), 1, 100.0, 1e9, 1e-3, 0), vec![2; 60]);
-        // Far and clean: as many as the distance asks for.
+        // Long and clean: as many as the distance suggests.
         assert_eq!(settle(&mut StreamCountTuner::new(1, 32), 100, 100.0, 1e9, 0.0, 0), vec![6; 60]);
-        // Far and lossy: as long as more streams bring more.
+        // Long and lossy: more as long as they raise the rate.
         let mut lossy = StreamCountTuner::new(1, 32);
         assert_eq!(settle(&mut lossy, 100, 100.0, 1e9, 1e-3, 0).last(), Some(&32));
         let mut narrow = StreamCountTuner::new(1, 32);
         let counts = settle(&mut narrow, 100, 100.0, 900.0, 1e-3, 0);
         assert_eq!((counts.last(), counts.iter().max()), (Some(&9), Some(&14)), "{counts:?}");
-        // The most is the most, also at the start.
+        // The maximum holds from the start.
         assert_eq!(settle(&mut StreamCountTuner::new(1, 3), 300, 100.0, 1e9, 1e-2, 0), vec![3; 60]);
         assert_eq!(settle(&mut StreamCountTuner::new(1, 1), 300, 100.0, 1e9, 1e-2, 0), vec![1; 60]);
-        // And the least is the least, up to that.
+        // So does the minimum, up to the maximum.
         assert_eq!(settle(&mut StreamCountTuner::new(4, 32), 1, 100.0, 1e9, 0.0, 0), vec![4; 60]);
         assert_eq!(settle(&mut StreamCountTuner::new(4, 2), 1, 100.0, 1e9, 0.0, 0), vec![2; 60]);
     }
@@ -322,11 +328,11 @@ mod tests {
         assert_eq!(tuner.streams(), 8);
         tuner.update(&PathSample { rate: 100.0, ..bound }, Duration::from_secs(8));
         assert_eq!(tuner.streams(), 16);
-        // A disk that is full gains nothing from streams.
+        // A busy disk gains nothing from more streams.
         let mut tuner = StreamCountTuner::new(1, 32);
         tuner.update(&sample(60, 50.0, Bottleneck::Source, 1e-2), Duration::from_secs(1));
         assert_eq!(tuner.streams(), 4);
-        // Where there was not work for all, nothing is learned.
+        // Nothing is learned while some streams had no work.
         let idle = PathSample { busy: false, ..sample(60, 50.0, Bottleneck::Network, 1e-2) };
         tuner.update(&idle, Duration::from_secs(9));
         assert_eq!(tuner.streams(), 4);

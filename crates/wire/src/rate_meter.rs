@@ -1,18 +1,22 @@
-//! The rate of one stream over the last seconds.
+//! Sliding-window rate meter of one stream, in buckets of half a second.
 
 use std::time::Duration;
 
+/// Resolution of the window.
 const BUCKET: Duration = Duration::from_millis(500);
+/// Number of buckets in the window.
 const BUCKETS: usize = 10;
-/// How far back the rate looks.
+/// Window over which the rate is averaged: long enough to smooth bursts, short enough to notice a stalled
+/// path.
 pub const RATE_WINDOW: Duration = Duration::from_secs(5);
 
 const _: () = assert!(BUCKET.as_millis() as usize * BUCKETS == RATE_WINDOW.as_millis() as usize);
 
+/// Counts bytes and yields their rate over the last [`RATE_WINDOW`].
 #[derive(Clone, Copy, Debug)]
 pub struct RateMeter {
     since: Duration,
-    /// The newest bucket, counted from the beginning of time.
+    /// Index of the newest bucket, counted from time zero.
     newest: u64,
     bytes: [u64; BUCKETS],
 }
@@ -31,7 +35,7 @@ impl RateMeter {
         self.bytes[(self.newest % BUCKETS as u64) as usize] += bytes;
     }
 
-    /// Bytes per second, over the window or since the beginning if that is later.
+    /// Bytes per second over the window, or since the start if that is more recent.
     pub fn rate(&mut self, now: Duration) -> f64 {
         self.expire_buckets(now);
         let seconds = now.saturating_sub(self.since).clamp(BUCKET, RATE_WINDOW).as_secs_f64();
@@ -62,7 +66,7 @@ mod tests {
         assert!((1_900.0..=2_000.0).contains(&rate), "{rate}");
         assert!(meter.rate(at(23_000)) < 1_000.0);
         assert_eq!(meter.rate(at(60_000)), 0.0);
-        // A clock that stands still or is a little behind harms nothing.
+        // A clock that stands still or is slightly behind does no harm.
         meter.add(5, at(59_000));
         assert_eq!(meter.rate(at(60_000)), 1.0);
     }

@@ -1,83 +1,82 @@
-//! How much may be under way on a stream that gives way to all others: a receive window that follows the
-//! queueing delay.
+//! Scavenger congestion control (less than best effort): a receive window that follows the queueing delay, so
+//! that a stream yields to all other traffic.
 //!
-//! The kind of law that LEDBAT++ and rLEDBAT (RFC 9840) are, decided by the receiver: it needs nothing of the
-//! source, whatever congestion control that uses. Round trips beyond the shortest that was seen lately are
-//! queue. The window keeps that at a small target, far below what a person notices and what other traffic
-//! builds up by itself: where others fill the queue, the window falls to next to nothing, and when they are
-//! gone, it grows back within seconds.
+//! Akin to LEDBAT++ and rLEDBAT (RFC 6817, RFC 9840), run by the receiver: it works with whatever congestion
+//! control the source uses. A round trip beyond the shortest recent one is queueing delay. The window keeps
+//! our delay at a small target, far below what a person notices and what other traffic builds up by itself:
+//! where others fill the queue, the window falls to next to nothing, and when they are gone, it recovers
+//! within seconds.
 //!
-//! Not here: measuring round trips, and telling the window to the kernel. Start with [`Scavenger`].
+//! Not here: measuring round trips, and setting the window in the kernel. Start with [`Scavenger`].
 
 use std::time::Duration;
 
-/// As little as is still alive: two segments.
+/// Two segments: the least that keeps a stream alive.
 pub const WINDOW_BYTES_MIN: u64 = 4 << 10;
 /// More than any one stream needs.
 pub const WINDOW_BYTES_MAX: u64 = 256 << 20;
+/// Initial window.
 const WINDOW_BYTES_INITIAL: f64 = (64 << 10) as f64;
-/// The queue of ours that is aimed at is this share of the path's round trip...
+/// Target queueing delay, as a share of the base round trip.
 const TARGET_DELAY_SHARE: f64 = 1.0 / 8.0;
-/// ... within these bounds: less is not measured well, more is felt.
+/// Lower bound of the target delay: less cannot be measured reliably.
 const TARGET_DELAY_MIN: Duration = Duration::from_millis(3);
+/// Upper bound of the target delay: more is noticeable to others.
 const TARGET_DELAY_MAX: Duration = Duration::from_millis(15);
-/// The window goes this part of the way to what the last round trip calls for.
+/// Part of the difference to the computed window that one step makes up.
 const WINDOW_GAIN: f64 = 0.5;
-/// And grows by so much a round trip when there is no queue: what makes several of our kind equal in time.
+/// Additive increase per round trip while there is no queue: makes several scavengers converge to equal
+/// shares.
 const ADDITIVE_INCREASE_BYTES: f64 = 3_000.0;
-/// Growth of a round trip while the queue has not been met.
+/// Slow start: growth per round trip until queueing is first seen.
 const SLOW_START_GROWTH: f64 = 1.5;
-/// The same when the queue has gone again: others have left, and a part of the path is free.
+/// Growth per round trip after a queue has drained: others have left, and capacity is free.
 const RECOVERY_GROWTH: f64 = 1.25;
-/// Steps without a queue that show so.
+/// Consecutive steps without queueing that prove it.
 const EMPTY_QUEUE_STEPS: u32 = 4;
-/// The window was used if so much of it arrived within a round trip. One that is not used must not grow.
+/// The window counts as used if this share of it arrived within a round trip. An unused window must not grow.
 const WINDOW_USED_SHARE_MIN: f64 = 0.6;
-/// A window of a few segments cannot be used so well: they come whole, and are answered late. Up to here it
-/// counts as used as long as anything comes, or it would stay small for good.
+/// Up to this size a window counts as used as long as anything arrives: a few segments come in bursts and are
+/// acknowledged late, and the window would stay small for good.
 const WINDOW_BYTES_SMALL: f64 = (32 << 10) as f64;
-/// So often most of the window is given up for a moment, to see the path without our own queue.
+/// Interval of the periodic slowdown, which gives most of the window up for a moment to measure the path
+/// without our own queue.
 const SLOWDOWN_INTERVAL: Duration = Duration::from_secs(20);
+/// Share of the window that is kept during a slowdown.
 const SLOWDOWN_SHARE: f64 = 0.25;
-/// Round trips that a slowdown lasts.
+/// Duration of a slowdown, in round trips.
 const SLOWDOWN_ROUND_TRIPS: u32 = 2;
-/// Windows are decided on no more often than this: of the round trips in between the shortest counts, since a
-/// busy processor at either end makes some of them longer without any queue.
+/// Minimum interval between steps. Only the shortest round trip in between counts, since a busy processor at
+/// either end delays some of them without any queue.
 const STEP_INTERVAL_MIN: Duration = Duration::from_millis(60);
-/// Slowdowns over which the shortest round trip is remembered: paths change.
+/// Slowdown periods over which the shortest round trip is remembered: paths change.
 const BASE_DELAY_PERIODS: usize = 3;
 
-/// The law of one stream.
+/// The controller of one stream.
 #[derive(Clone, Debug)]
 pub struct Scavenger {
     window: f64,
     phase: Phase,
     base: BaseDelay,
-    /// The shortest round trip since the last step.
+    /// Shortest round trip since the last step.
     shortest: Option<Duration>,
     received: u64,
     stepped_at: Duration,
     slowdown_at: Duration,
 }
 
+/// Phase of the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Growing until there is a queue, or up to so much.
-    SlowStart {
-        ceiling: f64,
-        growth: f64,
-    },
-    /// So many steps without a queue.
-    Steady {
-        empty_queue_steps: u32,
-    },
-    Slowdown {
-        until: Duration,
-        before: f64,
-    },
+    /// Multiplicative growth until queueing is seen, or up to a ceiling.
+    SlowStart { ceiling: f64, growth: f64 },
+    /// Holds the target delay.
+    Steady { empty_queue_steps: u32 },
+    /// Measures the path without our own queue.
+    Slowdown { until: Duration, before: f64 },
 }
 
-/// The shortest round trip of the last periods.
+/// Shortest round trip of each of the last periods.
 #[derive(Clone, Copy, Debug)]
 struct BaseDelay {
     periods: [Option<Duration>; BASE_DELAY_PERIODS],
@@ -112,7 +111,7 @@ impl Scavenger {
         }
     }
 
-    /// A round trip was measured.
+    /// Adds a round-trip sample.
     pub fn add_round_trip(&mut self, round_trip: Duration) {
         if round_trip.is_zero() {
             return;
@@ -121,12 +120,12 @@ impl Scavenger {
         self.shortest = Some(self.shortest.map_or(round_trip, |known| known.min(round_trip)));
     }
 
-    /// So many bytes have arrived.
+    /// Counts bytes that arrived.
     pub fn add_received(&mut self, bytes: u64) {
         self.received = self.received.saturating_add(bytes);
     }
 
-    /// Bytes that may be under way from now on. Called several times per [`STEP_MIN`].
+    /// The window in bytes from now on. Call it several times per [`STEP_INTERVAL_MIN`].
     pub fn window(&mut self, now: Duration) -> u64 {
         if let (Some(base), Some(last)) = (self.base.get(), self.shortest) {
             let elapsed = now.saturating_sub(self.stepped_at);
@@ -148,7 +147,7 @@ impl Scavenger {
             || (self.window <= WINDOW_BYTES_SMALL && self.received > 0);
         match self.phase {
             Phase::Slowdown { until, before } if now >= until => {
-                // Back by steps: opened at once, the window would come as one burst.
+                // Grow back in steps: opened at once, the window would arrive as one burst.
                 self.phase = Phase::SlowStart { ceiling: before, growth: SLOW_START_GROWTH };
             }
             Phase::Slowdown { .. } => {}

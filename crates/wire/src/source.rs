@@ -1,8 +1,8 @@
-//! The source's side of a session: whose manifests were accepted, what is asked for, what to read next.
+//! The source's side of a session: accepted manifests, open requests, what to read next.
 //!
-//! It answers and decides nothing: requests are served in their order, streams in turn. Feed it frames with
-//! [`Source::handle_frame`], let it [`deal`](Source::deal) when buffers are free, take what it wants done
-//! from [`Source::poll_output`].
+//! It answers and decides nothing: requests are served in order, streams round-robin. Feed it frames with
+//! [`Source::handle_frame`], call [`schedule_reads`](Source::schedule_reads) when buffers are free, and carry
+//! out the actions from [`Source::poll_output`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,17 +17,18 @@ use crate::limits::{MANIFEST_FILES_MAX, PERMIT_BYTES_MAX, SESSION_FILES_MAX, STR
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JoinedStream(pub u32);
 
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     Send {
         stream: JoinedStream,
         frame: Frame,
     },
-    /// Check the permit of a batch against its list, then call `authorised`.
+    /// Check the permit of a batch against its files, then call `complete_authorisation`.
     Authorise {
         batch: BatchId,
     },
-    /// Read into one buffer and send it; call `sent` when the buffer is free again.
+    /// Read into one buffer and send it; call `release_buffer` when the buffer is free again.
     ReadChunk {
         stream: JoinedStream,
         request: RequestId,
@@ -35,8 +36,8 @@ pub enum Output {
         offset: u64,
         len: u32,
     },
-    /// The same with small files. One that [`Source::file`] does not know, since it came over another stream
-    /// and was forgotten, is not read: its entry is a fault.
+    /// Read several small files into one buffer. A file that [`Source::file`] does not know (it arrived over
+    /// another stream, and was forgotten) is not read: its entry is a fault.
     ReadPack {
         stream: JoinedStream,
         request: RequestId,
@@ -44,17 +45,18 @@ pub enum Output {
     },
 }
 
-/// A manifest, for the check of its permit and for reading.
+/// A manifest: the permit to check, and the files to read.
 pub struct Batch {
     pub permit: Arc<str>,
     pub storage: StorageName,
     pub files: Vec<ManifestFile>,
     first: FileNumber,
     state: BatchState,
-    /// Where its parts come in, and where else it was said again: there the answer goes.
+    /// Streams that carried the manifest, and so get the answer.
     announced_on: Vec<JoinedStream>,
 }
 
+/// Progress of a manifest.
 enum BatchState {
     Collecting,
     Checking,
@@ -62,12 +64,14 @@ enum BatchState {
     Refused(Fault),
 }
 
+/// A request that is not fully served.
 #[derive(Debug)]
 enum PendingRequest {
     Extent { request: RequestId, file: FileNumber, next: u64, end: u64 },
     Pack { request: RequestId, files: Vec<FileNumber> },
 }
 
+/// Open requests of one stream.
 #[derive(Default)]
 struct Stream {
     queue: VecDeque<PendingRequest>,
@@ -75,13 +79,14 @@ struct Stream {
     buffers: usize,
 }
 
+/// State machine of the sending end.
 #[derive(Default)]
 pub struct Source {
     batches: BTreeMap<BatchId, Batch>,
     batch_by_first_file: BTreeMap<FileNumber, BatchId>,
     streams: BTreeMap<JoinedStream, Stream>,
     next_stream: u32,
-    /// Which stream is served next.
+    /// The stream to serve next.
     next_to_serve: u32,
     outputs: VecDeque<Output>,
 }
@@ -137,7 +142,7 @@ impl Source {
         self.batches.get(id).filter(|batch| ((number.0 - batch.first.0) as usize) < batch.files.len())
     }
 
-    /// An error means that the stream has to be closed with it.
+    /// Handles a frame from the receiver. An error means that the stream has to be closed with it.
     pub fn handle_frame(&mut self, stream: JoinedStream, frame: Frame) -> Result<(), Fault> {
         match frame {
             Frame::Manifest(manifest) => self.handle_manifest(stream, manifest),
@@ -157,7 +162,7 @@ impl Source {
             Frame::Pong { .. } => Ok(()),
             Frame::Goodbye { fault } => Err(fault
                 .unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the target closed the stream"))),
-            _ => Err(protocol_error("a frame that receivers do not send")),
+            _ => Err(protocol_error("unexpected frame from a receiver")),
         }
     }
 
@@ -177,7 +182,7 @@ impl Source {
         if let Some(permit) = part.permit {
             self.forget(part.batch);
             if self.batch_by_first_file.contains_key(&part.first) {
-                return Err(protocol_error("two manifests number their files alike"));
+                return Err(protocol_error("file numbers of two manifests overlap"));
             }
             let batch = Batch {
                 permit,
@@ -197,7 +202,7 @@ impl Source {
                     && batch.first.0.checked_add(batch.files.len() as u32) == Some(part.first.0)
             };
             let Some(batch) = self.batches.get_mut(&part.batch).filter(fits) else {
-                return Err(protocol_error("a part of a manifest that does not follow the one before"));
+                return Err(protocol_error("parts of a manifest are not consecutive"));
             };
             batch.files.extend(part.files);
         }
@@ -211,8 +216,8 @@ impl Source {
         Ok(())
     }
 
-    /// Whether the whole of the manifest is known: from another stream, so that requests could follow here as
-    /// well. It is not checked twice, but answered on each.
+    /// Accepts a manifest that was sent on another stream already, so that requests can follow on this one as
+    /// well. It is checked once and answered on each. False if it is a different one.
     fn accept_repeat(&mut self, stream: JoinedStream, part: &Manifest) -> bool {
         let Some(known) = self.batches.get_mut(&part.batch) else { return false };
         let is_same = part.last_part
@@ -254,7 +259,7 @@ impl Source {
                 .nth(1)
                 .is_some_and(|(next, _)| u64::from(next.0) < last);
         if overlaps {
-            return Err(protocol_error("two manifests number their files alike"));
+            return Err(protocol_error("file numbers of two manifests overlap"));
         }
         let total: usize = self.batches.values().map(|batch| batch.files.len()).sum();
         if batch.files.len() > MANIFEST_FILES_MAX || total > SESSION_FILES_MAX + MANIFEST_FILES_MAX {
@@ -263,7 +268,7 @@ impl Source {
         Ok(())
     }
 
-    /// Memory that the manifests hold, roughly.
+    /// Approximate memory use of the manifests.
     pub fn manifest_bytes(&self) -> usize {
         self.batches
             .values()
@@ -279,7 +284,7 @@ impl Source {
         }
     }
 
-    /// The answer to `Output::Authorise`.
+    /// The result of `Output::Authorise`.
     pub fn complete_authorisation(&mut self, id: BatchId, answer: Result<(), Fault>) {
         let Some(batch) = self.batches.get_mut(&id) else { return };
         let fault = answer.err();
@@ -300,13 +305,13 @@ impl Source {
         }
     }
 
-    /// Whether some stream has requests that may be served.
+    /// Whether some stream has open requests.
     pub fn has_work(&self) -> bool {
         self.streams.values().any(|stream| !stream.queue.is_empty())
     }
 
-    /// Starts reading for open requests, streams in turn, each holding at most `per_stream` buffers; at most
-    /// `buffers` in all and until `bytes` are used up. Returns the numbers of buffers and bytes that it took.
+    /// Starts reads for open requests, round-robin over the streams with at most `per_stream` buffers each,
+    /// until `buffers` or `bytes` are used up. Returns the buffers and bytes taken.
     pub fn schedule_reads(&mut self, buffers: usize, bytes: u64, per_stream: usize) -> (usize, u64) {
         let (mut taken, mut bytes_taken) = (0, 0);
         let mut resting = 0;
@@ -333,8 +338,8 @@ impl Source {
         (taken, bytes_taken)
     }
 
-    /// One step of the first request of a stream. None if there is nothing to do; the bytes to read, if there
-    /// are any.
+    /// Serves one step of the first request of a stream. None if there is nothing to do; otherwise the bytes
+    /// to read, if any.
     fn serve_next(&mut self, stream: JoinedStream) -> Option<Option<u64>> {
         let (asked, request) = match self.streams.get(&stream)?.queue.front()? {
             PendingRequest::Extent { request, file, .. } => (vec![*file], *request),
@@ -354,7 +359,7 @@ impl Source {
                 }
             }
         }
-        // Of a pack the others are read: some of it may have come over another stream, and its batch be
+        // The rest of a pack is read: a part of it may have arrived over another stream, and its batch been
         // forgotten.
         if let Some(fault) = refused.filter(|_| !readable) {
             self.refuse_next(stream, request, asked, fault);
@@ -416,7 +421,8 @@ impl Source {
         Some(len)
     }
 
-    /// A chunk of this request could not be read, and its fault was sent: the others are not wanted any more.
+    /// A chunk of this request could not be read, and its fault was sent: the remaining chunks are not
+    /// wanted.
     pub fn abandon_request(&mut self, stream: JoinedStream, failed: RequestId) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.queue.retain(
@@ -508,7 +514,7 @@ mod tests {
         outputs(&mut source);
         source.schedule_reads(9, 1 << 30, 9);
         assert!(matches!(&outputs(&mut source)[..], [Output::ReadPack { files, .. }] if files.len() == 2));
-        assert!(source.file(FileNumber(0)).is_none(), "whoever reads finds no permit for it");
+        assert!(source.file(FileNumber(0)).is_none(), "the reader finds no permit for it");
     }
 
     #[test]
@@ -544,7 +550,7 @@ mod tests {
         };
         let answers: Vec<Option<JoinedStream>> = outputs(&mut source).iter().map(answered).collect();
         assert_eq!(answers, [Some(one), Some(two), Some(three)]);
-        // Another list under the same number is another manifest.
+        // Another list under the same number is a different manifest.
         source.handle_frame(two, part(0, 0, 3, true, true)).unwrap();
         assert_eq!(outputs(&mut source), vec![Output::Authorise { batch: BatchId(0) }]);
     }
@@ -595,7 +601,7 @@ mod tests {
         };
         assert_eq!(source.schedule_reads(3, u64::MAX, 2).0, 3);
         assert_eq!(served(&mut source), vec![0, 1, 0]);
-        assert_eq!(source.schedule_reads(9, u64::MAX, 2).0, 1, "each holds at most two");
+        assert_eq!(source.schedule_reads(9, u64::MAX, 2).0, 1, "at most two buffers per stream");
         source.release_buffer(one);
         assert_eq!(source.schedule_reads(9, 1, 9).0, 1, "the rate limit stops after the first");
     }

@@ -1,14 +1,16 @@
-//! A rate limit: so many bytes per second, with a burst of a fraction of a second.
+//! Token bucket rate limiter (RFC 2697): a rate in bytes per second, and a burst of a tenth of a second. Time
+//! is an argument.
 
 use std::time::Duration;
 
-/// Bytes that may pass at once, as a share of a second.
+/// Capacity of the bucket, in seconds of the rate.
 const BURST_S: f64 = 0.1;
 
+/// A token bucket that may go into debt: the last piece is never cut, and paid for by waiting.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     bytes_per_s: Option<u64>,
-    /// May be negative: what passed beyond the limit is paid back by waiting.
+    /// May be negative: bytes beyond the limit are repaid by waiting.
     tokens: f64,
     refilled_at: Duration,
 }
@@ -18,6 +20,7 @@ impl TokenBucket {
         TokenBucket { bytes_per_s: None, tokens: 0.0, refilled_at: Duration::ZERO }
     }
 
+    /// Sets or removes the limit. Saved-up tokens expire, debt stays.
     pub fn set_rate(&mut self, bytes_per_s: Option<u64>, now: Duration) {
         self.refill(now);
         self.bytes_per_s = bytes_per_s;
@@ -35,7 +38,7 @@ impl TokenBucket {
         }
     }
 
-    /// That many did pass. The last piece may go beyond the allowance.
+    /// Takes the tokens of bytes that passed. The last piece may exceed what was available.
     pub fn consume(&mut self, bytes: u64) {
         if self.bytes_per_s.is_some() {
             self.tokens -= bytes as f64;
@@ -63,7 +66,7 @@ mod tests {
     }
 
     proptest! {
-        /// Promise 8: over any time no more than the limit, one burst and one piece pass.
+        /// Promise 8: over any interval at most the rate, one burst and one piece pass.
         #[test]
         fn the_rate_limit_holds_over_any_interval(rate in 1_000u64..10_000_000, steps in proptest::collection::vec(0u64..50_000, 1..200), piece in 1u64..1_000_000) {
             let mut pace = TokenBucket::unlimited();

@@ -1,11 +1,12 @@
-//! Protocol versions. Release N speaks N and N-1; the first frame of each stream settles which.
+//! Protocol version negotiation. Release N speaks N and N-1; the first frame of each stream settles which.
 
-/// What this release speaks.
+/// The versions that this release speaks.
 pub const VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 2 };
-/// From this one on sources understand what receivers wish of a stream: [`crate::Frame::Mark`],
+/// First version in which sources understand the receiver's options for a stream: [`crate::Frame::Mark`] and
 /// [`crate::Frame::Pace`].
 pub const STREAM_OPTIONS_SINCE: u16 = 2;
 
+/// An inclusive range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRange {
     pub oldest: u16,
@@ -13,7 +14,7 @@ pub struct VersionRange {
 }
 
 impl VersionRange {
-    /// The newest version that both speak.
+    /// The newest version that both ends speak.
     pub fn negotiate(self, other: VersionRange) -> Option<u16> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
@@ -41,7 +42,7 @@ mod tests {
         assert_eq!(range(4, 5).negotiate(range(3, 4)), Some(4));
         assert_eq!(range(1, 2).negotiate(range(1, 2)), Some(2));
         assert_eq!(range(1, 2).negotiate(range(3, 4)), None);
-        // A nonsensical range from a peer is no agreement.
+        // A nonsensical range from a peer gives no agreement.
         assert_eq!(range(1, 2).negotiate(range(2, 1)), None);
     }
 }

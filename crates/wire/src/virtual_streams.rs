@@ -1,4 +1,4 @@
-//! Two sessions over virtual streams that delay, die and damage, by seed.
+//! Deterministic simulation: two state machines over virtual streams that delay, die and corrupt, by seed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::source::{JoinedStream, Output as Answer, Source};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// Reproducible numbers (Knuth's MMIX constants).
+/// Linear congruential generator (Knuth's MMIX constants): reproducible by seed.
 struct SeededRng(u64);
 
 impl SeededRng {
@@ -31,7 +31,7 @@ impl SeededRng {
     }
 }
 
-/// A payload is not made of bytes here: it says what it holds, and whether it was damaged.
+/// Payloads are not simulated byte by byte: a message states its length, and whether it was damaged.
 #[derive(Clone, Debug)]
 struct Message {
     frame: Frame,
@@ -39,6 +39,7 @@ struct Message {
     damaged: bool,
 }
 
+/// A simulated connection, with the messages in flight.
 #[derive(Default)]
 struct VirtualStream {
     origin: usize,
@@ -47,6 +48,7 @@ struct VirtualStream {
     to_target: VecDeque<Message>,
 }
 
+/// A chunk that has arrived and is to be written.
 struct ChunkWrite {
     file: FileNumber,
     offset: u64,
@@ -60,22 +62,23 @@ struct WriteBuffer {
     chunks: Vec<ChunkWrite>,
 }
 
-/// How several sources differ, and what became of it.
+/// How several sources misbehave, and the results.
 #[derive(Default)]
 struct SourceBehaviour {
-    /// Nobody answers there any more.
+    /// This source no longer answers.
     dead: Option<usize>,
-    /// What it sends is not what the others have: of every chunk whose number this divides.
+    /// This source sends wrong content: in every chunk whose number is a multiple.
     corrupt_origin: Option<(usize, u64)>,
-    /// So do the others, of the same chunks or each of its own.
+    /// All sources send wrong content.
     all_corrupt: bool,
+    /// Each source corrupts other chunks than the rest.
     corrupt_differently: bool,
-    /// It has none of the files whose number this divides.
+    /// This source lacks the files whose number is a multiple.
     incomplete_origin: Option<(usize, u32)>,
-    /// How often each chunk was sent.
+    /// Number of times each chunk was sent.
     sent: BTreeMap<(FileNumber, u64), usize>,
     found_wrong: usize,
-    /// Right bytes, by source.
+    /// Correct bytes, by source.
     bytes_by_source: BTreeMap<OriginNumber, u64>,
     excluded: BTreeMap<(FileNumber, OriginNumber), Fault>,
 }
@@ -89,7 +92,7 @@ impl SourceBehaviour {
         })
     }
 
-    /// Whether it has the file as it is.
+    /// Whether the source has the right content of the file.
     fn is_good(&self, origin: usize, file: FileNumber) -> bool {
         let lies = self.all_corrupt || self.corrupt_origin.is_some_and(|(liar, _)| liar == origin);
         !lies && !self.lacks(origin, file) && self.dead != Some(origin)
@@ -104,7 +107,7 @@ struct World {
     rng: SeededRng,
     now: Duration,
     receiver: Receiver,
-    /// Several have the same files, which are checked then.
+    /// Several sources hold the same files, which are checked then.
     sources: Vec<Source>,
     incarnations: Vec<u64>,
     behaviour: SourceBehaviour,
@@ -119,10 +122,10 @@ struct World {
     buffers_max: usize,
     slots_free: usize,
     faulty: bool,
-    /// A step takes less than this.
+    /// Upper bound of a step's duration.
     step_ms: u64,
     identity: u64,
-    /// The disk only appends: what comes early waits in its buffer, and there are so many places for that.
+    /// The disk only appends: out-of-order chunks wait in their buffers, as many as there are credits.
     reorder_credits_max: Option<usize>,
 }
 
@@ -153,7 +156,7 @@ impl World {
         }
     }
 
-    /// The same with so many sources of all files, of so many streams each.
+    /// The same with this many sources of all files, of this many streams each.
     fn with_sources(mut self, count: usize, streams: usize) -> World {
         self.receiver = Receiver::with_origins(count, streams, Duration::ZERO);
         self.sources = (0..count).map(|_| Source::default()).collect();
@@ -234,7 +237,10 @@ impl World {
         if let Some(places) = self.reorder_credits_max {
             assert!(self.receiver.reorder_credits_in_use() <= places, "the reorder buffer is bounded");
             let early = self.writing.iter().filter(|buffer| self.is_out_of_order(buffer)).count();
-            assert!(early <= self.receiver.reorder_credits_in_use(), "{early} chunks wait, each has a place");
+            assert!(
+                early <= self.receiver.reorder_credits_in_use(),
+                "{early} chunks wait, each has a credit"
+            );
         }
     }
 
@@ -265,7 +271,7 @@ impl World {
                 let welcome = Message { frame: Frame::Welcome(welcome), payload: 0, damaged: false };
                 let joined = Some(self.sources[origin].stream_up());
                 let mut line = VirtualStream { origin, joined, ..VirtualStream::default() };
-                // Requests may be on their way before it comes.
+                // Requests may be on their way before the Welcome arrives.
                 let late = self.faulty && self.rng.once_in(2);
                 line.to_target.extend(late.then_some(welcome));
                 self.streams.insert(stream, line);
@@ -287,7 +293,7 @@ impl World {
         self.receiver.stream_down(stream, Fault::new(FaultCode::ConnectionLost, "reset"), self.now);
     }
 
-    /// What a line had carried is lost; its source hears of it.
+    /// Drops what the stream carried; its source notices.
     fn close_at_source(&mut self, stream: StreamNumber) {
         if let Some(line) = self.streams.remove(&stream)
             && let Some(joined) = line.joined
@@ -366,7 +372,7 @@ impl World {
         };
         let buffer = (!jobs.is_empty()).then_some(WriteBuffer { chunks: jobs });
         if self.faulty && self.rng.once_in(20) {
-            // The line dies in the middle of the payload; the buffer is free again.
+            // The stream dies in the middle of the payload; the buffer is free again.
             self.slots_free += usize::from(buffer.is_some());
             self.cut_stream(stream);
             return;
@@ -403,7 +409,7 @@ impl World {
         }
     }
 
-    /// Whether it has to wait for others before it: a good chunk that is not the next of its file.
+    /// Whether it has to wait for others: a good chunk that is not the next of its file.
     fn is_out_of_order(&self, buffer: &WriteBuffer) -> bool {
         let early = |job: &ChunkWrite| {
             let next: u64 = self.disk[job.file.0 as usize].values().sum();
@@ -432,7 +438,7 @@ impl World {
                 Wish::Close { stream, .. } => self.close_at_source(stream),
                 Wish::SourceExcluded { file, origin, fault } => {
                     let before = self.behaviour.excluded.insert((file, origin), fault);
-                    assert!(before.is_none(), "left out once");
+                    assert!(before.is_none(), "excluded once");
                 }
                 Wish::Started { .. } | Wish::Restarted { .. } => {}
                 Wish::Complete { file } => assert!(self.complete.insert(file), "complete once"),
@@ -554,7 +560,7 @@ fn an_unreachable_source_fails_the_files() {
         assert!(world.now < 2 * crate::limits::RECONNECT_FOR);
     }
     assert!(world.failed.values().all(|fault| fault.code == FaultCode::Unreachable));
-    assert!((6..40).contains(&dials), "{dials} tries, with back-off");
+    assert!((6..40).contains(&dials), "{dials} attempts, with backoff");
 }
 
 #[test]
@@ -648,7 +654,7 @@ fn check_session(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
     check_completes(world, trouble)
 }
 
-/// The same with a disk that only appends, and few places to wait in: none, at times.
+/// The same with a disk that only appends, and few reorder credits, sometimes none.
 fn check_session_in_order(seed: u64, trouble: bool) -> Result<(), TestCaseError> {
     let mut dice = SeededRng(seed ^ 0xaaaa);
     let (small, large, buffers) = (dice.below(40), 1 + dice.below(8), 2 + dice.below(20) as usize);
@@ -661,7 +667,7 @@ fn check_completes(mut world: World, trouble: bool) -> Result<(), TestCaseError>
     world.add_files();
     world.run(400_000);
     for (file, fault) in &world.failed {
-        // A chunk may be damaged time and again; being cut off for long is a matter of the dice, too.
+        // A chunk may be damaged repeatedly; a long disconnection may also occur by chance.
         let expected =
             matches!(fault.code, FaultCode::Corrupted | FaultCode::ConnectionLost | FaultCode::Unreachable);
         let hopeless = !(0..world.sources.len()).any(|origin| world.behaviour.is_good(origin, *file));
@@ -682,8 +688,8 @@ proptest! {
         check_session(seed, true)?;
     }
 
-    /// No order in which streams answer and die overflows the reorder buffer or leaves everybody waiting for
-    /// a chunk that nobody may ask for.
+    /// No order of answers and disconnections overflows the reorder buffer or deadlocks on a chunk that
+    /// nobody may request.
     #[test]
     fn files_in_order_complete_over_dying_streams(seed in any::<u64>()) {
         check_session_in_order(seed, true)?;
@@ -699,7 +705,7 @@ proptest! {
         check_session(seed, false)?;
     }
 
-    /// No order of frames, sensible or not, makes a session panic or lose a slot.
+    /// No order of frames, valid or not, makes a session panic or lose a slot.
     #[test]
     fn a_hostile_source_causes_no_panic_and_loses_no_slot(seed in any::<u64>()) {
         let mut world = World::new(seed, vec![3 * CHUNK, 100, 200, 5 * CHUNK], 6, false);

@@ -107,7 +107,7 @@ fn expected(lie: Lie) -> (&'static [&'static str], &'static str) {
         Lie::WrongAnswer => (&["E4007"], "no, and yes"),
         // Closed or reset, as the last bytes meet the hang-up.
         Lie::HangsUp => (&["E5002"], "connection"),
-        Lie::Stops => (&["E5004"], "sent nothing of use"),
+        Lie::Stops => (&["E5004"], "sent no data for"),
         Lie::Floods => (&["E9001", "E5002", "E1007"], "without reading"),
         _ => (&["E9001", "E5002"], "protocol"),
     }

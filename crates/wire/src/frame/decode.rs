@@ -1,4 +1,4 @@
-//! Bytes to frame. Total: any bytes give a frame or an error, and a frame that decodes is within the limits.
+//! Decodes frames. Total: any bytes yield a frame or an error, and a decoded frame is within the limits.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::path::PathReport;
 use crate::version::VersionRange;
 
 impl Frame {
-    /// From kind and body, without the payload.
+    /// Decodes kind and body; the payload follows separately.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Frame, Malformed> {
         let mut from = FieldReader::new(body);
         let frame = read_body(kind, &mut from)?;
@@ -63,7 +63,7 @@ fn read_body(kind: u8, from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
         kind::OFFER => Frame::Offer { versions: read_versions(from)? },
         kind::MARK => read_mark(from)?,
         kind::PACE => Frame::Pace { bytes_per_s: from.u64()? },
-        _ => return Err(Malformed("a frame of an unknown kind")),
+        _ => return Err(Malformed("unknown kind of frame")),
     })
 }
 
@@ -108,12 +108,12 @@ fn read_mark(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     let scitag = match from.u16()? {
         0 => None,
         number => {
-            Some(SciTag::from_number(number.into()).map_err(|_| Malformed("a mark with a wrong SciTag"))?)
+            Some(SciTag::from_number(number.into()).map_err(|_| Malformed("invalid SciTag in a mark"))?)
         }
     };
     let dscp = match from.u8()? {
         u8::MAX => None,
-        point => Some(Dscp::new(point).map_err(|_| Malformed("a mark with a wrong DSCP"))?),
+        point => Some(Dscp::new(point).map_err(|_| Malformed("invalid DSCP in a mark"))?),
     };
     Ok(Frame::Mark(Mark { scitag, dscp }))
 }
@@ -130,7 +130,7 @@ fn read_answer(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
 fn read_call_body(from: &mut FieldReader<'_>) -> Result<Vec<u8>, Malformed> {
     let body = from.rest();
     if body.len() > CALL_BYTES_MAX {
-        return Err(Malformed("a call or an answer is longer than its limit"));
+        return Err(Malformed("a call or an answer is too long"));
     }
     Ok(body.to_vec())
 }
@@ -143,8 +143,7 @@ fn read_manifest(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
         return Err(Malformed("unknown flags in a manifest"));
     }
     let permit = if flags & 2 != 0 { Some(from.text(PERMIT_BYTES_MAX)?.into()) } else { None };
-    let storage =
-        StorageName::parse(from.text(64)?).map_err(|_| Malformed("a storage name breaks the rules"))?;
+    let storage = StorageName::parse(from.text(64)?).map_err(|_| Malformed("invalid storage name"))?;
     let count = usize::from(from.u16()?);
     if count > MANIFEST_PART_FILES_MAX {
         return Err(Malformed("a part of a manifest has too many files"));
@@ -159,10 +158,10 @@ fn read_manifest(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
             transfer: TransferId(from.u64()?),
             size: from.u64()?,
             lfn: Lfn::parse(from.text(longhaul_model::limits::LFN_BYTES_MAX)?)
-                .map_err(|_| Malformed("a file name breaks the rules"))?,
+                .map_err(|_| Malformed("invalid file name"))?,
         });
         if files[files.len() - 1].size > longhaul_model::limits::FILE_BYTES_MAX {
-            return Err(Malformed("a file is larger than files can be"));
+            return Err(Malformed("a file exceeds the maximum size"));
         }
     }
     Ok(Frame::Manifest(Manifest { batch, first, permit, storage, last_part: flags & 1 != 0, files }))
@@ -205,7 +204,7 @@ fn read_pack(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
                 identity: SourceIdentity::read(from)?,
             },
             1 => PackEntry::Fault { file, fault: read_fault(from)? },
-            _ => return Err(Malformed("an unknown entry in a pack")),
+            _ => return Err(Malformed("unknown kind of entry in a pack")),
         });
     }
     Ok(Frame::PackData(PackHead { request, entries }))
@@ -215,21 +214,21 @@ fn read_optional_fault(from: &mut FieldReader<'_>) -> Result<Option<Fault>, Malf
     match from.u8()? {
         0 => Ok(None),
         1 => read_fault(from).map(Some),
-        _ => Err(Malformed("neither a fault nor none")),
+        _ => Err(Malformed("invalid marker of an optional fault")),
     }
 }
 
 fn read_fault(from: &mut FieldReader<'_>) -> Result<Fault, Malformed> {
     let number = from.u16()?;
-    let blame: Blame = from.text(32)?.parse().map_err(|_| Malformed("a fault blames nobody"))?;
+    let blame: Blame = from.text(32)?.parse().map_err(|_| Malformed("unknown blame in a fault"))?;
     let retry = match from.u8()? {
         0 => Retry::Now,
         1 => Retry::Later,
         2 => Retry::Never,
-        _ => return Err(Malformed("an unknown kind of retry")),
+        _ => return Err(Malformed("unknown retry in a fault")),
     };
     let detail = from.text(FAULT_BYTES_MAX)?;
-    // A newer peer may know codes that we do not: its text says enough.
+    // A newer peer may know more codes: its text says enough.
     let code =
         FaultCode::ALL.iter().copied().find(|code| code.number() == number).unwrap_or(FaultCode::Internal);
     Ok(Fault::new(code, detail).blaming(blame).retrying(retry))

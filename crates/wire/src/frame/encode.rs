@@ -1,4 +1,4 @@
-//! Frame to bytes.
+//! Encodes frames.
 
 use longhaul_model::{Fault, Mark};
 
@@ -9,17 +9,17 @@ use crate::path::PathReport;
 use crate::version::VersionRange;
 
 impl Frame {
-    /// Head and body; `payload_len` bytes of payload have to follow.
+    /// Encodes head and body; the caller sends `payload_len` bytes of payload after them.
     ///
     /// # Panics
-    /// If the frame breaks a limit of the protocol. Frames are built within the limits.
+    /// If the frame exceeds a limit of the protocol. Frames are built within the limits.
     pub fn encode(&self, payload_len: u32) -> Vec<u8> {
         assert!(payload_len <= PAYLOAD_BYTES_MAX, "a payload is at most one chunk");
         assert!(payload_len == 0 || self.carries_payload(), "only data has a payload");
         let mut bytes = vec![0; HEAD_BYTES];
         bytes[0] = self.put_body(&mut bytes);
         let body_len = bytes.len() - HEAD_BYTES;
-        assert!(body_len <= BODY_BYTES_MAX as usize, "a body of {body_len} bytes is beyond the limit");
+        assert!(body_len <= BODY_BYTES_MAX as usize, "a body of {body_len} bytes exceeds the limit");
         bytes[4..8].copy_from_slice(&(body_len as u32).to_le_bytes());
         bytes[8..12].copy_from_slice(&payload_len.to_le_bytes());
         bytes
@@ -129,14 +129,14 @@ impl Frame {
     }
 }
 
-/// The opening of every stream.
+/// Every opening frame begins with magic and versions.
 fn put_versions(versions: VersionRange, out: &mut Vec<u8>) {
     out.put(&MAGIC);
     out.put_u16(versions.oldest);
     out.put_u16(versions.newest);
 }
 
-/// Zero is no SciTag, and the last byte no DSCP.
+/// Zero means no SciTag; 255 means no DSCP.
 fn put_mark(mark: Mark, out: &mut Vec<u8>) {
     out.put_u16(mark.scitag.map_or(0, |scitag| scitag.number()));
     out.put_u8(mark.dscp.map_or(u8::MAX, |dscp| dscp.point()));

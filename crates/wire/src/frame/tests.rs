@@ -138,7 +138,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
     ]
 }
 
-/// All pieces of `bytes`, fed in portions; payloads joined.
+/// Decodes `bytes`, fed in portions; payloads are joined.
 fn decode_all(bytes: &[u8], portion: usize) -> Result<Vec<(Frame, Vec<u8>)>, crate::codec::Malformed> {
     let mut splitter = FrameDecoder::default();
     let mut found = Vec::new();
@@ -151,7 +151,7 @@ fn decode_all(bytes: &[u8], portion: usize) -> Result<Vec<(Frame, Vec<u8>)>, cra
                 FramePart::PayloadEnd => {}
             }
         }
-        assert!(rest.is_empty(), "the splitter takes all it is given");
+        assert!(rest.is_empty(), "the decoder takes all it is given");
     }
     Ok(found)
 }
@@ -168,7 +168,7 @@ fn frames_beyond_a_limit_are_refused() {
     assert!(refused(kind::MANIFEST, crate::limits::BODY_BYTES_MAX + 1, 0));
     assert!(refused(kind::DATA, 44, CHUNK_BYTES + 1));
     assert!(refused(99, 0, 0));
-    assert!(!refused(kind::MANIFEST, crate::limits::BODY_BYTES_MAX, 0), "only incomplete");
+    assert!(!refused(kind::MANIFEST, crate::limits::BODY_BYTES_MAX, 0), "incomplete is not invalid");
     assert!(decode_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 5).is_err());
 
     let mut ping = Frame::Ping { number: 1 }.encode(0);
@@ -179,7 +179,7 @@ fn frames_beyond_a_limit_are_refused() {
     crooked[HEAD_BYTES + 8] = 1;
     assert!(
         decode_all(&fine, 100).is_ok() && decode_all(&crooked, 100).is_err(),
-        "offsets are at chunk borders"
+        "offsets are at chunk boundaries"
     );
 }
 
@@ -217,7 +217,7 @@ fn a_call_may_be_as_long_as_its_limit() {
     }
     let mut open = Frame::OpenCalls { versions: crate::VERSIONS }.encode(0);
     open[HEAD_BYTES] ^= 1;
-    assert!(decode_all(&open, 100).is_err(), "every opening carries the mark of the protocol");
+    assert!(decode_all(&open, 100).is_err(), "every opening frame carries the magic");
 }
 
 proptest! {
@@ -241,7 +241,7 @@ proptest! {
         let _ = decode_all(&body, 7);
     }
 
-    /// A flipped bit is an error or another frame that is within the limits, never a panic.
+    /// A flipped bit gives an error or another valid frame, never a panic.
     #[test]
     fn damaged_frames_never_panic(frame in any_frame(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let mut bytes = frame.encode(0);

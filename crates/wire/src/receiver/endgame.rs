@@ -1,5 +1,5 @@
-//! The end of the work: when nothing is left to ask for, a stream that rests asks again for the last of what
-//! a much slower one still owes. The first copy that arrives is taken.
+//! Endgame: idle streams re-request the last chunks of stragglers; the first copy wins (Cohen, "Incentives
+//! Build Robustness in BitTorrent", 2003).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::streams::{RequestContent, State, Stream};
 use super::{Budget, Receiver, StreamNumber};
 use crate::limits::ENDGAME_CHUNKS_MAX;
 
-/// A wait that short is not worth a second copy.
+/// Seconds. A straggler that finishes sooner is not worth a second copy.
 const ENDGAME_WAIT_S_MIN: f64 = 1.0;
-/// The other stream should be faster by so much: its guess is rough, and on a narrow path every copy is a
-/// loss.
+/// The idle stream has to be faster by this factor: its rate is an estimate, and on a narrow path every
+/// duplicate is a loss.
 const ENDGAME_SPEEDUP_MIN: f64 = 3.0;
 
 impl Receiver {
-    /// Whether some stream rests while another owes data, and there is nothing else to ask for.
+    /// Whether some stream is idle while another owes data, and nothing is left to request.
     pub fn is_in_endgame(&self) -> bool {
         self.has_work()
             && !self.has_unrequested_files()
@@ -26,6 +26,8 @@ impl Receiver {
             && self.streams.iter().any(|stream| stream.slots() > 0)
     }
 
+    /// Requests one part of a straggler's remaining work again on this idle stream. False if there is nothing
+    /// to gain.
     pub(super) fn request_duplicate(
         &mut self,
         stream: StreamNumber,
@@ -52,12 +54,13 @@ impl Receiver {
         true
     }
 
+    /// Slots in use by duplicate requests.
     fn duplicate_slots(&self) -> usize {
         let requests = self.streams.iter().filter_map(Stream::up).flat_map(|up| up.requests.values());
         requests.filter(|request| request.is_duplicate).map(|request| request.content.slots()).sum()
     }
 
-    /// The stream that will be done last, if that is far later than another one would be.
+    /// The stream that will finish last, if far later than another one could.
     fn straggler(&mut self, now: Duration) -> Option<usize> {
         let chunk = f64::from(CHUNK_BYTES);
         let mut best = 1.0_f64;
@@ -67,7 +70,7 @@ impl Receiver {
             let rate = up.meter.rate(now).max(1.0);
             best = best.max(rate);
             let left = up.slots as f64 * chunk / rate;
-            // What has just been asked for says nothing about the stream.
+            // A fresh request says nothing about the stream.
             let waits = up
                 .busy_since
                 .is_some_and(|since| now.saturating_sub(since).as_secs_f64() >= ENDGAME_WAIT_S_MIN);
@@ -78,8 +81,8 @@ impl Receiver {
         (latest.0 > ENDGAME_WAIT_S_MIN && latest.0 > ENDGAME_SPEEDUP_MIN * chunk / best).then_some(latest.1)
     }
 
-    /// The last part that the stream will send of what was asked for once, and that can be asked for on the
-    /// other.
+    /// The last part of this stream's queue that was requested once only, and can be requested on the other
+    /// stream.
     fn last_unduplicated(&self, place: usize, other: StreamNumber) -> Option<RequestContent> {
         let (origin, alive) = (self.origin_of(other), self.alive());
         let once = |number, offset: u64| {

@@ -1,4 +1,4 @@
-//! One wanted file: what of it is missing, asked for, being written.
+//! State of one wanted file: what of it is missing, requested, being written.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,7 @@ use super::origins::{FileSources, OriginNumber};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
+/// A wanted file of the session.
 pub(super) struct File {
     pub(super) batch: BatchId,
     pub(super) lane: u16,
@@ -24,37 +25,40 @@ pub(super) struct File {
     pub(super) body: Body,
 }
 
-/// The source's file as we know it; from the journal until data of this session confirms it.
+/// The source file's identity as we know it: from the journal until data of this session confirms it.
 #[derive(Clone, Copy)]
 pub(super) struct ExpectedIdentity {
     pub(super) identity: SourceIdentity,
     pub(super) confirmed: bool,
 }
 
+/// Progress of a file, by its kind.
 pub(super) enum Body {
     Small(SmallState),
     Large(LargeState),
 }
 
+/// Progress of a file that is fetched as a whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SmallState {
     Wanted,
-    /// In so many packs.
+    /// In this many packs.
     Requested(u8),
     Writing,
 }
 
+/// Progress of a file that is fetched in chunks.
 #[derive(Default)]
 pub(super) struct LargeState {
-    /// Not asked for: offset and length, at chunk borders.
+    /// Not requested: offset and length, at chunk boundaries.
     pub(super) missing: BTreeMap<u64, u64>,
-    /// Chunks asked for, with the number of requests that hold them.
+    /// Requested chunks, with the number of requests for each.
     pub(super) requested: BTreeMap<u64, u8>,
-    /// Chunks that arrive or are being written.
+    /// Chunks that are arriving or being written.
     pub(super) writing: BTreeSet<u64>,
-    /// Written from its beginning to its end and in no other way: a chunk waits for those before it.
+    /// The target only appends: a chunk waits for those before it.
     pub(super) in_order: bool,
-    /// Of a file in order: chunks under way that may have to wait, each with its place in the reorder buffer.
+    /// Chunks of an in-order file that may have to wait, each with its credit for the reorder buffer.
     pub(super) out_of_order: BTreeSet<u64>,
 }
 
@@ -63,7 +67,7 @@ impl File {
         (Reverse(self.priority), number)
     }
 
-    /// Where the next chunks begin that may be asked for there.
+    /// Offset of the next chunk that may be requested from this source.
     pub(super) fn next_requestable(&self, origin: OriginNumber, alive: u16) -> Option<u64> {
         match &self.body {
             Body::Small(_) => self.sources.may_request(0, origin, alive).then_some(0),
@@ -74,7 +78,7 @@ impl File {
         }
     }
 
-    /// How many of them follow each other, up to so many.
+    /// How many consecutive chunks from there may be requested, up to `most`.
     pub(super) fn contiguous_run(&self, from: u64, most: u64, origin: OriginNumber, alive: u16) -> u64 {
         let chunks = chunks_of(from, most * CHUNK).take(most as usize);
         chunks.take_while(|&offset| self.sources.may_request(offset, origin, alive)).count() as u64
@@ -87,7 +91,7 @@ pub(super) fn chunk_len(offset: u64, size: u64) -> u64 {
 }
 
 impl Body {
-    /// Whether the file is complete with this chunk.
+    /// Returns whether this chunk completes the file.
     pub(super) fn chunk_written(&mut self, offset: u64) -> bool {
         match self {
             Body::Small(state) => *state == SmallState::Writing,
@@ -101,7 +105,7 @@ impl Body {
         }
     }
 
-    /// A chunk that was arriving or being written is to be asked for again.
+    /// A chunk that was arriving or being written has to be requested again.
     pub(super) fn requeue_chunk(&mut self, offset: u64, size: u64) {
         match self {
             Body::Small(state) => {
@@ -139,7 +143,7 @@ impl Body {
         }
     }
 
-    /// Data for this chunk (or small file) begins: whether it is wanted.
+    /// Data for this chunk (or small file) begins. Returns whether it is wanted.
     pub(super) fn begin_arrival(&mut self, offset: u64) -> bool {
         match self {
             Body::Small(state) => {
@@ -161,27 +165,27 @@ impl LargeState {
         large
     }
 
-    /// How many chunks may be asked for from there on, with so many free places in the reorder buffer. The
-    /// first chunk of all that is not written needs none, since it waits for nobody: so a file in order
-    /// always goes on.
+    /// How many chunks may be requested from there on with this many reorder credits. The head of line (the
+    /// first unwritten chunk) needs no credit, since it waits for nobody: so an in-order file always makes
+    /// progress.
     pub(super) fn requestable(&self, from: u64, places: usize) -> usize {
         if self.in_order { places + usize::from(self.is_head_of_line(from)) } else { usize::MAX }
     }
 
-    /// Whether this is the first chunk that is not written, and has not been asked for.
+    /// Whether this is the head of line, and not requested yet.
     fn is_head_of_line(&self, offset: u64) -> bool {
         self.head_of_line_is_missing()
             && self.missing.first_key_value().is_some_and(|(&first, _)| first == offset)
     }
 
-    /// Whether the first chunk that is not written has not been asked for.
+    /// Whether the head of line, the first unwritten chunk, has not been requested.
     fn head_of_line_is_missing(&self) -> bool {
         let Some((first, _)) = self.missing.first_key_value() else { return false };
         self.requested.first_key_value().is_none_or(|(asked, _)| first < asked)
             && self.writing.first().is_none_or(|writing| first < writing)
     }
 
-    /// Everything that is not under way is missing.
+    /// Marks everything missing that is not in flight.
     pub(super) fn restart(&mut self, size: u64) {
         self.missing.clear();
         let mut at = 0;
@@ -194,7 +198,7 @@ impl LargeState {
         }
     }
 
-    /// Joins neighbours, so that extents stay long.
+    /// Merges neighbours, so that extents stay long.
     pub(super) fn put_back(&mut self, offset: u64, len: u64) {
         let (mut start, mut end) = (offset, offset + len);
         if let Some((&left, &left_len)) = self.missing.range(..offset).next_back()
@@ -209,8 +213,7 @@ impl LargeState {
         self.missing.insert(start, end - start);
     }
 
-    /// Takes at most `chunks` chunks of what is missing from there on without a gap, and marks them as asked
-    /// for.
+    /// Takes at most `chunks` consecutive missing chunks from there on, and marks them as requested.
     pub(super) fn take(&mut self, from: u64, chunks: u64) -> Option<(u64, u64)> {
         let is_next = self.is_head_of_line(from);
         let (&start, &len) = self.missing.range(..=from).next_back()?;
@@ -257,8 +260,8 @@ mod tests {
         body.request_lost(4 * CHUNK, size);
         let Body::Large(large) = &body else { unreachable!() };
         assert_eq!(large.missing.iter().collect::<Vec<_>>(), vec![(&(4 * CHUNK), &(CHUNK + 10))]);
-        assert!(body.begin_arrival(0) && !body.begin_arrival(0), "the second copy is not wanted");
-        assert!(!body.chunk_written(0), "others are missing");
+        assert!(body.begin_arrival(0) && !body.begin_arrival(0), "the second copy is discarded");
+        assert!(!body.chunk_written(0), "other chunks are missing");
     }
 
     #[test]
@@ -278,7 +281,7 @@ mod tests {
         assert_eq!(
             (large.out_of_order.len(), large.requestable(0, 0), large.requestable(3 * CHUNK, 0)),
             (2, 1, 0),
-            "the next one was lost, and needs no place again"
+            "the head of line was lost, and again needs no credit"
         );
         assert_eq!(large.take(0, 1), Some((0, CHUNK)));
         assert!(body.begin_arrival(0) && !body.chunk_written(0) && !body.chunk_written(CHUNK));
@@ -287,7 +290,7 @@ mod tests {
         assert_eq!(
             (large.out_of_order.len(), large.requestable(2 * CHUNK, 0)),
             (0, 1),
-            "every place is given back"
+            "every credit is returned"
         );
     }
 

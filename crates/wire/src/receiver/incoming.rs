@@ -1,4 +1,4 @@
-//! Frames from the source.
+//! Incoming frames from the source: answers, faults, and data for open requests.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{Announcement, Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId};
 use crate::identity::SourceIdentity;
 
-/// One file of a pack that is wanted, and where its bytes stand in the payload.
+/// One wanted file of a pack, and the position of its bytes in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedFile {
     pub file: FileNumber,
@@ -25,11 +25,11 @@ fn protocol_error(what: &'static str) -> Fault {
 }
 
 impl Receiver {
-    /// Any frame without payload. An error means that the stream has to be closed.
+    /// Handles a frame without payload. An error means that the stream has to be closed.
     pub fn handle_frame(&mut self, stream: StreamNumber, frame: Frame, now: Duration) -> Result<(), Fault> {
         let origin = self.origin_of(stream);
-        // Useful is what answers us: a peer that says anything else on each stream has not come back. One
-        // that only lives is patiently waited for, as its disk may be slow.
+        // Only answers prove that the source is back. A peer that merely lives is waited for, as its disk may
+        // be slow.
         if matches!(frame, Frame::ManifestAnswer { .. } | Frame::FileFault { .. } | Frame::Pong { .. }) {
             self.origin(origin).mark_reachable();
         }
@@ -49,7 +49,7 @@ impl Receiver {
             }
             Frame::Goodbye { fault } => Err(fault
                 .unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the source closed the stream"))),
-            _ => Err(protocol_error("a frame that sources do not send")),
+            _ => Err(protocol_error("unexpected frame from a source")),
         }
     }
 
@@ -60,17 +60,17 @@ impl Receiver {
         fault: Option<Fault>,
         now: Duration,
     ) -> Result<(), Fault> {
-        // Batches can be over before their answer comes.
+        // A batch may be over before its answer arrives.
         let origin = self.origin_of(stream);
         let Some(known) = self.batches.get_mut(&batch).and_then(|batch| batch.manifest_for_mut(origin))
         else {
             return Ok(());
         };
         if !known.is_announced_on(stream) {
-            return Err(protocol_error("an answer to a manifest that was not sent here"));
+            return Err(protocol_error("an answer to a manifest that was not sent on this stream"));
         }
         if std::mem::replace(&mut known.announced, Announcement::Answered) == Announcement::Answered {
-            // It was said on several streams, and each time it is answered alike.
+            // A manifest that was repeated on several streams is answered alike on each.
             return Ok(());
         }
         if let Some(fault) = fault {
@@ -94,7 +94,7 @@ impl Receiver {
         now: Duration,
     ) -> Result<(), Fault> {
         if !self.is_issued(stream, request) {
-            return Err(protocol_error("a fault for a request that was never made"));
+            return Err(protocol_error("a fault for an unknown request"));
         }
         let Some(ended) = self.end_request(stream, request) else { return Ok(()) };
         let asked = ended.content.parts().iter().any(|&(asked, _)| asked == file);
@@ -102,10 +102,10 @@ impl Receiver {
             self.exclude_source(file, self.origin_of(stream), fault, now);
         }
         self.requeue_request(&ended.content);
-        if asked { Ok(()) } else { Err(protocol_error("a fault for a file that was not asked for")) }
+        if asked { Ok(()) } else { Err(protocol_error("a fault for a file that was not requested")) }
     }
 
-    /// A request that is not with its stream any more will not be answered.
+    /// Puts back the content of a request that its stream will not answer.
     pub(super) fn requeue_request(&mut self, what: &RequestContent) {
         for (number, offset) in what.parts() {
             if let Some(file) = self.files.get_mut(&number) {
@@ -122,8 +122,8 @@ impl Receiver {
             .is_some_and(|up| request.0 < up.next_request)
     }
 
-    /// A chunk begins to arrive. True: keep it, its slot is the caller's buffer now. False: let the payload
-    /// pass. Then call `payload_ended`.
+    /// A chunk begins to arrive. True: keep it; its slot becomes the caller's buffer. False: discard the
+    /// payload. Call `end_payload` afterwards.
     pub fn begin_chunk(
         &mut self,
         stream: StreamNumber,
@@ -132,16 +132,16 @@ impl Receiver {
         now: Duration,
     ) -> Result<bool, Fault> {
         if !self.is_issued(stream, head.request) {
-            return Err(protocol_error("data for a request that was never made"));
+            return Err(protocol_error("data for an unknown request"));
         }
         let Some(State::Up(up)) = self.state(stream) else { return Ok(false) };
-        // A fault may have ended the request while its other chunks were on their way.
+        // A fault may have ended the request while its other chunks were in flight.
         let Some(request) = up.requests.get_mut(&head.request) else { return Ok(false) };
         let RequestContent::Extent { file, left } = &mut request.content else {
-            return Err(protocol_error("a chunk in answer to a request for a pack"));
+            return Err(protocol_error("a chunk in reply to the request of a pack"));
         };
         if *file != head.file || !left.remove(&head.offset) {
-            return Err(protocol_error("a chunk that was not asked for"));
+            return Err(protocol_error("a chunk that was not requested"));
         }
         if left.is_empty() {
             up.requests.remove(&head.request);
@@ -168,8 +168,8 @@ impl Receiver {
             && self.files.get_mut(&head.file).is_some_and(|file| file.body.begin_arrival(head.offset)))
     }
 
-    /// Several whole files begin to arrive. Returns those that are wanted; if there are any, the slot is the
-    /// caller's buffer now, else let the payload pass. Then call `payload_ended`.
+    /// Several whole files begin to arrive. Returns the wanted ones. If there are any, the slot becomes the
+    /// caller's buffer; otherwise discard the payload. Call `end_payload` afterwards.
     pub fn begin_pack(
         &mut self,
         stream: StreamNumber,
@@ -178,7 +178,7 @@ impl Receiver {
         now: Duration,
     ) -> Result<Vec<PackedFile>, Fault> {
         if !self.is_issued(stream, head.request) {
-            return Err(protocol_error("data for a request that was never made"));
+            return Err(protocol_error("data for an unknown request"));
         }
         let Some(ended) = self.end_request(stream, head.request) else { return Ok(Vec::new()) };
         let fits = matches!(&ended.content, RequestContent::Pack { files } if files.iter().copied().eq(head.entries.iter().map(PackEntry::file)));
@@ -189,7 +189,7 @@ impl Receiver {
         });
         if !fits || !sized || total != u64::from(payload_len) {
             self.requeue_request(&ended.content);
-            return Err(protocol_error("a pack that was not asked for"));
+            return Err(protocol_error("a pack that was not requested"));
         }
         let wanted = self.accept_pack(stream, head, now);
         if !wanted.is_empty() {
@@ -225,7 +225,7 @@ impl Receiver {
         wanted
     }
 
-    /// The payload announced last on this stream has arrived in full.
+    /// The payload announced last on this stream has arrived completely.
     pub fn end_payload(&mut self, stream: StreamNumber) {
         if let Some(State::Up(up)) = self.state(stream) {
             up.arriving = None;
@@ -241,16 +241,16 @@ impl Receiver {
         }
     }
 
-    /// Never a mixed file: all bytes come from one state of the source's file.
+    /// Enforces that all bytes of a file come from one version of the source's file.
     fn matches_identity(&mut self, number: FileNumber, identity: SourceIdentity, now: Duration) -> bool {
         let Some(file) = self.files.get_mut(&number) else { return false };
         if file.sources.checked {
-            // Each chunk is known by itself.
+            // Each chunk is verified by itself.
             return true;
         }
         match file.identity {
             Some(known) if known.identity == identity => {}
-            // Small files are taken whole from one opening.
+            // Small files are taken whole from one opening, so a new identity is harmless.
             Some(known) if known.confirmed && matches!(file.body, Body::Large(_)) => {
                 let detail = format!(
                     "size {} then {}, modified {} then {} (ns)",

@@ -1,14 +1,15 @@
-//! The receiver's side of a session: which files are wanted, what is asked for on which stream, what is done.
+//! The receiver's side of a session: which files are wanted, what to request on which stream, what is
+//! complete.
 //!
-//! Inputs are the `handle_…` and named methods, then [`Receiver::deal`]; outputs come from
-//! [`Receiver::poll_output`]. Buffers: each chunk or pack asked for holds one *slot*, taken from the budget
-//! that `deal` is given. When its data begins to arrive and is wanted, the slot passes to the caller, who
-//! holds a buffer for it; otherwise it comes back through [`Receiver::take_freed`]. So there are never more
-//! buffers than slots.
+//! Inputs are the `handle_…` and named methods, then [`Receiver::request_chunks`]; outputs come from
+//! [`Receiver::poll_output`]. Memory is bounded by credit-based flow control: each requested chunk or pack
+//! holds one *slot* from the budget given to `request_chunks`. When wanted data begins to arrive, the slot
+//! becomes the caller's buffer; otherwise it returns through [`Receiver::take_freed_slots`]. So there are
+//! never more buffers than slots.
 //!
 //! ```text
-//! file:   wanted ─► asked ─► writing ─► (all written) complete        any ─► failed, removed
-//!            ▲────────┴─ stream died ──┘ damaged
+//! file:   wanted ─► requested ─► writing ─► (all written) complete     any ─► failed, removed
+//!            ▲─────────┴─ stream died ──┘ damaged
 //! stream: down ─► dialling ─► up ─► down
 //! ```
 
@@ -38,24 +39,25 @@ pub use origins::{ORIGINS_MAX, OriginNumber};
 pub use paths::PathSnapshot;
 use streams::{State, Stream};
 
-/// One of the session's TCP connections, by position.
+/// Position of one of the session's TCP connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamNumber(pub u32);
 
+/// Files to fetch under one permit.
 #[derive(Clone, Debug)]
 pub struct NewBatch {
     pub permit: Arc<str>,
-    /// At the source.
+    /// Where the files are at the source.
     pub storage: StorageName,
     /// Files of one lane may share a pack: those of the same target storage.
     pub lane: u16,
-    /// The target writes each file from its beginning to its end.
+    /// The target only appends: it writes each file from its beginning to its end.
     pub in_order: bool,
-    /// What has not begun by then must not begin.
+    /// Files that have not started by then fail: their lease would run out.
     pub start_by: Timestamp,
     /// All files of the permit, in its order.
     pub files: Vec<NewFile>,
-    /// Where the files that are checked may be had as well.
+    /// Further sources, for those of the files that are verified chunk by chunk.
     pub replicas: Vec<Replica>,
 }
 
@@ -65,10 +67,11 @@ pub struct Replica {
     pub origin: OriginNumber,
     pub permit: Arc<str>,
     pub storage: StorageName,
-    /// What the files are called there, in the order of the batch.
+    /// The names of the files there, in the order of the batch.
     pub names: Vec<Lfn>,
 }
 
+/// A file of a batch.
 #[derive(Clone, Debug)]
 pub struct NewFile {
     pub attempt: AttemptId,
@@ -78,66 +81,70 @@ pub struct NewFile {
     /// Higher goes first.
     pub priority: u8,
     pub wanted: Wanted,
-    /// Of the source when the parts that are there were read.
+    /// The source's identity when the parts that are present were read.
     pub identity: Option<SourceIdentity>,
-    /// Whoever writes it knows what each chunk has to be, and calls [`Receiver::wrong`] of one that is not.
+    /// The writer knows the digest of each chunk, and calls [`Receiver::chunk_wrong`] for one that differs.
     pub checked: bool,
 }
 
+/// What to fetch of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Only listed, since the permit covers it.
+    /// The permit lists it, but it is not wanted.
     Nothing,
     Everything,
-    /// (offset, length), at chunk borders; of large files only.
+    /// (offset, length), at chunk boundaries; large files only.
     Parts(Vec<(u64, u64)>),
 }
 
-/// What `deal` may use now.
+/// What `request_chunks` may use now.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     pub buffers: usize,
-    /// Payload that the rate limit lets pass; the last request may go beyond.
+    /// Payload that the rate limit allows; the last request may exceed it.
     pub bytes: u64,
-    /// Slots that the session as a whole should hold at most: its fair share.
+    /// The session's fair share of slots.
     pub window: usize,
-    /// Free places in the reorder buffer: chunks of files in order that may be asked for before it is their
+    /// Free credits for the reorder buffer: chunks of in-order files that may be requested ahead of their
     /// turn.
     pub reorder_credits: usize,
 }
 
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     Send {
         stream: StreamNumber,
         frame: Frame,
     },
-    /// Connect, say hello, then call `stream_up`, and `welcomed` when the source has answered; or
+    /// Connect, send Hello, then call `stream_up`, and `handle_welcome` when the source has answered; or
     /// `stream_down`.
     Dial {
         stream: StreamNumber,
     },
-    /// The stream is given up already; close its connection.
+    /// The stream is released already; close its connection.
     Close {
         stream: StreamNumber,
         fault: Option<Fault>,
     },
+    /// The first request for the file was sent.
     Started {
         file: FileNumber,
     },
-    /// The source holds another file than the one the present parts came from: they are void.
+    /// The source's file has changed since the present parts were fetched: they are void.
     Restarted {
         file: FileNumber,
     },
-    /// All of it is written. The session is done with the file.
+    /// All of it is written; the session is done with the file.
     Complete {
         file: FileNumber,
     },
+    /// The file cannot be fetched; the session is done with it.
     Failed {
         file: FileNumber,
         fault: Fault,
     },
-    /// One of several sources is not asked for the file any more.
+    /// One of several sources is no longer used for the file.
     SourceExcluded {
         file: FileNumber,
         origin: OriginNumber,
@@ -145,33 +152,35 @@ pub enum Output {
     },
 }
 
+/// The files of one permit.
 struct Batch {
     start_by: Timestamp,
     first: FileNumber,
     count: usize,
-    /// Files that are still with us.
+    /// Files that are not finished.
     open: usize,
-    /// One for each source.
+    /// One manifest per source.
     manifests: Vec<BatchManifest>,
 }
 
-/// A batch as one source is told of it.
+/// The manifest of a batch for one source.
 struct BatchManifest {
     origin: OriginNumber,
     permit: Arc<str>,
     storage: StorageName,
     files: Vec<ManifestFile>,
     announced: Announcement,
-    /// Of the streams that are up.
+    /// Live streams on which it was sent.
     sent_on: BTreeSet<StreamNumber>,
-    /// The source may hold it, even if its answer was lost.
+    /// The source may still hold it, even if its answer was lost.
     may_be_held: bool,
 }
 
+/// How far the announcement of a manifest has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Announcement {
     NotSent,
-    /// Requests may follow at once on the streams where it was said, on others after the answer.
+    /// Requests may follow at once on the streams where it was sent, on others after the answer.
     Sent,
     Answered,
 }
@@ -205,7 +214,7 @@ impl BatchManifest {
         }
     }
 
-    /// Whether the source knows the batch when a request on this stream reaches it.
+    /// Whether the source will know the batch when a request on this stream arrives.
     fn is_announced_on(&self, stream: StreamNumber) -> bool {
         match self.announced {
             Announcement::NotSent => false,
@@ -215,26 +224,29 @@ impl BatchManifest {
     }
 }
 
+/// State machine of the receiving end.
 pub struct Receiver {
     batches: BTreeMap<BatchId, Batch>,
     files: BTreeMap<FileNumber, File>,
-    /// Small files to ask for, in order.
+    /// Small files to request, by priority.
     small: BTreeSet<(Reverse<u8>, FileNumber)>,
-    /// Large files with parts to ask for, in order.
+    /// Large files with parts to request, by priority.
     large: BTreeSet<(Reverse<u8>, FileNumber)>,
-    /// Files in order that something was asked for of.
+    /// In-order files of which something was requested.
     in_order_files: BTreeSet<FileNumber>,
-    /// Which of the first large files, and whether small or large, is next.
+    /// Round-robin position among the first large files, and between small and large.
     turn: usize,
     streams: Vec<Stream>,
-    /// One, or several that hold the same files.
+    /// The source, or several that hold the same files.
     origins: Vec<Origin>,
+    /// Traffic of all streams since the session began.
     totals: paths::PathTotals,
     next_batch: u32,
     next_file: u32,
     idle_since: Duration,
-    /// When time-outs, and the streams' rates, were looked at last.
+    /// When time-outs were last checked.
     timeouts_checked_at: Duration,
+    /// When the rates of the streams were last compared.
     rates_compared_at: Duration,
     freed_slots: usize,
     requested_bytes: u64,
@@ -243,7 +255,7 @@ pub struct Receiver {
 
 impl Receiver {
     pub fn new(streams: usize, now: Duration) -> Self {
-        assert!(streams > 0, "a session needs a stream");
+        assert!(streams > 0, "a session needs at least one stream");
         Receiver {
             batches: BTreeMap::new(),
             files: BTreeMap::new(),
@@ -265,18 +277,18 @@ impl Receiver {
         }
     }
 
-    /// Whether the numbers suffice for a batch of so many files. If not, a new session is needed.
+    /// Whether the file numbers suffice for a batch of this size. If not, a new session is needed.
     pub fn has_file_numbers(&self, files: usize) -> bool {
         u32::try_from(files).is_ok_and(|files| self.next_file.checked_add(files).is_some())
             && self.next_batch < u32::MAX
     }
 
-    /// Takes a batch; its files are numbered from the returned one on, in order.
+    /// Adds a batch; its files are numbered consecutively from the returned one.
     ///
     /// # Panics
-    /// If the numbers are used up: see [`Receiver::has_numbers`].
+    /// If the file numbers are exhausted: see [`Receiver::has_file_numbers`].
     pub fn add_batch(&mut self, batch: NewBatch, now: Duration) -> FileNumber {
-        assert!(self.has_file_numbers(batch.files.len()), "the numbers of the session are used up");
+        assert!(self.has_file_numbers(batch.files.len()), "the file numbers of the session are exhausted");
         if self.files.is_empty() {
             self.reset_origins();
         }
@@ -308,7 +320,7 @@ impl Receiver {
         FileNumber(first)
     }
 
-    /// What each source is told, except those of which nothing can be had.
+    /// One manifest per source, without sources that are excluded (unless all are).
     fn manifests(&self, batch: &NewBatch) -> Vec<BatchManifest> {
         let listed = |file: &NewFile, lfn: &Lfn| ManifestFile {
             attempt: file.attempt,
@@ -372,22 +384,22 @@ impl Receiver {
         self.outputs.pop_front()
     }
 
-    /// Slots that are free again since the last call.
+    /// Slots freed since the last call.
     pub fn take_freed_slots(&mut self) -> usize {
         std::mem::take(&mut self.freed_slots)
     }
 
-    /// Payload asked for since the last call, for the rate limit.
+    /// Payload requested since the last call, for the rate limit.
     pub fn take_requested_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.requested_bytes)
     }
 
-    /// Slots held for requests.
+    /// Slots in use by requests.
     pub fn slots_in_use(&self) -> usize {
         self.streams.iter().map(Stream::slots).sum()
     }
 
-    /// Places held in the reorder buffer.
+    /// Reorder credits in use.
     pub fn reorder_credits_in_use(&self) -> usize {
         let held = |number| match self.files.get(number).map(|file| &file.body) {
             Some(Body::Large(large)) => large.out_of_order.len(),
@@ -404,17 +416,17 @@ impl Receiver {
         !self.files.is_empty()
     }
 
-    /// Whether there are files to ask for that no stream has been asked for yet.
+    /// Whether there are files left to request: the session would use more slots.
     pub fn has_unrequested_files(&self) -> bool {
         !self.small.is_empty() || !self.large.is_empty()
     }
 
-    /// Since when there has been nothing to do.
+    /// Since when the session has had no work.
     pub fn idle_since(&self) -> Option<Duration> {
         self.files.is_empty().then_some(self.idle_since)
     }
 
-    /// The bytes of a chunk (or of a whole small file, at offset 0) are in the storage's hands.
+    /// The bytes of a chunk (or whole small file, at offset 0) were handed to the storage.
     pub fn chunk_written(&mut self, number: FileNumber, offset: u64, now: Duration) {
         let Some(file) = self.files.get_mut(&number) else { return };
         if file.body.chunk_written(offset) {
@@ -423,7 +435,7 @@ impl Receiver {
         }
     }
 
-    /// The bytes of a chunk (or whole small file) did not have their checksum.
+    /// A chunk (or whole small file) arrived with a wrong checksum.
     pub fn chunk_damaged(&mut self, number: FileNumber, offset: u64, now: Duration) {
         let Some(file) = self.files.get_mut(&number) else { return };
         file.damaged_chunks = file.damaged_chunks.saturating_add(1);
@@ -431,7 +443,7 @@ impl Receiver {
             let tries = file.damaged_chunks;
             let fault = Fault::new(
                 FaultCode::Corrupted,
-                format!("a chunk at {offset} arrived damaged, {tries} times"),
+                format!("the chunk at {offset} arrived damaged {tries} times"),
             );
             self.fail_file(number, fault, now);
         } else {
@@ -440,7 +452,7 @@ impl Receiver {
         }
     }
 
-    /// The caller gives the file up: it is cancelled, or cannot be written. No output follows.
+    /// The caller abandons the file: it is cancelled, or cannot be written. No output follows.
     pub fn remove_file(&mut self, number: FileNumber, now: Duration) {
         self.drop_file(number, now);
     }
@@ -487,7 +499,7 @@ impl Receiver {
         }
     }
 
-    /// Puts a file where `deal` finds it, if it has something to ask for.
+    /// Queues a file for `request_chunks`, if anything of it is left to request.
     fn enqueue(&mut self, number: FileNumber) {
         let Some(file) = self.files.get(&number) else { return };
         match &file.body {
@@ -497,7 +509,8 @@ impl Receiver {
         };
     }
 
-    /// On each stream where it was said: a manifest that is still under way there is forgotten behind it.
+    /// Sends `Forget` on each stream that carried the manifest: it arrives after the manifest if that is
+    /// still in flight.
     fn send_forgets(&mut self, origin: OriginNumber) {
         let Some(first) = self.first_stream_up(origin) else { return };
         for (batch, mut said_on) in std::mem::take(&mut self.origin(origin).pending_forgets) {

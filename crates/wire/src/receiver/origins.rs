@@ -1,8 +1,9 @@
-//! Sources of the same files, side by side: which of them a file, or a chunk of it, may be asked for at.
+//! Several sources of the same files in parallel (swarming, as BitTorrent): which of them may be asked for a
+//! chunk.
 //!
-//! A file that is taken from several has to be *checked*: whoever writes it compares each chunk with a value
-//! known beforehand, so it makes no difference which of them a chunk came from, or what they hold besides. A
-//! chunk that one of them gave wrongly is asked for at the others. A file fails when nobody is left to ask.
+//! A file from several sources has to be *checked*: the writer verifies each chunk against a digest known
+//! beforehand, so it does not matter which source a chunk came from. A chunk that was wrong at one source is
+//! requested from the others. A file fails when no source is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,40 +20,41 @@ use crate::limits::{
 };
 use crate::path::StreamCountTuner;
 
-/// Sources of one file at once.
+/// Most sources of one file at once: one bit each in a `u16`.
 pub const ORIGINS_MAX: usize = 16;
 
-/// One of the sources of a session, by position.
+/// Position of a source in its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OriginNumber(pub u8);
 
-/// What the session knows of one of its sources.
+/// What the session knows about one of its sources.
 pub(super) struct Origin {
-    /// So many of its streams are used; the others close when they have answered.
+    /// Number of streams to use; surplus ones close when they have answered.
     pub(super) wanted_streams: usize,
-    /// Decides how many; none if their number is fixed.
+    /// Tunes `wanted_streams`; none if their number is fixed.
     pub(super) tuner: Option<StreamCountTuner>,
     pub(super) tuned_at: Duration,
     pub(super) announced_files: usize,
-    /// Batches that the source may forget, not yet said.
+    /// Batches that the source may forget, not yet sent.
     pub(super) pending_forgets: Vec<(BatchId, BTreeSet<StreamNumber>)>,
-    /// Of the source's session.
+    /// Incarnation of the session at the source.
     pub(super) incarnation: Option<u64>,
-    /// No stream, or one fell silent, and nothing useful heard, since then. A welcome alone is not useful: a
-    /// peer may fall silent after each.
+    /// Since when there has been no stream, or one fell silent, without any useful answer since. A welcome
+    /// alone is not useful: a peer may fall silent after each.
     pub(super) cut_off_since: Option<Duration>,
-    /// How long that may last.
+    /// How long the source may be cut off before it counts as unreachable.
     pub(super) reconnect_for: Duration,
     pub(super) last_fault: Option<Fault>,
     progress_at: Duration,
-    /// Payload since then.
+    /// Payload since `progress_at`.
     bytes_since_progress: u64,
-    /// It was cut off for too long. It is still dialled: it may come back while others bring the files.
+    /// It was cut off for too long. It is still dialled: it may come back while others deliver the files.
     pub(super) unreachable: Option<Fault>,
-    /// Nothing can be had from it, and it is not dialled.
+    /// It is of no use, and not dialled.
     pub(super) excluded: bool,
-    /// Chunks and small files that came from there to be compared, and those that were not the right ones.
+    /// Chunks and small files from there that were verified.
     checked_chunks: usize,
+    /// How many of them were wrong.
     wrong_chunks: usize,
 }
 
@@ -81,7 +83,7 @@ impl Origin {
         (self.progress_at, self.bytes_since_progress) = (now, 0);
     }
 
-    /// Bytes of something that began before.
+    /// Payload that continues an earlier chunk: progress only if there is enough of it.
     pub(super) fn note_trickle(&mut self, bytes: u64, now: Duration) {
         self.bytes_since_progress = self.bytes_since_progress.saturating_add(bytes);
         if self.bytes_since_progress >= STALL_BYTES_MIN {
@@ -102,27 +104,27 @@ impl Origin {
         }
     }
 
-    /// Something useful came from it.
+    /// The source proved useful.
     pub(super) fn mark_reachable(&mut self) {
         self.cut_off_since = None;
         self.unreachable = None;
     }
 }
 
-/// Of one file: where it may be asked for.
+/// The sources of one file.
 pub(super) struct FileSources {
-    /// A bit for each.
+    /// One bit per source.
     origins: u16,
-    /// Whoever writes it knows what each chunk has to be.
+    /// The writer knows the digest of each chunk.
     pub(super) checked: bool,
-    /// Chunks that came from each.
+    /// Number of chunks from each source.
     chunks_by_origin: BTreeMap<u8, usize>,
-    /// Chunks that were wrong: where they came from, and how often.
+    /// Wrong chunks: offset and source, with the number of tries.
     wrong_tries: BTreeMap<(u64, u8), u8>,
 }
 
 impl FileSources {
-    /// Only a file that is checked may come from several.
+    /// Only a checked file may come from several sources.
     pub(super) fn new(offered: impl Iterator<Item = OriginNumber>, checked: bool) -> FileSources {
         let most = if checked { ORIGINS_MAX } else { 1 };
         let origins = offered.take(most).fold(0, |bits, origin| bits | 1 << origin.0);
@@ -137,14 +139,14 @@ impl FileSources {
         self.wrong_tries.get(&(offset, origin)).copied().unwrap_or(0)
     }
 
-    /// The fewest wrong tries of a chunk at any of these.
+    /// The lowest number of wrong tries of a chunk at any of these sources.
     fn fewest_tries(&self, offset: u64, origins: u16) -> Option<u8> {
         let among = (0..ORIGINS_MAX as u8).filter(|origin| origins >> origin & 1 > 0);
         among.map(|origin| self.tries_at(offset, origin)).min()
     }
 
-    /// Whether a chunk may be asked for there: not where it was wrong, as long as somebody else who lives may
-    /// have it.
+    /// Whether this source may be asked for a chunk: not where it was wrong, as long as another live source
+    /// may have it.
     pub(super) fn may_request(&self, offset: u64, origin: OriginNumber, alive: u16) -> bool {
         if !self.contains(origin) {
             return false;
@@ -156,12 +158,12 @@ impl FileSources {
         Some(self.tries_at(offset, origin.0)) == self.fewest_tries(offset, others)
     }
 
-    /// Whether it is worth waiting for this source, for the sake of this chunk.
+    /// Whether this source is worth waiting for, with regard to this chunk.
     fn may_supply(&self, offset: Option<u64>, origin: OriginNumber) -> bool {
         self.contains(origin) && offset.is_none_or(|offset| self.tries_at(offset, origin.0) < WRONG_TRIES_MAX)
     }
 
-    /// A chunk that was wrong wherever it can be asked for.
+    /// A chunk that was wrong at every source that can be reached.
     fn unobtainable_chunk(&self, alive: u16) -> Option<u64> {
         let tried_out = |&offset: &u64| {
             self.fewest_tries(offset, self.origins & alive).is_none_or(|fewest| fewest >= WRONG_TRIES_MAX)
@@ -169,7 +171,7 @@ impl FileSources {
         self.wrong_tries.keys().map(|(offset, _)| *offset).find(tried_out)
     }
 
-    /// How many chunks were wrong there, if it is more bother than use.
+    /// The number of wrong chunks from there, if it is too high to go on with this source.
     fn excess_wrong_chunks(&self, origin: u8) -> Option<usize> {
         let wrong = self.wrong_tries.keys().filter(|(_, of)| *of == origin).count();
         let taken = self.chunks_by_origin.get(&origin).copied().unwrap_or(0);
@@ -177,18 +179,18 @@ impl FileSources {
     }
 }
 
-/// A few wrong chunks do not make a source useless: nobody else may have the right ones of others.
+/// A few wrong chunks do not disqualify a source: no other may have the rest of the file.
 fn is_excess(wrong: usize, most: usize, taken: usize) -> bool {
     wrong >= most && wrong * WRONG_CHUNKS_ONE_IN >= taken
 }
 
 impl Receiver {
-    /// A session with several sources.
+    /// Creates a session with several sources.
     ///
     /// # Panics
     /// If there are none, or more than [`ORIGINS_MAX`].
     pub fn with_origins(origins: usize, streams: usize, now: Duration) -> Self {
-        assert!((1..=ORIGINS_MAX).contains(&origins), "a session needs a source, and has few");
+        assert!((1..=ORIGINS_MAX).contains(&origins), "a session needs 1 to {ORIGINS_MAX} sources");
         let mut receiver = Receiver::new(streams, now);
         for origin in 1..origins {
             receiver.origins.push(Origin::new(streams, now));
@@ -198,7 +200,7 @@ impl Receiver {
         receiver
     }
 
-    /// Where the stream goes to.
+    /// The source that the stream connects to.
     pub fn origin_of(&self, stream: StreamNumber) -> OriginNumber {
         self.streams.get(stream.0 as usize).map_or(OriginNumber(0), |stream| stream.origin)
     }
@@ -219,14 +221,14 @@ impl Receiver {
         self.streams_of(origin).map(Stream::slots).sum()
     }
 
-    /// A bit for each source that is not cut off.
+    /// One bit for each reachable source.
     pub(super) fn alive(&self) -> u16 {
         let alive = |origin: &Origin| origin.unreachable.is_none() && !origin.excluded;
         let origins = self.origins.iter().enumerate().filter(|(_, origin)| alive(origin));
         origins.fold(0, |bits, (place, _)| bits | 1 << place)
     }
 
-    /// A chunk (or whole small file) comes from there, and will be compared.
+    /// Counts a chunk (or whole small file) that will be verified.
     pub(super) fn note_taken(&mut self, number: FileNumber, from: OriginNumber) {
         if let Some(file) = self.files.get_mut(&number)
             && file.sources.checked
@@ -236,7 +238,8 @@ impl Receiver {
         }
     }
 
-    /// The bytes of a chunk (or whole small file) have their checksum, and are not those of the file.
+    /// A chunk (or whole small file) has the checksum that its source declared, but not the content of the
+    /// file.
     pub fn chunk_wrong(&mut self, number: FileNumber, offset: u64, from: OriginNumber, now: Duration) {
         let Some(file) = self.files.get_mut(&number) else { return };
         let tries = file.sources.wrong_tries.entry((offset, from.0)).or_insert(0);
@@ -258,7 +261,7 @@ impl Receiver {
         }
     }
 
-    /// The file is not asked for there any more. It fails if there is no other source of it.
+    /// The source is no longer used for the file. The file fails if it was the last one.
     pub(super) fn exclude_source(
         &mut self,
         number: FileNumber,
@@ -278,7 +281,7 @@ impl Receiver {
         self.check_sources(number, now);
     }
 
-    /// Fails a file that nobody can bring.
+    /// Fails a file that no source can deliver.
     pub(super) fn check_sources(&mut self, number: FileNumber, now: Duration) {
         let alive = self.alive();
         let Some(file) = self.files.get(&number) else { return };
@@ -286,7 +289,7 @@ impl Receiver {
         if file.sources.origins & alive != 0 && wrong.is_none() {
             return;
         }
-        // Whoever is away may have had it: then it is worth another try.
+        // An unreachable source may have it: then another attempt is worthwhile.
         let mut away = self.all_origins().filter(|origin| file.sources.may_supply(wrong, *origin));
         let gone = away.find_map(|origin| self.origins[usize::from(origin.0)].unreachable.clone());
         let fault = gone.or_else(|| {
@@ -306,7 +309,7 @@ impl Receiver {
         numbers.into_iter().for_each(|number| self.check_sources(number, now));
     }
 
-    /// Files that come while some of the sources are away.
+    /// Checks new files while some of the sources are unreachable.
     pub(super) fn check_new_files(&mut self, first: FileNumber, now: Duration) {
         if self.origins.iter().any(|origin| origin.unreachable.is_some()) {
             let numbers: Vec<FileNumber> = self.files.range(first..).map(|(number, _)| *number).collect();
@@ -320,7 +323,7 @@ impl Receiver {
         self.check_all_sources(now);
     }
 
-    /// A fault that concerns the source as a whole: nothing more is asked of it.
+    /// A fault concerns the source as a whole: nothing more is requested from it.
     pub(super) fn exclude_origin(&mut self, origin: OriginNumber, fault: &Fault, now: Duration) {
         if self.origins.len() == 1 {
             return self.fail_all(fault, now);
@@ -344,7 +347,7 @@ impl Receiver {
         self.files.values_mut().for_each(|file| file.sources.checked = true);
     }
 
-    /// Nothing is left to do: what comes next may find all sources well again.
+    /// The session has no work: what comes next may find all sources well again.
     pub(super) fn reset_origins(&mut self) {
         for origin in &mut self.origins {
             origin.mark_reachable();
@@ -359,7 +362,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// What a source that stopped within a chunk fills it with: its answers to pings.
+    /// A source that stops within a chunk fills it with its answers to pings.
     #[test]
     fn a_trickle_is_a_stall() {
         let seconds = STALL_MAX.as_secs();

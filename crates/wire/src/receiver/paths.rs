@@ -1,4 +1,4 @@
-//! What is measured of the streams, and how many there are because of it.
+//! Path measurements of the streams, and the number of streams that follows from them.
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use crate::path::{
 };
 use crate::rate_meter::RATE_WINDOW;
 
-/// How often the number of streams is thought over.
+/// Interval at which the number of streams is tuned.
 const TUNE_INTERVAL: Duration = Duration::from_secs(1);
-/// What a stream was asked for beyond its window: a chunk that is almost there counts whole, and half of one
-/// is with the sender's kernel.
+/// Bytes requested on a stream beyond its window: a chunk that has almost arrived counts whole, and half of
+/// one is in the sender's kernel.
 const REQUESTED_BEYOND_WINDOW_BYTES: u64 = 3 * CHUNK_BYTES as u64 / 2;
 
-/// A session's path as it is now.
+/// State of a session's path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PathSnapshot {
     pub streams: usize,
-    /// Zero if it was not measured.
+    /// Zero if unknown.
     pub round_trip: Duration,
-    /// The shortest that there was, without queues.
+    /// The shortest round trip measured, without queueing.
     pub round_trip_min: Duration,
-    /// Payload that arrives, bytes per second.
+    /// Rate of arriving payload, in bytes per second.
     pub rate: f64,
-    /// Of all streams together, as the sending kernel sees it; bytes per second.
+    /// Delivery rate of all streams together, as the sending kernel sees it; bytes per second.
     pub delivery_rate: u64,
-    /// Since the session began, as the sending kernels count them.
+    /// Bytes acknowledged since the session began, as the sending kernels count them.
     pub acked_bytes: u64,
     pub segments: u64,
     pub retransmits: u64,
-    /// None if nothing is under way, or nothing was measured.
+    /// None if nothing is in flight, or nothing was measured.
     pub cause: Option<BottleneckCause>,
 }
 
-/// What the streams of a session have carried since it began.
+/// Traffic of a session's streams since it began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathTotals {
     acked_bytes: u64,
@@ -54,7 +54,7 @@ impl PathTotals {
 }
 
 impl Receiver {
-    /// Uses as many streams as the path to each source needs, within these bounds.
+    /// Tunes the number of streams to each source within these bounds.
     pub fn adapt_streams(&mut self, streams_min: usize, streams_max: usize) {
         for origin in self.all_origins() {
             let tuner = StreamCountTuner::new(streams_min, streams_max);
@@ -63,7 +63,7 @@ impl Receiver {
         }
     }
 
-    /// More are dialled when there is work; fewer close as they come to rest.
+    /// Sets the number of streams: more are dialled when there is work, surplus ones close when idle.
     fn set_streams(&mut self, origin: OriginNumber, wanted: usize) {
         let wanted = wanted.max(1);
         self.origin(origin).wanted_streams = wanted;
@@ -76,7 +76,7 @@ impl Receiver {
         }
     }
 
-    /// The places of the streams that are used. The others close when they have answered.
+    /// Indices of the streams in use. The others close when they have answered.
     pub(super) fn used_streams(&self) -> impl Iterator<Item = usize> {
         self.all_origins().flat_map(|origin| self.used_streams_of(origin))
     }
@@ -89,8 +89,7 @@ impl Receiver {
         places.map(|(place, _)| place).take(most)
     }
 
-    /// Asks for nothing more on a stream, and lets it answer what it was asked for; another takes its place
-    /// at once.
+    /// Drains a stream: requests nothing more on it and lets it finish; another takes its place at once.
     pub fn drain_stream(&mut self, stream: StreamNumber, now: Duration) {
         let Some(place) = self.streams.get_mut(stream.0 as usize) else { return };
         if matches!(place.state, State::Up(_)) && !place.retired {
@@ -102,7 +101,7 @@ impl Receiver {
         }
     }
 
-    /// What our kernel measured of the stream's path.
+    /// Sets the round trips of the stream as our kernel measured them.
     pub fn set_round_trip(&mut self, stream: StreamNumber, round_trip: Duration, round_trip_min: Duration) {
         if let Some(State::Up(up)) = self.state(stream) {
             up.round_trip = round_trip;
@@ -110,10 +109,9 @@ impl Receiver {
         }
     }
 
-    /// How much the kernel is to let come on a stream that goes by rate and round trip: less than it was
-    /// asked for, so that the sender always has more to send. A BBR that runs out of it takes its
-    /// measurements for what it was given, not for what the path can do, and goes on looking for more: at
-    /// almost three times the rate, into full queues.
+    /// The receive window for a stream whose sender uses BBR: less than what was requested, so that the
+    /// sender always has more to send. An application-limited BBR takes the rate that it was given for the
+    /// path's, and keeps probing for more: at almost three times the rate, into full queues.
     pub fn receive_window(&self, stream: StreamNumber) -> Option<u64> {
         let up = self.streams.get(stream.0 as usize)?.up()?;
         let bounded =
@@ -122,7 +120,7 @@ impl Receiver {
         bounded.then(|| asked.saturating_sub(REQUESTED_BEYOND_WINDOW_BYTES).max(asked / 2))
     }
 
-    /// Whether a stream fills the path with little under way.
+    /// Whether all paths in use are so short that a stream fills them with little in flight.
     pub fn is_short_path(&self) -> bool {
         let mut used = self.all_origins().filter(|origin| self.first_stream_up(*origin).is_some()).peekable();
         used.peek().is_some()
@@ -134,7 +132,7 @@ impl Receiver {
 
     pub(super) fn handle_report(&mut self, stream: StreamNumber, report: PathReport) {
         self.totals.add(&report);
-        // A window that we bound ourselves is not what holds the stream up.
+        // A window that we restrict ourselves is not the bottleneck.
         let ours = self.receive_window(stream).is_some();
         let receiver_limited = if ours { Duration::ZERO } else { report.receiver_limited };
         let report = PathReport { receiver_limited, ..report };
@@ -143,7 +141,7 @@ impl Receiver {
         }
     }
 
-    /// `held`: less is asked for than could be, since what has arrived waits for our disk.
+    /// `backpressured`: less is requested than could be, since arrived data waits for our disk.
     pub fn path_snapshot(&mut self, backpressured: bool, now: Duration) -> PathSnapshot {
         let sum = summarize(self.streams.iter());
         let cause = if self.has_work() { sum.cause(backpressured) } else { None };
@@ -189,7 +187,7 @@ impl Receiver {
         self.origin(origin).tuner = Some(tuner);
     }
 
-    /// From one source, or from all.
+    /// Rate from one source, or from all.
     fn rate(&mut self, of: Option<OriginNumber>, now: Duration) -> f64 {
         let rate = |stream: &mut Stream| match &mut stream.state {
             State::Up(up) if of.is_none_or(|origin| stream.origin == origin) => up.meter.rate(now),
@@ -213,12 +211,12 @@ fn summarize<'a>(streams: impl Iterator<Item = &'a Stream>) -> PathSummary {
     sum
 }
 
-/// The shortest round trip that any of these has now: the others stand in queues.
+/// The shortest current round trip of these streams: longer ones include queueing.
 fn shortest_round_trip<'a>(streams: impl Iterator<Item = &'a Stream>) -> Duration {
     shortest_measured(streams.filter_map(Stream::up).map(|up| up.round_trip))
 }
 
-/// Of those that were measured.
+/// The shortest of those that were measured.
 fn shortest_measured(round_trips: impl Iterator<Item = Duration>) -> Duration {
     round_trips.filter(|round_trip| !round_trip.is_zero()).min().unwrap_or_default()
 }

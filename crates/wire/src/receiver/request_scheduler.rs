@@ -1,4 +1,5 @@
-//! Dealing: which stream is asked for what next.
+//! Request scheduling: which stream requests what next (credit-based flow control, longest work to the
+//! fastest stream).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -18,26 +19,26 @@ use crate::limits::{
 
 /// Chunks of one request. Fewer cost more frames, more leave a dying stream with more to hand over.
 const EXTENT_CHUNKS: usize = 4;
-/// Passed over for one that may be asked for: batches whose manifests are under way on other streams, and
-/// files in order that wait for their next chunk.
+/// Files skipped in search of one that may be requested: batches whose manifests are in flight on other
+/// streams, and in-order files that wait for their next chunk.
 const SKIPPED_FILES_MAX: usize = 64;
-/// Files looked at that do not fit into the rest of a pack.
+/// Files tried that do not fit into the rest of a pack.
 const PACK_MISFITS_MAX: usize = 8;
 
-/// Of the mean rate: no stream counts for less.
+/// Lower bound of a stream's weight, as a share of the mean rate.
 const STREAM_WEIGHT_MIN: f64 = 0.25;
 
-/// What one stream may hold.
+/// The slots that one stream may use.
 struct StreamShare {
     index: usize,
-    /// What it carries, as far as that is known.
+    /// Its rate, as far as known.
     weight: f64,
-    /// Slots.
+    /// Most slots that it may use.
     slots_max: usize,
 }
 
 impl Receiver {
-    /// Asks for as much as the budget allows. Returns the number of buffers that it took.
+    /// Requests as much as the budget allows. Returns the number of buffers that it took.
     pub fn request_chunks(&mut self, mut budget: Budget, wall: Timestamp, now: Duration) -> usize {
         let given = budget.buffers;
         let shares = self.stream_shares(budget.window, now);
@@ -55,8 +56,8 @@ impl Receiver {
         given - budget.buffers
     }
 
-    /// How many slots each stream may hold: in proportion to what it carries, so that all are done at the
-    /// same time.
+    /// Divides the window among the streams in proportion to their rates, so that all finish at the same
+    /// time.
     fn stream_shares(&mut self, window: usize, now: Duration) -> Vec<StreamShare> {
         let (begins, coming) = (self.is_starting(now), self.connecting_soon(now));
         let mut rates: Vec<(usize, f64)> = self.used_streams().map(|place| (place, 0.0)).collect();
@@ -66,9 +67,9 @@ impl Receiver {
             true
         });
         let mean = rates.iter().map(|(_, rate)| rate).sum::<f64>() / rates.len().max(1) as f64;
-        // What was slow for a moment, or is new, needs something to show that it can do more.
+        // A stream that was slow for a moment, or is new, needs work to show that it can do more.
         let weight = |rate: f64| if mean > 0.0 { rate.max(mean * STREAM_WEIGHT_MIN) } else { 1.0 };
-        // The first that is up must not be asked for what all of them could bring side by side.
+        // The first stream that is up must not be given what all of them could carry in parallel.
         let all = rates.iter().map(|(_, rate)| weight(*rate)).sum::<f64>() + coming as f64 * weight(mean);
         let depth = |weight: f64| if begins { 1 } else { (window as f64 * weight / all).round() as usize };
         let share = |(place, rate): (usize, f64)| {
@@ -84,7 +85,7 @@ impl Receiver {
         shares
     }
 
-    /// The stream that would be done first with one slot more, of those that may take one.
+    /// The stream that would finish first with one more slot, among those that may take one.
     fn earliest_to_finish(
         &self,
         shares: &[StreamShare],
@@ -112,7 +113,7 @@ impl Receiver {
         self.turn = self.turn.wrapping_add(1);
         let small = self.small.first().map(|place| place.0);
         let large = self.large.first().map(|place| place.0);
-        // `Reverse`: the smaller one has the higher priority. Equals take turns.
+        // `Reverse`: the smaller key has the higher priority. Equals take turns.
         let small_first = match (small, large) {
             (Some(small), Some(large)) => small < large || (small == large && self.turn.is_multiple_of(2)),
             (small, _) => small.is_some(),
@@ -145,13 +146,13 @@ impl Receiver {
         }
         self.send_request(stream, RequestContent::Pack { files }, false, now);
         budget.buffers -= 1;
-        // A file without bytes costs a little as well: nothing passes for ever under a limit.
+        // An empty file costs a little as well, so that not everything passes under a rate limit.
         budget.bytes = budget.bytes.saturating_sub(bytes.max(1));
         self.requested_bytes += bytes.max(1);
         true
     }
 
-    /// `first` and what follows it in the queue, as long as it fits into one chunk.
+    /// `first` and its successors in the queue, as long as they fit into one chunk.
     fn select_pack(
         &self,
         first: FileNumber,
@@ -202,7 +203,7 @@ impl Receiver {
         let Some(from) = file.next_requestable(origin, alive) else { return false };
         let run = file.contiguous_run(from, EXTENT_CHUNKS as u64, origin, alive) as usize;
         let Body::Large(large) = &mut file.body else { return false };
-        // Under a limit what goes beyond it is one chunk, not a run of them.
+        // Under a rate limit at most one chunk may exceed it, not a run of chunks.
         let allowed = usize::try_from(budget.bytes / u64::from(CHUNK_BYTES)).unwrap_or(usize::MAX).max(1);
         let most = room.min(run).min(allowed).min(large.requestable(from, budget.reorder_credits));
         let before = large.out_of_order.len();
@@ -223,7 +224,7 @@ impl Receiver {
         true
     }
 
-    /// The next file of a kind that may be asked for on this stream; several large ones take turns.
+    /// The next file of a kind that may be requested on this stream; several large ones take turns.
     fn next_file(
         &mut self,
         stream: StreamNumber,
@@ -239,7 +240,7 @@ impl Receiver {
             if started || self.batches.get(&batch).is_none_or(|batch| wall <= batch.start_by) {
                 return self.announce_batch(batch, stream).then_some(number);
             }
-            let fault = Fault::new(FaultCode::LeaseExpired, "it waited too long at the target");
+            let fault = Fault::new(FaultCode::LeaseExpired, "the file waited too long at the target");
             self.fail_file(number, fault, now);
         }
     }
@@ -273,7 +274,7 @@ impl Receiver {
                 found.push(place);
                 place.1.0 + 1
             };
-            // The last number is never given out.
+            // The last file number is never assigned, so this does not overflow.
             from = (place.0, FileNumber(next));
         }
         let turn = self.turn / 2 % found.len().max(1);
@@ -287,14 +288,14 @@ impl Receiver {
                 let announced = self.origins[usize::from(listed.origin.0)].announced_files;
                 announced == 0 || announced + listed.files.len() <= SESSION_FILES_MAX
             }
-            // A short list on each stream costs less than the others' wait for the answer.
+            // Repeating a short manifest on each stream costs less than waiting for the answer.
             Announcement::Sent if listed.files.len() <= MANIFEST_REPEAT_FILES_MAX => true,
             Announcement::Sent | Announcement::Answered => listed.is_announced_on(stream),
         }
     }
 
-    /// Sends the manifest, unless the source knows it when a request on this stream reaches it. False if it
-    /// cannot.
+    /// Sends the manifest, unless the source will know it when a request on this stream arrives. False if it
+    /// cannot be sent.
     fn announce_batch(&mut self, id: BatchId, stream: StreamNumber) -> bool {
         let origin = self.origin_of(stream);
         let at = self.batches.get(&id).and_then(|batch| batch.manifest_for(origin));

@@ -1,4 +1,4 @@
-//! Streams of a session: up, down, dialled again; silence and stalls.
+//! Streams of a session: connecting, reconnecting with backoff, keepalive, and stall detection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,20 +14,22 @@ use crate::limits::{
 use crate::path::PathReport;
 use crate::rate_meter::{RATE_WINDOW, RateMeter};
 
-/// Time-outs are looked at far more often. If not, this machine was busy.
+/// A gap this long between checks of the time-outs means that this machine was busy, not that peers were
+/// silent.
 const LOCAL_STALL_MIN: Duration = Duration::from_millis(500);
-/// A stream that was there already is up after this, and one that had to be dialled over the longest path
-/// after that.
+/// A connection that a peer has offered is up within this time.
 const CONNECT_AT_ONCE_MAX: Duration = Duration::from_millis(30);
+/// Dialling over the longest path takes at most this time.
 const CONNECT_SOON_MAX: Duration = Duration::from_secs(1);
-/// How often rates are compared.
+/// Interval at which the rates of the streams are compared.
 const RATE_COMPARE_INTERVAL: Duration = Duration::from_millis(500);
 
+/// A stream slot of the session; its connection may come and go.
 pub(super) struct Stream {
     pub(super) origin: OriginNumber,
     pub(super) state: State,
     failures: usize,
-    /// It is not asked for anything more, and not dialled again.
+    /// Nothing more is requested on it, and it is not dialled again.
     pub(super) retired: bool,
 }
 
@@ -37,39 +39,38 @@ pub(super) enum State {
     Up(LiveStream),
 }
 
+/// A connected stream.
 pub(super) struct LiveStream {
     pub(super) since: Duration,
     pub(super) keepalive: Keepalive,
     pub(super) meter: RateMeter,
-    /// As far as it was measured.
+    /// Zero if unknown.
     pub(super) round_trip: Duration,
     pub(super) round_trip_min: Duration,
     pub(super) report: Option<PathReport>,
-    /// Since when it has owed us data without a pause.
+    /// Since when it has owed us data continuously.
     pub(super) busy_since: Option<Duration>,
     pub(super) requests: BTreeMap<RequestId, Request>,
     pub(super) next_request: u32,
     pub(super) slots: usize,
-    /// How many slots it may hold at most, as of the last deal.
+    /// Most slots that it may use, as of the last scheduling.
     pub(super) slots_max: usize,
     pub(super) arriving: Option<Arriving>,
 }
 
+/// A request that is not fully answered.
 pub(super) struct Request {
     pub(super) content: RequestContent,
-    /// It was asked for on another stream before.
+    /// Endgame: the content was requested on another stream before.
     pub(super) is_duplicate: bool,
 }
 
+/// What a request asks for.
 pub(super) enum RequestContent {
     /// Chunks of a file that have not begun to arrive.
-    Extent {
-        file: FileNumber,
-        left: BTreeSet<u64>,
-    },
-    Pack {
-        files: Vec<FileNumber>,
-    },
+    Extent { file: FileNumber, left: BTreeSet<u64> },
+    /// Whole small files.
+    Pack { files: Vec<FileNumber> },
 }
 
 impl RequestContent {
@@ -80,7 +81,7 @@ impl RequestContent {
         }
     }
 
-    /// (file, offset) of everything in it.
+    /// (file, offset) of each part.
     pub(super) fn parts(&self) -> Vec<(FileNumber, u64)> {
         match self {
             RequestContent::Extent { file, left } => left.iter().map(|&offset| (*file, offset)).collect(),
@@ -89,28 +90,28 @@ impl RequestContent {
     }
 }
 
-/// Payload that is on its way in, and wanted.
+/// Wanted payload that is arriving.
 pub(super) struct Arriving {
     pub(super) parts: Vec<(FileNumber, u64)>,
 }
 
 impl LiveStream {
-    /// What was asked for here and has not come, or not all of it.
+    /// Files that were requested here and have not arrived completely.
     fn files(&self) -> impl Iterator<Item = FileNumber> {
         let asked = self.requests.values().flat_map(|request| request.content.parts());
         let arriving = self.arriving.iter().flat_map(|arriving| arriving.parts.iter().copied());
         asked.chain(arriving).map(|(file, _)| file)
     }
 
-    /// The longest of the round trips that the two ends measured.
+    /// The longer of the round trips that the two ends measured.
     pub(super) fn round_trip_max(&self) -> Duration {
         self.round_trip.max(self.report.map_or(Duration::ZERO, |report| report.round_trip))
     }
 
-    /// So many slots were asked for.
+    /// Counts slots that were requested.
     pub(super) fn note_requested(&mut self, slots: usize, now: Duration) {
         if self.slots == 0 {
-            // Its silence counts from the first request after rest.
+            // Silence counts from the first request after a pause.
             self.keepalive.note_received(now);
             self.busy_since = Some(now);
         }
@@ -143,8 +144,8 @@ impl Stream {
 }
 
 impl Receiver {
-    /// The stream is connected and hello is said: requests may follow at once, before the source's welcome.
-    /// `round_trip` is zero if it was not measured.
+    /// The stream is connected and Hello was sent: requests may follow at once, before the source's Welcome.
+    /// `round_trip` is zero if unknown.
     pub fn stream_up(&mut self, stream: StreamNumber, round_trip: Duration, now: Duration) {
         if stream.0 as usize >= self.streams.len() {
             return;
@@ -168,12 +169,12 @@ impl Receiver {
             arriving: None,
         });
         self.send_forgets(origin);
-        // The first that tells how far the source is decides how many there are.
+        // The first measured round trip decides the number of streams.
         self.tune(now);
         self.dial(now);
     }
 
-    /// The source has welcomed the stream, which is before anything else that it says there.
+    /// The source's Welcome, which precedes everything else that it sends on the stream.
     pub fn handle_welcome(&mut self, stream: StreamNumber, incarnation: u64, now: Duration) {
         let origin = self.origin_of(stream);
         if self.origin(origin).incarnation.is_some_and(|known| known != incarnation) {
@@ -182,7 +183,7 @@ impl Receiver {
         self.origin(origin).incarnation = Some(incarnation);
     }
 
-    /// The source was restarted: what was announced to its predecessor, and all streams, are void.
+    /// The source was restarted: its manifests and all streams are void.
     fn handle_source_restart(&mut self, origin: OriginNumber, now: Duration) {
         for listed in self.batches.values_mut().filter_map(|batch| batch.manifest_for_mut(origin)) {
             listed.announced = Announcement::NotSent;
@@ -196,7 +197,7 @@ impl Receiver {
         for place in 0..self.streams.len() {
             if self.streams[place].origin == origin && self.streams[place].up().is_some() {
                 let stream = StreamNumber(place as u32);
-                // One that says on each stream that it was restarted is not dialled without end.
+                // A source that claims a restart on each stream is not dialled without end.
                 self.streams[place].failures += 1;
                 self.release_stream(stream, now);
                 self.outputs.push_back(Output::Close { stream, fault: None });
@@ -209,7 +210,7 @@ impl Receiver {
         let Some(place) = self.streams.get_mut(stream.0 as usize) else { return };
         match place.state {
             State::Down { .. } => return,
-            // A welcome is cheap: only data makes up for a stream that ended.
+            // A Welcome is cheap: only data makes up for a stream that ended.
             State::Dialling { .. } | State::Up(_) => place.failures += 1,
         }
         self.release_stream(stream, now);
@@ -222,7 +223,7 @@ impl Receiver {
         self.handle_timeout(now);
     }
 
-    /// What was asked for on the stream goes back to the queue.
+    /// Takes a stream down, and requeues what was requested on it.
     pub(super) fn release_stream(&mut self, stream: StreamNumber, now: Duration) {
         let origin = self.origin_of(stream);
         let Some(state) = self.state(stream) else { return };
@@ -246,7 +247,7 @@ impl Receiver {
         }
     }
 
-    /// Bytes came in on the stream, `payload` of them data.
+    /// Bytes arrived on the stream, `payload` of them data.
     pub fn note_received(&mut self, stream: StreamNumber, payload: u64, now: Duration) {
         if payload > 0 {
             if let Some(place) = self.streams.get_mut(stream.0 as usize) {
@@ -264,7 +265,7 @@ impl Receiver {
         }
     }
 
-    /// Dials, asks silent peers, gives up. Call it several times a second.
+    /// Dials, pings silent peers, checks time-outs. Call it several times a second.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.check_local_stall(now);
         self.check_keepalives(now);
@@ -311,7 +312,7 @@ impl Receiver {
         }
     }
 
-    /// Streams that are being dialled and may be up soon.
+    /// Number of streams that are being dialled and may be up soon.
     pub(super) fn connecting_soon(&self, now: Duration) -> usize {
         let soon = |stream: &&Stream| match stream.state {
             State::Dialling { since } => now.saturating_sub(since) < CONNECT_SOON_MAX,
@@ -320,7 +321,7 @@ impl Receiver {
         self.streams.iter().filter(soon).count()
     }
 
-    /// Whether streams come up one after the other just now, and none has been up for a while.
+    /// Whether streams are just coming up one after the other, and none has been up for a while.
     pub(super) fn is_starting(&self, now: Duration) -> bool {
         let young = |since: Duration| now.saturating_sub(since) < CONNECT_AT_ONCE_MAX;
         let all_young = self.streams.iter().filter_map(Stream::up).all(|up| young(up.since));
@@ -332,12 +333,12 @@ impl Receiver {
         for place in 0..self.streams.len() {
             let stream = StreamNumber(place as u32);
             let State::Up(up) = &mut self.streams[place].state else { continue };
-            let patience = if up.slots > 0 {
+            let timeouts = if up.slots > 0 {
                 KeepaliveTimeouts::busy(up.round_trip_max())
             } else {
                 KeepaliveTimeouts::IDLE
             };
-            match up.keepalive.check(patience, now) {
+            match up.keepalive.check(timeouts, now) {
                 KeepaliveAction::Wait => {}
                 KeepaliveAction::Ping(number) => {
                     self.outputs.push_back(Output::Send { stream, frame: Frame::Ping { number } });
@@ -345,7 +346,7 @@ impl Receiver {
                 KeepaliveAction::Close => {
                     let fault = Fault::new(FaultCode::Stalled, "the source fell silent");
                     self.close_stream(stream, fault.clone(), now);
-                    // The others, or new ones, have to prove that the source is there.
+                    // The other streams, or new ones, have to prove that the source is reachable.
                     let origin = self.origin_of(stream);
                     let source = self.origin(origin);
                     source.cut_off_since.get_or_insert(now);
@@ -356,13 +357,13 @@ impl Receiver {
         }
     }
 
-    /// What the stream owed us is asked for on others at once, and it is dialled anew.
+    /// Closes a stream: what it owes is requested on others at once, and it is dialled again.
     fn close_stream(&mut self, stream: StreamNumber, fault: Fault, now: Duration) {
         self.outputs.push_back(Output::Close { stream, fault: Some(fault) });
         self.release_stream(stream, now);
     }
 
-    /// If we were not running ourselves, nobody was silent.
+    /// If this process was not running itself, peers were not silent.
     fn check_local_stall(&mut self, now: Duration) {
         if now.saturating_sub(self.timeouts_checked_at) >= LOCAL_STALL_MIN {
             for stream in &mut self.streams {
@@ -374,8 +375,8 @@ impl Receiver {
         self.timeouts_checked_at = self.timeouts_checked_at.max(now);
     }
 
-    /// Gives up the slowest stream, if it is far slower than the others: it may do better over another
-    /// address.
+    /// Closes the slowest stream if it is far slower than its siblings: a new one may do better over another
+    /// network path.
     fn check_rates(&mut self, now: Duration) {
         if now.saturating_sub(self.rates_compared_at) < RATE_COMPARE_INTERVAL {
             return;
@@ -384,7 +385,7 @@ impl Receiver {
         self.all_origins().for_each(|origin| self.close_slow_stream(origin, now));
     }
 
-    /// Of one source: another may well be slower.
+    /// Compares the streams to one source; those to another may well be slower.
     fn close_slow_stream(&mut self, origin: OriginNumber, now: Duration) {
         let mut rates: Vec<(f64, usize, Duration)> = Vec::new();
         for (place, stream) in self.streams.iter_mut().enumerate() {
@@ -417,7 +418,7 @@ impl Receiver {
         }
     }
 
-    /// The peer answers pings but sends no data.
+    /// Detects a peer that answers pings but sends no data.
     fn check_progress(&mut self, now: Duration) {
         self.all_origins().for_each(|origin| self.check_progress_of(origin, now));
     }
@@ -431,7 +432,7 @@ impl Receiver {
                 self.streams_of(origin).filter_map(Stream::up).flat_map(LiveStream::files).collect();
             let fault = Fault::new(
                 FaultCode::Stalled,
-                format!("the source lives but sent nothing of use for {} s", STALL_MAX.as_secs()),
+                format!("the source is alive but sent no data for {} s", STALL_MAX.as_secs()),
             );
             self.origin(origin).note_progress(now);
             for place in 0..self.streams.len() {

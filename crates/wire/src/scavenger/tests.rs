@@ -1,4 +1,4 @@
-//! The law against a simulated bottleneck: a queue that drops at its end, and others that use it.
+//! The scavenger against a simulated bottleneck: a drop-tail queue with competing traffic.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use super::*;
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// A path, in steps of a millisecond. What is sent waits in one queue, passes at the rate, and arrives half a
-/// round trip later; its acknowledgement, which makes room in the window, takes as long.
+/// A simulated path, in steps of a millisecond. Bytes wait in one queue, pass at the link rate and arrive
+/// half a round trip later; their acknowledgement, which opens the window, takes as long.
 struct World {
     now: u64,
     bytes_per_ms: f64,
@@ -20,19 +20,20 @@ struct World {
     ours: Flow,
     scavenger: Scavenger,
     others: Vec<Flow>,
-    /// Delays of requests of 10 kB, from asking to the last byte, in ms.
+    /// Delays of requests of 10 kB, from the request to the last byte, in ms.
     request_delays_ms: Vec<f64>,
     arrived: f64,
     arrived_of_others: f64,
 }
 
-/// One sender with a window.
+/// A sender with a window.
 struct Flow {
     window: f64,
     under_way: f64,
     queued: f64,
-    /// Arrivals and acknowledgements to come, by time.
+    /// Arrivals to come, by time.
     path: VecDeque<(u64, f64)>,
+    /// Acknowledgements to come, by time.
     acks: VecDeque<(u64, f64)>,
     cut_at: u64,
 }
@@ -86,7 +87,7 @@ impl World {
         }
     }
 
-    /// Another comes, with as much under way as the path carries.
+    /// Adds a competing flow with a full window.
     fn add_competitor(&mut self) {
         let window = self.bytes_per_ms * self.round_trip_ms as f64;
         self.others.push(Flow { window, ..Flow::new() });
@@ -95,7 +96,7 @@ impl World {
     fn step(&mut self) {
         self.now += 1;
         let (now, half) = (self.now, self.round_trip_ms / 2);
-        // What the bottleneck passes, of each in proportion to what it has there.
+        // The bottleneck serves each flow in proportion to its queue.
         let passed = (self.bytes_per_ms / self.queue.max(self.bytes_per_ms)).min(1.0);
         for flow in std::iter::once(&mut self.ours).chain(&mut self.others) {
             let out = flow.queued * passed;
@@ -132,7 +133,7 @@ impl World {
         }
     }
 
-    /// The others add a segment a round trip, and halve at a full queue.
+    /// Competitors run Reno: one segment more per round trip, half at a full queue.
     fn reno(&mut self) {
         let full = self.queue >= 0.99 * self.queue_bytes_max;
         let round_trip = self.round_trip_ms as f64 + self.queueing_ms();
@@ -146,7 +147,7 @@ impl World {
         }
     }
 
-    /// Share of the bottleneck that we used within so many ms.
+    /// Share of the bottleneck that our flow used within this many ms.
     fn share(&mut self, ms: u64) -> f64 {
         let before = self.arrived;
         self.run(ms);
@@ -162,7 +163,8 @@ impl World {
 const PATHS: [(f64, u64); 6] =
     [(100.0, 20), (200.0, 20), (100.0, 50), (200.0, 50), (1_000.0, 100), (20.0, 10)];
 
-/// The bar of the design: 95 % alone, and a request of 10 kB at most 1.3 times as slow as on an idle path.
+/// The goal of the design: 95 % of the path when alone, and a 10 kB request at most 1.3 times as slow as on
+/// an idle path.
 #[test]
 fn alone_it_fills_the_path_without_adding_delay() {
     for (mbit, round_trip) in PATHS {
@@ -194,7 +196,7 @@ fn it_yields_to_others_and_recovers() {
     }
 }
 
-/// The shortest round trip of a path that is no more is forgotten.
+/// The base delay of a path that no longer exists is forgotten.
 #[test]
 fn a_path_that_became_longer_is_filled_again() {
     let mut world = World::new(100.0, 20);
@@ -205,7 +207,7 @@ fn a_path_that_became_longer_is_filled_again() {
     assert!(share >= 0.9, "{share}");
 }
 
-/// One segment at a time, and its answer late: less than the share of a tiny window that counts as used.
+/// One segment at a time, acknowledged late: less than the used share of a tiny window.
 #[test]
 fn a_tiny_window_grows_again() {
     let mut law = Scavenger::new(Duration::ZERO);
@@ -234,8 +236,7 @@ fn an_unused_window_does_not_grow() {
 }
 
 proptest! {
-    /// Whatever is measured, the window stays within its bounds, and a queue that does not go away makes it
-    /// small.
+    /// For any samples the window stays within its bounds, and a standing queue makes it small.
     #[test]
     fn the_window_is_bounded_and_shrinks_under_a_standing_queue(samples in proptest::collection::vec((0u64..3_000_000, 0u64..100_000_000, 0u64..200), 1..300)) {
         let mut law = Scavenger::new(Duration::ZERO);

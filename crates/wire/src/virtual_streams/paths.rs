@@ -1,4 +1,4 @@
-//! Paths that die, crawl or hold back the last chunks.
+//! Streams that die, crawl or delay the last chunks.
 
 use super::*;
 use crate::limits::{SLOW_STREAM_AGE_MIN, STALL_MAX};
@@ -22,14 +22,14 @@ fn two_streams(seed: u64, chunks: u64) -> World {
     world
 }
 
-/// Nothing passes on this line any more, and nobody is told.
+/// The stream goes silent, and neither end is told.
 fn go_silent(line: &mut VirtualStream) {
     line.joined = None;
     line.to_source.clear();
     line.to_target.clear();
 }
 
-/// Promise 4: a path that goes dead in silence costs a stall of at most 3 s for what was asked for on it.
+/// Promise 4: a path that dies silently stalls what was requested on it for at most 3 s.
 #[test]
 fn a_silent_stream_is_replaced_by_the_others() {
     for seed in 1..20 {
@@ -42,7 +42,7 @@ fn a_silent_stream_is_replaced_by_the_others() {
             let (waited, gone) =
                 (world.now - since, world.streams.get(&silent).is_none_or(|line| line.joined.is_some()));
             assert!(gone || waited < SILENT_CLOSE_MAX, "{waited:?}");
-            // The other stream needs its time for what it takes over.
+            // The other stream needs time for what it takes over.
             assert!(waited < RECOVERY_MAX + Duration::from_secs(1), "{waited:?}");
         }
         world.check_complete();
@@ -50,7 +50,7 @@ fn a_silent_stream_is_replaced_by_the_others() {
     }
 }
 
-/// Streams that drain answer what they owe and close, others are opened meanwhile, and nothing is asked for
+/// Drained streams finish what they owe and close, others are opened meanwhile, and nothing is requested
 /// twice.
 #[test]
 fn drained_streams_are_replaced_at_once() {
@@ -59,7 +59,7 @@ fn drained_streams_are_replaced_at_once() {
         let old: Vec<StreamNumber> = world.streams.keys().copied().collect();
         let owed = world.receiver.slots_in_use();
         old.iter().for_each(|&stream| world.receiver.drain_stream(stream, world.now));
-        assert_eq!(world.receiver.slots_in_use(), owed, "what was asked for is waited for");
+        assert_eq!(world.receiver.slots_in_use(), owed, "open requests are finished");
         let mut seen = 0;
         while world.complete.is_empty() {
             world.step();
@@ -74,7 +74,7 @@ fn drained_streams_are_replaced_at_once() {
     }
 }
 
-/// All streams at once, but the path is there again for new ones.
+/// All streams fall silent at once, but the path works again for new ones.
 #[test]
 fn new_streams_take_over_when_all_fall_silent() {
     for seed in 1..20 {
@@ -94,8 +94,7 @@ fn new_streams_take_over_when_all_fall_silent() {
     }
 }
 
-/// A peer that is busy with other things answers when it is asked; and if we were not running, nobody was
-/// silent.
+/// A busy peer still answers pings; and if this process was not running, peers were not silent.
 #[test]
 fn answering_peers_and_local_pauses_are_no_silence() {
     let mut world = two_streams(3, 20);
@@ -105,7 +104,7 @@ fn answering_peers_and_local_pauses_are_no_silence() {
         world.receiver.handle_timeout(world.now);
         let streams: Vec<StreamNumber> = world.streams.keys().copied().collect();
         for stream in streams {
-            // As often as it is asked: the pings went out and were lost with the rest of the line.
+            // As often as it is pinged: the pings arrived, but nothing else did.
             if round % 15 == 0 {
                 world.receiver.note_received(stream, 0, world.now);
             }
@@ -113,14 +112,14 @@ fn answering_peers_and_local_pauses_are_no_silence() {
         world.drain_outputs();
         assert_eq!(world.streams.len(), 2, "at {:?}", world.now);
     }
-    // A pause of ours.
+    // A pause of our own.
     world.now += Duration::from_secs(20);
     world.receiver.handle_timeout(world.now);
     world.drain_outputs();
     assert_eq!(world.streams.len(), 2);
 }
 
-/// A crawling stream is closed and dialled anew, the others are not.
+/// A crawling stream is closed and dialled again, its siblings are not.
 #[test]
 fn a_stream_far_slower_than_its_siblings_is_closed() {
     for seed in 1..6 {
@@ -133,7 +132,7 @@ fn a_stream_far_slower_than_its_siblings_is_closed() {
             if crawling.is_none() && world.streams.len() == 3 {
                 crawling = Some(world.now);
             }
-            // One message in 40 steps passes; everybody else has one in a few.
+            // One message in 40 steps passes; the others pass one every few steps.
             let held = (steps % 40 != 0)
                 .then(|| world.streams.get_mut(&StreamNumber(1)))
                 .flatten()
@@ -147,13 +146,14 @@ fn a_stream_far_slower_than_its_siblings_is_closed() {
             steps += 1;
             assert!(world.now < 4 * SLOW_STREAM_AGE_MIN, "{seed}: {:?}", world.now);
             let up = |stream| world.streams.contains_key(&StreamNumber(stream));
-            assert!(crawling.is_none() || (up(0) && up(2)), "{seed}: only the slow one is closed");
+            assert!(crawling.is_none() || (up(0) && up(2)), "{seed}: only the slow stream is closed");
         }
-        assert!(world.now - crawling.unwrap() >= SLOW_STREAM_AGE_MIN, "a young stream is given time");
+        assert!(world.now - crawling.unwrap() >= SLOW_STREAM_AGE_MIN, "a young stream is not compared");
     }
 }
 
-/// The last chunks wait behind a stream that lives and sends nothing: others bring copies, each written once.
+/// Endgame: the last chunks are stuck on a live stream that sends nothing; others fetch copies, each written
+/// once.
 #[test]
 fn the_last_chunks_are_requested_twice_in_the_endgame() {
     for seed in 1..20 {
@@ -170,8 +170,8 @@ fn the_last_chunks_are_requested_twice_in_the_endgame() {
     }
 }
 
-/// A sender by rate and round trip is asked for more than may come, so that it never waits for us; and is not
-/// taken for one whose windows are too small.
+/// More is requested from a BBR sender than its window lets through, so that it never waits for requests; and
+/// the window is not mistaken for the bottleneck.
 #[test]
 fn a_rate_based_sender_gets_a_window_below_what_was_requested() {
     let mut world = two_streams(1, 400);
@@ -188,13 +188,13 @@ fn a_rate_based_sender_gets_a_window_below_what_was_requested() {
         world.receiver.handle_frame(stream, Frame::Report(report), world.now).unwrap();
         world.receiver.receive_window(stream)
     };
-    assert_eq!(world.receiver.receive_window(stream), None, "nothing was told");
-    assert_eq!(tell(&mut world, report(false, 100)), None, "the kernel knows better");
+    assert_eq!(world.receiver.receive_window(stream), None, "no report yet");
+    assert_eq!(tell(&mut world, report(false, 100)), None, "the kernel's own window tuning is kept");
     assert_eq!(world.receiver.path_snapshot(false, world.now).cause, Some(BottleneckCause::ReceiveWindow));
     let window = tell(&mut world, report(true, 100)).unwrap();
     // Four slots of eight.
     assert_eq!(window, 4 * CHUNK - 3 * CHUNK / 2);
     tell(&mut world, report(true, 100));
     assert_eq!(world.receiver.path_snapshot(false, world.now).cause, Some(BottleneckCause::Network));
-    assert_eq!(tell(&mut world, report(false, 100)), None, "it went back");
+    assert_eq!(tell(&mut world, report(false, 100)), None, "the sender went back to loss-based control");
 }

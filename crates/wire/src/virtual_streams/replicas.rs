@@ -1,5 +1,5 @@
-//! Several sources of the same files: one that dies, lies, lacks some of them or crawls spoils nothing and
-//! loses nothing.
+//! Several sources of the same files: one that dies, corrupts, lacks some of them or stalls costs neither
+//! data nor correctness.
 
 use super::*;
 use crate::limits::{RECONNECT_FOR, WRONG_CHUNKS_PER_FILE_MAX};
@@ -21,12 +21,12 @@ fn finish(world: &mut World) {
     while !is_over(world) {
         world.step();
         steps += 1;
-        assert!(steps < 1_000_000, "it does not end: {:?}", world.failed);
+        assert!(steps < 1_000_000, "the session does not end: {:?}", world.failed);
     }
     world.check_complete();
 }
 
-/// Everything was sent once, but for what was wrong and for copies at the end.
+/// Chunks sent more than once, except for wrong ones; endgame copies count.
 fn repeated_chunks(world: &World) -> usize {
     let twice: usize = world.behaviour.sent.values().map(|times| times - 1).sum();
     twice - world.behaviour.found_wrong
@@ -46,7 +46,7 @@ fn all_sources_share_the_load_and_nothing_is_sent_twice() {
     }
 }
 
-/// What one gives wrongly is had from the others, and nothing else is asked for again.
+/// A chunk that is wrong at one source is fetched from another, and nothing else is requested again.
 #[test]
 fn a_wrong_chunk_is_fetched_from_another_source() {
     for seed in 1..30 {
@@ -54,12 +54,12 @@ fn a_wrong_chunk_is_fetched_from_another_source() {
         world.behaviour.corrupt_origin = Some((1, 17));
         finish(&mut world);
         assert!(world.failed.is_empty());
-        assert!(world.behaviour.excluded.is_empty(), "a few wrong chunks do not make a source useless");
+        assert!(world.behaviour.excluded.is_empty(), "a few wrong chunks do not exclude a source");
         assert_eq!(repeated_chunks(&world), 0);
     }
 }
 
-/// Each has other chunks wrong, and more than a few: together they have the file.
+/// Each replica has many wrong chunks, but different ones: together they have the whole file.
 #[test]
 fn two_damaged_replicas_make_one_good_file() {
     for seed in 1..30 {
@@ -74,7 +74,7 @@ fn two_damaged_replicas_make_one_good_file() {
     }
 }
 
-/// One that has other files altogether is not asked for long.
+/// A source with an altogether different file is soon excluded.
 #[test]
 fn a_source_with_only_wrong_chunks_is_excluded() {
     for seed in 1..30 {
@@ -122,7 +122,7 @@ fn a_source_lacking_some_files_serves_the_others() {
     }
 }
 
-/// Promise 4: what a source that dies had been asked for comes from the others, and nothing that had come
+/// Promise 4: what was requested from a source that dies comes from the others, and nothing that had arrived
 /// before.
 #[test]
 fn a_source_that_dies_is_replaced_by_the_others() {
@@ -148,14 +148,14 @@ fn a_source_that_dies_is_replaced_by_the_others() {
     }
 }
 
-/// It is dialled all the while, and takes its share again.
+/// The source is dialled all the while, and takes its share again when it is back.
 #[test]
 fn a_source_that_comes_back_is_used_again() {
     let mut world = world(3, vec![400 * CHUNK], 2);
     world.behaviour.dead = Some(1);
     while world.now < RECONNECT_FOR + Duration::from_secs(2) {
         if world.behaviour.bytes_by_source.values().sum::<u64>() > 100 * CHUNK {
-            // The rest comes when the other has been given up for a while.
+            // The rest comes when the source has been unreachable for a while.
             world.now += Duration::from_secs(1);
         }
         world.step();
@@ -171,7 +171,7 @@ fn a_source_that_comes_back_is_used_again() {
     );
 }
 
-/// Without any source the files fail as they do with one.
+/// Without any source the files fail, as with a single one.
 #[test]
 fn the_files_fail_when_all_sources_are_unreachable() {
     let mut world = world(4, vec![9 * CHUNK, 5], 3);
@@ -187,7 +187,7 @@ fn the_files_fail_when_all_sources_are_unreachable() {
     assert!(world.failed.values().all(|fault| fault.code == FaultCode::Unreachable));
 }
 
-/// A stranger in place of a source ends that source and nothing else.
+/// A peer that refuses us takes out that source only.
 #[test]
 fn a_source_that_refuses_us_is_not_dialled_again() {
     let mut world = world(5, vec![30 * CHUNK, 7], 2);
@@ -210,7 +210,7 @@ fn a_source_that_refuses_us_is_not_dialled_again() {
     assert!(!world.dialled.iter().any(|stream| of_second(&world, stream)));
 }
 
-/// One that lives and sends nothing costs no more than a minute.
+/// A source that lives and sends nothing costs no more than a minute.
 #[test]
 fn a_stalled_source_is_excluded() {
     let mut world = world(6, vec![40 * CHUNK], 2);
