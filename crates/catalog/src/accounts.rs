@@ -4,7 +4,7 @@ use crate::audit::{record, record_of};
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{FaultCode, Timestamp};
 
-use crate::codec::Columns;
+use crate::rows::codec::Columns;
 use crate::{AccountPatch, AccountRow, AuditKind, Catalog, CatalogError, NewAccount, PAGE_ROWS_MAX};
 
 /// People who share one deployment, tenfold; more come from an issuer.

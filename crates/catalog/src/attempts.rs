@@ -2,27 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use crate::sql::{Optional, Row, Transaction};
+use crate::sql::{Optional, Transaction};
 use longhaul_model::fault::retry_delay;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{
-    AgentId, AttemptId, BlockId, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp, TransferId,
-    TransferState,
+    AgentId, AttemptId, BlockId, DatasetId, Fault, FaultCode, StorageId, Timestamp, TransferId, TransferState,
 };
 
-use crate::codec::{Columns, key, to_json};
+use crate::block_replica::Presence;
 use crate::database::SCAN_TIME_MAX;
 use crate::history::{Ending, record};
 use crate::ledger::Ledger;
-use crate::pair::Presence;
 use crate::relays::is_clearing;
+use crate::rows::codec::{Columns, key, to_json};
+use crate::rows::live::LiveTransfer;
 use crate::{Begun, CancelledTransfer, Catalog, CatalogError, LiveTransferRow, NewAttempt, Refusal};
-
-const LIVE: &str = "SELECT l.id, l.file, f.lfn, f.size, f.digests, l.block, l.dataset, l.target, \
-    l.subscription,
-    l.leased, l.attempts, l.attempt, l.epoch, l.source, l.agent, l.start_by, l.not_before, l.created, \
-    l.changed,
-    l.fault FROM live l JOIN files f ON f.id = l.file";
 
 impl Catalog {
     /// Makes leases durable, at most [`BATCH_ITEMS_MAX`]; one answer each, in order. Only those answered with
@@ -76,8 +70,8 @@ impl Catalog {
     /// Everything a scheduler adopts after a restart.
     pub fn live_transfers(&self) -> Result<Vec<LiveTransferRow>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
-            let mut select = tx.prepare_cached(&format!("{LIVE} ORDER BY l.id"))?;
-            let rows = select.query_map((), live_row)?;
+            let mut select = tx.prepare_cached(&format!("{} ORDER BY l.id", LiveTransferRow::SELECT))?;
+            let rows = select.query_map((), LiveTransferRow::read)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -102,35 +96,10 @@ impl Catalog {
     }
 }
 
-/// A live transfer without what only people and agents need.
-#[derive(Clone, Debug)]
-pub(crate) struct Live {
-    pub(crate) id: TransferId,
-    pub(crate) file: FileId,
-    pub(crate) size: u64,
-    pub(crate) digests: longhaul_model::DigestSet,
-    pub(crate) block: BlockId,
-    pub(crate) dataset: DatasetId,
-    pub(crate) target: StorageId,
-    pub(crate) subscription: longhaul_model::SubscriptionId,
-    pub(crate) leased: bool,
-    pub(crate) attempts: u32,
-    pub(crate) attempt: AttemptId,
-    pub(crate) epoch: longhaul_model::Epoch,
-    pub(crate) source: StorageId,
-    pub(crate) agent: AgentId,
-    pub(crate) created: Timestamp,
-    pub(crate) chosen: Timestamp,
-    /// The target is a relay, on the way.
-    pub(crate) hop: bool,
-}
-
-const CORE: &str =
-    "SELECT l.id, l.file, f.size, f.digests, l.block, l.dataset, l.target, l.subscription, l.leased,
-    l.attempts, l.attempt, l.epoch, l.source, l.agent, l.created, l.chosen, l.hop
-    FROM live l JOIN files f ON f.id = l.file WHERE ";
-
-pub(crate) fn find_leased(tx: &Transaction<'_>, attempt: AttemptId) -> Result<Option<Live>, CatalogError> {
+pub(crate) fn find_leased(
+    tx: &Transaction<'_>,
+    attempt: AttemptId,
+) -> Result<Option<LiveTransfer>, CatalogError> {
     find_core(tx, "l.attempt = ?1 AND l.leased = 1", key!(attempt))
 }
 
@@ -142,15 +111,19 @@ pub(crate) fn end_unwanted(
     fault: &Fault,
     now: Timestamp,
 ) -> Result<Vec<CancelledTransfer>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{CORE} l.target = ?1 AND l.block = ?2 ORDER BY l.file"))?;
-    let live = select.query_map((key!(target), key!(block)), core_row)?.collect::<Result<Vec<_>, _>>()?;
+    let mut select = tx.prepare_cached(&format!(
+        "{} l.target = ?1 AND l.block = ?2 ORDER BY l.file",
+        LiveTransfer::SELECT
+    ))?;
+    let live =
+        select.query_map((key!(target), key!(block)), LiveTransfer::read)?.collect::<Result<Vec<_>, _>>()?;
     live.iter().map(|live| end(tx, live, fault, now)).collect()
 }
 
 /// Back to waiting, after the attempt `live` has came to `fault`. Returns when to try again.
 pub(crate) fn wait_again(
     tx: &Transaction<'_>,
-    live: &Live,
+    live: &LiveTransfer,
     fault: &Fault,
     now: Timestamp,
 ) -> Result<Timestamp, CatalogError> {
@@ -161,15 +134,20 @@ pub(crate) fn wait_again(
     Ok(not_before)
 }
 
-/// Ends every live transfer of the block to a relay.
-pub(crate) fn end_hops(
+/// Ends every live transfer of the block to a relay, unless some target still demands the block.
+pub(crate) fn end_idle_hops(
     tx: &Transaction<'_>,
     block: BlockId,
     fault: &Fault,
     now: Timestamp,
 ) -> Result<Vec<CancelledTransfer>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{CORE} l.hop = 1 AND l.block = ?1 ORDER BY l.id"))?;
-    let live = select.query_map([key!(block)], core_row)?.collect::<Result<Vec<_>, _>>()?;
+    let mut demanded = tx.prepare_cached("SELECT 1 FROM demands WHERE block = ?1")?;
+    if demanded.exists([key!(block)])? {
+        return Ok(Vec::new());
+    }
+    let mut select =
+        tx.prepare_cached(&format!("{} l.hop = 1 AND l.block = ?1 ORDER BY l.id", LiveTransfer::SELECT))?;
+    let live = select.query_map([key!(block)], LiveTransfer::read)?.collect::<Result<Vec<_>, _>>()?;
     live.iter().map(|live| end(tx, live, fault, now)).collect()
 }
 
@@ -317,15 +295,15 @@ fn put_back(
         let Some(live) = find_leased(tx, attempt)? else { continue };
         record(tx, &live, &Ending { state: None, fault: Some(fault), outcome: None, at: now })?;
         wait_again(tx, &live, fault, now)?;
-        let mut select = tx.prepare_cached(&format!("{LIVE} WHERE l.id = ?1"))?;
-        waiting.push(select.query_row([key!(live.id)], live_row)?);
+        let mut select = tx.prepare_cached(&format!("{} WHERE l.id = ?1", LiveTransferRow::SELECT))?;
+        waiting.push(select.query_row([key!(live.id)], LiveTransferRow::read)?);
     }
     Ok(waiting)
 }
 
 fn end(
     tx: &Transaction<'_>,
-    live: &Live,
+    live: &LiveTransfer,
     fault: &Fault,
     now: Timestamp,
 ) -> Result<CancelledTransfer, CatalogError> {
@@ -348,54 +326,11 @@ pub(crate) fn delete_live(tx: &Transaction<'_>, id: TransferId) -> Result<(), Ca
     Ok(())
 }
 
-fn find_core(tx: &Transaction<'_>, condition: &str, value: i64) -> Result<Option<Live>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{CORE} {condition}"))?;
-    Ok(select.query_row([value], core_row).optional()?)
-}
-
-fn core_row(row: &Row<'_>) -> crate::sql::Result<Live> {
-    Ok(Live {
-        id: row.id(0)?,
-        file: row.id(1)?,
-        size: row.number(2)?,
-        digests: row.digests(3)?,
-        block: row.id(4)?,
-        dataset: row.id(5)?,
-        target: row.id(6)?,
-        subscription: row.id(7)?,
-        leased: row.get(8)?,
-        attempts: row.get(9)?,
-        attempt: row.id(10)?,
-        epoch: row.id(11)?,
-        source: row.id(12)?,
-        agent: row.id(13)?,
-        created: row.time(14)?,
-        chosen: row.time(15)?,
-        hop: row.get(16)?,
-    })
-}
-
-fn live_row(row: &Row<'_>) -> crate::sql::Result<LiveTransferRow> {
-    Ok(LiveTransferRow {
-        transfer: row.id(0)?,
-        file: row.id(1)?,
-        lfn: row.parsed(2)?,
-        size: row.number(3)?,
-        digests: row.digests(4)?,
-        block: row.id(5)?,
-        dataset: row.id(6)?,
-        target: row.id(7)?,
-        subscription: row.id(8)?,
-        state: if row.get(9)? { TransferState::Leased } else { TransferState::Waiting },
-        attempts: row.get(10)?,
-        attempt: row.id(11)?,
-        epoch: row.id(12)?,
-        source: row.id(13)?,
-        agent: row.id(14)?,
-        start_by: row.time(15)?,
-        not_before: row.time(16)?,
-        created: row.time(17)?,
-        changed: row.time(18)?,
-        fault: row.fault(19)?,
-    })
+fn find_core(
+    tx: &Transaction<'_>,
+    condition: &str,
+    value: i64,
+) -> Result<Option<LiveTransfer>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{} {condition}", LiveTransfer::SELECT))?;
+    Ok(select.query_row([value], LiveTransfer::read).optional()?)
 }

@@ -5,7 +5,7 @@
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{StorageName, Timestamp};
 
-use crate::codec::{Columns, key};
+use crate::rows::codec::{Columns, key};
 use crate::{AuditKind, AuditRow, Catalog, CatalogError, PAGE_ROWS_MAX, StoragePatch, StorageRow};
 
 /// Of each kind; older ones are forgotten.
@@ -74,7 +74,7 @@ impl Catalog {
         limit: usize,
     ) -> Result<Vec<AuditRow>, CatalogError> {
         let (before, limit) =
-            (before.map_or(i64::MAX, crate::codec::number), limit.min(PAGE_ROWS_MAX + 1) as i64);
+            (before.map_or(i64::MAX, crate::rows::codec::number), limit.min(PAGE_ROWS_MAX + 1) as i64);
         let entry = |row: &Row<'_>| {
             Ok(AuditRow { id: row.number(0)?, at: row.time(1)?, who: row.get(2)?, what: row.get(3)? })
         };

@@ -4,7 +4,7 @@ use crate::sql::{Params, Row, Transaction};
 use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 
 use crate::audit::record;
-use crate::codec::{Columns, key};
+use crate::rows::codec::{Columns, key};
 use crate::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow, PAGE_ROWS_MAX};
 
 /// Circuits, and orders, that are remembered; the oldest ended ones are forgotten.

@@ -5,7 +5,7 @@ use longhaul_model::{
     BlockId, BlockName, CommunityName, DatasetId, DatasetName, FileId, Lfn, StorageId, Timestamp,
 };
 
-use crate::codec::{Columns, key, to_json};
+use crate::rows::codec::{Columns, key, to_json};
 use crate::{
     BlockRow, Catalog, CatalogError, DatasetRow, FileRow, LeftOutCount, LeftOutRow, LinkTotals,
     PAGE_ROWS_MAX, Part, Totals,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::sql::{Row, Transaction, Value};
 use longhaul_model::SiteName;
 
-use crate::codec::{Columns, number};
+use crate::rows::codec::{Columns, number};
 use crate::{Catalog, CatalogError, DecisionFilter, DecisionRow, NewDecision, PAGE_ROWS_MAX};
 
 /// Of each outcome; older ones are forgotten.

@@ -1,21 +1,16 @@
-//! What a deletion would do, and the files that a verification or deletion is about.
+//! What a deletion would do, and whether it is allowed.
 
 use crate::sql::{Optional, Transaction};
-use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId, TaskId};
+use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId};
 
-use crate::codec::{Columns, key};
+use crate::block_replica::Presence;
 use crate::datasets::files_of;
 use crate::holding::{Holder, Holding, holders, holding};
-use crate::pair::Presence;
-use crate::tasks::{last_file_of, require};
-use crate::{
-    Catalog, CatalogError, DeletionPreview, ExpectedFileRow, FileRow, PAGE_ROWS_MAX, Part, TaskFiles,
-    TaskKind,
-};
+use crate::rows::codec::{Columns, key};
+use crate::{Catalog, CatalogError, DeletionPreview, FileRow, Part};
 
-/// Files looked at in one step, and by one call of `task_files`.
-const STEP_FILES: usize = 1_000;
-const EXAMINED_MAX: usize = 20_000;
+/// Files read in one step.
+pub(crate) const STEP_FILES: usize = 1_000;
 
 impl Catalog {
     /// Looks at block rows only, but for blocks that no other storage has wholly.
@@ -25,49 +20,6 @@ impl Catalog {
         storage: StorageId,
     ) -> Result<DeletionPreview, CatalogError> {
         self.read_within(crate::database::SCAN_TIME_MAX, |tx| preview(tx, dataset, storage))
-    }
-
-    /// What a verify or delete task is to do, by block and file; go on at `next`. Nothing for a scan, or for
-    /// a task that is done.
-    pub fn task_files(
-        &self,
-        id: TaskId,
-        after: Option<FileId>,
-        limit: usize,
-    ) -> Result<TaskFiles, CatalogError> {
-        let limit = limit.clamp(1, PAGE_ROWS_MAX);
-        self.read(|tx| {
-            let task = require(tx, id)?;
-            let keep_last = match task.kind {
-                TaskKind::Scan { .. } => return Ok(TaskFiles::default()),
-                _ if task.done => return Ok(TaskFiles::default()),
-                TaskKind::Clear => return crate::relays::page(tx, id, after, limit),
-                TaskKind::Verify => false,
-                TaskKind::Delete { force } => !force,
-            };
-            let last_file = last_file_of(tx, id)?;
-            let mut page = TaskFiles::default();
-            let mut position = first_position(tx, task.dataset, task.storage, after)?;
-            let mut examined = 0;
-            while let Some((block, file)) = position {
-                let step = STEP_FILES.min(limit - page.files.len());
-                let files = files_of(tx, Part::Block(block), Some(file), step)?;
-                examined += files.len();
-                let exhausted = files.len() < step;
-                let last = files.last().map(|file| file.id);
-                sift(tx, block, task.storage, files, last_file, keep_last, &mut page)?;
-                position = match last {
-                    Some(last) if !exhausted => Some((block, last)),
-                    _ => next_block(tx, task.dataset, task.storage, block)?.map(|block| (block, FileId(0))),
-                };
-                if page.files.len() >= limit || examined >= EXAMINED_MAX {
-                    // The cursor is a file: of a block that is through, its last one.
-                    page.next = position.and(last.or(Some(file)));
-                    return Ok(page);
-                }
-            }
-            Ok(page)
-        })
     }
 }
 
@@ -155,22 +107,22 @@ fn rescuers(holders: &[Holder], storage: StorageId) -> impl Iterator<Item = Hold
 }
 
 /// What this and the other storages hold of a run of files.
-struct Look {
+pub(crate) struct Look {
     here: Option<Holding>,
     others: Vec<Holding>,
 }
 
 impl Look {
-    fn is_here(&self, file: FileId) -> bool {
+    pub(crate) fn is_here(&self, file: FileId) -> bool {
         self.here.as_ref().is_some_and(|here| here.presence(file) != Presence::Absent)
     }
 
-    fn is_elsewhere(&self, file: FileId) -> bool {
+    pub(crate) fn is_elsewhere(&self, file: FileId) -> bool {
         self.others.iter().any(|other| other.usable(file))
     }
 }
 
-fn look(
+pub(crate) fn look(
     tx: &Transaction<'_>,
     block: BlockId,
     storage: StorageId,
@@ -186,54 +138,4 @@ fn look(
     };
     let others = rescuers(holders, storage).map(|holder| holding(tx, block, holder, first.id, last.id));
     Ok(Look { here, others: others.collect::<Result<_, _>>()? })
-}
-
-/// Appends those of `files` that the task is about.
-fn sift(
-    tx: &Transaction<'_>,
-    block: BlockId,
-    storage: StorageId,
-    files: Vec<FileRow>,
-    last_file: FileId,
-    keep_last: bool,
-    page: &mut TaskFiles,
-) -> Result<(), CatalogError> {
-    let holders = holders(tx, block)?;
-    let at = look(tx, block, storage, &holders, &files)?;
-    for file in files.into_iter().filter(|file| file.id <= last_file && at.is_here(file.id)) {
-        if keep_last && !at.is_elsewhere(file.id) {
-            page.kept_as_last += 1;
-            continue;
-        }
-        let FileRow { id, lfn, size, digests, .. } = file;
-        page.files.push(ExpectedFileRow { file: id, lfn, size, digests });
-    }
-    Ok(())
-}
-
-fn first_position(
-    tx: &Transaction<'_>,
-    dataset: DatasetId,
-    storage: StorageId,
-    after: Option<FileId>,
-) -> Result<Option<(BlockId, FileId)>, CatalogError> {
-    let Some(file) = after else {
-        return Ok(next_block(tx, dataset, storage, BlockId(0))?.map(|block| (block, FileId(0))));
-    };
-    let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = ?1")?;
-    let block = select.query_row([key!(file)], |row| row.id(0)).optional()?;
-    Ok(block.map(|block| (block, file)))
-}
-
-fn next_block(
-    tx: &Transaction<'_>,
-    dataset: DatasetId,
-    storage: StorageId,
-    after: BlockId,
-) -> Result<Option<BlockId>, CatalogError> {
-    let mut select = tx.prepare_cached(
-        "SELECT block FROM block_replicas WHERE dataset = ?1 AND storage = ?2 AND block > ?3 ORDER BY block \
-            LIMIT 1",
-    )?;
-    Ok(select.query_row((key!(dataset), key!(storage), key!(after)), |row| row.id(0)).optional()?)
 }

@@ -6,10 +6,10 @@ use crate::sql::Transaction;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{BlockId, FileId, StorageId};
 
-use crate::codec::{Columns, key};
+use crate::block_replica::Presence;
 use crate::datasets::files_of;
 use crate::holding::{Holder, Holding, holders, holding};
-use crate::pair::Presence;
+use crate::rows::codec::{Columns, key};
 use crate::{Catalog, CatalogError, Expanded, ExpandedFile, FileRow, Part};
 
 /// Files looked at in one step, and in one call: a block named by a manifest may have any number, most of

@@ -3,9 +3,9 @@
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{StorageId, Timestamp, TransferId, TransferState};
 
-use crate::attempts::Live;
-use crate::codec::{Columns, key, maybe_json, number, pack};
 use crate::database::SCAN_TIME_MAX;
+use crate::rows::codec::{Columns, key, maybe_json, number, pack};
+use crate::rows::live::LiveTransfer;
 use crate::{
     AttemptRow, AttemptTimes, Catalog, CatalogError, FinishedAttempt, PAGE_ROWS_MAX, ReportedOutcome,
     TransferDetail, TransferFilter, TransferPage, TransferRow,
@@ -112,7 +112,11 @@ impl Catalog {
 }
 
 /// Writes the end of the present attempt of `live`, or of `live` itself if it was waiting.
-pub(crate) fn record(tx: &Transaction<'_>, live: &Live, ending: &Ending<'_>) -> Result<(), CatalogError> {
+pub(crate) fn record(
+    tx: &Transaction<'_>,
+    live: &LiveTransfer,
+    ending: &Ending<'_>,
+) -> Result<(), CatalogError> {
     assert!(live.leased || ending.state.is_some(), "a waiting transfer has no attempt that could end");
     let (number_of_row, attempt) = match live.leased {
         true => (live.attempts, key!(live.attempt)),

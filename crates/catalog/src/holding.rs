@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::sql::Transaction;
 use longhaul_model::{BlockId, FileId, StorageId};
 
-use crate::codec::{Columns, key};
-use crate::pair::{Presence, presence_of};
+use crate::block_replica::{Presence, presence_of};
+use crate::rows::codec::{Columns, key};
 use crate::{CatalogError, How};
 
 #[derive(Clone, Copy)]

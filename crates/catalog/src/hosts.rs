@@ -5,7 +5,7 @@ use crate::sql::{Optional, Row};
 use longhaul_model::{SiteId, SiteName, Timestamp};
 use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping};
 
-use crate::codec::{Columns, key};
+use crate::rows::codec::{Columns, key};
 use crate::sites::find_site;
 use crate::{Catalog, CatalogError, HostRow, HostsSet};
 

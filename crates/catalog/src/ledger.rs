@@ -9,13 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::sql::Transaction;
 use longhaul_model::{BlockId, DatasetId, Fault, FileId, StorageId, SubscriptionId, Timestamp};
 
-use crate::attempts::end_unwanted;
-use crate::codec::{Columns, how_number, key, maybe_json};
-use crate::pair::{
+use crate::block_replica::{
     GONE, GOOD, Pair, Presence, SUSPECT, compact, exception, load_pair, store_pair, store_totals,
 };
-use crate::relays::end_idle_hops;
-use crate::subscriptions::{demand_rows_of, mark_completed};
+use crate::rows::codec::{Columns, how_number, key, maybe_json};
 use crate::{BlockTotals, CancelledTransfer, CatalogError, DemandRow, How};
 
 /// Blocks and pairs held before they are written; a manifest may name a block for each of its files.
@@ -39,6 +36,25 @@ pub(crate) struct Effects {
     pub(crate) demands: BTreeMap<(SubscriptionId, BlockId), Option<DemandRow>>,
     pub(crate) subscriptions_complete: BTreeSet<SubscriptionId>,
     pub(crate) cancelled: Vec<CancelledTransfer>,
+}
+
+/// A target whose demands of a block a flush may affect.
+pub(crate) struct CoverageChange {
+    pub(crate) dataset: DatasetId,
+    pub(crate) block: BlockId,
+    pub(crate) target: StorageId,
+    pub(crate) coverage: Coverage,
+}
+
+/// What a target holds of a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coverage {
+    /// Every file of the block, and each of them good.
+    Whole,
+    /// Files are missing or suspect.
+    Incomplete,
+    /// Files are missing, and a deletion of the rest is under way.
+    Deleting,
 }
 
 impl Effects {
@@ -255,30 +271,24 @@ impl<'t> Ledger<'t> {
         Ok(self.pair(block, storage)?.deleting)
     }
 
-    /// Writes out when much is held.
-    pub(crate) fn relieve(&mut self) -> Result<(), CatalogError> {
-        if self.blocks.len() + self.pairs.len() > HELD_MAX { self.flush() } else { Ok(()) }
+    /// Whether the ledger holds so much that it is time to flush.
+    pub(crate) fn is_full(&self) -> bool {
+        self.blocks.len() + self.pairs.len() > HELD_MAX
     }
 
-    /// Writes out everything held and derives what follows.
-    pub(crate) fn flush(&mut self) -> Result<(), CatalogError> {
+    /// Writes out every counter. Returns the targets whose demands the change may affect, by block and
+    /// target: `consequences` applies what follows for them.
+    pub(crate) fn flush(&mut self) -> Result<Vec<CoverageChange>, CatalogError> {
         self.write_blocks()?;
         self.write_pairs()?;
-        let mut touched = self.touched_demands()?;
-        touched.sort_unstable();
-        touched.dedup();
-        let mut satisfied = BTreeSet::new();
-        for (block, target) in touched {
-            self.refresh_demand(block, target, &mut satisfied)?;
-        }
-        for subscription in satisfied {
-            if mark_completed(self.tx, subscription, self.now)? {
-                self.effects.subscriptions_complete.insert(subscription);
-            }
-        }
+        let mut affected = self.affected_targets()?;
+        affected.sort_unstable();
+        affected.dedup();
+        let changes = affected.into_iter().map(|(block, target)| self.coverage_change(block, target));
+        let changes = changes.collect::<Result<Vec<_>, _>>()?;
         self.blocks.clear();
         self.pairs.clear();
-        Ok(())
+        Ok(changes)
     }
 
     fn write_blocks(&mut self) -> Result<(), CatalogError> {
@@ -332,16 +342,16 @@ impl<'t> Ledger<'t> {
         Ok(())
     }
 
-    /// Blocks and targets whose demands may have come, gone or are to be told again.
-    fn touched_demands(&mut self) -> Result<Vec<(BlockId, StorageId)>, CatalogError> {
-        let mut touched = Vec::new();
+    /// Blocks and targets whose demands may begin or end, or are to be announced again.
+    fn affected_targets(&mut self) -> Result<Vec<(BlockId, StorageId)>, CatalogError> {
+        let mut affected = Vec::new();
         let mut wanted_at = self.tx.prepare_cached(
             "SELECT target FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2)
              AND state <> 'cancelled' AND state = 'active'",
         )?;
         for (&block, state) in self.blocks.iter().filter(|(_, state)| state.grew()) {
             for target in wanted_at.query_map((key!(state.dataset), key!(block)), |row| row.id(0))? {
-                touched.push((block, target?));
+                affected.push((block, target?));
             }
         }
         for (&(block, storage), pair) in &self.pairs {
@@ -351,7 +361,7 @@ impl<'t> Ledger<'t> {
             let lacks = pair.counts.good() < state.files && pair.deleting == 0;
             let lacked = pair.counts_before.good() < state.files_before && pair.deleting_before == 0;
             if lacks != lacked || (pair.announce && lacks) {
-                touched.push((block, storage));
+                affected.push((block, storage));
             }
             let whole = state.files > 0 && pair.counts.good() == state.files && pair.deleting == 0;
             if whole && (lacked || state.grew() || pair.deleting_before != 0) {
@@ -360,61 +370,20 @@ impl<'t> Ledger<'t> {
                 self.effects.complete.remove(&(block, storage));
             }
         }
-        Ok(touched)
+        Ok(affected)
     }
 
-    fn refresh_demand(
-        &mut self,
-        block: BlockId,
-        target: StorageId,
-        satisfied: &mut BTreeSet<SubscriptionId>,
-    ) -> Result<(), CatalogError> {
+    /// How the target stands to the block now.
+    fn coverage_change(&mut self, block: BlockId, target: StorageId) -> Result<CoverageChange, CatalogError> {
         let (files, dataset) = self.block(block).map(|state| (state.files, state.dataset))?;
-        let pair = *self.pair(block, target)?;
-        if pair.counts.good() < files && pair.deleting == 0 {
-            let mut insert = self.tx.prepare_cached(
-                "INSERT INTO demands (subscription, block, target)
-                 SELECT id, ?2, target FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2) AND target \
-                 = ?3
-                 AND state <> 'cancelled' AND state = 'active' ON CONFLICT DO NOTHING",
-            )?;
-            insert.order((key!(dataset), key!(block), key!(target)))?;
-            let mut reopen = self.tx.prepare_cached(
-                "UPDATE subscriptions SET completed = NULL WHERE completed IS NOT NULL
-                 AND id IN (SELECT subscription FROM demands WHERE block = ?1 AND target = ?2)",
-            )?;
-            reopen.order((key!(block), key!(target)))?;
-            for row in demand_rows_of(self.tx, block, target)? {
-                self.effects.subscriptions_complete.remove(&row.subscription);
-                self.effects.demands.insert((row.subscription, block), Some(row));
-            }
-            return Ok(());
-        }
-        let mut delete = self
-            .tx
-            .prepare_cached("DELETE FROM demands WHERE block = ?1 AND target = ?2 RETURNING subscription")?;
-        let served = delete.query_map((key!(block), key!(target)), |row| row.id(0))?;
-        let served = served.collect::<Result<Vec<SubscriptionId>, _>>()?;
-        if !served.is_empty() {
-            let fault = Fault::new(longhaul_model::FaultCode::Cancelled, "the target has it by now");
-            self.effects.cancelled.extend(end_unwanted(self.tx, block, target, &fault, self.now)?);
-            self.effects.cancelled.extend(end_idle_hops(self.tx, block, &fault, self.now)?);
-        }
-        for subscription in served {
-            self.effects.demands.insert((subscription, block), None);
-        }
-        // Also those that never lacked anything here: the block may have come into being at the target.
-        if pair.counts.good() == files {
-            let mut wanting = self.tx.prepare_cached(
-                "SELECT id FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2) AND target = ?3
-                 AND state <> 'cancelled' AND state = 'active' AND completed IS NULL",
-            )?;
-            for subscription in
-                wanting.query_map((key!(dataset), key!(block), key!(target)), |row| row.id(0))?
-            {
-                satisfied.insert(subscription?);
-            }
-        }
-        Ok(())
+        let replica = self.pair(block, target)?;
+        let coverage = if replica.counts.good() == files {
+            Coverage::Whole
+        } else if replica.deleting == 0 {
+            Coverage::Incomplete
+        } else {
+            Coverage::Deleting
+        };
+        Ok(CoverageChange { dataset, block, target, coverage })
     }
 }

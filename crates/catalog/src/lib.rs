@@ -1,22 +1,25 @@
-//! Durable state: sites, agents, datasets, files, replicas, subscriptions, transfers, tasks and their
-//! history, behind one interface of *intentional operations* ("begin these attempts", "apply this report"),
-//! on SQLite or PostgreSQL.
+//! The catalog: durable state of sites, agents, datasets, files, replicas, subscriptions, transfers, tasks
+//! and their history, on SQLite or PostgreSQL.
 //!
-//! Each statement is written once, in what both databases speak, and `sql` runs it on either.
+//! Callers see *intentional operations* ("begin these attempts", "apply this report"); no SQL leaves this
+//! crate. Each statement is written once, in what both databases understand, and `sql` runs it on either.
 //!
-//! Every operation that changes anything is one transaction that is on disk when the call returns. What is
-//! counted (files, bytes, verification kinds, what a subscription still lacks) is counted in the transaction
-//! that changes it, so that no view and no start ever scans the files; [`Catalog::check`] compares the
-//! counters with their sums. A complete block at a storage is one row.
+//! Every operation that changes anything is one transaction, on disk when the call returns. Counters (files,
+//! bytes, kinds of verification, what a subscription still lacks) change in the transaction that changes what
+//! they count, so no page and no start scans the files; [`Catalog::check`] compares the counters with their
+//! sums. A complete block at a storage is one row.
 //!
-//! Not here: what to move next (`scheduler`), beliefs about links (`network`), HTTP (`service`), and no SQL
-//! leaves this crate. The calls block: a service makes them from threads that may.
+//! What follows when replicas come or go (demands, ended transfers, complete subscriptions) is stated in
+//! `consequences`.
 //!
-//! Start with [`Catalog`]; its operations are grouped by file as the data meets them: `sites`, `datasets`,
-//! `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relays`, `tasks`, `deletion`,
-//! `history`, `check`; `jobs`, `hosts`, `circuits`, `accounts`, `audit` and `decisions` stand by themselves.
+//! Not here: what to move next (`scheduler`), beliefs about links (`network`), HTTP (`service`). Calls block:
+//! make them from threads that may.
+//!
+//! Start with [`Catalog`]. Its operations are grouped by file in the order in which the data meets them:
+//! `sites`, `datasets`, `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relay_cleanup`,
+//! `tasks`, `task_files`, `deletion`, `history`, `check`; `jobs`, `hosts`, `circuits`, `accounts`, `audit`
+//! and `decisions` are independent.
 
-mod codec;
 pub mod conformance;
 mod database;
 mod error;
@@ -24,8 +27,10 @@ mod error;
 mod accounts;
 mod attempts;
 mod audit;
+mod block_replica;
 mod check;
 mod circuits;
+mod consequences;
 mod datasets;
 mod decisions;
 mod deletion;
@@ -34,16 +39,19 @@ mod history;
 mod holding;
 mod hosts;
 mod jobs;
-mod kept;
 mod ledger;
-mod pair;
+mod read_cache;
 mod registration;
+mod relay_cleanup;
 mod relays;
 mod replicas;
 mod report;
+mod row_ids;
 mod sites;
 mod sql;
 mod subscriptions;
+mod sync;
+mod task_files;
 mod tasks;
 mod tokens;
 

@@ -4,9 +4,10 @@ use crate::sql::Optional;
 use longhaul_model::limits::{BLOCK_BYTES, BLOCK_FILES, FILE_BYTES_MAX};
 use longhaul_model::{BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp};
 
-use crate::codec::{Columns, key, pack};
+use crate::block_replica::Presence;
+use crate::consequences;
 use crate::ledger::Ledger;
-use crate::pair::Presence;
+use crate::rows::codec::{Columns, key, pack};
 use crate::{AddError, Added, Catalog, CatalogError, DatasetRow, How, ManifestError, NewFile};
 
 /// All files of a catalog together: no sum of sizes overflows, whatever a manifest claims.
@@ -35,7 +36,7 @@ impl Catalog {
                     .map_err(|fault| ManifestError { line: file.line, fault })?;
             }
             registrar.finish(&ledger)?;
-            ledger.flush()?;
+            consequences::flush(&mut ledger)?;
             let mut effects = ledger.effects;
             let (demands, demands_gone) = effects.take_demands();
             Ok(Added {
@@ -121,7 +122,7 @@ impl Registrar {
             .order((
                 key!(self.dataset.id),
                 key!(self.filling),
-                crate::codec::number(self.next_number),
+                crate::rows::codec::number(self.next_number),
                 self.blocks_made,
             ))?;
         Ok(())
@@ -259,7 +260,7 @@ impl Registrar {
         self.bytes_left -= file.size;
         self.files_added += 1;
         self.bytes_added += file.size;
-        ledger.relieve()
+        consequences::flush_if_full(ledger)
     }
 
     /// None if no file has that LFN. A known one must agree with what is registered; it is taken to be at the
@@ -300,7 +301,7 @@ impl Registrar {
         if let Some(storage) = self.at {
             self.known_at(ledger, block, storage, id, size)?;
         }
-        ledger.relieve()?;
+        consequences::flush_if_full(ledger)?;
         Ok(Some(Ok(())))
     }
 

@@ -3,11 +3,12 @@
 use crate::sql::{Row, Transaction};
 use longhaul_model::{BlockId, DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, Timestamp};
 
-use crate::codec::{Columns, key};
+use crate::block_replica::Presence;
+use crate::consequences;
 use crate::datasets::{file_by_id, find_file};
 use crate::ledger::{Effects, Ledger};
-use crate::pair::Presence;
-use crate::{Catalog, CatalogError, FileReplicaRow, FileRow, HowCounts, ReplicaChange, ReplicaTotals};
+use crate::rows::codec::{Columns, how_counts, key};
+use crate::{Catalog, CatalogError, FileReplicaRow, FileRow, ReplicaChange, ReplicaTotals};
 
 impl Catalog {
     /// One row per storage that holds something of it, by name.
@@ -111,7 +112,7 @@ impl Catalog {
                 }
                 lose(&mut ledger, &file, storage, &mut change)?;
             }
-            ledger.flush()?;
+            consequences::flush(&mut ledger)?;
             change.take(ledger.effects);
             Ok(change)
         })
@@ -129,7 +130,7 @@ impl Catalog {
             let mut ledger = Ledger::new(tx, now);
             let mut change = ReplicaChange::default();
             with(&mut ledger, &row, &mut change)?;
-            ledger.flush()?;
+            consequences::flush(&mut ledger)?;
             change.take(ledger.effects);
             Ok(change)
         })
@@ -192,15 +193,6 @@ pub(crate) fn storages_of(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<St
         tx.prepare_cached("SELECT storage FROM block_replicas WHERE block = ?1 ORDER BY storage")?;
     let rows = select.query_map([key!(block)], |row| row.id(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
-}
-
-pub(crate) fn how_counts(row: &Row<'_>, first: usize) -> crate::sql::Result<HowCounts> {
-    Ok(HowCounts {
-        registered: row.number(first)?,
-        wire: row.number(first + 1)?,
-        end_to_end: row.number(first + 2)?,
-        readback: row.number(first + 3)?,
-    })
 }
 
 fn totals_row(row: &Row<'_>) -> crate::sql::Result<ReplicaTotals> {

@@ -6,12 +6,10 @@ use longhaul_model::{
     Timestamp,
 };
 
-use crate::attempts::end_unwanted;
-use crate::codec::{Columns, key};
+use crate::attempts::{end_idle_hops, end_unwanted};
 use crate::database::SCAN_TIME_MAX;
 use crate::datasets::page;
-use crate::relays::end_idle_hops;
-use crate::replicas::how_counts;
+use crate::rows::codec::{Columns, how_counts, key};
 use crate::{
     CancelledTransfer, Catalog, CatalogError, DemandRow, NewSubscription, SourceTotals, SubscriptionChanged,
     SubscriptionFilter, SubscriptionPatch, SubscriptionProgress, SubscriptionRow, Terms, TermsPatch,
@@ -294,7 +292,7 @@ fn drop_demands(
     for &block in &blocks {
         match heir_of.query_row((key!(block), key!(target)), |row| row.maybe_number(0))? {
             Some(heir) => {
-                inherit.order((key!(target), key!(block), key!(id), crate::codec::number(heir)))?;
+                inherit.order((key!(target), key!(block), key!(id), crate::rows::codec::number(heir)))?;
             }
             None => cancelled.extend(end_unwanted(tx, block, target, &fault, now)?),
         }

@@ -1,20 +1,15 @@
 //! Scans, verifications and deletions: what agents are asked, and what they found.
 
 use crate::sql::{Optional, Row, Transaction};
-use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp, Verification};
+use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp};
 
-use crate::codec::{Columns, key, maybe_json, number, to_json};
-use crate::datasets::add_left_out;
+use crate::consequences;
 use crate::deletion::{preview, refuse};
 use crate::ledger::Ledger;
-use crate::pair::Presence;
-use crate::registration::Registrar;
 use crate::relays;
-use crate::replicas::{lose, suspect};
-use crate::report::Report;
+use crate::rows::codec::{Columns, key, maybe_json, to_json};
 use crate::{
-    Catalog, CatalogError, How, LeftOutRow, NewFile, NewTask, PAGE_ROWS_MAX, ReplicaChange, ReportedCheck,
-    ReportedFile, TaskKind, TaskProblemRow, TaskRow,
+    Catalog, CatalogError, NewTask, PAGE_ROWS_MAX, ReplicaChange, TaskKind, TaskProblemRow, TaskRow,
 };
 
 /// Problems kept of one task.
@@ -102,7 +97,7 @@ impl Catalog {
             let task = require(tx, id)?;
             let mut ledger = Ledger::new(tx, now);
             finish(&mut ledger, &task, Some(fault))?;
-            ledger.flush()?;
+            consequences::flush(&mut ledger)?;
             let mut change = ReplicaChange::default();
             change.take(ledger.effects);
             Ok((require(tx, id)?, change))
@@ -110,122 +105,8 @@ impl Catalog {
     }
 }
 
-impl Report<'_> {
-    pub(crate) fn scanned(
-        &mut self,
-        id: TaskId,
-        found: &[ReportedFile],
-        left_out: &[LeftOutRow],
-    ) -> Result<(), CatalogError> {
-        let Some(mut task) = self.task(id)? else { return Ok(()) };
-        if task.done || !matches!(task.kind, TaskKind::Scan { .. }) {
-            tracing::warn!(task = %id, "files of a scan that is over or was none: ignored");
-            return Ok(());
-        }
-        let mut registrar = Registrar::new(&self.ledger, task.dataset, Some(task.storage))?.scanned();
-        for file in found {
-            let ReportedFile { lfn, size, digests } = file.clone();
-            let new = NewFile { lfn, size, digests, block: None, line: 0 };
-            match registrar.add(&mut self.ledger, &new)? {
-                Ok(()) => {
-                    task.files_done += 1;
-                    task.bytes_done = task.bytes_done.saturating_add(file.size);
-                }
-                Err(fault) => task.problem(&file.lfn, fault),
-            }
-        }
-        registrar.finish(&self.ledger)?;
-        self.applied.replicas.found.append(&mut registrar.found);
-        add_left_out(self.tx, task.dataset, task.storage, left_out)?;
-        // The next registrar reads the totals from the database.
-        self.ledger.flush()?;
-        self.store(task)
-    }
-
-    pub(crate) fn checked(&mut self, id: TaskId, files: &[ReportedCheck]) -> Result<(), CatalogError> {
-        let Some(mut task) = self.task(id)? else { return Ok(()) };
-        for check in files {
-            let Some(file) = self.file(&check.lfn)?.filter(|file| file.dataset == task.dataset) else {
-                tracing::warn!(task = %id, lfn = %check.lfn.shown(), "a file that the task is not about: \
-                    ignored");
-                continue;
-            };
-            match (&task.kind, &check.fault) {
-                (TaskKind::Delete { .. }, None) => {
-                    lose(&mut self.ledger, &file, task.storage, &mut self.applied.replicas)?;
-                }
-                (TaskKind::Verify, None) => {
-                    let good = Presence::Good(How::Verified(Verification::Readback));
-                    let was = self.ledger.set(file.block, task.storage, file.id, file.size, good, None)?;
-                    if !matches!(was, Presence::Good(_)) {
-                        self.applied.replicas.found.push((file.id, file.block, task.storage));
-                    }
-                }
-                // Nobody could read it: it is as good as it was.
-                (TaskKind::Verify, Some(fault)) if fault.code == FaultCode::OnTape => {}
-                (TaskKind::Verify, Some(fault)) => {
-                    suspect(&mut self.ledger, &file, task.storage, fault, &mut self.applied.replicas)?;
-                }
-                (TaskKind::Clear, None) => relays::forget(self.tx, task.storage, file.id)?,
-                (TaskKind::Delete { .. } | TaskKind::Clear, Some(_)) => {}
-                (TaskKind::Scan { .. }, _) => continue,
-            }
-            match &check.fault {
-                None => {
-                    task.files_done += 1;
-                    task.bytes_done = task.bytes_done.saturating_add(file.size);
-                }
-                Some(fault) => task.problem(&check.lfn, fault.clone()),
-            }
-            self.ledger.relieve()?;
-        }
-        self.store(task)
-    }
-
-    pub(crate) fn task_done(&mut self, id: TaskId, fault: Option<&Fault>) -> Result<(), CatalogError> {
-        let Some(task) = self.task(id)? else { return Ok(()) };
-        if !task.done {
-            self.ledger.flush()?;
-            finish(&mut self.ledger, &task, fault)?;
-        }
-        self.tell(id)
-    }
-
-    fn task(&self, id: TaskId) -> Result<Option<TaskRow>, CatalogError> {
-        let task = find(self.tx, id)?;
-        if task.is_none() {
-            tracing::warn!(task = %id, "a fact of an unknown task: ignored");
-        }
-        Ok(task)
-    }
-
-    fn store(&mut self, task: TaskRow) -> Result<(), CatalogError> {
-        let mut update = self.tx.prepare_cached(
-            "UPDATE tasks SET files_done = ?2, bytes_done = ?3, files_bad = ?4, problems = ?5 WHERE id = ?1",
-        )?;
-        let problems: Vec<(&Lfn, &Fault)> =
-            task.problems.iter().map(|problem| (&problem.lfn, &problem.fault)).collect();
-        update.order((
-            key!(task.id),
-            number(task.files_done),
-            number(task.bytes_done),
-            number(task.files_bad),
-            to_json(&problems),
-        ))?;
-        self.tell(task.id)
-    }
-
-    /// The last state of a task within a report is the one that is told.
-    fn tell(&mut self, id: TaskId) -> Result<(), CatalogError> {
-        let task = require(self.tx, id)?;
-        self.applied.tasks.retain(|told| told.id != id);
-        self.applied.tasks.push(task);
-        Ok(())
-    }
-}
-
 impl TaskRow {
-    fn problem(&mut self, lfn: &Lfn, fault: Fault) {
+    pub(crate) fn problem(&mut self, lfn: &Lfn, fault: Fault) {
         self.files_bad += 1;
         if self.problems.len() < TASK_PROBLEMS_MAX {
             self.problems.push(TaskProblemRow { lfn: lfn.clone(), fault });
@@ -258,28 +139,32 @@ fn mark_deleting(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<
     for block in crate::deletion::blocks_at(tx, new.dataset, new.storage)? {
         ledger.set_deleting(block, new.storage, key!(new.id))?;
         change.blocks_lost.push((block, new.storage));
-        ledger.relieve()?;
+        consequences::flush_if_full(&mut ledger)?;
     }
-    ledger.flush()?;
+    consequences::flush(&mut ledger)?;
     change.take(ledger.effects);
     Ok(change)
 }
 
 /// Marks the task done; what a deletion left behind is a source again.
-fn finish(ledger: &mut Ledger<'_>, task: &TaskRow, fault: Option<&Fault>) -> Result<(), CatalogError> {
+pub(crate) fn finish(
+    ledger: &mut Ledger<'_>,
+    task: &TaskRow,
+    fault: Option<&Fault>,
+) -> Result<(), CatalogError> {
     ledger
         .tx
         .prepare_cached("UPDATE tasks SET done = 1, fault = ?2, finished = ?3 WHERE id = ?1 AND done = 0")?
         .order((key!(task.id), maybe_json(fault), ledger.now.0))?;
     if task.kind == TaskKind::Clear {
-        relays::left_behind(ledger.tx, task.id, ledger.now)?;
+        relays::requeue_after_clear(ledger.tx, task.id, ledger.now)?;
     }
     if matches!(task.kind, TaskKind::Delete { .. }) {
         for block in crate::deletion::blocks_at(ledger.tx, task.dataset, task.storage)? {
             if ledger.deleting(block, task.storage)? == key!(task.id) {
                 ledger.set_deleting(block, task.storage, 0)?;
             }
-            ledger.relieve()?;
+            consequences::flush_if_full(ledger)?;
         }
     }
     Ok(())
@@ -355,7 +240,7 @@ pub(crate) fn require(tx: &Transaction<'_>, id: TaskId) -> Result<TaskRow, Catal
     find(tx, id)?.ok_or_else(|| CatalogError::not_found("task", id))
 }
 
-fn find(tx: &Transaction<'_>, id: TaskId) -> Result<Option<TaskRow>, CatalogError> {
+pub(crate) fn find(tx: &Transaction<'_>, id: TaskId) -> Result<Option<TaskRow>, CatalogError> {
     let mut select = tx.prepare_cached(&format!("{TASK} WHERE k.id = ?1"))?;
     Ok(select.query_row([key!(id)], task_row).optional()?)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::sql::{Optional, Row};
 use longhaul_model::{SiteId, Timestamp};
 
-use crate::codec::{Columns, key};
+use crate::rows::codec::{Columns, key};
 use crate::sites::site_by_id;
 use crate::{ApiTokenRow, Catalog, CatalogError, JoinRefusal, NewApiToken, SiteRow};
 

@@ -8,16 +8,17 @@ mod tls;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
 use self::postgres::Postgres;
 use self::sqlite::Sqlite;
-use crate::jobs::Places;
-use crate::kept::Kept;
+use crate::read_cache::ReadCache;
+use crate::row_ids::RowIds;
 use crate::sql::Transaction;
+use crate::sync::locked;
 use crate::{ApiTokenRow, CatalogError, DelegationRow};
 
 pub use place::{BadPlace, Place};
@@ -56,10 +57,10 @@ pub struct Catalog {
 struct Inner {
     database: Database,
     job_news: AtomicBool,
-    places: Mutex<Places>,
+    row_ids: Mutex<RowIds>,
     /// Asked for with each request of a program, and with each copy for its owner.
-    api_tokens: Kept<[u8; 32], ApiTokenRow>,
-    delegations: Kept<String, DelegationRow>,
+    api_tokens: ReadCache<[u8; 32], ApiTokenRow>,
+    delegations: ReadCache<String, DelegationRow>,
 }
 
 enum Database {
@@ -81,9 +82,9 @@ impl Catalog {
     }
 
     fn over(database: Database) -> Catalog {
-        let (job_news, places) = (AtomicBool::new(false), Mutex::default());
-        let (api_tokens, delegations) = (Kept::default(), Kept::default());
-        Catalog { inner: Arc::new(Inner { database, job_news, places, api_tokens, delegations }) }
+        let (job_news, row_ids) = (AtomicBool::new(false), Mutex::default());
+        let (api_tokens, delegations) = (ReadCache::default(), ReadCache::default());
+        Catalog { inner: Arc::new(Inner { database, job_news, row_ids, api_tokens, delegations }) }
     }
 
     /// Whether changes of files of jobs are kept to be told.
@@ -91,16 +92,16 @@ impl Catalog {
         &self.inner.job_news
     }
 
-    /// Where files of jobs come from and wait. To be held over the transaction that makes more of them.
-    pub(crate) fn places(&self) -> MutexGuard<'_, Places> {
-        locked(&self.inner.places)
+    /// Ids of end points and queues. Hold the lock over the transaction that makes more of them.
+    pub(crate) fn row_ids(&self) -> MutexGuard<'_, RowIds> {
+        locked(&self.inner.row_ids)
     }
 
-    pub(crate) fn kept_api_tokens(&self) -> &Kept<[u8; 32], ApiTokenRow> {
+    pub(crate) fn kept_api_tokens(&self) -> &ReadCache<[u8; 32], ApiTokenRow> {
         &self.inner.api_tokens
     }
 
-    pub(crate) fn kept_delegations(&self) -> &Kept<String, DelegationRow> {
+    pub(crate) fn kept_delegations(&self) -> &ReadCache<String, DelegationRow> {
         &self.inner.delegations
     }
 
@@ -147,11 +148,6 @@ fn next_format(found: u32) -> Result<Option<(&'static str, u32)>, CatalogError> 
 /// Since when a database has a format: name and value among the settings.
 fn format_since(format: u32, now: Timestamp) -> (String, String) {
     (format!("format-{format}-since"), now.to_string())
-}
-
-/// A panic while a lock was held rolled its transaction back; what is behind the lock is whole.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

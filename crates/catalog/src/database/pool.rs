@@ -3,8 +3,9 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{BUSY_WAIT, locked};
+use super::BUSY_WAIT;
 use crate::CatalogError;
+use crate::sync::locked;
 
 /// More callers than this wait for each other.
 pub(super) const READERS_MAX: usize = 4;

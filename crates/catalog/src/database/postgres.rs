@@ -12,9 +12,10 @@ use longhaul_model::Timestamp;
 
 use super::place::Place;
 use super::pool::Pool;
-use super::{BUSY_WAIT, format_since, locked, next_format};
+use super::{BUSY_WAIT, format_since, next_format};
 use crate::CatalogError;
 use crate::sql::{Session, Transaction, definitions};
+use crate::sync::locked;
 
 /// Held by the connection that writes: "LHCATALG", for one catalog in each database.
 const WRITERS_LOCK: i64 = 0x4c48_4341_5441_4c47;

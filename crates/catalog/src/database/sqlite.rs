@@ -10,9 +10,10 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::pool::Pool;
-use super::{BUSY_WAIT, format_since, locked, next_format};
+use super::{BUSY_WAIT, format_since, next_format};
 use crate::CatalogError;
 use crate::sql::{DatabaseError, Transaction};
+use crate::sync::locked;
 
 /// Page cache of the writer; 10^6 files in one transaction need no more to stay fast.
 const WRITER_CACHE_KIB: i64 = 64 << 10;

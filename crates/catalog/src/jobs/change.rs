@@ -13,7 +13,7 @@ use super::{
     WHOLE_SOURCE_END, each_in, file_place, file_row, file_state, head, head_row_at, job_place, job_row,
     job_row_at, news, number_back,
 };
-use crate::codec::{Columns, key, number};
+use crate::rows::codec::{Columns, key, number};
 use crate::{
     Catalog, CatalogError, JobFileChange, JobFileChanged, JobFileNews, JobFileRow, JobFileStep, JobRow,
     JobWork, JobsChanged,

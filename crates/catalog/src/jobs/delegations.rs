@@ -3,7 +3,7 @@
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::Timestamp;
 
-use crate::codec::Columns;
+use crate::rows::codec::Columns;
 use crate::{Catalog, CatalogError, DelegationRow};
 
 impl Catalog {

@@ -5,7 +5,8 @@ use longhaul_model::job::TOO_LONG_IN_QUEUE;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
 
 use super::change::{Changer, FileHead, file_head_row};
-use super::{FILE_HEAD, FORCED_PRIORITY, Terms, head, number_of, queue_of};
+use super::{FILE_HEAD, FORCED_PRIORITY, head, number_of, queue_of};
+use crate::row_ids::QueueKey;
 use crate::{Catalog, CatalogError, JobCanceled, JobsChanged};
 
 /// Jobs whose time has passed, ended in one transaction.
@@ -193,7 +194,7 @@ fn requeue(
     let mut select =
         tx.prepare_cached("SELECT target, vo, activity, strategy FROM job_queues WHERE id = ?1")?;
     let terms = select.query_row([file.queue], |row| {
-        Ok(Terms {
+        Ok(QueueKey {
             target: row.get(0)?,
             vo: row.get(1)?,
             activity: row.get(2)?,

@@ -14,12 +14,12 @@ use crate::sql::{Bind, Optional, Row, Transaction};
 use longhaul_model::job::Tally;
 use longhaul_model::{JobFileState, JobId, JobState};
 
-use crate::codec::{Columns, number};
+use crate::row_ids::QueueKey;
+use crate::rows::codec::{Columns, number};
 use crate::{CatalogError, JobEndRow, JobFileRow, JobQueueRow, JobRow, TapeTimes};
 
 pub use names::JobName;
 pub use storage::StorageStep;
-pub(crate) use submit::Places;
 
 /// Priority of the queues of what an administrator put before all others.
 pub const FORCED_PRIORITY: u8 = 6;
@@ -286,18 +286,8 @@ fn end_of(tx: &Transaction<'_>, url: &str, new: &mut Vec<JobEndRow>) -> Result<i
     Ok(id)
 }
 
-/// The terms of a queue.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Terms {
-    target: i64,
-    vo: String,
-    activity: String,
-    priority: u8,
-    strategy: String,
-}
-
-fn queue_of(tx: &Transaction<'_>, terms: &Terms, new: &mut Vec<JobQueueRow>) -> Result<i64, CatalogError> {
-    let values = (terms.target, &terms.vo, &terms.activity, terms.priority, &terms.strategy);
+fn queue_of(tx: &Transaction<'_>, key: &QueueKey, new: &mut Vec<JobQueueRow>) -> Result<i64, CatalogError> {
+    let values = (key.target, &key.vo, &key.activity, key.priority, &key.strategy);
     let mut select = tx.prepare_cached(
         "SELECT id FROM job_queues WHERE target = ?1 AND vo = ?2 AND activity = ?3 AND priority = ?4 AND \
             strategy = ?5",
@@ -312,11 +302,11 @@ fn queue_of(tx: &Transaction<'_>, terms: &Terms, new: &mut Vec<JobQueueRow>) -> 
     let id = insert.query_row(values, |row| row.get(0))?;
     new.push(JobQueueRow {
         id: number_back(id),
-        target: number_back(terms.target),
-        vo: terms.vo.clone(),
-        activity: terms.activity.clone(),
-        priority: terms.priority,
-        strategy: terms.strategy.clone(),
+        target: number_back(key.target),
+        vo: key.vo.clone(),
+        activity: key.activity.clone(),
+        priority: key.priority,
+        strategy: key.strategy.clone(),
         files: 0,
         bytes: 0,
     });

@@ -4,7 +4,7 @@ use crate::sql::Optional;
 use longhaul_model::JobFileState;
 
 use super::file_state;
-use crate::codec::number;
+use crate::rows::codec::number;
 use crate::{Catalog, CatalogError};
 
 /// Names that occur in jobs.

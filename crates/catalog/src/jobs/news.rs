@@ -7,7 +7,7 @@ use crate::sql::{Row, Transaction};
 use longhaul_model::{JobKind, Timestamp};
 
 use super::{FILE, JOB, file_place, file_row, file_state, job_row, job_state, number_back};
-use crate::codec::{Columns, number};
+use crate::rows::codec::{Columns, number};
 use crate::{Catalog, CatalogError, JobFileNews, JobNewsRow, JobRow};
 
 /// Rows that are read at once.

@@ -8,8 +8,8 @@ use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
 use super::{
     FILE, JOB, each_of, file_place, file_row, file_state, id_bytes, job_place, job_row, number_back,
 };
-use crate::codec::{Columns, number};
 use crate::database::SCAN_TIME_MAX;
+use crate::rows::codec::{Columns, number};
 use crate::{
     Catalog, CatalogError, JobAttemptRow, JobEndRow, JobFileQuery, JobFileRow, JobQuery, JobQueueRow, JobRow,
     PAGE_ROWS_MAX, QueuedJobFile, WaitingPair,

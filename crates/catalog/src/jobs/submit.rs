@@ -1,29 +1,20 @@
 //! Jobs come: one transaction for all that were submitted about the same time, and few statements.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use longhaul_model::job::{Tally, end_point, storage_element};
 use longhaul_model::{AttemptId, FaultCode, JobFileState, JobId, JobKind, JobState};
 
-use super::{Terms, each_of, end_of, file_place, id_bytes, job_place, maybe, news, number_back, queue_of};
+use super::{each_of, end_of, file_place, id_bytes, job_place, maybe, news, number_back, queue_of};
+use crate::row_ids::{QueueKey, RowIds};
 use crate::sql::{Bind, Optional, Seen, Table, Transaction};
 use crate::{Catalog, CatalogError, JobFileNews, JobsChanged, NewJob, NewJobFile, Submitted};
 
-/// Of each kind; beyond it, what is known is asked for again.
-const PLACES_KNOWN: usize = 100_000;
-
-/// Numbers of end points and queues, which never change once their rows are there.
-#[derive(Default)]
-pub(crate) struct Places {
-    ends: HashMap<String, i64>,
-    queues: HashMap<Terms, i64>,
-}
-
-/// The same during a transaction: what it makes is known to others only when it is over.
-struct Met<'p> {
-    known: &'p Places,
-    here: Places,
+/// Row ids as one transaction sees them: those it made become known to others when it is committed.
+struct IdResolver<'p> {
+    committed: &'p RowIds,
+    new: RowIds,
 }
 
 impl Catalog {
@@ -43,23 +34,23 @@ impl Catalog {
 
     /// Each job for itself: what is said of it, and all of its files or none. Durable when this returns.
     pub fn submit_jobs(&self, jobs: &[NewJob]) -> Result<(Vec<Submitted>, JobsChanged), CatalogError> {
-        let mut places = self.places();
-        let (answers, changed, here) = self.write(|tx| {
-            let (mut changed, mut met) =
-                (JobsChanged::default(), Met { known: &places, here: Places::default() });
+        let mut row_ids = self.row_ids();
+        let (answers, changed, new_ids) = self.write(|tx| {
+            let mut changed = JobsChanged::default();
+            let mut resolver = IdResolver { committed: &row_ids, new: RowIds::default() };
             let answers = examine(tx, jobs)?;
             let made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == Submitted::Made);
             let made: Vec<Head<'_>> = made.map(|(job, _)| Head::of(job)).collect();
             let numbers = tx.insert(&JOBS, &made.iter().map(Head::values).collect::<Vec<_>>())?;
-            insert_files(tx, &made, &numbers, &mut met, &mut changed)?;
+            insert_files(tx, &made, &numbers, &mut resolver, &mut changed)?;
             if self.keeps_job_news().load(Ordering::Acquire)
                 && let (Some(first), Some(last)) = (numbers.first(), numbers.last())
             {
                 news::keep_submissions(tx, *first, *last)?;
             }
-            Ok::<_, CatalogError>((answers, changed, met.here))
+            Ok::<_, CatalogError>((answers, changed, resolver.new))
         })?;
-        places.learn(here);
+        row_ids.extend(new_ids);
         Ok((answers, changed))
     }
 }
@@ -308,13 +299,13 @@ fn insert_files(
     tx: &Transaction<'_>,
     jobs: &[Head<'_>],
     numbers: &[i64],
-    met: &mut Met<'_>,
+    resolver: &mut IdResolver<'_>,
     changed: &mut JobsChanged,
 ) -> Result<(), CatalogError> {
     let mut placed = Vec::with_capacity(jobs.iter().map(|head| head.job.files.len()).sum());
     for (head, number) in jobs.iter().zip(numbers) {
         for file in &head.job.files {
-            placed.push(met.place(tx, head.job, *number, file, changed)?);
+            placed.push(resolver.place(tx, head.job, *number, file, changed)?);
         }
     }
     let ids = tx.insert(&JOB_FILES, &placed.iter().map(Placed::values).collect::<Vec<_>>())?;
@@ -322,7 +313,7 @@ fn insert_files(
     Ok(())
 }
 
-impl Met<'_> {
+impl IdResolver<'_> {
     fn place<'j>(
         &mut self,
         tx: &Transaction<'_>,
@@ -333,18 +324,18 @@ impl Met<'_> {
     ) -> Result<Placed<'j>, CatalogError> {
         let source = self.end(tx, &file.source, changed)?;
         let target = self.end(tx, &file.target, changed)?;
-        let terms = Terms {
+        let key = QueueKey {
             target,
             vo: job.vo.clone(),
             activity: file.activity.clone(),
             priority: job.priority,
             strategy: job.strategy.clone(),
         };
-        let queue = match self.known.queues.get(&terms).or_else(|| self.here.queues.get(&terms)) {
+        let queue = match self.committed.queues.get(&key).or_else(|| self.new.queues.get(&key)) {
             Some(&queue) => queue,
             None => {
-                let queue = queue_of(tx, &terms, &mut changed.new_queues)?;
-                self.here.queues.insert(terms, queue);
+                let queue = queue_of(tx, &key, &mut changed.new_queues)?;
+                self.new.queues.insert(key, queue);
                 queue
             }
         };
@@ -361,24 +352,11 @@ impl Met<'_> {
         let Some(end) = end_point(url) else {
             return Err(CatalogError::refused(FaultCode::BadRequest, "a URL without a host"));
         };
-        if let Some(&id) = self.known.ends.get(&end).or_else(|| self.here.ends.get(&end)) {
+        if let Some(&id) = self.committed.endpoints.get(&end).or_else(|| self.new.endpoints.get(&end)) {
             return Ok(id);
         }
         let id = end_of(tx, &end, &mut changed.new_ends)?;
-        self.here.ends.insert(end, id);
+        self.new.endpoints.insert(end, id);
         Ok(id)
-    }
-}
-
-impl Places {
-    fn learn(&mut self, more: Places) {
-        if self.ends.len() + more.ends.len() > PLACES_KNOWN {
-            self.ends.clear();
-        }
-        if self.queues.len() + more.queues.len() > PLACES_KNOWN {
-            self.queues.clear();
-        }
-        self.ends.extend(more.ends);
-        self.queues.extend(more.queues);
     }
 }

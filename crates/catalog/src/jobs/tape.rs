@@ -12,7 +12,7 @@ use longhaul_model::{JobFileState, JobKind, JobState, Timestamp};
 
 use super::change::{Changer, FileHead, file_head_row};
 use super::{FILE, FILE_HEAD, JOB, file_row, id_bytes, job_row, number_back};
-use crate::codec::{Columns, number};
+use crate::rows::codec::{Columns, number};
 use crate::{
     Catalog, CatalogError, JobFileRow, JobRow, JobsChanged, StagingFile, TapeRequestRow, TapeStand, TapeStep,
 };

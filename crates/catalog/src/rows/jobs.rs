@@ -1,6 +1,5 @@
 //! Copies between URLs, as users of FTS submit them.
 
-use super::tape::TapeTimes;
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
 
 #[derive(Clone, Debug)]
@@ -105,6 +104,17 @@ pub struct JobFileRow {
     /// In which it waits, or last did.
     pub queue: u64,
     pub tape: TapeTimes,
+}
+
+/// When a file was brought from tape, and when it went there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TapeTimes {
+    pub staging_began: Option<Timestamp>,
+    pub staging_ended: Option<Timestamp>,
+    /// The id of its request at the tape system.
+    pub staging_request: Option<String>,
+    pub archiving_began: Option<Timestamp>,
+    pub archiving_ended: Option<Timestamp>,
 }
 
 /// Which jobs; each thing said narrows it. At least one should be, or `unfinished_only`.

@@ -3,10 +3,12 @@
 mod accounts;
 mod audit;
 mod circuits;
+pub(crate) mod codec;
 mod datasets;
 mod decisions;
 mod hosts;
 mod jobs;
+pub(crate) mod live;
 mod sites;
 mod subscriptions;
 mod tape;

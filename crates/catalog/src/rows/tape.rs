@@ -6,17 +6,6 @@ use longhaul_model::{JobId, Timestamp};
 
 use super::jobs::{JobFileRow, JobRow};
 
-/// When a file was brought from tape, and when it went there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TapeTimes {
-    pub staging_began: Option<Timestamp>,
-    pub staging_ended: Option<Timestamp>,
-    /// The id of its request at the tape system.
-    pub staging_request: Option<String>,
-    pub archiving_began: Option<Timestamp>,
-    pub archiving_ended: Option<Timestamp>,
-}
-
 /// A file that no bulk has yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagingFile {

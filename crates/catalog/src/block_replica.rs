@@ -6,7 +6,7 @@
 use crate::sql::{Optional, Transaction};
 use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Verification};
 
-use crate::codec::{Columns, how_number, key};
+use crate::rows::codec::{Columns, how_number, key};
 use crate::{CatalogError, How};
 
 pub(crate) const GOOD: i64 = 0;

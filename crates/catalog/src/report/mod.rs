@@ -1,6 +1,8 @@
 //! What agents report, applied exactly once: the sequence number that covers an item is stored in the
 //! transaction that applies it.
 
+mod tasks;
+
 use std::collections::BTreeMap;
 
 use crate::sql::Transaction;
@@ -8,14 +10,16 @@ use longhaul_model::{
     AgentId, Blame, BlockId, DatasetId, Fault, FaultCode, FileId, Retry, StorageId, Timestamp, TransferState,
 };
 
-use crate::attempts::{Live, delete_live, find_leased, wait_again};
-use crate::codec::{key, number};
+use crate::attempts::{delete_live, find_leased, wait_again};
+use crate::block_replica::Presence;
+use crate::consequences;
 use crate::datasets::find_file;
 use crate::history::{Ending, record};
 use crate::ledger::Ledger;
-use crate::pair::Presence;
-use crate::relays::came;
+use crate::relays::on_relay_arrival;
 use crate::replicas::suspect;
+use crate::rows::codec::{key, number};
+use crate::rows::live::LiveTransfer;
 use crate::sites::acknowledged;
 use crate::{
     Applied, AppliedOutcome, AppliedTransfer, Catalog, CatalogError, FileRow, How, ReportItem, ReportedFact,
@@ -51,14 +55,14 @@ impl Catalog {
 }
 
 /// One report on its way into the catalog.
-pub(crate) struct Report<'t> {
-    pub(crate) tx: &'t Transaction<'t>,
+struct Report<'t> {
+    tx: &'t Transaction<'t>,
     agent: AgentId,
-    pub(crate) now: Timestamp,
-    pub(crate) ledger: Ledger<'t>,
+    now: Timestamp,
+    ledger: Ledger<'t>,
     arrivals: BTreeMap<(DatasetId, BlockId, StorageId, StorageId), Arrivals>,
     failures: BTreeMap<Blame, i64>,
-    pub(crate) applied: Applied,
+    applied: Applied,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -121,7 +125,7 @@ impl Report<'_> {
         }))
     }
 
-    fn succeeded(&mut self, live: &Live, outcome: &ReportedOutcome) -> Result<(), CatalogError> {
+    fn succeeded(&mut self, live: &LiveTransfer, outcome: &ReportedOutcome) -> Result<(), CatalogError> {
         let ending =
             Ending { state: Some(TransferState::Done), fault: None, outcome: Some(outcome), at: self.now };
         record(self.tx, live, &ending)?;
@@ -129,7 +133,7 @@ impl Report<'_> {
         let good = Presence::Good(How::Verified(outcome.verification));
         let was = self.ledger.set(live.block, live.target, live.file, live.size, good, None)?;
         if live.hop && was == Presence::Absent {
-            came(self.tx, live, self.now)?;
+            on_relay_arrival(self.tx, live, self.now)?;
         }
         let moved = if outcome.already_there { 0 } else { live.size as i64 };
         self.count(live, Arrivals { files: 1, bytes: moved, failed: 0 });
@@ -138,7 +142,7 @@ impl Report<'_> {
 
     fn failed(
         &mut self,
-        live: &Live,
+        live: &LiveTransfer,
         outcome: &ReportedOutcome,
         fault: &Fault,
     ) -> Result<Timestamp, CatalogError> {
@@ -168,12 +172,12 @@ impl Report<'_> {
     }
 
     fn lfn_of(&self, file: FileId) -> Result<longhaul_model::Lfn, CatalogError> {
-        use crate::codec::Columns;
+        use crate::rows::codec::Columns;
         let mut select = self.tx.prepare_cached("SELECT lfn FROM files WHERE id = ?1")?;
         Ok(select.query_row([key!(file)], |row| row.parsed(0))?)
     }
 
-    fn count(&mut self, live: &Live, what: Arrivals) {
+    fn count(&mut self, live: &LiveTransfer, what: Arrivals) {
         for block in [live.block, BlockId(0)] {
             let sum = self.arrivals.entry((live.dataset, block, live.target, live.source)).or_default();
             sum.files += what.files;
@@ -184,7 +188,7 @@ impl Report<'_> {
 
     fn finish(mut self, last_sequence: u64) -> Result<Applied, CatalogError> {
         self.write_counters()?;
-        self.ledger.flush()?;
+        consequences::flush(&mut self.ledger)?;
         let mut applied = self.applied;
         applied.acknowledged = applied.acknowledged.max(last_sequence);
         self.tx
@@ -232,14 +236,14 @@ impl Report<'_> {
         Ok(())
     }
 
-    pub(crate) fn file(&self, lfn: &longhaul_model::Lfn) -> Result<Option<FileRow>, CatalogError> {
+    fn file(&self, lfn: &longhaul_model::Lfn) -> Result<Option<FileRow>, CatalogError> {
         find_file(self.tx, lfn)
     }
 }
 
 /// The engine compared already; a report that contradicts the catalog all the same records no replica
 /// (promise 2).
-fn contradiction(live: &Live, outcome: &ReportedOutcome) -> Option<Fault> {
+fn contradiction(live: &LiveTransfer, outcome: &ReportedOutcome) -> Option<Fault> {
     let (ours, theirs) = live.digests.contradiction(&outcome.digests)?;
     Some(
         Fault::new(FaultCode::WrongDigest, format!("reported as done with {theirs}, registered with {ours}"))

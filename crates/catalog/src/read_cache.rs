@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::database::locked;
+use crate::sync::locked;
 
 /// Of one kind; beyond it all are asked for again.
 const KEPT_MAX: usize = 1_000;
 
-pub(crate) struct Kept<K, V>(Mutex<Rows<K, V>>);
+pub(crate) struct ReadCache<K, V>(Mutex<Rows<K, V>>);
 
 struct Rows<K, V> {
     rows: HashMap<K, V>,
@@ -18,13 +18,13 @@ struct Rows<K, V> {
     changes: u64,
 }
 
-impl<K, V> Default for Kept<K, V> {
+impl<K, V> Default for ReadCache<K, V> {
     fn default() -> Self {
-        Kept(Mutex::new(Rows { rows: HashMap::new(), changes: 0 }))
+        ReadCache(Mutex::new(Rows { rows: HashMap::new(), changes: 0 }))
     }
 }
 
-impl<K: Eq + Hash, V: Clone> Kept<K, V> {
+impl<K: Eq + Hash, V: Clone> ReadCache<K, V> {
     fn rows(&self) -> MutexGuard<'_, Rows<K, V>> {
         locked(&self.0)
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_is_there_is_read_once_until_it_changes() {
-        let kept = Kept::default();
+        let kept = ReadCache::default();
         let never = |_: &&str| -> Read { unreachable!() };
         assert_eq!(kept.get("a", |_| -> Read { Ok(None) }), Ok(None));
         assert_eq!(kept.get("a", |_| -> Read { Ok(Some(1)) }), Ok(Some(1)));
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_is_read_during_a_change_is_not_kept() {
-        let kept = Kept::default();
+        let kept = ReadCache::default();
         let old = kept.get("a", |_| -> Read {
             kept.changed(|| ());
             Ok(Some(1))
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn they_are_bounded() {
-        let kept = Kept::default();
+        let kept = ReadCache::default();
         for key in 0..3 * KEPT_MAX {
             kept.get(key, |_| Ok::<_, ()>(Some(key))).unwrap();
             assert!(kept.rows().rows.len() <= KEPT_MAX);

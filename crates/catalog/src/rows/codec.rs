@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use longhaul_model::{Algorithm, Digest, DigestSet, Fault, Timestamp, Verification};
 
-use crate::How;
+use super::datasets::{How, HowCounts};
 use crate::sql::{Result, Row, damaged};
 
 /// A number as databases have it. Ids and sizes end at `i64::MAX` already; anything else is cut there.
@@ -16,7 +16,7 @@ pub(crate) fn number(value: impl Into<u64>) -> i64 {
 /// As [`number`], for ids and other newtypes over `u64`.
 macro_rules! key {
     ($id:expr) => {
-        $crate::codec::number($id.0)
+        $crate::rows::codec::number($id.0)
     };
 }
 pub(crate) use key;
@@ -138,6 +138,16 @@ fn how_of(value: i64) -> Option<How> {
         2 => How::Verified(Verification::EndToEnd),
         3 => How::Verified(Verification::Readback),
         _ => return None,
+    })
+}
+
+/// Four columns from `first`: files by how their replicas came to be trusted.
+pub(crate) fn how_counts(row: &Row<'_>, first: usize) -> Result<HowCounts> {
+    Ok(HowCounts {
+        registered: row.number(first)?,
+        wire: row.number(first + 1)?,
+        end_to_end: row.number(first + 2)?,
+        readback: row.number(first + 3)?,
     })
 }
 
