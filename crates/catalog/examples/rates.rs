@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use longhaul_catalog::{
-    AttemptTimes, Begun, Catalog, Incarnation, ManifestError, NewAttempt, NewFile, NewSubscription,
+    AttemptTimes, Catalog, Incarnation, LeaseResult, ManifestError, NewAttempt, NewFile, NewSubscription,
     ReportItem, ReportedFact, ReportedOutcome, StorageOfferRow,
 };
 use longhaul_model::{
@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let begun = Instant::now();
             let answers = catalog.begin_attempts(leases, NOW)?;
             begin_s += begun.elapsed().as_secs_f64();
-            assert!(answers.iter().all(|answer| *answer == Begun::Leased), "all were free");
+            assert!(answers.iter().all(|answer| *answer == LeaseResult::Leased), "all were free");
             let items: Vec<ReportItem> = leases.iter().map(|lease| outcome(&mut sequence, lease)).collect();
             let applied = Instant::now();
             catalog.apply_report(AgentId(2), &items, sequence, NOW)?;

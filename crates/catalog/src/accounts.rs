@@ -1,6 +1,6 @@
 //! Local accounts. Passwords are hashes already; what they are made of is never here.
 
-use crate::audit::{record, record_of};
+use crate::audit::{record_change, record_entry};
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{FaultCode, Timestamp};
 
@@ -41,8 +41,8 @@ impl Catalog {
                     &account.sites,
                 ),
             )?;
-            let row = named(tx, &account.name)?;
-            record(tx, who, &format!("account {} made: {}", row.name, in_words(&row)), now)?;
+            let row = require_account(tx, &account.name)?;
+            record_change(tx, who, &format!("account {} made: {}", row.name, description(&row)), now)?;
             Ok(row)
         })
     }
@@ -70,7 +70,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<AccountRow, CatalogError> {
         self.write(|tx| {
-            let before = named(tx, name)?;
+            let before = require_account(tx, name)?;
             let mut row = before.clone();
             if let Some(password) = &patch.password {
                 (row.password, row.password_since) = (password.clone(), now);
@@ -94,7 +94,7 @@ impl Catalog {
                 ),
             )?;
             let password = if patch.password.is_some() { ", with a new password" } else { "" };
-            record(tx, who, &format!("account {name} changed: {}{password}", in_words(&row)), now)?;
+            record_change(tx, who, &format!("account {name} changed: {}{password}", description(&row)), now)?;
             Ok(row)
         })
     }
@@ -104,7 +104,7 @@ impl Catalog {
         self.write(|tx| {
             let removed = tx.execute("DELETE FROM accounts WHERE name = ?1", [name])? > 0;
             if removed {
-                record(tx, who, &format!("account {name} removed"), now)?;
+                record_change(tx, who, &format!("account {name} removed"), now)?;
             }
             Ok(removed)
         })
@@ -127,7 +127,7 @@ impl Catalog {
                 "UPDATE accounts SET password = ?2, last_login = ?3 WHERE name = ?1",
                 (&row.name, password, now.0),
             )?;
-            record_of(tx, AuditKind::Login, &row.name, what, now)?;
+            record_entry(tx, AuditKind::Login, &row.name, what, now)?;
             Ok(Some(row))
         })
     }
@@ -138,11 +138,11 @@ fn find(tx: &Transaction<'_>, name: &str) -> Result<Option<AccountRow>, CatalogE
     Ok(select.query_row([name], account_row).optional()?)
 }
 
-fn named(tx: &Transaction<'_>, name: &str) -> Result<AccountRow, CatalogError> {
+fn require_account(tx: &Transaction<'_>, name: &str) -> Result<AccountRow, CatalogError> {
     find(tx, name)?.ok_or_else(|| CatalogError::not_found("account", name))
 }
 
-fn in_words(row: &AccountRow) -> String {
+fn description(row: &AccountRow) -> String {
     let community = row.community.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
     let sites =
         row.sites.as_ref().map(|names| format!(" of {}", names.replace(' ', ", "))).unwrap_or_default();

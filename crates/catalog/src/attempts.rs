@@ -11,12 +11,14 @@ use longhaul_model::{
 
 use crate::block_replica::Presence;
 use crate::database::SCAN_TIME_MAX;
-use crate::history::{Ending, record};
+use crate::history::{AttemptEnd, record_end};
 use crate::ledger::Ledger;
 use crate::relays::is_clearing;
 use crate::rows::codec::{Columns, key, to_json};
 use crate::rows::live::LiveTransfer;
-use crate::{Begun, CancelledTransfer, Catalog, CatalogError, LiveTransferRow, NewAttempt, Refusal};
+use crate::{
+    CancelledTransfer, Catalog, CatalogError, LeaseRefusal, LeaseResult, LiveTransferRow, NewAttempt,
+};
 
 impl Catalog {
     /// Makes leases durable, at most [`BATCH_ITEMS_MAX`]; one answer each, in order. Only those answered with
@@ -25,7 +27,7 @@ impl Catalog {
         &self,
         attempts: &[NewAttempt],
         now: Timestamp,
-    ) -> Result<Vec<Begun>, CatalogError> {
+    ) -> Result<Vec<LeaseResult>, CatalogError> {
         if attempts.len() > BATCH_ITEMS_MAX {
             let detail = format!("{} leases at once, the limit is {BATCH_ITEMS_MAX}", attempts.len());
             return Err(CatalogError::refused(FaultCode::TooLarge, detail));
@@ -38,7 +40,7 @@ impl Catalog {
     }
 
     /// The agent holds no lease but those in `held`: all others of it wait again. Returns these.
-    pub fn release_leases(
+    pub fn release_leases_except(
         &self,
         agent: AgentId,
         held: &[AttemptId],
@@ -52,19 +54,19 @@ impl Catalog {
             let leased: Vec<AttemptId> =
                 select.query_map([key!(agent)], |row| row.id(0))?.collect::<Result<_, _>>()?;
             let lost = leased.into_iter().filter(|attempt| !held.contains(attempt));
-            put_back(tx, lost, &fault, now)
+            requeue_attempts(tx, lost, &fault, now)
         })
     }
 
     /// These leases were taken back before they began, or expired: they wait again. Those not live are left
     /// out.
-    pub fn take_back(
+    pub fn revoke_leases(
         &self,
         attempts: &[AttemptId],
         fault: &Fault,
         now: Timestamp,
     ) -> Result<Vec<LiveTransferRow>, CatalogError> {
-        self.write(|tx| put_back(tx, attempts.iter().copied(), fault, now))
+        self.write(|tx| requeue_attempts(tx, attempts.iter().copied(), fault, now))
     }
 
     /// Everything a scheduler adopts after a restart.
@@ -87,8 +89,8 @@ impl Catalog {
         self.write(|tx| {
             let mut ended = Vec::new();
             for &transfer in transfers {
-                if let Some(live) = find_core(tx, "l.id = ?1", key!(transfer))? {
-                    ended.push(end(tx, &live, fault, now)?);
+                if let Some(live) = find_live(tx, "l.id = ?1", key!(transfer))? {
+                    ended.push(end_transfer(tx, &live, fault, now)?);
                 }
             }
             Ok(ended)
@@ -100,11 +102,11 @@ pub(crate) fn find_leased(
     tx: &Transaction<'_>,
     attempt: AttemptId,
 ) -> Result<Option<LiveTransfer>, CatalogError> {
-    find_core(tx, "l.attempt = ?1 AND l.leased = 1", key!(attempt))
+    find_live(tx, "l.attempt = ?1 AND l.leased = 1", key!(attempt))
 }
 
 /// Ends every live transfer of the block to the target.
-pub(crate) fn end_unwanted(
+pub(crate) fn end_transfers_to(
     tx: &Transaction<'_>,
     block: BlockId,
     target: StorageId,
@@ -117,11 +119,11 @@ pub(crate) fn end_unwanted(
     ))?;
     let live =
         select.query_map((key!(target), key!(block)), LiveTransfer::read)?.collect::<Result<Vec<_>, _>>()?;
-    live.iter().map(|live| end(tx, live, fault, now)).collect()
+    live.iter().map(|live| end_transfer(tx, live, fault, now)).collect()
 }
 
 /// Back to waiting, after the attempt `live` has came to `fault`. Returns when to try again.
-pub(crate) fn wait_again(
+pub(crate) fn return_to_waiting(
     tx: &Transaction<'_>,
     live: &LiveTransfer,
     fault: &Fault,
@@ -130,7 +132,7 @@ pub(crate) fn wait_again(
     // The scheduler has its own, jittered idea; this one is for the time after a restart.
     let not_before = now + retry_delay(fault.retry, live.attempts, 0.5);
     tx.prepare_cached("UPDATE live SET leased = 0, not_before = ?2, changed = ?3, fault = ?4 WHERE id = ?1")?
-        .order((key!(live.id), not_before.0, now.0, to_json(fault)))?;
+        .execute_deferred((key!(live.id), not_before.0, now.0, to_json(fault)))?;
     Ok(not_before)
 }
 
@@ -148,76 +150,76 @@ pub(crate) fn end_idle_hops(
     let mut select =
         tx.prepare_cached(&format!("{} l.hop = 1 AND l.block = ?1 ORDER BY l.id", LiveTransfer::SELECT))?;
     let live = select.query_map([key!(block)], LiveTransfer::read)?.collect::<Result<Vec<_>, _>>()?;
-    live.iter().map(|live| end(tx, live, fault, now)).collect()
+    live.iter().map(|live| end_transfer(tx, live, fault, now)).collect()
 }
 
 /// Who wants a block at a target.
 #[derive(Clone, Copy, PartialEq)]
-enum Wanted {
-    Nobody,
-    There,
+enum DemandKind {
+    Nowhere,
+    AtTarget,
     /// Somebody wants it elsewhere, and it may pass here.
-    Beyond,
+    ThroughRelay,
 }
 
-fn wanted_by(tx: &Transaction<'_>, block: BlockId, target: StorageId) -> Result<Wanted, CatalogError> {
+fn find_demand(tx: &Transaction<'_>, block: BlockId, target: StorageId) -> Result<DemandKind, CatalogError> {
     let mut there = tx.prepare_cached("SELECT 1 FROM demands WHERE block = ?1 AND target = ?2")?;
     if there.exists((key!(block), key!(target)))? {
-        return Ok(Wanted::There);
+        return Ok(DemandKind::AtTarget);
     }
     let mut beyond = tx.prepare_cached(
         "SELECT 1 FROM storages WHERE id = ?2 AND relay = 1 AND EXISTS (SELECT 1 FROM demands WHERE block = \
             ?1)",
     )?;
     let beyond = beyond.exists((key!(block), key!(target)))?;
-    Ok(if beyond { Wanted::Beyond } else { Wanted::Nobody })
+    Ok(if beyond { DemandKind::ThroughRelay } else { DemandKind::Nowhere })
 }
 
 fn begin(
     ledger: &mut Ledger<'_>,
-    wanted: &mut BTreeMap<(BlockId, StorageId), Wanted>,
+    wanted: &mut BTreeMap<(BlockId, StorageId), DemandKind>,
     new: &NewAttempt,
-) -> Result<Begun, CatalogError> {
+) -> Result<LeaseResult, CatalogError> {
     let tx = ledger.tx;
     let mut select = tx.prepare_cached("SELECT block FROM files WHERE id = ?1")?;
     let Some(block) = select.query_row([key!(new.file)], |row| row.id::<BlockId>(0)).optional()? else {
-        return Ok(Begun::Refused(Refusal::NoSuchFile));
+        return Ok(LeaseResult::Refused(LeaseRefusal::NoSuchFile));
     };
     let wanted = match wanted.get(&(block, new.target)) {
         Some(&known) => known,
         None => {
-            let found = wanted_by(tx, block, new.target)?;
+            let found = find_demand(tx, block, new.target)?;
             wanted.insert((block, new.target), found);
             found
         }
     };
     if matches!(ledger.presence(block, new.target, new.file)?, Presence::Good(_)) {
-        return Ok(Begun::Refused(Refusal::AlreadyThere));
+        return Ok(LeaseResult::Refused(LeaseRefusal::AlreadyThere));
     }
-    if wanted == Wanted::Nobody {
-        return Ok(Begun::Refused(Refusal::NotWanted));
+    if wanted == DemandKind::Nowhere {
+        return Ok(LeaseResult::Refused(LeaseRefusal::NotWanted));
     }
-    if new.source == new.target || !ledger.usable(block, new.source, new.file)? {
-        return Ok(Begun::Refused(Refusal::SourceGone));
+    if new.source == new.target || !ledger.is_usable_source(block, new.source, new.file)? {
+        return Ok(LeaseResult::Refused(LeaseRefusal::SourceGone));
     }
     if is_clearing(tx, new.target, new.file)? {
-        return Ok(Begun::Refused(Refusal::Clearing));
+        return Ok(LeaseResult::Refused(LeaseRefusal::Clearing));
     }
     let dataset = ledger.block(block)?.dataset;
-    let place = Place { block, dataset, hop: wanted == Wanted::Beyond };
+    let place = TransferContext { block, dataset, hop: wanted == DemandKind::ThroughRelay };
     if !insert_live(tx, new, place, ledger.now)? && !renew_live(tx, new, ledger.now)? {
-        return Ok(Begun::Refused(why_not_renewed(tx, new)?));
+        return Ok(LeaseResult::Refused(renewal_refusal(tx, new)?));
     }
     tx.prepare_cached(
         "INSERT INTO choices (attempt, transfer, choice) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
     )?
-    .order((key!(new.attempt), key!(new.transfer), new.choice.as_str()))?;
-    Ok(Begun::Leased)
+    .execute_deferred((key!(new.attempt), key!(new.transfer), new.choice.as_str()))?;
+    Ok(LeaseResult::Leased)
 }
 
 /// What a new transfer belongs to, and whether its target is only on the way.
 #[derive(Clone, Copy)]
-struct Place {
+struct TransferContext {
     block: BlockId,
     dataset: DatasetId,
     hop: bool,
@@ -226,7 +228,7 @@ struct Place {
 fn insert_live(
     tx: &Transaction<'_>,
     new: &NewAttempt,
-    place: Place,
+    place: TransferContext,
     now: Timestamp,
 ) -> Result<bool, CatalogError> {
     // A finished transfer never comes to life again.
@@ -277,14 +279,14 @@ fn renew_live(tx: &Transaction<'_>, new: &NewAttempt, now: Timestamp) -> Result<
     Ok(updated == 1)
 }
 
-fn why_not_renewed(tx: &Transaction<'_>, new: &NewAttempt) -> Result<Refusal, CatalogError> {
-    let stale = find_core(tx, "l.id = ?1", key!(new.transfer))?.is_some_and(|live| {
+fn renewal_refusal(tx: &Transaction<'_>, new: &NewAttempt) -> Result<LeaseRefusal, CatalogError> {
+    let stale = find_live(tx, "l.id = ?1", key!(new.transfer))?.is_some_and(|live| {
         !live.leased && live.file == new.file && live.target == new.target && live.epoch >= new.epoch
     });
-    Ok(if stale { Refusal::StaleEpoch } else { Refusal::Live })
+    Ok(if stale { LeaseRefusal::StaleEpoch } else { LeaseRefusal::Live })
 }
 
-fn put_back(
+fn requeue_attempts(
     tx: &Transaction<'_>,
     attempts: impl Iterator<Item = AttemptId>,
     fault: &Fault,
@@ -293,15 +295,15 @@ fn put_back(
     let mut waiting = Vec::new();
     for attempt in attempts {
         let Some(live) = find_leased(tx, attempt)? else { continue };
-        record(tx, &live, &Ending { state: None, fault: Some(fault), outcome: None, at: now })?;
-        wait_again(tx, &live, fault, now)?;
+        record_end(tx, &live, &AttemptEnd { state: None, fault: Some(fault), outcome: None, at: now })?;
+        return_to_waiting(tx, &live, fault, now)?;
         let mut select = tx.prepare_cached(&format!("{} WHERE l.id = ?1", LiveTransferRow::SELECT))?;
         waiting.push(select.query_row([key!(live.id)], LiveTransferRow::read)?);
     }
     Ok(waiting)
 }
 
-fn end(
+fn end_transfer(
     tx: &Transaction<'_>,
     live: &LiveTransfer,
     fault: &Fault,
@@ -309,7 +311,7 @@ fn end(
 ) -> Result<CancelledTransfer, CatalogError> {
     let state =
         if fault.code == FaultCode::Cancelled { TransferState::Cancelled } else { TransferState::Failed };
-    record(tx, live, &Ending { state: Some(state), fault: Some(fault), outcome: None, at: now })?;
+    record_end(tx, live, &AttemptEnd { state: Some(state), fault: Some(fault), outcome: None, at: now })?;
     delete_live(tx, live.id)?;
     let lease = live.leased.then_some((live.attempt, live.agent));
     Ok(CancelledTransfer {
@@ -322,11 +324,11 @@ fn end(
 }
 
 pub(crate) fn delete_live(tx: &Transaction<'_>, id: TransferId) -> Result<(), CatalogError> {
-    tx.prepare_cached("DELETE FROM live WHERE id = ?1")?.order([key!(id)])?;
+    tx.prepare_cached("DELETE FROM live WHERE id = ?1")?.execute_deferred([key!(id)])?;
     Ok(())
 }
 
-fn find_core(
+fn find_live(
     tx: &Transaction<'_>,
     condition: &str,
     value: i64,

@@ -9,7 +9,7 @@ use crate::rows::codec::{Columns, key};
 use crate::{AuditKind, AuditRow, Catalog, CatalogError, PAGE_ROWS_MAX, StoragePatch, StorageRow};
 
 /// Of each kind; older ones are forgotten.
-const ENTRIES_MAX: i64 = 10_000;
+const AUDIT_ENTRIES_MAX: i64 = 10_000;
 
 impl Catalog {
     /// Changes a setting: `change` gets the present value and gives the new one and, in a sentence, what
@@ -33,7 +33,7 @@ impl Catalog {
                 (setting, &value),
             )
             .map_err(CatalogError::from)?;
-            Ok(record(tx, who, &what, now)?)
+            Ok(record_change(tx, who, &what, now)?)
         })
     }
 
@@ -50,20 +50,20 @@ impl Catalog {
             let mut row = known.ok_or_else(|| CatalogError::not_found("storage", name))?;
             row.relay = patch.relay.unwrap_or(row.relay);
             row.strategy = patch.strategy.clone().unwrap_or(row.strategy);
-            tx.order(
+            tx.execute_deferred(
                 "UPDATE storages SET relay = ?2, strategy = ?3 WHERE id = ?1",
                 (key!(row.id), row.relay, &row.strategy),
             )?;
             let relay = if row.relay { "a relay" } else { "no relay" };
             let strategy = row.strategy.as_deref().unwrap_or("the service's strategy");
-            record(tx, who, &format!("storage {name}: {relay}, sources by {strategy}"), now)?;
+            record_change(tx, who, &format!("storage {name}: {relay}, sources by {strategy}"), now)?;
             Ok(row)
         })
     }
 
     /// Who wants to log in, and what came of it.
     pub fn record_login(&self, who: &str, what: &str, now: Timestamp) -> Result<(), CatalogError> {
-        self.write(|tx| record_of(tx, AuditKind::Login, who, what, now))
+        self.write(|tx| record_entry(tx, AuditKind::Login, who, what, now))
     }
 
     /// Newest first, of one kind or of all, those before `before` if given.
@@ -95,16 +95,16 @@ impl Catalog {
     }
 }
 
-pub(crate) fn record(
+pub(crate) fn record_change(
     tx: &Transaction<'_>,
     who: &str,
     what: &str,
     now: Timestamp,
 ) -> Result<(), CatalogError> {
-    record_of(tx, AuditKind::Change, who, what, now)
+    record_entry(tx, AuditKind::Change, who, what, now)
 }
 
-pub(crate) fn record_of(
+pub(crate) fn record_entry(
     tx: &Transaction<'_>,
     kind: AuditKind,
     who: &str,
@@ -112,11 +112,14 @@ pub(crate) fn record_of(
     now: Timestamp,
 ) -> Result<(), CatalogError> {
     let kind = kind.word();
-    tx.order("INSERT INTO audit (kind, at, who, what) VALUES (?1, ?2, ?3, ?4)", (kind, now.0, who, what))?;
-    tx.order(
+    tx.execute_deferred(
+        "INSERT INTO audit (kind, at, who, what) VALUES (?1, ?2, ?3, ?4)",
+        (kind, now.0, who, what),
+    )?;
+    tx.execute_deferred(
         "DELETE FROM audit WHERE kind = ?1 AND id <=
          (SELECT id FROM audit WHERE kind = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-        (kind, ENTRIES_MAX),
+        (kind, AUDIT_ENTRIES_MAX),
     )?;
     Ok(())
 }

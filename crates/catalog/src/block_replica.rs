@@ -6,8 +6,8 @@
 use crate::sql::{Optional, Transaction};
 use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Verification};
 
-use crate::rows::codec::{Columns, how_number, key};
-use crate::{CatalogError, How};
+use crate::rows::codec::{Columns, key, verification_number};
+use crate::{CatalogError, VerificationState};
 
 pub(crate) const GOOD: i64 = 0;
 pub(crate) const SUSPECT: i64 = 1;
@@ -16,18 +16,18 @@ pub(crate) const GONE: i64 = 2;
 
 /// A block at a storage.
 #[derive(Clone, Copy)]
-pub(crate) struct Pair {
+pub(crate) struct BlockReplica {
     pub(crate) dataset: DatasetId,
-    pub(crate) stored: bool,
+    pub(crate) is_stored: bool,
     pub(crate) base_file: i64,
-    pub(crate) base_how: How,
+    pub(crate) base_how: VerificationState,
     pub(crate) counts: Counts,
     pub(crate) exceptions: i64,
     pub(crate) deleting: i64,
     pub(crate) counts_before: Counts,
     pub(crate) deleting_before: i64,
     /// Say what is demanded there now, even if no demand comes or goes.
-    pub(crate) announce: bool,
+    pub(crate) announce_demands: bool,
     /// Got or lost a replica in a way that the views of its block should hear of.
     pub(crate) changed: bool,
 }
@@ -45,8 +45,8 @@ pub(crate) struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Absent,
-    Good(How),
-    Suspect(How),
+    Good(VerificationState),
+    Suspect(VerificationState),
 }
 
 impl Counts {
@@ -62,10 +62,10 @@ impl Counts {
         };
         self.files += sign;
         self.bytes += sign * size;
-        self.how[how_number(how) as usize] += sign;
+        self.how[verification_number(how) as usize] += sign;
     }
 
-    pub(crate) fn good(&self) -> i64 {
+    pub(crate) fn good_files(&self) -> i64 {
         self.files - self.suspect_files
     }
 
@@ -74,43 +74,43 @@ impl Counts {
         [self.files, self.bytes, self.suspect_files, self.suspect_bytes, a, b, c, d]
     }
 
-    pub(crate) fn minus(&self, other: &Counts) -> [i64; 8] {
+    pub(crate) fn difference(&self, other: &Counts) -> [i64; 8] {
         let (ours, theirs) = (self.values(), other.values());
         std::array::from_fn(|at| ours[at] - theirs[at])
     }
 }
 
-impl Pair {
+impl BlockReplica {
     pub(crate) fn implied(&self, file: FileId) -> Presence {
         if key!(file) <= self.base_file { Presence::Good(self.base_how) } else { Presence::Absent }
     }
 
-    pub(crate) fn dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.counts != self.counts_before || self.deleting != self.deleting_before || self.changed
     }
 
     pub(crate) fn empty(dataset: DatasetId) -> Self {
-        Pair {
+        BlockReplica {
             dataset,
-            stored: false,
+            is_stored: false,
             base_file: 0,
-            base_how: How::Registered,
+            base_how: VerificationState::Registered,
             counts: Counts::default(),
             exceptions: 0,
             deleting: 0,
             counts_before: Counts::default(),
             deleting_before: 0,
-            announce: false,
+            announce_demands: false,
             changed: false,
         }
     }
 }
 
-pub(crate) fn load_pair(
+pub(crate) fn load_block_replica(
     tx: &Transaction<'_>,
     block: BlockId,
     storage: StorageId,
-) -> Result<Option<Pair>, CatalogError> {
+) -> Result<Option<BlockReplica>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback,
          dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = ?1 AND storage \
@@ -124,22 +124,22 @@ pub(crate) fn load_pair(
             suspect_bytes: row.get(3)?,
             how: [row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?],
         };
-        Ok(Pair {
-            stored: true,
+        Ok(BlockReplica {
+            is_stored: true,
             base_file: row.get(9)?,
-            base_how: row.how(10)?,
+            base_how: row.verification(10)?,
             counts,
             exceptions: row.get(11)?,
             deleting: row.get(12)?,
             counts_before: counts,
             deleting_before: row.get(12)?,
-            ..Pair::empty(row.id(8)?)
+            ..BlockReplica::empty(row.id(8)?)
         })
     });
     Ok(pair.optional()?)
 }
 
-pub(crate) fn exception(
+pub(crate) fn find_exception(
     tx: &Transaction<'_>,
     block: BlockId,
     storage: StorageId,
@@ -147,13 +147,18 @@ pub(crate) fn exception(
 ) -> Result<Option<Presence>, CatalogError> {
     let mut select =
         tx.prepare_cached("SELECT state, how FROM replicas WHERE block = ?1 AND storage = ?2 AND file = ?3")?;
-    let presence = select
-        .query_row((key!(block), key!(storage), key!(file)), |row| presence_of(row.get(0)?, row.how(1)?, 0));
+    let presence = select.query_row((key!(block), key!(storage), key!(file)), |row| {
+        presence_from_row(row.get(0)?, row.verification(1)?, 0)
+    });
     Ok(presence.optional()?)
 }
 
 /// A row of `replicas` as a presence; `column` is that of the state, for the error.
-pub(crate) fn presence_of(state: i64, how: How, column: usize) -> crate::sql::Result<Presence> {
+pub(crate) fn presence_from_row(
+    state: i64,
+    how: VerificationState,
+    column: usize,
+) -> crate::sql::Result<Presence> {
     match state {
         GOOD => Ok(Presence::Good(how)),
         SUSPECT => Ok(Presence::Suspect(how)),
@@ -168,11 +173,11 @@ pub(crate) fn compact(
     tx: &Transaction<'_>,
     block: BlockId,
     storage: StorageId,
-    pair: &mut Pair,
+    pair: &mut BlockReplica,
     last_file: i64,
 ) -> Result<(), CatalogError> {
     let most = [0i64, 3, 2, 1].into_iter().max_by_key(|&how| pair.counts.how[how as usize]).unwrap_or(0);
-    let base_how = how_number(pair.base_how);
+    let base_how = verification_number(pair.base_how);
     let row = (key!(block), key!(storage));
     // Another kind must clearly prevail, or a tie would rewrite the block at every change.
     let replace = most != base_how && pair.counts.how[most as usize] > pair.counts.files / 2;
@@ -182,42 +187,44 @@ pub(crate) fn compact(
              SELECT block, ?2, id, ?4, 0 FROM files WHERE block = ?1 AND id <= ?3
              ON CONFLICT DO NOTHING",
         )?
-        .order((row.0, row.1, pair.base_file, base_how))?;
+        .execute_deferred((row.0, row.1, pair.base_file, base_how))?;
     }
     if replace || pair.base_file == 0 {
         pair.base_how = match most {
-            1 => How::Verified(Verification::Wire),
-            2 => How::Verified(Verification::EndToEnd),
-            3 => How::Verified(Verification::Readback),
-            _ => How::Registered,
+            1 => VerificationState::Verified(Verification::Wire),
+            2 => VerificationState::Verified(Verification::EndToEnd),
+            3 => VerificationState::Verified(Verification::Readback),
+            _ => VerificationState::Registered,
         };
     }
     pair.base_file = last_file;
     tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND state = 0 AND how = ?3")?
-        .order((row.0, row.1, how_number(pair.base_how)))?;
+        .execute_deferred((row.0, row.1, verification_number(pair.base_how)))?;
     pair.exceptions = tx
         .prepare_cached("SELECT count(*) FROM replicas WHERE block = ?1 AND storage = ?2")?
         .query_row(row, |row| row.get(0))?;
     Ok(())
 }
 
-pub(crate) fn store_pair(
+pub(crate) fn store_block_replica(
     tx: &Transaction<'_>,
     block: BlockId,
     storage: StorageId,
-    pair: &Pair,
+    pair: &BlockReplica,
 ) -> Result<(), CatalogError> {
     let row = (key!(block), key!(storage));
     if pair.counts.files == 0 {
         if pair.exceptions > 0 {
-            tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2")?.order(row)?;
+            tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2")?
+                .execute_deferred(row)?;
         }
-        tx.prepare_cached("DELETE FROM block_replicas WHERE block = ?1 AND storage = ?2")?.order(row)?;
+        tx.prepare_cached("DELETE FROM block_replicas WHERE block = ?1 AND storage = ?2")?
+            .execute_deferred(row)?;
         return Ok(());
     }
     let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] =
         pair.counts.values();
-    let base = (pair.base_file, how_number(pair.base_how));
+    let base = (pair.base_file, verification_number(pair.base_how));
     let update = "UPDATE block_replicas SET base_file = ?4, base_how = ?5, files = ?6, bytes = ?7,
         suspect_files = ?8, suspect_bytes = ?9, registered = ?10, wire = ?11, end_to_end = ?12, readback = \
         ?13,
@@ -225,7 +232,7 @@ pub(crate) fn store_pair(
     let insert = "INSERT INTO block_replicas (block, storage, dataset, base_file, base_how, files, bytes,
         suspect_files, suspect_bytes, registered, wire, end_to_end, readback, exceptions, deleting)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
-    let written = tx.prepare_cached(if pair.stored { update } else { insert })?.execute((
+    let written = tx.prepare_cached(if pair.is_stored { update } else { insert })?.execute((
         row.0,
         row.1,
         key!(pair.dataset),
@@ -246,7 +253,7 @@ pub(crate) fn store_pair(
     Ok(())
 }
 
-pub(crate) fn store_totals(
+pub(crate) fn add_to_totals(
     tx: &Transaction<'_>,
     dataset: DatasetId,
     storage: StorageId,
@@ -267,7 +274,7 @@ pub(crate) fn store_totals(
            wire = r.wire + excluded.wire, end_to_end = r.end_to_end + excluded.end_to_end,
            readback = r.readback + excluded.readback",
     )?
-    .order((
+    .execute_deferred((
         key!(dataset),
         key!(storage),
         files,
@@ -280,8 +287,8 @@ pub(crate) fn store_totals(
         readback,
     ))?;
     tx.prepare_cached("DELETE FROM dataset_replicas WHERE dataset = ?1 AND storage = ?2 AND files = 0")?
-        .order((key!(dataset), key!(storage)))?;
+        .execute_deferred((key!(dataset), key!(storage)))?;
     tx.prepare_cached("UPDATE storages SET files = files + ?2, bytes = bytes + ?3 WHERE id = ?1")?
-        .order((key!(storage), files, bytes))?;
+        .execute_deferred((key!(storage), files, bytes))?;
     Ok(())
 }

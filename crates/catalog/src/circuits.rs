@@ -3,19 +3,19 @@
 use crate::sql::{Params, Row, Transaction};
 use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 
-use crate::audit::record;
+use crate::audit::record_change;
 use crate::rows::codec::{Columns, key};
 use crate::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow, PAGE_ROWS_MAX};
 
 /// Circuits, and orders, that are remembered; the oldest ended ones are forgotten.
-const ROWS_MAX: i64 = 10_000;
+const CIRCUIT_ROWS_MAX: i64 = 10_000;
 
 const CIRCUIT: &str = "SELECT id, agent, source, asked, ended, details FROM circuits";
 const ORDER: &str = "SELECT id, agent, source, at, who, over, details FROM circuit_orders";
 
 impl Catalog {
     /// What an agent told: its links as they are, circuits that are new or changed, and orders that are.
-    pub fn tell_circuits(
+    pub fn record_circuits(
         &self,
         links: &[CircuitLinkRow],
         circuits: &[CircuitRow],
@@ -28,10 +28,10 @@ impl Catalog {
                      ON CONFLICT (agent, source) DO UPDATE SET told = excluded.told, details = \
                      excluded.details",
                 )?
-                .order((
+                .execute_deferred((
                     key!(link.agent),
                     link.source.as_str(),
-                    link.told.0,
+                    link.reported.0,
                     &link.details,
                 ))?;
             }
@@ -43,20 +43,20 @@ impl Catalog {
                      ON CONFLICT (id) DO UPDATE SET ended = excluded.ended, details = excluded.details
                      WHERE circuits.agent = excluded.agent AND circuits.source = excluded.source",
                 )?
-                .order((
+                .execute_deferred((
                     &circuit.id,
                     key!(circuit.agent),
                     circuit.source.as_str(),
-                    circuit.asked.0,
+                    circuit.requested.0,
                     circuit.ended.map(|at| at.0),
                     &circuit.details,
                 ))?;
             }
             if !circuits.is_empty() {
-                tx.order(
+                tx.execute_deferred(
                     "DELETE FROM circuits WHERE id IN (SELECT id FROM circuits WHERE ended IS NOT NULL
                      ORDER BY asked DESC, id DESC LIMIT 9223372036854775807 OFFSET ?1)",
-                    [ROWS_MAX],
+                    [CIRCUIT_ROWS_MAX],
                 )?;
             }
             for order in orders {
@@ -65,7 +65,7 @@ impl Catalog {
                         source = ?3
                      AND over = 0",
                 )?
-                .order((
+                .execute_deferred((
                     key!(order.id),
                     key!(order.agent),
                     order.source.as_str(),
@@ -86,12 +86,12 @@ impl Catalog {
     ) -> Result<(), CatalogError> {
         self.write(|tx| {
             for before in replaced {
-                tx.order(
+                tx.execute_deferred(
                     "UPDATE circuit_orders SET over = 1, details = ?2 WHERE id = ?1 AND over = 0",
                     (key!(before.id), &before.details),
                 )?;
             }
-            tx.order(
+            tx.execute_deferred(
                 "INSERT INTO circuit_orders (id, agent, source, at, who, over, details)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 (
@@ -104,12 +104,12 @@ impl Catalog {
                     &order.details,
                 ),
             )?;
-            tx.order(
+            tx.execute_deferred(
                 "DELETE FROM circuit_orders WHERE id IN (SELECT id FROM circuit_orders WHERE over = 1
                  ORDER BY id DESC LIMIT 9223372036854775807 OFFSET ?1)",
-                [ROWS_MAX],
+                [CIRCUIT_ROWS_MAX],
             )?;
-            record(tx, &order.who, what, order.at)
+            record_change(tx, &order.who, what, order.at)
         })
     }
 
@@ -123,7 +123,7 @@ impl Catalog {
                 Ok(CircuitLinkRow {
                     agent: row.id(0)?,
                     source: row.parsed(1)?,
-                    told: row.time(2)?,
+                    reported: row.time(2)?,
                     details: row.get(3)?,
                 })
             })?;
@@ -135,7 +135,7 @@ impl Catalog {
     pub fn forget_circuit_links(&self, agent: AgentId, sources: &[StorageName]) -> Result<(), CatalogError> {
         self.write(|tx| {
             for source in sources {
-                tx.order(
+                tx.execute_deferred(
                     "DELETE FROM circuit_links WHERE agent = ?1 AND source = ?2",
                     (key!(agent), source.as_str()),
                 )?;
@@ -213,7 +213,7 @@ fn circuits(
             id: row.get(0)?,
             agent: row.id(1)?,
             source: row.parsed(2)?,
-            asked: row.time(3)?,
+            requested: row.time(3)?,
             ended: row.maybe_time(4)?,
             details: row.get(5)?,
         })

@@ -21,10 +21,10 @@ use crate::sql::Transaction;
 use longhaul_model::{Fault, FaultCode, SubscriptionId, Timestamp};
 
 use crate::CatalogError;
-use crate::attempts::{end_idle_hops, end_unwanted};
+use crate::attempts::{end_idle_hops, end_transfers_to};
 use crate::ledger::{Coverage, CoverageChange, Effects, Ledger};
 use crate::rows::codec::{Columns, key};
-use crate::subscriptions::{demand_rows_of, mark_completed};
+use crate::subscriptions::{demands_of_block, mark_completed};
 
 /// Flushes the ledger and applies what follows.
 pub(crate) fn flush(ledger: &mut Ledger<'_>) -> Result<(), CatalogError> {
@@ -74,13 +74,13 @@ fn begin_demands(
          SELECT id, ?2, target FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2) AND target = ?3
          AND state <> 'cancelled' AND state = 'active' ON CONFLICT DO NOTHING",
     )?;
-    insert.order((key!(dataset), key!(block), key!(target)))?;
+    insert.execute_deferred((key!(dataset), key!(block), key!(target)))?;
     let mut reopen = tx.prepare_cached(
         "UPDATE subscriptions SET completed = NULL WHERE completed IS NOT NULL
          AND id IN (SELECT subscription FROM demands WHERE block = ?1 AND target = ?2)",
     )?;
-    reopen.order((key!(block), key!(target)))?;
-    for row in demand_rows_of(tx, block, target)? {
+    reopen.execute_deferred((key!(block), key!(target)))?;
+    for row in demands_of_block(tx, block, target)? {
         effects.subscriptions_complete.remove(&row.subscription);
         effects.demands.insert((row.subscription, block), Some(row));
     }
@@ -101,7 +101,7 @@ fn end_demands(
     let ended = ended.collect::<Result<Vec<SubscriptionId>, _>>()?;
     if !ended.is_empty() {
         let fault = Fault::new(FaultCode::Cancelled, "the target has it by now");
-        effects.cancelled.extend(end_unwanted(tx, block, target, &fault, now)?);
+        effects.cancelled.extend(end_transfers_to(tx, block, target, &fault, now)?);
         effects.cancelled.extend(end_idle_hops(tx, block, &fault, now)?);
     }
     for subscription in ended {

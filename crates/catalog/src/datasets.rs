@@ -7,8 +7,8 @@ use longhaul_model::{
 
 use crate::rows::codec::{Columns, key, to_json};
 use crate::{
-    BlockRow, Catalog, CatalogError, DatasetRow, FileRow, LeftOutCount, LeftOutRow, LinkTotals,
-    PAGE_ROWS_MAX, Part, Totals,
+    BlockRow, Catalog, CatalogError, DatasetRow, FileRow, FileScope, LeftOutCount, LeftOutRow, LinkTotals,
+    PAGE_ROWS_MAX, Totals,
 };
 
 /// Examples kept of each reason why a scan left something out.
@@ -36,7 +36,7 @@ const DELETE_DATASET: [&str; 12] = [
 ];
 
 /// What still needs the dataset, each as a question that names one example.
-const NEEDS_DATASET: [(&str, &str); 4] = [
+const DELETION_BLOCKERS: [(&str, &str); 4] = [
     (
         "SELECT s.name FROM dataset_replicas r JOIN storages s ON s.id = r.storage
          WHERE r.dataset = ?1 AND r.files + r.suspect_files > 0 LIMIT 1",
@@ -58,13 +58,13 @@ const NEEDS_DATASET: [(&str, &str); 4] = [
     ),
 ];
 
-fn refuse_deletion(tx: &Transaction<'_>, id: DatasetId) -> Result<(), CatalogError> {
+fn check_deletable(tx: &Transaction<'_>, id: DatasetId) -> Result<(), CatalogError> {
     let known: Option<i64> =
         tx.query_row("SELECT 1 FROM datasets WHERE id = ?1", [key!(id)], |row| row.get(0)).optional()?;
     if known.is_none() {
         return Err(CatalogError::not_found("dataset with number", id));
     }
-    for (question, why) in NEEDS_DATASET {
+    for (question, why) in DELETION_BLOCKERS {
         let example: Option<String> = tx.query_row(question, [key!(id)], |row| row.get(0)).optional()?;
         if let Some(example) = example {
             return Err(CatalogError::conflict(format!("{example} {why}")));
@@ -118,7 +118,7 @@ impl Catalog {
             let mut select =
                 tx.prepare_cached(&format!("{DATASET} WHERE name > ?1 ORDER BY name LIMIT ?2"))?;
             let rows =
-                select.query_map((after.map_or("", |name| name.as_str()), page(limit)), dataset_row)?;
+                select.query_map((after.map_or("", |name| name.as_str()), page_limit(limit)), dataset_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -141,7 +141,7 @@ impl Catalog {
             let mut select =
                 tx.prepare_cached(&format!("{BLOCK} WHERE dataset = ?1 AND id > ?2 ORDER BY id LIMIT ?3"))?;
             let after = after.map_or(0, |block| key!(block));
-            let rows = select.query_map((key!(dataset), after, page(limit)), block_row)?;
+            let rows = select.query_map((key!(dataset), after, page_limit(limit)), block_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -149,11 +149,11 @@ impl Catalog {
     /// Block after block, in the order of registration within each; begins after the file `after`.
     pub fn files(
         &self,
-        part: Part,
+        part: FileScope,
         after: Option<FileId>,
         limit: usize,
     ) -> Result<Vec<FileRow>, CatalogError> {
-        self.read(|tx| files_of(tx, part, after, limit.clamp(1, PAGE_ROWS_MAX)))
+        self.read(|tx| list_files(tx, part, after, limit.clamp(1, PAGE_ROWS_MAX)))
     }
 
     pub fn file(&self, lfn: &Lfn) -> Result<Option<FileRow>, CatalogError> {
@@ -175,7 +175,7 @@ impl Catalog {
     /// Totals of links keep what was moved.
     pub fn delete_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
         self.write(|tx| {
-            refuse_deletion(tx, id)?;
+            check_deletable(tx, id)?;
             for statement in DELETE_DATASET {
                 tx.execute(statement, [key!(id)])?;
             }
@@ -270,26 +270,26 @@ impl Catalog {
 }
 
 /// What a caller asked for, within what a page may hold.
-pub(crate) fn page(limit: usize) -> i64 {
+pub(crate) fn page_limit(limit: usize) -> i64 {
     limit.clamp(1, PAGE_ROWS_MAX) as i64
 }
 
 /// Without the bound of a page: for those who have one of their own.
-pub(crate) fn files_of(
+pub(crate) fn list_files(
     tx: &Transaction<'_>,
-    part: Part,
+    part: FileScope,
     after: Option<FileId>,
     limit: usize,
 ) -> Result<Vec<FileRow>, CatalogError> {
     match part {
-        Part::Block(block) => {
+        FileScope::Block(block) => {
             let after = after.map_or(0, |file| key!(file));
             let mut select = tx
                 .prepare_cached(&format!("{FILE} WHERE f.block = ?1 AND f.id > ?2 ORDER BY f.id LIMIT ?3"))?;
             let rows = select.query_map((key!(block), after, limit as i64), file_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         }
-        Part::Dataset(dataset) => {
+        FileScope::Dataset(dataset) => {
             let mut files = Vec::new();
             let mut position = position_of(tx, after)?;
             while files.len() < limit {
@@ -298,7 +298,7 @@ pub(crate) fn files_of(
                     None => (BlockId(0), None),
                 };
                 if after.is_some() {
-                    files.extend(files_of(tx, Part::Block(block), after, limit - files.len())?);
+                    files.extend(list_files(tx, FileScope::Block(block), after, limit - files.len())?);
                 }
                 let mut next = tx.prepare_cached(
                     "SELECT id FROM blocks WHERE dataset = ?1 AND id > ?2 AND files > 0 ORDER BY id LIMIT 1",

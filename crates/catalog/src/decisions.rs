@@ -35,7 +35,7 @@ impl Catalog {
         self.write(|tx| {
             insert(tx, decisions)?;
             for allowed in [false, true] {
-                tx.order(
+                tx.execute_deferred(
                     "DELETE FROM decisions WHERE allowed = ?1 AND site IS NULL AND id <=
                      (SELECT id FROM decisions WHERE allowed = ?1 AND site IS NULL
                       ORDER BY id DESC LIMIT 1 OFFSET ?2)",
@@ -66,12 +66,15 @@ impl Catalog {
 }
 
 /// Of doors: each site's are forgotten by themselves, so that none drives out another's, or the service's.
-pub(crate) fn keep_of_doors(tx: &Transaction<'_>, decisions: &[NewDecision]) -> Result<(), CatalogError> {
+pub(crate) fn record_door_decisions(
+    tx: &Transaction<'_>,
+    decisions: &[NewDecision],
+) -> Result<(), CatalogError> {
     insert(tx, decisions)?;
     let sites: BTreeSet<&SiteName> =
         decisions.iter().filter_map(|one| one.at_door.as_ref()).map(|(site, _)| site).collect();
     for (site, allowed) in sites.into_iter().flat_map(|site| [(site, false), (site, true)]) {
-        tx.order(
+        tx.execute_deferred(
             "DELETE FROM decisions WHERE allowed = ?1 AND site = ?2 AND id <=
              (SELECT id FROM decisions WHERE allowed = ?1 AND site = ?2 ORDER BY id DESC LIMIT 1 OFFSET ?3)",
             (allowed, site.as_str(), number(DOOR_DECISIONS_MAX)),
@@ -87,7 +90,7 @@ fn insert(tx: &Transaction<'_>, decisions: &[NewDecision]) -> Result<(), Catalog
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
     )?;
     for one in decisions {
-        insert.order((
+        insert.execute_deferred((
             one.allowed,
             one.since.0,
             one.at.0,
@@ -132,11 +135,11 @@ fn select(
         values.len()
     );
     let mut statement = tx.prepare_cached(&text)?;
-    let rows = statement.query_map(values, row)?;
+    let rows = statement.query_map(values, decision_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn row(row: &Row<'_>) -> crate::sql::Result<DecisionRow> {
+fn decision_row(row: &Row<'_>) -> crate::sql::Result<DecisionRow> {
     Ok(DecisionRow {
         id: row.number(0)?,
         decision: NewDecision {

@@ -4,13 +4,13 @@ use crate::sql::{Optional, Transaction};
 use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId};
 
 use crate::block_replica::Presence;
-use crate::datasets::files_of;
-use crate::holding::{Holder, Holding, holders, holding};
+use crate::datasets::list_files;
+use crate::presence_range::{BlockHolder, PresenceRange, block_holders, load_presence_range};
 use crate::rows::codec::{Columns, key};
-use crate::{Catalog, CatalogError, DeletionPreview, FileRow, Part};
+use crate::{Catalog, CatalogError, DeletionPreview, FileRow, FileScope};
 
 /// Files read in one step.
-pub(crate) const STEP_FILES: usize = 1_000;
+pub(crate) const FILES_PER_STEP: usize = 1_000;
 
 impl Catalog {
     /// Looks at block rows only, but for blocks that no other storage has wholly.
@@ -24,7 +24,7 @@ impl Catalog {
 }
 
 /// Why a deletion with this preview must not be, if so.
-pub(crate) fn refuse(preview: &DeletionPreview, force: bool) -> Result<(), CatalogError> {
+pub(crate) fn refuse_deletion(preview: &DeletionPreview, force: bool) -> Result<(), CatalogError> {
     if let Some(subscription) = preview.subscriptions.first() {
         return Err(CatalogError::conflict(format!(
             "subscription {subscription} would bring it back; cancel it first"
@@ -79,9 +79,9 @@ pub(crate) fn blocks_at(
 
 /// Files of the block at the storage that have no good replica elsewhere.
 fn last_replicas(tx: &Transaction<'_>, block: BlockId, storage: StorageId) -> Result<u64, CatalogError> {
-    let holders = holders(tx, block)?;
+    let holders = block_holders(tx, block)?;
     let Some(here) = holders.iter().find(|holder| holder.storage == storage) else { return Ok(0) };
-    let others: Vec<Holder> = rescuers(&holders, storage).collect();
+    let others: Vec<BlockHolder> = other_good_holders(&holders, storage).collect();
     if others.is_empty() {
         return Ok(here.files);
     }
@@ -92,50 +92,52 @@ fn last_replicas(tx: &Transaction<'_>, block: BlockId, storage: StorageId) -> Re
     }
     let (mut after, mut last_ones) = (FileId(0), 0);
     loop {
-        let files = files_of(tx, Part::Block(block), Some(after), STEP_FILES)?;
+        let files = list_files(tx, FileScope::Block(block), Some(after), FILES_PER_STEP)?;
         let Some(last) = files.last() else { return Ok(last_ones) };
         after = last.id;
-        let at = look(tx, block, storage, &holders, &files)?;
+        let at = load_range_copies(tx, block, storage, &holders, &files)?;
         last_ones +=
-            files.iter().filter(|file| at.is_here(file.id) && !at.is_elsewhere(file.id)).count() as u64;
+            files.iter().filter(|file| at.is_at_storage(file.id) && !at.has_other_good_copy(file.id)).count()
+                as u64;
     }
 }
 
 /// Storages whose good replicas may outlive this one's.
-fn rescuers(holders: &[Holder], storage: StorageId) -> impl Iterator<Item = Holder> {
+fn other_good_holders(holders: &[BlockHolder], storage: StorageId) -> impl Iterator<Item = BlockHolder> {
     holders.iter().copied().filter(move |other| other.storage != storage && !other.deleting && other.good > 0)
 }
 
 /// What this and the other storages hold of a run of files.
-pub(crate) struct Look {
-    here: Option<Holding>,
-    others: Vec<Holding>,
+pub(crate) struct RangeCopies {
+    here: Option<PresenceRange>,
+    others: Vec<PresenceRange>,
 }
 
-impl Look {
-    pub(crate) fn is_here(&self, file: FileId) -> bool {
+impl RangeCopies {
+    pub(crate) fn is_at_storage(&self, file: FileId) -> bool {
         self.here.as_ref().is_some_and(|here| here.presence(file) != Presence::Absent)
     }
 
-    pub(crate) fn is_elsewhere(&self, file: FileId) -> bool {
-        self.others.iter().any(|other| other.usable(file))
+    pub(crate) fn has_other_good_copy(&self, file: FileId) -> bool {
+        self.others.iter().any(|other| other.is_usable_source(file))
     }
 }
 
-pub(crate) fn look(
+pub(crate) fn load_range_copies(
     tx: &Transaction<'_>,
     block: BlockId,
     storage: StorageId,
-    holders: &[Holder],
+    holders: &[BlockHolder],
     files: &[FileRow],
-) -> Result<Look, CatalogError> {
+) -> Result<RangeCopies, CatalogError> {
     let (Some(first), Some(last)) = (files.first(), files.last()) else {
-        return Ok(Look { here: None, others: Vec::new() });
+        return Ok(RangeCopies { here: None, others: Vec::new() });
     };
     let here = match holders.iter().find(|holder| holder.storage == storage) {
-        Some(&holder) => Some(holding(tx, block, holder, first.id, last.id)?),
+        Some(&holder) => Some(load_presence_range(tx, block, holder, first.id, last.id)?),
         None => None,
     };
-    let others = rescuers(holders, storage).map(|holder| holding(tx, block, holder, first.id, last.id));
-    Ok(Look { here, others: others.collect::<Result<_, _>>()? })
+    let others = other_good_holders(holders, storage)
+        .map(|holder| load_presence_range(tx, block, holder, first.id, last.id));
+    Ok(RangeCopies { here, others: others.collect::<Result<_, _>>()? })
 }

@@ -49,7 +49,7 @@ impl From<DatabaseError> for CatalogError {
             },
             DatabaseError::Damaged { .. } => CatalogError::Corrupt(error.to_string()),
             DatabaseError::Runtime(_) => CatalogError::Unusable(error.to_string()),
-            DatabaseError::NoRow | DatabaseError::Lost | DatabaseError::Unfit(_) => {
+            DatabaseError::NoRow | DatabaseError::TransactionAborted | DatabaseError::ValueDoesNotFit(_) => {
                 CatalogError::Statement(error)
             }
         }

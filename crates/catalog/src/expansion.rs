@@ -7,15 +7,15 @@ use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{BlockId, FileId, StorageId};
 
 use crate::block_replica::Presence;
-use crate::datasets::files_of;
-use crate::holding::{Holder, Holding, holders, holding};
+use crate::datasets::list_files;
+use crate::presence_range::{BlockHolder, PresenceRange, block_holders, load_presence_range};
 use crate::rows::codec::{Columns, key};
-use crate::{Catalog, CatalogError, Expanded, ExpandedFile, FileRow, Part};
+use crate::{Catalog, CatalogError, Expansion, FileRow, FileScope, MissingFile};
 
 /// Files looked at in one step, and in one call: a block named by a manifest may have any number, most of
 /// them there already.
-const STEP_FILES: usize = 1_000;
-const EXAMINED_MAX: usize = 20_000;
+const FILES_PER_STEP: usize = 1_000;
+const FILES_EXAMINED_MAX: usize = 20_000;
 
 impl Catalog {
     /// Files of the block, after `after` by id, that `target` lacks and no live transfer brings there.
@@ -25,18 +25,19 @@ impl Catalog {
         target: StorageId,
         after: Option<FileId>,
         limit: usize,
-    ) -> Result<Expanded, CatalogError> {
+    ) -> Result<Expansion, CatalogError> {
         let limit = limit.clamp(1, BATCH_ITEMS_MAX);
         self.read(|tx| {
-            let holders = holders(tx, block)?;
+            let holders = block_holders(tx, block)?;
             let here = holders.iter().find(|holder| holder.storage == target);
             // What the base covers without exception need not be looked at.
             let covered = here.filter(|here| here.exceptions == 0).map_or(0, |here| here.base_file);
             let mut after = after.map_or(0, |file| key!(file)).max(covered);
-            let mut expanded = Expanded::default();
-            for _ in 0..EXAMINED_MAX / STEP_FILES {
-                let files = files_of(tx, Part::Block(block), Some(FileId(after as u64)), STEP_FILES)?;
-                let exhausted = files.len() < STEP_FILES;
+            let mut expanded = Expansion::default();
+            for _ in 0..FILES_EXAMINED_MAX / FILES_PER_STEP {
+                let files =
+                    list_files(tx, FileScope::Block(block), Some(FileId(after as u64)), FILES_PER_STEP)?;
+                let exhausted = files.len() < FILES_PER_STEP;
                 let Some(last) = files.last().map(|file| file.id) else { return Ok(expanded) };
                 let rest = expand_step(tx, block, target, &holders, files, limit, &mut expanded)?;
                 if let Some(full_at) = rest {
@@ -59,19 +60,19 @@ fn expand_step(
     tx: &Transaction<'_>,
     block: BlockId,
     target: StorageId,
-    holders: &[Holder],
+    holders: &[BlockHolder],
     files: Vec<FileRow>,
     limit: usize,
-    expanded: &mut Expanded,
+    expanded: &mut Expansion,
 ) -> Result<Option<FileId>, CatalogError> {
     let (Some(first), Some(last)) = (files.first().map(|file| file.id), files.last().map(|file| file.id))
     else {
         return Ok(None);
     };
-    let mut sources: Vec<Holding> = Vec::new();
+    let mut sources: Vec<PresenceRange> = Vec::new();
     let mut here = None;
     for &holder in holders {
-        let held = holding(tx, block, holder, first, last)?;
+        let held = load_presence_range(tx, block, holder, first, last)?;
         if holder.storage == target { here = Some(held) } else { sources.push(held) }
     }
     let live = live_files(tx, block, target, first, last)?;
@@ -80,10 +81,13 @@ fn expand_step(
         if there || live.contains(&file.id) {
             continue;
         }
-        let sources =
-            sources.iter().filter(|held| held.usable(file.id)).map(|held| held.holder.storage).collect();
+        let sources = sources
+            .iter()
+            .filter(|held| held.is_usable_source(file.id))
+            .map(|held| held.holder.storage)
+            .collect();
         let FileRow { id, lfn, size, digests, .. } = file;
-        expanded.files.push(ExpandedFile { file: id, lfn, size, digests, sources });
+        expanded.files.push(MissingFile { file: id, lfn, size, digests, sources });
         if expanded.files.len() == limit {
             return Ok(Some(id));
         }

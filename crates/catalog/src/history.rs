@@ -4,7 +4,7 @@ use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{StorageId, Timestamp, TransferId, TransferState};
 
 use crate::database::SCAN_TIME_MAX;
-use crate::rows::codec::{Columns, key, maybe_json, number, pack};
+use crate::rows::codec::{Columns, encode_digests, key, maybe_json, number};
 use crate::rows::live::LiveTransfer;
 use crate::{
     AttemptRow, AttemptTimes, Catalog, CatalogError, FinishedAttempt, PAGE_ROWS_MAX, ReportedOutcome,
@@ -12,12 +12,12 @@ use crate::{
 };
 
 /// Rows that one page looks at; the rest of a filter is applied to these.
-const EXAMINED_MAX: usize = 10_000;
+const ROWS_EXAMINED_MAX: usize = 10_000;
 /// Transfers that one call of `prune_history` removes: some 100 ms of the writer.
-const PRUNED_MAX: usize = 5_000;
+const PRUNED_TRANSFERS_MAX: usize = 5_000;
 
 /// How an attempt ended.
-pub(crate) struct Ending<'a> {
+pub(crate) struct AttemptEnd<'a> {
     /// Of the transfer, if it ended with the attempt.
     pub(crate) state: Option<TransferState>,
     pub(crate) fault: Option<&'a longhaul_model::Fault>,
@@ -34,12 +34,12 @@ impl Catalog {
             let live = if filter.state.is_none_or(|state| !state.is_terminal()) {
                 live_page(tx, filter, limit)?
             } else {
-                Part::default()
+                PagePart::default()
             };
             let done = if filter.state.is_none_or(TransferState::is_terminal) {
-                done_page(tx, filter, limit)?
+                finished_page(tx, filter, limit)?
             } else {
-                Part::default()
+                PagePart::default()
             };
             // Beyond the point that either part has looked at, nothing is known yet.
             let horizon = live.next.max(done.next);
@@ -63,7 +63,7 @@ impl Catalog {
                 Some(_) => None,
                 None => tx
                     .prepare_cached(&format!("{DONE} WHERE h.transfer = ?1 AND h.state > 0"))?
-                    .query_row([key!(id)], done_row)
+                    .query_row([key!(id)], finished_row)
                     .optional()?,
             };
             let running = live.as_ref().is_some_and(|live| live.state == TransferState::Leased);
@@ -87,7 +87,7 @@ impl Catalog {
                 "SELECT transfer, created FROM history WHERE state > 0 ORDER BY transfer LIMIT ?1",
             )?;
             let oldest = select
-                .query_map([PRUNED_MAX as i64], |row| Ok((row.id::<TransferId>(0)?, row.time(1)?)))?
+                .query_map([PRUNED_TRANSFERS_MAX as i64], |row| Ok((row.id::<TransferId>(0)?, row.time(1)?)))?
                 .collect::<Result<Vec<_>, _>>()?;
             let doomed = oldest.into_iter().enumerate();
             let doomed =
@@ -103,8 +103,8 @@ impl Catalog {
             )?;
             let mut rows = tx.prepare_cached("DELETE FROM history WHERE transfer = ?1")?;
             for transfer in &doomed {
-                choices.order([key!(transfer)])?;
-                rows.order([key!(transfer)])?;
+                choices.execute_deferred([key!(transfer)])?;
+                rows.execute_deferred([key!(transfer)])?;
             }
             Ok(doomed.len() as u64)
         })
@@ -112,10 +112,10 @@ impl Catalog {
 }
 
 /// Writes the end of the present attempt of `live`, or of `live` itself if it was waiting.
-pub(crate) fn record(
+pub(crate) fn record_end(
     tx: &Transaction<'_>,
     live: &LiveTransfer,
-    ending: &Ending<'_>,
+    ending: &AttemptEnd<'_>,
 ) -> Result<(), CatalogError> {
     assert!(live.leased || ending.state.is_some(), "a waiting transfer has no attempt that could end");
     let (number_of_row, attempt) = match live.leased {
@@ -134,7 +134,7 @@ pub(crate) fn record(
          ?21, ?22,
            ?23, ?24)",
     )?;
-    insert.order(crate::sql::params![
+    insert.execute_deferred(crate::sql::params![
         key!(live.id),
         number_of_row,
         state_number(ending.state),
@@ -157,7 +157,7 @@ pub(crate) fn record(
         number(outcome.map_or(0, |outcome| outcome.bytes_resent)),
         success.is_some_and(|outcome| outcome.already_there),
         success.map(|outcome| outcome.verification.word()),
-        success.map(|outcome| pack(&outcome.digests)),
+        success.map(|outcome| encode_digests(&outcome.digests)),
         maybe_json(ending.fault),
     ])?;
     Ok(())
@@ -177,7 +177,7 @@ const DONE: &str =
     JOIN storages s ON s.id = h.source";
 
 #[derive(Default)]
-struct Part {
+struct PagePart {
     items: Vec<TransferRow>,
     /// Everything down to this one was looked at, and there is more below; none if all was.
     next: Option<TransferId>,
@@ -187,7 +187,7 @@ fn before(filter: &TransferFilter) -> i64 {
     filter.before.map_or(i64::MAX, |id| key!(id))
 }
 
-fn live_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Result<Part, CatalogError> {
+fn live_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Result<PagePart, CatalogError> {
     let leased = filter.state.map(|state| state == TransferState::Leased);
     let mut select = tx.prepare_cached(&format!(
         "{LIVE} WHERE l.id < ?1 AND (l.leased = ?2 OR ?2 IS NULL) AND (l.dataset = ?3 OR ?3 IS NULL)
@@ -201,12 +201,16 @@ fn live_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Res
     let rows = select.query_map((before(filter), leased, ids.0, ids.1, ids.2, limit as i64), live_row)?;
     let items: Vec<TransferRow> = rows.collect::<Result<_, _>>()?;
     let next = items.last().filter(|_| items.len() == limit).map(|item| item.id);
-    Ok(Part { items, next })
+    Ok(PagePart { items, next })
 }
 
 /// One index leads to at most [`EXAMINED_MAX`] rows, newest first; whatever else was asked for is compared
 /// with these, so that a rare combination costs many short pages instead of one long query.
-fn done_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Result<Part, CatalogError> {
+fn finished_page(
+    tx: &Transaction<'_>,
+    filter: &TransferFilter,
+    limit: usize,
+) -> Result<PagePart, CatalogError> {
     let rare = filter.state.filter(|&state| state != TransferState::Done);
     let (column, value) = match (rare, filter.dataset, filter.source, filter.target) {
         (Some(state), ..) => ("state", state_number(Some(state))),
@@ -222,8 +226,8 @@ fn done_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Res
          WHERE {partial} {column} = ?1 AND transfer < ?2 ORDER BY transfer DESC LIMIT ?3"
     ))?;
     let mut show = tx.prepare_cached(&format!("{DONE} WHERE h.transfer = ?1 AND h.number = ?2"))?;
-    let mut rows = select.query((value, before(filter), EXAMINED_MAX as i64))?;
-    let (mut part, mut examined, mut last) = (Part::default(), 0, None);
+    let mut rows = select.query((value, before(filter), ROWS_EXAMINED_MAX as i64))?;
+    let (mut part, mut examined, mut last) = (PagePart::default(), 0, None);
     while let Some(row) = rows.next()? {
         let id: TransferId = row.id(0)?;
         (examined, last) = (examined + 1, Some(id));
@@ -237,13 +241,13 @@ fn done_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Res
                 row.get::<i64>(5).is_ok_and(|found| found == state_number(Some(wanted)))
             });
         if fits {
-            part.items.push(show.query_row((key!(id), row.get::<i64>(1)?), done_row)?);
+            part.items.push(show.query_row((key!(id), row.get::<i64>(1)?), finished_row)?);
             if part.items.len() == limit {
                 break;
             }
         }
     }
-    part.next = last.filter(|_| part.items.len() == limit || examined == EXAMINED_MAX);
+    part.next = last.filter(|_| part.items.len() == limit || examined == ROWS_EXAMINED_MAX);
     Ok(part)
 }
 
@@ -313,7 +317,7 @@ fn live_row(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
     })
 }
 
-fn done_row(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
+fn finished_row(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
     let shared = shared_columns(row)?;
     let number: u32 = row.get(11)?;
     Ok(TransferRow {

@@ -7,7 +7,7 @@ use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping};
 
 use crate::rows::codec::{Columns, key};
 use crate::sites::find_site;
-use crate::{Catalog, CatalogError, HostRow, HostsSet};
+use crate::{Catalog, CatalogError, HostRow, HostsUpdate};
 
 /// Lines of the table: every host of the largest grid, tenfold.
 pub const HOSTS_MAX: usize = 100_000;
@@ -18,9 +18,9 @@ const HOST: &str = "SELECT h.host, s.name, h.role, h.family, h.mapping, h.create
 impl Catalog {
     /// Writes all of these, or none. What somebody here said is changed only by somebody here: an import
     /// leaves it. Sites that do not exist are told, and their entries left out.
-    pub fn set_hosts(&self, entries: &[Entry], now: Timestamp) -> Result<HostsSet, CatalogError> {
+    pub fn set_hosts(&self, entries: &[Entry], now: Timestamp) -> Result<HostsUpdate, CatalogError> {
         self.write(|tx| {
-            let mut done = HostsSet::default();
+            let mut done = HostsUpdate::default();
             let mut sites = std::collections::BTreeMap::<&SiteName, Option<SiteId>>::new();
             // An entry that is as it was keeps its time, so that an import repeated changes nothing.
             let mut upsert = tx.prepare_cached(

@@ -10,19 +10,20 @@ use crate::sql::Transaction;
 use longhaul_model::{BlockId, DatasetId, Fault, FileId, StorageId, SubscriptionId, Timestamp};
 
 use crate::block_replica::{
-    GONE, GOOD, Pair, Presence, SUSPECT, compact, exception, load_pair, store_pair, store_totals,
+    BlockReplica, GONE, GOOD, Presence, SUSPECT, add_to_totals, compact, find_exception, load_block_replica,
+    store_block_replica,
 };
-use crate::rows::codec::{Columns, how_number, key, maybe_json};
-use crate::{BlockTotals, CancelledTransfer, CatalogError, DemandRow, How};
+use crate::rows::codec::{Columns, key, maybe_json, verification_number};
+use crate::{BlockTotals, CancelledTransfer, CatalogError, DemandRow, VerificationState};
 
 /// Blocks and pairs held before they are written; a manifest may name a block for each of its files.
-const HELD_MAX: usize = 4_096;
+const LEDGER_ENTRIES_MAX: usize = 4_096;
 
 pub(crate) struct Ledger<'t> {
     pub(crate) tx: &'t Transaction<'t>,
     pub(crate) now: Timestamp,
     blocks: BTreeMap<BlockId, BlockState>,
-    pairs: BTreeMap<(BlockId, StorageId), Pair>,
+    replicas: BTreeMap<(BlockId, StorageId), BlockReplica>,
     pub(crate) effects: Effects,
 }
 
@@ -84,7 +85,7 @@ pub(crate) struct BlockState {
 }
 
 impl BlockState {
-    fn grew(&self) -> bool {
+    fn has_new_files(&self) -> bool {
         self.files != self.files_before
     }
 
@@ -95,7 +96,7 @@ impl BlockState {
 
 impl<'t> Ledger<'t> {
     pub(crate) fn new(tx: &'t Transaction<'t>, now: Timestamp) -> Self {
-        Ledger { tx, now, blocks: BTreeMap::new(), pairs: BTreeMap::new(), effects: Effects::default() }
+        Ledger { tx, now, blocks: BTreeMap::new(), replicas: BTreeMap::new(), effects: Effects::default() }
     }
 
     pub(crate) fn block(&mut self, block: BlockId) -> Result<&mut BlockState, CatalogError> {
@@ -123,13 +124,13 @@ impl<'t> Ledger<'t> {
         }
     }
 
-    fn pair(&mut self, block: BlockId, storage: StorageId) -> Result<&mut Pair, CatalogError> {
-        if !self.pairs.contains_key(&(block, storage)) {
+    fn replica(&mut self, block: BlockId, storage: StorageId) -> Result<&mut BlockReplica, CatalogError> {
+        if !self.replicas.contains_key(&(block, storage)) {
             let dataset = self.block(block)?.dataset;
-            let pair = load_pair(self.tx, block, storage)?.unwrap_or(Pair::empty(dataset));
-            self.pairs.insert((block, storage), pair);
+            let pair = load_block_replica(self.tx, block, storage)?.unwrap_or(BlockReplica::empty(dataset));
+            self.replicas.insert((block, storage), pair);
         }
-        match self.pairs.get_mut(&(block, storage)) {
+        match self.replicas.get_mut(&(block, storage)) {
             Some(pair) => Ok(pair),
             None => unreachable!("it was put there just now"),
         }
@@ -142,26 +143,26 @@ impl<'t> Ledger<'t> {
         storage: StorageId,
         file: FileId,
     ) -> Result<Presence, CatalogError> {
-        let pair = *self.pair(block, storage)?;
+        let pair = *self.replica(block, storage)?;
         if pair.exceptions == 0 {
             return Ok(pair.implied(file));
         }
-        Ok(exception(self.tx, block, storage, file)?.unwrap_or(pair.implied(file)))
+        Ok(find_exception(self.tx, block, storage, file)?.unwrap_or(pair.implied(file)))
     }
 
     /// Whether a transfer may read the file there: it is good, and no deletion of its block is under way.
-    pub(crate) fn usable(
+    pub(crate) fn is_usable_source(
         &mut self,
         block: BlockId,
         storage: StorageId,
         file: FileId,
     ) -> Result<bool, CatalogError> {
-        let deleting = self.pair(block, storage)?.deleting != 0;
+        let deleting = self.replica(block, storage)?.deleting != 0;
         Ok(!deleting && matches!(self.presence(block, storage, file)?, Presence::Good(_)))
     }
 
     /// Makes the file's presence at the storage what `to` says; returns what it was.
-    pub(crate) fn set(
+    pub(crate) fn set_presence(
         &mut self,
         block: BlockId,
         storage: StorageId,
@@ -171,7 +172,7 @@ impl<'t> Ledger<'t> {
         fault: Option<&Fault>,
     ) -> Result<Presence, CatalogError> {
         let tx = self.tx;
-        let pair = self.pair(block, storage)?;
+        let pair = self.replica(block, storage)?;
         let implied = pair.implied(file);
         let row = (key!(block), key!(storage), key!(file));
         // The common case, a first arrival, costs one statement.
@@ -180,24 +181,24 @@ impl<'t> Ledger<'t> {
                 "INSERT INTO replicas (block, storage, file, how, state) VALUES (?1, ?2, ?3, ?4, 0)
                  ON CONFLICT DO NOTHING",
             )?;
-            if insert.execute((row.0, row.1, row.2, how_number(how)))? == 1 {
+            if insert.execute((row.0, row.1, row.2, verification_number(how)))? == 1 {
                 pair.exceptions += 1;
                 pair.counts.add(to, size as i64, 1);
                 return Ok(Presence::Absent);
             }
         }
-        let stored = if pair.exceptions == 0 { None } else { exception(tx, block, storage, file)? };
+        let stored = if pair.exceptions == 0 { None } else { find_exception(tx, block, storage, file)? };
         let was = stored.unwrap_or(implied);
         if to == implied {
             if stored.is_some() {
                 let mut delete = tx
                     .prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND file = ?3")?;
-                delete.order(row)?;
+                delete.execute_deferred(row)?;
                 pair.exceptions -= 1;
             }
         } else {
             let (how, state) = match to {
-                Presence::Absent => (How::Registered, GONE),
+                Presence::Absent => (VerificationState::Registered, GONE),
                 Presence::Good(how) => (how, GOOD),
                 Presence::Suspect(how) => (how, SUSPECT),
             };
@@ -207,18 +208,25 @@ impl<'t> Ledger<'t> {
                  ON CONFLICT (block, storage, file) DO UPDATE
                  SET how = excluded.how, state = excluded.state, fault = excluded.fault",
             )?;
-            upsert.order((row.0, row.1, row.2, how_number(how), state, maybe_json(fault)))?;
+            upsert.execute_deferred((
+                row.0,
+                row.1,
+                row.2,
+                verification_number(how),
+                state,
+                maybe_json(fault),
+            ))?;
             pair.exceptions += i64::from(stored.is_none());
         }
         pair.counts.add(was, size as i64, -1);
         pair.counts.add(to, size as i64, 1);
         pair.changed |= was != to;
-        pair.announce |= matches!(was, Presence::Good(_)) != matches!(to, Presence::Good(_));
+        pair.announce_demands |= matches!(was, Presence::Good(_)) != matches!(to, Presence::Good(_));
         Ok(was)
     }
 
     /// A new file of the block; ids only grow.
-    pub(crate) fn grow(
+    pub(crate) fn add_file(
         &mut self,
         block: BlockId,
         file: FileId,
@@ -234,7 +242,7 @@ impl<'t> Ledger<'t> {
 
     /// The file that `grow` just added is registered at the storage. As long as the storage has the whole
     /// block, this writes no row.
-    pub(crate) fn append(
+    pub(crate) fn add_registered(
         &mut self,
         block: BlockId,
         storage: StorageId,
@@ -242,15 +250,16 @@ impl<'t> Ledger<'t> {
         size: u64,
     ) -> Result<(), CatalogError> {
         let files = self.block(block)?.files;
-        let pair = self.pair(block, storage)?;
+        let pair = self.replica(block, storage)?;
         let whole = pair.counts.files + 1 == files;
-        if whole && (pair.base_file == 0 || pair.base_how == How::Registered) {
+        if whole && (pair.base_file == 0 || pair.base_how == VerificationState::Registered) {
             pair.base_file = key!(file);
-            pair.base_how = How::Registered;
-            pair.counts.add(Presence::Good(How::Registered), size as i64, 1);
+            pair.base_how = VerificationState::Registered;
+            pair.counts.add(Presence::Good(VerificationState::Registered), size as i64, 1);
             return Ok(());
         }
-        self.set(block, storage, file, size, Presence::Good(How::Registered), None).map(|_| ())
+        self.set_presence(block, storage, file, size, Presence::Good(VerificationState::Registered), None)
+            .map(|_| ())
     }
 
     /// Begins (with a task's id) or ends (0) the deletion of the block at the storage.
@@ -260,34 +269,34 @@ impl<'t> Ledger<'t> {
         storage: StorageId,
         task: i64,
     ) -> Result<(), CatalogError> {
-        let pair = self.pair(block, storage)?;
+        let pair = self.replica(block, storage)?;
         if pair.counts.files > 0 {
             pair.deleting = task;
         }
         Ok(())
     }
 
-    pub(crate) fn deleting(&mut self, block: BlockId, storage: StorageId) -> Result<i64, CatalogError> {
-        Ok(self.pair(block, storage)?.deleting)
+    pub(crate) fn deleting_task(&mut self, block: BlockId, storage: StorageId) -> Result<i64, CatalogError> {
+        Ok(self.replica(block, storage)?.deleting)
     }
 
     /// Whether the ledger holds so much that it is time to flush.
     pub(crate) fn is_full(&self) -> bool {
-        self.blocks.len() + self.pairs.len() > HELD_MAX
+        self.blocks.len() + self.replicas.len() > LEDGER_ENTRIES_MAX
     }
 
     /// Writes out every counter. Returns the targets whose demands the change may affect, by block and
     /// target: `consequences` applies what follows for them.
     pub(crate) fn flush(&mut self) -> Result<Vec<CoverageChange>, CatalogError> {
         self.write_blocks()?;
-        self.write_pairs()?;
+        self.write_replicas()?;
         let mut affected = self.affected_targets()?;
         affected.sort_unstable();
         affected.dedup();
         let changes = affected.into_iter().map(|(block, target)| self.coverage_change(block, target));
         let changes = changes.collect::<Result<Vec<_>, _>>()?;
         self.blocks.clear();
-        self.pairs.clear();
+        self.replicas.clear();
         Ok(changes)
     }
 
@@ -297,8 +306,14 @@ impl<'t> Ledger<'t> {
         )?;
         let mut datasets: BTreeMap<DatasetId, (i64, i64)> = BTreeMap::new();
         for (&block, state) in &self.blocks {
-            if state.grew() || state.open != state.open_before {
-                update.order((key!(block), state.files, state.bytes, state.last_file, state.open))?;
+            if state.has_new_files() || state.open != state.open_before {
+                update.execute_deferred((
+                    key!(block),
+                    state.files,
+                    state.bytes,
+                    state.last_file,
+                    state.open,
+                ))?;
                 let sum = datasets.entry(state.dataset).or_default();
                 sum.0 += state.files - state.files_before;
                 sum.1 += state.bytes - state.bytes_before;
@@ -309,35 +324,35 @@ impl<'t> Ledger<'t> {
             .tx
             .prepare_cached("UPDATE datasets SET files = files + ?2, bytes = bytes + ?3 WHERE id = ?1")?;
         for (dataset, (files, bytes)) in datasets {
-            update.order((key!(dataset), files, bytes))?;
+            update.execute_deferred((key!(dataset), files, bytes))?;
         }
         Ok(())
     }
 
-    fn write_pairs(&mut self) -> Result<(), CatalogError> {
+    fn write_replicas(&mut self) -> Result<(), CatalogError> {
         let mut totals: BTreeMap<(DatasetId, StorageId), [i64; 8]> = BTreeMap::new();
-        for (&(block, storage), pair) in &mut self.pairs {
+        for (&(block, storage), pair) in &mut self.replicas {
             let Some(state) = self.blocks.get(&block) else {
                 unreachable!("a pair is loaded with its block")
             };
-            if !pair.dirty() {
+            if !pair.is_dirty() {
                 continue;
             }
             assert!(pair.counts.files <= state.files, "a storage has more of block {block} than there is");
             if pair.counts.files == state.files && pair.exceptions > 0 {
                 compact(self.tx, block, storage, pair, state.last_file)?;
             }
-            store_pair(self.tx, block, storage, pair)?;
+            store_block_replica(self.tx, block, storage, pair)?;
             let sum = totals.entry((pair.dataset, storage)).or_default();
-            for (slot, delta) in sum.iter_mut().zip(pair.counts.minus(&pair.counts_before)) {
+            for (slot, delta) in sum.iter_mut().zip(pair.counts.difference(&pair.counts_before)) {
                 *slot += delta;
             }
-            if pair.changed && !state.grew() {
+            if pair.changed && !state.has_new_files() {
                 self.effects.blocks.insert(block, state.totals(block));
             }
         }
         for ((dataset, storage), delta) in totals {
-            store_totals(self.tx, dataset, storage, delta)?;
+            add_to_totals(self.tx, dataset, storage, delta)?;
         }
         Ok(())
     }
@@ -349,22 +364,22 @@ impl<'t> Ledger<'t> {
             "SELECT target FROM subscriptions WHERE dataset = ?1 AND block IN (0, ?2)
              AND state <> 'cancelled' AND state = 'active'",
         )?;
-        for (&block, state) in self.blocks.iter().filter(|(_, state)| state.grew()) {
+        for (&block, state) in self.blocks.iter().filter(|(_, state)| state.has_new_files()) {
             for target in wanted_at.query_map((key!(state.dataset), key!(block)), |row| row.id(0))? {
                 affected.push((block, target?));
             }
         }
-        for (&(block, storage), pair) in &self.pairs {
+        for (&(block, storage), pair) in &self.replicas {
             let Some(state) = self.blocks.get(&block) else {
                 unreachable!("a pair is loaded with its block")
             };
-            let lacks = pair.counts.good() < state.files && pair.deleting == 0;
-            let lacked = pair.counts_before.good() < state.files_before && pair.deleting_before == 0;
-            if lacks != lacked || (pair.announce && lacks) {
+            let lacks = pair.counts.good_files() < state.files && pair.deleting == 0;
+            let lacked = pair.counts_before.good_files() < state.files_before && pair.deleting_before == 0;
+            if lacks != lacked || (pair.announce_demands && lacks) {
                 affected.push((block, storage));
             }
-            let whole = state.files > 0 && pair.counts.good() == state.files && pair.deleting == 0;
-            if whole && (lacked || state.grew() || pair.deleting_before != 0) {
+            let whole = state.files > 0 && pair.counts.good_files() == state.files && pair.deleting == 0;
+            if whole && (lacked || state.has_new_files() || pair.deleting_before != 0) {
                 self.effects.complete.insert((block, storage), state.totals(block));
             } else if !whole {
                 self.effects.complete.remove(&(block, storage));
@@ -376,8 +391,8 @@ impl<'t> Ledger<'t> {
     /// How the target stands to the block now.
     fn coverage_change(&mut self, block: BlockId, target: StorageId) -> Result<CoverageChange, CatalogError> {
         let (files, dataset) = self.block(block).map(|state| (state.files, state.dataset))?;
-        let replica = self.pair(block, target)?;
-        let coverage = if replica.counts.good() == files {
+        let replica = self.replica(block, target)?;
+        let coverage = if replica.counts.good_files() == files {
             Coverage::Whole
         } else if replica.deleting == 0 {
             Coverage::Incomplete

@@ -8,24 +8,24 @@ use std::sync::{Mutex, MutexGuard};
 use crate::sync::locked;
 
 /// Of one kind; beyond it all are asked for again.
-const KEPT_MAX: usize = 1_000;
+const CACHED_ROWS_MAX: usize = 1_000;
 
-pub(crate) struct ReadCache<K, V>(Mutex<Rows<K, V>>);
+pub(crate) struct ReadCache<K, V>(Mutex<CachedRows<K, V>>);
 
-struct Rows<K, V> {
+struct CachedRows<K, V> {
     rows: HashMap<K, V>,
     /// Of changes, so far.
-    changes: u64,
+    generation: u64,
 }
 
 impl<K, V> Default for ReadCache<K, V> {
     fn default() -> Self {
-        ReadCache(Mutex::new(Rows { rows: HashMap::new(), changes: 0 }))
+        ReadCache(Mutex::new(CachedRows { rows: HashMap::new(), generation: 0 }))
     }
 }
 
 impl<K: Eq + Hash, V: Clone> ReadCache<K, V> {
-    fn rows(&self) -> MutexGuard<'_, Rows<K, V>> {
+    fn rows(&self) -> MutexGuard<'_, CachedRows<K, V>> {
         locked(&self.0)
     }
 
@@ -41,14 +41,14 @@ impl<K: Eq + Hash, V: Clone> ReadCache<K, V> {
             if let Some(row) = rows.rows.get(&key) {
                 return Ok(Some(row.clone()));
             }
-            rows.changes
+            rows.generation
         };
         let found = read(&key)?;
         let mut rows = self.rows();
         if let Some(row) = &found
-            && rows.changes == changes
+            && rows.generation == changes
         {
-            if rows.rows.len() >= KEPT_MAX {
+            if rows.rows.len() >= CACHED_ROWS_MAX {
                 rows.rows.clear();
             }
             rows.rows.insert(key, row.clone());
@@ -58,11 +58,11 @@ impl<K: Eq + Hash, V: Clone> ReadCache<K, V> {
 
     /// Makes a change and, before anybody is told of it, forgets what is kept: also after an error, which may
     /// be of what came after the change.
-    pub(crate) fn changed<T>(&self, change: impl FnOnce() -> T) -> T {
+    pub(crate) fn invalidate_after<T>(&self, change: impl FnOnce() -> T) -> T {
         let made = change();
         let mut rows = self.rows();
         rows.rows.clear();
-        rows.changes += 1;
+        rows.generation += 1;
         made
     }
 }
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(kept.get("a", |_| -> Read { Ok(Some(1)) }), Ok(Some(1)));
         assert_eq!(kept.get("a", never), Ok(Some(1)));
         assert_eq!(kept.get("b", |_| -> Read { Err(()) }), Err(()));
-        kept.changed(|| ());
+        kept.invalidate_after(|| ());
         assert_eq!(kept.get("a", |_| -> Read { Ok(Some(2)) }), Ok(Some(2)));
         assert_eq!(kept.get("a", never), Ok(Some(2)));
     }
@@ -90,7 +90,7 @@ mod tests {
     fn what_is_read_during_a_change_is_not_kept() {
         let kept = ReadCache::default();
         let old = kept.get("a", |_| -> Read {
-            kept.changed(|| ());
+            kept.invalidate_after(|| ());
             Ok(Some(1))
         });
         assert_eq!(old, Ok(Some(1)));
@@ -100,9 +100,9 @@ mod tests {
     #[test]
     fn they_are_bounded() {
         let kept = ReadCache::default();
-        for key in 0..3 * KEPT_MAX {
+        for key in 0..3 * CACHED_ROWS_MAX {
             kept.get(key, |_| Ok::<_, ()>(Some(key))).unwrap();
-            assert!(kept.rows().rows.len() <= KEPT_MAX);
+            assert!(kept.rows().rows.len() <= CACHED_ROWS_MAX);
         }
     }
 }

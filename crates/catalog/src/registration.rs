@@ -7,8 +7,11 @@ use longhaul_model::{BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, St
 use crate::block_replica::Presence;
 use crate::consequences;
 use crate::ledger::Ledger;
-use crate::rows::codec::{Columns, key, pack};
-use crate::{AddError, Added, Catalog, CatalogError, DatasetRow, How, ManifestError, NewFile};
+use crate::rows::codec::{Columns, encode_digests, key};
+use crate::{
+    AddError, Catalog, CatalogError, DatasetRow, ManifestError, NewFile, RegistrationResult,
+    VerificationState,
+};
 
 /// All files of a catalog together: no sum of sizes overflows, whatever a manifest claims.
 const CATALOG_BYTES_MAX: u64 = 1 << 61;
@@ -22,13 +25,13 @@ impl Catalog {
         files: &mut dyn Iterator<Item = Result<NewFile, ManifestError>>,
         at: Option<StorageId>,
         now: Timestamp,
-    ) -> Result<Added, AddError> {
+    ) -> Result<RegistrationResult, AddError> {
         self.write(|tx| {
             if let Some(storage) = at {
                 crate::sites::require_storage(tx, storage)?;
             }
             let mut ledger = Ledger::new(tx, now);
-            let mut registrar = Registrar::new(&ledger, dataset, at)?;
+            let mut registrar = FileRegistrar::new(&ledger, dataset, at)?;
             for file in files {
                 let file = file?;
                 registrar
@@ -39,7 +42,7 @@ impl Catalog {
             consequences::flush(&mut ledger)?;
             let mut effects = ledger.effects;
             let (demands, demands_gone) = effects.take_demands();
-            Ok(Added {
+            Ok(RegistrationResult {
                 files_added: registrar.files_added,
                 bytes_added: registrar.bytes_added,
                 files_known: registrar.files_known,
@@ -55,7 +58,7 @@ impl Catalog {
 }
 
 /// Registers files of one dataset, one after the other.
-pub(crate) struct Registrar {
+pub(crate) struct FileRegistrar {
     dataset: DatasetRow,
     at: Option<StorageId>,
     /// The digests were computed from what is at the storage now: a suspicion is cleared.
@@ -75,7 +78,7 @@ pub(crate) struct Registrar {
     pub(crate) found: Vec<(FileId, BlockId, StorageId)>,
 }
 
-impl Registrar {
+impl FileRegistrar {
     pub(crate) fn new(
         ledger: &Ledger<'_>,
         dataset: DatasetId,
@@ -89,7 +92,7 @@ impl Registrar {
         let next_file: i64 =
             tx.query_row("SELECT coalesce(max(id), 0) + 1 FROM files", (), |row| row.get(0))?;
         let bytes = tx.query_row("SELECT coalesce(sum(bytes), 0) FROM datasets", (), |row| row.number(0))?;
-        Ok(Registrar {
+        Ok(FileRegistrar {
             dataset: row,
             at,
             scanned: false,
@@ -119,7 +122,7 @@ impl Registrar {
             .prepare_cached(
                 "UPDATE datasets SET filling = ?2, next_number = ?3, blocks = blocks + ?4 WHERE id = ?1",
             )?
-            .order((
+            .execute_deferred((
                 key!(self.dataset.id),
                 key!(self.filling),
                 crate::rows::codec::number(self.next_number),
@@ -146,7 +149,7 @@ impl Registrar {
         let block = match open {
             Some(block) => block,
             None => {
-                if let Some(answer) = self.known(ledger, file)? {
+                if let Some(answer) = self.register_known(ledger, file)? {
                     return Ok(answer);
                 }
                 match refusal.map_or_else(|| self.make_block(ledger, file), |fault| Ok(Err(fault)))? {
@@ -159,7 +162,7 @@ impl Registrar {
             self.count(ledger, block, file)?;
             return Ok(Ok(()));
         }
-        match self.known(ledger, file)? {
+        match self.register_known(ledger, file)? {
             Some(answer) => Ok(answer),
             None => unreachable!("an LFN conflicts and is absent"),
         }
@@ -179,7 +182,7 @@ impl Registrar {
             "INSERT INTO files (id, block, lfn, size, digests) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO \
                 NOTHING",
         )?;
-        let digests = pack(&file.digests);
+        let digests = encode_digests(&file.digests);
         Ok(insert.execute((self.next_file, key!(block), file.lfn.as_str(), file.size as i64, digests))? == 1)
     }
 
@@ -248,9 +251,9 @@ impl Registrar {
 
     fn count(&mut self, ledger: &mut Ledger<'_>, block: BlockId, file: &NewFile) -> Result<(), CatalogError> {
         let id = FileId::from(self.next_file as u64);
-        let state = ledger.grow(block, id, file.size)?;
+        let state = ledger.add_file(block, id, file.size)?;
         if let Some(storage) = self.at {
-            ledger.append(block, storage, id, file.size)?;
+            ledger.add_registered(block, storage, id, file.size)?;
         }
         if block == self.filling && (state.files as u64 >= BLOCK_FILES || state.bytes as u64 >= BLOCK_BYTES) {
             ledger.block(block)?.open = false;
@@ -265,7 +268,7 @@ impl Registrar {
 
     /// None if no file has that LFN. A known one must agree with what is registered; it is taken to be at the
     /// storage like a new one.
-    fn known(
+    fn register_known(
         &mut self,
         ledger: &mut Ledger<'_>,
         file: &NewFile,
@@ -299,13 +302,13 @@ impl Registrar {
         }
         self.files_known += 1;
         if let Some(storage) = self.at {
-            self.known_at(ledger, block, storage, id, size)?;
+            self.add_known_at(ledger, block, storage, id, size)?;
         }
         consequences::flush_if_full(ledger)?;
         Ok(Some(Ok(())))
     }
 
-    fn known_at(
+    fn add_known_at(
         &mut self,
         ledger: &mut Ledger<'_>,
         block: BlockId,
@@ -318,7 +321,14 @@ impl Registrar {
             Presence::Suspect(_) if !self.scanned => return Ok(()),
             Presence::Absent | Presence::Suspect(_) => {}
         }
-        ledger.set(block, storage, file, size, Presence::Good(How::Registered), None)?;
+        ledger.set_presence(
+            block,
+            storage,
+            file,
+            size,
+            Presence::Good(VerificationState::Registered),
+            None,
+        )?;
         self.found.push((file, block, storage));
         Ok(())
     }

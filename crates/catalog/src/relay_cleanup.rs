@@ -14,8 +14,8 @@ use crate::block_replica::Presence;
 use crate::consequences;
 use crate::datasets::file_by_id;
 use crate::ledger::Ledger;
-use crate::relays::{REMOVAL_RETRY_DELAY, forget};
-use crate::replicas::{elsewhere, lose};
+use crate::relays::{REMOVAL_RETRY_DELAY, forget_relayed_file};
+use crate::replicas::{has_other_good_replica, lose_replica};
 use crate::rows::codec::{Columns, key};
 use crate::{Catalog, CatalogError, NewTask, ReplicaChange, TaskKind, TaskRow};
 
@@ -33,20 +33,20 @@ impl Catalog {
         mut new_id: impl FnMut() -> TaskId,
         now: Timestamp,
     ) -> Result<(Vec<TaskRow>, ReplicaChange), CatalogError> {
-        if self.read(|tx| Ok(due(tx, now)?.is_empty()))? {
+        if self.read(|tx| Ok(due_files(tx, now)?.is_empty()))? {
             return Ok((Vec::new(), ReplicaChange::default()));
         }
         self.write(|tx| {
             let mut ledger = Ledger::new(tx, now);
             let mut change = ReplicaChange::default();
             let mut ready: BTreeMap<(StorageId, DatasetId), Vec<FileId>> = BTreeMap::new();
-            for row in due(tx, now)? {
-                match fate(&mut ledger, &row)? {
-                    Fate::Stays => forget(tx, row.storage, row.file)?,
-                    Fate::Later(after) => look_again(tx, &row, now + after)?,
-                    Fate::Goes => {
+            for row in due_files(tx, now)? {
+                match decide(&mut ledger, &row)? {
+                    CleanupDecision::Keep => forget_relayed_file(tx, row.storage, row.file)?,
+                    CleanupDecision::RecheckAfter(after) => recheck_at(tx, &row, now + after)?,
+                    CleanupDecision::Remove => {
                         if let Some(file) = file_by_id(tx, row.file)? {
-                            lose(&mut ledger, &file, row.storage, &mut change)?;
+                            lose_replica(&mut ledger, &file, row.storage, &mut change)?;
                         }
                         ready.entry((row.storage, row.dataset)).or_default().push(row.file);
                     }
@@ -54,7 +54,7 @@ impl Catalog {
                 consequences::flush_if_full(&mut ledger)?;
             }
             consequences::flush(&mut ledger)?;
-            change.take(ledger.effects);
+            change.absorb(ledger.effects);
             let mut tasks = Vec::new();
             for ((storage, dataset), files) in ready {
                 let new = NewTask { id: new_id(), kind: TaskKind::Clear, dataset, storage };
@@ -65,22 +65,22 @@ impl Catalog {
     }
 }
 
-struct Relayed {
+struct RelayedFile {
     storage: StorageId,
     file: FileId,
     block: BlockId,
     dataset: DatasetId,
 }
 
-enum Fate {
+enum CleanupDecision {
     /// Somebody wants it at the relay itself by now.
-    Stays,
-    Later(Duration),
-    Goes,
+    Keep,
+    RecheckAfter(Duration),
+    Remove,
 }
 
 /// Rows whose time has come, but of storages and datasets where a task removes some already.
-fn due(tx: &Transaction<'_>, now: Timestamp) -> Result<Vec<Relayed>, CatalogError> {
+fn due_files(tx: &Transaction<'_>, now: Timestamp) -> Result<Vec<RelayedFile>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT r.storage, r.file, r.block, r.dataset FROM relayed r WHERE r.task = 0 AND r.look_at <= ?1
          AND NOT EXISTS (SELECT 1 FROM tasks k WHERE k.storage = r.storage AND k.dataset = r.dataset AND \
@@ -89,37 +89,34 @@ fn due(tx: &Transaction<'_>, now: Timestamp) -> Result<Vec<Relayed>, CatalogErro
          ORDER BY r.look_at LIMIT ?2",
     )?;
     let rows = select.query_map((now.0, FILES_PER_CHECK_MAX), |row| {
-        Ok(Relayed { storage: row.id(0)?, file: row.id(1)?, block: row.id(2)?, dataset: row.id(3)? })
+        Ok(RelayedFile { storage: row.id(0)?, file: row.id(1)?, block: row.id(2)?, dataset: row.id(3)? })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn fate(ledger: &mut Ledger<'_>, row: &Relayed) -> Result<Fate, CatalogError> {
+fn decide(ledger: &mut Ledger<'_>, row: &RelayedFile) -> Result<CleanupDecision, CatalogError> {
     let tx = ledger.tx;
     let mut wanted = tx.prepare_cached(
         "SELECT 1 FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND block IN (0, ?3) AND state <> \
             'cancelled'",
     )?;
     if wanted.exists((key!(row.dataset), key!(row.storage), key!(row.block)))? {
-        return Ok(Fate::Stays);
+        return Ok(CleanupDecision::Keep);
     }
     let mut select = tx.prepare_cached("SELECT DISTINCT target FROM demands WHERE block = ?1")?;
     let targets = select.query_map([key!(row.block)], |row| row.id(0))?;
     for target in targets.collect::<Result<Vec<StorageId>, _>>()? {
         if !matches!(ledger.presence(row.block, target, row.file)?, Presence::Good(_)) {
-            return Ok(Fate::Later(RECHECK_DELAY));
+            return Ok(CleanupDecision::RecheckAfter(RECHECK_DELAY));
         }
     }
-    let Some(file) = file_by_id(tx, row.file)? else { return Ok(Fate::Stays) };
-    let last = !elsewhere(ledger, &file, row.storage)?;
-    Ok(if last { Fate::Later(REMOVAL_RETRY_DELAY) } else { Fate::Goes })
+    let Some(file) = file_by_id(tx, row.file)? else { return Ok(CleanupDecision::Keep) };
+    let last = !has_other_good_replica(ledger, &file, row.storage)?;
+    Ok(if last { CleanupDecision::RecheckAfter(REMOVAL_RETRY_DELAY) } else { CleanupDecision::Remove })
 }
 
-fn look_again(tx: &Transaction<'_>, row: &Relayed, at: Timestamp) -> Result<(), CatalogError> {
-    tx.prepare_cached("UPDATE relayed SET look_at = ?3 WHERE storage = ?1 AND file = ?2")?.order((
-        key!(row.storage),
-        key!(row.file),
-        at.0,
-    ))?;
+fn recheck_at(tx: &Transaction<'_>, row: &RelayedFile, at: Timestamp) -> Result<(), CatalogError> {
+    tx.prepare_cached("UPDATE relayed SET look_at = ?3 WHERE storage = ?1 AND file = ?2")?
+        .execute_deferred((key!(row.storage), key!(row.file), at.0))?;
     Ok(())
 }

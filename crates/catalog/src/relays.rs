@@ -26,13 +26,23 @@ pub(crate) fn on_relay_arrival(
         "INSERT INTO relayed (storage, file, block, dataset, look_at) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (storage, file) DO UPDATE SET task = 0, look_at = excluded.look_at",
     )?
-    .order((key!(live.target), key!(live.file), key!(live.block), key!(live.dataset), now.0))?;
+    .execute_deferred((
+        key!(live.target),
+        key!(live.file),
+        key!(live.block),
+        key!(live.dataset),
+        now.0,
+    ))?;
     Ok(())
 }
 
-pub(crate) fn forget(tx: &Transaction<'_>, storage: StorageId, file: FileId) -> Result<(), CatalogError> {
+pub(crate) fn forget_relayed_file(
+    tx: &Transaction<'_>,
+    storage: StorageId,
+    file: FileId,
+) -> Result<(), CatalogError> {
     tx.prepare_cached("DELETE FROM relayed WHERE storage = ?1 AND file = ?2")?
-        .order((key!(storage), key!(file)))?;
+        .execute_deferred((key!(storage), key!(file)))?;
     Ok(())
 }
 
@@ -43,7 +53,7 @@ pub(crate) fn requeue_after_clear(
     now: Timestamp,
 ) -> Result<(), CatalogError> {
     tx.prepare_cached("UPDATE relayed SET task = 0, look_at = ?2 WHERE task = ?1 AND task <> 0")?
-        .order((key!(task), (now + REMOVAL_RETRY_DELAY).0))?;
+        .execute_deferred((key!(task), (now + REMOVAL_RETRY_DELAY).0))?;
     Ok(())
 }
 
@@ -59,7 +69,7 @@ pub(crate) fn is_clearing(
 }
 
 /// A page of what a clearing removes.
-pub(crate) fn page(
+pub(crate) fn files_to_clear(
     tx: &Transaction<'_>,
     task: TaskId,
     after: Option<FileId>,

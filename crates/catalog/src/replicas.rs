@@ -7,7 +7,7 @@ use crate::block_replica::Presence;
 use crate::consequences;
 use crate::datasets::{file_by_id, find_file};
 use crate::ledger::{Effects, Ledger};
-use crate::rows::codec::{Columns, how_counts, key};
+use crate::rows::codec::{Columns, key, verification_counts};
 use crate::{Catalog, CatalogError, FileReplicaRow, FileRow, ReplicaChange, ReplicaTotals};
 
 impl Catalog {
@@ -56,7 +56,7 @@ impl Catalog {
                 Ok(FileReplicaRow {
                     storage: row.id(0)?,
                     storage_name: row.parsed(1)?,
-                    how: row.how(2)?,
+                    how: row.verification(2)?,
                     suspect: row.fault(3)?,
                     deleting: row.number(4)? != 0,
                 })
@@ -74,7 +74,9 @@ impl Catalog {
         fault: &Fault,
         now: Timestamp,
     ) -> Result<ReplicaChange, CatalogError> {
-        self.change_replica(file, now, |ledger, row, change| suspect(ledger, row, storage, fault, change))
+        self.change_replica(file, now, |ledger, row, change| {
+            suspect_replica(ledger, row, storage, fault, change)
+        })
     }
 
     /// Takes the suspicion away. Nothing happens if there is none.
@@ -86,7 +88,7 @@ impl Catalog {
     ) -> Result<ReplicaChange, CatalogError> {
         self.change_replica(file, now, |ledger, row, change| {
             if let Presence::Suspect(how) = ledger.presence(row.block, storage, row.id)? {
-                ledger.set(row.block, storage, row.id, row.size, Presence::Good(how), None)?;
+                ledger.set_presence(row.block, storage, row.id, row.size, Presence::Good(how), None)?;
                 change.found.push((row.id, row.block, storage));
             }
             Ok(())
@@ -107,13 +109,13 @@ impl Catalog {
             let mut change = ReplicaChange::default();
             for &id in files {
                 let Some(file) = file_by_id(tx, id)? else { continue };
-                if !force && !elsewhere(&mut ledger, &file, storage)? {
+                if !force && !has_other_good_replica(&mut ledger, &file, storage)? {
                     return Err(CatalogError::refused(FaultCode::LastReplica, file.lfn.shown()));
                 }
-                lose(&mut ledger, &file, storage, &mut change)?;
+                lose_replica(&mut ledger, &file, storage, &mut change)?;
             }
             consequences::flush(&mut ledger)?;
-            change.take(ledger.effects);
+            change.absorb(ledger.effects);
             Ok(change)
         })
     }
@@ -131,14 +133,14 @@ impl Catalog {
             let mut change = ReplicaChange::default();
             with(&mut ledger, &row, &mut change)?;
             consequences::flush(&mut ledger)?;
-            change.take(ledger.effects);
+            change.absorb(ledger.effects);
             Ok(change)
         })
     }
 }
 
 impl ReplicaChange {
-    pub(crate) fn take(&mut self, mut effects: Effects) {
+    pub(crate) fn absorb(&mut self, mut effects: Effects) {
         let (demands, gone) = effects.take_demands();
         self.complete.extend(effects.complete.into_keys());
         self.demands.extend(demands);
@@ -147,7 +149,7 @@ impl ReplicaChange {
     }
 }
 
-pub(crate) fn suspect(
+pub(crate) fn suspect_replica(
     ledger: &mut Ledger<'_>,
     file: &FileRow,
     storage: StorageId,
@@ -155,19 +157,19 @@ pub(crate) fn suspect(
     change: &mut ReplicaChange,
 ) -> Result<(), CatalogError> {
     if let Presence::Good(how) = ledger.presence(file.block, storage, file.id)? {
-        ledger.set(file.block, storage, file.id, file.size, Presence::Suspect(how), Some(fault))?;
+        ledger.set_presence(file.block, storage, file.id, file.size, Presence::Suspect(how), Some(fault))?;
         change.lost.push((file.id, file.block, storage));
     }
     Ok(())
 }
 
-pub(crate) fn lose(
+pub(crate) fn lose_replica(
     ledger: &mut Ledger<'_>,
     file: &FileRow,
     storage: StorageId,
     change: &mut ReplicaChange,
 ) -> Result<(), CatalogError> {
-    let was = ledger.set(file.block, storage, file.id, file.size, Presence::Absent, None)?;
+    let was = ledger.set_presence(file.block, storage, file.id, file.size, Presence::Absent, None)?;
     if was != Presence::Absent {
         change.lost.push((file.id, file.block, storage));
     }
@@ -175,20 +177,20 @@ pub(crate) fn lose(
 }
 
 /// Whether a good replica that is not being deleted is at another storage.
-pub(crate) fn elsewhere(
+pub(crate) fn has_other_good_replica(
     ledger: &mut Ledger<'_>,
     file: &FileRow,
     storage: StorageId,
 ) -> Result<bool, CatalogError> {
-    for other in storages_of(ledger.tx, file.block)? {
-        if other != storage && ledger.usable(file.block, other, file.id)? {
+    for other in storages_holding(ledger.tx, file.block)? {
+        if other != storage && ledger.is_usable_source(file.block, other, file.id)? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-pub(crate) fn storages_of(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<StorageId>, CatalogError> {
+pub(crate) fn storages_holding(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<StorageId>, CatalogError> {
     let mut select =
         tx.prepare_cached("SELECT storage FROM block_replicas WHERE block = ?1 ORDER BY storage")?;
     let rows = select.query_map([key!(block)], |row| row.id(0))?;
@@ -205,6 +207,6 @@ fn totals_row(row: &Row<'_>) -> crate::sql::Result<ReplicaTotals> {
         suspect_files,
         suspect_bytes: row.number(5)?,
         complete: files == row.number(10)? && suspect_files == 0,
-        verified: how_counts(row, 6)?,
+        verified: verification_counts(row, 6)?,
     })
 }

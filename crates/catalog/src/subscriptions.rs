@@ -6,13 +6,13 @@ use longhaul_model::{
     Timestamp,
 };
 
-use crate::attempts::{end_idle_hops, end_unwanted};
+use crate::attempts::{end_idle_hops, end_transfers_to};
 use crate::database::SCAN_TIME_MAX;
-use crate::datasets::page;
-use crate::rows::codec::{Columns, how_counts, key};
+use crate::datasets::page_limit;
+use crate::rows::codec::{Columns, key, verification_counts};
 use crate::{
-    CancelledTransfer, Catalog, CatalogError, DemandRow, NewSubscription, SourceTotals, SubscriptionChanged,
-    SubscriptionFilter, SubscriptionPatch, SubscriptionProgress, SubscriptionRow, Terms, TermsPatch,
+    CancelledTransfer, Catalog, CatalogError, DemandRow, NewSubscription, SourceTotals, SubscriptionFilter,
+    SubscriptionPatch, SubscriptionProgress, SubscriptionResult, SubscriptionRow, Terms, TermsPatch,
 };
 
 const SUBSCRIPTION: &str = "SELECT s.id, s.dataset, d.name, d.community, s.block, b.name, s.target, t.name, \
@@ -40,16 +40,16 @@ impl Catalog {
         &self,
         new: &NewSubscription,
         now: Timestamp,
-    ) -> Result<SubscriptionChanged, CatalogError> {
+    ) -> Result<SubscriptionResult, CatalogError> {
         check_priority(new.priority)?;
         self.write(|tx| {
             crate::sites::require_storage(tx, new.target)?;
-            check_part(tx, new)?;
+            check_dataset_part(tx, new)?;
             let block = new.block.map_or(0, |block| key!(block));
-            if let Some(known) = same_wish(tx, new, block)? {
+            if let Some(known) = find_same_subscription(tx, new, block)? {
                 let subscription = require(tx, known)?;
-                let demands = demand_rows_by(tx, known)?;
-                return Ok(SubscriptionChanged {
+                let demands = demands_of_subscription(tx, known)?;
+                return Ok(SubscriptionResult {
                     subscription,
                     changed: false,
                     demands,
@@ -58,7 +58,7 @@ impl Catalog {
                 });
             }
             refuse_while_deleting(tx, new)?;
-            tx.order(
+            tx.execute_deferred(
                 "INSERT INTO subscriptions (id, dataset, block, target, state, priority, verification, \
                     created,
                    community, activity, strategy, deadline)
@@ -78,10 +78,10 @@ impl Catalog {
                 ),
             )?;
             raise_demands(tx, new.id, now)?;
-            Ok(SubscriptionChanged {
+            Ok(SubscriptionResult {
                 subscription: require(tx, new.id)?,
                 changed: true,
-                demands: demand_rows_by(tx, new.id)?,
+                demands: demands_of_subscription(tx, new.id)?,
                 demands_gone: Vec::new(),
                 cancelled: Vec::new(),
             })
@@ -94,7 +94,7 @@ impl Catalog {
         id: SubscriptionId,
         patch: &SubscriptionPatch,
         now: Timestamp,
-    ) -> Result<SubscriptionChanged, CatalogError> {
+    ) -> Result<SubscriptionResult, CatalogError> {
         patch.priority.map_or(Ok(()), check_priority)?;
         self.write(|tx| {
             let before = require(tx, id)?;
@@ -104,7 +104,7 @@ impl Catalog {
             }
             let priority = patch.priority.unwrap_or(before.priority);
             let terms = before.terms.patched(&patch.terms);
-            tx.order(
+            tx.execute_deferred(
                 "UPDATE subscriptions SET state = ?2, priority = ?3, community = ?4, activity = ?5, strategy \
                     = ?6,
                  deadline = ?7 WHERE id = ?1",
@@ -127,10 +127,10 @@ impl Catalog {
                     }
                 }
             }
-            Ok(SubscriptionChanged {
+            Ok(SubscriptionResult {
                 subscription: require(tx, id)?,
                 changed: (state, priority, &terms) != (before.state, before.priority, &before.terms),
-                demands: demand_rows_by(tx, id)?,
+                demands: demands_of_subscription(tx, id)?,
                 demands_gone,
                 cancelled,
             })
@@ -155,7 +155,7 @@ impl Catalog {
                     filter.dataset.map(|id| key!(id)),
                     filter.target.map(|id| key!(id)),
                     filter.state.map(SubscriptionState::word),
-                    page(filter.limit),
+                    page_limit(filter.limit),
                 ),
                 subscription_row,
             )?;
@@ -209,7 +209,7 @@ impl Catalog {
     }
 }
 
-pub(crate) fn demand_rows_of(
+pub(crate) fn demands_of_block(
     tx: &Transaction<'_>,
     block: BlockId,
     target: StorageId,
@@ -220,7 +220,7 @@ pub(crate) fn demand_rows_of(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn demand_rows_by(
+fn demands_of_subscription(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,
 ) -> Result<Vec<DemandRow>, CatalogError> {
@@ -245,7 +245,7 @@ pub(crate) fn mark_completed(
 /// One statement over the blocks, none over files. A subscription that lacks nothing is complete at once,
 /// unless there is nothing yet that it could have.
 fn raise_demands(tx: &Transaction<'_>, id: SubscriptionId, now: Timestamp) -> Result<(), CatalogError> {
-    tx.order(
+    tx.execute_deferred(
         "INSERT INTO demands (subscription, block, target)
          SELECT s.id, b.id, s.target FROM subscriptions s
          JOIN blocks b ON b.dataset = s.dataset AND s.block IN (0, b.id)
@@ -259,7 +259,7 @@ fn raise_demands(tx: &Transaction<'_>, id: SubscriptionId, now: Timestamp) -> Re
             row.get(0)
         })?;
     if lacks {
-        tx.order("UPDATE subscriptions SET completed = NULL WHERE id = ?1", [key!(id)])?;
+        tx.execute_deferred("UPDATE subscriptions SET completed = NULL WHERE id = ?1", [key!(id)])?;
         return Ok(());
     }
     let subscription = require(tx, id)?;
@@ -292,9 +292,14 @@ fn drop_demands(
     for &block in &blocks {
         match heir_of.query_row((key!(block), key!(target)), |row| row.maybe_number(0))? {
             Some(heir) => {
-                inherit.order((key!(target), key!(block), key!(id), crate::rows::codec::number(heir)))?;
+                inherit.execute_deferred((
+                    key!(target),
+                    key!(block),
+                    key!(id),
+                    crate::rows::codec::number(heir),
+                ))?;
             }
-            None => cancelled.extend(end_unwanted(tx, block, target, &fault, now)?),
+            None => cancelled.extend(end_transfers_to(tx, block, target, &fault, now)?),
         }
         cancelled.extend(end_idle_hops(tx, block, &fault, now)?);
     }
@@ -311,7 +316,7 @@ fn check_priority(priority: u8) -> Result<(), CatalogError> {
     ))
 }
 
-fn check_part(tx: &Transaction<'_>, new: &NewSubscription) -> Result<(), CatalogError> {
+fn check_dataset_part(tx: &Transaction<'_>, new: &NewSubscription) -> Result<(), CatalogError> {
     let dataset = crate::datasets::require_dataset(tx, new.dataset)?;
     let Some(block) = new.block else { return Ok(()) };
     let mut select = tx.prepare_cached("SELECT 1 FROM blocks WHERE id = ?1 AND dataset = ?2")?;
@@ -321,7 +326,7 @@ fn check_part(tx: &Transaction<'_>, new: &NewSubscription) -> Result<(), Catalog
     Err(CatalogError::not_found("such block in dataset", dataset.name))
 }
 
-fn same_wish(
+fn find_same_subscription(
     tx: &Transaction<'_>,
     new: &NewSubscription,
     block: i64,
@@ -375,7 +380,7 @@ fn count_files(
         progress.bytes_wanted = row.number(1)?;
         progress.files_present = row.number(2)?;
         progress.bytes_present = row.number(3)?;
-        progress.verified = how_counts(row, 4)?;
+        progress.verified = verification_counts(row, 4)?;
         Ok(())
     })?;
     progress.complete = progress.files_wanted > 0 && progress.files_present == progress.files_wanted;

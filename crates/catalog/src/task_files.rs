@@ -3,15 +3,15 @@
 use crate::sql::{Optional, Transaction};
 use longhaul_model::{BlockId, DatasetId, FileId, StorageId, TaskId};
 
-use crate::datasets::files_of;
-use crate::deletion::{STEP_FILES, look};
-use crate::holding::holders;
+use crate::datasets::list_files;
+use crate::deletion::{FILES_PER_STEP, load_range_copies};
+use crate::presence_range::block_holders;
 use crate::rows::codec::{Columns, key};
-use crate::tasks::{last_file_of, require};
-use crate::{Catalog, CatalogError, ExpectedFileRow, FileRow, PAGE_ROWS_MAX, Part, TaskFiles, TaskKind};
+use crate::tasks::{last_file, require};
+use crate::{Catalog, CatalogError, ExpectedFileRow, FileRow, FileScope, PAGE_ROWS_MAX, TaskFiles, TaskKind};
 
 /// Files that one call examines, whether the task is about them or not: bounds the time of a page.
-const EXAMINED_MAX: usize = 20_000;
+const FILES_EXAMINED_MAX: usize = 20_000;
 
 impl Catalog {
     /// What a verify or delete task is to do, by block and file; go on at `next`. Nothing for a scan, or for
@@ -28,26 +28,26 @@ impl Catalog {
             let keep_last = match task.kind {
                 TaskKind::Scan { .. } => return Ok(TaskFiles::default()),
                 _ if task.done => return Ok(TaskFiles::default()),
-                TaskKind::Clear => return crate::relays::page(tx, id, after, limit),
+                TaskKind::Clear => return crate::relays::files_to_clear(tx, id, after, limit),
                 TaskKind::Verify => false,
                 TaskKind::Delete { force } => !force,
             };
-            let last_file = last_file_of(tx, id)?;
+            let last_file = last_file(tx, id)?;
             let mut page = TaskFiles::default();
             let mut position = first_position(tx, task.dataset, task.storage, after)?;
             let mut examined = 0;
             while let Some((block, file)) = position {
-                let step = STEP_FILES.min(limit - page.files.len());
-                let files = files_of(tx, Part::Block(block), Some(file), step)?;
+                let step = FILES_PER_STEP.min(limit - page.files.len());
+                let files = list_files(tx, FileScope::Block(block), Some(file), step)?;
                 examined += files.len();
                 let exhausted = files.len() < step;
                 let last = files.last().map(|file| file.id);
-                sift(tx, block, task.storage, files, last_file, keep_last, &mut page)?;
+                append_task_files(tx, block, task.storage, files, last_file, keep_last, &mut page)?;
                 position = match last {
                     Some(last) if !exhausted => Some((block, last)),
                     _ => next_block(tx, task.dataset, task.storage, block)?.map(|block| (block, FileId(0))),
                 };
-                if page.files.len() >= limit || examined >= EXAMINED_MAX {
+                if page.files.len() >= limit || examined >= FILES_EXAMINED_MAX {
                     // The cursor is a file: of a block that is through, its last one.
                     page.next = position.and(last.or(Some(file)));
                     return Ok(page);
@@ -59,7 +59,7 @@ impl Catalog {
 }
 
 /// Appends those of `files` that the task is about.
-fn sift(
+fn append_task_files(
     tx: &Transaction<'_>,
     block: BlockId,
     storage: StorageId,
@@ -68,10 +68,10 @@ fn sift(
     keep_last: bool,
     page: &mut TaskFiles,
 ) -> Result<(), CatalogError> {
-    let holders = holders(tx, block)?;
-    let at = look(tx, block, storage, &holders, &files)?;
-    for file in files.into_iter().filter(|file| file.id <= last_file && at.is_here(file.id)) {
-        if keep_last && !at.is_elsewhere(file.id) {
+    let holders = block_holders(tx, block)?;
+    let at = load_range_copies(tx, block, storage, &holders, &files)?;
+    for file in files.into_iter().filter(|file| file.id <= last_file && at.is_at_storage(file.id)) {
+        if keep_last && !at.has_other_good_copy(file.id) {
             page.kept_as_last += 1;
             continue;
         }

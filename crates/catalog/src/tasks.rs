@@ -4,7 +4,7 @@ use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp};
 
 use crate::consequences;
-use crate::deletion::{preview, refuse};
+use crate::deletion::{preview, refuse_deletion};
 use crate::ledger::Ledger;
 use crate::relays;
 use crate::rows::codec::{Columns, key, maybe_json, to_json};
@@ -23,7 +23,7 @@ const TASK: &str = "SELECT k.id, k.kind, k.dataset, d.name, k.storage, t.name, k
 
 /// What adding a task did.
 #[derive(Clone, Debug)]
-pub struct TaskAdded {
+pub struct TaskResult {
     pub task: TaskRow,
     /// False if it existed.
     pub made: bool,
@@ -35,15 +35,15 @@ impl Catalog {
     /// A deletion is refused with `LastReplica` or `Conflict` as its preview says, looked at again here. A
     /// second open task of the same kind for the same dataset, storage and path is not made: the open one is
     /// returned.
-    pub fn add_task(&self, new: &NewTask, now: Timestamp) -> Result<TaskAdded, CatalogError> {
+    pub fn add_task(&self, new: &NewTask, now: Timestamp) -> Result<TaskResult, CatalogError> {
         self.write(|tx| {
             crate::sites::require_storage(tx, new.storage)?;
             crate::datasets::require_dataset(tx, new.dataset)?;
-            if let Some(task) = open_one(tx, new)? {
-                return Ok(TaskAdded { task, made: false, replicas: ReplicaChange::default() });
+            if let Some(task) = find_open_task(tx, new)? {
+                return Ok(TaskResult { task, made: false, replicas: ReplicaChange::default() });
             }
             if let TaskKind::Delete { force } = new.kind {
-                refuse(&preview(tx, new.dataset, new.storage)?, force)?;
+                refuse_deletion(&preview(tx, new.dataset, new.storage)?, force)?;
             }
             insert(tx, new, now)?;
             let mut replicas = ReplicaChange::default();
@@ -51,12 +51,12 @@ impl Catalog {
                 // A scan counts what it leaves out anew.
                 TaskKind::Scan { .. } => {
                     tx.prepare_cached("DELETE FROM left_out WHERE dataset = ?1 AND storage = ?2")?
-                        .order((key!(new.dataset), key!(new.storage)))?;
+                        .execute_deferred((key!(new.dataset), key!(new.storage)))?;
                 }
                 TaskKind::Delete { .. } => replicas = mark_deleting(tx, new, now)?,
                 TaskKind::Verify | TaskKind::Clear => {}
             }
-            Ok(TaskAdded { task: require(tx, new.id)?, made: true, replicas })
+            Ok(TaskResult { task: require(tx, new.id)?, made: true, replicas })
         })
     }
 
@@ -99,14 +99,14 @@ impl Catalog {
             finish(&mut ledger, &task, Some(fault))?;
             consequences::flush(&mut ledger)?;
             let mut change = ReplicaChange::default();
-            change.take(ledger.effects);
+            change.absorb(ledger.effects);
             Ok((require(tx, id)?, change))
         })
     }
 }
 
 impl TaskRow {
-    pub(crate) fn problem(&mut self, lfn: &Lfn, fault: Fault) {
+    pub(crate) fn add_problem(&mut self, lfn: &Lfn, fault: Fault) {
         self.files_bad += 1;
         if self.problems.len() < TASK_PROBLEMS_MAX {
             self.problems.push(TaskProblemRow { lfn: lfn.clone(), fault });
@@ -142,7 +142,7 @@ fn mark_deleting(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<
         consequences::flush_if_full(&mut ledger)?;
     }
     consequences::flush(&mut ledger)?;
-    change.take(ledger.effects);
+    change.absorb(ledger.effects);
     Ok(change)
 }
 
@@ -155,13 +155,13 @@ pub(crate) fn finish(
     ledger
         .tx
         .prepare_cached("UPDATE tasks SET done = 1, fault = ?2, finished = ?3 WHERE id = ?1 AND done = 0")?
-        .order((key!(task.id), maybe_json(fault), ledger.now.0))?;
+        .execute_deferred((key!(task.id), maybe_json(fault), ledger.now.0))?;
     if task.kind == TaskKind::Clear {
         relays::requeue_after_clear(ledger.tx, task.id, ledger.now)?;
     }
     if matches!(task.kind, TaskKind::Delete { .. }) {
         for block in crate::deletion::blocks_at(ledger.tx, task.dataset, task.storage)? {
-            if ledger.deleting(block, task.storage)? == key!(task.id) {
+            if ledger.deleting_task(block, task.storage)? == key!(task.id) {
                 ledger.set_deleting(block, task.storage, 0)?;
             }
             consequences::flush_if_full(ledger)?;
@@ -188,7 +188,7 @@ fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), Cat
             .optional()?
             .unwrap_or_default(),
     };
-    tx.order(
+    tx.execute_deferred(
         "INSERT INTO tasks (id, kind, dataset, storage, path, algorithms, force, last_file, done, files_total,
          bytes_total, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)",
         (
@@ -218,9 +218,9 @@ pub(crate) fn add_clear(
     insert(tx, new, now)?;
     let mut take = tx.prepare_cached("UPDATE relayed SET task = ?3 WHERE storage = ?1 AND file = ?2")?;
     for &file in files {
-        take.order((key!(new.storage), key!(file), key!(new.id)))?;
+        take.execute_deferred((key!(new.storage), key!(file), key!(new.id)))?;
     }
-    tx.order(
+    tx.execute_deferred(
         "UPDATE tasks SET files_total = ?2, bytes_total = (SELECT coalesce(sum(f.size), 0) FROM relayed r
          JOIN files f ON f.id = r.file WHERE r.task = ?1 AND r.task <> 0) WHERE id = ?1",
         (key!(new.id), files.len() as i64),
@@ -228,7 +228,7 @@ pub(crate) fn add_clear(
     require(tx, new.id)
 }
 
-fn open_one(tx: &Transaction<'_>, new: &NewTask) -> Result<Option<TaskRow>, CatalogError> {
+fn find_open_task(tx: &Transaction<'_>, new: &NewTask) -> Result<Option<TaskRow>, CatalogError> {
     let mut select = tx.prepare_cached(&format!(
         "{TASK} WHERE k.storage = ?1 AND k.dataset = ?2 AND k.kind = ?3 AND k.path = ?4 AND k.done = 0"
     ))?;
@@ -246,7 +246,7 @@ pub(crate) fn find(tx: &Transaction<'_>, id: TaskId) -> Result<Option<TaskRow>, 
 }
 
 /// Files registered after the task was made are not its business.
-pub(crate) fn last_file_of(tx: &Transaction<'_>, id: TaskId) -> Result<FileId, CatalogError> {
+pub(crate) fn last_file(tx: &Transaction<'_>, id: TaskId) -> Result<FileId, CatalogError> {
     let mut select = tx.prepare_cached("SELECT last_file FROM tasks WHERE id = ?1")?;
     let last = select.query_row([key!(id)], |row| row.id(0)).optional()?;
     last.ok_or_else(|| CatalogError::refused(FaultCode::NotFound, format!("there is no task {id}")))

@@ -12,7 +12,7 @@ use crate::{ApiTokenRow, Catalog, CatalogError, JoinRefusal, NewApiToken, SiteRo
 const TOKEN: &str = "SELECT hash, name, role, expires, created, scopes, community, sites FROM api_tokens";
 
 /// A repetition of a request later than this counts as a new one.
-const REPLIES_KEPT: Duration = Duration::from_secs(24 * 3_600);
+const IDEMPOTENT_REPLY_TTL: Duration = Duration::from_secs(24 * 3_600);
 
 impl Catalog {
     pub fn add_join_token(
@@ -80,7 +80,7 @@ impl Catalog {
 
     /// Also returns expired ones: the caller knows the time.
     pub fn api_token(&self, hash: [u8; 32]) -> Result<Option<ApiTokenRow>, CatalogError> {
-        self.kept_api_tokens().get(hash, |hash| {
+        self.api_token_cache().get(hash, |hash| {
             self.read(|tx| {
                 let mut select = tx.prepare_cached(&format!("{TOKEN} WHERE hash = ?1"))?;
                 Ok(select.query_row([hash], token_row).optional()?)
@@ -98,7 +98,7 @@ impl Catalog {
 
     /// Says whether there was one of that name.
     pub fn remove_api_token(&self, name: &str) -> Result<bool, CatalogError> {
-        self.kept_api_tokens().changed(|| {
+        self.api_token_cache().invalidate_after(|| {
             self.write(|tx| Ok(tx.execute("DELETE FROM api_tokens WHERE name = ?1", [name])? > 0))
         })
     }
@@ -114,7 +114,7 @@ impl Catalog {
     /// Keeps the reply given first; forgets those older than a day.
     pub fn remember_idempotent(&self, key: &str, reply: &str, now: Timestamp) -> Result<(), CatalogError> {
         self.write(|tx| {
-            tx.execute("DELETE FROM idempotency WHERE at < ?1", [(now - REPLIES_KEPT).0])?;
+            tx.execute("DELETE FROM idempotency WHERE at < ?1", [(now - IDEMPOTENT_REPLY_TTL).0])?;
             tx.execute(
                 "INSERT INTO idempotency (key, reply, at) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
                 (key, reply, now.0),

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use longhaul_catalog::conformance::{NOW, World, agent, lfn, outcome};
 use longhaul_catalog::{
-    Begun, Catalog, NewAttempt, NewTask, Part, ReportItem, ReportedCheck, ReportedFact, SubscriptionPatch,
-    TaskKind,
+    Catalog, FileScope, LeaseResult, NewAttempt, NewTask, ReportItem, ReportedCheck, ReportedFact,
+    SubscriptionPatch, TaskKind,
 };
 use longhaul_model::{
     DatasetId, Epoch, Fault, FaultCode, StorageId, SubscriptionId, SubscriptionState, TaskId,
@@ -280,7 +280,7 @@ impl Run {
         };
         let possible = self.model.can_lease(file, block, source, target);
         let begun = self.world.begin(&attempt);
-        assert_eq!(begun == Begun::Leased, possible, "{begun:?}");
+        assert_eq!(begun == LeaseResult::Leased, possible, "{begun:?}");
         if possible {
             self.model.waiting.remove(&(file, target));
             self.model.leased.push((file, attempt));
@@ -432,7 +432,7 @@ impl Run {
     }
 
     fn release(&mut self, target: usize) {
-        self.world.catalog.release_leases(agent(target), &[], NOW).unwrap();
+        self.world.catalog.release_leases_except(agent(target), &[], NOW).unwrap();
         let (lost, kept): (Vec<_>, Vec<_>) =
             self.model.leased.drain(..).partition(|(_, attempt)| attempt.target.0 as usize == target + 1);
         self.model.leased = kept;
@@ -476,7 +476,7 @@ impl Run {
         let suspect =
             self.model.replicas.iter().filter(|(key, suspect)| key.1 == at && **suspect).count() as u64;
         assert_eq!(here.map_or((0, 0), |row| (row.files, row.suspect_files)), (files, suspect));
-        for file in catalog.files(Part::Dataset(self.dataset), None, 100).unwrap() {
+        for file in catalog.files(FileScope::Dataset(self.dataset), None, 100).unwrap() {
             let number = file.size - 100;
             let (_, replicas) = catalog.replicas_of_file(&file.lfn).unwrap().unwrap();
             let found = replicas.iter().find(|row| row.storage == self.world.storages[at]);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use longhaul_catalog::{DemandRow, ExpandedFile, LiveTransferRow};
+use longhaul_catalog::{DemandRow, LiveTransferRow, MissingFile};
 use longhaul_model::job::of_jobs;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{
@@ -50,7 +50,7 @@ pub enum Input {
     Expanded {
         demand: DemandId,
         target: StorageId,
-        files: Option<Vec<ExpandedFile>>,
+        files: Option<Vec<MissingFile>>,
         exhausted: bool,
     },
     /// The same of a queue of jobs, with whether there are no more.
@@ -363,7 +363,7 @@ impl Brain {
         &mut self,
         demand: DemandId,
         target: StorageId,
-        files: Vec<ExpandedFile>,
+        files: Vec<MissingFile>,
         exhausted: bool,
         now: Timestamp,
     ) {

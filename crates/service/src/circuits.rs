@@ -109,7 +109,7 @@ impl Kept {
             id: self.circuit.id.clone(),
             agent: *agent,
             source: source.clone(),
-            asked: self.circuit.asked,
+            requested: self.circuit.asked,
             ended: self.circuit.ended,
             details: serde_json::to_string(self).unwrap_or_default(),
         }
@@ -168,7 +168,7 @@ impl Circuits {
             for circuit in catalog.circuits_of(row.agent, &row.source, READ_MAX)? {
                 circuits.insert(circuit.id.clone(), Kept::read(&circuit)?);
             }
-            let known = Known { told: row.told, written: row.told, link, circuits };
+            let known = Known { told: row.reported, written: row.reported, link, circuits };
             state.links.insert((row.agent, row.source), known);
         }
         for row in catalog.open_circuit_orders()? {
@@ -272,7 +272,7 @@ impl Circuits {
         let Some(open) = state.orders.get_mut(key) else { return Ok(()) };
         let Some(order) = open.iter().find(|order| order.id == id) else { return Ok(()) };
         let over = KeptOrder { state: CircuitOrderState::Done, words: words.to_owned(), ..order.clone() };
-        catalog.tell_circuits(&[], &[], &[over.row(key)])?;
+        catalog.record_circuits(&[], &[], &[over.row(key)])?;
         open.retain(|order| order.id != id);
         Ok(())
     }
@@ -343,7 +343,7 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
         state.forget(key, now, &mut changes);
     }
     if !changes.is_empty() {
-        shared.catalog.tell_circuits(&changes.links, &changes.circuits, &changes.orders)?;
+        shared.catalog.record_circuits(&changes.links, &changes.circuits, &changes.orders)?;
     }
     if !gone.is_empty() {
         let sources: Vec<StorageName> = gone.into_iter().map(|(_, source)| source).collect();
@@ -448,7 +448,12 @@ impl State {
         }
         if due {
             let details = serde_json::to_string(&link).unwrap_or_default();
-            changes.links.push(CircuitLinkRow { agent: key.0, source: key.1.clone(), told: now, details });
+            changes.links.push(CircuitLinkRow {
+                agent: key.0,
+                source: key.1.clone(),
+                reported: now,
+                details,
+            });
         }
         let written = if due { now } else { written };
         self.links.insert(key.clone(), Known { told: now, link, written, circuits });

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_catalog::{Catalog, Place};
+use longhaul_catalog::{Catalog, PostgresConfig};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{OutsideTrust, outside_client_tls, read_secret};
 use serde::{Deserialize, Serialize};
@@ -28,12 +28,12 @@ impl DatabaseConfig {
             }
             return Ok(());
         }
-        self.url.parse::<Place>().map(drop).map_err(|error| bad("url", error))
+        self.url.parse::<PostgresConfig>().map(drop).map_err(|error| bad("url", error))
     }
 
     /// With what it takes to get there.
-    fn place(&self) -> Result<Place, Fault> {
-        let mut place: Place = self.url.parse().map_err(|error| bad("url", error))?;
+    fn place(&self) -> Result<PostgresConfig, Fault> {
+        let mut place: PostgresConfig = self.url.parse().map_err(|error| bad("url", error))?;
         if let Some(file) = &self.password_file {
             let password =
                 read_secret(file).map_err(|error| bad("password_file", Fault::from(error).detail))?;

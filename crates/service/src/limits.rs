@@ -94,7 +94,7 @@ pub fn event(catalog: &Catalog, marks: &MarkTable, now: Timestamp) -> Result<Eve
     }
     let of_jobs = fts::objects(catalog)?;
     if of_jobs.limit_something() {
-        of_jobs.limit(&catalog.job_ends()?, now, &mut limits);
+        of_jobs.limit(&catalog.job_endpoints()?, now, &mut limits);
     }
     let uncommissioned = read_uncommissioned(catalog.setting(UNCOMMISSIONED)?.as_deref())?;
     limits.uncommissioned = uncommissioned.into_iter().collect();
@@ -109,7 +109,7 @@ pub fn link_shares_event(catalog: &Catalog) -> Result<Event, CatalogError> {
     if of_jobs.shares.is_empty() {
         return Ok(Event::LinkShares(Vec::new()));
     }
-    Ok(Event::LinkShares(of_jobs.link_shares(&catalog.job_ends()?)))
+    Ok(Event::LinkShares(of_jobs.link_shares(&catalog.job_endpoints()?)))
 }
 
 fn circuit_rule(

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use longhaul_catalog::{Catalog, CatalogError, ExpandedFile};
+use longhaul_catalog::{Catalog, CatalogError, MissingFile};
 use longhaul_model::{BlockId, FileId, StorageId, Timestamp};
 use longhaul_scheduler::{DemandId, WantedFile};
 
@@ -62,7 +62,7 @@ fn expand_jobs(catalog: &Catalog, question: &Question, now: Timestamp) -> Option
 }
 
 /// Pages may be short: goes on until there is something to tell, or nothing left.
-fn expand(catalog: &Catalog, question: &Question) -> Result<(Vec<ExpandedFile>, bool), CatalogError> {
+fn expand(catalog: &Catalog, question: &Question) -> Result<(Vec<MissingFile>, bool), CatalogError> {
     let mut after = question.after;
     loop {
         let page = catalog.expand(question.block, question.target, after, question.limit as usize)?;

@@ -6,7 +6,7 @@ use longhaul_api::native::{
     StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,
 };
 use longhaul_catalog as catalog;
-use longhaul_catalog::{How, HowCounts};
+use longhaul_catalog::{VerificationCounts, VerificationState};
 use longhaul_model::{TransferState, Verification};
 
 use crate::choice;
@@ -37,7 +37,7 @@ pub fn left_out(row: catalog::LeftOutCount) -> LeftOutCount {
     }
 }
 
-pub fn verified(counts: &HowCounts) -> Vec<VerifiedCount> {
+pub fn verified(counts: &VerificationCounts) -> Vec<VerifiedCount> {
     let rows = [
         (REGISTERED, counts.registered),
         (Verification::Wire.word(), counts.wire),
@@ -50,10 +50,10 @@ pub fn verified(counts: &HowCounts) -> Vec<VerifiedCount> {
         .collect()
 }
 
-pub fn how(how: How) -> String {
+pub fn how(how: VerificationState) -> String {
     match how {
-        How::Registered => REGISTERED.to_owned(),
-        How::Verified(verification) => verification.word().to_owned(),
+        VerificationState::Registered => REGISTERED.to_owned(),
+        VerificationState::Verified(verification) => verification.word().to_owned(),
     }
 }
 

@@ -13,7 +13,7 @@ const OTHER: AgentId = AgentId(8);
 
 fn circuit(id: &str, agent: AgentId, at: i64, details: &str) -> CircuitRow {
     let (source, asked) = ("beta".parse().unwrap(), Timestamp(NOW.0 + at));
-    CircuitRow { id: id.into(), agent, source, asked, ended: None, details: details.into() }
+    CircuitRow { id: id.into(), agent, source, requested: asked, ended: None, details: details.into() }
 }
 
 fn circuits_are_kept_as_told_by_their_agent(world: &mut World) {
@@ -21,24 +21,24 @@ fn circuits_are_kept_as_told_by_their_agent(world: &mut World) {
     let link = |told: i64| CircuitLinkRow {
         agent: AGENT,
         source: "beta".parse().unwrap(),
-        told: Timestamp(NOW.0 + told),
+        reported: Timestamp(NOW.0 + told),
         details: told.to_string(),
     };
     let (first, second) = (circuit("a", AGENT, 1, "1"), circuit("b", AGENT, 2, "2"));
-    catalog.tell_circuits(&[link(1)], &[first.clone(), second.clone()], &[]).unwrap();
+    catalog.record_circuits(&[link(1)], &[first.clone(), second.clone()], &[]).unwrap();
     let ended = CircuitRow { ended: Some(NOW), details: "over".into(), ..first };
-    catalog.tell_circuits(&[link(2)], std::slice::from_ref(&ended), &[]).unwrap();
+    catalog.record_circuits(&[link(2)], std::slice::from_ref(&ended), &[]).unwrap();
     assert_eq!(catalog.circuit_links().unwrap(), [link(2)]);
     assert_eq!(catalog.circuit("a").unwrap(), Some(ended.clone()));
     // Whoever says that it is theirs changes nothing.
-    catalog.tell_circuits(&[], &[circuit("b", OTHER, 3, "mine")], &[]).unwrap();
+    catalog.record_circuits(&[], &[circuit("b", OTHER, 3, "mine")], &[]).unwrap();
     assert_eq!(catalog.circuit("b").unwrap(), Some(second.clone()));
     let beta = "beta".parse().unwrap();
     assert_eq!(catalog.circuits_of(AGENT, &beta, 9).unwrap(), [second.clone(), ended.clone()]);
     assert!(catalog.circuits_of(OTHER, &beta, 9).unwrap().is_empty());
     let page = catalog.circuits_page(None, 1).unwrap();
     assert_eq!(page, [second]);
-    assert_eq!(catalog.circuits_page(Some((page[0].asked, "b")), 9).unwrap(), [ended]);
+    assert_eq!(catalog.circuits_page(Some((page[0].requested, "b")), 9).unwrap(), [ended]);
     catalog.forget_circuit_links(AGENT, &["beta".parse().unwrap()]).unwrap();
     assert!(catalog.circuit_links().unwrap().is_empty() && catalog.circuit("a").unwrap().is_some());
 }
@@ -62,8 +62,8 @@ fn orders_are_open_until_something_came_of_them(world: &mut World) {
     assert_eq!((entry.who.as_str(), entry.what.as_str()), ("ada", "wants another"));
     // Another agent does not decide about it, nor does a late word about what is over.
     let foreign = CircuitOrderRow { agent: OTHER, ..over(2, "stolen") };
-    catalog.tell_circuits(&[], &[], &[foreign, over(1, "late")]).unwrap();
-    catalog.tell_circuits(&[], &[], &[over(2, "refused")]).unwrap();
+    catalog.record_circuits(&[], &[], &[foreign, over(1, "late")]).unwrap();
+    catalog.record_circuits(&[], &[], &[over(2, "refused")]).unwrap();
     let beta = "beta".parse().unwrap();
     assert_eq!(
         catalog.circuit_orders_of(AGENT, &beta, 9).unwrap(),

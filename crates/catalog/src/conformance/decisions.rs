@@ -77,14 +77,16 @@ fn doors_report_once_and_drive_out_only_their_own(world: &mut World) {
         ..decision("mallory", false, &object)
     };
     world.catalog.record_decisions(&[decision("anna", false, "kept")]).unwrap();
-    world.report(BETA, vec![ReportedFact::Decided(vec![at("first".into())])]);
-    let item =
-        ReportItem { sequence: world.sequences[BETA], fact: ReportedFact::Decided(vec![at("x".into())]) };
+    world.report(BETA, vec![ReportedFact::DoorDecisions(vec![at("first".into())])]);
+    let item = ReportItem {
+        sequence: world.sequences[BETA],
+        fact: ReportedFact::DoorDecisions(vec![at("x".into())]),
+    };
     world.catalog.apply_report(super::agent(BETA), &[item], 0, NOW).unwrap();
     assert_eq!(found(world, Some(false), Some("mallory"), None), [at("first".into())]);
     for page in 0..=crate::DOOR_DECISIONS_MAX / 1_000 {
         let list = (0..1_000).map(|number| at(format!("{page}/{number}"))).collect();
-        world.report(BETA, vec![ReportedFact::Decided(list)]);
+        world.report(BETA, vec![ReportedFact::DoorDecisions(list)]);
     }
     let sites = Some(vec!["beta".parse().unwrap()]);
     let filter = DecisionFilter { sites, limit: usize::MAX, ..DecisionFilter::default() };

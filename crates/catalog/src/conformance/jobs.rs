@@ -8,8 +8,8 @@ use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestam
 
 use super::{NOW, World};
 use crate::{
-    DelegationRow, JobCanceled, JobFileChange, JobFileChanged, JobFileQuery, JobFileStep, JobQuery, JobWork,
-    JobsChanged, NewJob, NewJobFile, Submitted,
+    DelegationRow, JobCancelResult, JobChanges, JobFileChange, JobFileQuery, JobFileResult, JobFileStep,
+    JobQuery, JobWork, NewJob, NewJobFile, SubmitResult,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
@@ -73,7 +73,7 @@ fn plain(number: u64, count: u32) -> NewJob {
 /// A job that waits.
 #[cfg(test)]
 pub(super) fn one(world: &World) {
-    assert_eq!(world.catalog.submit_jobs(&[plain(1, 1)]).unwrap().0, [Submitted::Made]);
+    assert_eq!(world.catalog.submit_jobs(&[plain(1, 1)]).unwrap().0, [SubmitResult::Created]);
 }
 
 pub(super) struct Play<'a> {
@@ -82,13 +82,13 @@ pub(super) struct Play<'a> {
 }
 
 impl Play<'_> {
-    pub(super) fn submit(&self, job: NewJob) -> JobsChanged {
+    pub(super) fn submit(&self, job: NewJob) -> JobChanges {
         let (answers, changed) = self.world.catalog.submit_jobs(&[job]).unwrap();
-        assert_eq!(answers, [Submitted::Made]);
+        assert_eq!(answers, [SubmitResult::Created]);
         changed
     }
 
-    fn change(&self, file: u64, attempt: u64, step: JobFileStep) -> (JobFileChanged, JobsChanged) {
+    fn change(&self, file: u64, attempt: u64, step: JobFileStep) -> (JobFileResult, JobChanges) {
         let change = JobFileChange { file, attempt: AttemptId(attempt), step };
         let (mut answers, changed) = self.world.catalog.change_job_files(&[change], self.world.now).unwrap();
         (answers.remove(0), changed)
@@ -96,24 +96,24 @@ impl Play<'_> {
 
     /// Of the end point of a URL.
     pub(super) fn end(&self, url: &str) -> u64 {
-        self.world.catalog.job_ends().unwrap().iter().find(|end| end.url == url).unwrap().id
+        self.world.catalog.job_endpoints().unwrap().iter().find(|end| end.url == url).unwrap().id
     }
 
     fn begin(&mut self, file: u64, source: &str) -> (u64, JobWork) {
         self.attempts += 1;
         let step = JobFileStep::Begin { source: self.end(source), choice: "{}".into(), started: false };
         match self.change(file, self.attempts, step).0 {
-            JobFileChanged::Begun(work) => (self.attempts, *work),
+            JobFileResult::Begun(work) => (self.attempts, *work),
             other => panic!("{other:?}"),
         }
     }
 
     /// Begins a file, and ends it.
-    pub(super) fn run(&mut self, file: u64, source: &str, step: JobFileStep) -> JobsChanged {
+    pub(super) fn run(&mut self, file: u64, source: &str, step: JobFileStep) -> JobChanges {
         let (attempt, work) = self.begin(file, source);
         self.change(work.file.id, attempt, JobFileStep::Started);
         let (answer, changed) = self.change(work.file.id, attempt, step);
-        assert!(matches!(answer, JobFileChanged::Done));
+        assert!(matches!(answer, JobFileResult::Done));
         changed
     }
 
@@ -142,34 +142,34 @@ fn arrived() -> JobFileStep {
 }
 
 fn failed() -> JobFileStep {
-    JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false, standing: None }
+    JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false, existing_target: None }
 }
 
 fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {
     let play = Play { world, attempts: 0 };
-    world.catalog.expect_duplicates(true).unwrap();
+    world.catalog.index_open_targets(true).unwrap();
     let changed = play.submit(plain(1, 2));
-    assert_eq!((changed.files.len(), changed.new_queues.len(), changed.new_ends.len()), (2, 1, 2));
+    assert_eq!((changed.files.len(), changed.new_queues.len(), changed.new_endpoints.len()), (2, 1, 2));
     let mut other = plain(2, 1);
     other.vo = "other".into();
     other.files[0].source = "davs://c:8443/x".into();
     let changed = play.submit(other);
-    assert_eq!((changed.new_queues.len(), changed.new_ends.len()), (1, 1));
+    assert_eq!((changed.new_queues.len(), changed.new_endpoints.len()), (1, 1));
     let answers = world.catalog.submit_jobs(&[plain(1, 1), {
         let mut again = plain(3, 1);
         again.files[0].target = "https://b/1/1".into();
         again
     }]);
-    let twice = Submitted::DuplicateTarget("https://b/1/1".into());
-    assert_eq!(answers.unwrap().0, [Submitted::DuplicateId, twice.clone()]);
+    let twice = SubmitResult::DuplicateTarget("https://b/1/1".into());
+    assert_eq!(answers.unwrap().0, [SubmitResult::DuplicateId, twice.clone()]);
     // Also where nobody expected it.
-    world.catalog.expect_duplicates(false).unwrap();
+    world.catalog.index_open_targets(false).unwrap();
     let mut again = plain(3, 1);
     again.files[0].target = "https://b/1/1".into();
     assert_eq!(world.catalog.submit_jobs(&[again]).unwrap().0, [twice]);
     let mut bad = plain(4, 1);
     bad.files[0].source = "nowhere".into();
-    assert_eq!(world.catalog.submit_jobs(&[bad]).unwrap().0, [Submitted::BadUrl("nowhere".into())]);
+    assert_eq!(world.catalog.submit_jobs(&[bad]).unwrap().0, [SubmitResult::BadUrl("nowhere".into())]);
 
     let list = |query: JobQuery| -> Vec<JobId> {
         world.catalog.list_jobs(&query).unwrap().into_iter().map(|job| job.id).collect()
@@ -217,7 +217,7 @@ fn a_crowd_of_jobs_comes_at_once(world: &mut World) {
         })
         .collect();
     let (answers, changed) = world.catalog.submit_jobs(&jobs).unwrap();
-    assert!(answers.iter().all(|answer| *answer == Submitted::Made), "{answers:?}");
+    assert!(answers.iter().all(|answer| *answer == SubmitResult::Created), "{answers:?}");
     let later = Play { world, attempts: 0 }.submit(plain(200, 1));
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let (rows, files) = (world.catalog.jobs(&ids).unwrap(), world.catalog.job_files(&ids).unwrap());
@@ -261,9 +261,9 @@ fn a_crowd_of_changes_comes_at_once(world: &mut World) {
     let mut told = String::new();
     for (answer, change) in answers.iter().zip(&changes) {
         told.push(match answer {
-            JobFileChanged::Done => 'd',
-            JobFileChanged::Refused => 'r',
-            JobFileChanged::Begun(work) => {
+            JobFileResult::Done => 'd',
+            JobFileResult::Refused => 'r',
+            JobFileResult::Begun(work) => {
                 assert_eq!((work.file.id, work.file.attempt), (change.file, Some(change.attempt)));
                 let JobFileStep::Begin { started, .. } = &change.step else { panic!("{:?}", change.step) };
                 let state = if *started { JobFileState::Active } else { JobFileState::Ready };
@@ -319,24 +319,24 @@ fn a_file_ends_once(world: &mut World) {
     play.change(first, attempt, JobFileStep::Started);
     assert_eq!(play.state(1).0, JobState::Active);
     // Of another attempt, or begun already: nothing happens.
-    assert!(matches!(play.change(first, attempt + 9, arrived()).0, JobFileChanged::Refused));
+    assert!(matches!(play.change(first, attempt + 9, arrived()).0, JobFileResult::Refused));
     let again = JobFileStep::Begin { source: play.end("https://a"), choice: "{}".into(), started: false };
-    assert!(matches!(play.change(first, 99, again).0, JobFileChanged::Refused));
+    assert!(matches!(play.change(first, 99, again).0, JobFileResult::Refused));
     // It is tried again, not at once.
     let later = play.world.now + Duration::from_secs(60);
-    let step = JobFileStep::Again { reason: "TRANSFER [110] slow".into(), not_before: later, stage: false };
+    let step = JobFileStep::Retry { reason: "TRANSFER [110] slow".into(), not_before: later, stage: false };
     play.change(first, attempt, step);
     assert_eq!(play.waiting().len(), 1);
-    assert_eq!(play.world.catalog.resting_job_files(play.world.now).unwrap().len(), 1);
+    assert_eq!(play.world.catalog.backed_off_job_files(play.world.now).unwrap().len(), 1);
     assert_eq!(play.state(1).0, JobState::Active);
     let (attempt, _) = play.begin(first, "https://a");
     play.change(first, attempt, JobFileStep::Started);
     // Who moves it is a part of why; of no other attempt.
-    let carried = || JobFileStep::Carried { mover: "an agent \"x\"".into() };
-    assert!(matches!(play.change(first, attempt, carried()).0, JobFileChanged::Done));
-    assert!(matches!(play.change(first, attempt + 9, carried()).0, JobFileChanged::Refused));
-    assert!(matches!(play.change(first, attempt, arrived()).0, JobFileChanged::Done));
-    assert!(matches!(play.change(first, attempt, failed()).0, JobFileChanged::Refused));
+    let carried = || JobFileStep::MoverAssigned { mover: "an agent \"x\"".into() };
+    assert!(matches!(play.change(first, attempt, carried()).0, JobFileResult::Done));
+    assert!(matches!(play.change(first, attempt + 9, carried()).0, JobFileResult::Refused));
+    assert!(matches!(play.change(first, attempt, arrived()).0, JobFileResult::Done));
+    assert!(matches!(play.change(first, attempt, failed()).0, JobFileResult::Refused));
     assert_eq!(open(&play, "c1"), 1);
     let changed = play.run(second, "https://a", failed());
     assert_eq!(open(&play, "c1"), 0);
@@ -427,13 +427,13 @@ fn jobs_are_cancelled_and_expire(world: &mut World) {
     };
     let (answers, changed) = cancel(&[(id(1), Some(vec![files[0], files[2], 999])), (id(9), None)]);
     let states = vec![Some(JobFileState::Finished), Some(JobFileState::Canceled), None];
-    assert_eq!(answers, [JobCanceled::Done(states), JobCanceled::Unknown]);
+    assert_eq!(answers, [JobCancelResult::Done(states), JobCancelResult::Unknown]);
     assert_eq!(changed.files.len(), 1);
     let (answers, changed) = cancel(&[(id(1), None), (id(1), None)]);
-    assert_eq!(answers, [JobCanceled::Done(Vec::new()), JobCanceled::Ended]);
+    assert_eq!(answers, [JobCancelResult::Done(Vec::new()), JobCancelResult::AlreadyEnded]);
     assert_eq!((changed.files[0].from, changed.files[0].attempt), (JobFileState::Ready, AttemptId(attempt)));
     assert_eq!(play.state(1), (JobState::Canceled, CANCELED_BY_USER.into()));
-    assert!(matches!(play.change(files[1], attempt, arrived()).0, JobFileChanged::Refused));
+    assert!(matches!(play.change(files[1], attempt, arrived()).0, JobFileResult::Refused));
     assert!(play.waiting().is_empty());
 
     let mut brief = plain(2, 2);
@@ -462,7 +462,7 @@ fn what_ran_before_a_restart_waits_again(world: &mut World) {
     play.world.catalog.release_running_jobs(play.world.now).unwrap();
     assert_eq!(play.waiting().len(), 2);
     // What a mover of before still says is of an attempt that is over.
-    assert!(matches!(play.change(first, attempt, arrived()).0, JobFileChanged::Refused));
+    assert!(matches!(play.change(first, attempt, arrived()).0, JobFileResult::Refused));
     let queue = play.world.catalog.job_queues().unwrap().remove(0);
     assert_eq!((queue.files, queue.bytes), (2, 20));
     play.attempts += 10;
@@ -519,17 +519,17 @@ fn delegations_are_kept(world: &mut World) {
 }
 
 fn news_are_kept_until_they_are_told(world: &mut World) {
-    world.catalog.keep_job_news(true).unwrap();
+    world.catalog.record_job_events(true).unwrap();
     let mut play = Play { world, attempts: 0 };
     let changed = play.submit(plain(1, 2));
     let (first, second) = (changed.files[0].file, changed.files[1].file);
-    let again = JobFileStep::Again { reason: "TRANSFER [110] late".into(), not_before: NOW, stage: false };
+    let again = JobFileStep::Retry { reason: "TRANSFER [110] late".into(), not_before: NOW, stage: false };
     play.run(first, "https://a", again);
     play.run(first, "https://a", arrived());
     let (attempt, _) = play.begin(second, "https://a");
     play.change(second, attempt, JobFileStep::Released);
     use JobFileState::*;
-    let told = world.catalog.job_news(0).unwrap();
+    let told = world.catalog.job_events(0).unwrap();
     let steps: Vec<_> = told
         .iter()
         .map(|news| (news.file.id == first, news.from, news.file.state, news.file.retries))
@@ -557,16 +557,16 @@ fn news_are_kept_until_they_are_told(world: &mut World) {
     assert_eq!((taken_back.began, taken_back.ended), (None, None));
     assert!(told.windows(2).all(|pair| pair[0].sequence < pair[1].sequence));
 
-    world.catalog.job_news_told(told[6].sequence).unwrap();
-    assert_eq!(world.catalog.job_news_waiting().unwrap(), 3);
-    assert_eq!(world.catalog.job_news(told[7].sequence).unwrap().len(), 2);
-    world.catalog.job_news_told(told[9].sequence).unwrap();
-    assert_eq!(world.catalog.job_news_waiting().unwrap(), 0);
+    world.catalog.acknowledge_job_events(told[6].sequence).unwrap();
+    assert_eq!(world.catalog.pending_job_events().unwrap(), 3);
+    assert_eq!(world.catalog.job_events(told[7].sequence).unwrap().len(), 2);
+    world.catalog.acknowledge_job_events(told[9].sequence).unwrap();
+    assert_eq!(world.catalog.pending_job_events().unwrap(), 0);
     // Numbers are not used again, so that who has seen one knows what is new.
     let play = Play { world, attempts: 10 };
     play.submit(plain(2, 1));
-    assert!(world.catalog.job_news(0).unwrap()[0].sequence > told[9].sequence);
-    world.catalog.keep_job_news(false).unwrap();
+    assert!(world.catalog.job_events(0).unwrap()[0].sequence > told[9].sequence);
+    world.catalog.record_job_events(false).unwrap();
     play.submit(plain(3, 1));
-    assert_eq!(world.catalog.job_news_waiting().unwrap(), 0);
+    assert_eq!(world.catalog.pending_job_events().unwrap(), 0);
 }

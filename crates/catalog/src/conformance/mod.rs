@@ -21,17 +21,18 @@ use longhaul_model::{
 };
 
 use crate::{
-    Added, Applied, AttemptTimes, Begun, Catalog, Incarnation, ManifestError, NewAttempt, NewFile,
-    NewSubscription, ReportItem, ReportedFact, ReportedOutcome, StorageOfferRow, SubscriptionChanged,
+    AttemptTimes, Catalog, Incarnation, LeaseResult, ManifestError, NewAttempt, NewFile, NewSubscription,
+    RegistrationResult, ReportItem, ReportResult, ReportedFact, ReportedOutcome, StorageOfferRow,
+    SubscriptionResult,
 };
 
 pub const NOW: Timestamp = Timestamp(1_800_000_000_000_000);
 
 /// Makes a fresh, empty database and returns what opens it, each time anew.
-pub type Make<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
+pub type MakeCatalog<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
 
 /// Asserts all that is asked of a backend.
-pub fn check(make: &Make<'_>) {
+pub fn check(make: &MakeCatalog<'_>) {
     let all = [
         accounts::SCENARIOS,
         decisions::SCENARIOS,
@@ -99,7 +100,7 @@ impl World {
         numbers: std::ops::Range<u64>,
         at: Option<usize>,
         block: Option<&str>,
-    ) -> Added {
+    ) -> RegistrationResult {
         let mut files =
             numbers.enumerate().map(|(place, number)| Ok(new_file(dataset, number, block, place as u64 + 1)));
         self.catalog.add_files(dataset, &mut files, at.map(|place| self.storages[place]), self.now).unwrap()
@@ -109,7 +110,7 @@ impl World {
         &self,
         dataset: DatasetId,
         files: Vec<Result<NewFile, ManifestError>>,
-    ) -> Result<Added, crate::AddError> {
+    ) -> Result<RegistrationResult, crate::AddError> {
         self.catalog.add_files(dataset, &mut files.into_iter(), Some(self.storages[ALPHA]), self.now)
     }
 
@@ -122,7 +123,7 @@ impl World {
         dataset: DatasetId,
         block: Option<BlockId>,
         target: usize,
-    ) -> SubscriptionChanged {
+    ) -> SubscriptionResult {
         let new = NewSubscription {
             id: self.ids.next(self.now),
             dataset,
@@ -152,16 +153,16 @@ impl World {
 
     pub fn lease(&mut self, file: FileId, source: usize, target: usize) -> NewAttempt {
         let attempt = self.new_attempt(file, source, target);
-        assert_eq!(self.begin(&attempt), Begun::Leased);
+        assert_eq!(self.begin(&attempt), LeaseResult::Leased);
         attempt
     }
 
-    pub fn begin(&self, attempt: &NewAttempt) -> Begun {
+    pub fn begin(&self, attempt: &NewAttempt) -> LeaseResult {
         self.catalog.begin_attempts(std::slice::from_ref(attempt), self.now).unwrap()[0]
     }
 
     /// Reports facts of the agent at `place`, under its next sequence numbers.
-    pub fn report(&mut self, place: usize, facts: Vec<ReportedFact>) -> Applied {
+    pub fn report(&mut self, place: usize, facts: Vec<ReportedFact>) -> ReportResult {
         let items: Vec<ReportItem> = facts
             .into_iter()
             .map(|fact| {
@@ -172,13 +173,13 @@ impl World {
         self.catalog.apply_report(agent(place), &items, self.sequences[place], self.now).unwrap()
     }
 
-    pub fn finish(&mut self, attempt: &NewAttempt, fault: Option<Fault>) -> Applied {
+    pub fn finish(&mut self, attempt: &NewAttempt, fault: Option<Fault>) -> ReportResult {
         let place = self.storages.iter().position(|storage| *storage == attempt.target).unwrap();
         self.report(place, vec![ReportedFact::Outcome(outcome(attempt, fault))])
     }
 
     /// Brings a file with one attempt.
-    pub fn bring(&mut self, file: FileId, source: usize, target: usize) -> Applied {
+    pub fn bring(&mut self, file: FileId, source: usize, target: usize) -> ReportResult {
         let attempt = self.lease(file, source, target);
         self.finish(&attempt, None)
     }

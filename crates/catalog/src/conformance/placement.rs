@@ -4,7 +4,8 @@ use longhaul_model::{Fault, FaultCode, SubscriptionState, TaskId};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, lfn};
 use crate::{
-    CatalogError, How, NewTask, ReportedCheck, ReportedFact, SubscriptionFilter, SubscriptionPatch, TaskKind,
+    CatalogError, NewTask, ReportedCheck, ReportedFact, SubscriptionFilter, SubscriptionPatch, TaskKind,
+    VerificationState,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
@@ -87,7 +88,7 @@ fn cancelling_one_leaves_the_others(world: &mut World) {
     let part = world.subscribe(dataset, Some(block), BETA).subscription.id;
     let file = world.file(dataset, 0).id;
     let attempt = crate::NewAttempt { subscription: whole, ..world.new_attempt(file, ALPHA, BETA) };
-    assert_eq!(world.begin(&attempt), crate::Begun::Leased);
+    assert_eq!(world.begin(&attempt), crate::LeaseResult::Leased);
     let cancelled = world.catalog.change_subscription(whole, &CANCEL, NOW).unwrap();
     assert!(cancelled.cancelled.is_empty() && cancelled.demands_gone == [block]);
     assert_eq!(world.catalog.live_transfers().unwrap()[0].subscription, part, "it serves the other one now");
@@ -113,7 +114,7 @@ fn suspended_subscriptions_want_nothing(world: &mut World) {
     assert!(world.register(dataset, 2..3, Some(ALPHA), None).demands.is_empty());
     let file = world.file(dataset, 0).id;
     let attempt = world.new_attempt(file, ALPHA, BETA);
-    assert_eq!(world.begin(&attempt), crate::Begun::Refused(crate::Refusal::NotWanted));
+    assert_eq!(world.begin(&attempt), crate::LeaseResult::Refused(crate::LeaseRefusal::NotWanted));
     let resumed = world.catalog.change_subscription(id, &to(SubscriptionState::Active), NOW).unwrap();
     assert_eq!(resumed.demands[0].files_missing, 3);
 }
@@ -151,7 +152,7 @@ fn a_bad_source_is_suspected_with_the_outcome(world: &mut World) {
     let applied = world.finish(&attempt, Some(Fault::new(FaultCode::WrongDigest, "alpha: adler32 differs")));
     assert_eq!(applied.replicas.lost, [(file.id, file.block, world.storages[ALPHA])]);
     let again = world.new_attempt(file.id, ALPHA, BETA);
-    assert_eq!(world.begin(&again), crate::Begun::Refused(crate::Refusal::SourceGone));
+    assert_eq!(world.begin(&again), crate::LeaseResult::Refused(crate::LeaseRefusal::SourceGone));
     assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap().len(), 1, "nothing at beta");
 }
 
@@ -255,7 +256,7 @@ fn verification_proves_replicas(world: &mut World) {
     let at = world.catalog.replicas_of_dataset(dataset).unwrap();
     assert_eq!((at[0].verified.readback, at[0].verified.registered, at[0].suspect_files), (2, 1, 1));
     let (_, replicas) = world.catalog.replicas_of_file(&lfn(dataset, 0)).unwrap().unwrap();
-    assert_eq!(replicas[0].how, How::Verified(longhaul_model::Verification::Readback));
+    assert_eq!(replicas[0].how, VerificationState::Verified(longhaul_model::Verification::Readback));
     world.assert_sound();
     let files = vec![check(2, None)];
     let applied = world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(1), files }]);

@@ -5,8 +5,8 @@ use longhaul_model::{CommunityName, FaultCode, NameRules, SiteName, TaskId, Time
 
 use super::{ALPHA, BETA, NOW, World, agent, digests, lfn, new_file, offer};
 use crate::{
-    AddError, CatalogError, How, Incarnation, JoinRefusal, LeftOutRow, NewApiToken, NewTask, Part,
-    ReportedFact, ReportedFile, SitePatch, SiteState, StorageOfferRow, TaskKind,
+    AddError, CatalogError, FileScope, Incarnation, JoinRefusal, LeftOutRow, NewApiToken, NewTask,
+    ReportedFact, ReportedFile, SitePatch, SiteState, StorageOfferRow, TaskKind, VerificationState,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
@@ -136,7 +136,10 @@ fn known_files_are_known(world: &mut World) {
     let rest = world.register(dataset, 0..7, Some(BETA), None);
     assert_eq!((rest.files_added, rest.complete.len()), (0, 1));
     let (_, replicas) = world.catalog.replicas_of_file(&lfn(dataset, 4)).unwrap().unwrap();
-    assert_eq!(replicas.iter().map(|row| row.how).collect::<Vec<_>>(), [How::Registered, How::Registered]);
+    assert_eq!(
+        replicas.iter().map(|row| row.how).collect::<Vec<_>>(),
+        [VerificationState::Registered, VerificationState::Registered]
+    );
     world.catalog.close_dataset(dataset).unwrap();
     assert_eq!(world.register(dataset, 0..7, None, None).files_known, 7);
     let error = world.try_register(dataset, vec![Ok(new_file(dataset, 8, None, 1))]).unwrap_err();
@@ -171,7 +174,7 @@ fn named_blocks(world: &mut World) {
     let AddError::Manifest(error) = world.try_register(dataset, bad).unwrap_err() else { panic!() };
     assert_eq!(error.fault.code, FaultCode::BadName);
     let named = world.catalog.block(&"a#raw".parse().unwrap()).unwrap().unwrap();
-    assert_eq!(world.catalog.files(Part::Block(named.id), None, 10).unwrap().len(), 2);
+    assert_eq!(world.catalog.files(FileScope::Block(named.id), None, 10).unwrap().len(), 2);
 }
 
 fn lists_are_pages(world: &mut World) {
@@ -188,7 +191,7 @@ fn lists_are_pages(world: &mut World) {
     world.register(dataset, 5..8, None, Some("x"));
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = world.catalog.files(Part::Dataset(dataset), after, 2).unwrap();
+        let page = world.catalog.files(FileScope::Dataset(dataset), after, 2).unwrap();
         let Some(last) = page.last() else { break };
         after = Some(last.id);
         seen.extend(page.into_iter().map(|file| file.lfn));

@@ -4,7 +4,7 @@ use longhaul_model::{Fault, FaultCode, FileId, StorageId, TaskId, Timestamp};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent};
 use crate::{
-    Begun, CatalogError, NewSubscription, Refusal, ReportedCheck, ReportedFact, StoragePatch,
+    CatalogError, LeaseRefusal, LeaseResult, NewSubscription, ReportedCheck, ReportedFact, StoragePatch,
     SubscriptionPatch, TaskKind, Terms, TermsPatch,
 };
 
@@ -41,9 +41,9 @@ fn a_relay_takes_what_others_want_and_is_cleared(world: &mut World) {
     world.subscribe(dataset, None, GAMMA);
     let files = [world.file(dataset, 0), world.file(dataset, 1)];
     let hop = world.new_attempt(files[0].id, ALPHA, BETA);
-    assert_eq!(world.begin(&hop), Begun::Refused(Refusal::NotWanted), "it is no relay");
+    assert_eq!(world.begin(&hop), LeaseResult::Refused(LeaseRefusal::NotWanted), "it is no relay");
     make_relay(world, BETA);
-    assert_eq!(world.begin(&hop), Begun::Leased);
+    assert_eq!(world.begin(&hop), LeaseResult::Leased);
     world.assert_sound();
     world.finish(&hop, None);
     assert!(cleared(world, NOW).is_empty(), "gamma lacks it");
@@ -59,7 +59,7 @@ fn a_relay_takes_what_others_want_and_is_cleared(world: &mut World) {
     // Until the file is gone there, none comes under its name.
     world.subscribe(dataset, None, BETA);
     let back = world.new_attempt(files[0].id, ALPHA, BETA);
-    assert_eq!(world.begin(&back), Begun::Refused(Refusal::Clearing));
+    assert_eq!(world.begin(&back), LeaseResult::Refused(LeaseRefusal::Clearing));
     let page = world.catalog.task_files(tasks[0].id, None, 1).unwrap();
     let rest = world.catalog.task_files(tasks[0].id, page.next, 10).unwrap();
     assert_eq!((page.files.len(), rest.files.len(), rest.next), (1, 1, None));
@@ -76,7 +76,7 @@ fn a_relay_takes_what_others_want_and_is_cleared(world: &mut World) {
             ReportedFact::TaskDone { task, fault: None },
         ],
     );
-    assert_eq!(world.begin(&back), Begun::Leased);
+    assert_eq!(world.begin(&back), LeaseResult::Leased);
     assert!(cleared(world, later).is_empty(), "what could not be removed rests first");
 }
 

@@ -8,7 +8,7 @@ use longhaul_model::{JobFileState, JobKind, JobState};
 
 use super::World;
 use super::jobs::{Play, file, id, job};
-use crate::{JobFileStep, NewJob, TapeStand, TapeStep};
+use crate::{JobFileStep, NewJob, TapeFileState, TapeStep};
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     files_are_copied_when_they_are_on_disk,
@@ -35,11 +35,11 @@ fn step(play: &Play<'_>, steps: &[TapeStep]) {
 /// Asks for all that waits at that end point, and gives the bulk with its files.
 fn ask(play: &Play<'_>, url: &str) -> (u64, Vec<u64>) {
     let (end, now) = (play.end(url), play.world.now);
-    assert!(play.world.catalog.staging_ends().unwrap().contains(&end));
+    assert!(play.world.catalog.staging_endpoints().unwrap().contains(&end));
     let waiting = play.world.catalog.staging_files(end, 100, now).unwrap();
-    assert_eq!((waiting[0].vo.as_str(), waiting[0].party.as_str()), ("higgs", "c1"));
+    assert_eq!((waiting[0].vo.as_str(), waiting[0].requester.as_str()), ("higgs", "c1"));
     let files: Vec<u64> = waiting.iter().map(|file| file.file).collect();
-    step(play, &[TapeStep::Ask { end, vo: "higgs".into(), files: files.clone() }]);
+    step(play, &[TapeStep::Request { endpoint: end, vo: "higgs".into(), files: files.clone() }]);
     assert!(play.world.catalog.staging_files(end, 100, now).unwrap().is_empty(), "a file has one bulk");
     let bulk = *play.world.catalog.due_tape_requests(now, 10).unwrap().last().unwrap();
     (bulk, files)
@@ -49,11 +49,11 @@ fn taken(play: &Play<'_>, request: u64) {
     let next = play.world.now + Duration::from_secs(30);
     step(
         play,
-        &[TapeStep::Taken { request, base: "https://a/api".into(), id: format!("id-{request}"), next }],
+        &[TapeStep::Accepted { request, base: "https://a/api".into(), id: format!("id-{request}"), next }],
     );
 }
 
-fn stands(play: &Play<'_>, bulk: u64) -> Vec<TapeStand> {
+fn stands(play: &Play<'_>, bulk: u64) -> Vec<TapeFileState> {
     let row = play.world.catalog.tape_request(bulk).unwrap();
     row.map_or(Vec::new(), |row| row.files.into_iter().map(|(stands, _)| stands).collect())
 }
@@ -77,25 +77,25 @@ fn files_are_copied_when_they_are_on_disk(world: &mut World) {
     step(&play, &[TapeStep::NotStaged { files: vec![(files[1], why.clone())] }]);
     let states = [JobFileState::Submitted, JobFileState::Failed, JobFileState::Finished];
     assert_eq!(play.files(1), states, "what is copied nowhere is done");
-    assert_eq!(stands(&play, bulk), [TapeStand::OnDisk, TapeStand::Unwanted]);
-    step(&play, &[TapeStep::LetGo { request: bulk, files: vec![files[1]] }]);
-    step(&play, &[TapeStep::Look { request: bulk, next: None, failed: false }]);
+    assert_eq!(stands(&play, bulk), [TapeFileState::OnDisk, TapeFileState::Abandoned]);
+    step(&play, &[TapeStep::Released { request: bulk, files: vec![files[1]] }]);
+    step(&play, &[TapeStep::Polled { request: bulk, next: None, failed: false }]);
     assert!(due(&play, 1_000_000).is_empty());
     // A copy that was too slow: its place on disk is let go, and it is asked for again.
     let again =
-        JobFileStep::Again { reason: "TRANSFER [110] slow".into(), not_before: play.world.now, stage: true };
+        JobFileStep::Retry { reason: "TRANSFER [110] slow".into(), not_before: play.world.now, stage: true };
     play.run(files[0], "https://a", again);
     assert_eq!(play.files(1)[0], JobFileState::Staging);
-    assert_eq!((stands(&play, bulk), due(&play, 0)), (vec![TapeStand::Spent], vec![bulk]));
+    assert_eq!((stands(&play, bulk), due(&play, 0)), (vec![TapeFileState::Consumed], vec![bulk]));
     let (second, _) = ask(&play, "https://a");
     taken(&play, second);
     step(&play, &[TapeStep::OnDisk { request: second, files: vec![files[0]] }]);
-    step(&play, &[TapeStep::LetGo { request: bulk, files: vec![files[0]] }]);
+    step(&play, &[TapeStep::Released { request: bulk, files: vec![files[0]] }]);
     assert!(play.world.catalog.tape_request(bulk).unwrap().is_none(), "nothing is left of it");
     let arrived = JobFileStep::Arrived { bytes: 10, mode: "pull".into(), archive: false };
     play.run(files[0], "https://a", arrived);
     assert_eq!(play.state(1).0, JobState::FinishedDirty);
-    assert_eq!((stands(&play, second), due(&play, 0)), (vec![TapeStand::Spent], vec![second]));
+    assert_eq!((stands(&play, second), due(&play, 0)), (vec![TapeFileState::Consumed], vec![second]));
     let rows = play.world.catalog.job_files(&[id(1)]).unwrap().remove(0);
     assert!(rows[0].tape.staging_began.is_some() && rows[0].tape.staging_ended.is_some());
     assert_eq!((rows[0].tape.staging_request.clone(), &rows[1].reason), (Some(format!("id-{second}")), &why));
@@ -117,15 +117,15 @@ fn nobody_waits_for_what_is_not_wanted(world: &mut World) {
     // The answer of the tape system comes after that, and does not hide it.
     taken(&play, bulk);
     assert_eq!(play.world.catalog.due_tape_requests(play.world.now, 10).unwrap(), [bulk]);
-    assert_eq!(stands(&play, bulk), [TapeStand::Unwanted, TapeStand::Wanted]);
-    step(&play, &[TapeStep::LetGo { request: bulk, files: vec![files[0]] }]);
+    assert_eq!(stands(&play, bulk), [TapeFileState::Abandoned, TapeFileState::Requested]);
+    step(&play, &[TapeStep::Released { request: bulk, files: vec![files[0]] }]);
     // Nor does another look, nor what comes too late.
     cancel(None);
     step(&play, &[TapeStep::OnDisk { request: bulk, files: vec![files[1]] }]);
-    step(&play, &[TapeStep::Look { request: bulk, next: None, failed: false }]);
+    step(&play, &[TapeStep::Polled { request: bulk, next: None, failed: false }]);
     assert_eq!(play.world.catalog.due_tape_requests(play.world.now, 10).unwrap(), [bulk]);
     assert_eq!(play.files(1), [JobFileState::Canceled; 2]);
-    step(&play, &[TapeStep::Anew { request: bulk, files: vec![files[1]] }]);
+    step(&play, &[TapeStep::Restage { request: bulk, files: vec![files[1]] }]);
     assert!(play.world.catalog.tape_request(bulk).unwrap().is_none());
     assert_eq!(play.files(1), [JobFileState::Canceled; 2]);
 }
@@ -138,7 +138,8 @@ fn replicas_and_hops_come_from_tape_too(world: &mut World) {
     taken(&play, bulk);
     step(&play, &[TapeStep::OnDisk { request: bulk, files: files.clone() }]);
     assert_eq!(play.waiting(), [(files[0], vec![play.end("https://a")])], "the other one may be on tape");
-    let failed = JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false, standing: None };
+    let failed =
+        JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false, existing_target: None };
     play.run(files[0], "https://a", failed);
     assert_eq!(play.files(1), [JobFileState::Failed, JobFileState::Staging]);
 
@@ -160,7 +161,8 @@ fn replicas_and_hops_come_from_tape_too(world: &mut World) {
     assert_eq!(play.files(3), [unused, queued, unused]);
     let (second, sources) = play.waiting().remove(0);
     assert_eq!(sources, ["https://e", "https://f"].map(|end| play.end(end)), "nothing is read from tape");
-    let failed = |why: &str| JobFileStep::Failed { reason: why.into(), recoverable: false, standing: None };
+    let failed =
+        |why: &str| JobFileStep::Failed { reason: why.into(), recoverable: false, existing_target: None };
     play.run(second, "https://e", failed("SOURCE [2] gone"));
     let third = play.waiting().remove(0).0;
     assert_eq!(play.files(3), [unused, JobFileState::Failed, queued]);
@@ -207,7 +209,7 @@ fn what_is_archived_ends_on_tape(world: &mut World) {
     assert_eq!(due(&play), 2);
     step(&play, &[TapeStep::Archived { files: vec![files[0]] }]);
     let next = play.world.now + Duration::from_secs(60);
-    step(&play, &[TapeStep::NotYet { files: vec![files[1]], next }]);
+    step(&play, &[TapeStep::ArchivePending { files: vec![files[1]], next }]);
     assert_eq!((due(&play), play.files(1)[0]), (0, JobFileState::Finished));
     step(&play, &[TapeStep::NotArchived { files: vec![(files[1], "ARCHIVING [5] lost".into())] }]);
     step(&play, &[TapeStep::Archived { files: vec![files[1]] }]);

@@ -3,7 +3,7 @@
 use longhaul_model::{Epoch, Fault, FaultCode, TransferState};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, outcome};
-use crate::{Begun, NewAttempt, Refusal, ReportItem, ReportedFact, TransferFilter};
+use crate::{LeaseRefusal, LeaseResult, NewAttempt, ReportItem, ReportedFact, TransferFilter};
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     leases_are_refused_when_the_state_moved_on,
@@ -29,23 +29,23 @@ fn leases_are_refused_when_the_state_moved_on(world: &mut World) {
     let files = wanted(world, 3);
     let first = world.lease(files[0].id, ALPHA, BETA);
     let refusal = |world: &World, attempt: &NewAttempt| match world.begin(attempt) {
-        Begun::Refused(refusal) => refusal,
-        Begun::Leased => panic!("leased"),
+        LeaseResult::Refused(refusal) => refusal,
+        LeaseResult::Leased => panic!("leased"),
     };
     let second = world.new_attempt(files[0].id, ALPHA, BETA);
-    assert_eq!(refusal(world, &second), Refusal::Live, "two leases of one file at one storage");
-    assert_eq!(refusal(world, &first), Refusal::Live);
+    assert_eq!(refusal(world, &second), LeaseRefusal::Live, "two leases of one file at one storage");
+    assert_eq!(refusal(world, &first), LeaseRefusal::Live);
     let from_nowhere = world.new_attempt(files[1].id, GAMMA, BETA);
-    assert_eq!(refusal(world, &from_nowhere), Refusal::SourceGone);
+    assert_eq!(refusal(world, &from_nowhere), LeaseRefusal::SourceGone);
     let unwanted = world.new_attempt(files[1].id, ALPHA, GAMMA);
-    assert_eq!(refusal(world, &unwanted), Refusal::NotWanted);
+    assert_eq!(refusal(world, &unwanted), LeaseRefusal::NotWanted);
     let unknown = world.new_attempt(longhaul_model::FileId(999), ALPHA, BETA);
-    assert_eq!(refusal(world, &unknown), Refusal::NoSuchFile);
+    assert_eq!(refusal(world, &unknown), LeaseRefusal::NoSuchFile);
     world.finish(&first, None);
     let again = world.new_attempt(files[0].id, ALPHA, BETA);
-    assert_eq!(refusal(world, &again), Refusal::AlreadyThere);
+    assert_eq!(refusal(world, &again), LeaseRefusal::AlreadyThere);
     let reused = NewAttempt { transfer: first.transfer, ..world.new_attempt(files[1].id, ALPHA, BETA) };
-    assert_eq!(refusal(world, &reused), Refusal::Live, "a finished transfer never comes to life again");
+    assert_eq!(refusal(world, &reused), LeaseRefusal::Live, "a finished transfer never comes to life again");
     let failed = world.lease(files[2].id, ALPHA, BETA);
     world.finish(&failed, Some(Fault::new(FaultCode::Unreachable, "")));
     let stale = NewAttempt {
@@ -53,8 +53,8 @@ fn leases_are_refused_when_the_state_moved_on(world: &mut World) {
         epoch: Epoch(1),
         ..world.new_attempt(files[2].id, ALPHA, BETA)
     };
-    assert_eq!(refusal(world, &stale), Refusal::StaleEpoch);
-    assert_eq!(world.begin(&NewAttempt { epoch: Epoch(2), ..stale }), Begun::Leased);
+    assert_eq!(refusal(world, &stale), LeaseRefusal::StaleEpoch);
+    assert_eq!(world.begin(&NewAttempt { epoch: Epoch(2), ..stale }), LeaseResult::Leased);
 }
 
 /// Promise 3: results are applied exactly once.
@@ -75,7 +75,7 @@ fn outcomes_are_applied_exactly_once(world: &mut World) {
     assert!(again.outcomes.iter().all(|outcome| outcome.applied.is_none()), "the attempts are over");
     let second =
         NewAttempt { transfer: two.transfer, epoch: Epoch(2), ..world.new_attempt(files[1].id, ALPHA, BETA) };
-    assert_eq!(world.begin(&second), Begun::Leased);
+    assert_eq!(world.begin(&second), LeaseResult::Leased);
     let stale = NewAttempt { epoch: Epoch(1), ..second.clone() };
     let stranger = world.catalog.apply_report(agent(GAMMA), &[item(1, &second, None)], 1, NOW).unwrap();
     assert_eq!(stranger.outcomes[0].applied, None, "another agent's lease");
@@ -107,7 +107,7 @@ fn failures_wait_and_are_kept(world: &mut World) {
         epoch: Epoch(2),
         ..world.new_attempt(files[0].id, ALPHA, BETA)
     };
-    assert_eq!(world.begin(&second), Begun::Leased);
+    assert_eq!(world.begin(&second), LeaseResult::Leased);
     let detail = world.catalog.transfer(first.transfer).unwrap().unwrap();
     assert_eq!((detail.transfer.state, detail.attempts.len()), (TransferState::Leased, 2));
     assert!(detail.attempts[1].finished.is_none());
@@ -128,7 +128,7 @@ fn failures_wait_and_are_kept(world: &mut World) {
 fn lost_leases_wait_again(world: &mut World) {
     let files = wanted(world, 3);
     let leases: Vec<_> = files.iter().map(|file| world.lease(file.id, ALPHA, BETA)).collect();
-    let released = world.catalog.release_leases(agent(BETA), &[leases[1].attempt], NOW).unwrap();
+    let released = world.catalog.release_leases_except(agent(BETA), &[leases[1].attempt], NOW).unwrap();
     assert_eq!(
         released.iter().map(|row| row.transfer).collect::<Vec<_>>(),
         [leases[0].transfer, leases[2].transfer]
@@ -137,7 +137,7 @@ fn lost_leases_wait_again(world: &mut World) {
     assert_eq!(world.finish(&leases[0], None).outcomes[0].applied, None, "it was released");
     assert!(world.finish(&leases[1], None).outcomes[0].applied.is_some());
     let expired = Fault::new(FaultCode::LeaseExpired, "");
-    assert!(world.catalog.take_back(&[leases[0].attempt], &expired, NOW).unwrap().is_empty());
+    assert!(world.catalog.revoke_leases(&[leases[0].attempt], &expired, NOW).unwrap().is_empty());
     let failed = world
         .catalog
         .cancel_transfers(&[leases[0].transfer], &Fault::new(FaultCode::NoSource, ""), NOW)

@@ -1,8 +1,8 @@
 //! The handle: one writer, a bounded pool of readers, migrations; over SQLite or PostgreSQL.
 
-mod place;
 mod pool;
 mod postgres;
+mod postgres_config;
 mod sqlite;
 mod tls;
 
@@ -21,7 +21,7 @@ use crate::sql::Transaction;
 use crate::sync::locked;
 use crate::{ApiTokenRow, CatalogError, DelegationRow};
 
-pub use place::{BadPlace, Place};
+pub use postgres_config::{PostgresConfig, PostgresConfigError};
 
 /// Rows of one page of any list.
 pub const PAGE_ROWS_MAX: usize = 1_000;
@@ -56,7 +56,7 @@ pub struct Catalog {
 
 struct Inner {
     database: Database,
-    job_news: AtomicBool,
+    job_events_enabled: AtomicBool,
     row_ids: Mutex<RowIds>,
     /// Asked for with each request of a program, and with each copy for its owner.
     api_tokens: ReadCache<[u8; 32], ApiTokenRow>,
@@ -77,19 +77,27 @@ impl Catalog {
 
     /// Connects to a database of PostgreSQL and brings it to the present format. As long as the handle lives,
     /// no other can be made on the same database.
-    pub fn connect(place: &Place, now: Timestamp) -> Result<Catalog, CatalogError> {
+    pub fn connect(place: &PostgresConfig, now: Timestamp) -> Result<Catalog, CatalogError> {
         Ok(Catalog::over(Database::Postgres(Postgres::open(place, now)?)))
     }
 
     fn over(database: Database) -> Catalog {
         let (job_news, row_ids) = (AtomicBool::new(false), Mutex::default());
         let (api_tokens, delegations) = (ReadCache::default(), ReadCache::default());
-        Catalog { inner: Arc::new(Inner { database, job_news, row_ids, api_tokens, delegations }) }
+        Catalog {
+            inner: Arc::new(Inner {
+                database,
+                job_events_enabled: job_news,
+                row_ids,
+                api_tokens,
+                delegations,
+            }),
+        }
     }
 
     /// Whether changes of files of jobs are kept to be told.
-    pub(crate) fn keeps_job_news(&self) -> &AtomicBool {
-        &self.inner.job_news
+    pub(crate) fn job_events_enabled(&self) -> &AtomicBool {
+        &self.inner.job_events_enabled
     }
 
     /// Ids of end points and queues. Hold the lock over the transaction that makes more of them.
@@ -97,11 +105,11 @@ impl Catalog {
         locked(&self.inner.row_ids)
     }
 
-    pub(crate) fn kept_api_tokens(&self) -> &ReadCache<[u8; 32], ApiTokenRow> {
+    pub(crate) fn api_token_cache(&self) -> &ReadCache<[u8; 32], ApiTokenRow> {
         &self.inner.api_tokens
     }
 
-    pub(crate) fn kept_delegations(&self) -> &ReadCache<String, DelegationRow> {
+    pub(crate) fn delegation_cache(&self) -> &ReadCache<String, DelegationRow> {
         &self.inner.delegations
     }
 

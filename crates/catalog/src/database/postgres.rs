@@ -10,37 +10,37 @@ use std::time::{Duration, Instant};
 
 use longhaul_model::Timestamp;
 
-use super::place::Place;
 use super::pool::Pool;
+use super::postgres_config::PostgresConfig;
 use super::{BUSY_WAIT, format_since, next_format};
 use crate::CatalogError;
-use crate::sql::{Session, Transaction, definitions};
+use crate::sql::{Session, Transaction, translate_definitions};
 use crate::sync::locked;
 
 /// Held by the connection that writes: "LHCATALG", for one catalog in each database.
-const WRITERS_LOCK: i64 = 0x4c48_4341_5441_4c47;
+const WRITER_ADVISORY_LOCK: i64 = 0x4c48_4341_5441_4c47;
 /// Between two looks at a server that does not know yet.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Every statement is a look into an index, or a page of one. A plan that was made while a table was small,
 /// and kept, would read all of it when it is large.
-const BY_INDEX: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off";
+const PLANNER_SETTINGS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off";
 /// What of SQLite our statements use and PostgreSQL lacks.
-const BEFORE_ALL: &str =
+const COMPATIBILITY_FUNCTIONS: &str =
     "CREATE FUNCTION json_extract(document TEXT, path TEXT) RETURNS TEXT LANGUAGE SQL IMMUTABLE
     AS $$ SELECT document::jsonb #>> string_to_array(substr(path, 3), '.') $$";
 
 pub(super) struct Postgres {
-    place: Place,
+    config: PostgresConfig,
     readers: Pool<RefCell<Session>>,
     /// None after it was lost.
     writer: Mutex<Option<Session>>,
 }
 
 impl Postgres {
-    pub(super) fn open(place: &Place, now: Timestamp) -> Result<Postgres, CatalogError> {
+    pub(super) fn open(place: &PostgresConfig, now: Timestamp) -> Result<Postgres, CatalogError> {
         let mut writer = connect_writer(place)?;
         migrate(&mut writer, now)?;
-        Ok(Postgres { place: place.clone(), readers: Pool::default(), writer: Mutex::new(Some(writer)) })
+        Ok(Postgres { config: place.clone(), readers: Pool::default(), writer: Mutex::new(Some(writer)) })
     }
 
     pub(super) fn write<T, E: From<CatalogError>>(
@@ -64,7 +64,7 @@ impl Postgres {
             Ok(()) => (session, None),
             Err(error) if !session.is_closed() => (session, Some(error)),
             Err(error) => {
-                let (session, committed) = self.what_became_of(&number)?;
+                let (session, committed) = self.resolve_commit(&number)?;
                 (session, (!committed).then_some(error))
             }
         };
@@ -82,17 +82,17 @@ impl Postgres {
                 Err(_) => tracing::warn!("the connection to the database was lost; connecting again"),
             }
         }
-        let mut session = connect_writer(&self.place)?;
+        let mut session = connect_writer(&self.config)?;
         let number = session.begin_write()?;
         Ok((session, number))
     }
 
     /// Whether a transaction was committed whose commit has no answer, and a new connection.
-    fn what_became_of(&self, number: &str) -> Result<(Session, bool), CatalogError> {
+    fn resolve_commit(&self, number: &str) -> Result<(Session, bool), CatalogError> {
         let until = Instant::now() + BUSY_WAIT;
         loop {
-            let asked = connect_writer(&self.place).and_then(|mut session| {
-                let stands = session.ask(&format!("SELECT pg_xact_status('{number}'::xid8)"))?;
+            let asked = connect_writer(&self.config).and_then(|mut session| {
+                let stands = session.query_text(&format!("SELECT pg_xact_status('{number}'::xid8)"))?;
                 Ok((session, stands))
             });
             match asked {
@@ -104,7 +104,7 @@ impl Postgres {
                         "the connection broke while it committed, and the server does not know yet".into(),
                     ));
                 }
-                Ok(_) | Err(_) => std::thread::sleep(LOOK_EVERY),
+                Ok(_) | Err(_) => std::thread::sleep(POLL_INTERVAL),
             }
         }
     }
@@ -114,8 +114,8 @@ impl Postgres {
         limit: Duration,
         query: impl FnOnce(&Transaction<'_>) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
-        let connect = || Ok(RefCell::new(connect(&self.place)?));
-        self.readers.borrow(connect)?.with(|session| {
+        let connect = || Ok(RefCell::new(connect(&self.config)?));
+        self.readers.acquire(connect)?.with(|session| {
             if session.get_mut().begin_read(limit).is_err() {
                 *session = connect()?;
                 session.get_mut().begin_read(limit)?;
@@ -128,25 +128,25 @@ impl Postgres {
     }
 }
 
-fn connect(place: &Place) -> Result<Session, CatalogError> {
+fn connect(place: &PostgresConfig) -> Result<Session, CatalogError> {
     let mut session = place.connect()?;
-    session.run(BY_INDEX)?;
+    session.batch_execute(PLANNER_SETTINGS)?;
     Ok(session)
 }
 
-fn connect_writer(place: &Place) -> Result<Session, CatalogError> {
+fn connect_writer(place: &PostgresConfig) -> Result<Session, CatalogError> {
     let until = Instant::now() + BUSY_WAIT;
     let mut session = connect(place)?;
     // A connection that broke may hold it until the server has noticed.
-    while session.ask(&format!("SELECT pg_try_advisory_lock({WRITERS_LOCK})"))? != "t" {
+    while session.query_text(&format!("SELECT pg_try_advisory_lock({WRITER_ADVISORY_LOCK})"))? != "t" {
         if Instant::now() >= until {
             return Err(CatalogError::Unusable(format!(
                 "another service uses {place}: stop it first, or give this one a database of its own"
             )));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
-    let durable = session.ask("SHOW synchronous_commit")?;
+    let durable = session.query_text("SHOW synchronous_commit")?;
     if durable == "off" {
         return Err(CatalogError::Unusable(format!(
             "{place} has synchronous_commit = off: what was answered could be lost; set it to on"
@@ -157,18 +157,18 @@ fn connect_writer(place: &Place) -> Result<Session, CatalogError> {
 
 /// The number of the format lies in a table of its own, beside the others.
 fn migrate(writer: &mut Session, now: Timestamp) -> Result<(), CatalogError> {
-    writer.run("CREATE TABLE IF NOT EXISTS format (number BIGINT NOT NULL)")?;
+    writer.batch_execute("CREATE TABLE IF NOT EXISTS format (number BIGINT NOT NULL)")?;
     loop {
-        let found = writer.ask("SELECT coalesce(max(number), 0) FROM format")?;
+        let found = writer.query_text("SELECT coalesce(max(number), 0) FROM format")?;
         let found =
             found.parse().map_err(|_| CatalogError::Corrupt(format!("a format of number {found}")))?;
         let Some((script, next)) = next_format(found)? else { return Ok(()) };
-        let before = if found == 0 { BEFORE_ALL } else { "" };
+        let before = if found == 0 { COMPATIBILITY_FUNCTIONS } else { "" };
         let (name, since) = format_since(next, now);
-        writer.run(&format!(
+        writer.batch_execute(&format!(
             "BEGIN; {before}; {}; INSERT INTO settings (name, value) VALUES ('{name}', '{since}'); \
              DELETE FROM format; INSERT INTO format VALUES ({next}); COMMIT",
-            definitions(script)
+            translate_definitions(script)
         ))?;
         tracing::info!(format = next, "the database has a new format");
     }

@@ -21,10 +21,10 @@ const READER_CACHE_KIB: i64 = 8 << 10;
 /// 32 MiB of WAL between checkpoints: each one flushes the database file, batches of leases come every few
 /// ms.
 const CHECKPOINT_PAGES: i64 = 8_192;
-const WAL_KEPT_BYTES: i64 = 64 << 20;
-const STATEMENTS_CACHED: usize = 256;
+const WAL_BYTES_MAX: i64 = 64 << 20;
+const CACHED_STATEMENTS_MAX: usize = 256;
 /// Virtual machine steps between two looks at the clock, well under a millisecond.
-const STEPS_PER_LOOK: i32 = 20_000;
+const VM_STEPS_PER_CLOCK_CHECK: i32 = 20_000;
 
 pub(super) struct Sqlite {
     path: PathBuf,
@@ -74,7 +74,7 @@ impl Sqlite {
         limit: Duration,
         query: impl FnOnce(&Transaction<'_>) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
-        let mut lent = self.readers.borrow(|| Reader::open(&self.path).map_err(failed))?;
+        let mut lent = self.readers.acquire(|| Reader::open(&self.path).map_err(failed))?;
         lent.with(|reader| {
             reader.clock.set(limit);
             let begun = reader.connection.transaction().map_err(failed)?;
@@ -95,7 +95,7 @@ impl Reader {
         connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
         let clock = Arc::new(Deadline { start: Instant::now(), at_ms: AtomicU64::new(u64::MAX) });
         let seen = clock.clone();
-        connection.progress_handler(STEPS_PER_LOOK, Some(move || seen.passed()))?;
+        connection.progress_handler(VM_STEPS_PER_CLOCK_CHECK, Some(move || seen.passed()))?;
         Ok(Reader { connection, clock })
     }
 }
@@ -113,7 +113,7 @@ impl Deadline {
 
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_WAIT)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS_MAX);
     // Plans must not depend on bound values: a statement would be parsed again whenever one changes.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
@@ -127,7 +127,7 @@ fn prepare_writer(writer: &Connection) -> Result<(), CatalogError> {
         // An accepted request is on disk before it is answered (promise 3).
         writer.pragma_update(None, "synchronous", "FULL")?;
         writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-        writer.pragma_update(None, "journal_size_limit", WAL_KEPT_BYTES)?;
+        writer.pragma_update(None, "journal_size_limit", WAL_BYTES_MAX)?;
         writer.pragma_update(None, "temp_store", "MEMORY")?;
         Ok(mode)
     };

@@ -8,7 +8,7 @@ use crate::{Catalog, CatalogError, DelegationRow};
 
 impl Catalog {
     pub fn delegation(&self, id: &str) -> Result<Option<DelegationRow>, CatalogError> {
-        self.kept_delegations().get(id.to_owned(), |id| {
+        self.delegation_cache().get(id.to_owned(), |id| {
             self.read(|tx| {
                 let mut select = tx.prepare_cached(
                     "SELECT id, user, request, proxy, expires, details, changed FROM delegations WHERE id = \
@@ -23,7 +23,7 @@ impl Catalog {
         &self,
         change: impl FnOnce(&Transaction<'_>) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
-        self.kept_delegations().changed(|| self.write(change))
+        self.delegation_cache().invalidate_after(|| self.write(change))
     }
 
     /// In place of what was there.

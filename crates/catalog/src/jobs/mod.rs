@@ -1,22 +1,22 @@
 //! Jobs and their files. States follow by the rules of `model::job`, and only here.
 
-mod change;
+mod control;
 mod delegations;
-mod end;
 mod names;
-mod news;
-mod read;
+mod outbox;
+mod queries;
 mod storage;
 mod submit;
 mod tape;
+mod updater;
 
-use crate::sql::{Bind, Optional, Row, Transaction};
+use crate::sql::{AsValue, Optional, Row, Transaction};
 use longhaul_model::job::Tally;
 use longhaul_model::{JobFileState, JobId, JobState};
 
 use crate::row_ids::QueueKey;
 use crate::rows::codec::{Columns, number};
-use crate::{CatalogError, JobEndRow, JobFileRow, JobQueueRow, JobRow, TapeTimes};
+use crate::{CatalogError, JobEndpointRow, JobFileRow, JobQueueRow, JobRow, TapeTimes};
 
 pub use names::JobName;
 pub use storage::StorageStep;
@@ -44,7 +44,7 @@ macro_rules! file_columns {
     f.archiving_ended"
     };
 }
-/// What [`file_head_row`](change::file_head_row) reads.
+/// What [`file_head_row`](updater::file_head_row) reads.
 macro_rules! file_head_columns {
     () => {
         "f.id, f.job, f.state, f.queue, f.attempt, f.source_end, f.size"
@@ -170,36 +170,36 @@ fn id_bytes(id: JobId) -> [u8; 16] {
 }
 
 /// Of one question.
-const ASKED_MAX: usize = 64;
+const IN_LIST_MAX: usize = 64;
 
 /// Reads what a question has to tell of these jobs (`j` in it) in few statements; `order` is for each of
 /// them.
-fn each_of(
+fn for_each_job_row(
     tx: &Transaction<'_>,
     (question, order): (&str, &str),
     ids: &[JobId],
     read: impl FnMut(&Row<'_>) -> crate::sql::Result<()>,
 ) -> Result<(), CatalogError> {
     let ids: Vec<[u8; 16]> = ids.iter().map(|id| id_bytes(*id)).collect();
-    each_in(tx, (question, order), "j.id", &ids, read)
+    for_each_row_in(tx, (question, order), "j.id", &ids, read)
 }
 
 /// The same of rows that have one of these in a column.
-fn each_in<K: Bind>(
+fn for_each_row_in<K: AsValue>(
     tx: &Transaction<'_>,
     (question, order): (&str, &str),
     column: &str,
     keys: &[K],
     mut read: impl FnMut(&Row<'_>) -> crate::sql::Result<()>,
 ) -> Result<(), CatalogError> {
-    for keys in keys.chunks(ASKED_MAX) {
+    for keys in keys.chunks(IN_LIST_MAX) {
         // Each number of places is a statement of its own, so there are few; the last key fills those that
         // are left.
         let count = keys.len().next_power_of_two();
         let places = vec!["?"; count].join(", ");
         let mut select = tx.prepare_cached(&format!("{question} WHERE {column} IN ({places}) {order}"))?;
         let filling = keys.iter().chain(keys.iter().rev().cycle()).take(count);
-        let mut rows = select.query(filling.map(Bind::seen).collect::<Vec<_>>())?;
+        let mut rows = select.query(filling.map(AsValue::as_value).collect::<Vec<_>>())?;
         while let Some(row) = rows.next()? {
             read(&row)?;
         }
@@ -209,33 +209,33 @@ fn each_in<K: Bind>(
 
 /// States are kept as their places in `ALL`: the indices over them stay small.
 fn job_state(row: &Row<'_>, at: usize) -> crate::sql::Result<JobState> {
-    place_of(JobState::ALL, row, at)
+    state_at_index(JobState::ALL, row, at)
 }
 
 fn file_state(row: &Row<'_>, at: usize) -> crate::sql::Result<JobFileState> {
-    place_of(JobFileState::ALL, row, at)
+    state_at_index(JobFileState::ALL, row, at)
 }
 
-fn place_of<T: Copy>(all: &[T], row: &Row<'_>, at: usize) -> crate::sql::Result<T> {
+fn state_at_index<T: Copy>(all: &[T], row: &Row<'_>, at: usize) -> crate::sql::Result<T> {
     let place: i64 = row.get(at)?;
     let state = usize::try_from(place).ok().and_then(|place| all.get(place)).copied();
     state.ok_or(crate::sql::damaged(at, place))
 }
 
-fn job_place(state: JobState) -> i64 {
-    place(JobState::ALL, state)
+fn job_state_index(state: JobState) -> i64 {
+    state_index(JobState::ALL, state)
 }
 
-fn file_place(state: JobFileState) -> i64 {
-    place(JobFileState::ALL, state)
+fn file_state_index(state: JobFileState) -> i64 {
+    state_index(JobFileState::ALL, state)
 }
 
-fn place<T: PartialEq>(all: &[T], state: T) -> i64 {
+fn state_index<T: PartialEq>(all: &[T], state: T) -> i64 {
     all.iter().position(|one| *one == state).map_or(-1, |place| place as i64)
 }
 
 /// What decides about a job's state.
-struct Head {
+struct JobHead {
     number: i64,
     id: JobId,
     kind: longhaul_model::JobKind,
@@ -244,8 +244,8 @@ struct Head {
     tally: Tally,
 }
 
-fn head_row_at(row: &Row<'_>, from: usize) -> crate::sql::Result<Head> {
-    Ok(Head {
+fn head_row_at(row: &Row<'_>, from: usize) -> crate::sql::Result<JobHead> {
+    Ok(JobHead {
         number: row.get(from)?,
         id: job_id(row, from + 1)?,
         kind: row.parsed(from + 2)?,
@@ -264,29 +264,29 @@ fn head_row_at(row: &Row<'_>, from: usize) -> crate::sql::Result<Head> {
     })
 }
 
-fn head(tx: &Transaction<'_>, number: i64) -> Result<Option<Head>, CatalogError> {
+fn find_head(tx: &Transaction<'_>, number: i64) -> Result<Option<JobHead>, CatalogError> {
     let mut select = tx.prepare_cached(&format!("{HEAD} WHERE j.number = ?1"))?;
     Ok(select.query_row([number], |row| head_row_at(row, 0)).optional()?)
 }
 
-fn number_of(tx: &Transaction<'_>, id: JobId) -> Result<Option<i64>, CatalogError> {
+fn job_number(tx: &Transaction<'_>, id: JobId) -> Result<Option<i64>, CatalogError> {
     let mut select = tx.prepare_cached("SELECT number FROM jobs WHERE id = ?1")?;
     Ok(select.query_row([id_bytes(id)], |row| row.get(0)).optional()?)
 }
 
 /// The end point of a URL, made if it is new.
-fn end_of(tx: &Transaction<'_>, url: &str, new: &mut Vec<JobEndRow>) -> Result<i64, CatalogError> {
+fn endpoint_id(tx: &Transaction<'_>, url: &str, new: &mut Vec<JobEndpointRow>) -> Result<i64, CatalogError> {
     let mut select = tx.prepare_cached("SELECT id FROM job_ends WHERE url = ?1")?;
     if let Some(id) = select.query_row([url], |row| row.get(0)).optional()? {
         return Ok(id);
     }
     let mut insert = tx.prepare_cached("INSERT INTO job_ends (url) VALUES (?1) RETURNING id")?;
     let id = insert.query_row([url], |row| row.get(0))?;
-    new.push(JobEndRow { id: number_back(id), url: url.to_owned() });
+    new.push(JobEndpointRow { id: to_u64(id), url: url.to_owned() });
     Ok(id)
 }
 
-fn queue_of(tx: &Transaction<'_>, key: &QueueKey, new: &mut Vec<JobQueueRow>) -> Result<i64, CatalogError> {
+fn queue_id(tx: &Transaction<'_>, key: &QueueKey, new: &mut Vec<JobQueueRow>) -> Result<i64, CatalogError> {
     let values = (key.target, &key.vo, &key.activity, key.priority, &key.strategy);
     let mut select = tx.prepare_cached(
         "SELECT id FROM job_queues WHERE target = ?1 AND vo = ?2 AND activity = ?3 AND priority = ?4 AND \
@@ -301,8 +301,8 @@ fn queue_of(tx: &Transaction<'_>, key: &QueueKey, new: &mut Vec<JobQueueRow>) ->
     )?;
     let id = insert.query_row(values, |row| row.get(0))?;
     new.push(JobQueueRow {
-        id: number_back(id),
-        target: number_back(key.target),
+        id: to_u64(id),
+        target: to_u64(key.target),
         vo: key.vo.clone(),
         activity: key.activity.clone(),
         priority: key.priority,
@@ -314,7 +314,7 @@ fn queue_of(tx: &Transaction<'_>, key: &QueueKey, new: &mut Vec<JobQueueRow>) ->
 }
 
 /// Row ids are positive.
-fn number_back(id: i64) -> u64 {
+fn to_u64(id: i64) -> u64 {
     id.max(0) as u64
 }
 

@@ -40,7 +40,7 @@ impl Catalog {
             let mut names: Vec<String> = Vec::new();
             let mut select = tx.prepare_cached(what.next())?;
             // The prefix itself may be a name: the search begins just before it.
-            let mut after = before(prefix);
+            let mut after = just_before(prefix);
             while names.len() < limit {
                 let next: Option<String> = select.query_row([&after], |row| row.get(0))?;
                 match next.filter(|name| name.starts_with(prefix)) {
@@ -69,7 +69,7 @@ impl Catalog {
 }
 
 /// A text below the prefix with no name in between.
-fn before(prefix: &str) -> String {
+fn just_before(prefix: &str) -> String {
     let mut text = prefix.to_owned();
     let last = text.pop().and_then(|last| char::from_u32(u32::from(last).checked_sub(1)?));
     if let Some(lower) = last {
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn the_search_begins_just_before_the_prefix() {
-        assert_eq!(before(""), "");
-        let last = before("davs");
+        assert_eq!(just_before(""), "");
+        let last = just_before("davs");
         assert!(*last < *"davs" && *last > *"davr~~");
     }
 }

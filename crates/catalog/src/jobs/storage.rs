@@ -5,12 +5,12 @@ use crate::sql::Value;
 use longhaul_model::job::storage_element;
 use longhaul_model::{JobFileState, JobId, Timestamp};
 
-use super::change::{Changer, file_head_row};
-use super::{FILE_HEAD, file_place, head};
-use crate::{Catalog, CatalogError, JobsChanged};
+use super::updater::{JobUpdater, file_head_row};
+use super::{FILE_HEAD, file_state_index, find_head};
+use crate::{Catalog, CatalogError, JobChanges};
 
 /// Files that one transaction looks after; the caller comes again until all are done.
-const AT_ONCE: i64 = 2_000;
+const FILES_PER_STEP_MAX: i64 = 2_000;
 
 /// What is done to files that wait for a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,23 +54,23 @@ impl Catalog {
         vo: Option<&str>,
         step: StorageStep<'_>,
         now: Timestamp,
-    ) -> Result<(Vec<JobId>, JobsChanged), CatalogError> {
+    ) -> Result<(Vec<JobId>, JobChanges), CatalogError> {
         self.write(|tx| {
-            let ends = ends_of(tx, storage)?;
-            let mut changer = Changer::new(self, tx, now);
+            let ends = endpoint_ids(tx, storage)?;
+            let mut changer = JobUpdater::new(self, tx, now);
             let mut jobs: Vec<i64> = Vec::new();
             if ends.is_empty() {
                 return Ok((Vec::new(), changer.finish()?));
             }
             for (from, to) in step.states() {
-                for file in waiting(tx, *from, &ends, vo)? {
+                for file in files_in_state(tx, *from, &ends, vo)? {
                     jobs.push(file.job);
                     match step {
                         StorageStep::Cancel(reason) => changer.cancel(&file, reason)?,
                         _ => changer.set(&file, *to)?,
                     }
                 }
-                if jobs.len() >= AT_ONCE as usize {
+                if jobs.len() >= FILES_PER_STEP_MAX as usize {
                     break;
                 }
             }
@@ -78,7 +78,7 @@ impl Catalog {
             jobs.dedup();
             let mut ids = Vec::with_capacity(jobs.len());
             for job in jobs {
-                ids.extend(head(tx, job)?.map(|head| head.id));
+                ids.extend(find_head(tx, job)?.map(|head| head.id));
             }
             Ok((ids, changer.finish()?))
         })
@@ -86,7 +86,7 @@ impl Catalog {
 }
 
 /// The servers of a storage: it may have several ports.
-fn ends_of(tx: &Transaction<'_>, storage: &str) -> Result<Vec<i64>, CatalogError> {
+fn endpoint_ids(tx: &Transaction<'_>, storage: &str) -> Result<Vec<i64>, CatalogError> {
     // The range holds more than the storage's own, such as longer host names.
     let mut select = tx.prepare_cached("SELECT id, url FROM job_ends WHERE url >= ?1 AND url < ?1 || ';'")?;
     let rows = select.query_map([storage], |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)))?;
@@ -100,21 +100,21 @@ fn ends_of(tx: &Transaction<'_>, storage: &str) -> Result<Vec<i64>, CatalogError
     Ok(ends)
 }
 
-fn waiting(
+fn files_in_state(
     tx: &Transaction<'_>,
     state: JobFileState,
     ends: &[i64],
     vo: Option<&str>,
-) -> Result<Vec<super::change::FileHead>, CatalogError> {
+) -> Result<Vec<super::updater::FileHead>, CatalogError> {
     let places = vec!["?"; ends.len()].join(", ");
     let of_vo = if vo.is_some() { "AND job IN (SELECT number FROM jobs WHERE vo = ?)" } else { "" };
     let text = format!(
         "{FILE_HEAD} INDEXED BY job_files_by_state WHERE state = ? AND (source_end IN ({places}) OR \
             target_end IN ({places})) \
-         {of_vo} ORDER BY id LIMIT {AT_ONCE}"
+         {of_vo} ORDER BY id LIMIT {FILES_PER_STEP_MAX}"
     );
     let ends = || ends.iter().map(|end| Value::from(*end));
-    let values = std::iter::once(Value::from(file_place(state))).chain(ends()).chain(ends());
+    let values = std::iter::once(Value::from(file_state_index(state))).chain(ends()).chain(ends());
     let values = values.chain(vo.map(|vo| Value::from(vo.to_owned())));
     let mut select = tx.prepare_cached(&text)?;
     let rows = select.query_map(values.collect::<Vec<_>>(), file_head_row)?;

@@ -6,10 +6,13 @@ use std::sync::atomic::Ordering;
 use longhaul_model::job::{Tally, end_point, storage_element};
 use longhaul_model::{AttemptId, FaultCode, JobFileState, JobId, JobKind, JobState};
 
-use super::{each_of, end_of, file_place, id_bytes, job_place, maybe, news, number_back, queue_of};
+use super::{
+    endpoint_id, file_state_index, for_each_job_row, id_bytes, job_state_index, maybe, outbox, queue_id,
+    to_u64,
+};
 use crate::row_ids::{QueueKey, RowIds};
-use crate::sql::{Bind, Optional, Seen, Table, Transaction};
-use crate::{Catalog, CatalogError, JobFileNews, JobsChanged, NewJob, NewJobFile, Submitted};
+use crate::sql::{AsValue, Optional, Table, Transaction, ValueRef};
+use crate::{Catalog, CatalogError, JobChanges, JobFileTransition, NewJob, NewJobFile, SubmitResult};
 
 /// Row ids as one transaction sees them: those it made become known to others when it is committed.
 struct IdResolver<'p> {
@@ -22,7 +25,7 @@ impl Catalog {
     /// takes an index by target, which costs a file as much as all others together, so it is there only where
     /// it is used. Building it takes seconds for a million files; without it each target is looked for among
     /// all files.
-    pub fn expect_duplicates(&self, expected: bool) -> Result<(), CatalogError> {
+    pub fn index_open_targets(&self, expected: bool) -> Result<(), CatalogError> {
         let text = match expected {
             true => {
                 "CREATE INDEX IF NOT EXISTS job_files_open_by_target ON job_files (target) WHERE state < 10"
@@ -33,20 +36,20 @@ impl Catalog {
     }
 
     /// Each job for itself: what is said of it, and all of its files or none. Durable when this returns.
-    pub fn submit_jobs(&self, jobs: &[NewJob]) -> Result<(Vec<Submitted>, JobsChanged), CatalogError> {
+    pub fn submit_jobs(&self, jobs: &[NewJob]) -> Result<(Vec<SubmitResult>, JobChanges), CatalogError> {
         let mut row_ids = self.row_ids();
         let (answers, changed, new_ids) = self.write(|tx| {
-            let mut changed = JobsChanged::default();
+            let mut changed = JobChanges::default();
             let mut resolver = IdResolver { committed: &row_ids, new: RowIds::default() };
-            let answers = examine(tx, jobs)?;
-            let made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == Submitted::Made);
-            let made: Vec<Head<'_>> = made.map(|(job, _)| Head::of(job)).collect();
-            let numbers = tx.insert(&JOBS, &made.iter().map(Head::values).collect::<Vec<_>>())?;
+            let answers = check_jobs(tx, jobs)?;
+            let made = jobs.iter().zip(&answers).filter(|(_, answer)| **answer == SubmitResult::Created);
+            let made: Vec<JobInsert<'_>> = made.map(|(job, _)| JobInsert::new(job)).collect();
+            let numbers = tx.insert(&JOBS, &made.iter().map(JobInsert::values).collect::<Vec<_>>())?;
             insert_files(tx, &made, &numbers, &mut resolver, &mut changed)?;
-            if self.keeps_job_news().load(Ordering::Acquire)
+            if self.job_events_enabled().load(Ordering::Acquire)
                 && let (Some(first), Some(last)) = (numbers.first(), numbers.last())
             {
-                news::keep_submissions(tx, *first, *last)?;
+                outbox::record_submissions(tx, *first, *last)?;
             }
             Ok::<_, CatalogError>((answers, changed, resolver.new))
         })?;
@@ -56,56 +59,59 @@ impl Catalog {
 }
 
 /// What is to be said of each job; those that are said to be made are made next.
-fn examine(tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<Vec<Submitted>, CatalogError> {
+fn check_jobs(tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<Vec<SubmitResult>, CatalogError> {
     let mut ids = known_ids(tx, jobs)?;
     let mut targets = BTreeSet::new();
-    jobs.iter().map(|job| examine_one(tx, job, &mut ids, &mut targets)).collect()
+    jobs.iter().map(|job| check_job(tx, job, &mut ids, &mut targets)).collect()
 }
 
 /// `ids` and `targets` grow by those of a job that is good.
-fn examine_one<'j>(
+fn check_job<'j>(
     tx: &Transaction<'_>,
     job: &'j NewJob,
     ids: &mut BTreeSet<JobId>,
     targets: &mut BTreeSet<&'j str>,
-) -> Result<Submitted, CatalogError> {
+) -> Result<SubmitResult, CatalogError> {
     if ids.contains(&job.id) {
-        return Ok(Submitted::DuplicateId);
+        return Ok(SubmitResult::DuplicateId);
     }
     let comes = |file: &&NewJobFile| file.state != JobFileState::NotUsed;
     for file in &job.files {
         for url in [&file.source, &file.target] {
             if end_point(url).is_none() {
-                return Ok(Submitted::BadUrl(url.clone()));
+                return Ok(SubmitResult::BadUrl(url.clone()));
             }
         }
         let target = file.target.as_str();
-        if job.refuse_duplicates && comes(&file) && (targets.contains(target) || on_its_way(tx, target)?) {
-            return Ok(Submitted::DuplicateTarget(file.target.clone()));
+        if job.refuse_duplicates
+            && comes(&file)
+            && (targets.contains(target) || has_open_file_to(tx, target)?)
+        {
+            return Ok(SubmitResult::DuplicateTarget(file.target.clone()));
         }
     }
     ids.insert(job.id);
     targets.extend(job.files.iter().filter(comes).map(|file| file.target.as_str()));
-    Ok(Submitted::Made)
+    Ok(SubmitResult::Created)
 }
 
 fn known_ids(tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<BTreeSet<JobId>, CatalogError> {
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let mut known = BTreeSet::new();
-    each_of(tx, ("SELECT j.id FROM jobs j", ""), &ids, |row| {
+    for_each_job_row(tx, ("SELECT j.id FROM jobs j", ""), &ids, |row| {
         known.insert(super::job_id(row, 0)?);
         Ok(())
     })?;
     Ok(known)
 }
 
-fn on_its_way(tx: &Transaction<'_>, target: &str) -> Result<bool, CatalogError> {
+fn has_open_file_to(tx: &Transaction<'_>, target: &str) -> Result<bool, CatalogError> {
     let mut select = tx.prepare_cached("SELECT 1 FROM job_files WHERE target = ?1 AND state < 10 LIMIT 1")?;
     Ok(select.query_row([target], |_| Ok(())).optional()?.is_some())
 }
 
 /// A job with what its row says beside what was said of it.
-struct Head<'j> {
+struct JobInsert<'j> {
     job: &'j NewJob,
     id: [u8; 16],
     state: i64,
@@ -121,7 +127,7 @@ struct Head<'j> {
 
 const JOBS: Table = Table {
     name: "jobs",
-    number: "number",
+    id_column: "number",
     columns: &[
         "id",
         "kind",
@@ -150,15 +156,15 @@ const JOBS: Table = Table {
     ],
 };
 
-impl<'j> Head<'j> {
-    fn of(job: &'j NewJob) -> Head<'j> {
+impl<'j> JobInsert<'j> {
+    fn new(job: &'j NewJob) -> JobInsert<'j> {
         let mut tally = Tally::default();
         job.files.iter().for_each(|file| tally.add(file.state));
         let mut places: Vec<u32> = job.files.iter().map(|file| file.index).collect();
         places.sort_unstable();
         let shared = places.windows(2).any(|pair| pair[0] == pair[1]);
         let state = tally.verdict(job.kind, JobState::Submitted);
-        let (source, target) = elements(job);
+        let (source, target) = storage_elements(job);
         let counts = [
             job.files.len() as u64,
             tally.finished,
@@ -169,10 +175,10 @@ impl<'j> Head<'j> {
             tally.archiving,
             tally.waiting,
         ];
-        Head {
+        JobInsert {
             job,
             id: id_bytes(job.id),
-            state: job_place(state.state),
+            state: job_state_index(state.state),
             reason: state.reason,
             source,
             target,
@@ -184,27 +190,27 @@ impl<'j> Head<'j> {
     }
 
     /// In the order of the columns.
-    fn values(&self) -> [Seen<'_>; JOBS.columns.len()] {
+    fn values(&self) -> [ValueRef<'_>; JOBS.columns.len()] {
         let job = self.job;
         let [files, finished, failed, canceled, active, staging, archiving, waiting] =
-            self.files.map(Seen::Number);
+            self.files.map(ValueRef::Number);
         [
-            self.id.seen(),
-            Seen::Text(job.kind.word()),
-            self.state.seen(),
-            job.vo.seen(),
-            job.user.seen(),
-            job.credential.seen(),
-            job.priority.seen(),
-            job.strategy.seen(),
-            self.source.seen(),
-            self.target.seen(),
-            job.submitted.0.seen(),
-            self.expires.seen(),
-            self.finished.seen(),
-            Seen::Text(self.reason),
-            self.grouped.seen(),
-            job.details.seen(),
+            self.id.as_value(),
+            ValueRef::Text(job.kind.word()),
+            self.state.as_value(),
+            job.vo.as_value(),
+            job.user.as_value(),
+            job.credential.as_value(),
+            job.priority.as_value(),
+            job.strategy.as_value(),
+            self.source.as_value(),
+            self.target.as_value(),
+            job.submitted.0.as_value(),
+            self.expires.as_value(),
+            self.finished.as_value(),
+            ValueRef::Text(self.reason),
+            self.grouped.as_value(),
+            job.details.as_value(),
             files,
             finished,
             failed,
@@ -218,7 +224,7 @@ impl<'j> Head<'j> {
 }
 
 /// The storage elements of a job: of hops the first and the last; of others those that all files share.
-fn elements(job: &NewJob) -> (Option<String>, Option<String>) {
+fn storage_elements(job: &NewJob) -> (Option<String>, Option<String>) {
     let source = |file: &NewJobFile| storage_element(&file.source);
     let target = |file: &NewJobFile| storage_element(&file.target);
     if job.kind == JobKind::Hops {
@@ -233,7 +239,7 @@ fn shared(mut elements: impl Iterator<Item = Option<String>>) -> Option<String> 
 }
 
 /// A file with the rows that it refers to.
-struct Placed<'j> {
+struct ResolvedFile<'j> {
     file: &'j NewJobFile,
     id: JobId,
     job: i64,
@@ -246,7 +252,7 @@ struct Placed<'j> {
 
 const JOB_FILES: Table = Table {
     name: "job_files",
-    number: "id",
+    id_column: "id",
     columns: &[
         "job",
         "place",
@@ -262,33 +268,33 @@ const JOB_FILES: Table = Table {
     ],
 };
 
-impl Placed<'_> {
+impl ResolvedFile<'_> {
     /// In the order of the columns.
-    fn values(&self) -> [Seen<'_>; JOB_FILES.columns.len()] {
+    fn values(&self) -> [ValueRef<'_>; JOB_FILES.columns.len()] {
         let file = self.file;
         [
-            self.job.seen(),
-            file.index.seen(),
-            self.state.seen(),
-            file.source.seen(),
-            file.target.seen(),
-            self.source.seen(),
-            self.target.seen(),
-            self.queue.seen(),
-            self.size.seen(),
-            file.checksum.seen(),
-            file.details.seen(),
+            self.job.as_value(),
+            file.index.as_value(),
+            self.state.as_value(),
+            file.source.as_value(),
+            file.target.as_value(),
+            self.source.as_value(),
+            self.target.as_value(),
+            self.queue.as_value(),
+            self.size.as_value(),
+            file.checksum.as_value(),
+            file.details.as_value(),
         ]
     }
 
-    fn news(&self, id: i64) -> JobFileNews {
-        JobFileNews {
+    fn transition(&self, id: i64) -> JobFileTransition {
+        JobFileTransition {
             job: self.id,
-            file: number_back(id),
+            file: to_u64(id),
             from: JobFileState::NotUsed,
             to: self.file.state,
-            queue_before: number_back(self.queue),
-            queue: number_back(self.queue),
+            queue_before: to_u64(self.queue),
+            queue: to_u64(self.queue),
             size: self.file.size,
             attempt: AttemptId(0),
         }
@@ -297,33 +303,33 @@ impl Placed<'_> {
 
 fn insert_files(
     tx: &Transaction<'_>,
-    jobs: &[Head<'_>],
+    jobs: &[JobInsert<'_>],
     numbers: &[i64],
     resolver: &mut IdResolver<'_>,
-    changed: &mut JobsChanged,
+    changed: &mut JobChanges,
 ) -> Result<(), CatalogError> {
     let mut placed = Vec::with_capacity(jobs.iter().map(|head| head.job.files.len()).sum());
     for (head, number) in jobs.iter().zip(numbers) {
         for file in &head.job.files {
-            placed.push(resolver.place(tx, head.job, *number, file, changed)?);
+            placed.push(resolver.resolve(tx, head.job, *number, file, changed)?);
         }
     }
-    let ids = tx.insert(&JOB_FILES, &placed.iter().map(Placed::values).collect::<Vec<_>>())?;
-    changed.files.extend(placed.iter().zip(ids).map(|(placed, id)| placed.news(id)));
+    let ids = tx.insert(&JOB_FILES, &placed.iter().map(ResolvedFile::values).collect::<Vec<_>>())?;
+    changed.files.extend(placed.iter().zip(ids).map(|(placed, id)| placed.transition(id)));
     Ok(())
 }
 
 impl IdResolver<'_> {
-    fn place<'j>(
+    fn resolve<'j>(
         &mut self,
         tx: &Transaction<'_>,
         job: &NewJob,
         number: i64,
         file: &'j NewJobFile,
-        changed: &mut JobsChanged,
-    ) -> Result<Placed<'j>, CatalogError> {
-        let source = self.end(tx, &file.source, changed)?;
-        let target = self.end(tx, &file.target, changed)?;
+        changed: &mut JobChanges,
+    ) -> Result<ResolvedFile<'j>, CatalogError> {
+        let source = self.endpoint(tx, &file.source, changed)?;
+        let target = self.endpoint(tx, &file.target, changed)?;
         let key = QueueKey {
             target,
             vo: job.vo.clone(),
@@ -334,20 +340,20 @@ impl IdResolver<'_> {
         let queue = match self.committed.queues.get(&key).or_else(|| self.new.queues.get(&key)) {
             Some(&queue) => queue,
             None => {
-                let queue = queue_of(tx, &key, &mut changed.new_queues)?;
+                let queue = queue_id(tx, &key, &mut changed.new_queues)?;
                 self.new.queues.insert(key, queue);
                 queue
             }
         };
-        let (state, size) = (file_place(file.state), maybe(file.size));
-        Ok(Placed { file, id: job.id, job: number, state, size, source, target, queue })
+        let (state, size) = (file_state_index(file.state), maybe(file.size));
+        Ok(ResolvedFile { file, id: job.id, job: number, state, size, source, target, queue })
     }
 
-    fn end(
+    fn endpoint(
         &mut self,
         tx: &Transaction<'_>,
         url: &str,
-        changed: &mut JobsChanged,
+        changed: &mut JobChanges,
     ) -> Result<i64, CatalogError> {
         let Some(end) = end_point(url) else {
             return Err(CatalogError::refused(FaultCode::BadRequest, "a URL without a host"));
@@ -355,7 +361,7 @@ impl IdResolver<'_> {
         if let Some(&id) = self.committed.endpoints.get(&end).or_else(|| self.new.endpoints.get(&end)) {
             return Ok(id);
         }
-        let id = end_of(tx, &end, &mut changed.new_ends)?;
+        let id = endpoint_id(tx, &end, &mut changed.new_endpoints)?;
         self.new.endpoints.insert(end, id);
         Ok(id)
     }

@@ -10,24 +10,26 @@ use crate::sql::{Optional, Transaction};
 use longhaul_model::job::ARCHIVING_OF_REPLICAS;
 use longhaul_model::{JobFileState, JobKind, JobState, Timestamp};
 
-use super::change::{Changer, FileHead, file_head_row};
-use super::{FILE, FILE_HEAD, JOB, file_row, id_bytes, job_row, number_back};
+use super::updater::{FileHead, JobUpdater, file_head_row};
+use super::{FILE, FILE_HEAD, JOB, file_row, id_bytes, job_row, to_u64};
 use crate::rows::codec::{Columns, number};
 use crate::{
-    Catalog, CatalogError, JobFileRow, JobRow, JobsChanged, StagingFile, TapeRequestRow, TapeStand, TapeStep,
+    Catalog, CatalogError, JobChanges, JobFileRow, JobRow, StagingFile, TapeFileState, TapeRequestRow,
+    TapeStep,
 };
 
-const WANTED: i64 = 0;
+const REQUESTED: i64 = 0;
 const ON_DISK: i64 = 1;
-const UNWANTED: i64 = 2;
+const ABANDONED: i64 = 2;
 
 /// What nobody wants any more is not waited for.
-const NEXT: &str = "CASE WHEN NOT ?3 AND EXISTS (SELECT 1 FROM tape_files WHERE request = ?1 AND stands > 1)
+const NEXT_POLL: &str =
+    "CASE WHEN NOT ?3 AND EXISTS (SELECT 1 FROM tape_files WHERE request = ?1 AND stands > 1)
      THEN CAST(?4 AS BIGINT) ELSE CAST(?2 AS BIGINT) END";
 
 impl Catalog {
     /// End points at which files wait to be brought from tape.
-    pub fn staging_ends(&self) -> Result<Vec<u64>, CatalogError> {
+    pub fn staging_endpoints(&self) -> Result<Vec<u64>, CatalogError> {
         self.read(|tx| {
             // From one end point to the next, however many files wait at each.
             let mut next = tx.prepare_cached(
@@ -37,7 +39,7 @@ impl Catalog {
             let mut ends = Vec::new();
             let mut last = -1;
             while let Some(end) = next.query_row([last], |row| row.get::<Option<i64>>(0))? {
-                ends.push(number_back(end));
+                ends.push(to_u64(end));
                 last = end;
             }
             Ok(ends)
@@ -63,10 +65,10 @@ impl Catalog {
             let rows = select.query_map((number(end), now.0, number(limit as u64)), |row| {
                 Ok(StagingFile {
                     file: row.number(0)?,
-                    end,
+                    endpoint: end,
                     vo: row.get(1)?,
-                    party: row.get(2)?,
-                    stays: row.get(3)?,
+                    requester: row.get(2)?,
+                    pin_only: row.get(3)?,
                 })
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -122,7 +124,7 @@ impl Catalog {
                 if let Entry::Vacant(place) = row.jobs.entry(file.job) {
                     place.insert(job_of(tx, &file)?);
                 }
-                row.files.push((stand_of(stands), file));
+                row.files.push((state_from_row(stands), file));
             }
             Ok(Some(row))
         })
@@ -150,21 +152,21 @@ impl Catalog {
     }
 
     /// Applies what happened, in its order. Durable when this returns.
-    pub fn step_tape(&self, steps: &[TapeStep], now: Timestamp) -> Result<JobsChanged, CatalogError> {
+    pub fn step_tape(&self, steps: &[TapeStep], now: Timestamp) -> Result<JobChanges, CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(self, tx, now);
+            let mut changer = JobUpdater::new(self, tx, now);
             steps.iter().try_for_each(|step| changer.step_tape(step))?;
             changer.finish()
         })
     }
 }
 
-fn stand_of(stands: i64) -> TapeStand {
+fn state_from_row(stands: i64) -> TapeFileState {
     match stands {
-        WANTED => TapeStand::Wanted,
-        ON_DISK => TapeStand::OnDisk,
-        UNWANTED => TapeStand::Unwanted,
-        _ => TapeStand::Spent,
+        REQUESTED => TapeFileState::Requested,
+        ON_DISK => TapeFileState::OnDisk,
+        ABANDONED => TapeFileState::Abandoned,
+        _ => TapeFileState::Consumed,
     }
 }
 
@@ -173,14 +175,14 @@ fn job_of(tx: &Transaction<'_>, file: &JobFileRow) -> Result<JobRow, CatalogErro
     Ok(select.query_row([id_bytes(file.job)], job_row)?)
 }
 
-impl Changer<'_> {
+impl JobUpdater<'_> {
     fn step_tape(&mut self, step: &TapeStep) -> Result<(), CatalogError> {
         match step {
-            TapeStep::Ask { end, vo, files } => self.ask(*end, vo, files),
-            TapeStep::Taken { request, base, id, next } => self.taken(*request, base, id, *next),
-            TapeStep::Look { request, next, failed } => self.run(
+            TapeStep::Request { endpoint: end, vo, files } => self.request_files(*end, vo, files),
+            TapeStep::Accepted { request, base, id, next } => self.accepted(*request, base, id, *next),
+            TapeStep::Polled { request, next, failed } => self.run(
                 &format!(
-                    "UPDATE tape_requests SET next = {NEXT}, tries = CASE WHEN ?3 THEN tries + 1 ELSE 0 END
+                    "UPDATE tape_requests SET next = {NEXT_POLL}, tries = CASE WHEN ?3 THEN tries + 1 ELSE 0 END
                      WHERE id = ?1"
                 ),
                 (number(*request), next.map(|at| at.0), failed, self.now.0),
@@ -192,9 +194,9 @@ impl Changer<'_> {
                 let Some(file) = self.file(*file)?.filter(|file| file.state.is_staging()) else {
                     return Ok(());
                 };
-                self.fails(&file, why)
+                self.fail_file(&file, why)
             }),
-            TapeStep::Anew { request, files } => {
+            TapeStep::Restage { request, files } => {
                 for &id in files {
                     self.drop_row(number(*request), number(id))?;
                     if let Some(file) = self.file(id)?.filter(|file| file.state == JobFileState::Started) {
@@ -203,28 +205,28 @@ impl Changer<'_> {
                 }
                 self.drop_empty(number(*request))
             }
-            TapeStep::LetGo { request, files } => {
+            TapeStep::Released { request, files } => {
                 files.iter().try_for_each(|&file| self.drop_row(number(*request), number(file)))?;
                 self.drop_empty(number(*request))
             }
             TapeStep::Archived { files } => files.iter().try_for_each(|&id| {
-                let Some(file) = self.archiving(id)? else { return Ok(()) };
+                let Some(file) = self.archiving_file(id)? else { return Ok(()) };
                 self.run("UPDATE job_files SET archiving_ended = ?2 WHERE id = ?1", (file.id, self.now.0))?;
                 self.set(&file, JobFileState::Finished)
             }),
             TapeStep::NotArchived { files } => files.iter().try_for_each(|(id, why)| {
-                let Some(file) = self.archiving(*id)? else { return Ok(()) };
+                let Some(file) = self.archiving_file(*id)? else { return Ok(()) };
                 self.run("UPDATE job_files SET archiving_ended = ?2 WHERE id = ?1", (file.id, self.now.0))?;
-                self.fails(&file, why)?;
+                self.fail_file(&file, why)?;
                 self.fail_replicas(file.job)
             }),
-            TapeStep::NotYet { files, next } => files.iter().try_for_each(|&file| {
+            TapeStep::ArchivePending { files, next } => files.iter().try_for_each(|&file| {
                 self.run("UPDATE job_files SET not_before = ?2 WHERE id = ?1", (number(file), next.0))
             }),
         }
     }
 
-    fn ask(&mut self, end: u64, vo: &str, files: &[u64]) -> Result<(), CatalogError> {
+    fn request_files(&mut self, end: u64, vo: &str, files: &[u64]) -> Result<(), CatalogError> {
         let request: i64 = self.tx.query_row(
             "INSERT INTO tape_requests (source_end, vo, made, next) VALUES (?1, ?2, ?3, ?3) RETURNING id",
             (number(end), vo, self.now.0),
@@ -243,10 +245,10 @@ impl Changer<'_> {
         self.drop_empty(request)
     }
 
-    fn taken(&mut self, request: u64, base: &str, id: &str, next: Timestamp) -> Result<(), CatalogError> {
+    fn accepted(&mut self, request: u64, base: &str, id: &str, next: Timestamp) -> Result<(), CatalogError> {
         self.run(
             &format!(
-                "UPDATE tape_requests SET base = ?5, request = ?6, next = {NEXT}, tries = 0 WHERE id = ?1"
+                "UPDATE tape_requests SET base = ?5, request = ?6, next = {NEXT_POLL}, tries = 0 WHERE id = ?1"
             ),
             (number(request), next.0, false, self.now.0, base, id),
         )?;
@@ -287,12 +289,12 @@ impl Changer<'_> {
         self.set(&file, JobFileState::Submitted)
     }
 
-    fn fails(&mut self, file: &FileHead, why: &str) -> Result<(), CatalogError> {
+    fn fail_file(&mut self, file: &FileHead, why: &str) -> Result<(), CatalogError> {
         self.run("UPDATE job_files SET reason = ?2, recoverable = 0 WHERE id = ?1", (file.id, why))?;
         self.set(file, JobFileState::Failed)
     }
 
-    fn archiving(&self, file: u64) -> Result<Option<FileHead>, CatalogError> {
+    fn archiving_file(&self, file: u64) -> Result<Option<FileHead>, CatalogError> {
         Ok(self.file(file)?.filter(|file| file.state == JobFileState::Archiving))
     }
 
@@ -313,7 +315,7 @@ impl Changer<'_> {
     }
 
     /// What is copied, ended, or to be brought anew has no more use for what was brought for it.
-    pub(super) fn let_go(&self, file: i64, to: JobFileState) -> Result<(), CatalogError> {
+    pub(super) fn release_tape_files(&self, file: i64, to: JobFileState) -> Result<(), CatalogError> {
         if !to.is_terminal() && !matches!(to, JobFileState::Archiving | JobFileState::Staging) {
             return Ok(());
         }
@@ -321,16 +323,16 @@ impl Changer<'_> {
             "UPDATE tape_requests SET next = ?2
              WHERE id IN (SELECT request FROM tape_files WHERE file = ?1 AND stands < ?3) AND coalesce(next, \
              ?2) >= ?2",
-            (file, self.now.0, UNWANTED),
+            (file, self.now.0, ABANDONED),
         )?;
         self.run(
             "UPDATE tape_files SET stands = stands + ?2 WHERE file = ?1 AND stands < ?2",
-            (file, UNWANTED),
+            (file, ABANDONED),
         )
     }
 
     /// Where the next replica or hop of a job begins: what may lie on tape is brought first.
-    pub(super) fn begins_in(&self, file: &FileHead) -> Result<JobFileState, CatalogError> {
+    pub(super) fn initial_state(&self, file: &FileHead) -> Result<JobFileState, CatalogError> {
         let mut select = self.tx.prepare_cached(
             "SELECT j.kind = ?2 OR f.source = f.target, j.details FROM job_files f JOIN jobs j ON j.number = \
                 f.job
@@ -358,13 +360,13 @@ impl Changer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file_place;
+    use super::super::file_state_index;
     use super::*;
 
     /// Indices are made for these places.
     #[test]
     fn states_are_where_the_indices_look() {
-        assert_eq!(file_place(JobFileState::Staging), 1);
-        assert_eq!(file_place(JobFileState::Archiving), 7);
+        assert_eq!(file_state_index(JobFileState::Staging), 1);
+        assert_eq!(file_state_index(JobFileState::Archiving), 7);
     }
 }

@@ -10,20 +10,20 @@ use longhaul_model::{
     AgentId, Blame, BlockId, DatasetId, Fault, FaultCode, FileId, Retry, StorageId, Timestamp, TransferState,
 };
 
-use crate::attempts::{delete_live, find_leased, wait_again};
+use crate::attempts::{delete_live, find_leased, return_to_waiting};
 use crate::block_replica::Presence;
 use crate::consequences;
 use crate::datasets::find_file;
-use crate::history::{Ending, record};
+use crate::history::{AttemptEnd, record_end};
 use crate::ledger::Ledger;
 use crate::relays::on_relay_arrival;
-use crate::replicas::suspect;
+use crate::replicas::suspect_replica;
 use crate::rows::codec::{key, number};
 use crate::rows::live::LiveTransfer;
 use crate::sites::acknowledged;
 use crate::{
-    Applied, AppliedOutcome, AppliedTransfer, Catalog, CatalogError, FileRow, How, ReportItem, ReportedFact,
-    ReportedOutcome,
+    Catalog, CatalogError, FileRow, OutcomeResult, ReportItem, ReportResult, ReportedFact, ReportedOutcome,
+    TransferUpdate, VerificationState,
 };
 
 impl Catalog {
@@ -35,19 +35,19 @@ impl Catalog {
         items: &[ReportItem],
         last_sequence: u64,
         now: Timestamp,
-    ) -> Result<Applied, CatalogError> {
+    ) -> Result<ReportResult, CatalogError> {
         self.write(|tx| {
-            let mut report = Report {
+            let mut report = ReportApplier {
                 tx,
                 agent,
                 now,
                 ledger: Ledger::new(tx, now),
                 arrivals: BTreeMap::new(),
                 failures: BTreeMap::new(),
-                applied: Applied { acknowledged: acknowledged(tx, agent)?, ..Applied::default() },
+                applied: ReportResult { acknowledged: acknowledged(tx, agent)?, ..ReportResult::default() },
             };
             for item in items {
-                report.item(item)?;
+                report.apply_item(item)?;
             }
             report.finish(last_sequence)
         })
@@ -55,29 +55,29 @@ impl Catalog {
 }
 
 /// One report on its way into the catalog.
-struct Report<'t> {
+struct ReportApplier<'t> {
     tx: &'t Transaction<'t>,
     agent: AgentId,
     now: Timestamp,
     ledger: Ledger<'t>,
-    arrivals: BTreeMap<(DatasetId, BlockId, StorageId, StorageId), Arrivals>,
+    arrivals: BTreeMap<(DatasetId, BlockId, StorageId, StorageId), ArrivalCounts>,
     failures: BTreeMap<Blame, i64>,
-    applied: Applied,
+    applied: ReportResult,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Arrivals {
+struct ArrivalCounts {
     files: i64,
     bytes: i64,
     failed: i64,
 }
 
-impl Report<'_> {
-    fn item(&mut self, item: &ReportItem) -> Result<(), CatalogError> {
+impl ReportApplier<'_> {
+    fn apply_item(&mut self, item: &ReportItem) -> Result<(), CatalogError> {
         let known = self.applied.acknowledged;
         if item.sequence <= known {
             if let ReportedFact::Outcome(outcome) = &item.fact {
-                self.applied.outcomes.push(AppliedOutcome { attempt: outcome.attempt, applied: None });
+                self.applied.outcomes.push(OutcomeResult { attempt: outcome.attempt, applied: None });
             }
             return Ok(());
         }
@@ -88,18 +88,20 @@ impl Report<'_> {
         self.applied.acknowledged = item.sequence;
         match &item.fact {
             ReportedFact::Outcome(outcome) => {
-                let applied = self.outcome(outcome)?;
-                self.applied.outcomes.push(AppliedOutcome { attempt: outcome.attempt, applied });
+                let applied = self.apply_outcome(outcome)?;
+                self.applied.outcomes.push(OutcomeResult { attempt: outcome.attempt, applied });
                 Ok(())
             }
             ReportedFact::Scanned { task, found, left_out } => self.scanned(*task, found, left_out),
             ReportedFact::Checked { task, files } => self.checked(*task, files),
-            ReportedFact::Decided(decisions) => crate::decisions::keep_of_doors(self.tx, decisions),
+            ReportedFact::DoorDecisions(decisions) => {
+                crate::decisions::record_door_decisions(self.tx, decisions)
+            }
             ReportedFact::TaskDone { task, fault } => self.task_done(*task, fault.as_ref()),
         }
     }
 
-    fn outcome(&mut self, outcome: &ReportedOutcome) -> Result<Option<AppliedTransfer>, CatalogError> {
+    fn apply_outcome(&mut self, outcome: &ReportedOutcome) -> Result<Option<TransferUpdate>, CatalogError> {
         let live = find_leased(self.tx, outcome.attempt)?;
         let Some(live) = live.filter(|live| live.epoch == outcome.epoch && live.agent == self.agent) else {
             return Ok(None);
@@ -109,7 +111,7 @@ impl Report<'_> {
             None => (self.succeeded(&live, outcome).map(|()| TransferState::Done)?, self.now),
             Some(fault) => (TransferState::Waiting, self.failed(&live, outcome, fault)?),
         };
-        Ok(Some(AppliedTransfer {
+        Ok(Some(TransferUpdate {
             transfer: live.id,
             file: live.file,
             block: live.block,
@@ -126,17 +128,21 @@ impl Report<'_> {
     }
 
     fn succeeded(&mut self, live: &LiveTransfer, outcome: &ReportedOutcome) -> Result<(), CatalogError> {
-        let ending =
-            Ending { state: Some(TransferState::Done), fault: None, outcome: Some(outcome), at: self.now };
-        record(self.tx, live, &ending)?;
+        let ending = AttemptEnd {
+            state: Some(TransferState::Done),
+            fault: None,
+            outcome: Some(outcome),
+            at: self.now,
+        };
+        record_end(self.tx, live, &ending)?;
         delete_live(self.tx, live.id)?;
-        let good = Presence::Good(How::Verified(outcome.verification));
-        let was = self.ledger.set(live.block, live.target, live.file, live.size, good, None)?;
+        let good = Presence::Good(VerificationState::Verified(outcome.verification));
+        let was = self.ledger.set_presence(live.block, live.target, live.file, live.size, good, None)?;
         if live.hop && was == Presence::Absent {
             on_relay_arrival(self.tx, live, self.now)?;
         }
         let moved = if outcome.already_there { 0 } else { live.size as i64 };
-        self.count(live, Arrivals { files: 1, bytes: moved, failed: 0 });
+        self.count(live, ArrivalCounts { files: 1, bytes: moved, failed: 0 });
         Ok(())
     }
 
@@ -146,15 +152,15 @@ impl Report<'_> {
         outcome: &ReportedOutcome,
         fault: &Fault,
     ) -> Result<Timestamp, CatalogError> {
-        record(
+        record_end(
             self.tx,
             live,
-            &Ending { state: None, fault: Some(fault), outcome: Some(outcome), at: self.now },
+            &AttemptEnd { state: None, fault: Some(fault), outcome: Some(outcome), at: self.now },
         )?;
-        let not_before = wait_again(self.tx, live, fault, self.now)?;
+        let not_before = return_to_waiting(self.tx, live, fault, self.now)?;
         // What was given back was never tried.
         if fault.code != FaultCode::GivenBack {
-            self.count(live, Arrivals { files: 0, bytes: 0, failed: 1 });
+            self.count(live, ArrivalCounts { files: 0, bytes: 0, failed: 1 });
             *self.failures.entry(fault.blame).or_default() += 1;
         }
         if proves_replica_bad(fault) {
@@ -162,22 +168,22 @@ impl Report<'_> {
                 id: live.file,
                 block: live.block,
                 dataset: live.dataset,
-                lfn: self.lfn_of(live.file)?,
+                lfn: self.find_lfn(live.file)?,
                 size: live.size,
                 digests: live.digests.clone(),
             };
-            suspect(&mut self.ledger, &file, live.source, fault, &mut self.applied.replicas)?;
+            suspect_replica(&mut self.ledger, &file, live.source, fault, &mut self.applied.replicas)?;
         }
         Ok(not_before)
     }
 
-    fn lfn_of(&self, file: FileId) -> Result<longhaul_model::Lfn, CatalogError> {
+    fn find_lfn(&self, file: FileId) -> Result<longhaul_model::Lfn, CatalogError> {
         use crate::rows::codec::Columns;
         let mut select = self.tx.prepare_cached("SELECT lfn FROM files WHERE id = ?1")?;
         Ok(select.query_row([key!(file)], |row| row.parsed(0))?)
     }
 
-    fn count(&mut self, live: &LiveTransfer, what: Arrivals) {
+    fn count(&mut self, live: &LiveTransfer, what: ArrivalCounts) {
         for block in [live.block, BlockId(0)] {
             let sum = self.arrivals.entry((live.dataset, block, live.target, live.source)).or_default();
             sum.files += what.files;
@@ -186,20 +192,20 @@ impl Report<'_> {
         }
     }
 
-    fn finish(mut self, last_sequence: u64) -> Result<Applied, CatalogError> {
+    fn finish(mut self, last_sequence: u64) -> Result<ReportResult, CatalogError> {
         self.write_counters()?;
         consequences::flush(&mut self.ledger)?;
         let mut applied = self.applied;
         applied.acknowledged = applied.acknowledged.max(last_sequence);
         self.tx
             .prepare_cached("UPDATE agents SET acknowledged = ?2 WHERE id = ?1")?
-            .order((key!(self.agent), number(applied.acknowledged)))?;
+            .execute_deferred((key!(self.agent), number(applied.acknowledged)))?;
         let effects = self.ledger.effects;
         applied.complete =
             effects.complete.iter().map(|(&(_, storage), &totals)| (totals, storage)).collect();
         applied.subscriptions_complete = effects.subscriptions_complete.iter().copied().collect();
         applied.blocks = effects.blocks.values().copied().collect();
-        applied.replicas.take(effects);
+        applied.replicas.absorb(effects);
         Ok(applied)
     }
 
@@ -221,9 +227,9 @@ impl Report<'_> {
         for (&(dataset, block, target, source), sum) in &self.arrivals {
             let row =
                 (key!(dataset), key!(block), key!(target), key!(source), sum.files, sum.bytes, sum.failed);
-            arrivals.order(row)?;
+            arrivals.execute_deferred(row)?;
             if block.0 == 0 {
-                links.order((key!(source), key!(target), sum.files, sum.bytes, sum.failed))?;
+                links.execute_deferred((key!(source), key!(target), sum.files, sum.bytes, sum.failed))?;
             }
         }
         let mut failures = self.tx.prepare_cached(
@@ -231,7 +237,7 @@ impl Report<'_> {
              ON CONFLICT (blame) DO UPDATE SET attempts = f.attempts + excluded.attempts",
         )?;
         for (blame, attempts) in &self.failures {
-            failures.order((blame.word(), attempts))?;
+            failures.execute_deferred((blame.word(), attempts))?;
         }
         Ok(())
     }

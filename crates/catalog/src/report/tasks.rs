@@ -2,18 +2,20 @@
 
 use longhaul_model::{Fault, FaultCode, Lfn, TaskId, Verification};
 
-use super::Report;
+use super::ReportApplier;
 use crate::block_replica::Presence;
 use crate::consequences;
 use crate::datasets::add_left_out;
-use crate::registration::Registrar;
+use crate::registration::FileRegistrar;
 use crate::relays;
-use crate::replicas::{lose, suspect};
+use crate::replicas::{lose_replica, suspect_replica};
 use crate::rows::codec::{key, number, to_json};
 use crate::tasks::{find, finish, require};
-use crate::{CatalogError, How, LeftOutRow, NewFile, ReportedCheck, ReportedFile, TaskKind, TaskRow};
+use crate::{
+    CatalogError, LeftOutRow, NewFile, ReportedCheck, ReportedFile, TaskKind, TaskRow, VerificationState,
+};
 
-impl Report<'_> {
+impl ReportApplier<'_> {
     pub(super) fn scanned(
         &mut self,
         id: TaskId,
@@ -25,7 +27,7 @@ impl Report<'_> {
             tracing::warn!(task = %id, "files of a scan that is over or was none: ignored");
             return Ok(());
         }
-        let mut registrar = Registrar::new(&self.ledger, task.dataset, Some(task.storage))?.scanned();
+        let mut registrar = FileRegistrar::new(&self.ledger, task.dataset, Some(task.storage))?.scanned();
         for file in found {
             let ReportedFile { lfn, size, digests } = file.clone();
             let new = NewFile { lfn, size, digests, block: None, line: 0 };
@@ -34,7 +36,7 @@ impl Report<'_> {
                     task.files_done += 1;
                     task.bytes_done = task.bytes_done.saturating_add(file.size);
                 }
-                Err(fault) => task.problem(&file.lfn, fault),
+                Err(fault) => task.add_problem(&file.lfn, fault),
             }
         }
         registrar.finish(&self.ledger)?;
@@ -55,11 +57,12 @@ impl Report<'_> {
             };
             match (&task.kind, &check.fault) {
                 (TaskKind::Delete { .. }, None) => {
-                    lose(&mut self.ledger, &file, task.storage, &mut self.applied.replicas)?;
+                    lose_replica(&mut self.ledger, &file, task.storage, &mut self.applied.replicas)?;
                 }
                 (TaskKind::Verify, None) => {
-                    let good = Presence::Good(How::Verified(Verification::Readback));
-                    let was = self.ledger.set(file.block, task.storage, file.id, file.size, good, None)?;
+                    let good = Presence::Good(VerificationState::Verified(Verification::Readback));
+                    let was =
+                        self.ledger.set_presence(file.block, task.storage, file.id, file.size, good, None)?;
                     if !matches!(was, Presence::Good(_)) {
                         self.applied.replicas.found.push((file.id, file.block, task.storage));
                     }
@@ -67,9 +70,15 @@ impl Report<'_> {
                 // Nobody could read it: it is as good as it was.
                 (TaskKind::Verify, Some(fault)) if fault.code == FaultCode::OnTape => {}
                 (TaskKind::Verify, Some(fault)) => {
-                    suspect(&mut self.ledger, &file, task.storage, fault, &mut self.applied.replicas)?;
+                    suspect_replica(
+                        &mut self.ledger,
+                        &file,
+                        task.storage,
+                        fault,
+                        &mut self.applied.replicas,
+                    )?;
                 }
-                (TaskKind::Clear, None) => relays::forget(self.tx, task.storage, file.id)?,
+                (TaskKind::Clear, None) => relays::forget_relayed_file(self.tx, task.storage, file.id)?,
                 (TaskKind::Delete { .. } | TaskKind::Clear, Some(_)) => {}
                 (TaskKind::Scan { .. }, _) => continue,
             }
@@ -78,7 +87,7 @@ impl Report<'_> {
                     task.files_done += 1;
                     task.bytes_done = task.bytes_done.saturating_add(file.size);
                 }
-                Some(fault) => task.problem(&check.lfn, fault.clone()),
+                Some(fault) => task.add_problem(&check.lfn, fault.clone()),
             }
             consequences::flush_if_full(&mut self.ledger)?;
         }
@@ -91,7 +100,7 @@ impl Report<'_> {
             consequences::flush(&mut self.ledger)?;
             finish(&mut self.ledger, &task, fault)?;
         }
-        self.tell(id)
+        self.report_task(id)
     }
 
     fn task(&self, id: TaskId) -> Result<Option<TaskRow>, CatalogError> {
@@ -108,18 +117,18 @@ impl Report<'_> {
         )?;
         let problems: Vec<(&Lfn, &Fault)> =
             task.problems.iter().map(|problem| (&problem.lfn, &problem.fault)).collect();
-        update.order((
+        update.execute_deferred((
             key!(task.id),
             number(task.files_done),
             number(task.bytes_done),
             number(task.files_bad),
             to_json(&problems),
         ))?;
-        self.tell(task.id)
+        self.report_task(task.id)
     }
 
     /// The last state of a task within a report is the one that is told.
-    fn tell(&mut self, id: TaskId) -> Result<(), CatalogError> {
+    fn report_task(&mut self, id: TaskId) -> Result<(), CatalogError> {
         let task = require(self.tx, id)?;
         self.applied.tasks.retain(|told| told.id != id);
         self.applied.tasks.push(task);

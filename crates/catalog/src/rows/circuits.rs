@@ -7,7 +7,7 @@ use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 pub struct CircuitLinkRow {
     pub agent: AgentId,
     pub source: StorageName,
-    pub told: Timestamp,
+    pub reported: Timestamp,
     pub details: String,
 }
 
@@ -18,7 +18,7 @@ pub struct CircuitRow {
     pub id: String,
     pub agent: AgentId,
     pub source: StorageName,
-    pub asked: Timestamp,
+    pub requested: Timestamp,
     pub ended: Option<Timestamp>,
     pub details: String,
 }

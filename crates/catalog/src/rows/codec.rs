@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use longhaul_model::{Algorithm, Digest, DigestSet, Fault, Timestamp, Verification};
 
-use super::datasets::{How, HowCounts};
+use super::datasets::{VerificationCounts, VerificationState};
 use crate::sql::{Result, Row, damaged};
 
 /// A number as databases have it. Ids and sizes end at `i64::MAX` already; anything else is cut there.
@@ -31,7 +31,7 @@ pub(crate) trait Columns {
     fn json<T: serde::de::DeserializeOwned>(&self, at: usize) -> Result<T>;
     fn fault(&self, at: usize) -> Result<Option<Fault>>;
     fn digests(&self, at: usize) -> Result<DigestSet>;
-    fn how(&self, at: usize) -> Result<How>;
+    fn verification(&self, at: usize) -> Result<VerificationState>;
 }
 
 impl Columns for Row<'_> {
@@ -70,12 +70,12 @@ impl Columns for Row<'_> {
     }
 
     fn digests(&self, at: usize) -> Result<DigestSet> {
-        unpack(self.bytes(at)?).ok_or_else(|| damaged(at, "these bytes are no digests"))
+        decode_digests(self.bytes(at)?).ok_or_else(|| damaged(at, "these bytes are no digests"))
     }
 
-    fn how(&self, at: usize) -> Result<How> {
+    fn verification(&self, at: usize) -> Result<VerificationState> {
         let value: i64 = self.get(at)?;
-        how_of(value).ok_or_else(|| damaged(at, value))
+        verification_from_number(value).ok_or_else(|| damaged(at, value))
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn maybe_json<T: serde::Serialize>(value: Option<&T>) -> Option<Strin
 }
 
 /// One byte of algorithm and the value, for each: 10 bytes instead of 34 for the usual two.
-pub(crate) fn pack(digests: &DigestSet) -> Vec<u8> {
+pub(crate) fn encode_digests(digests: &DigestSet) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16);
     for digest in digests.iter() {
         bytes.push(match digest.algorithm() {
@@ -104,7 +104,7 @@ pub(crate) fn pack(digests: &DigestSet) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn unpack(mut bytes: &[u8]) -> Option<DigestSet> {
+pub(crate) fn decode_digests(mut bytes: &[u8]) -> Option<DigestSet> {
     let mut digests = DigestSet::default();
     while let Some((&kind, rest)) = bytes.split_first() {
         let algorithm = match kind {
@@ -122,28 +122,28 @@ pub(crate) fn unpack(mut bytes: &[u8]) -> Option<DigestSet> {
     Some(digests)
 }
 
-pub(crate) fn how_number(how: How) -> i64 {
+pub(crate) fn verification_number(how: VerificationState) -> i64 {
     match how {
-        How::Registered => 0,
-        How::Verified(Verification::Wire) => 1,
-        How::Verified(Verification::EndToEnd) => 2,
-        How::Verified(Verification::Readback) => 3,
+        VerificationState::Registered => 0,
+        VerificationState::Verified(Verification::Wire) => 1,
+        VerificationState::Verified(Verification::EndToEnd) => 2,
+        VerificationState::Verified(Verification::Readback) => 3,
     }
 }
 
-fn how_of(value: i64) -> Option<How> {
+fn verification_from_number(value: i64) -> Option<VerificationState> {
     Some(match value {
-        0 => How::Registered,
-        1 => How::Verified(Verification::Wire),
-        2 => How::Verified(Verification::EndToEnd),
-        3 => How::Verified(Verification::Readback),
+        0 => VerificationState::Registered,
+        1 => VerificationState::Verified(Verification::Wire),
+        2 => VerificationState::Verified(Verification::EndToEnd),
+        3 => VerificationState::Verified(Verification::Readback),
         _ => return None,
     })
 }
 
 /// Four columns from `first`: files by how their replicas came to be trusted.
-pub(crate) fn how_counts(row: &Row<'_>, first: usize) -> Result<HowCounts> {
-    Ok(HowCounts {
+pub(crate) fn verification_counts(row: &Row<'_>, first: usize) -> Result<VerificationCounts> {
+    Ok(VerificationCounts {
         registered: row.number(first)?,
         wire: row.number(first + 1)?,
         end_to_end: row.number(first + 2)?,
@@ -166,13 +166,13 @@ mod tests {
                 md5.map(|value| Digest::new(Algorithm::Md5, &value)),
             ];
             let set: DigestSet = all.into_iter().flatten().collect();
-            prop_assert_eq!(unpack(&pack(&set)), Some(set));
+            prop_assert_eq!(decode_digests(&encode_digests(&set)), Some(set));
         }
 
         #[test]
         fn damaged_digests_are_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            if let Some(set) = unpack(&bytes) {
-                prop_assert!(pack(&set).len() <= bytes.len());
+            if let Some(set) = decode_digests(&bytes) {
+                prop_assert!(encode_digests(&set).len() <= bytes.len());
             }
         }
     }
@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn kinds_of_verification_read_back() {
         for value in 0..4 {
-            assert_eq!(how_number(how_of(value).unwrap()), value);
+            assert_eq!(verification_number(verification_from_number(value).unwrap()), value);
         }
-        assert_eq!(how_of(4), None);
+        assert_eq!(verification_from_number(4), None);
     }
 }

@@ -40,7 +40,7 @@ pub struct FileRow {
 
 /// Whose files to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum FileScope {
     Dataset(DatasetId),
     Block(BlockId),
 }
@@ -59,7 +59,7 @@ pub struct NewFile {
 
 /// What a registration did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct RegistrationResult {
     pub files_added: u64,
     pub bytes_added: u64,
     /// Registered before with the same size and digests.
@@ -88,7 +88,7 @@ pub struct BlockTotals {
 
 /// How a replica came to be trusted. Ordered: a later one proves more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum How {
+pub enum VerificationState {
     /// Taken to be there: found by a scan or claimed by a manifest.
     Registered,
     Verified(Verification),
@@ -96,7 +96,7 @@ pub enum How {
 
 /// Files per [`How`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HowCounts {
+pub struct VerificationCounts {
     pub registered: u64,
     pub wire: u64,
     pub end_to_end: u64,
@@ -115,7 +115,7 @@ pub struct ReplicaTotals {
     pub suspect_bytes: u64,
     /// Nothing is missing and nothing is suspect.
     pub complete: bool,
-    pub verified: HowCounts,
+    pub verified: VerificationCounts,
 }
 
 /// One file's replica at one storage.
@@ -123,7 +123,7 @@ pub struct ReplicaTotals {
 pub struct FileReplicaRow {
     pub storage: StorageId,
     pub storage_name: StorageName,
-    pub how: How,
+    pub how: VerificationState,
     /// Why it is suspect, if it is.
     pub suspect: Option<Fault>,
     /// A deletion of it is under way.

@@ -12,7 +12,7 @@ pub struct HostRow {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostsSet {
+pub struct HostsUpdate {
     pub set: u64,
     pub unchanged: u64,
     /// Left as somebody here had said.

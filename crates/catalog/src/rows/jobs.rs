@@ -39,8 +39,8 @@ pub struct NewJobFile {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Submitted {
-    Made,
+pub enum SubmitResult {
+    Created,
     /// There is a job of that id.
     DuplicateId,
     /// Another file is on its way to this target.
@@ -192,7 +192,7 @@ pub struct WaitingPair {
 
 /// A server by scheme, host and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobEndRow {
+pub struct JobEndpointRow {
     pub id: u64,
     pub url: String,
 }
@@ -223,16 +223,16 @@ pub enum JobFileStep {
     /// Bytes are about to flow.
     Started,
     /// Somebody else than usual moves it, for that reason: a part of the attempt's explanation.
-    Carried { mover: String },
+    MoverAssigned { mover: String },
     /// It is whole at its target; it has yet to go to tape there if its job wants to see that.
     Arrived { bytes: u64, mode: String, archive: bool },
     /// Another attempt follows, not before then; once it was brought from tape again, if so.
-    Again { reason: String, not_before: Timestamp, stage: bool },
+    Retry { reason: String, not_before: Timestamp, stage: bool },
     Failed {
         reason: String,
         recoverable: bool,
         /// What stands under the target's name, as a JSON object: for the file's metadata.
-        standing: Option<String>,
+        existing_target: Option<String>,
     },
     /// This replica is on tape: one on disk has the turn, and if there is none left, this one is brought from
     /// there.
@@ -243,7 +243,7 @@ pub enum JobFileStep {
 
 /// What became of one change.
 #[derive(Clone, Debug)]
-pub enum JobFileChanged {
+pub enum JobFileResult {
     /// Of `Begin`: what is to be copied.
     Begun(Box<JobWork>),
     Done,
@@ -262,7 +262,7 @@ pub struct JobWork {
 
 /// A file was in one state and is in another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobFileNews {
+pub struct JobFileTransition {
     pub job: JobId,
     pub file: u64,
     pub from: JobFileState,
@@ -277,7 +277,7 @@ pub struct JobFileNews {
 
 /// A change of a file that is still to be told. What may change later in `job` and `file` is as it was then.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JobNewsRow {
+pub struct JobEventRow {
     /// Grows, and is never used twice.
     pub sequence: u64,
     pub at: Timestamp,
@@ -294,21 +294,21 @@ pub struct JobNewsRow {
 
 /// What a transaction changed beside what was asked.
 #[derive(Clone, Debug, Default)]
-pub struct JobsChanged {
-    pub files: Vec<JobFileNews>,
+pub struct JobChanges {
+    pub files: Vec<JobFileTransition>,
     /// Jobs that are in another state now.
     pub jobs: Vec<(JobId, JobState)>,
     /// Queues and end points that did not exist before.
     pub new_queues: Vec<JobQueueRow>,
-    pub new_ends: Vec<JobEndRow>,
+    pub new_endpoints: Vec<JobEndpointRow>,
 }
 
 /// For one entry of a cancellation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JobCanceled {
+pub enum JobCancelResult {
     Unknown,
     /// It had ended already.
-    Ended,
+    AlreadyEnded,
     /// The state of each file that was asked for; none: it belongs to no file of the job.
     Done(Vec<Option<JobFileState>>),
 }

@@ -5,7 +5,7 @@ use longhaul_model::{
     StorageName, SubscriptionId, SubscriptionState, Timestamp, TransferId, Verification,
 };
 
-use super::datasets::HowCounts;
+use super::datasets::VerificationCounts;
 
 #[derive(Clone, Debug)]
 pub struct NewSubscription {
@@ -102,7 +102,7 @@ pub struct DemandRow {
 
 /// What adding or changing a subscription did.
 #[derive(Clone, Debug)]
-pub struct SubscriptionChanged {
+pub struct SubscriptionResult {
     pub subscription: SubscriptionRow,
     /// False if the same wish existed already and is returned, or nothing changed.
     pub changed: bool,
@@ -132,7 +132,7 @@ pub struct SubscriptionProgress {
     pub files_present: u64,
     pub bytes_present: u64,
     pub complete: bool,
-    pub verified: HowCounts,
+    pub verified: VerificationCounts,
     /// Live transfers with a lease; waiting ones; those whose last try ended in a fault that no retry mends.
     pub files_leased: u64,
     pub files_waiting: u64,

@@ -11,24 +11,24 @@ use super::jobs::{JobFileRow, JobRow};
 pub struct StagingFile {
     pub file: u64,
     /// The end point of its source.
-    pub end: u64,
+    pub endpoint: u64,
     pub vo: String,
     /// As whom it is asked for: a token's hash, or a delegation.
-    pub party: String,
+    pub requester: String,
     /// It is copied nowhere, but to stay on disk.
-    pub stays: bool,
+    pub pin_only: bool,
 }
 
 /// Where a file of a bulk stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TapeStand {
-    Wanted,
+pub enum TapeFileState {
+    Requested,
     /// And pinned there.
     OnDisk,
     /// It has not come, and need not come any more.
-    Unwanted,
+    Abandoned,
     /// It was there, and its copy has ended.
-    Spent,
+    Consumed,
 }
 
 /// A bulk that is to be looked at.
@@ -40,7 +40,7 @@ pub struct TapeRequestRow {
     pub request: Option<String>,
     pub made: Timestamp,
     pub tries: u32,
-    pub files: Vec<(TapeStand, JobFileRow)>,
+    pub files: Vec<(TapeFileState, JobFileRow)>,
     pub jobs: BTreeMap<JobId, JobRow>,
 }
 
@@ -48,20 +48,20 @@ pub struct TapeRequestRow {
 #[derive(Clone, Debug)]
 pub enum TapeStep {
     /// These are to be asked for together.
-    Ask {
-        end: u64,
+    Request {
+        endpoint: u64,
         vo: String,
         files: Vec<u64>,
     },
     /// The tape system has taken the bulk.
-    Taken {
+    Accepted {
         request: u64,
         base: String,
         id: String,
         next: Timestamp,
     },
     /// It is to be looked at then, and a question failed or did not.
-    Look {
+    Polled {
         request: u64,
         next: Option<Timestamp>,
         failed: bool,
@@ -76,12 +76,12 @@ pub enum TapeStep {
         files: Vec<(u64, String)>,
     },
     /// They are to be asked for again, by another bulk.
-    Anew {
+    Restage {
         request: u64,
         files: Vec<u64>,
     },
     /// The tape system holds nothing of them any more on our behalf.
-    LetGo {
+    Released {
         request: u64,
         files: Vec<u64>,
     },
@@ -93,7 +93,7 @@ pub enum TapeStep {
         files: Vec<(u64, String)>,
     },
     /// They are not on tape yet.
-    NotYet {
+    ArchivePending {
         files: Vec<u64>,
         next: Timestamp,
     },

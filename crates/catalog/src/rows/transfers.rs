@@ -10,14 +10,14 @@ use super::decisions::NewDecision;
 
 /// One page of the files of a block that a target lacks and no live transfer brings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Expanded {
-    pub files: Vec<ExpandedFile>,
+pub struct Expansion {
+    pub files: Vec<MissingFile>,
     /// Where to go on; none when the block is exhausted. A page may be short, even empty, and yet have one.
     pub next: Option<FileId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpandedFile {
+pub struct MissingFile {
     pub file: FileId,
     pub lfn: Lfn,
     pub size: u64,
@@ -47,14 +47,14 @@ pub struct NewAttempt {
 
 /// What became of one [`NewAttempt`], in the order given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begun {
+pub enum LeaseResult {
     Leased,
-    Refused(Refusal),
+    Refused(LeaseRefusal),
 }
 
 /// The state moved on between decision and transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum LeaseRefusal {
     #[error("there is no such file")]
     NoSuchFile,
     #[error("the target has the file already")]
@@ -121,7 +121,7 @@ pub struct ReportItem {
 #[derive(Clone, Debug)]
 pub enum ReportedFact {
     /// At doors of the agent.
-    Decided(Vec<NewDecision>),
+    DoorDecisions(Vec<NewDecision>),
     Outcome(ReportedOutcome),
     Scanned {
         task: TaskId,
@@ -169,11 +169,11 @@ pub struct ReportedCheck {
 
 /// What a report changed.
 #[derive(Clone, Debug, Default)]
-pub struct Applied {
+pub struct ReportResult {
     /// Everything up to this sequence number is durable.
     pub acknowledged: u64,
     /// One for each outcome among the items, in their order.
-    pub outcomes: Vec<AppliedOutcome>,
+    pub outcomes: Vec<OutcomeResult>,
     /// Blocks that a target has completely now, with their totals.
     pub complete: Vec<(BlockTotals, StorageId)>,
     /// Subscriptions that became complete by this report.
@@ -188,14 +188,14 @@ pub struct Applied {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct AppliedOutcome {
+pub struct OutcomeResult {
     pub attempt: AttemptId,
     /// None: this attempt or epoch is not live any more (a repetition, a revoked lease): nothing was changed.
-    pub applied: Option<AppliedTransfer>,
+    pub applied: Option<TransferUpdate>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct AppliedTransfer {
+pub struct TransferUpdate {
     pub transfer: TransferId,
     pub file: FileId,
     pub block: BlockId,

@@ -14,14 +14,14 @@ pub enum DatabaseError {
     Damaged { column: usize, why: String },
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    #[error("{}", told(.0))]
+    #[error("{}", driver_message(.0))]
     Postgres(#[from] tokio_postgres::Error),
     #[error("a value does not fit its column: {0}")]
-    Unfit(String),
+    ValueDoesNotFit(String),
     #[error("no connection to the database can be carried: {0}")]
     Runtime(std::io::Error),
     #[error("a statement failed before, and what was written with it is taken back")]
-    Lost,
+    TransactionAborted,
 }
 
 pub(crate) fn damaged(column: usize, why: impl Display) -> DatabaseError {
@@ -29,7 +29,7 @@ pub(crate) fn damaged(column: usize, why: impl Display) -> DatabaseError {
 }
 
 /// The driver's own text of a refusal leaves out what was refused.
-fn told(error: &tokio_postgres::Error) -> String {
+fn driver_message(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(refused) => format!("{} (SQLSTATE {})", refused.message(), refused.code().code()),
         None => match std::error::Error::source(error) {

@@ -6,25 +6,25 @@ use std::cell::RefCell;
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{IsNull, ToSql, Type};
 
-use super::{DatabaseError, Result, Seen, Session, Transaction};
+use super::{DatabaseError, Result, Session, Transaction, ValueRef};
 
 /// Rows of one statement; each number of them is a statement of its own.
-const ROWS_AT_ONCE: [usize; 7] = [64, 32, 16, 8, 4, 2, 1];
+const INSERT_ROWS_STEPS: [usize; 7] = [64, 32, 16, 8, 4, 2, 1];
 /// From so many rows on they are copied.
-const COPIED: usize = 64;
+const COPY_ROWS_MIN: usize = 64;
 /// What is handed over of a copy at a time.
-const PIECE_BYTES: usize = 256 << 10;
+const COPY_CHUNK_BYTES: usize = 256 << 10;
 /// How the binary format begins: its signature, no flags, and no more of a header. See the manual of `COPY`.
-const BEGIN: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// In the place of a row's number of columns: there are no more rows.
-const END: i16 = -1;
+const COPY_TRAILER: i16 = -1;
 /// In the place of a value's length.
-const NULL: i32 = -1;
+const NULL_LENGTH: i32 = -1;
 
 /// As many rows at a time as a statement has room for.
-fn in_chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
+fn in_batches<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
-        let count = ROWS_AT_ONCE.into_iter().find(|&count| count <= rows.len())?;
+        let count = INSERT_ROWS_STEPS.into_iter().find(|&count| count <= rows.len())?;
         let (now, later) = rows.split_at(count);
         rows = later;
         Some(now)
@@ -34,33 +34,33 @@ fn in_chunks<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
 /// A table whose rows are numbered by the database, with the columns that are given.
 pub(crate) struct Table {
     pub name: &'static str,
-    pub number: &'static str,
+    pub id_column: &'static str,
     pub columns: &'static [&'static str],
 }
 
 impl Transaction<'_> {
     /// Inserts rows, each the values of all columns. The numbers that they get come in the order of the rows:
     /// each gets the next.
-    pub(crate) fn insert<'v, V: AsRef<[Seen<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
-        let Transaction::Postgres(session) = self else { return self.insert_and_ask(table, rows) };
-        let numbers: Vec<i64> = session.borrow_mut().take_numbers(table, rows.len())?.collect();
-        match rows.len() >= COPIED {
+    pub(crate) fn insert<'v, V: AsRef<[ValueRef<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
+        let Transaction::Postgres(session) = self else { return self.insert_returning(table, rows) };
+        let numbers: Vec<i64> = session.borrow_mut().reserve_ids(table, rows.len())?.collect();
+        match rows.len() >= COPY_ROWS_MIN {
             true => copy(session, table, &numbers, rows)?,
-            false => self.insert_numbered(table, &numbers, rows)?,
+            false => self.insert_with_ids(table, &numbers, rows)?,
         }
         Ok(numbers)
     }
 
-    fn insert_and_ask<'v, V: AsRef<[Seen<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
-        let Table { name, number, columns } = table;
+    fn insert_returning<'v, V: AsRef<[ValueRef<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
+        let Table { name, id_column: number, columns } = table;
         let mut numbers = Vec::with_capacity(rows.len());
-        for rows in in_chunks(rows) {
-            let places = places(columns.len(), rows.len());
+        for rows in in_batches(rows) {
+            let places = placeholders(columns.len(), rows.len());
             let columns = columns.join(", ");
             let mut insert = self.prepare_cached(&format!(
                 "INSERT INTO {name} ({columns}) VALUES {places} RETURNING {number}"
             ))?;
-            let values: Vec<Seen<'_>> = rows.iter().flat_map(|row| row.as_ref()).copied().collect();
+            let values: Vec<ValueRef<'_>> = rows.iter().flat_map(|row| row.as_ref()).copied().collect();
             let given = insert.query_map(values, |row| row.get(0))?;
             let first = numbers.len();
             for number in given {
@@ -71,89 +71,93 @@ impl Transaction<'_> {
         Ok(numbers)
     }
 
-    fn insert_numbered<'v, V: AsRef<[Seen<'v>]>>(
+    fn insert_with_ids<'v, V: AsRef<[ValueRef<'v>]>>(
         &self,
         table: &Table,
         mut numbers: &[i64],
         rows: &[V],
     ) -> Result<()> {
-        let Table { name, number, columns } = table;
-        for rows in in_chunks(rows) {
+        let Table { name, id_column: number, columns } = table;
+        for rows in in_batches(rows) {
             let (now, later) = numbers.split_at(rows.len());
             numbers = later;
-            let places = places(1 + columns.len(), rows.len());
+            let places = placeholders(1 + columns.len(), rows.len());
             let columns = columns.join(", ");
             let values = now.iter().zip(rows).flat_map(|(number, row)| {
-                std::iter::once(Seen::Number(*number)).chain(row.as_ref().iter().copied())
+                std::iter::once(ValueRef::Number(*number)).chain(row.as_ref().iter().copied())
             });
-            let values: Vec<Seen<'_>> = values.collect();
-            self.order(&format!("INSERT INTO {name} ({number}, {columns}) VALUES {places}"), values)?;
+            let values: Vec<ValueRef<'_>> = values.collect();
+            self.execute_deferred(
+                &format!("INSERT INTO {name} ({number}, {columns}) VALUES {places}"),
+                values,
+            )?;
         }
         Ok(())
     }
 }
 
-fn places(columns: usize, rows: usize) -> String {
+fn placeholders(columns: usize, rows: usize) -> String {
     let row = format!("({})", vec!["?"; columns].join(", "));
     vec![row; rows].join(", ")
 }
 
-fn copy<'v, V: AsRef<[Seen<'v>]>>(
+fn copy<'v, V: AsRef<[ValueRef<'v>]>>(
     session: &RefCell<Session>,
     table: &Table,
     numbers: &[i64],
     rows: &[V],
 ) -> Result<()> {
-    let Table { name, number, columns } = table;
+    let Table { name, id_column: number, columns } = table;
     let columns = columns.join(", ");
     let mut session = session.borrow_mut();
-    let kinds = session.kinds(&format!("SELECT {number}, {columns} FROM {name}"))?;
-    let mut pieces = Pieces { kinds: &kinds, numbers, rows, at: 0 };
-    session.copy_in(&format!("COPY {name} ({number}, {columns}) FROM STDIN BINARY"), || pieces.next())
+    let kinds = session.column_types(&format!("SELECT {number}, {columns} FROM {name}"))?;
+    let mut pieces = CopyEncoder { kinds: &kinds, numbers, rows, at: 0 };
+    session.copy_in(&format!("COPY {name} ({number}, {columns}) FROM STDIN BINARY"), || pieces.next_chunk())
 }
 
 /// Rows in the binary format of `COPY`, some at a time.
-struct Pieces<'p, V> {
+struct CopyEncoder<'p, V> {
     kinds: &'p [Type],
     numbers: &'p [i64],
     rows: &'p [V],
     at: usize,
 }
 
-impl<'v, V: AsRef<[Seen<'v>]>> Pieces<'_, V> {
+impl<'v, V: AsRef<[ValueRef<'v>]>> CopyEncoder<'_, V> {
     /// Empty: there are no more.
-    fn next(&mut self) -> Result<BytesMut> {
+    fn next_chunk(&mut self) -> Result<BytesMut> {
         let mut piece = BytesMut::new();
         if self.at > self.rows.len() {
             return Ok(piece);
         }
         if self.at == 0 {
-            piece.put_slice(BEGIN);
+            piece.put_slice(COPY_HEADER);
         }
-        while piece.len() < PIECE_BYTES {
+        while piece.len() < COPY_CHUNK_BYTES {
             let at = self.at;
             self.at += 1;
             let (Some(number), Some(row)) = (self.numbers.get(at), self.rows.get(at)) else {
-                piece.put_i16(END);
+                piece.put_i16(COPY_TRAILER);
                 break;
             };
             piece.put_i16(self.kinds.len() as i16);
-            let values = std::iter::once(Seen::Number(*number)).chain(row.as_ref().iter().copied());
+            let values = std::iter::once(ValueRef::Number(*number)).chain(row.as_ref().iter().copied());
             for (value, kind) in values.zip(self.kinds) {
-                put(value, kind, &mut piece)?;
+                encode(value, kind, &mut piece)?;
             }
         }
         Ok(piece)
     }
 }
 
-fn put(value: Seen<'_>, kind: &Type, out: &mut BytesMut) -> Result<()> {
+fn encode(value: ValueRef<'_>, kind: &Type, out: &mut BytesMut) -> Result<()> {
     let at = out.len();
-    out.put_i32(NULL);
+    out.put_i32(NULL_LENGTH);
     let begin = out.len();
-    let null = value.to_sql(kind, out).map_err(|why| DatabaseError::Unfit(why.to_string()))?;
+    let null = value.to_sql(kind, out).map_err(|why| DatabaseError::ValueDoesNotFit(why.to_string()))?;
     if let IsNull::No = null {
-        let length = i32::try_from(out.len() - begin).map_err(|why| DatabaseError::Unfit(why.to_string()))?;
+        let length = i32::try_from(out.len() - begin)
+            .map_err(|why| DatabaseError::ValueDoesNotFit(why.to_string()))?;
         out[at..begin].copy_from_slice(&length.to_be_bytes());
     }
     Ok(())
@@ -165,11 +169,11 @@ mod tests {
 
     #[test]
     fn rows_are_put_into_the_binary_format() {
-        let rows = [[Seen::Text("ab"), Seen::Null], [Seen::Text(""), Seen::Number(3)]];
+        let rows = [[ValueRef::Text("ab"), ValueRef::Null], [ValueRef::Text(""), ValueRef::Number(3)]];
         let kinds = [Type::INT8, Type::TEXT, Type::INT8];
-        let mut pieces = Pieces { kinds: &kinds, numbers: &[7, 8], rows: &rows, at: 0 };
-        let piece = pieces.next().unwrap();
-        let mut expected = BytesMut::from(BEGIN);
+        let mut pieces = CopyEncoder { kinds: &kinds, numbers: &[7, 8], rows: &rows, at: 0 };
+        let piece = pieces.next_chunk().unwrap();
+        let mut expected = BytesMut::from(COPY_HEADER);
         for (number, text, more) in [(7, "ab", None), (8, "", Some(3))] {
             expected.put_i16(3);
             expected.put_i32(8);
@@ -181,9 +185,9 @@ mod tests {
         }
         expected.put_i16(-1);
         assert_eq!(piece, expected);
-        assert!(pieces.next().unwrap().is_empty(), "it ends");
-        let rows = [[Seen::Text("a text")]];
-        let mut pieces = Pieces { kinds: &[Type::INT8, Type::INT8], numbers: &[1], rows: &rows, at: 0 };
-        assert!(pieces.next().is_err(), "a text where a number belongs");
+        assert!(pieces.next_chunk().unwrap().is_empty(), "it ends");
+        let rows = [[ValueRef::Text("a text")]];
+        let mut pieces = CopyEncoder { kinds: &[Type::INT8, Type::INT8], numbers: &[1], rows: &rows, at: 0 };
+        assert!(pieces.next_chunk().is_err(), "a text where a number belongs");
     }
 }

@@ -4,21 +4,21 @@
 //! What both speak alike is enough for everything here but many rows at once ([`insert`]); so an operation is
 //! written once, and the conformance suite runs it on both.
 
+mod blocking_client;
 mod dialect;
 mod error;
 mod insert;
-mod link;
 mod session;
 mod value;
 
 use std::cell::RefCell;
 
-pub(crate) use dialect::definitions;
+pub(crate) use dialect::translate_definitions;
 pub use error::DatabaseError;
 pub(crate) use error::{Optional, Result, damaged};
 pub(crate) use insert::Table;
 pub(crate) use session::Session;
-pub(crate) use value::{Bind, Column, Params, Seen, Value, params};
+pub(crate) use value::{AsValue, FromValue, Params, Value, ValueRef, params};
 
 /// A transaction of either database. Who began it ends it.
 pub(crate) enum Transaction<'c> {
@@ -51,8 +51,8 @@ impl Transaction<'_> {
 
     /// Without an answer, so that PostgreSQL is not waited for: what is asked next sees it done, and if it
     /// fails, so does the transaction.
-    pub(crate) fn order(&self, text: &str, parameters: impl Params) -> Result<()> {
-        self.prepare_cached(text)?.order(parameters)
+    pub(crate) fn execute_deferred(&self, text: &str, parameters: impl Params) -> Result<()> {
+        self.prepare_cached(text)?.execute_deferred(parameters)
     }
 
     pub(crate) fn query_row<T>(
@@ -78,10 +78,10 @@ impl Statement<'_> {
     }
 
     /// As [`Transaction::order`].
-    pub(crate) fn order(&mut self, parameters: impl Params) -> Result<()> {
+    pub(crate) fn execute_deferred(&mut self, parameters: impl Params) -> Result<()> {
         match self {
             Statement::Sqlite(_) => self.execute(parameters).map(drop),
-            Statement::Postgres(prepared) => parameters.with(|values| prepared.order(values)),
+            Statement::Postgres(prepared) => parameters.with(|values| prepared.execute_deferred(values)),
         }
     }
 
@@ -111,8 +111,8 @@ impl Statement<'_> {
         &mut self,
         parameters: impl Params,
         read: F,
-    ) -> Result<Mapped<'_, F>> {
-        Ok(Mapped { rows: self.query(parameters)?, read })
+    ) -> Result<MappedRows<'_, F>> {
+        Ok(MappedRows { rows: self.query(parameters)?, read })
     }
 
     pub(crate) fn exists(&mut self, parameters: impl Params) -> Result<bool> {
@@ -137,12 +137,12 @@ impl Rows<'_> {
     }
 }
 
-pub(crate) struct Mapped<'s, F> {
+pub(crate) struct MappedRows<'s, F> {
     rows: Rows<'s>,
     read: F,
 }
 
-impl<T, F: FnMut(&Row<'_>) -> Result<T>> Iterator for Mapped<'_, F> {
+impl<T, F: FnMut(&Row<'_>) -> Result<T>> Iterator for MappedRows<'_, F> {
     type Item = Result<T>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -161,32 +161,34 @@ pub(crate) enum Row<'r> {
 
 impl Row<'_> {
     /// What stands in a column, counted from 0.
-    pub(crate) fn seen(&self, at: usize) -> Result<Seen<'_>> {
+    pub(crate) fn value(&self, at: usize) -> Result<ValueRef<'_>> {
         match self {
             Row::Sqlite(row) => Ok(row.get_ref(at)?.into()),
-            Row::Postgres(row) => row.try_get::<_, Seen<'_>>(at).map_err(|error| error::damaged(at, error)),
+            Row::Postgres(row) => {
+                row.try_get::<_, ValueRef<'_>>(at).map_err(|error| error::damaged(at, error))
+            }
         }
     }
 
-    pub(crate) fn get<T: Column>(&self, at: usize) -> Result<T> {
-        let seen = self.seen(at)?;
-        T::of(seen).ok_or_else(|| error::damaged(at, format!("{seen:?} is not what belongs there")))
+    pub(crate) fn get<T: FromValue>(&self, at: usize) -> Result<T> {
+        let seen = self.value(at)?;
+        T::from_value(seen).ok_or_else(|| error::damaged(at, format!("{seen:?} is not what belongs there")))
     }
 
     pub(crate) fn is_null(&self, at: usize) -> Result<bool> {
-        Ok(matches!(self.seen(at)?, Seen::Null))
+        Ok(matches!(self.value(at)?, ValueRef::Null))
     }
 
     pub(crate) fn text(&self, at: usize) -> Result<&str> {
-        match self.seen(at)? {
-            Seen::Text(text) => Ok(text),
+        match self.value(at)? {
+            ValueRef::Text(text) => Ok(text),
             other => Err(error::damaged(at, format!("{other:?} is no text"))),
         }
     }
 
     pub(crate) fn bytes(&self, at: usize) -> Result<&[u8]> {
-        match self.seen(at)? {
-            Seen::Bytes(bytes) => Ok(bytes),
+        match self.value(at)? {
+            ValueRef::Bytes(bytes) => Ok(bytes),
             other => Err(error::damaged(at, format!("{other:?} are no bytes"))),
         }
     }

@@ -17,28 +17,28 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Config, SimpleQueryMessage, Socket, Statement};
 
-use super::link::{Link, Order};
-use super::{Bind, DatabaseError, Result, Seen, Table, Value, damaged, dialect};
+use super::blocking_client::{BlockingClient, DeferredStatement};
+use super::{AsValue, DatabaseError, Result, Table, Value, ValueRef, damaged, dialect};
 
 /// Of one connection; questions that are put together have many texts, so that it begins anew when it is
 /// full.
 const PREPARED_MAX: usize = 512;
 /// As many orders wait for a question to travel with.
-const ORDERS_MAX: usize = 256;
+const DEFERRED_STATEMENTS_MAX: usize = 256;
 /// As many numbers of rows are taken at once, at least.
-const NUMBERS_AHEAD: usize = 1_000;
+const RESERVED_IDS_MIN: usize = 1_000;
 
 /// One connection. At most one transaction is open on it.
 pub(crate) struct Session {
     /// There until it is dropped.
-    link: Option<Link>,
+    client: Option<BlockingClient>,
     /// By their text as it is written here.
     prepared: HashMap<String, Statement>,
     /// To be done in the open transaction, and not sent yet.
-    orders: Vec<Order>,
+    deferred: Vec<DeferredStatement>,
     /// Numbers for rows of each table that were taken and not used. Only the connection that writes takes
     /// any.
-    numbers: HashMap<&'static str, Range<i64>>,
+    reserved_ids: HashMap<&'static str, Range<i64>>,
     /// A statement failed: the server takes no more of this transaction, and would answer a commit by going
     /// back.
     failed: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Session {
 /// The driver has a runtime of its own, and one must not end where another waits.
 impl Drop for Session {
     fn drop(&mut self) {
-        let Some(link) = self.link.take() else { return };
+        let Some(link) = self.client.take() else { return };
         let _ = std::thread::spawn(move || link.close()).join();
     }
 }
@@ -62,17 +62,17 @@ impl Session {
         T::Stream: Send + 'static,
     {
         Ok(Session {
-            link: Some(Link::open(config, tls)?),
+            client: Some(BlockingClient::open(config, tls)?),
             prepared: HashMap::new(),
-            orders: Vec::new(),
-            numbers: HashMap::new(),
+            deferred: Vec::new(),
+            reserved_ids: HashMap::new(),
             failed: false,
             open: false,
         })
     }
 
-    fn link(&self) -> &Link {
-        match &self.link {
+    fn client(&self) -> &BlockingClient {
+        match &self.client {
             Some(link) => link,
             None => unreachable!("only the drop takes it"),
         }
@@ -80,20 +80,20 @@ impl Session {
 
     /// Whether the server, or the network, has ended it.
     pub(crate) fn is_closed(&self) -> bool {
-        self.link().is_closed()
+        self.client().is_closed()
     }
 
     /// Begins to write; returns the number under which the server will know what became of it.
     pub(crate) fn begin_write(&mut self) -> Result<String> {
         self.begin()?;
-        self.ask("BEGIN; SELECT pg_current_xact_id()")
+        self.query_text("BEGIN; SELECT pg_current_xact_id()")
     }
 
     /// Begins to read one state of everything, each statement for at most `limit`.
     pub(crate) fn begin_read(&mut self, limit: Duration) -> Result<()> {
         self.begin()?;
         let limit = limit.as_millis().clamp(1, i32::MAX as u128);
-        self.run(&format!(
+        self.batch_execute(&format!(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = {limit}"
         ))
     }
@@ -111,28 +111,28 @@ impl Session {
     pub(crate) fn commit(&mut self) -> Result<()> {
         if self.failed {
             self.roll_back()?;
-            return Err(DatabaseError::Lost);
+            return Err(DatabaseError::TransactionAborted);
         }
         self.open = false;
         // After an order that failed the server goes back, and only the order says so.
-        let orders = std::mem::take(&mut self.orders);
-        self.link().ask_behind(&orders, async |client| Ok(client.batch_execute("COMMIT").await?))
+        let orders = std::mem::take(&mut self.deferred);
+        self.client().pipeline(&orders, async |client| Ok(client.batch_execute("COMMIT").await?))
     }
 
     pub(crate) fn roll_back(&mut self) -> Result<()> {
         self.open = false;
-        self.orders.clear();
-        self.run("ROLLBACK")
+        self.deferred.clear();
+        self.batch_execute("ROLLBACK")
     }
 
     /// Statements in the server's own words, without parameters or rows.
-    pub(crate) fn run(&mut self, text: &str) -> Result<()> {
-        Ok(self.link().wait(async |client| client.batch_execute(text).await)?)
+    pub(crate) fn batch_execute(&mut self, text: &str) -> Result<()> {
+        Ok(self.client().block_on(async |client| client.batch_execute(text).await)?)
     }
 
     /// The same, with the first column of the first row.
-    pub(crate) fn ask(&mut self, text: &str) -> Result<String> {
-        let answers = self.link().wait(async |client| client.simple_query(text).await)?;
+    pub(crate) fn query_text(&mut self, text: &str) -> Result<String> {
+        let answers = self.client().block_on(async |client| client.simple_query(text).await)?;
         let row = answers.iter().find_map(|answer| match answer {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
@@ -144,9 +144,9 @@ impl Session {
         if let Some(known) = self.prepared.get(text) {
             return Ok(known.clone());
         }
-        let theirs = dialect::statement(text);
-        let statement = self.link().wait(async |client| client.prepare(&theirs).await);
-        let statement = self.noted(statement.map_err(DatabaseError::from))?;
+        let theirs = dialect::translate_statement(text);
+        let statement = self.client().block_on(async |client| client.prepare(&theirs).await);
+        let statement = self.note_failure(statement.map_err(DatabaseError::from))?;
         if self.prepared.len() >= PREPARED_MAX {
             self.prepared.clear();
         }
@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// The kinds of the columns of a question that is not asked.
-    pub(super) fn kinds(&mut self, text: &str) -> Result<Vec<Type>> {
+    pub(super) fn column_types(&mut self, text: &str) -> Result<Vec<Type>> {
         let statement = self.prepare(text)?;
         Ok(statement.columns().iter().map(|column| column.type_().clone()).collect())
     }
@@ -163,7 +163,7 @@ impl Session {
     /// A copy into a table, of pieces until one is empty. If it fails, so does the transaction.
     pub(super) fn copy_in(&mut self, text: &str, mut next: impl FnMut() -> Result<BytesMut>) -> Result<()> {
         let statement = self.prepare(text)?;
-        self.ask_behind_orders(async |client| {
+        self.run_after_deferred(async |client| {
             let mut into = pin!(client.copy_in(&statement).await?);
             loop {
                 let piece = next()?;
@@ -179,44 +179,45 @@ impl Session {
     /// The next numbers of rows of a table, one after the other. They are the sequence's of that table, from
     /// which many are taken at once, so that rows are not asked what they were numbered. What is not used is
     /// used by nobody.
-    pub(super) fn take_numbers(&mut self, table: &Table, count: usize) -> Result<Range<i64>> {
-        let wanted =
-            i64::try_from(count).map_err(|_| DatabaseError::Unfit(format!("{count} rows at once")))?;
-        let left = self.numbers.get(table.name).cloned().unwrap_or(0..0);
+    pub(super) fn reserve_ids(&mut self, table: &Table, count: usize) -> Result<Range<i64>> {
+        let wanted = i64::try_from(count)
+            .map_err(|_| DatabaseError::ValueDoesNotFit(format!("{count} rows at once")))?;
+        let left = self.reserved_ids.get(table.name).cloned().unwrap_or(0..0);
         let left = if left.end - left.start < wanted {
-            let more = wanted.max(NUMBERS_AHEAD as i64);
-            let sequence = format!("pg_get_serial_sequence('{}', '{}')", table.name, table.number);
+            let more = wanted.max(RESERVED_IDS_MIN as i64);
+            let sequence = format!("pg_get_serial_sequence('{}', '{}')", table.name, table.id_column);
             // The sequence stands at the last one that was taken.
-            let last = self.ask(&format!("SELECT setval({sequence}, nextval({sequence}) + {more} - 1)"));
-            let last: i64 = self.noted(last)?.parse().map_err(|error| damaged(0, error))?;
+            let last =
+                self.query_text(&format!("SELECT setval({sequence}, nextval({sequence}) + {more} - 1)"));
+            let last: i64 = self.note_failure(last)?.parse().map_err(|error| damaged(0, error))?;
             last - more + 1..last + 1
         } else {
             left
         };
         let taken = left.start..left.start + wanted;
-        self.numbers.insert(table.name, taken.end..left.end);
+        self.reserved_ids.insert(table.name, taken.end..left.end);
         Ok(taken)
     }
 
     /// To be done by the end of the transaction, before what is asked for next.
-    fn order(&mut self, statement: &Statement, values: &[Seen<'_>]) -> Result<()> {
-        self.orders.push((statement.clone(), values.iter().map(|value| Value::from(*value)).collect()));
-        if self.orders.len() < ORDERS_MAX {
+    fn defer(&mut self, statement: &Statement, values: &[ValueRef<'_>]) -> Result<()> {
+        self.deferred.push((statement.clone(), values.iter().map(|value| Value::from(*value)).collect()));
+        if self.deferred.len() < DEFERRED_STATEMENTS_MAX {
             return Ok(());
         }
-        self.ask_behind_orders(async |_| Ok(()))
+        self.run_after_deferred(async |_| Ok(()))
     }
 
-    fn ask_behind_orders<T>(
+    fn run_after_deferred<T>(
         &mut self,
         ask: impl AsyncFnOnce(&tokio_postgres::Client) -> Result<T>,
     ) -> Result<T> {
-        let orders = std::mem::take(&mut self.orders);
-        let outcome = self.link().ask_behind(&orders, ask);
-        self.noted(outcome)
+        let orders = std::mem::take(&mut self.deferred);
+        let outcome = self.client().pipeline(&orders, ask);
+        self.note_failure(outcome)
     }
 
-    fn noted<T>(&mut self, outcome: Result<T>) -> Result<T> {
+    fn note_failure<T>(&mut self, outcome: Result<T>) -> Result<T> {
         self.failed |= outcome.is_err();
         outcome
     }
@@ -233,27 +234,27 @@ impl<'t> Prepared<'t> {
     }
 
     /// Without waiting for what comes of it.
-    pub(super) fn order(&self, values: &[Seen<'_>]) -> Result<()> {
-        self.check(values)?;
-        self.session.borrow_mut().order(&self.statement, values)
+    pub(super) fn execute_deferred(&self, values: &[ValueRef<'_>]) -> Result<()> {
+        self.check_count(values)?;
+        self.session.borrow_mut().defer(&self.statement, values)
     }
 
-    pub(super) fn execute(&self, values: &[Seen<'_>]) -> Result<usize> {
-        let values = self.fitting(values)?;
+    pub(super) fn execute(&self, values: &[ValueRef<'_>]) -> Result<usize> {
+        let values = self.parameters(values)?;
         let mut session = self.session.borrow_mut();
-        let changed =
-            session.ask_behind_orders(async |client| Ok(client.execute(&self.statement, &values).await?))?;
+        let changed = session
+            .run_after_deferred(async |client| Ok(client.execute(&self.statement, &values).await?))?;
         Ok(changed as usize)
     }
 
-    pub(super) fn query(&self, values: &[Seen<'_>]) -> Result<Vec<tokio_postgres::Row>> {
-        let values = self.fitting(values)?;
+    pub(super) fn query(&self, values: &[ValueRef<'_>]) -> Result<Vec<tokio_postgres::Row>> {
+        let values = self.parameters(values)?;
         let mut session = self.session.borrow_mut();
-        session.ask_behind_orders(async |client| Ok(client.query(&self.statement, &values).await?))
+        session.run_after_deferred(async |client| Ok(client.query(&self.statement, &values).await?))
     }
 
     /// The driver panics where their number is not that of the statement.
-    fn check(&self, values: &[Seen<'_>]) -> Result<()> {
+    fn check_count(&self, values: &[ValueRef<'_>]) -> Result<()> {
         let expected = self.statement.params().len();
         match expected == values.len() {
             true => Ok(()),
@@ -261,8 +262,8 @@ impl<'t> Prepared<'t> {
         }
     }
 
-    fn fitting<'v>(&self, values: &'v [Seen<'v>]) -> Result<Vec<&'v (dyn ToSql + Sync)>> {
-        self.check(values)?;
+    fn parameters<'v>(&self, values: &'v [ValueRef<'v>]) -> Result<Vec<&'v (dyn ToSql + Sync)>> {
+        self.check_count(values)?;
         Ok(values.iter().map(|value| value as &(dyn ToSql + Sync)).collect())
     }
 }
@@ -270,7 +271,7 @@ impl<'t> Prepared<'t> {
 /// As it is seen.
 impl ToSql for Value {
     fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Failure> {
-        self.seen().to_sql(kind, out)
+        self.as_value().to_sql(kind, out)
     }
 
     fn accepts(_: &Type) -> bool {
@@ -282,11 +283,11 @@ impl ToSql for Value {
 
 type Failure = Box<dyn Error + Sync + Send>;
 
-impl ToSql for Seen<'_> {
+impl ToSql for ValueRef<'_> {
     fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Failure> {
         match *self {
-            Seen::Null | Seen::Strange => Ok(IsNull::Yes),
-            Seen::Number(number) => match *kind {
+            ValueRef::Null | ValueRef::Unsupported => Ok(IsNull::Yes),
+            ValueRef::Number(number) => match *kind {
                 Type::INT8 => number.to_sql(kind, out),
                 Type::INT4 => i32::try_from(number)?.to_sql(kind, out),
                 Type::INT2 => i16::try_from(number)?.to_sql(kind, out),
@@ -295,11 +296,11 @@ impl ToSql for Seen<'_> {
             },
             // The one character that a text of the server's cannot hold; it comes in answers of storages at
             // most.
-            Seen::Text(text) if text.contains('\0') => text.replace('\0', "\u{fffd}").to_sql(kind, out),
-            Seen::Text(text) if is_text(kind) => text.to_sql(kind, out),
-            Seen::Text(_) => Err(format!("a text where {kind} is expected").into()),
-            Seen::Bytes(bytes) if *kind == Type::BYTEA => bytes.to_sql(kind, out),
-            Seen::Bytes(_) => Err(format!("bytes where {kind} is expected").into()),
+            ValueRef::Text(text) if text.contains('\0') => text.replace('\0', "\u{fffd}").to_sql(kind, out),
+            ValueRef::Text(text) if is_text(kind) => text.to_sql(kind, out),
+            ValueRef::Text(_) => Err(format!("a text where {kind} is expected").into()),
+            ValueRef::Bytes(bytes) if *kind == Type::BYTEA => bytes.to_sql(kind, out),
+            ValueRef::Bytes(_) => Err(format!("bytes where {kind} is expected").into()),
         }
     }
 
@@ -310,22 +311,24 @@ impl ToSql for Seen<'_> {
     to_sql_checked!();
 }
 
-impl<'v> FromSql<'v> for Seen<'v> {
+impl<'v> FromSql<'v> for ValueRef<'v> {
     fn from_sql(kind: &Type, raw: &'v [u8]) -> std::result::Result<Self, Failure> {
         Ok(match *kind {
-            Type::INT8 => Seen::Number(i64::from_sql(kind, raw)?),
-            Type::INT4 => Seen::Number(i32::from_sql(kind, raw)?.into()),
-            Type::INT2 => Seen::Number(i16::from_sql(kind, raw)?.into()),
-            Type::BOOL => Seen::Number(bool::from_sql(kind, raw)?.into()),
-            Type::NUMERIC => Seen::Number(whole(raw).ok_or("a number that is not whole, or too large")?),
-            Type::BYTEA => Seen::Bytes(raw),
-            _ if is_text(kind) => Seen::Text(std::str::from_utf8(raw)?),
+            Type::INT8 => ValueRef::Number(i64::from_sql(kind, raw)?),
+            Type::INT4 => ValueRef::Number(i32::from_sql(kind, raw)?.into()),
+            Type::INT2 => ValueRef::Number(i16::from_sql(kind, raw)?.into()),
+            Type::BOOL => ValueRef::Number(bool::from_sql(kind, raw)?.into()),
+            Type::NUMERIC => {
+                ValueRef::Number(whole_number(raw).ok_or("a number that is not whole, or too large")?)
+            }
+            Type::BYTEA => ValueRef::Bytes(raw),
+            _ if is_text(kind) => ValueRef::Text(std::str::from_utf8(raw)?),
             _ => return Err(format!("a column of {kind}").into()),
         })
     }
 
     fn from_sql_null(_: &Type) -> std::result::Result<Self, Failure> {
-        Ok(Seen::Null)
+        Ok(ValueRef::Null)
     }
 
     fn accepts(_: &Type) -> bool {
@@ -339,7 +342,7 @@ fn is_text(kind: &Type) -> bool {
 
 /// A `numeric` as it comes, if it is a whole number: sums of integers are such. Number of digits to the base
 /// of 10,000, the power of the first, sign, and digits after the point in print; then the digits.
-fn whole(raw: &[u8]) -> Option<i64> {
+fn whole_number(raw: &[u8]) -> Option<i64> {
     let part = |at: usize| Some(i16::from_be_bytes(raw.get(2 * at..2 * at + 2)?.try_into().ok()?));
     let (digits, first, sign) = (part(0)?, part(1)?, part(2)?);
     let mut value: i64 = 0;
@@ -361,8 +364,9 @@ mod tests {
 
     #[test]
     fn sums_are_read() {
-        let number =
-            |parts: &[i16]| whole(&parts.iter().flat_map(|part| part.to_be_bytes()).collect::<Vec<_>>());
+        let number = |parts: &[i16]| {
+            whole_number(&parts.iter().flat_map(|part| part.to_be_bytes()).collect::<Vec<_>>())
+        };
         assert_eq!(number(&[0, 0, 0, 0]), Some(0));
         assert_eq!(number(&[1, 0, 0, 0, 42]), Some(42));
         assert_eq!(number(&[1, 0, 0x4000, 0, 42]), Some(-42));
@@ -370,6 +374,6 @@ mod tests {
         assert_eq!(number(&[1, 2, 0, 0, 5]), Some(500_000_000), "zeros at its end are left out");
         assert_eq!(number(&[2, 0, 0, 1, 1, 5_000]), None, "a fraction");
         assert_eq!(number(&[1, 5, 0, 0, 9_999]), None, "too large");
-        assert_eq!(whole(&[0, 1]), None);
+        assert_eq!(whole_number(&[0, 1]), None);
     }
 }

@@ -1,18 +1,18 @@
 //! What goes into a statement and comes out of a row: the four kinds of value that both databases share.
 
-use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::types::{ToSqlOutput, ValueRef as SqliteValueRef};
 
 use super::Result;
 
 /// A value of a row or a parameter, where it lies.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Seen<'v> {
+pub(crate) enum ValueRef<'v> {
     Null,
     Number(i64),
     Text(&'v str),
     Bytes(&'v [u8]),
     /// What we never write: a fraction, or bytes that should be text.
-    Strange,
+    Unsupported,
 }
 
 /// A parameter that is kept until it is used.
@@ -24,13 +24,13 @@ pub(crate) enum Value {
     Bytes(Vec<u8>),
 }
 
-impl From<Seen<'_>> for Value {
-    fn from(seen: Seen<'_>) -> Self {
+impl From<ValueRef<'_>> for Value {
+    fn from(seen: ValueRef<'_>) -> Self {
         match seen {
-            Seen::Null | Seen::Strange => Value::Null,
-            Seen::Number(number) => Value::Number(number),
-            Seen::Text(text) => Value::Text(text.to_owned()),
-            Seen::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
+            ValueRef::Null | ValueRef::Unsupported => Value::Null,
+            ValueRef::Number(number) => Value::Number(number),
+            ValueRef::Text(text) => Value::Text(text.to_owned()),
+            ValueRef::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
         }
     }
 }
@@ -47,31 +47,33 @@ impl From<String> for Value {
     }
 }
 
-impl<'v> From<ValueRef<'v>> for Seen<'v> {
-    fn from(value: ValueRef<'v>) -> Self {
+impl<'v> From<SqliteValueRef<'v>> for ValueRef<'v> {
+    fn from(value: SqliteValueRef<'v>) -> Self {
         match value {
-            ValueRef::Null => Seen::Null,
-            ValueRef::Integer(number) => Seen::Number(number),
-            ValueRef::Text(text) => std::str::from_utf8(text).map_or(Seen::Strange, Seen::Text),
-            ValueRef::Blob(bytes) => Seen::Bytes(bytes),
-            ValueRef::Real(_) => Seen::Strange,
+            SqliteValueRef::Null => ValueRef::Null,
+            SqliteValueRef::Integer(number) => ValueRef::Number(number),
+            SqliteValueRef::Text(text) => {
+                std::str::from_utf8(text).map_or(ValueRef::Unsupported, ValueRef::Text)
+            }
+            SqliteValueRef::Blob(bytes) => ValueRef::Bytes(bytes),
+            SqliteValueRef::Real(_) => ValueRef::Unsupported,
         }
     }
 }
 
-impl rusqlite::ToSql for Seen<'_> {
+impl rusqlite::ToSql for ValueRef<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match *self {
-            Seen::Null | Seen::Strange => ValueRef::Null,
-            Seen::Number(number) => ValueRef::Integer(number),
-            Seen::Text(text) => ValueRef::Text(text.as_bytes()),
-            Seen::Bytes(bytes) => ValueRef::Blob(bytes),
+            ValueRef::Null | ValueRef::Unsupported => SqliteValueRef::Null,
+            ValueRef::Number(number) => SqliteValueRef::Integer(number),
+            ValueRef::Text(text) => SqliteValueRef::Text(text.as_bytes()),
+            ValueRef::Bytes(bytes) => SqliteValueRef::Blob(bytes),
         }))
     }
 }
 
 /// Gives a statement of SQLite its parameters; fails unless it takes exactly these.
-pub(super) fn bind(statement: &mut rusqlite::Statement<'_>, values: &[Seen<'_>]) -> Result<()> {
+pub(super) fn bind(statement: &mut rusqlite::Statement<'_>, values: &[ValueRef<'_>]) -> Result<()> {
     let expected = statement.parameter_count();
     if expected != values.len() {
         return Err(rusqlite::Error::InvalidParameterCount(values.len(), expected).into());
@@ -83,21 +85,21 @@ pub(super) fn bind(statement: &mut rusqlite::Statement<'_>, values: &[Seen<'_>])
 }
 
 /// What can be a parameter.
-pub(crate) trait Bind {
-    fn seen(&self) -> Seen<'_>;
+pub(crate) trait AsValue {
+    fn as_value(&self) -> ValueRef<'_>;
 }
 
 macro_rules! numbers {
     ($($kind:ty),*) => { $(
-        impl Bind for $kind {
-            fn seen(&self) -> Seen<'_> {
-                Seen::Number(i64::from(*self))
+        impl AsValue for $kind {
+            fn as_value(&self) -> ValueRef<'_> {
+                ValueRef::Number(i64::from(*self))
             }
         }
-        impl Column for $kind {
-            fn of(seen: Seen<'_>) -> Option<Self> {
+        impl FromValue for $kind {
+            fn from_value(seen: ValueRef<'_>) -> Option<Self> {
                 match seen {
-                    Seen::Number(number) => number.try_into().ok(),
+                    ValueRef::Number(number) => number.try_into().ok(),
                     _ => None,
                 }
             }
@@ -106,101 +108,101 @@ macro_rules! numbers {
 }
 numbers!(i64, u32, u16, u8);
 
-impl Bind for bool {
-    fn seen(&self) -> Seen<'_> {
-        Seen::Number(i64::from(*self))
+impl AsValue for bool {
+    fn as_value(&self) -> ValueRef<'_> {
+        ValueRef::Number(i64::from(*self))
     }
 }
 
-impl Bind for str {
-    fn seen(&self) -> Seen<'_> {
-        Seen::Text(self)
+impl AsValue for str {
+    fn as_value(&self) -> ValueRef<'_> {
+        ValueRef::Text(self)
     }
 }
 
-impl Bind for String {
-    fn seen(&self) -> Seen<'_> {
-        Seen::Text(self)
+impl AsValue for String {
+    fn as_value(&self) -> ValueRef<'_> {
+        ValueRef::Text(self)
     }
 }
 
-impl Bind for [u8] {
-    fn seen(&self) -> Seen<'_> {
-        Seen::Bytes(self)
+impl AsValue for [u8] {
+    fn as_value(&self) -> ValueRef<'_> {
+        ValueRef::Bytes(self)
     }
 }
 
-impl Bind for Vec<u8> {
-    fn seen(&self) -> Seen<'_> {
-        Seen::Bytes(self)
+impl AsValue for Vec<u8> {
+    fn as_value(&self) -> ValueRef<'_> {
+        ValueRef::Bytes(self)
     }
 }
 
-impl<const N: usize> Bind for [u8; N] {
-    fn seen(&self) -> Seen<'_> {
-        Seen::Bytes(self)
+impl<const N: usize> AsValue for [u8; N] {
+    fn as_value(&self) -> ValueRef<'_> {
+        ValueRef::Bytes(self)
     }
 }
 
-impl Bind for Value {
-    fn seen(&self) -> Seen<'_> {
+impl AsValue for Value {
+    fn as_value(&self) -> ValueRef<'_> {
         match self {
-            Value::Null => Seen::Null,
-            Value::Number(number) => Seen::Number(*number),
-            Value::Text(text) => Seen::Text(text),
-            Value::Bytes(bytes) => Seen::Bytes(bytes),
+            Value::Null => ValueRef::Null,
+            Value::Number(number) => ValueRef::Number(*number),
+            Value::Text(text) => ValueRef::Text(text),
+            Value::Bytes(bytes) => ValueRef::Bytes(bytes),
         }
     }
 }
 
-impl<T: Bind> Bind for Option<T> {
-    fn seen(&self) -> Seen<'_> {
-        self.as_ref().map_or(Seen::Null, T::seen)
+impl<T: AsValue> AsValue for Option<T> {
+    fn as_value(&self) -> ValueRef<'_> {
+        self.as_ref().map_or(ValueRef::Null, T::as_value)
     }
 }
 
-impl<T: Bind + ?Sized> Bind for &T {
-    fn seen(&self) -> Seen<'_> {
-        (*self).seen()
+impl<T: AsValue + ?Sized> AsValue for &T {
+    fn as_value(&self) -> ValueRef<'_> {
+        (*self).as_value()
     }
 }
 
 /// The parameters of one run of a statement, in their order.
 pub(crate) trait Params {
-    fn with<R>(&self, run: impl FnOnce(&[Seen<'_>]) -> R) -> R;
+    fn with<R>(&self, run: impl FnOnce(&[ValueRef<'_>]) -> R) -> R;
 }
 
 impl Params for () {
-    fn with<R>(&self, run: impl FnOnce(&[Seen<'_>]) -> R) -> R {
+    fn with<R>(&self, run: impl FnOnce(&[ValueRef<'_>]) -> R) -> R {
         run(&[])
     }
 }
 
-impl<T: Bind, const N: usize> Params for [T; N] {
-    fn with<R>(&self, run: impl FnOnce(&[Seen<'_>]) -> R) -> R {
-        run(&self.each_ref().map(T::seen))
+impl<T: AsValue, const N: usize> Params for [T; N] {
+    fn with<R>(&self, run: impl FnOnce(&[ValueRef<'_>]) -> R) -> R {
+        run(&self.each_ref().map(T::as_value))
     }
 }
 
 impl Params for Vec<Value> {
-    fn with<R>(&self, run: impl FnOnce(&[Seen<'_>]) -> R) -> R {
-        run(&self.iter().map(Bind::seen).collect::<Vec<_>>())
+    fn with<R>(&self, run: impl FnOnce(&[ValueRef<'_>]) -> R) -> R {
+        run(&self.iter().map(AsValue::as_value).collect::<Vec<_>>())
     }
 }
 
-impl Params for Vec<Seen<'_>> {
-    fn with<R>(&self, run: impl FnOnce(&[Seen<'_>]) -> R) -> R {
+impl Params for Vec<ValueRef<'_>> {
+    fn with<R>(&self, run: impl FnOnce(&[ValueRef<'_>]) -> R) -> R {
         run(self)
     }
 }
 
 macro_rules! tuples {
     ($($name:ident)*) => {
-        impl<$($name: Bind),*> Params for ($($name,)*) {
+        impl<$($name: AsValue),*> Params for ($($name,)*) {
             #[allow(non_snake_case)]
-            fn with<R>(&self, run: impl FnOnce(&[Seen<'_>]) -> R) -> R {
+            fn with<R>(&self, run: impl FnOnce(&[ValueRef<'_>]) -> R) -> R {
                 let ($($name,)*) = self;
-                run(&[$($name.seen()),*])
+                run(&[$($name.as_value()),*])
             }
         }
     };
@@ -224,53 +226,53 @@ tuples!(A B C D E F G H I J K L M N O P);
 
 /// More parameters than a tuple has room for.
 macro_rules! params {
-    ($($value:expr),* $(,)?) => { [$(&$value as &dyn $crate::sql::Bind),*] };
+    ($($value:expr),* $(,)?) => { [$(&$value as &dyn $crate::sql::AsValue),*] };
 }
 pub(crate) use params;
 
 /// What a column can be read as.
-pub(crate) trait Column: Sized {
-    fn of(seen: Seen<'_>) -> Option<Self>;
+pub(crate) trait FromValue: Sized {
+    fn from_value(seen: ValueRef<'_>) -> Option<Self>;
 }
 
-impl Column for bool {
-    fn of(seen: Seen<'_>) -> Option<Self> {
-        i64::of(seen).map(|number| number != 0)
+impl FromValue for bool {
+    fn from_value(seen: ValueRef<'_>) -> Option<Self> {
+        i64::from_value(seen).map(|number| number != 0)
     }
 }
 
-impl Column for String {
-    fn of(seen: Seen<'_>) -> Option<Self> {
+impl FromValue for String {
+    fn from_value(seen: ValueRef<'_>) -> Option<Self> {
         match seen {
-            Seen::Text(text) => Some(text.to_owned()),
+            ValueRef::Text(text) => Some(text.to_owned()),
             _ => None,
         }
     }
 }
 
-impl Column for Vec<u8> {
-    fn of(seen: Seen<'_>) -> Option<Self> {
+impl FromValue for Vec<u8> {
+    fn from_value(seen: ValueRef<'_>) -> Option<Self> {
         match seen {
-            Seen::Bytes(bytes) => Some(bytes.to_vec()),
+            ValueRef::Bytes(bytes) => Some(bytes.to_vec()),
             _ => None,
         }
     }
 }
 
-impl<const N: usize> Column for [u8; N] {
-    fn of(seen: Seen<'_>) -> Option<Self> {
+impl<const N: usize> FromValue for [u8; N] {
+    fn from_value(seen: ValueRef<'_>) -> Option<Self> {
         match seen {
-            Seen::Bytes(bytes) => bytes.try_into().ok(),
+            ValueRef::Bytes(bytes) => bytes.try_into().ok(),
             _ => None,
         }
     }
 }
 
-impl<T: Column> Column for Option<T> {
-    fn of(seen: Seen<'_>) -> Option<Self> {
+impl<T: FromValue> FromValue for Option<T> {
+    fn from_value(seen: ValueRef<'_>) -> Option<Self> {
         match seen {
-            Seen::Null => Some(None),
-            seen => T::of(seen).map(Some),
+            ValueRef::Null => Some(None),
+            seen => T::from_value(seen).map(Some),
         }
     }
 }

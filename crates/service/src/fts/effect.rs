@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_api::fts::{LinkSettings, ShareSetting};
-use longhaul_catalog::JobEndRow;
+use longhaul_catalog::JobEndpointRow;
 use longhaul_model::job::storage_element;
 use longhaul_model::{CommunityName, Timestamp};
 use longhaul_scheduler::{Limit, Limits, LinkShares};
@@ -143,8 +143,8 @@ impl Objects {
     }
 
     /// Adds the limits of links and storages; a storage is all its end points.
-    pub fn limit(&self, ends: &[JobEndRow], now: Timestamp, limits: &mut Limits) {
-        let element = |end: &JobEndRow| storage_element(&end.url);
+    pub fn limit(&self, ends: &[JobEndpointRow], now: Timestamp, limits: &mut Limits) {
+        let element = |end: &JobEndpointRow| storage_element(&end.url);
         for end in ends {
             let Some(storage) = element(end) else { continue };
             let (come, leave) = (self.comes_to(&storage), self.leaves(&storage));
@@ -167,7 +167,7 @@ impl Objects {
 
     /// The weights of VOs on pairs of storages, for each pair of end points. Those of all pairs are the
     /// weights of all.
-    pub fn link_shares(&self, ends: &[JobEndRow]) -> Vec<LinkShares> {
+    pub fn link_shares(&self, ends: &[JobEndpointRow]) -> Vec<LinkShares> {
         let mut pairs: BTreeMap<(&str, &str), Vec<&ShareSetting>> = BTreeMap::new();
         for share in &self.shares {
             pairs.entry((&share.source, &share.destination)).or_default().push(share);
@@ -201,11 +201,11 @@ impl Objects {
 }
 
 /// The end points of one side of a pair; none is any.
-fn ends_of(ends: &[JobEndRow], side: &str) -> Vec<Option<u64>> {
+fn ends_of(ends: &[JobEndpointRow], side: &str) -> Vec<Option<u64>> {
     if side == ANY {
         return vec![None];
     }
-    let is_it = |end: &&JobEndRow| storage_element(&end.url).as_deref() == Some(side);
+    let is_it = |end: &&JobEndpointRow| storage_element(&end.url).as_deref() == Some(side);
     ends.iter().filter(is_it).map(|end| Some(end.id)).collect()
 }
 
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_storage_is_all_its_end_points() {
         let ends = [(1, "https://a"), (2, "https://a:8443"), (3, "https://b")];
-        let ends = ends.map(|(id, url)| JobEndRow { id, url: url.into() });
+        let ends = ends.map(|(id, url)| JobEndpointRow { id, url: url.into() });
         let mut limits = Limits::default();
         objects().limit(&ends, Timestamp(1), &mut limits);
         let out = Limit { active: Some(70), bytes_per_s: Some(1_572_864) };
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn weights_of_a_pair_are_those_of_its_end_points() {
         let ends = [(1, "https://a"), (2, "https://a:8443"), (3, "https://b")];
-        let ends = ends.map(|(id, url)| JobEndRow { id, url: url.into() });
+        let ends = ends.map(|(id, url)| JobEndpointRow { id, url: url.into() });
         let share = |source: &str, destination: &str, vo: &str, share: f64| ShareSetting {
             source: source.into(),
             destination: destination.into(),

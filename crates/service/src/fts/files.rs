@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_api::fts::{Fielded, FileView};
 use longhaul_api::fts::{FileQuery, JobEntry, Level, Refusal, no_such_job, split_list};
-use longhaul_catalog::{self as catalog, JobCanceled};
+use longhaul_catalog::{self as catalog, JobCancelResult};
 use longhaul_model::{JobId, JobKind};
 use serde_json::json;
 
@@ -61,10 +61,10 @@ pub fn cancel(operations: &Operations, ask: &Ask, id: &str, chosen: &str) -> Res
     let canceled =
         operations.cancel_jobs(vec![(job.id, Some(ids))], longhaul_model::job::CANCELED_BY_USER)?;
     let states: Vec<Option<String>> = match canceled.into_iter().next() {
-        Some(JobCanceled::Done(states)) => {
+        Some(JobCancelResult::Done(states)) => {
             states.into_iter().map(|state| Some(state?.word().to_owned())).collect()
         }
-        Some(JobCanceled::Ended) => {
+        Some(JobCancelResult::AlreadyEnded) => {
             let rows = rows(operations, job.id)?;
             let state = |word: &&str| {
                 let row = rows.iter().find(|row| word.parse() == Ok(row.id))?;

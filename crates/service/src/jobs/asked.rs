@@ -4,7 +4,7 @@
 use std::future::Future;
 
 use longhaul_api::fts::{Refusal, no_such_job};
-use longhaul_catalog::{JobCanceled, JobRow, NewJob, StorageStep, Submitted};
+use longhaul_catalog::{JobCancelResult, JobRow, NewJob, StorageStep, SubmitResult};
 use longhaul_model::{Fault, JobId};
 use longhaul_security::{new_secret, secret_hash};
 
@@ -52,7 +52,7 @@ impl Operations {
         tokio::runtime::Handle::current().block_on(answer).map_err(|fault| refusal(fault.into()))
     }
 
-    pub(super) fn submit_job(&self, job: NewJob) -> Result<Submitted, Refusal> {
+    pub(super) fn submit_job(&self, job: NewJob) -> Result<SubmitResult, Refusal> {
         let answers = self.at_desk(self.shared.jobs.submit(vec![job]))?;
         answers.into_iter().next().ok_or_else(|| Refusal::new(503, "the job was not answered for"))
     }
@@ -61,7 +61,7 @@ impl Operations {
         &self,
         wanted: Vec<(JobId, Option<Vec<u64>>)>,
         reason: &str,
-    ) -> Result<Vec<JobCanceled>, Refusal> {
+    ) -> Result<Vec<JobCancelResult>, Refusal> {
         self.at_desk(self.shared.jobs.cancel(wanted, reason))
     }
 

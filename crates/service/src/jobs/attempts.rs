@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use longhaul_catalog::{JobFileChange, JobFileChanged, JobFileStep, JobsChanged};
+use longhaul_catalog::{JobChanges, JobFileChange, JobFileResult, JobFileStep};
 use longhaul_model::job::{errno, is_recoverable, parse_reason, reason, retries_of};
 use longhaul_model::{AttemptId, Fault, FaultCode, Retry, Timestamp};
 use longhaul_scheduler::{Event, Lease, Outcome};
@@ -46,7 +46,7 @@ impl Desk {
         };
         let configured = self.configured();
         for (at, ((lease, _), answer)) in leases.iter().zip(answers).enumerate() {
-            let JobFileChanged::Begun(work) = answer else {
+            let JobFileResult::Begun(work) = answer else {
                 // It was cancelled, say, between the decision and here.
                 events.push(Event::LeaseReleased { attempt: lease.attempt });
                 events.push(Event::ReplicaAdded { file: lease.file, storage: lease.target });
@@ -127,7 +127,7 @@ impl Desk {
             self.tell_outcome(attempt, result.map_err(|unmoved| unmoved.fault), events);
         }
         for change in &changes {
-            if let JobFileStep::Again { not_before, .. } = &change.step
+            if let JobFileStep::Retry { not_before, .. } = &change.step
                 && let Some(news) = changed.files.iter().find(|news| news.file == change.file)
             {
                 self.resting.insert((*not_before, news.queue));
@@ -170,10 +170,10 @@ impl Desk {
             // What was too slow may have lost its place on disk meanwhile.
             let late =
                 parse_reason(&reason).is_some_and(|(_, number, _)| number == errno(FaultCode::Stalled));
-            return JobFileStep::Again { reason, not_before, stage: running.staged && late };
+            return JobFileStep::Retry { reason, not_before, stage: running.staged && late };
         }
         let standing = standing.as_ref().and_then(|standing| serde_json::to_string(standing).ok());
-        JobFileStep::Failed { reason, recoverable, standing }
+        JobFileStep::Failed { reason, recoverable, existing_target: standing }
     }
 
     /// The scheduler hears how it went, and that it has no more to do with this file: whether it is tried
@@ -207,7 +207,7 @@ impl Desk {
         let (mut changes, mut replies) = (Vec::new(), Vec::new());
         for (attempt, mover, reply) in carried {
             if let Some(running) = self.running.get(&attempt) {
-                let step = JobFileStep::Carried { mover };
+                let step = JobFileStep::MoverAssigned { mover };
                 changes.push(JobFileChange { file: running.file, attempt, step });
             }
             replies.push(reply);
@@ -240,7 +240,7 @@ impl Desk {
     }
 
     /// None if there was nothing, or it could not be written.
-    fn change(&self, changes: &[JobFileChange], now: Timestamp) -> Option<JobsChanged> {
+    fn change(&self, changes: &[JobFileChange], now: Timestamp) -> Option<JobChanges> {
         if changes.is_empty() {
             return None;
         }

@@ -196,7 +196,7 @@ pub fn ahead(shared: &Shared) -> Result<Vec<Ahead>, CatalogError> {
     let directory = shared.directory();
     let ends: BTreeMap<u64, SiteId> = shared
         .catalog
-        .job_ends()?
+        .job_endpoints()?
         .into_iter()
         .filter_map(|end| Some((end.id, site(&directory, named(hosts, &end.url)?)?)))
         .collect();

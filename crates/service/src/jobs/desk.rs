@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use longhaul_catalog::{CatalogError, JobFileNews, JobsChanged, NewJob, Submitted};
+use longhaul_catalog::{CatalogError, JobChanges, JobFileTransition, NewJob, SubmitResult};
 use longhaul_model::job::TRANSFER_CANCELED;
 use longhaul_model::{
     AttemptId, Epoch, Fault, FaultCode, FileId, JobFileState, JobKind, Retry, StorageId, Timestamp,
@@ -109,7 +109,7 @@ pub fn run(
 /// its answer.
 #[derive(Default)]
 struct Batch {
-    submissions: Vec<(Vec<NewJob>, Reply<Vec<Submitted>>)>,
+    submissions: Vec<(Vec<NewJob>, Reply<Vec<SubmitResult>>)>,
     asked: Vec<Work>,
     carried: Vec<(AttemptId, String, Reply<()>)>,
     leases: Vec<(Box<Lease>, String)>,
@@ -146,12 +146,12 @@ impl Desk {
     /// After a start: what there is, and what ran before.
     fn take_up(&mut self) -> Result<(), CatalogError> {
         let (catalog, now) = (self.shared.catalog.clone(), self.shared.now());
-        catalog.expect_duplicates(self.shared.config.fts.check_duplicates)?;
+        catalog.index_open_targets(self.shared.config.fts.check_duplicates)?;
         catalog.release_running_jobs(now)?;
         self.shared.messages.wake();
-        let ends = catalog.job_ends()?;
+        let ends = catalog.job_endpoints()?;
         let queues = catalog.job_queues()?;
-        self.resting.extend(catalog.resting_job_files(now)?);
+        self.resting.extend(catalog.backed_off_job_files(now)?);
         tracing::info!(ends = ends.len(), queues = queues.len(), "taking up jobs");
         let mut events = self.queues.ends(&ends, &self.configured(), self.may_begin());
         events.push(limits::event(&catalog, &self.shared.marks, now)?);
@@ -183,7 +183,7 @@ impl Desk {
 
     fn submissions(
         &mut self,
-        submissions: Vec<(Vec<NewJob>, Reply<Vec<Submitted>>)>,
+        submissions: Vec<(Vec<NewJob>, Reply<Vec<SubmitResult>>)>,
         now: Timestamp,
         events: &mut Vec<Event>,
     ) {
@@ -243,7 +243,7 @@ impl Desk {
 
     fn answer<T>(
         &mut self,
-        done: Result<(T, JobsChanged), CatalogError>,
+        done: Result<(T, JobChanges), CatalogError>,
         reply: Reply<T>,
         now: Timestamp,
         events: &mut Vec<Event>,
@@ -285,13 +285,13 @@ impl Desk {
     // ---- what follows --------------------------------------------------------------------------------
 
     /// What a transaction changed: counts, the scheduler's view, copies that shall end, and who listens.
-    pub(super) fn changed(&mut self, changed: JobsChanged, now: Timestamp, events: &mut Vec<Event>) {
+    pub(super) fn changed(&mut self, changed: JobChanges, now: Timestamp, events: &mut Vec<Event>) {
         if !changed.files.is_empty() {
             self.shared.messages.wake();
         }
-        if !changed.new_ends.is_empty() {
+        if !changed.new_endpoints.is_empty() {
             let (configured, may_begin) = (self.configured(), self.may_begin());
-            events.extend(self.queues.ends(&changed.new_ends, &configured, may_begin));
+            events.extend(self.queues.ends(&changed.new_endpoints, &configured, may_begin));
             if configured.limit_something() {
                 self.limits(events);
             }
@@ -326,7 +326,7 @@ impl Desk {
         self.running.remove(&attempt);
     }
 
-    fn count(&mut self, news: &JobFileNews, now: Timestamp) {
+    fn count(&mut self, news: &JobFileTransition, now: Timestamp) {
         // What runs is counted where the scheduler gave it out, whatever its priority has become.
         let given_by = self.running.get(&news.attempt).map_or(news.queue_before, |running| running.queue);
         let before = match news.from {

@@ -35,8 +35,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use longhaul_api::fts::PairMinute;
 use longhaul_catalog::{
-    JobAttemptRow, JobCanceled, JobFileNews, JobFileRow, JobRow, JobsChanged, NewJob, StorageStep, Submitted,
-    TapeStep,
+    JobAttemptRow, JobCancelResult, JobChanges, JobFileRow, JobFileTransition, JobRow, NewJob, StorageStep,
+    SubmitResult, TapeStep,
 };
 use longhaul_model::{AttemptId, CommunityName, Fault, FaultCode, JobId, JobState};
 use longhaul_scheduler::{CancelWhy, Lease};
@@ -154,14 +154,14 @@ impl JobsConfig {
 
 /// What the desk is told.
 pub enum Work {
-    Submit(Vec<NewJob>, Reply<Vec<Submitted>>),
-    Cancel(Vec<(JobId, Option<Vec<u64>>)>, String, Reply<Vec<JobCanceled>>),
+    Submit(Vec<NewJob>, Reply<Vec<SubmitResult>>),
+    Cancel(Vec<(JobId, Option<Vec<u64>>)>, String, Reply<Vec<JobCancelResult>>),
     Priority(Vec<JobId>, u8, Reply<Vec<Option<bool>>>),
     Force(Vec<u64>, Reply<usize>),
     /// An attempt is moved by somebody else than usual, for that reason.
     Carried(AttemptId, String, Reply<()>),
     /// A transaction that was made elsewhere.
-    Changed(Box<JobsChanged>),
+    Changed(Box<JobChanges>),
     /// What is configured of storages and links has changed.
     Configured,
     /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
@@ -227,7 +227,7 @@ impl Minute {
 /// What changed, told after it is durable; who is slow misses some.
 #[derive(Clone, Debug)]
 pub enum JobNews {
-    File(JobFileNews),
+    File(JobFileTransition),
     Job(JobId, JobState),
 }
 
@@ -267,7 +267,7 @@ impl Jobs {
     }
 
     /// Each job for itself.
-    pub async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Fault> {
+    pub async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<SubmitResult>, Fault> {
         self.ask(|reply| Work::Submit(jobs, reply)).await
     }
 
@@ -276,7 +276,7 @@ impl Jobs {
         &self,
         wanted: Vec<(JobId, Option<Vec<u64>>)>,
         reason: &str,
-    ) -> Result<Vec<JobCanceled>, Fault> {
+    ) -> Result<Vec<JobCancelResult>, Fault> {
         self.ask(|reply| Work::Cancel(wanted, reason.to_owned(), reply)).await
     }
 
@@ -291,7 +291,7 @@ impl Jobs {
     }
 
     /// As [`Jobs::submit`], where the caller may block.
-    pub fn submit_blocking(&self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Fault> {
+    pub fn submit_blocking(&self, jobs: Vec<NewJob>) -> Result<Vec<SubmitResult>, Fault> {
         self.wait(|reply| Work::Submit(jobs, reply))
     }
 
@@ -299,7 +299,7 @@ impl Jobs {
         &self,
         wanted: Vec<(JobId, Option<Vec<u64>>)>,
         reason: &str,
-    ) -> Result<Vec<JobCanceled>, Fault> {
+    ) -> Result<Vec<JobCancelResult>, Fault> {
         self.wait(|reply| Work::Cancel(wanted, reason.to_owned(), reply))
     }
 
@@ -312,7 +312,7 @@ impl Jobs {
     }
 
     /// Jobs were changed in the catalog by somebody else: what runs of them is stopped, what waits is known.
-    pub fn changed(&self, changed: JobsChanged) {
+    pub fn changed(&self, changed: JobChanges) {
         self.tell(Work::Changed(Box::new(changed)));
     }
 

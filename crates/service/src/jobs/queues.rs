@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longhaul_catalog::{JobEndRow, JobFileNews, JobQueueRow};
+use longhaul_catalog::{JobEndpointRow, JobFileTransition, JobQueueRow};
 use longhaul_model::job::storage_element;
 use longhaul_model::{JobFileState, SiteName, StorageId, Timestamp};
 use longhaul_scheduler::{Demand, Event, SiteInfo, SiteLimits, SiteState, StorageInfo, Strategy};
@@ -113,7 +113,7 @@ impl Queues {
     }
 
     /// What the scheduler has to know of end points before anything goes there.
-    pub fn ends(&mut self, ends: &[JobEndRow], configured: &Objects, can_move: bool) -> Vec<Event> {
+    pub fn ends(&mut self, ends: &[JobEndpointRow], configured: &Objects, can_move: bool) -> Vec<Event> {
         let mut events = Vec::new();
         for end in ends {
             let (Some(storage), Some(name)) = (storage_element(&end.url), ids::storage_name(&end.url)) else {
@@ -176,7 +176,7 @@ pub fn counts(state: JobFileState) -> bool {
 }
 
 /// Whether this is news of a file that waited and waits no more, without having begun.
-pub fn withdrawn(news: &JobFileNews) -> bool {
+pub fn withdrawn(news: &JobFileTransition) -> bool {
     news.from.is_queued() && (!counts(news.to) || news.queue != news.queue_before)
 }
 
@@ -241,7 +241,7 @@ mod tests {
             assert_eq!(host(url), name);
         }
         let ends = [(1, "https://a:1"), (2, "davs://a:2"), (3, "https://b")];
-        let ends = ends.map(|(id, url)| JobEndRow { id, url: url.into() });
+        let ends = ends.map(|(id, url)| JobEndpointRow { id, url: url.into() });
         let events = Queues::new(60).ends(&ends, &Objects::default(), true);
         let sites = events.iter().filter(|event| matches!(event, Event::Site(_))).count();
         assert_eq!((sites, events.len()), (2, 2 + 3 * 4));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use longhaul_api::fts::submission::Rules;
 use longhaul_api::fts::{self, BanStatus, Refusal, Submission, SubmittedFile, WantedId};
-use longhaul_catalog::{NewJob, NewJobFile, Submitted};
+use longhaul_catalog::{NewJob, NewJobFile, SubmitResult};
 use longhaul_model::units::printable;
 use longhaul_model::{JobFileState, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -79,23 +79,23 @@ impl Operations {
         let tokens = tokens.sealed;
         let room = self.room_for(person, &job)?;
         match self.submit_job(job)? {
-            Submitted::Made => {
+            SubmitResult::Created => {
                 room.into_iter().for_each(Room::keep);
                 if may_renew {
                     self.shared.tokens.came(tokens.into_keys());
                 }
                 Ok(id)
             }
-            Submitted::DuplicateId => {
+            SubmitResult::DuplicateId => {
                 // The id is told: whoever lost the answer to the first submission finds the job again.
                 let text = format!("The sid provided by the user is duplicated (job {id} exists)");
                 Err(Refusal::new(409, text))
             }
-            Submitted::DuplicateTarget(target) => {
+            SubmitResult::DuplicateTarget(target) => {
                 let text = format!("The submission is duplicated: another transfer to {target} is under way");
                 Err(Refusal::new(409, text))
             }
-            Submitted::BadUrl(url) => {
+            SubmitResult::BadUrl(url) => {
                 Err(Refusal::bad(format!("Invalid value within the request: {url} names no server")))
             }
         }

@@ -2,12 +2,12 @@
 
 use longhaul_api::fts::FileChange;
 use longhaul_api::fts::submission::Parameters;
-use longhaul_catalog::JobNewsRow;
+use longhaul_catalog::JobEventRow;
 use longhaul_model::JobFileState;
 
 use crate::jobs::FileDetails;
 
-pub fn change(row: JobNewsRow) -> FileChange {
+pub fn change(row: JobEventRow) -> FileChange {
     let (job, file) = (row.job, row.file);
     let parameters: Parameters = serde_json::from_str(&job.details).unwrap_or_default();
     let details: FileDetails = serde_json::from_str(&file.details).unwrap_or_default();

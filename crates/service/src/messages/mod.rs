@@ -124,7 +124,7 @@ impl Messages {
 /// Before the desk does anything: from then on changes are noted, or those noted by an earlier start are
 /// forgotten.
 pub fn prepare(shared: &Shared) -> Result<(), Fault> {
-    Ok(shared.catalog.keep_job_news(shared.config.messages.is_wanted())?)
+    Ok(shared.catalog.record_job_events(shared.config.messages.is_wanted())?)
 }
 
 /// Spools and publishes until told to stop; nothing if no broker is named.
@@ -216,11 +216,11 @@ impl Bringing {
 fn bring(shared: &Shared, spool: &Spool, sayer: &Sayer) -> Result<(), Bringing> {
     let catalog = |error: longhaul_catalog::CatalogError| Bringing::Catalog(error.to_string());
     loop {
-        let rows = shared.catalog.job_news(0).map_err(catalog)?;
+        let rows = shared.catalog.job_events(0).map_err(catalog)?;
         let Some(last) = rows.last().map(|row| row.sequence) else { return Ok(()) };
         let messages = rows.into_iter().flat_map(|row| compose::change(row).messages(sayer)).collect();
         spool.append(messages, shared.now()).map_err(Bringing::Spool)?;
-        shared.catalog.job_news_told(last).map_err(catalog)?;
+        shared.catalog.acknowledge_job_events(last).map_err(catalog)?;
     }
 }
 

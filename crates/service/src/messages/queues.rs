@@ -71,7 +71,7 @@ fn bring(shared: &Shared, spool: &Spool, told: Timestamp) -> std::io::Result<Tim
 }
 
 fn waiting(shared: &Shared) -> Result<Waiting, longhaul_catalog::CatalogError> {
-    let ends = shared.catalog.job_ends()?;
+    let ends = shared.catalog.job_endpoints()?;
     let names: BTreeMap<u64, String> =
         ends.iter().filter_map(|end| Some((end.id, storage_element(&end.url)?))).collect();
     let mut waiting = Waiting::new();

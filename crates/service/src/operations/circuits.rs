@@ -67,7 +67,7 @@ impl Operations {
         };
         let limit = query.limit();
         let rows = self.shared.catalog.circuits_page(before, limit + 1).map_err(problem)?;
-        page(rows, limit, |row| format!("{}~{}", row.asked.0, row.id), |row| self.circuit_record(&row))
+        page(rows, limit, |row| format!("{}~{}", row.requested.0, row.id), |row| self.circuit_record(&row))
     }
 
     pub fn circuit_request(

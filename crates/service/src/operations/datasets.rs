@@ -2,7 +2,7 @@
 
 use longhaul_api::Problem;
 use longhaul_api::native::{BlockView, ChangeKind, DatasetCreate, DatasetView, FileView, Page, ReplicaView};
-use longhaul_catalog::{DatasetRow, Part, TaskKind};
+use longhaul_catalog::{DatasetRow, FileScope, TaskKind};
 use longhaul_model::{BlockId, BlockName, CommunityName, DatasetName, Fault, FaultCode, FileId};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
@@ -83,9 +83,9 @@ impl Operations {
         let dataset = self.dataset_row(name)?;
         let catalog = &self.shared.catalog;
         let part = match &query.block {
-            None => Part::Dataset(dataset.id),
+            None => FileScope::Dataset(dataset.id),
             Some(block) => match catalog.block(block).map_err(problem)? {
-                Some(row) if row.dataset == dataset.id => Part::Block(row.id),
+                Some(row) if row.dataset == dataset.id => FileScope::Block(row.id),
                 _ => return Err(not_found("block", block, "longhaul dataset show")),
             },
         };

@@ -3,7 +3,7 @@
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, Expected, Page, Subscribe, SubscriptionChange, SubscriptionView};
 use longhaul_catalog::{
-    NewSubscription, SubscriptionChanged, SubscriptionFilter, SubscriptionPatch, SubscriptionRow,
+    NewSubscription, SubscriptionFilter, SubscriptionPatch, SubscriptionResult, SubscriptionRow,
 };
 use longhaul_model::{
     DatasetName, Fault, FaultCode, StorageName, SubscriptionId, SubscriptionState, Timestamp, Verification,
@@ -117,7 +117,7 @@ impl Operations {
         )
     }
 
-    fn subscription_changed(&self, changed: SubscriptionChanged) -> Result<SubscriptionView, Problem> {
+    fn subscription_changed(&self, changed: SubscriptionResult) -> Result<SubscriptionView, Problem> {
         let row = changed.subscription;
         let now = self.now();
         let gone =

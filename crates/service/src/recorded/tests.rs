@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use longhaul_catalog::{DemandRow, ExpandedFile};
+use longhaul_catalog::{DemandRow, MissingFile};
 use longhaul_model::{
     AgentId, AttemptId, BlockId, DatasetId, DigestSet, Fault, FaultCode, FileId, SiteId, StorageId,
     SubscriptionId, Timestamp, Verification,
@@ -187,7 +187,7 @@ fn answer(question: &Question) -> Input {
     let first = question.block.0 * FILES_OF_BLOCK;
     let from = question.after.map_or(first, |after| after.0 + 1);
     let to = (first + FILES_OF_BLOCK).min(from + u64::from(question.limit));
-    let file = |file: u64| ExpandedFile {
+    let file = |file: u64| MissingFile {
         file: FileId(file),
         lfn: format!("day/{file}").parse().unwrap(),
         size: SIZE,

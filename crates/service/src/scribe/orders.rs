@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_api::agent::{AskedBack, Lease, LeaseBatch};
-use longhaul_catalog::{Begun, CatalogError, NewAttempt, Refusal};
+use longhaul_catalog::{CatalogError, LeaseRefusal, LeaseResult, NewAttempt};
 use longhaul_model::mark::Treatment;
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, Retry, StorageId, Timestamp, TransferId};
 use longhaul_network::Link;
@@ -70,7 +70,7 @@ impl Scribe {
         let mut batches: BTreeMap<(AgentId, StorageId, StorageId, Treatment), Vec<Grant>> = BTreeMap::new();
         for (grant, begun) in grants.into_iter().zip(answers) {
             match begun {
-                Begun::Leased => {
+                LeaseResult::Leased => {
                     let lease = &grant.lease;
                     // Streams bear one mark: what is marked otherwise is a batch of its own.
                     let treatment =
@@ -78,7 +78,7 @@ impl Scribe {
                     let key = (lease.agent, lease.source, lease.target, treatment);
                     batches.entry(key).or_default().push(grant);
                 }
-                Begun::Refused(refusal) => {
+                LeaseResult::Refused(refusal) => {
                     tracing::debug!(transfer = %grant.lease.transfer, attempt = %grant.lease.attempt, %refusal, "not leased");
                     events.extend(refused(&grant, refusal));
                 }
@@ -107,7 +107,7 @@ impl Scribe {
             // The source's agent went away since the decision.
             let attempts: Vec<AttemptId> = grants.iter().map(|grant| grant.lease.attempt).collect();
             let fault = Fault::new(FaultCode::Unreachable, "no agent serves the source now");
-            if let Err(error) = self.shared.catalog.take_back(&attempts, &fault, now) {
+            if let Err(error) = self.shared.catalog.revoke_leases(&attempts, &fault, now) {
                 self.note_trouble(&error);
             }
             events.extend(attempts.into_iter().map(|attempt| Event::LeaseReleased { attempt }));
@@ -186,7 +186,7 @@ impl Scribe {
                 self.taken_back(transfer, attempt, agent, now);
             }
             Order::Cancel { transfer, attempt, agent, why: CancelWhy::SitePaused } => {
-                catalog.take_back(&[attempt], &cancelled("the site was paused"), now)?;
+                catalog.revoke_leases(&[attempt], &cancelled("the site was paused"), now)?;
                 self.taken_back(transfer, attempt, agent, now);
             }
             Order::GiveBack { attempt, agent, why } => {
@@ -244,20 +244,20 @@ fn new_attempt(grant: &Grant) -> NewAttempt {
 
 /// The state moved on between decision and transaction: what the scheduler has to know. Told as the outcome
 /// of an attempt that never left, so that it neither waits for it nor tries it again at once, for ever.
-fn refused(grant: &Grant, refusal: Refusal) -> Vec<Event> {
+fn refused(grant: &Grant, refusal: LeaseRefusal) -> Vec<Event> {
     let lease = &grant.lease;
     let outcome = |fault: Option<Fault>| {
         Event::Outcome(Outcome { attempt: lease.attempt, epoch: lease.epoch, fault, bytes_moved: 0 })
     };
     let again = |retry| outcome(Some(Fault::new(FaultCode::Conflict, refusal.to_string()).retrying(retry)));
     match refusal {
-        Refusal::AlreadyThere => vec![outcome(None)],
-        Refusal::SourceGone => vec![
+        LeaseRefusal::AlreadyThere => vec![outcome(None)],
+        LeaseRefusal::SourceGone => vec![
             Event::ReplicaLost { file: lease.file, storage: lease.source },
             Event::LeaseReleased { attempt: lease.attempt },
         ],
-        Refusal::NotWanted | Refusal::StaleEpoch => vec![again(Retry::Now)],
-        Refusal::Live | Refusal::Clearing => vec![again(Retry::Later)],
-        Refusal::NoSuchFile => vec![again(Retry::Never)],
+        LeaseRefusal::NotWanted | LeaseRefusal::StaleEpoch => vec![again(Retry::Now)],
+        LeaseRefusal::Live | LeaseRefusal::Clearing => vec![again(Retry::Later)],
+        LeaseRefusal::NoSuchFile => vec![again(Retry::Never)],
     }
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use longhaul_api::agent::{AgentSettings, Hello};
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{
-    Applied, AppliedTransfer, CatalogError, ReportItem, ReportedFact, ReportedOutcome, StorageOfferRow,
-    StorageRow,
+    CatalogError, ReportItem, ReportResult, ReportedFact, ReportedOutcome, StorageOfferRow, StorageRow,
+    TransferUpdate,
 };
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, StorageId, Timestamp, TransferState};
@@ -101,7 +101,7 @@ impl Scribe {
         let mut held: BTreeSet<AttemptId> = hello.held.iter().copied().collect();
         held.extend(shared.agents.undelivered(agent));
         let held: Vec<AttemptId> = held.into_iter().collect();
-        let released = shared.catalog.release_leases(agent, &held, now)?;
+        let released = shared.catalog.release_leases_except(agent, &held, now)?;
         for row in &released {
             tracing::info!(transfer = %row.transfer, attempt = %row.attempt, %agent, "released: its agent \
                 does not hold it");
@@ -165,7 +165,7 @@ impl Scribe {
         });
         let attempts: Vec<AttemptId> = live.iter().map(|row| row.attempt).collect();
         let fault = Fault::new(FaultCode::Interrupted, format!("agent {agent} serves the storage now"));
-        self.shared.catalog.take_back(&attempts, &fault, now)?;
+        self.shared.catalog.revoke_leases(&attempts, &fault, now)?;
         for row in &live {
             self.shared.live.ended(row.attempt, false, 0, now);
             self.shared.agents.cancel(row.agent, [row.attempt]);
@@ -202,7 +202,7 @@ impl Scribe {
         let applied = applied?;
         let acknowledged = applied.acknowledged;
         for item in &kept {
-            if let ReportedFact::Decided(decisions) = &item.fact {
+            if let ReportedFact::DoorDecisions(decisions) = &item.fact {
                 crate::decisions::count(decisions, &self.shared.metrics);
                 let site = decisions.iter().find_map(|one| one.at_door.as_ref()).map(|(site, _)| site);
                 if let Some(site) = site {
@@ -224,7 +224,7 @@ impl Scribe {
     fn tell_applied<'a>(
         &self,
         reported: impl Iterator<Item = &'a ReportedOutcome>,
-        applied: Applied,
+        applied: ReportResult,
         now: Timestamp,
     ) {
         let mut events = Vec::new();
@@ -235,7 +235,7 @@ impl Scribe {
                     nothing changed");
             }
         }
-        let live: std::collections::BTreeMap<AttemptId, &AppliedTransfer> = applied
+        let live: std::collections::BTreeMap<AttemptId, &TransferUpdate> = applied
             .outcomes
             .iter()
             .filter_map(|outcome| Some((outcome.attempt, outcome.applied.as_ref()?)))
@@ -270,7 +270,7 @@ impl Scribe {
     }
 
     /// Rates, metrics, problems and the log line of one outcome.
-    fn count(&self, reported: &ReportedOutcome, transfer: &AppliedTransfer, now: Timestamp) {
+    fn count(&self, reported: &ReportedOutcome, transfer: &TransferUpdate, now: Timestamp) {
         let shared = &self.shared;
         let succeeded = transfer.state == TransferState::Done;
         let moved = if reported.already_there { 0 } else { transfer.size };

@@ -16,7 +16,7 @@ use longhaul_api::jobs::{JobChange, JobDetail, JobFileSubmit, JobSubmit, JobView
 use longhaul_api::native::{Page, TokenCreate, TokenCreated};
 use longhaul_api::routes::Route;
 use longhaul_api::{Problem, routes};
-use longhaul_catalog::{JobCanceled, JobFileRow, JobRow, NewJob, NewJobFile, Submitted};
+use longhaul_catalog::{JobCancelResult, JobFileRow, JobRow, NewJob, NewJobFile, SubmitResult};
 use longhaul_model::job::CANCELED_BY_USER;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
 use serde_json::{Value, json};
@@ -173,7 +173,7 @@ impl Play {
             files,
         };
         let answers = self.world.service().operations().jobs().submit(vec![job]).await.unwrap();
-        assert_eq!(answers, [Submitted::Made]);
+        assert_eq!(answers, [SubmitResult::Created]);
         id
     }
 
@@ -306,7 +306,7 @@ async fn replicas_hops_retries_and_ends_by_users() {
     play.until("a copy", |play| play.source.reads.load(Ordering::SeqCst) > reads).await;
     let jobs = play.world.service().operations().jobs();
     let answer = jobs.cancel(vec![(id, None)], CANCELED_BY_USER).await.unwrap();
-    assert_eq!(answer, [JobCanceled::Done(Vec::new())]);
+    assert_eq!(answer, [JobCancelResult::Done(Vec::new())]);
     let (job, files) = play.job(id);
     assert_eq!((job.state, job.reason.as_str()), (JobState::Canceled, CANCELED_BY_USER));
     assert_eq!(files[0].state, JobFileState::Canceled);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use longhaul_api::native::{Page, TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_api::steering::DecisionEntry;
-use longhaul_catalog::{NewJob, NewJobFile, Submitted};
+use longhaul_catalog::{NewJob, NewJobFile, SubmitResult};
 use longhaul_model::{JobFileState, JobId, JobKind, Timestamp};
 use longhaul_service::{FtsPerson, Reach};
 use serde_json::{Value, json};
@@ -289,7 +289,7 @@ async fn of_certificate(play: &People, number: u128, communities: &[&str]) -> St
         files: vec![file],
     };
     let answers = play.world.service().operations().jobs().submit(vec![job]).await.unwrap();
-    assert_eq!(answers, [Submitted::Made]);
+    assert_eq!(answers, [SubmitResult::Created]);
     id.to_string()
 }
 

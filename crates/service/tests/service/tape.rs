@@ -8,7 +8,7 @@ use crate::tape_system::TapeStorage;
 use crate::world::{World, until};
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
-use longhaul_catalog::{NewJob, NewJobFile, Submitted};
+use longhaul_catalog::{NewJob, NewJobFile, SubmitResult};
 use longhaul_model::{JobFileState, JobId, JobKind, Timestamp};
 use longhaul_service::{FtsPerson, Reach, TapeConfig};
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ impl Play {
             refuse_duplicates: false,
             files: pairs.iter().enumerate().map(file).collect(),
         };
-        assert_eq!(jobs.submit(vec![job]).await.unwrap(), [Submitted::Made]);
+        assert_eq!(jobs.submit(vec![job]).await.unwrap(), [SubmitResult::Created]);
         id.to_string()
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use longhaul_catalog::{Catalog, CatalogError, Place, conformance};
+use longhaul_catalog::{Catalog, CatalogError, PostgresConfig, conformance};
 use longhaul_testbed::foreign::PostgreSql;
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, needs, tree};
 
@@ -21,7 +21,7 @@ fn missing() -> bool {
     why.is_some()
 }
 
-fn place(location: &str) -> Place {
+fn place(location: &str) -> PostgresConfig {
     format!("postgresql://{location}").parse().unwrap()
 }
 

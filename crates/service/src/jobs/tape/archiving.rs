@@ -114,7 +114,7 @@ impl Tape {
             return fails(ARCHIVING_TOO_LONG.to_owned());
         }
         let next = self.config().next_look(one.began, now).min(one.until);
-        TapeStep::NotYet { files: vec![one.file], next }
+        TapeStep::ArchivePending { files: vec![one.file], next }
     }
 }
 

@@ -33,9 +33,9 @@ impl Gather {
     pub fn look(&mut self, shared: &Shared, now: Timestamp) -> Result<Vec<TapeStep>, Fault> {
         let catalog = &shared.catalog;
         let mut groups: BTreeMap<Group, Vec<u64>> = BTreeMap::new();
-        for end in catalog.staging_ends()? {
+        for end in catalog.staging_endpoints()? {
             for file in catalog.staging_files(end, FILES_AT_ONCE, now)? {
-                let group = Group { end, vo: file.vo, party: file.party, stays: file.stays };
+                let group = Group { end, vo: file.vo, party: file.requester, stays: file.pin_only };
                 groups.entry(group).or_default().push(file.file);
             }
         }
@@ -44,7 +44,7 @@ impl Gather {
             return Ok(Vec::new());
         }
         let urls: BTreeMap<u64, String> =
-            catalog.job_ends()?.into_iter().map(|end| (end.id, end.url)).collect();
+            catalog.job_endpoints()?.into_iter().map(|end| (end.id, end.url)).collect();
         let config = &shared.config.jobs.tape;
         let mut made = 0;
         let mut steps = Vec::new();
@@ -56,7 +56,7 @@ impl Gather {
             let bulks = self.bulks(&group, &files, config, now);
             for bulk in bulks.into_iter().take(usize::try_from(room).unwrap_or(usize::MAX)) {
                 made += 1;
-                steps.push(TapeStep::Ask { end: group.end, vo: group.vo.clone(), files: bulk });
+                steps.push(TapeStep::Request { endpoint: group.end, vo: group.vo.clone(), files: bulk });
             }
         }
         Ok(steps)

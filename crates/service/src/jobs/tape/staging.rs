@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use longhaul_catalog::{JobFileRow, JobRow, TapeRequestRow, TapeStand, TapeStep};
+use longhaul_catalog::{JobFileRow, JobRow, TapeFileState, TapeRequestRow, TapeStep};
 use longhaul_model::job::{REASON_BYTES, STAGING_TOO_LONG, reason};
 use longhaul_model::{Fault, FaultCode, JobFileState, Retry, Timestamp};
 use longhaul_storage_remote::{End, Remote, StageFile, StageState, StagedFile, plain_path};
@@ -24,7 +24,7 @@ struct Wish {
     file: u64,
     path: String,
     pin: Duration,
-    stands: TapeStand,
+    stands: TapeFileState,
     state: JobFileState,
     /// Not waited for any longer.
     until: Timestamp,
@@ -79,7 +79,7 @@ impl Tape {
         }
         if !nameless.is_empty() {
             let files = nameless.iter().map(|(file, _)| *file).collect();
-            let let_go = TapeStep::LetGo { request: row.id, files };
+            let let_go = TapeStep::Released { request: row.id, files };
             self.tell(vec![TapeStep::NotStaged { files: nameless }, let_go]).await?;
         }
         Ok(wishes)
@@ -94,7 +94,7 @@ impl Tape {
             .collect();
         let wanted: Vec<u64> = wishes
             .iter()
-            .filter(|wish| wish.stands == TapeStand::Wanted && wish.state == JobFileState::Staging)
+            .filter(|wish| wish.stands == TapeFileState::Requested && wish.state == JobFileState::Staging)
             .map(|wish| wish.file)
             .collect();
         let shared = self.shared.clone();
@@ -113,7 +113,7 @@ impl Tape {
         }
         let gone: BTreeSet<u64> = never.iter().map(|(file, _)| *file).collect();
         wishes.retain(|wish| !gone.contains(&wish.file));
-        let let_go = TapeStep::LetGo { request: row.id, files: gone.into_iter().collect() };
+        let let_go = TapeStep::Released { request: row.id, files: gone.into_iter().collect() };
         let files = never.iter().map(|(file, why)| (*file, shortened(reason(why)))).collect();
         self.tell(vec![TapeStep::NotStaged { files }, let_go]).await
     }
@@ -121,8 +121,10 @@ impl Tape {
     async fn give_up_late(&self, wishes: &mut [Wish]) -> Result<(), Fault> {
         let now = self.shared.now();
         let mut late = Vec::new();
-        for wish in wishes.iter_mut().filter(|wish| wish.stands == TapeStand::Wanted && wish.until <= now) {
-            wish.stands = TapeStand::Unwanted;
+        for wish in
+            wishes.iter_mut().filter(|wish| wish.stands == TapeFileState::Requested && wish.until <= now)
+        {
+            wish.stands = TapeFileState::Abandoned;
             late.push((wish.file, STAGING_TOO_LONG.to_owned()));
         }
         if late.is_empty() { Ok(()) } else { self.tell(vec![TapeStep::NotStaged { files: late }]).await }
@@ -134,9 +136,9 @@ impl Tape {
         let request = row.id;
         let (wanted, others): (Vec<Wish>, Vec<Wish>) = wishes
             .into_iter()
-            .partition(|wish| wish.stands == TapeStand::Wanted && wish.state == JobFileState::Staging);
+            .partition(|wish| wish.stands == TapeFileState::Requested && wish.state == JobFileState::Staging);
         // Nobody has heard of them.
-        self.tell(vec![TapeStep::LetGo { request, files: ids(&others) }]).await?;
+        self.tell(vec![TapeStep::Released { request, files: ids(&others) }]).await?;
         if wanted.is_empty() {
             return Ok(());
         }
@@ -146,7 +148,7 @@ impl Tape {
                 tracing::info!(files = wanted.len(), at = %base, request = %id, "asked a tape system for \
                     files");
                 let next = now + Duration::from_secs(u64::from(self.config().poll_first_s));
-                let taken = TapeStep::Taken { request, base: base.clone(), id: id.clone(), next };
+                let taken = TapeStep::Accepted { request, base: base.clone(), id: id.clone(), next };
                 let Err(fault) = self.tell(vec![taken]).await else { return Ok(()) };
                 // Nobody would know it any more.
                 let base = End::new(base, end.credential.clone());
@@ -162,13 +164,13 @@ impl Tape {
             Retry::Never if fault.code == FaultCode::TooLarge && wanted.len() > 1 => {
                 // The first half at once, the others by another bulk.
                 let files = ids(&wanted[wanted.len() / 2..]);
-                let look = TapeStep::Look { request, next: Some(now), failed: false };
-                return self.tell(vec![TapeStep::Anew { request, files }, look]).await;
+                let look = TapeStep::Polled { request, next: Some(now), failed: false };
+                return self.tell(vec![TapeStep::Restage { request, files }, look]).await;
             }
             Retry::Never => {
                 let why = shortened(reason(&fault));
                 let files = wanted.iter().map(|wish| (wish.file, why.clone())).collect();
-                let let_go = TapeStep::LetGo { request, files: ids(&wanted) };
+                let let_go = TapeStep::Released { request, files: ids(&wanted) };
                 return self.tell(vec![TapeStep::NotStaged { files }, let_go]).await;
             }
             Retry::Now | Retry::Later => self.later(row, now, true),
@@ -191,7 +193,7 @@ impl Tape {
 
     fn later(&self, row: &TapeRequestRow, now: Timestamp, failed: bool) -> TapeStep {
         let next = self.config().next_look(row.made, now);
-        TapeStep::Look { request: row.id, next: Some(next), failed }
+        TapeStep::Polled { request: row.id, next: Some(next), failed }
     }
 
     // ---- at the tape system --------------------------------------------------------------------------
@@ -205,7 +207,7 @@ impl Tape {
     ) -> Result<(), Fault> {
         let request = row.id;
         let mut failed = false;
-        if wishes.iter().any(|wish| wish.stands == TapeStand::Wanted) {
+        if wishes.iter().any(|wish| wish.stands == TapeFileState::Requested) {
             match self.remote.stage_report(base, id).await {
                 Ok(Some(report)) => self.take_in(request, &report, &mut wishes).await?,
                 Ok(None) => return self.lost(request, id, &wishes).await,
@@ -218,12 +220,12 @@ impl Tape {
         let given_up = row.tries >= LET_GO_TRIES;
         let stays = row.files.iter().any(|(_, file)| file.source == file.target);
         match self.let_go(base, id, &wishes, stays).await {
-            Ok(gone) => self.tell(vec![TapeStep::LetGo { request, files: gone }]).await?,
+            Ok(gone) => self.tell(vec![TapeStep::Released { request, files: gone }]).await?,
             Err(fault) if given_up => {
                 tracing::warn!(%fault, request = %id, "a tape system does not let go of files; their pins \
                     end by themselves");
                 let gone = wishes.iter().filter(|wish| is_over(wish)).map(|wish| wish.file).collect();
-                self.tell(vec![TapeStep::LetGo { request, files: gone }]).await?;
+                self.tell(vec![TapeStep::Released { request, files: gone }]).await?;
             }
             Err(fault) => {
                 tracing::info!(%fault, "a tape system does not let go of files");
@@ -231,9 +233,12 @@ impl Tape {
             }
         }
         let now = self.shared.now();
-        let waits = failed || wishes.iter().any(|wish| wish.stands == TapeStand::Wanted);
-        let look =
-            if waits { self.later(row, now, failed) } else { TapeStep::Look { request, next: None, failed } };
+        let waits = failed || wishes.iter().any(|wish| wish.stands == TapeFileState::Requested);
+        let look = if waits {
+            self.later(row, now, failed)
+        } else {
+            TapeStep::Polled { request, next: None, failed }
+        };
         self.tell(vec![look]).await
     }
 
@@ -247,12 +252,12 @@ impl Tape {
         let told: BTreeMap<String, &StagedFile> =
             report.iter().map(|file| (plain_path(&file.path), file)).collect();
         let (mut on_disk, mut not_staged) = (Vec::new(), Vec::new());
-        for wish in wishes.iter_mut().filter(|wish| wish.stands == TapeStand::Wanted) {
+        for wish in wishes.iter_mut().filter(|wish| wish.stands == TapeFileState::Requested) {
             let Some(said) = told.get(&plain_path(&wish.path)) else { continue };
             match said.state {
                 StageState::Waiting => {}
                 StageState::OnDisk => {
-                    wish.stands = TapeStand::OnDisk;
+                    wish.stands = TapeFileState::OnDisk;
                     on_disk.push(wish.file);
                 }
                 StageState::Failed => {
@@ -274,7 +279,7 @@ impl Tape {
         self.tell(vec![
             TapeStep::OnDisk { request, files: on_disk },
             TapeStep::NotStaged { files: not_staged },
-            TapeStep::LetGo { request, files: gone.into_iter().collect() },
+            TapeStep::Released { request, files: gone.into_iter().collect() },
         ])
         .await
     }
@@ -284,12 +289,15 @@ impl Tape {
         tracing::warn!(request = %id, "a tape system does not know a request any more; its files are asked \
             for again");
         let of = |wanted: bool| {
-            let those = wishes.iter().filter(|wish| (wish.stands == TapeStand::Wanted) == wanted);
+            let those = wishes.iter().filter(|wish| (wish.stands == TapeFileState::Requested) == wanted);
             those.map(|wish| wish.file).collect()
         };
         let (again, gone) = (of(true), of(false));
-        self.tell(vec![TapeStep::Anew { request, files: again }, TapeStep::LetGo { request, files: gone }])
-            .await
+        self.tell(vec![
+            TapeStep::Restage { request, files: again },
+            TapeStep::Released { request, files: gone },
+        ])
+        .await
     }
 
     /// Tells the tape system of what nobody wants any more; gives the files that it has let go.
@@ -297,12 +305,12 @@ impl Tape {
         // A name that another file of the bulk has too is still in use.
         let used: BTreeSet<&str> =
             wishes.iter().filter(|wish| !is_over(wish)).map(|wish| wish.path.as_str()).collect();
-        let paths = |stands: TapeStand| {
+        let paths = |stands: TapeFileState| {
             let those =
                 wishes.iter().filter(|wish| wish.stands == stands && !used.contains(wish.path.as_str()));
             those.map(|wish| wish.path.clone()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>()
         };
-        let (unwanted, spent) = (paths(TapeStand::Unwanted), paths(TapeStand::Spent));
+        let (unwanted, spent) = (paths(TapeFileState::Abandoned), paths(TapeFileState::Consumed));
         if !spent.is_empty() {
             self.remote.release(base, id, &spent).await?;
         }
@@ -316,7 +324,7 @@ impl Tape {
 }
 
 fn is_over(wish: &Wish) -> bool {
-    matches!(wish.stands, TapeStand::Unwanted | TapeStand::Spent)
+    matches!(wish.stands, TapeFileState::Abandoned | TapeFileState::Consumed)
 }
 
 fn ids(wishes: &[Wish]) -> Vec<u64> {

@@ -6,18 +6,18 @@ use std::sync::atomic::Ordering;
 use crate::sql::{Row, Transaction};
 use longhaul_model::{JobKind, Timestamp};
 
-use super::{FILE, JOB, file_place, file_row, file_state, job_row, job_state, number_back};
+use super::{FILE, JOB, file_row, file_state, file_state_index, job_row, job_state, to_u64};
 use crate::rows::codec::{Columns, number};
-use crate::{Catalog, CatalogError, JobFileNews, JobNewsRow, JobRow};
+use crate::{Catalog, CatalogError, JobEventRow, JobFileTransition, JobRow};
 
 /// Rows that are read at once.
-const NEWS_AT_ONCE_MAX: usize = 2_000;
+const EVENTS_PER_READ_MAX: usize = 2_000;
 
 impl Catalog {
     /// From now on changes of files of jobs are kept until they were told; or no longer, and what was kept is
     /// forgotten.
-    pub fn keep_job_news(&self, keep: bool) -> Result<(), CatalogError> {
-        self.keeps_job_news().store(keep, Ordering::Release);
+    pub fn record_job_events(&self, keep: bool) -> Result<(), CatalogError> {
+        self.job_events_enabled().store(keep, Ordering::Release);
         if keep {
             return Ok(());
         }
@@ -25,22 +25,22 @@ impl Catalog {
     }
 
     /// What is to be told, oldest first, behind this place; some at a time.
-    pub fn job_news(&self, after: u64) -> Result<Vec<JobNewsRow>, CatalogError> {
+    pub fn job_events(&self, after: u64) -> Result<Vec<JobEventRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
                 "SELECT sequence, job, file, was, state, job_state, at, retries, attempt, began, ended, \
                     started, reason,
                  recoverable, bytes, mode FROM job_news WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
             )?;
-            let rows = select.query_map((number(after), NEWS_AT_ONCE_MAX as i64), kept_row)?;
-            let kept = rows.collect::<Result<Vec<Kept>, _>>()?;
-            let mut reader = Reader::new(tx);
-            kept.into_iter().map(|kept| reader.whole(kept)).collect()
+            let rows = select.query_map((number(after), EVENTS_PER_READ_MAX as i64), stored_event_row)?;
+            let kept = rows.collect::<Result<Vec<StoredEvent>, _>>()?;
+            let mut reader = EventReader::new(tx);
+            kept.into_iter().map(|kept| reader.complete(kept)).collect()
         })
     }
 
     /// Everything up to this place was told.
-    pub fn job_news_told(&self, until: u64) -> Result<(), CatalogError> {
+    pub fn acknowledge_job_events(&self, until: u64) -> Result<(), CatalogError> {
         self.write(|tx| {
             tx.prepare_cached("DELETE FROM job_news WHERE sequence <= ?1")?.execute([number(until)])?;
             Ok(())
@@ -48,18 +48,19 @@ impl Catalog {
     }
 
     /// How much is to be told yet.
-    pub fn job_news_waiting(&self) -> Result<u64, CatalogError> {
+    pub fn pending_job_events(&self) -> Result<u64, CatalogError> {
         self.read(|tx| {
             let (first, last): (Option<i64>, Option<i64>) =
                 tx.query_row("SELECT min(sequence), max(sequence) FROM job_news", (), |row| {
                     Ok((row.get(0)?, row.get(1)?))
                 })?;
-            Ok(first.zip(last).map_or(0, |(first, last)| number_back(last - first + 1)))
+            Ok(first.zip(last).map_or(0, |(first, last)| to_u64(last - first + 1)))
         })
     }
 }
 
-const KEEP: &str = "INSERT INTO job_news (job, file, was, state, job_state, at, retries, attempt, began, \
+const INSERT_EVENT: &str =
+    "INSERT INTO job_news (job, file, was, state, job_state, at, retries, attempt, began, \
     ended, started,
      reason, recoverable, bytes, mode)
      SELECT f.job, f.id, ?2, ?3, j.state, ?4, f.retries, f.attempt, a.began, a.ended, f.started, f.reason, \
@@ -68,28 +69,38 @@ const KEEP: &str = "INSERT INTO job_news (job, file, was, state, job_state, at, 
      = f.attempt";
 
 /// At the end of a transaction, when the jobs are what their files made of them.
-pub(super) fn keep(tx: &Transaction<'_>, news: &[JobFileNews], now: Timestamp) -> Result<(), CatalogError> {
-    let text = format!("{KEEP} WHERE f.id = ?1");
+pub(super) fn record_events(
+    tx: &Transaction<'_>,
+    news: &[JobFileTransition],
+    now: Timestamp,
+) -> Result<(), CatalogError> {
+    let text = format!("{INSERT_EVENT} WHERE f.id = ?1");
     for one in news.iter().filter(|one| one.from != one.to) {
-        tx.order(&text, (number(one.file), file_place(one.from), file_place(one.to), now.0))?;
+        tx.execute_deferred(
+            &text,
+            (number(one.file), file_state_index(one.from), file_state_index(one.to), now.0),
+        )?;
     }
     Ok(())
 }
 
 /// Of all files of jobs that were just made: of these numbers, one after the other.
-pub(super) fn keep_submissions(tx: &Transaction<'_>, first: i64, last: i64) -> Result<(), CatalogError> {
-    let text = KEEP.replace("?2, ?3", "NULL, f.state").replace("?4", "j.submitted");
-    Ok(tx.order(&format!("{text} WHERE f.job >= ?1 AND f.job <= ?2 ORDER BY f.id"), (first, last))?)
+pub(super) fn record_submissions(tx: &Transaction<'_>, first: i64, last: i64) -> Result<(), CatalogError> {
+    let text = INSERT_EVENT.replace("?2, ?3", "NULL, f.state").replace("?4", "j.submitted");
+    Ok(tx.execute_deferred(
+        &format!("{text} WHERE f.job >= ?1 AND f.job <= ?2 ORDER BY f.id"),
+        (first, last),
+    )?)
 }
 
 /// A row as it was kept, and where the rest of it is.
-struct Kept {
+struct StoredEvent {
     job: i64,
     file: i64,
-    news: NewsPart,
+    news: EventColumns,
 }
 
-struct NewsPart {
+struct EventColumns {
     sequence: u64,
     at: Timestamp,
     from: Option<longhaul_model::JobFileState>,
@@ -106,9 +117,9 @@ struct NewsPart {
     mode: Option<String>,
 }
 
-fn kept_row(row: &Row<'_>) -> crate::sql::Result<Kept> {
+fn stored_event_row(row: &Row<'_>) -> crate::sql::Result<StoredEvent> {
     let was: Option<i64> = row.get(3)?;
-    let news = NewsPart {
+    let news = EventColumns {
         sequence: row.number(0)?,
         from: was.map(|_| file_state(row, 3)).transpose()?,
         to: file_state(row, 4)?,
@@ -124,21 +135,21 @@ fn kept_row(row: &Row<'_>) -> crate::sql::Result<Kept> {
         bytes: row.maybe_number(14)?,
         mode: row.get(15)?,
     };
-    Ok(Kept { job: row.get(1)?, file: row.get(2)?, news })
+    Ok(StoredEvent { job: row.get(1)?, file: row.get(2)?, news })
 }
 
 /// Puts the parts together. News come by jobs, so that the last job is often the next one too.
-struct Reader<'t> {
+struct EventReader<'t> {
     tx: &'t Transaction<'t>,
     job: Option<(i64, JobRow, Option<String>)>,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> EventReader<'t> {
     fn new(tx: &'t Transaction<'t>) -> Self {
-        Reader { tx, job: None }
+        EventReader { tx, job: None }
     }
 
-    fn whole(&mut self, kept: Kept) -> Result<JobNewsRow, CatalogError> {
+    fn complete(&mut self, kept: StoredEvent) -> Result<JobEventRow, CatalogError> {
         let (job, final_target) = self.job(kept.job)?;
         let mut select = self.tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
         let mut file = select.query_row([kept.file], file_row)?;
@@ -151,7 +162,7 @@ impl<'t> Reader<'t> {
         file.recoverable = news.recoverable;
         file.bytes = news.bytes;
         file.mode = news.mode;
-        Ok(JobNewsRow {
+        Ok(JobEventRow {
             sequence: news.sequence,
             at: news.at,
             from: news.from,

@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
-use crate::sql::{Bind, Optional, Params, Row, Seen, Transaction};
+use crate::sql::{AsValue, Optional, Params, Row, Transaction, ValueRef};
 use longhaul_model::job::{JobFileAt, Tally, brought_from_tape, next_hop, next_replicas};
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
 use serde_json::{Map, Value};
 
 use super::{
-    FILE, FILE_HEAD, FILES_OF_JOB, HEADS, HEADS_JOB, Head, JOB, WHOLE, WHOLE_ATTEMPT, WHOLE_HEAD, WHOLE_JOB,
-    WHOLE_SOURCE_END, each_in, file_place, file_row, file_state, head, head_row_at, job_place, job_row,
-    job_row_at, news, number_back,
+    FILE, FILE_HEAD, FILES_OF_JOB, HEADS, HEADS_JOB, JOB, JobHead, WHOLE, WHOLE_ATTEMPT, WHOLE_HEAD,
+    WHOLE_JOB, WHOLE_SOURCE_END, file_row, file_state, file_state_index, find_head, for_each_row_in,
+    head_row_at, job_row, job_row_at, job_state_index, outbox, to_u64,
 };
 use crate::rows::codec::{Columns, key, number};
 use crate::{
-    Catalog, CatalogError, JobFileChange, JobFileChanged, JobFileNews, JobFileRow, JobFileStep, JobRow,
-    JobWork, JobsChanged,
+    Catalog, CatalogError, JobChanges, JobFileChange, JobFileResult, JobFileRow, JobFileStep,
+    JobFileTransition, JobRow, JobWork,
 };
 
 impl Catalog {
@@ -25,10 +25,10 @@ impl Catalog {
         &self,
         changes: &[JobFileChange],
         now: Timestamp,
-    ) -> Result<(Vec<JobFileChanged>, JobsChanged), CatalogError> {
+    ) -> Result<(Vec<JobFileResult>, JobChanges), CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(self, tx, now);
-            changer.look_ahead(changes)?;
+            let mut changer = JobUpdater::new(self, tx, now);
+            changer.prefetch(changes)?;
             let answers = changes.iter().map(|change| changer.apply(change));
             let answers = answers.collect::<Result<Vec<_>, CatalogError>>()?;
             Ok((answers, changer.finish()?))
@@ -53,16 +53,16 @@ pub(super) struct FileHead {
 
 impl FileHead {
     /// It goes to that state, and waits in that queue from then on.
-    pub(super) fn news(&self, job: JobId, to: JobFileState, queue: i64) -> JobFileNews {
-        JobFileNews {
+    pub(super) fn transition(&self, job: JobId, to: JobFileState, queue: i64) -> JobFileTransition {
+        JobFileTransition {
             job,
-            file: number_back(self.id),
+            file: to_u64(self.id),
             from: self.state,
             to,
-            queue_before: number_back(self.queue),
-            queue: number_back(queue),
+            queue_before: to_u64(self.queue),
+            queue: to_u64(queue),
             size: self.size,
-            attempt: AttemptId(number_back(self.attempt)),
+            attempt: AttemptId(to_u64(self.attempt)),
         }
     }
 }
@@ -80,54 +80,62 @@ pub(super) fn file_head_row(row: &Row<'_>) -> crate::sql::Result<FileHead> {
 }
 
 /// One transaction's changes. Jobs that were touched are settled at its end.
-pub(super) struct Changer<'t> {
+pub(super) struct JobUpdater<'t> {
     pub tx: &'t Transaction<'t>,
     pub now: Timestamp,
-    touched: BTreeMap<i64, Head>,
+    touched: BTreeMap<i64, JobHead>,
     /// As they were when the first of their files began.
     begun: BTreeMap<i64, JobRow>,
-    ahead: Ahead,
-    pub changed: JobsChanged,
-    tells: bool,
+    prefetch: Prefetch,
+    pub changed: JobChanges,
+    records_events: bool,
 }
 
 /// What was read for all changes at once, as it was before them. It counts until something about it is
 /// written.
 #[derive(Default)]
-struct Ahead {
+struct Prefetch {
     files: HashMap<i64, FileHead>,
-    jobs: HashMap<i64, Head>,
+    jobs: HashMap<i64, JobHead>,
     /// Of those that are to begin.
     rows: HashMap<i64, JobFileRow>,
 }
 
-impl Ahead {
-    fn keep(&mut self, file: FileHead, job: Head) {
+impl Prefetch {
+    fn insert(&mut self, file: FileHead, job: JobHead) {
         self.jobs.insert(job.number, job);
         self.files.insert(file.id, file);
     }
 }
 
-impl<'t> Changer<'t> {
+impl<'t> JobUpdater<'t> {
     pub(super) fn new(catalog: &Catalog, tx: &'t Transaction<'t>, now: Timestamp) -> Self {
-        let tells = catalog.keeps_job_news().load(Ordering::Acquire);
-        let (touched, begun, ahead) = (BTreeMap::new(), BTreeMap::new(), Ahead::default());
-        Changer { tx, now, touched, begun, ahead, changed: JobsChanged::default(), tells }
+        let tells = catalog.job_events_enabled().load(Ordering::Acquire);
+        let (touched, begun, ahead) = (BTreeMap::new(), BTreeMap::new(), Prefetch::default());
+        JobUpdater {
+            tx,
+            now,
+            touched,
+            begun,
+            prefetch: ahead,
+            changed: JobChanges::default(),
+            records_events: tells,
+        }
     }
 
     /// Reads what the changes will ask for. Where the database is a server each question is a round trip, and
     /// a change that asked for itself would need half a dozen.
-    fn look_ahead(&mut self, changes: &[JobFileChange]) -> Result<(), CatalogError> {
+    fn prefetch(&mut self, changes: &[JobFileChange]) -> Result<(), CatalogError> {
         let begins = |change: &&JobFileChange| matches!(change.step, JobFileStep::Begin { .. });
         let (begin, others): (Vec<&JobFileChange>, Vec<_>) = changes.iter().partition(begins);
         let files = |changes: &[&JobFileChange]| -> Vec<i64> {
             changes.iter().map(|change| number(change.file)).collect()
         };
-        each_in(self.tx, (HEADS, ""), "f.id", &files(&others), |row| {
-            self.ahead.keep(file_head_row(row)?, head_row_at(row, HEADS_JOB)?);
+        for_each_row_in(self.tx, (HEADS, ""), "f.id", &files(&others), |row| {
+            self.prefetch.insert(file_head_row(row)?, head_row_at(row, HEADS_JOB)?);
             Ok(())
         })?;
-        each_in(self.tx, (WHOLE, ""), "f.id", &files(&begin), |row| {
+        for_each_row_in(self.tx, (WHOLE, ""), "f.id", &files(&begin), |row| {
             let (whole, job) = (file_row(row)?, head_row_at(row, WHOLE_HEAD)?);
             let head = FileHead {
                 id: number(whole.id),
@@ -139,20 +147,20 @@ impl<'t> Changer<'t> {
                 size: whole.size,
             };
             self.begun.insert(job.number, job_row_at(row, WHOLE_JOB)?);
-            self.ahead.rows.insert(head.id, whole);
-            self.ahead.keep(head, job);
+            self.prefetch.rows.insert(head.id, whole);
+            self.prefetch.insert(head, job);
             Ok(())
         })
     }
 
-    fn apply(&mut self, change: &JobFileChange) -> Result<JobFileChanged, CatalogError> {
-        let Some(file) = self.file(change.file)? else { return Ok(JobFileChanged::Refused) };
+    fn apply(&mut self, change: &JobFileChange) -> Result<JobFileResult, CatalogError> {
+        let Some(file) = self.file(change.file)? else { return Ok(JobFileResult::Refused) };
         if let JobFileStep::Begin { source, choice, started } = &change.step {
             let started = started.then_some(self.now);
             return self.begin(file, change.attempt, *source, choice, started);
         }
         if file.attempt != key!(change.attempt) || !file.state.is_running() {
-            return Ok(JobFileChanged::Refused);
+            return Ok(JobFileResult::Refused);
         }
         match &change.step {
             JobFileStep::Begin { .. } => {}
@@ -160,42 +168,44 @@ impl<'t> Changer<'t> {
                 let started = self.now.0;
                 self.set_with(&file, JobFileState::Active, ", started = ?4", &[&started])?;
             }
-            JobFileStep::Carried { mover } => self.note_mover(&file, mover)?,
+            JobFileStep::MoverAssigned { mover } => self.note_mover(&file, mover)?,
             JobFileStep::Arrived { bytes, mode, archive } => {
                 self.attempt_ended(&file, None, Some(*bytes))?;
                 if *archive {
                     self.archive(&file, *bytes, mode)?;
                 } else {
-                    let moved: [&dyn Bind; 2] = [&number(*bytes), mode];
+                    let moved: [&dyn AsValue; 2] = [&number(*bytes), mode];
                     self.set_with(&file, JobFileState::Finished, ", bytes = ?4, mode = ?5", &moved)?;
                 }
             }
-            JobFileStep::Again { reason, not_before, stage } => {
+            JobFileStep::Retry { reason, not_before, stage } => {
                 self.attempt_ended(&file, Some(reason), None)?;
                 let (to, anew) = match stage {
                     true => (JobFileState::Staging, ", staging_began = NULL"),
                     false => (JobFileState::Submitted, ""),
                 };
-                let why: [&dyn Bind; 2] = [reason, &not_before.0];
+                let why: [&dyn AsValue; 2] = [reason, &not_before.0];
                 let more = ", reason = ?4, not_before = ?5, retries = retries + 1, recoverable = 1";
                 self.set_with(&file, to, &format!("{more}{anew}"), &why)?;
             }
-            JobFileStep::Failed { reason, recoverable, standing } => {
+            JobFileStep::Failed { reason, recoverable, existing_target: standing } => {
                 if let Some(standing) = standing {
-                    self.note_standing(&file, standing)?;
+                    self.note_existing_target(&file, standing)?;
                 }
                 self.attempt_ended(&file, Some(reason), None)?;
-                let why: [&dyn Bind; 2] = [reason, recoverable];
+                let why: [&dyn AsValue; 2] = [reason, recoverable];
                 self.set_with(&file, JobFileState::Failed, ", reason = ?4, recoverable = ?5", &why)?;
             }
             JobFileStep::OnTape { reason } => {
                 self.attempt_ended(&file, Some(reason), None)?;
-                self.amend(&file, |details| drop(details.insert(ON_TAPE.to_owned(), Value::Bool(true))))?;
+                self.change_details(&file, |details| {
+                    drop(details.insert(ON_TAPE.to_owned(), Value::Bool(true)))
+                })?;
                 self.set_with(&file, JobFileState::NotUsed, ", started = NULL", &[])?;
             }
             JobFileStep::Released => self.release(&file)?,
         }
-        Ok(JobFileChanged::Done)
+        Ok(JobFileResult::Done)
     }
 
     /// Beside why it was begun then, and from there.
@@ -210,9 +220,9 @@ impl<'t> Changer<'t> {
     }
 
     /// Into the file's metadata, as FTS tells it there.
-    fn note_standing(&self, file: &FileHead, standing: &str) -> Result<(), CatalogError> {
+    fn note_existing_target(&self, file: &FileHead, standing: &str) -> Result<(), CatalogError> {
         let standing: Value = serde_json::from_str(standing).unwrap_or_default();
-        self.amend(file, |details| {
+        self.change_details(file, |details| {
             let metadata = details.entry("file_metadata").or_insert(Value::Null);
             if metadata.is_null() {
                 *metadata = Value::Object(Map::new());
@@ -223,7 +233,7 @@ impl<'t> Changer<'t> {
         })
     }
 
-    fn amend(
+    fn change_details(
         &self,
         file: &FileHead,
         change: impl FnOnce(&mut Map<String, Value>),
@@ -242,7 +252,7 @@ impl<'t> Changer<'t> {
             "SELECT reason FROM job_files WHERE job = ?1 AND state = ?2 ORDER BY finished DESC, id DESC \
                 LIMIT 1",
         )?;
-        let wanted = (file.job, file_place(JobFileState::Failed));
+        let wanted = (file.job, file_state_index(JobFileState::Failed));
         let last: Option<String> = select.query_row(wanted, |row| row.get(0)).optional()?;
         self.run(
             "UPDATE job_files SET reason = ?2 WHERE id = ?1",
@@ -263,17 +273,17 @@ impl<'t> Changer<'t> {
         source: u64,
         choice: &str,
         started: Option<Timestamp>,
-    ) -> Result<JobFileChanged, CatalogError> {
+    ) -> Result<JobFileResult, CatalogError> {
         if !asked.state.is_queued() {
-            return Ok(JobFileChanged::Refused);
+            return Ok(JobFileResult::Refused);
         }
-        let file = match self.at_source(&asked, number(source))? {
+        let file = match self.file_at_source(&asked, number(source))? {
             Some(file) if file.id != asked.id => {
                 self.set(&asked, JobFileState::NotUsed)?;
                 file
             }
             Some(file) => file,
-            None => return Ok(JobFileChanged::Refused),
+            None => return Ok(JobFileResult::Refused),
         };
         self.run(
             "INSERT INTO job_attempts (attempt, file, began, choice) VALUES (?1, ?2, ?3, ?4)",
@@ -281,8 +291,8 @@ impl<'t> Changer<'t> {
         )?;
         let state = if started.is_some() { JobFileState::Active } else { JobFileState::Ready };
         let begun = FileHead { attempt: key!(attempt), ..file };
-        let row = self.ahead.rows.remove(&file.id);
-        let said: [&dyn Bind; 2] = [&begun.attempt, &started.map(|at| at.0)];
+        let row = self.prefetch.rows.remove(&file.id);
+        let said: [&dyn AsValue; 2] = [&begun.attempt, &started.map(|at| at.0)];
         self.set_with(&begun, state, ", attempt = ?4, started = ?5", &said)?;
         let row = match row {
             Some(row) => JobFileRow { state, attempt: Some(attempt), started, ..row },
@@ -292,18 +302,18 @@ impl<'t> Changer<'t> {
             }
         };
         let (job, tried_before) = (self.job(asked.job)?, file.attempt != 0);
-        Ok(JobFileChanged::Begun(Box::new(JobWork { job, file: row, tried_before })))
+        Ok(JobFileResult::Begun(Box::new(JobWork { job, file: row, tried_before })))
     }
 
     /// The file itself, or the first replica of it that is at that end point and was not tried.
-    fn at_source(&self, asked: &FileHead, source: i64) -> Result<Option<FileHead>, CatalogError> {
+    fn file_at_source(&self, asked: &FileHead, source: i64) -> Result<Option<FileHead>, CatalogError> {
         if asked.source_end == source {
             return Ok(Some(asked.clone()));
         }
         let mut select = self.tx.prepare_cached(&format!(
             "{FILE_HEAD} WHERE job = ?1 AND source_end = ?2 AND state = ?3 ORDER BY id LIMIT 1"
         ))?;
-        let wanted = (asked.job, source, file_place(JobFileState::NotUsed));
+        let wanted = (asked.job, source, file_state_index(JobFileState::NotUsed));
         Ok(select.query_row(wanted, file_head_row).optional()?)
     }
 
@@ -329,7 +339,7 @@ impl<'t> Changer<'t> {
     }
 
     pub(super) fn file(&self, id: u64) -> Result<Option<FileHead>, CatalogError> {
-        if let Some(file) = self.ahead.files.get(&number(id)) {
+        if let Some(file) = self.prefetch.files.get(&number(id)) {
             return Ok(Some(file.clone()));
         }
         let mut select = self.tx.prepare_cached(&format!("{FILE_HEAD} WHERE id = ?1"))?;
@@ -337,7 +347,7 @@ impl<'t> Changer<'t> {
     }
 
     pub(super) fn run(&self, statement: &str, values: impl Params) -> Result<(), CatalogError> {
-        Ok(self.tx.order(statement, values)?)
+        Ok(self.tx.execute_deferred(statement, values)?)
     }
 
     /// Puts a file into another state, and counts it there.
@@ -356,7 +366,7 @@ impl<'t> Changer<'t> {
             return Ok(());
         }
         self.write_state(file, to, "", &[])?;
-        self.moved(file, to, queue)
+        self.state_changed(file, to, queue)
     }
 
     /// The same in one statement with what else is to be said of the file: `more` follows, its values from
@@ -366,10 +376,10 @@ impl<'t> Changer<'t> {
         file: &FileHead,
         to: JobFileState,
         more: &str,
-        values: &[&dyn Bind],
+        values: &[&dyn AsValue],
     ) -> Result<(), CatalogError> {
         self.write_state(file, to, more, values)?;
-        if file.state == to { Ok(()) } else { self.moved(file, to, file.queue) }
+        if file.state == to { Ok(()) } else { self.state_changed(file, to, file.queue) }
     }
 
     fn write_state(
@@ -377,29 +387,29 @@ impl<'t> Changer<'t> {
         file: &FileHead,
         to: JobFileState,
         more: &str,
-        values: &[&dyn Bind],
+        values: &[&dyn AsValue],
     ) -> Result<(), CatalogError> {
         if file.state != to && !file.state.may_become(to) {
             let text = format!("a file of a job would go from {} to {to}", file.state);
             return Err(CatalogError::refused(longhaul_model::FaultCode::Internal, text));
         }
-        self.ahead.files.remove(&file.id);
-        self.ahead.rows.remove(&file.id);
-        let (state, ended) = (file_place(to), to.is_terminal().then_some(self.now.0));
-        let of_state = [file.id.seen(), state.seen(), ended.seen()];
-        let all: Vec<Seen<'_>> =
-            of_state.into_iter().chain(values.iter().map(|value| value.seen())).collect();
+        self.prefetch.files.remove(&file.id);
+        self.prefetch.rows.remove(&file.id);
+        let (state, ended) = (file_state_index(to), to.is_terminal().then_some(self.now.0));
+        let of_state = [file.id.as_value(), state.as_value(), ended.as_value()];
+        let all: Vec<ValueRef<'_>> =
+            of_state.into_iter().chain(values.iter().map(|value| value.as_value())).collect();
         self.run(&format!("UPDATE job_files SET state = ?2, finished = ?3{more} WHERE id = ?1"), all)
     }
 
     /// What follows for its job, and for who hears of it.
-    fn moved(&mut self, file: &FileHead, to: JobFileState, queue: i64) -> Result<(), CatalogError> {
-        self.let_go(file.id, to)?;
-        self.touch(file.job)?;
+    fn state_changed(&mut self, file: &FileHead, to: JobFileState, queue: i64) -> Result<(), CatalogError> {
+        self.release_tape_files(file.id, to)?;
+        self.load_job(file.job)?;
         let job = self.touched.get_mut(&file.job);
         let job = job.ok_or_else(|| CatalogError::not_found("job of file", file.id))?;
         job.tally.moved(file.state, to);
-        self.changed.files.push(file.news(job.id, to, queue));
+        self.changed.files.push(file.transition(job.id, to, queue));
         Ok(())
     }
 
@@ -409,13 +419,13 @@ impl<'t> Changer<'t> {
     }
 
     /// Gives turns, and says what has become of the jobs.
-    pub(super) fn finish(mut self) -> Result<JobsChanged, CatalogError> {
+    pub(super) fn finish(mut self) -> Result<JobChanges, CatalogError> {
         let numbers: Vec<i64> = self.touched.keys().copied().collect();
         for number in numbers {
             self.settle(number)?;
         }
-        if self.tells {
-            news::keep(self.tx, &self.changed.files, self.now)?;
+        if self.records_events {
+            outbox::record_events(self.tx, &self.changed.files, self.now)?;
         }
         Ok(self.changed)
     }
@@ -427,9 +437,9 @@ impl<'t> Changer<'t> {
         if job.grouped {
             let mut files = self.files_of(number)?;
             // Nobody has a turn in what was ended as a whole.
-            if let Some(next) = turn(kind, &files).filter(|_| !was.is_terminal()) {
-                let Placed { head: file, on_tape, .. } = &files[next];
-                let begins = if *on_tape { JobFileState::Staging } else { self.begins_in(file)? };
+            if let Some(next) = next_turn(kind, &files).filter(|_| !was.is_terminal()) {
+                let GroupFile { head: file, on_tape, .. } = &files[next];
+                let begins = if *on_tape { JobFileState::Staging } else { self.initial_state(file)? };
                 if *on_tape {
                     self.note_turn(file)?;
                 }
@@ -448,12 +458,12 @@ impl<'t> Changer<'t> {
         Ok(())
     }
 
-    fn files_of(&self, job: i64) -> Result<Vec<Placed>, CatalogError> {
+    fn files_of(&self, job: i64) -> Result<Vec<GroupFile>, CatalogError> {
         let mut select = self.tx.prepare_cached(&format!("{FILES_OF_JOB} WHERE f.job = ?1 ORDER BY f.id"))?;
         let rows = select.query_map([job], |row| {
             let head = file_head_row(row)?;
             let at = JobFileAt { index: row.get(7)?, state: head.state };
-            Ok(Placed { at, head, on_tape: row.get(8)? })
+            Ok(GroupFile { at, head, on_tape: row.get(8)? })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -467,8 +477,12 @@ impl<'t> Changer<'t> {
         job.state = state;
         let (id, kind, tally) = (job.id, job.kind, tally_values(job));
         self.changed.jobs.push((id, state));
-        let (place, finished) = (job_place(state), state.is_terminal().then_some(self.now.0));
-        let values = tally.iter().map(Bind::seen).chain([place.seen(), reason.seen(), finished.seen()]);
+        let (place, finished) = (job_state_index(state), state.is_terminal().then_some(self.now.0));
+        let values = tally.iter().map(AsValue::as_value).chain([
+            place.as_value(),
+            reason.as_value(),
+            finished.as_value(),
+        ]);
         let more = ", state = ?9, reason = ?10, finished = ?11";
         self.run(&write_tally(more), values.collect::<Vec<_>>())?;
         if kind == JobKind::Replicas && state == JobState::Finished {
@@ -482,21 +496,21 @@ impl<'t> Changer<'t> {
         let mut select =
             self.tx.prepare_cached("SELECT source FROM job_files WHERE job = ?1 AND state = ?2 LIMIT 1")?;
         let used: String =
-            select.query_row((number, file_place(JobFileState::Finished)), |row| row.get(0))?;
+            select.query_row((number, file_state_index(JobFileState::Finished)), |row| row.get(0))?;
         let element = longhaul_model::job::storage_element(&used);
         self.run("UPDATE jobs SET source_se = ?2 WHERE number = ?1", (number, element))
     }
 
     fn write_tally(&self, number: i64) -> Result<(), CatalogError> {
         let Some(job) = self.touched.get(&number) else { return Ok(()) };
-        self.run(&write_tally(""), tally_values(job).iter().map(Bind::seen).collect::<Vec<_>>())
+        self.run(&write_tally(""), tally_values(job).iter().map(AsValue::as_value).collect::<Vec<_>>())
     }
 
     /// A job that is touched by its files, or by what is asked of it.
-    pub(super) fn touch(&mut self, number: i64) -> Result<Option<(JobId, JobState)>, CatalogError> {
+    pub(super) fn load_job(&mut self, number: i64) -> Result<Option<(JobId, JobState)>, CatalogError> {
         if !self.touched.contains_key(&number) {
-            let ahead = self.ahead.jobs.remove(&number);
-            let job = if ahead.is_some() { ahead } else { head(self.tx, number)? };
+            let ahead = self.prefetch.jobs.remove(&number);
+            let job = if ahead.is_some() { ahead } else { find_head(self.tx, number)? };
             self.touched.extend(job.map(|job| (number, job)));
         }
         Ok(self.touched.get(&number).map(|job| (job.id, job.state)))
@@ -512,7 +526,7 @@ fn write_tally(more: &str) -> String {
     )
 }
 
-fn tally_values(job: &Head) -> [i64; 8] {
+fn tally_values(job: &JobHead) -> [i64; 8] {
     let Tally { finished, failed, canceled, active, staging, archiving, waiting, .. } = job.tally;
     let counts = [finished, failed, canceled, active, staging, archiving, waiting];
     let [finished, failed, canceled, active, staging, archiving, waiting] = counts.map(number);
@@ -520,7 +534,7 @@ fn tally_values(job: &Head) -> [i64; 8] {
 }
 
 /// A file among those of its job.
-struct Placed {
+struct GroupFile {
     at: JobFileAt,
     head: FileHead,
     /// It was found to be on tape, and not brought from there yet.
@@ -528,7 +542,7 @@ struct Placed {
 }
 
 /// Whose turn it is, if anybody's.
-fn turn(kind: JobKind, files: &[Placed]) -> Option<usize> {
+fn next_turn(kind: JobKind, files: &[GroupFile]) -> Option<usize> {
     let places: Vec<JobFileAt> = files.iter().map(|file| file.at).collect();
     match kind {
         JobKind::Hops => next_hop(&places),

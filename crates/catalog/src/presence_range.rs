@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use crate::sql::Transaction;
 use longhaul_model::{BlockId, FileId, StorageId};
 
-use crate::block_replica::{Presence, presence_of};
+use crate::block_replica::{Presence, presence_from_row};
 use crate::rows::codec::{Columns, key};
-use crate::{CatalogError, How};
+use crate::{CatalogError, VerificationState};
 
 #[derive(Clone, Copy)]
-pub(crate) struct Holder {
+pub(crate) struct BlockHolder {
     pub(crate) storage: StorageId,
     pub(crate) base_file: i64,
-    pub(crate) base_how: How,
+    pub(crate) base_how: VerificationState,
     pub(crate) files: u64,
     pub(crate) good: u64,
     pub(crate) exceptions: u64,
@@ -21,12 +21,12 @@ pub(crate) struct Holder {
 }
 
 /// A holder with its exceptions within a range.
-pub(crate) struct Holding {
-    pub(crate) holder: Holder,
+pub(crate) struct PresenceRange {
+    pub(crate) holder: BlockHolder,
     rows: BTreeMap<i64, Presence>,
 }
 
-impl Holding {
+impl PresenceRange {
     pub(crate) fn presence(&self, file: FileId) -> Presence {
         let implied = if key!(file) <= self.holder.base_file {
             Presence::Good(self.holder.base_how)
@@ -37,22 +37,22 @@ impl Holding {
     }
 
     /// As a source: good, and not being deleted.
-    pub(crate) fn usable(&self, file: FileId) -> bool {
+    pub(crate) fn is_usable_source(&self, file: FileId) -> bool {
         !self.holder.deleting && matches!(self.presence(file), Presence::Good(_))
     }
 }
 
 /// Storages that hold something of the block, by id.
-pub(crate) fn holders(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<Holder>, CatalogError> {
+pub(crate) fn block_holders(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<BlockHolder>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT storage, base_file, base_how, files, files - suspect_files, exceptions, deleting
          FROM block_replicas WHERE block = ?1 ORDER BY storage",
     )?;
     let rows = select.query_map([key!(block)], |row| {
-        Ok(Holder {
+        Ok(BlockHolder {
             storage: row.id(0)?,
             base_file: row.get(1)?,
-            base_how: row.how(2)?,
+            base_how: row.verification(2)?,
             files: row.number(3)?,
             good: row.number(4)?,
             exceptions: row.number(5)?,
@@ -63,13 +63,13 @@ pub(crate) fn holders(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<Holder
 }
 
 /// Of the files `first` to `last`, both included.
-pub(crate) fn holding(
+pub(crate) fn load_presence_range(
     tx: &Transaction<'_>,
     block: BlockId,
-    holder: Holder,
+    holder: BlockHolder,
     first: FileId,
     last: FileId,
-) -> Result<Holding, CatalogError> {
+) -> Result<PresenceRange, CatalogError> {
     let mut rows = BTreeMap::new();
     if holder.exceptions > 0 {
         let mut select = tx.prepare_cached(
@@ -77,9 +77,10 @@ pub(crate) fn holding(
                 ?4",
         )?;
         let range = (key!(block), key!(holder.storage), key!(first), key!(last));
-        let found =
-            select.query_map(range, |row| Ok((row.get(0)?, presence_of(row.get(2)?, row.how(1)?, 2)?)))?;
+        let found = select.query_map(range, |row| {
+            Ok((row.get(0)?, presence_from_row(row.get(2)?, row.verification(1)?, 2)?))
+        })?;
         rows = found.collect::<Result<_, _>>()?;
     }
-    Ok(Holding { holder, rows })
+    Ok(PresenceRange { holder, rows })
 }

@@ -6,13 +6,14 @@ use crate::sql::{Optional, Row, Transaction, Value};
 use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
 
 use super::{
-    FILE, JOB, each_of, file_place, file_row, file_state, id_bytes, job_place, job_row, number_back,
+    FILE, JOB, file_row, file_state, file_state_index, for_each_job_row, id_bytes, job_row, job_state_index,
+    to_u64,
 };
 use crate::database::SCAN_TIME_MAX;
 use crate::rows::codec::{Columns, number};
 use crate::{
-    Catalog, CatalogError, JobAttemptRow, JobEndRow, JobFileQuery, JobFileRow, JobQuery, JobQueueRow, JobRow,
-    PAGE_ROWS_MAX, QueuedJobFile, WaitingPair,
+    Catalog, CatalogError, JobAttemptRow, JobEndpointRow, JobFileQuery, JobFileRow, JobQuery, JobQueueRow,
+    JobRow, PAGE_ROWS_MAX, QueuedJobFile, WaitingPair,
 };
 
 /// Replicas of one file that a question for the next files tells of.
@@ -23,7 +24,7 @@ impl Catalog {
     pub fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<JobRow>>, CatalogError> {
         self.read(|tx| {
             let mut found = BTreeMap::new();
-            each_of(tx, (JOB, ""), ids, |row| {
+            for_each_job_row(tx, (JOB, ""), ids, |row| {
                 let job = job_row(row)?;
                 found.insert(job.id, job);
                 Ok(())
@@ -36,7 +37,7 @@ impl Catalog {
     pub fn job_files(&self, ids: &[JobId]) -> Result<Vec<Vec<JobFileRow>>, CatalogError> {
         self.read(|tx| {
             let mut found: BTreeMap<JobId, Vec<JobFileRow>> = BTreeMap::new();
-            each_of(tx, (FILE, "ORDER BY f.id"), ids, |row| {
+            for_each_job_row(tx, (FILE, "ORDER BY f.id"), ids, |row| {
                 let file = file_row(row)?;
                 found.entry(file.job).or_default().push(file);
                 Ok(())
@@ -49,7 +50,7 @@ impl Catalog {
     /// among, all of them count until the job ends. It takes as long as there are such jobs.
     pub fn open_job_files_of(&self, credential: &str) -> Result<u64, CatalogError> {
         let open = JobState::ALL.iter().filter(|state| !state.is_terminal());
-        let open: Vec<String> = open.map(|state| super::job_place(*state).to_string()).collect();
+        let open: Vec<String> = open.map(|state| super::job_state_index(*state).to_string()).collect();
         let text = format!(
             "SELECT coalesce(sum(files - files_finished - files_failed - files_canceled), 0)
              FROM jobs WHERE credential = ?1 AND state IN ({})",
@@ -63,21 +64,21 @@ impl Catalog {
         self.read(|tx| {
             let after = match query.after {
                 None => None,
-                Some(id) => match place_in_lists(tx, id)? {
+                Some(id) => match list_position(tx, id)? {
                     None => return Ok(Vec::new()),
                     place => place,
                 },
             };
             let numbered = |row: &Row<'_>| Ok((row.get::<i64>(0)?, job_row(row)?));
             let mut found: Vec<(i64, JobRow)> = Vec::new();
-            for question in job_questions(query, after) {
+            for question in job_queries(query, after) {
                 let mut select = tx.prepare_cached(&question.text)?;
                 for row in select.query_map(question.values, numbered)? {
                     found.push(row?);
                 }
             }
             found.sort_by_key(|(number, job)| std::cmp::Reverse((job.submitted, *number)));
-            found.truncate(rows_of(query.limit));
+            found.truncate(page_rows(query.limit));
             Ok(found.into_iter().map(|(_, job)| job).collect())
         })
     }
@@ -86,14 +87,14 @@ impl Catalog {
     pub fn list_job_files(&self, query: &JobFileQuery) -> Result<Vec<JobFileRow>, CatalogError> {
         self.read(|tx| {
             let mut found: Vec<JobFileRow> = Vec::new();
-            for question in file_questions(query) {
+            for question in file_queries(query) {
                 let mut select = tx.prepare_cached(&question.text)?;
                 for row in select.query_map(question.values, file_row)? {
                     found.push(row?);
                 }
             }
             found.sort_by_key(|file| std::cmp::Reverse(file.id));
-            found.truncate(rows_of(query.limit));
+            found.truncate(page_rows(query.limit));
             Ok(found)
         })
     }
@@ -149,7 +150,7 @@ impl Catalog {
                 let (file, size, source, job, replicas): (u64, Option<u64>, u64, i64, bool) = row?;
                 let mut sources = vec![source];
                 if replicas {
-                    untried(tx, job, &mut sources)?;
+                    untried_sources(tx, job, &mut sources)?;
                 }
                 files.push(QueuedJobFile { file, size, sources });
             }
@@ -203,16 +204,17 @@ impl Catalog {
         })
     }
 
-    pub fn job_ends(&self) -> Result<Vec<JobEndRow>, CatalogError> {
+    pub fn job_endpoints(&self) -> Result<Vec<JobEndpointRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached("SELECT id, url FROM job_ends ORDER BY id")?;
-            let rows = select.query_map((), |row| Ok(JobEndRow { id: row.number(0)?, url: row.get(1)? }))?;
+            let rows =
+                select.query_map((), |row| Ok(JobEndpointRow { id: row.number(0)?, url: row.get(1)? }))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
 
     /// Files that wait for their next try, and since when they may: those in the future, soonest first.
-    pub fn resting_job_files(&self, now: Timestamp) -> Result<Vec<(Timestamp, u64)>, CatalogError> {
+    pub fn backed_off_job_files(&self, now: Timestamp) -> Result<Vec<(Timestamp, u64)>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached(
                 "SELECT not_before, queue FROM job_files WHERE state IN (3, 4) AND not_before > ?1
@@ -255,14 +257,14 @@ impl Catalog {
 }
 
 /// End points of replicas that have not had their turn, but for those that are on tape.
-fn untried(tx: &Transaction<'_>, job: i64, sources: &mut Vec<u64>) -> Result<(), CatalogError> {
+fn untried_sources(tx: &Transaction<'_>, job: i64, sources: &mut Vec<u64>) -> Result<(), CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT source_end FROM job_files WHERE job = ?1 AND state = ?2
          AND json_extract(details, '$.on_tape') IS NULL ORDER BY id LIMIT ?3",
     )?;
-    let wanted = (job, file_place(JobFileState::NotUsed), SOURCES_MAX);
+    let wanted = (job, file_state_index(JobFileState::NotUsed), SOURCES_MAX);
     for source in select.query_map(wanted, |row| row.get(0))? {
-        let source = number_back(source?);
+        let source = to_u64(source?);
         if !sources.contains(&source) {
             sources.push(source);
         }
@@ -270,23 +272,23 @@ fn untried(tx: &Transaction<'_>, job: i64, sources: &mut Vec<u64>) -> Result<(),
     Ok(())
 }
 
-fn rows_of(limit: usize) -> usize {
+fn page_rows(limit: usize) -> usize {
     if limit == 0 { PAGE_ROWS_MAX } else { limit.min(PAGE_ROWS_MAX) }
 }
 
 /// Lists are in the order of this, the highest first.
-fn place_in_lists(tx: &Transaction<'_>, id: JobId) -> Result<Option<(i64, i64)>, CatalogError> {
+fn list_position(tx: &Transaction<'_>, id: JobId) -> Result<Option<(i64, i64)>, CatalogError> {
     let mut select = tx.prepare_cached("SELECT submitted, number FROM jobs WHERE id = ?1")?;
     Ok(select.query_row([id_bytes(id)], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
 }
 
 /// A statement and its values.
-struct Question {
+struct Query {
     text: String,
     values: Vec<Value>,
 }
 
-impl Question {
+impl Query {
     fn value(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         format!("?{}", self.values.len())
@@ -295,7 +297,7 @@ impl Question {
 
 /// One question per state and end, so that each is a range of an index that has the state before the time.
 /// The narrowest thing that is said picks the index.
-fn job_questions(query: &JobQuery, after: Option<(i64, i64)>) -> Vec<Question> {
+fn job_queries(query: &JobQuery, after: Option<(i64, i64)>) -> Vec<Query> {
     let mut states: Vec<JobState> = match query.states.is_empty() {
         true => JobState::ALL.to_vec(),
         false => query.states.clone(),
@@ -303,7 +305,7 @@ fn job_questions(query: &JobQuery, after: Option<(i64, i64)>) -> Vec<Question> {
     if query.unfinished_only {
         states.retain(|state| !state.is_terminal());
     }
-    states.sort_by_key(|&state| job_place(state));
+    states.sort_by_key(|&state| job_state_index(state));
     states.dedup();
     let any = |of: &[String]| -> Vec<Option<String>> {
         if of.is_empty() { vec![None] } else { of.iter().cloned().map(Some).collect() }
@@ -311,20 +313,20 @@ fn job_questions(query: &JobQuery, after: Option<(i64, i64)>) -> Vec<Question> {
     let mut questions = Vec::new();
     for source in any(&query.source_se) {
         for target in any(&query.target_se) {
-            let one = |&state: &JobState| job_question(query, &source, &target, state, after);
+            let one = |&state: &JobState| job_query(query, &source, &target, state, after);
             questions.extend(states.iter().map(one));
         }
     }
     questions
 }
 
-fn job_question(
+fn job_query(
     query: &JobQuery,
     source: &Option<String>,
     target: &Option<String>,
     state: JobState,
     after: Option<(i64, i64)>,
-) -> Question {
+) -> Query {
     let said = [
         ("j.source_se", source, "jobs_by_source"),
         ("j.target_se", target, "jobs_by_target"),
@@ -338,7 +340,7 @@ fn job_question(
             said.iter().find(|(_, value, _)| value.is_some()).map_or("jobs_by_state", |(_, _, index)| index)
         }
     };
-    let mut question = Question { text: format!("{JOB} INDEXED BY {index} WHERE "), values: Vec::new() };
+    let mut question = Query { text: format!("{JOB} INDEXED BY {index} WHERE "), values: Vec::new() };
     let mut terms = Vec::new();
     for (column, value, _) in said {
         if let Some(value) = value {
@@ -346,7 +348,7 @@ fn job_question(
             terms.push(format!("{column} = {place}"));
         }
     }
-    let place = question.value(job_place(state));
+    let place = question.value(job_state_index(state));
     terms.push(format!("j.state = {place}"));
     if let Some(since) = query.finished_since {
         let place = question.value(since.0);
@@ -360,13 +362,13 @@ fn job_question(
         let (submitted, number) = (question.value(submitted), question.value(number));
         terms.push(format!("(j.submitted, j.number) < ({submitted}, {number})"));
     }
-    let limit = question.value(rows_of(query.limit) as i64);
+    let limit = question.value(page_rows(query.limit) as i64);
     question.text += &terms.join(" AND ");
     question.text += &format!(" ORDER BY j.submitted DESC, j.number DESC LIMIT {limit}");
     question
 }
 
-fn file_questions(query: &JobFileQuery) -> Vec<Question> {
+fn file_queries(query: &JobFileQuery) -> Vec<Query> {
     let index = match () {
         () if query.finished_since.is_some() => "job_files_ended",
         () => "job_files_by_state",
@@ -378,12 +380,12 @@ fn file_questions(query: &JobFileQuery) -> Vec<Question> {
     if query.unfinished_only {
         states.retain(|state| !state.is_terminal());
     }
-    states.sort_by_key(|&state| file_place(state));
+    states.sort_by_key(|&state| file_state_index(state));
     states.dedup();
     let question = |state: JobFileState| {
         let text = FILE.replace("FROM job_files f", &format!("FROM job_files f INDEXED BY {index}"));
-        let mut question = Question { text: format!("{text} WHERE "), values: Vec::new() };
-        let place = question.value(file_place(state));
+        let mut question = Query { text: format!("{text} WHERE "), values: Vec::new() };
+        let place = question.value(file_state_index(state));
         let mut terms = vec![format!("f.state = {place}")];
         let said = [
             ("j.vo", &query.vo),
@@ -401,7 +403,7 @@ fn file_questions(query: &JobFileQuery) -> Vec<Question> {
             let place = question.value(since.0);
             terms.push(format!("f.finished >= {place} AND f.finished IS NOT NULL"));
         }
-        let limit = question.value(rows_of(query.limit) as i64);
+        let limit = question.value(page_rows(query.limit) as i64);
         question.text += &terms.join(" AND ");
         question.text += &format!(" ORDER BY f.id DESC LIMIT {limit}");
         question

@@ -14,50 +14,55 @@ use super::tls::Tls;
 use crate::sql::{DatabaseError, Session};
 
 /// A server that vanished without a word is noticed after this.
-const SILENT_MAX: Duration = Duration::from_secs(30);
-const ALIVE_EVERY: Duration = Duration::from_secs(10);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A database, as `postgresql://USER@HOST:PORT/NAME` or in the words of libpq (`host=… user=… dbname=…`).
 ///
 /// Beyond this machine connections are by TLS, unless the text says `sslmode=disable`.
 #[derive(Clone)]
-pub struct Place {
+pub struct PostgresConfig {
     config: Config,
     tls: Option<Arc<ClientConfig>>,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; a database is named as postgresql://USER@HOST:PORT/NAME, its password in a file of its own")]
-pub struct BadPlace(String);
+pub struct PostgresConfigError(String);
 
-impl FromStr for Place {
-    type Err = BadPlace;
+impl FromStr for PostgresConfig {
+    type Err = PostgresConfigError;
 
-    fn from_str(text: &str) -> Result<Self, BadPlace> {
+    fn from_str(text: &str) -> Result<Self, PostgresConfigError> {
         // The driver's texts of what is wrong do not repeat what they were given: it may hold a password.
         let mut config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
-            BadPlace(cause.unwrap_or_else(|| error.to_string()))
+            PostgresConfigError(cause.unwrap_or_else(|| error.to_string()))
         })?;
         if config.get_hosts().is_empty() {
-            return Err(BadPlace("it names no host".into()));
+            return Err(PostgresConfigError("it names no host".into()));
         }
         if config.get_password().is_some() {
-            return Err(BadPlace("it holds a password, which anyone who sees it could read".into()));
+            return Err(PostgresConfigError(
+                "it holds a password, which anyone who sees it could read".into(),
+            ));
         }
         if config.get_dbname().is_none() {
-            return Err(BadPlace("it names no database".into()));
+            return Err(PostgresConfigError("it names no database".into()));
         }
         if !text.contains("sslmode") {
-            config.ssl_mode(if is_near(&config) { SslMode::Disable } else { SslMode::Require });
+            config.ssl_mode(if is_local(&config) { SslMode::Disable } else { SslMode::Require });
         }
         config.application_name("longhaul").connect_timeout(BUSY_WAIT);
-        config.keepalives_idle(ALIVE_EVERY).keepalives_interval(ALIVE_EVERY).tcp_user_timeout(SILENT_MAX);
-        Ok(Place { config, tls: None })
+        config
+            .keepalives_idle(TCP_KEEPALIVE_INTERVAL)
+            .keepalives_interval(TCP_KEEPALIVE_INTERVAL)
+            .tcp_user_timeout(TCP_USER_TIMEOUT);
+        Ok(PostgresConfig { config, tls: None })
     }
 }
 
-impl Place {
+impl PostgresConfig {
     /// With a password that does not stand in the text.
     pub fn with_password(mut self, password: &str) -> Self {
         self.config.password(password);
@@ -84,7 +89,7 @@ impl Place {
 }
 
 /// On this machine: by a socket of the file system, or a loopback address.
-fn is_near(config: &Config) -> bool {
+fn is_local(config: &Config) -> bool {
     config.get_hosts().iter().all(|host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => {
@@ -94,7 +99,7 @@ fn is_near(config: &Config) -> bool {
 }
 
 /// Without the password.
-impl fmt::Display for Place {
+impl fmt::Display for PostgresConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = self.config.get_hosts().iter().map(|host| match host {
             Host::Tcp(name) => name.clone(),
@@ -105,7 +110,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for PostgresConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, out)
     }
@@ -117,7 +122,7 @@ mod tests {
 
     #[test]
     fn places_are_read_and_shown_without_their_password() {
-        let place: Place = "postgresql://longhaul@db.site.example:5433/catalog".parse().unwrap();
+        let place: PostgresConfig = "postgresql://longhaul@db.site.example:5433/catalog".parse().unwrap();
         let place = place.with_password("s3cret");
         assert_eq!(place.to_string(), "the database catalog at db.site.example");
         assert!(!format!("{place:?}").contains("s3cret"));
@@ -128,14 +133,14 @@ mod tests {
             ("postgresql://a@b:port/c", "port"),
             ("mysql://a@b/c", ""),
         ] {
-            let error = bad.parse::<Place>().unwrap_err().to_string();
+            let error = bad.parse::<PostgresConfig>().unwrap_err().to_string();
             assert!(error.contains(why) && error.contains("postgresql://USER"), "{bad}: {error}");
         }
     }
 
     #[test]
     fn what_is_far_is_reached_by_tls() {
-        let wants = |text: &str| text.parse::<Place>().unwrap().wants_tls();
+        let wants = |text: &str| text.parse::<PostgresConfig>().unwrap().wants_tls();
         assert!(wants("postgresql://a@db.site.example/c") && wants("postgresql://a@192.0.2.1/c"));
         assert!(!wants("postgresql://a@127.0.0.1/c") && !wants("postgresql://a@[::1]/c"));
         assert!(!wants("host=/run/postgresql user=a dbname=c"));

@@ -4,13 +4,13 @@ use crate::sql::Transaction;
 use longhaul_model::job::TOO_LONG_IN_QUEUE;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
 
-use super::change::{Changer, FileHead, file_head_row};
-use super::{FILE_HEAD, FORCED_PRIORITY, head, number_of, queue_of};
+use super::updater::{FileHead, JobUpdater, file_head_row};
+use super::{FILE_HEAD, FORCED_PRIORITY, find_head, job_number, queue_id};
 use crate::row_ids::QueueKey;
-use crate::{Catalog, CatalogError, JobCanceled, JobsChanged};
+use crate::{Catalog, CatalogError, JobCancelResult, JobChanges};
 
 /// Jobs whose time has passed, ended in one transaction.
-const EXPIRED_AT_ONCE: i64 = 1_000;
+const EXPIRED_JOBS_MAX: i64 = 1_000;
 
 impl Catalog {
     /// Ends jobs, or some files of them, as of now: what runs is to be stopped by whoever runs it. Whole jobs
@@ -20,13 +20,13 @@ impl Catalog {
         wanted: &[(JobId, Option<Vec<u64>>)],
         reason: &str,
         now: Timestamp,
-    ) -> Result<(Vec<JobCanceled>, JobsChanged), CatalogError> {
+    ) -> Result<(Vec<JobCancelResult>, JobChanges), CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(self, tx, now);
+            let mut changer = JobUpdater::new(self, tx, now);
             let mut answers = Vec::with_capacity(wanted.len());
             for (job, files) in wanted {
-                answers.push(match (number_of(tx, *job)?, files) {
-                    (None, _) => JobCanceled::Unknown,
+                answers.push(match (job_number(tx, *job)?, files) {
+                    (None, _) => JobCancelResult::Unknown,
                     (Some(number), None) => changer.cancel_job(number, reason)?,
                     (Some(number), Some(files)) => changer.cancel_files(number, files, reason)?,
                 });
@@ -40,9 +40,9 @@ impl Catalog {
         &self,
         jobs: &[JobId],
         priority: u8,
-    ) -> Result<(Vec<Option<bool>>, JobsChanged), CatalogError> {
+    ) -> Result<(Vec<Option<bool>>, JobChanges), CatalogError> {
         self.write(|tx| {
-            let mut changed = JobsChanged::default();
+            let mut changed = JobChanges::default();
             let answers = jobs.iter().map(|&job| set_priority(tx, job, priority, &mut changed));
             Ok((answers.collect::<Result<Vec<_>, CatalogError>>()?, changed))
         })
@@ -53,9 +53,9 @@ impl Catalog {
         &self,
         files: &[u64],
         now: Timestamp,
-    ) -> Result<(usize, JobsChanged), CatalogError> {
+    ) -> Result<(usize, JobChanges), CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(self, tx, now);
+            let mut changer = JobUpdater::new(self, tx, now);
             let mut forced = 0;
             for &file in files {
                 let Some(file) = changer.file(file)?.filter(|file| file.state == JobFileState::Submitted)
@@ -74,16 +74,16 @@ impl Catalog {
 
     /// Ends what waited longer than its job allows. Some may be left when as many as fit in a transaction
     /// were found.
-    pub fn expire_jobs(&self, now: Timestamp) -> Result<JobsChanged, CatalogError> {
+    pub fn expire_jobs(&self, now: Timestamp) -> Result<JobChanges, CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(self, tx, now);
+            let mut changer = JobUpdater::new(self, tx, now);
             let mut select = tx.prepare_cached(
                 "SELECT number FROM jobs WHERE expires <= ?1 AND finished IS NULL AND expires IS NOT NULL \
                     LIMIT ?2",
             )?;
-            let numbers = select.query_map((now.0, EXPIRED_AT_ONCE), |row| row.get(0))?;
+            let numbers = select.query_map((now.0, EXPIRED_JOBS_MAX), |row| row.get(0))?;
             for number in numbers.collect::<Result<Vec<i64>, _>>()? {
-                let Some(job) = head(tx, number)? else { continue };
+                let Some(job) = find_head(tx, number)? else { continue };
                 for file in files_of(tx, number)? {
                     let waits = match file.state {
                         JobFileState::NotUsed => job.kind != JobKind::Hops,
@@ -102,9 +102,9 @@ impl Catalog {
     }
 
     /// After a restart: what was running is nobody's, and goes back to the queue as if nothing had been.
-    pub fn release_running_jobs(&self, now: Timestamp) -> Result<JobsChanged, CatalogError> {
+    pub fn release_running_jobs(&self, now: Timestamp) -> Result<JobChanges, CatalogError> {
         self.write(|tx| {
-            let mut changer = Changer::new(self, tx, now);
+            let mut changer = JobUpdater::new(self, tx, now);
             // READY and ACTIVE.
             let mut select =
                 tx.prepare_cached(&format!("{FILE_HEAD} WHERE state IN (5, 6) ORDER BY state, id"))?;
@@ -117,11 +117,11 @@ impl Catalog {
     }
 }
 
-impl Changer<'_> {
-    fn cancel_job(&mut self, number: i64, reason: &str) -> Result<JobCanceled, CatalogError> {
-        let Some((_, state)) = self.touch(number)? else { return Ok(JobCanceled::Unknown) };
+impl JobUpdater<'_> {
+    fn cancel_job(&mut self, number: i64, reason: &str) -> Result<JobCancelResult, CatalogError> {
+        let Some((_, state)) = self.load_job(number)? else { return Ok(JobCancelResult::Unknown) };
         if state.is_terminal() {
-            return Ok(JobCanceled::Ended);
+            return Ok(JobCancelResult::AlreadyEnded);
         }
         for file in files_of(self.tx, number)? {
             if !file.state.is_terminal() {
@@ -129,7 +129,7 @@ impl Changer<'_> {
             }
         }
         self.end(number, reason)?;
-        Ok(JobCanceled::Done(Vec::new()))
+        Ok(JobCancelResult::Done(Vec::new()))
     }
 
     fn cancel_files(
@@ -137,8 +137,8 @@ impl Changer<'_> {
         number: i64,
         files: &[u64],
         reason: &str,
-    ) -> Result<JobCanceled, CatalogError> {
-        let Some((_, state)) = self.touch(number)? else { return Ok(JobCanceled::Unknown) };
+    ) -> Result<JobCancelResult, CatalogError> {
+        let Some((_, state)) = self.load_job(number)? else { return Ok(JobCancelResult::Unknown) };
         let mut states = Vec::with_capacity(files.len());
         for &id in files {
             let Some(file) = self.file(id)?.filter(|file| file.job == number) else {
@@ -158,7 +158,7 @@ impl Changer<'_> {
         if !left && !state.is_terminal() {
             self.end(number, reason)?;
         }
-        Ok(JobCanceled::Done(states))
+        Ok(JobCancelResult::Done(states))
     }
 
     fn end(&mut self, number: i64, reason: &str) -> Result<(), CatalogError> {
@@ -189,7 +189,7 @@ fn requeue(
     tx: &Transaction<'_>,
     file: &FileHead,
     priority: u8,
-    changed: &mut JobsChanged,
+    changed: &mut JobChanges,
 ) -> Result<i64, CatalogError> {
     let mut select =
         tx.prepare_cached("SELECT target, vo, activity, strategy FROM job_queues WHERE id = ?1")?;
@@ -202,29 +202,29 @@ fn requeue(
             strategy: row.get(3)?,
         })
     })?;
-    queue_of(tx, &terms, &mut changed.new_queues)
+    queue_id(tx, &terms, &mut changed.new_queues)
 }
 
 fn set_priority(
     tx: &Transaction<'_>,
     job: JobId,
     priority: u8,
-    changed: &mut JobsChanged,
+    changed: &mut JobChanges,
 ) -> Result<Option<bool>, CatalogError> {
-    let Some(number_of_job) = number_of(tx, job)? else { return Ok(None) };
-    if head(tx, number_of_job)?.is_some_and(|head| head.state.is_terminal()) {
+    let Some(number_of_job) = job_number(tx, job)? else { return Ok(None) };
+    if find_head(tx, number_of_job)?.is_some_and(|head| head.state.is_terminal()) {
         return Ok(Some(false));
     }
-    tx.order("UPDATE jobs SET priority = ?2 WHERE number = ?1", (number_of_job, priority))?;
+    tx.execute_deferred("UPDATE jobs SET priority = ?2 WHERE number = ?1", (number_of_job, priority))?;
     for file in files_of(tx, number_of_job)? {
         // What was put before all others stays there.
         if file.state.is_terminal() || file.state == JobFileState::ForceStart {
             continue;
         }
         let queue = requeue(tx, &file, priority, changed)?;
-        tx.order("UPDATE job_files SET queue = ?2 WHERE id = ?1", (file.id, queue))?;
+        tx.execute_deferred("UPDATE job_files SET queue = ?2 WHERE id = ?1", (file.id, queue))?;
         if queue != file.queue {
-            changed.files.push(file.news(job, file.state, queue));
+            changed.files.push(file.transition(job, file.state, queue));
         }
     }
     Ok(Some(true))

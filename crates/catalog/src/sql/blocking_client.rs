@@ -14,44 +14,44 @@ use tokio_postgres::{Client, Config, Socket, Statement};
 use super::{DatabaseError, Result, Value};
 
 /// Something to be done, and its values.
-pub(super) type Order = (Statement, Vec<Value>);
+pub(super) type DeferredStatement = (Statement, Vec<Value>);
 
-pub(super) struct Link {
+pub(super) struct BlockingClient {
     client: Client,
     /// Carries the messages; ends when the connection does.
-    carrier: JoinHandle<()>,
+    connection_task: JoinHandle<()>,
     runtime: Runtime,
 }
 
-impl Link {
-    pub(super) fn open<T>(config: &Config, tls: T) -> Result<Link>
+impl BlockingClient {
+    pub(super) fn open<T>(config: &Config, tls: T) -> Result<BlockingClient>
     where
         T: MakeTlsConnect<Socket>,
         T::Stream: Send + 'static,
     {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(DatabaseError::Runtime)?;
-        let (client, connection) = apart(|| runtime.block_on(config.connect(tls)))?;
+        let (client, connection) = leave_async_context(|| runtime.block_on(config.connect(tls)))?;
         // Why it ended is told to those who wait for an answer, and to all who ask later.
         let carrier = runtime.spawn(async { drop(connection.await) });
-        Ok(Link { client, carrier, runtime })
+        Ok(BlockingClient { client, connection_task: carrier, runtime })
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    pub(super) fn wait<T>(&self, ask: impl AsyncFnOnce(&Client) -> T) -> T {
-        apart(|| self.runtime.block_on(ask(&self.client)))
+    pub(super) fn block_on<T>(&self, ask: impl AsyncFnOnce(&Client) -> T) -> T {
+        leave_async_context(|| self.runtime.block_on(ask(&self.client)))
     }
 
     /// Sends orders, and a question behind them, before any answer is waited for. What the question comes to,
     /// if all that came before it was done.
-    pub(super) fn ask_behind<T>(
+    pub(super) fn pipeline<T>(
         &self,
-        orders: &[Order],
+        orders: &[DeferredStatement],
         ask: impl AsyncFnOnce(&Client) -> Result<T>,
     ) -> Result<T> {
-        self.wait(async |client| {
+        self.block_on(async |client| {
             let sent = orders.iter().map(|(statement, values)| {
                 let values: Vec<&(dyn ToSql + Sync)> =
                     values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
@@ -80,7 +80,7 @@ impl Link {
 
     /// Returns when the server was told.
     pub(super) fn close(self) {
-        let Link { client, carrier, runtime } = self;
+        let BlockingClient { client, connection_task: carrier, runtime } = self;
         drop(client);
         // Of a carrier that failed nothing is left to be told.
         let _ = runtime.block_on(carrier);
@@ -88,7 +88,7 @@ impl Link {
 }
 
 /// One runtime may not wait where another runs its tasks, unless that is told.
-fn apart<T>(ask: impl FnOnce() -> T) -> T {
+fn leave_async_context<T>(ask: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|here| here.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(ask),
         _ => ask(),
