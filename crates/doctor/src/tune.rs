@@ -2,7 +2,8 @@
 //! Nothing is applied.
 
 use longhaul_network::advice::{
-    self, Ceilings, Choice, Family, HostLimits, PathShape, STREAMS_DEFAULT, Setting, StreamRate,
+    self, BufferChoice, Ceilings, Family, HostLimits, LargestRequestEffect, PathShape, STREAMS_DEFAULT,
+    StreamRate,
 };
 use serde::Serialize;
 
@@ -38,11 +39,11 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Direction {
     pub ceilings: Ceilings,
-    pub setting: Setting,
+    pub setting: LargestRequestEffect,
     pub one_stream: StreamRate,
     /// With the larger ceiling of the two.
     pub streams_needed: u64,
-    pub choice: Choice,
+    pub choice: BufferChoice,
 }
 
 /// One setting, ready for a file in `/etc/sysctl.d`.
@@ -94,10 +95,10 @@ pub fn plan(facts: &HostFacts, path: PathShape, streams: Option<u32>) -> Plan {
 pub(crate) fn direction(path: PathShape, streams: u32, ceilings: Ceilings) -> Direction {
     Direction {
         ceilings,
-        setting: ceilings.setting(),
+        setting: ceilings.largest_request_effect(),
         one_stream: advice::stream_rate(ceilings.autotuned_bytes, path.rtt_us),
         streams_needed: path.streams_needed(ceilings.best_bytes()),
-        choice: advice::choose(path, streams, ceilings),
+        choice: advice::choose_buffers(path, streams, ceilings),
     }
 }
 
@@ -107,8 +108,8 @@ pub(crate) fn lines(limits: &HostLimits, path: PathShape, streams: u32, mtu_max:
         setting: one.setting.to_owned(),
         present: one.present.clone(),
         wanted: one.wanted.clone(),
-        line: one.line(),
-        command: one.command(),
+        line: one.sysctl_line(),
+        command: one.sysctl_command(),
         why: one.why.clone(),
     };
     all.iter().map(line).collect()

@@ -68,7 +68,8 @@ impl PathShape {
 /// bookkeeping).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StreamRate {
-    pub sure_bytes_per_s: u64,
+    #[serde(rename = "sure_bytes_per_s")]
+    pub guaranteed_bytes_per_s: u64,
     pub most_bytes_per_s: u64,
 }
 
@@ -76,7 +77,7 @@ pub struct StreamRate {
 pub fn stream_rate(buffer_bytes: u64, rtt_us: u64) -> StreamRate {
     let rate = u128::from(buffer_bytes) * 1_000_000 / u128::from(rtt_us.max(1));
     let most = u64::try_from(rate).unwrap_or(u64::MAX);
-    StreamRate { sure_bytes_per_s: most / 2, most_bytes_per_s: most }
+    StreamRate { guaranteed_bytes_per_s: most / 2, most_bytes_per_s: most }
 }
 
 /// The two bounds of the buffers of one direction.
@@ -91,7 +92,7 @@ pub struct Ceilings {
 /// What it does to a socket if a program asks for the largest buffer it can get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Setting {
+pub enum LargestRequestEffect {
     Helps,
     Hurts,
     Same,
@@ -108,11 +109,11 @@ impl Ceilings {
         self.autotuned_bytes.max(self.granted_bytes())
     }
 
-    pub fn setting(self) -> Setting {
+    pub fn largest_request_effect(self) -> LargestRequestEffect {
         match self.granted_bytes().cmp(&self.autotuned_bytes) {
-            std::cmp::Ordering::Greater => Setting::Helps,
-            std::cmp::Ordering::Less => Setting::Hurts,
-            std::cmp::Ordering::Equal => Setting::Same,
+            std::cmp::Ordering::Greater => LargestRequestEffect::Helps,
+            std::cmp::Ordering::Less => LargestRequestEffect::Hurts,
+            std::cmp::Ordering::Equal => LargestRequestEffect::Same,
         }
     }
 }
@@ -120,7 +121,7 @@ impl Ceilings {
 /// What to do with the sockets of a path at one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "choice")]
-pub enum Choice {
+pub enum BufferChoice {
     /// The kernel grows the buffers as far as is needed.
     LeaveAlone,
     /// Ask for this many bytes: the kernel by itself would stop short.
@@ -132,16 +133,16 @@ pub enum Choice {
 /// The rule for buffers: leave them alone where the kernel grows them far enough, set them where only that
 /// gets enough, and open more streams where neither does. Setting them by habit switches off what mostly
 /// works.
-pub fn choose(path: PathShape, streams: u32, ceilings: Ceilings) -> Choice {
+pub fn choose_buffers(path: PathShape, streams: u32, ceilings: Ceilings) -> BufferChoice {
     let need = path.buffer_bytes(streams);
     if ceilings.autotuned_bytes >= need {
-        return Choice::LeaveAlone;
+        return BufferChoice::LeaveAlone;
     }
     if ceilings.granted_bytes() >= need {
-        return Choice::Set { request_bytes: need.div_ceil(2) };
+        return BufferChoice::Set { request_bytes: need.div_ceil(2) };
     }
-    let helps = ceilings.setting() == Setting::Helps;
-    Choice::MoreStreams {
+    let helps = ceilings.largest_request_effect() == LargestRequestEffect::Helps;
+    BufferChoice::MoreStreams {
         streams: path.streams_needed(ceilings.best_bytes()),
         request_bytes: helps.then_some(ceilings.request_bytes_max),
     }
@@ -235,19 +236,19 @@ pub struct Advice {
 
 impl Advice {
     /// For a file in `/etc/sysctl.d`: `net.ipv4.tcp_wmem = 4096 65536 134217728`.
-    pub fn line(&self) -> String {
+    pub fn sysctl_line(&self) -> String {
         format!("{} = {}", self.setting, self.wanted)
     }
 
     /// To try it until the next boot: `sysctl -w net.ipv4.tcp_wmem="4096 65536 134217728"`.
-    pub fn command(&self) -> String {
+    pub fn sysctl_command(&self) -> String {
         format!("sysctl -w {}=\"{}\"", self.setting, self.wanted)
     }
 }
 
 /// The third value of `tcp_rmem` and `tcp_wmem` that the path needs: a power of two, so that small changes of
 /// the path change nothing.
-pub fn wanted_ceiling(path: PathShape, streams: u32) -> u64 {
+pub fn autotuning_ceiling(path: PathShape, streams: u32) -> u64 {
     path.buffer_bytes(streams).min(AUTOTUNED_BYTES_MAX).next_power_of_two()
 }
 
@@ -255,14 +256,14 @@ pub fn wanted_ceiling(path: PathShape, streams: u32) -> u64 {
 /// less than it is now. `mtu_max` is the largest of the host's interfaces.
 pub fn advise(host: &HostLimits, path: PathShape, streams: u32, mtu_max: u32) -> Vec<Advice> {
     let mut all = Vec::new();
-    buffers(host, path, streams, &mut all);
-    queues(host, path, &mut all);
-    behaviour(host, path, mtu_max, &mut all);
+    advise_buffers(host, path, streams, &mut all);
+    advise_queues(host, path, &mut all);
+    advise_tcp_features(host, path, mtu_max, &mut all);
     all
 }
 
-fn buffers(host: &HostLimits, path: PathShape, streams: u32, all: &mut Vec<Advice>) {
-    let wanted = wanted_ceiling(path, streams);
+fn advise_buffers(host: &HostLimits, path: PathShape, streams: u32, all: &mut Vec<Advice>) {
+    let wanted = autotuning_ceiling(path, streams);
     let lines = [
         ("net.ipv4.tcp_rmem", "receive", host.tcp_rmem, RECEIVE_START),
         ("net.ipv4.tcp_wmem", "send", host.tcp_wmem, SEND_START),
@@ -287,7 +288,7 @@ fn buffers(host: &HostLimits, path: PathShape, streams: u32, all: &mut Vec<Advic
     for (setting, present, growth) in requests {
         // Half would do, since the kernel doubles; equal numbers are what people expect to find.
         let wanted = wanted.max(growth.map_or(0, |growth| growth[2])).min(SETTING_MAX);
-        raise(
+        advise_minimum(
             all,
             setting,
             present,
@@ -297,20 +298,20 @@ fn buffers(host: &HostLimits, path: PathShape, streams: u32, all: &mut Vec<Advic
     }
 }
 
-fn queues(host: &HostLimits, path: PathShape, all: &mut Vec<Advice>) {
+fn advise_queues(host: &HostLimits, path: PathShape, all: &mut Vec<Advice>) {
     let backlog = match path.rate_bytes_per_s {
         TEN_GBIT.. => 250_000,
         ONE_GBIT.. => 30_000,
         _ => 1_000,
     };
-    raise(
+    advise_minimum(
         all,
         "net.core.netdev_max_backlog",
         host.netdev_max_backlog,
         backlog,
         "packets wait when a CPU falls behind for a moment, rather than being dropped",
     );
-    raise(
+    advise_minimum(
         all,
         "net.core.somaxconn",
         host.somaxconn,
@@ -319,26 +320,38 @@ fn queues(host: &HostLimits, path: PathShape, all: &mut Vec<Advice>) {
     );
 }
 
-fn behaviour(host: &HostLimits, path: PathShape, mtu_max: u32, all: &mut Vec<Advice>) {
+fn advise_tcp_features(host: &HostLimits, path: PathShape, mtu_max: u32, all: &mut Vec<Advice>) {
     // Windows of more than 64 KiB need scaling.
     if path.bdp_bytes() > 65_535 {
-        raise(all, "net.ipv4.tcp_window_scaling", host.tcp_window_scaling, 1, "windows may exceed 64 KiB");
+        advise_minimum(
+            all,
+            "net.ipv4.tcp_window_scaling",
+            host.tcp_window_scaling,
+            1,
+            "windows may exceed 64 KiB",
+        );
     }
-    raise(all, "net.ipv4.tcp_sack", host.tcp_sack, 1, "a lost packet is repeated alone");
-    raise(
+    advise_minimum(all, "net.ipv4.tcp_sack", host.tcp_sack, 1, "a lost packet is repeated alone");
+    advise_minimum(
         all,
         "net.ipv4.tcp_timestamps",
         host.tcp_timestamps,
         1,
         "round trips are measured, old packets known",
     );
-    raise(all, "net.ipv4.tcp_moderate_rcvbuf", host.tcp_moderate_rcvbuf, 1, "receive buffers grow at all");
+    advise_minimum(
+        all,
+        "net.ipv4.tcp_moderate_rcvbuf",
+        host.tcp_moderate_rcvbuf,
+        1,
+        "receive buffers grow at all",
+    );
     if mtu_max > 1_500 {
         let why = "a hop that drops large packets silently costs a pause, not the connection";
-        raise(all, "net.ipv4.tcp_mtu_probing", host.tcp_mtu_probing, 1, why);
+        advise_minimum(all, "net.ipv4.tcp_mtu_probing", host.tcp_mtu_probing, 1, why);
     }
     let why = "one bad transfer does not slow the start of the next";
-    raise(all, "net.ipv4.tcp_no_metrics_save", host.tcp_no_metrics_save, 1, why);
+    advise_minimum(all, "net.ipv4.tcp_no_metrics_save", host.tcp_no_metrics_save, 1, why);
     let mut replace = |setting, present: Option<String>, wanted: &str, why: &str| {
         if present.as_deref() != Some(wanted) {
             all.push(Advice { setting, present, wanted: wanted.into(), why: why.into() });
@@ -351,7 +364,13 @@ fn behaviour(host: &HostLimits, path: PathShape, mtu_max: u32, all: &mut Vec<Adv
     replace("net.core.default_qdisc", host.default_qdisc.clone(), "fq", why);
 }
 
-fn raise(all: &mut Vec<Advice>, setting: &'static str, present: Option<u64>, wanted: u64, why: &str) {
+fn advise_minimum(
+    all: &mut Vec<Advice>,
+    setting: &'static str,
+    present: Option<u64>,
+    wanted: u64,
+    why: &str,
+) {
     if present.is_none_or(|present| present < wanted) {
         let present = present.map(|present| present.to_string());
         all.push(Advice { setting, present, wanted: wanted.to_string(), why: why.to_owned() });
@@ -383,9 +402,9 @@ mod tests {
         assert_eq!(LONG.buffer_bytes(1), 375_000_000);
         assert_eq!(LONG.streams_needed(64 * MIB), 6);
         assert_eq!(LONG.streams_needed(4 * MIB), 90);
-        assert_eq!(wanted_ceiling(LONG, STREAMS_DEFAULT), 134_217_728);
+        assert_eq!(autotuning_ceiling(LONG, STREAMS_DEFAULT), 134_217_728);
         let rate = stream_rate(4 * MIB, LONG.rtt_us);
-        assert_eq!((rate.sure_bytes_per_s / 1_000_000, rate.most_bytes_per_s / 1_000_000), (13, 27));
+        assert_eq!((rate.guaranteed_bytes_per_s / 1_000_000, rate.most_bytes_per_s / 1_000_000), (13, 27));
         let australia = PathShape { rate_bytes_per_s: ONE_GBIT, rtt_us: 200_000 };
         assert_eq!(australia.bdp_bytes(), 25_000_000);
         // 25 MB from ten segments: 10.8 doublings of 200 ms.
@@ -396,20 +415,24 @@ mod tests {
     fn the_larger_ceiling_is_found_in_both_directions() {
         let host = mistuned();
         let (receive, send) = (host.receive().unwrap(), host.send().unwrap());
-        assert_eq!((receive.setting(), send.setting()), (Setting::Hurts, Setting::Helps));
+        assert_eq!(
+            (receive.largest_request_effect(), send.largest_request_effect()),
+            (LargestRequestEffect::Hurts, LargestRequestEffect::Helps)
+        );
         assert_eq!(send.best_bytes(), 512 * MIB);
         assert_eq!(
-            choose(LONG, 1, receive),
-            Choice::MoreStreams { streams: LONG.streams_needed(32 * MIB), request_bytes: None }
+            choose_buffers(LONG, 1, receive),
+            BufferChoice::MoreStreams { streams: LONG.streams_needed(32 * MIB), request_bytes: None }
         );
-        assert_eq!(choose(LONG, 1, send), Choice::Set { request_bytes: 187_500_000 });
+        assert_eq!(choose_buffers(LONG, 1, send), BufferChoice::Set { request_bytes: 187_500_000 });
         let short = PathShape { rate_bytes_per_s: ONE_GBIT, rtt_us: 1_000 };
-        assert_eq!(choose(short, 1, send), Choice::LeaveAlone);
+        assert_eq!(choose_buffers(short, 1, send), BufferChoice::LeaveAlone);
     }
 
     #[test]
     fn lines_can_be_pasted() {
-        let lines: Vec<String> = advise(&mistuned(), LONG, 4, 1_500).iter().map(Advice::line).collect();
+        let lines: Vec<String> =
+            advise(&mistuned(), LONG, 4, 1_500).iter().map(Advice::sysctl_line).collect();
         assert!(lines.contains(&"net.ipv4.tcp_wmem = 4096 65536 134217728".to_owned()), "{lines:?}");
         assert!(lines.contains(&"net.ipv4.tcp_rmem = 4096 131072 134217728".to_owned()), "{lines:?}");
         assert!(lines.contains(&"net.core.rmem_max = 134217728".to_owned()), "{lines:?}");
@@ -461,8 +484,8 @@ mod tests {
             let more = PathShape { rate_bytes_per_s: path.rate_bytes_per_s + rate, rtt_us: path.rtt_us + rtt };
             prop_assert!(more.bdp_bytes() >= path.bdp_bytes());
             prop_assert!(more.buffer_bytes(streams) >= path.buffer_bytes(streams));
-            prop_assert!(wanted_ceiling(more, streams) >= wanted_ceiling(path, streams));
-            prop_assert!(wanted_ceiling(path, streams + 1) <= wanted_ceiling(path, streams));
+            prop_assert!(autotuning_ceiling(more, streams) >= autotuning_ceiling(path, streams));
+            prop_assert!(autotuning_ceiling(path, streams + 1) <= autotuning_ceiling(path, streams));
             let nothing = HostLimits::default();
             let (less, more) = (advise(&nothing, path, streams, 9_000), advise(&nothing, more, streams, 9_000));
             for one in &less {
@@ -476,8 +499,8 @@ mod tests {
                 let Some(present) = &one.present else { continue };
                 for (now, then) in present.split(' ').zip(one.wanted.split(' ')) {
                     if let (Ok(now), Ok(then)) = (now.parse::<u64>(), then.parse::<u64>()) {
-                        prop_assert!(then >= now, "{}", one.line());
-                        prop_assert!(then <= SETTING_MAX, "{}", one.line());
+                        prop_assert!(then >= now, "{}", one.sysctl_line());
+                        prop_assert!(then <= SETTING_MAX, "{}", one.sysctl_line());
                     }
                 }
                 prop_assert_ne!(present, &one.wanted);
@@ -499,10 +522,10 @@ mod tests {
             }
             let (receive, send) = (after.receive().unwrap(), after.send().unwrap());
             if path.buffer_bytes(streams) <= AUTOTUNED_BYTES_MAX {
-                prop_assert_eq!(choose(path, streams, receive), Choice::LeaveAlone);
-                prop_assert_eq!(choose(path, streams, send), Choice::LeaveAlone);
+                prop_assert_eq!(choose_buffers(path, streams, receive), BufferChoice::LeaveAlone);
+                prop_assert_eq!(choose_buffers(path, streams, send), BufferChoice::LeaveAlone);
             }
-            prop_assert!(receive.setting() != Setting::Hurts && send.setting() != Setting::Hurts);
+            prop_assert!(receive.largest_request_effect() != LargestRequestEffect::Hurts && send.largest_request_effect() != LargestRequestEffect::Hurts);
         }
 
         #[test]

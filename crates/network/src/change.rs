@@ -7,20 +7,25 @@ use longhaul_model::{Timestamp, units};
 use serde::{Deserialize, Serialize};
 
 use crate::knowledge::Link;
-use crate::observation::Way;
-use crate::places::Home;
+use crate::observation::PathSelector;
+use crate::topology::Locality;
 
 /// Changes remembered.
 const CHANGES_MAX: usize = 256;
 /// Changes within this time may have one cause.
-pub(crate) const TOGETHER: Duration = Duration::from_secs(2 * 3_600);
+pub(crate) const COMMON_CAUSE_WINDOW: Duration = Duration::from_secs(2 * 3_600);
 
 /// What a change was noticed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Affected {
+pub enum ChangeScope {
     Link(Link),
-    Path { source: Home, target: Home, way: Way },
+    Path {
+        source: Locality,
+        target: Locality,
+        #[serde(rename = "way")]
+        path: PathSelector,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,7 +58,7 @@ pub enum Shift {
 /// Where the cause lies, by what else changed and what did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "at", content = "hop")]
-pub enum Location {
+pub enum CauseLocation {
     /// Most of what leaves the source changed too.
     Source,
     /// Most of what goes to the target changed too.
@@ -71,16 +76,18 @@ pub enum Location {
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
     #[default]
-    Untold,
+    #[serde(rename = "untold")]
+    Unspecified,
     /// Of a link, each over some seconds of its transfers.
     Measurements(u32),
     /// Means of five minutes.
-    FiveMinutes(u32),
+    #[serde(rename = "five-minutes")]
+    FiveMinuteMeans(u32),
 }
 
 /// One way through the network was replaced by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rerouted {
+pub struct RouteChange {
     pub at: Timestamp,
     pub before: u64,
     pub after: u64,
@@ -91,17 +98,17 @@ pub struct Change {
     /// Since when it is so, as far as can be told, and when it was noticed.
     pub from: Timestamp,
     pub noticed: Timestamp,
-    pub affected: Affected,
+    pub affected: ChangeScope,
     pub shift: Shift,
-    pub rerouted: Option<Rerouted>,
-    pub location: Location,
+    pub rerouted: Option<RouteChange>,
+    pub location: CauseLocation,
     #[serde(default)]
     pub evidence: Evidence,
 }
 
 impl Change {
     /// One line; the names are those of the ends.
-    pub fn words(&self, source: &str, target: &str) -> String {
+    pub fn describe(&self, source: &str, target: &str) -> String {
         let mut text = match self.shift {
             Shift::Rate { before, after } => {
                 let (verb, factor) = if after < before {
@@ -134,10 +141,10 @@ impl Change {
             }
         };
         match self.evidence {
-            Evidence::Untold => {}
+            Evidence::Unspecified => {}
             Evidence::Measurements(1) => text.push_str(", by 1 measurement"),
             Evidence::Measurements(count) => text.push_str(&format!(", by {count} measurements")),
-            Evidence::FiveMinutes(count) => {
+            Evidence::FiveMinuteMeans(count) => {
                 text.push_str(&format!(", by the means of {} minutes", u64::from(count) * 5));
             }
         }
@@ -145,11 +152,17 @@ impl Change {
             text.push_str(&format!("; its route changed at {}", rerouted.at));
         }
         match self.location {
-            Location::Source => text.push_str(&format!("; the same holds for most of what leaves {source}")),
-            Location::Target => text.push_str(&format!("; the same holds for most of what goes to {target}")),
-            Location::Link => text.push_str("; other links of both are as they were"),
-            Location::Hop(hop) => text.push_str(&format!("; what changed has the router {hop} in common")),
-            Location::Unknown => {}
+            CauseLocation::Source => {
+                text.push_str(&format!("; the same holds for most of what leaves {source}"))
+            }
+            CauseLocation::Target => {
+                text.push_str(&format!("; the same holds for most of what goes to {target}"))
+            }
+            CauseLocation::Link => text.push_str("; other links of both are as they were"),
+            CauseLocation::Hop(hop) => {
+                text.push_str(&format!("; what changed has the router {hop} in common"))
+            }
+            CauseLocation::Unknown => {}
         }
         text
     }
@@ -166,7 +179,7 @@ impl Change {
     }
 
     /// Whether it is a change for the worse.
-    pub fn worse(&self) -> bool {
+    pub fn is_worse(&self) -> bool {
         match self.shift {
             Shift::Rate { before, after } => after < before,
             Shift::RoundTrip { before_us, after_us } => after_us > before_us,
@@ -176,7 +189,7 @@ impl Change {
         }
     }
 
-    pub(crate) fn sound(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         let fine = |value: f64| value.is_finite() && value >= 0.0;
         match self.shift {
             Shift::Rate { before, after } | Shift::Loss { before, after } => fine(before) && fine(after),
@@ -189,24 +202,24 @@ impl Change {
 
 /// The last ones, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Changes {
+pub(crate) struct ChangeLog {
     list: VecDeque<Change>,
     /// Of this run, those that are not remembered any more with them.
     #[serde(skip)]
-    told: u64,
+    count_since_start: u64,
 }
 
-impl Changes {
+impl ChangeLog {
     pub(crate) fn push(&mut self, change: Change) {
         if self.list.len() >= CHANGES_MAX {
             self.list.pop_front();
         }
         self.list.push_back(change);
-        self.told += 1;
+        self.count_since_start += 1;
     }
 
-    pub(crate) fn told(&self) -> u64 {
-        self.told
+    pub(crate) fn count_since_start(&self) -> u64 {
+        self.count_since_start
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Change> {
@@ -217,8 +230,8 @@ impl Changes {
         self.list.iter_mut()
     }
 
-    pub(crate) fn sound(mut self) -> Self {
-        self.list.retain(Change::sound);
+    pub(crate) fn sanitized(mut self) -> Self {
+        self.list.retain(Change::is_valid);
         self.list.truncate(CHANGES_MAX);
         self
     }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::advice::Family;
 use crate::knowledge::Knowledge;
 use crate::observation::{
-    Mapping, OLDEST, Observation, ObservationId, Origin, Place, Refused, Seen, Subject, Way,
+    Endpoint, Mapping, Metric, OBSERVATION_AGE_MAX, Observation, ObservationError, ObservationId, Origin,
+    PathSelector, Subject,
 };
 
 /// The word by which the document is known, and the version of its form.
@@ -21,9 +22,9 @@ pub const VERSION: u32 = 1;
 pub const LINKS_MAX: usize = 1_000_000;
 const NAME_BYTES_MAX: usize = 200;
 /// What was seen a day earlier weighs half.
-const AGE_HALVES_S: f64 = 86_400.0;
+const HALF_LIFE_S: f64 = 86_400.0;
 /// More seconds of observation than this no instance can claim for a link.
-const SECONDS_MAX: f64 = 1e6;
+const OBSERVED_S_MAX: f64 = 1e6;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +51,8 @@ pub struct ExchangeLink {
     pub spread: f64,
     /// Seconds of observation that it rests on, as they count at `seen`.
     pub seconds: f64,
-    pub seen: Timestamp,
+    #[serde(rename = "seen")]
+    pub seen_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,14 +105,14 @@ impl ExchangeLink {
         };
         between("bytes_per_s", self.bytes_per_s, 1e-3, 1e13)?;
         between("spread", self.spread, 0.0, 10.0)?;
-        between("seconds", self.seconds, 0.0, SECONDS_MAX)?;
+        between("seconds", self.seconds, 0.0, OBSERVED_S_MAX)?;
         between("rtt_us", self.rtt_us.unwrap_or(1.0), 1e-3, 60e6)?;
         between("loss", self.loss.unwrap_or(0.0), 0.0, 1.0)?;
         if self.source == self.target { Err(bad("source and target are the same")) } else { Ok(()) }
     }
 
     fn weight(&self, newest: Timestamp) -> f64 {
-        self.seconds * (-newest.since(self.seen).as_secs_f64() / AGE_HALVES_S).exp2()
+        self.seconds * (-newest.since(self.seen_at).as_secs_f64() / HALF_LIFE_S).exp2()
     }
 }
 
@@ -154,7 +156,7 @@ impl Aliases {
     }
 
     /// An alias must not take the name of one of our sites for another.
-    fn agree(&self, sites: &BTreeMap<String, SiteId>) -> Result<(), Fault> {
+    fn check_against(&self, sites: &BTreeMap<String, SiteId>) -> Result<(), Fault> {
         for (theirs, ours) in &self.0 {
             let (theirs, ours) = (printable(theirs), printable(ours));
             if !sites.contains_key(&ours) {
@@ -194,7 +196,7 @@ pub fn merge(documents: &[Exchange], aliases: &Aliases) -> Result<Exchange, Faul
     }
     let links = groups
         .into_iter()
-        .filter_map(|((source, target, family), all)| together(source, target, family, &all));
+        .filter_map(|((source, target, family), all)| combine(source, target, family, &all));
     Ok(Exchange {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -204,16 +206,16 @@ pub fn merge(documents: &[Exchange], aliases: &Aliases) -> Result<Exchange, Faul
     })
 }
 
-fn together(
+fn combine(
     source: String,
     target: String,
     family: Option<Family>,
     all: &[ExchangeLink],
 ) -> Option<ExchangeLink> {
-    let newest = all.iter().map(|link| link.seen).max()?;
+    let newest = all.iter().map(|link| link.seen_at).max()?;
     let latest = |value: fn(&ExchangeLink) -> Option<f64>| {
         all.iter()
-            .filter_map(|link| Some((link.seen, value(link)?)))
+            .filter_map(|link| Some((link.seen_at, value(link)?)))
             .max_by_key(|(seen, _)| *seen)
             .map(|(_, value)| value)
     };
@@ -230,8 +232,8 @@ fn together(
         family,
         bytes_per_s: mean.exp(),
         spread: variance.max(0.0).sqrt().min(10.0),
-        seconds: total.min(SECONDS_MAX),
-        seen: newest,
+        seconds: total.min(OBSERVED_S_MAX),
+        seen_at: newest,
         rtt_us: latest(|link| link.rtt_us),
         loss: latest(|link| link.loss),
     })
@@ -241,9 +243,11 @@ fn together(
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     /// Links whose rate, round trip or loss was taken.
-    pub taken: u32,
+    #[serde(rename = "taken")]
+    pub imported: u32,
     /// Links of which we know more ourselves.
-    pub own_is_better: u32,
+    #[serde(rename = "own_is_better")]
+    pub kept_own: u32,
     /// Links that were taken before, or are too old.
     pub nothing_new: u32,
     /// Names that no site of ours has.
@@ -257,7 +261,7 @@ const REFUSED_SHOWN: usize = 20;
 impl Knowledge {
     /// All that is believed of links between sites, by name. Sites without a name are left out.
     pub fn export(&self, instance: &str, names: &BTreeMap<SiteId, String>, now: Timestamp) -> Exchange {
-        let links = self.between_sites(now).filter_map(|known| {
+        let links = self.site_pair_estimates(now).filter_map(|known| {
             let (source, target) = (names.get(&known.source)?, names.get(&known.target)?);
             Some(ExchangeLink {
                 source: source.clone(),
@@ -265,8 +269,8 @@ impl Knowledge {
                 family: known.family,
                 bytes_per_s: known.bytes_per_s,
                 spread: known.spread.clamp(0.0, 10.0),
-                seconds: known.seconds.clamp(0.0, SECONDS_MAX),
-                seen: known.seen,
+                seconds: known.seconds.clamp(0.0, OBSERVED_S_MAX),
+                seen_at: known.seen_at,
                 rtt_us: known.rtt_us.filter(|us| *us > 0.0 && *us <= 60e6),
                 loss: known.loss,
             })
@@ -290,7 +294,7 @@ impl Knowledge {
         now: Timestamp,
     ) -> Result<Imported, Fault> {
         document.check()?;
-        aliases.agree(sites)?;
+        aliases.check_against(sites)?;
         let instance = document.instances.join("+");
         let mut imported = Imported::default();
         let mut unmapped = BTreeSet::new();
@@ -305,10 +309,12 @@ impl Knowledge {
             let (source, target) = (find(&link.source), find(&link.target));
             let (Some(source), Some(target)) = (source, target) else { continue };
             match self.import_link(&instance, link, source, target, now) {
-                Ok(true) => imported.taken += 1,
-                Ok(false) => imported.own_is_better += 1,
-                Err(Refused::Twice | Refused::OutOfOrder { .. }) => imported.nothing_new += 1,
-                Err(Refused::TooOld { .. }) => imported.nothing_new += 1,
+                Ok(true) => imported.imported += 1,
+                Ok(false) => imported.kept_own += 1,
+                Err(ObservationError::Duplicate | ObservationError::OutOfOrder { .. }) => {
+                    imported.nothing_new += 1
+                }
+                Err(ObservationError::TooOld { .. }) => imported.nothing_new += 1,
                 Err(refused) if imported.refused.len() < REFUSED_SHOWN => {
                     let (source, target) = (printable(&link.source), printable(&link.target));
                     imported.refused.push(format!("{source} to {target}: {refused}"));
@@ -328,70 +334,71 @@ impl Knowledge {
         source: SiteId,
         target: SiteId,
         now: Timestamp,
-    ) -> Result<bool, Refused> {
-        let observation = |kind: &str, seen: Seen| Observation {
-            id: ObservationId::of(&[
+    ) -> Result<bool, ObservationError> {
+        let observation = |kind: &str, seen: Metric| Observation {
+            id: ObservationId::from_parts(&[
                 instance,
                 kind,
                 &link.source,
                 &link.target,
-                &format!("{:?} {}", link.family, link.seen.as_micros()),
+                &format!("{:?} {}", link.family, link.seen_at.as_micros()),
             ]),
-            at: link.seen,
-            of: Subject::Path {
-                source: Place::Site(source),
-                target: Place::Site(target),
-                way: Way { family: link.family, circuit: None },
+            at: link.seen_at,
+            subject: Subject::Path {
+                source: Endpoint::Site(source),
+                target: Endpoint::Site(target),
+                path: PathSelector { family: link.family, circuit: None },
             },
-            seen,
-            by: Origin::Instance(instance.to_owned()),
+            metric: seen,
+            origin: Origin::Instance(instance.to_owned()),
             mapping: Mapping::Explicit,
         };
-        let own = self.known_seconds(source, target, now);
+        let own = self.observed_seconds(source, target, now);
         let theirs = link.weight(now);
         let own_is_better = own.is_some_and(|(seconds, seen)| {
-            seconds >= theirs.min(OWN_ENOUGH_S) && seen + OWN_RECENT > link.seen
+            seconds >= theirs.min(OWN_OBSERVED_S_MIN) && seen + OWN_AGE_ADVANTAGE > link.seen_at
         });
         // Round trip and loss do no harm beside our own: they fade soon.
         if !own_is_better {
             if let Some(us) = link.rtt_us {
-                self.observe(&observation("rtt", Seen::Rtt { us }), now).or_else(tolerate)?;
+                self.observe(&observation("rtt", Metric::Rtt { us }), now).or_else(ignore_duplicates)?;
             }
             if let Some(loss) = link.loss {
                 let (sent, lost) = (100_000, (loss * 1e5) as u64);
-                self.observe(&observation("loss", Seen::Loss { sent, lost }), now).or_else(tolerate)?;
+                self.observe(&observation("loss", Metric::Loss { sent, lost }), now)
+                    .or_else(ignore_duplicates)?;
             }
             let (bytes_per_s, spread, seconds) = (link.bytes_per_s, link.spread, link.seconds.max(1e-3));
             let bytes = (bytes_per_s * seconds) as u64;
-            self.observe(&observation("rate", Seen::Summary { bytes_per_s, spread, seconds, bytes }), now)?;
-        } else if now.since(link.seen) > OLDEST {
-            return Err(Refused::TooOld { age: now.since(link.seen) });
+            self.observe(&observation("rate", Metric::Summary { bytes_per_s, spread, seconds, bytes }), now)?;
+        } else if now.since(link.seen_at) > OBSERVATION_AGE_MAX {
+            return Err(ObservationError::TooOld { age: now.since(link.seen_at) });
         }
         Ok(!own_is_better)
     }
 }
 
 /// Own observation of so many seconds is enough to trust it rather than others, …
-const OWN_ENOUGH_S: f64 = 10.0;
+const OWN_OBSERVED_S_MIN: f64 = 10.0;
 /// … unless theirs is newer by this much.
-const OWN_RECENT: std::time::Duration = std::time::Duration::from_secs(3_600);
+const OWN_AGE_ADVANTAGE: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// What came before in the same document must not keep the rest from being taken.
-fn tolerate(refused: Refused) -> Result<(), Refused> {
+fn ignore_duplicates(refused: ObservationError) -> Result<(), ObservationError> {
     match refused {
-        Refused::Twice | Refused::OutOfOrder { .. } => Ok(()),
+        ObservationError::Duplicate | ObservationError::OutOfOrder { .. } => Ok(()),
         other => Err(other),
     }
 }
 
 impl Imported {
     /// For people, a sentence a line.
-    pub fn words(&self) -> Vec<String> {
+    pub fn describe(&self) -> Vec<String> {
         let count = |number: u32| units::count(u64::from(number));
         let mut lines = vec![format!(
             "{} links taken; of {} we know more ourselves; {} brought nothing new",
-            count(self.taken),
-            count(self.own_is_better),
+            count(self.imported),
+            count(self.kept_own),
             count(self.nothing_new)
         )];
         if !self.unmapped.is_empty() {

@@ -10,33 +10,34 @@
 //! `meter::Meter`, one belief a [`Belief`]. What a path needs of its hosts is [`advice`].
 
 pub mod advice;
-mod belief;
-mod bins;
-mod blend;
-mod calibrate;
+mod calibration;
 mod change;
-mod curve;
-mod detect;
+mod change_point;
+mod concurrency_curve;
+mod ewma;
 pub mod exchange;
-mod gather;
+mod forecast_combiner;
+mod goodput_meter;
 mod knowledge;
 pub mod mapping;
-mod meter;
 mod observation;
-mod overhead;
-mod path;
-mod places;
+mod path_state;
+mod rate_history;
+mod startup_cost;
+mod topology;
+mod window_aggregator;
 
-pub use belief::{ASSUMED_BYTES_PER_S, Belief};
-pub use bins::Bin;
-pub use calibrate::Quality;
-pub use change::{Affected, Change, Evidence, Location, Rerouted, Shift};
+pub use calibration::ForecastQuality;
+pub use change::{CauseLocation, Change, ChangeScope, Evidence, RouteChange, Shift};
+pub use ewma::{FastEwma, RATE_BYTES_PER_S_ASSUMED};
 pub use knowledge::{
-    Ahead, Basis, Bottleneck, Brief, End, Estimate, FILE_BYTES, Forecast, Knowledge, LINKS_MAX, Link,
-    LinkReport, MORE_MAX, Pace, PathReport, QUESTIONS_MAX, Questions, WhatIf, Work,
+    AttemptEnd, Backlog, Basis, Bottleneck, Estimate, Forecast, IntakeRate, Knowledge, LINKS_MAX, Link,
+    LinkReport, PathReport, RateSummary, WHAT_IF_FILE_BYTES, WHAT_IF_FILES_MAX, WHAT_IF_QUERIES_MAX,
+    WhatIfAnswer, WhatIfQuery, Work,
 };
 pub use observation::{
-    DISORDER, FUTURE, HOPS_MAX, Limit, Mapping, OLDEST, Observation, ObservationId, Origin, Place, Refused,
-    Seen, Subject, Way,
+    CLOCK_AHEAD_MAX, Endpoint, HOPS_MAX, Mapping, Metric, OBSERVATION_AGE_MAX, Observation, ObservationError,
+    ObservationId, Origin, PathSelector, REORDERING_MAX, SenderLimit, Subject,
 };
-pub use places::{Home, RegionId};
+pub use rate_history::Bin;
+pub use topology::{Locality, RegionId};

@@ -15,16 +15,16 @@ pub use crate::advice::Family;
 pub use crate::observation::Mapping;
 
 /// Labels that a domain must have below its public suffix to say anything about who owns it, suffix included.
-const LABELS_MIN: usize = 2;
+const DOMAIN_LABELS_MIN: usize = 2;
 /// Second labels under a country's domain that belong to nobody in particular (`ac.uk`, `edu.au`, `co.jp`,
 /// `gov.br`).
-const SHARED_SECOND: &[&str] = &[
+const SHARED_SECOND_LEVEL_DOMAINS: &[&str] = &[
     "ac", "co", "com", "edu", "go", "gob", "gov", "govt", "ltd", "mil", "ne", "net", "nom", "or", "org",
     "plc", "re", "res", "sch",
 ];
 /// Networks at least this long belong to one site; longer ones than a registered prefix are inferred by it.
-const V4_BITS: u8 = 24;
-const V6_BITS: u8 = 48;
+const SITE_PREFIX_BITS_V4: u8 = 24;
+const SITE_PREFIX_BITS_V6: u8 = 48;
 
 /// What a host measures, or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,11 +67,11 @@ pub struct Prefix {
 
 /// The site of a host, and how that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SiteMatch {
     pub site: SiteName,
     pub mapping: Mapping,
     /// In words, for whoever wonders.
-    pub because: String,
+    pub reason: String,
 }
 
 /// The table, ready to be asked.
@@ -113,7 +113,7 @@ impl HostMap {
     pub fn add_storage(&mut self, host: &str, site: SiteName) {
         let mut domain = host;
         while let Some((_, parent)) = domain.split_once('.') {
-            if !owned(parent) {
+            if !is_registrable(parent) {
                 break;
             }
             self.domains
@@ -129,7 +129,12 @@ impl HostMap {
     }
 
     /// The site of a host that is known by this name, this address or both.
-    pub fn find(&self, name: Option<&str>, address: Option<IpAddr>, family: Option<Family>) -> Option<Found> {
+    pub fn find(
+        &self,
+        name: Option<&str>,
+        address: Option<IpAddr>,
+        family: Option<Family>,
+    ) -> Option<SiteMatch> {
         let name = name.map(str::to_ascii_lowercase);
         let spelt = address.map(|address| address.to_string());
         let fits = |entry: &&Entry| entry.family.is_none() || family.is_none() || entry.family == family;
@@ -143,30 +148,30 @@ impl HostMap {
                 Mapping::Explicit => "it is in the table",
                 Mapping::Imported | Mapping::Inferred => "the imported directory lists it",
             };
-            return Some(Found {
+            return Some(SiteMatch {
                 site: entry.site.clone(),
                 mapping: entry.mapping,
-                because: because.to_owned(),
+                reason: because.to_owned(),
             });
         }
-        self.by_domain(name.as_deref()).or_else(|| self.by_network(address))
+        self.find_by_domain(name.as_deref()).or_else(|| self.find_by_network(address))
     }
 
     /// The longest domain that it shares with end points of one site.
-    fn by_domain(&self, name: Option<&str>) -> Option<Found> {
+    fn find_by_domain(&self, name: Option<&str>) -> Option<SiteMatch> {
         let mut domain = name?;
         while let Some((_, parent)) = domain.split_once('.') {
             if let Some(site) = self.domains.get(parent) {
                 let site = site.clone()?;
                 let because = format!("storages of {site} are in {parent} too");
-                return Some(Found { site, mapping: Mapping::Inferred, because });
+                return Some(SiteMatch { site, mapping: Mapping::Inferred, reason: because });
             }
             domain = parent;
         }
         None
     }
 
-    fn by_network(&self, address: Option<IpAddr>) -> Option<Found> {
+    fn find_by_network(&self, address: Option<IpAddr>) -> Option<SiteMatch> {
         let address = address?;
         let near = |prefix: &Prefix| {
             prefix.contains(address) || prefix.widened().is_some_and(|wide| wide.contains(address))
@@ -183,21 +188,21 @@ impl HostMap {
             return None;
         }
         let because = format!("it is in or beside {site}'s network {prefix}");
-        Some(Found { site: site.clone(), mapping: Mapping::Inferred, because })
+        Some(SiteMatch { site: site.clone(), mapping: Mapping::Inferred, reason: because })
     }
 }
 
 /// Whether a domain belongs to somebody in particular, by a small rule in place of the list of public
 /// suffixes: at least two labels, and three under a country's domain whose second label is shared
 /// (`example.ac.uk`).
-fn owned(domain: &str) -> bool {
+fn is_registrable(domain: &str) -> bool {
     let labels: Vec<&str> = domain.split('.').collect();
-    if labels.len() < LABELS_MIN || labels.iter().any(|label| label.is_empty()) {
+    if labels.len() < DOMAIN_LABELS_MIN || labels.iter().any(|label| label.is_empty()) {
         return false;
     }
     let (last, second) = (labels[labels.len() - 1], labels[labels.len() - 2]);
-    let shared = last.len() == 2 && SHARED_SECOND.contains(&second);
-    !shared || labels.len() > LABELS_MIN
+    let shared = last.len() == 2 && SHARED_SECOND_LEVEL_DOMAINS.contains(&second);
+    !shared || labels.len() > DOMAIN_LABELS_MIN
 }
 
 impl Prefix {
@@ -217,7 +222,7 @@ impl Prefix {
 
     /// The /24 or /48 around a longer prefix.
     fn widened(&self) -> Option<Prefix> {
-        let most = if self.network.is_ipv4() { V4_BITS } else { V6_BITS };
+        let most = if self.network.is_ipv4() { SITE_PREFIX_BITS_V4 } else { SITE_PREFIX_BITS_V6 };
         (self.bits > most).then_some(Prefix { bits: most, ..*self })
     }
 }
@@ -374,7 +379,7 @@ mod tests {
         }
         let inferred = mapping.find(Some("ps.qm.ac.uk"), None, None).unwrap();
         assert!(
-            inferred.mapping == Mapping::Inferred && inferred.because.contains("qm.ac.uk"),
+            inferred.mapping == Mapping::Inferred && inferred.reason.contains("qm.ac.uk"),
             "{inferred:?}"
         );
     }

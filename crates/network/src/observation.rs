@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::advice::Family;
 
 /// Clocks of different machines differ by so much before something counts as seen in the future.
-pub const FUTURE: Duration = Duration::from_secs(60);
+pub const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
 /// What is older tells nothing about now, and archives repeat their last days when asked again.
-pub const OLDEST: Duration = Duration::from_secs(14 * 86_400);
+pub const OBSERVATION_AGE_MAX: Duration = Duration::from_secs(14 * 86_400);
 /// So much later than the newest of its kind an observation may come: archivers retry.
-pub const DISORDER: Duration = Duration::from_secs(3_600);
+pub const REORDERING_MAX: Duration = Duration::from_secs(3_600);
 /// Routers on a path; more is a loop.
 pub const HOPS_MAX: usize = 64;
 
@@ -27,9 +27,9 @@ const BYTES_PER_S_MAX: f64 = 1e13;
 /// A minute: to the moon and back takes 2.6 s.
 const RTT_US_MAX: f64 = 60e6;
 /// The least that IPv4 allows, and the largest IP packet.
-const MTU: std::ops::RangeInclusive<u32> = 68..=65_535;
+const MTU_BYTES: std::ops::RangeInclusive<u32> = 68..=65_535;
 /// A month: no file takes longer.
-const SECONDS_MAX: f64 = 31.0 * 86_400.0;
+const DURATION_S_MAX: f64 = 31.0 * 86_400.0;
 
 /// Tells one observation from another, so that what comes twice counts once. The same text gives the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct ObservationId(pub u64);
 
 impl ObservationId {
     /// From whatever names it at its origin: a run id with the kind of result, an attempt, a probe's number.
-    pub fn of(parts: &[&str]) -> Self {
+    pub fn from_parts(parts: &[&str]) -> Self {
         // FNV-1a: stable over versions and machines, and good enough against chance.
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         for part in parts {
@@ -52,22 +52,22 @@ impl ObservationId {
 /// One end: a storage where that is known, its site otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum Endpoint {
     Storage(StorageId),
     Site(SiteId),
 }
 
 /// Which of the ways between two ends: none is "whichever was taken".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Way {
+pub struct PathSelector {
     pub family: Option<Family>,
     /// A circuit, by the number its planner gave it.
     pub circuit: Option<u64>,
 }
 
-impl Way {
-    pub fn of(family: Family) -> Self {
-        Way { family: Some(family), circuit: None }
+impl PathSelector {
+    pub fn over_family(family: Family) -> Self {
+        PathSelector { family: Some(family), circuit: None }
     }
 }
 
@@ -76,14 +76,13 @@ impl Way {
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
     Path {
-        source: Place,
-        target: Place,
-        way: Way,
+        source: Endpoint,
+        target: Endpoint,
+        #[serde(rename = "way")]
+        path: PathSelector,
     },
     /// A site's connection to the world.
-    Uplink {
-        site: SiteId,
-    },
+    Uplink { site: SiteId },
 }
 
 /// Who saw it.
@@ -115,7 +114,7 @@ pub enum Mapping {
 /// What kept a sender back, by its kernel's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Limit {
+pub enum SenderLimit {
     /// Nothing to send: the source was read too slowly.
     Application,
     /// The receiver's window: its buffers, or it writes too slowly.
@@ -128,7 +127,7 @@ pub enum Limit {
 /// What was seen. Rates are bytes per second of payload, times are in the unit of the field's name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Seen {
+pub enum Metric {
     /// A test of throughput, over so many seconds.
     Throughput {
         bytes_per_s: f64,
@@ -174,7 +173,7 @@ pub enum Seen {
         rtt_us: f64,
         mss_bytes: u32,
         window_bytes: u64,
-        limit: Option<Limit>,
+        limit: Option<SenderLimit>,
     },
     /// What another instance believes: median rate, spread of its logarithm, and what that rests on.
     Summary {
@@ -189,15 +188,18 @@ pub enum Seen {
 pub struct Observation {
     pub id: ObservationId,
     pub at: Timestamp,
-    pub of: Subject,
-    pub seen: Seen,
-    pub by: Origin,
+    #[serde(rename = "of")]
+    pub subject: Subject,
+    #[serde(rename = "seen")]
+    pub metric: Metric,
+    #[serde(rename = "by")]
+    pub origin: Origin,
     pub mapping: Mapping,
 }
 
 /// Why an observation was not taken.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refused {
+pub enum ObservationError {
     Future {
         ahead: Duration,
     },
@@ -208,39 +210,41 @@ pub enum Refused {
     OutOfOrder {
         behind: Duration,
     },
-    Twice,
+    Duplicate,
     UnknownSite(SiteId),
     UnknownStorage(StorageId),
     /// A number no network gives.
-    Absurd(String),
+    Implausible(String),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for ObservationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let long = |time: &Duration| units::duration(*time);
         match self {
-            Refused::Future { ahead } => {
+            ObservationError::Future { ahead } => {
                 write!(f, "seen {} in the future: one of the clocks is wrong", long(ahead))
             }
-            Refused::TooOld { age } => write!(f, "seen {} ago: too old to tell anything", long(age)),
-            Refused::OutOfOrder { behind } => {
+            ObservationError::TooOld { age } => write!(f, "seen {} ago: too old to tell anything", long(age)),
+            ObservationError::OutOfOrder { behind } => {
                 write!(f, "seen {} before what is known already of the same kind", long(behind))
             }
-            Refused::Twice => write!(f, "it was taken already"),
-            Refused::UnknownSite(id) => write!(f, "no site has the number {}", id.0),
-            Refused::UnknownStorage(id) => write!(f, "no storage has the number {}", id.0),
-            Refused::Absurd(what) => f.write_str(what),
+            ObservationError::Duplicate => write!(f, "it was taken already"),
+            ObservationError::UnknownSite(id) => write!(f, "no site has the number {}", id.0),
+            ObservationError::UnknownStorage(id) => write!(f, "no storage has the number {}", id.0),
+            ObservationError::Implausible(what) => f.write_str(what),
         }
     }
 }
 
-impl From<Refused> for Fault {
-    fn from(refused: Refused) -> Self {
+impl From<ObservationError> for Fault {
+    fn from(refused: ObservationError) -> Self {
         let code = match refused {
-            Refused::Future { .. } => FaultCode::ClockSkew,
-            Refused::UnknownSite(_) | Refused::UnknownStorage(_) => FaultCode::NotFound,
-            Refused::Twice => FaultCode::AlreadyExists,
-            Refused::TooOld { .. } | Refused::OutOfOrder { .. } | Refused::Absurd(_) => FaultCode::BadRequest,
+            ObservationError::Future { .. } => FaultCode::ClockSkew,
+            ObservationError::UnknownSite(_) | ObservationError::UnknownStorage(_) => FaultCode::NotFound,
+            ObservationError::Duplicate => FaultCode::AlreadyExists,
+            ObservationError::TooOld { .. }
+            | ObservationError::OutOfOrder { .. }
+            | ObservationError::Implausible(_) => FaultCode::BadRequest,
         };
         Fault::new(code, format!("an observation was not taken: {refused}"))
     }
@@ -248,33 +252,33 @@ impl From<Refused> for Fault {
 
 impl Observation {
     /// What can be said without knowing anything else: time and numbers.
-    pub fn check(&self, now: Timestamp) -> Result<(), Refused> {
+    pub fn check(&self, now: Timestamp) -> Result<(), ObservationError> {
         let ahead = self.at.since(now);
-        if ahead > FUTURE {
-            return Err(Refused::Future { ahead });
+        if ahead > CLOCK_AHEAD_MAX {
+            return Err(ObservationError::Future { ahead });
         }
         let age = now.since(self.at);
-        if age > OLDEST {
-            return Err(Refused::TooOld { age });
+        if age > OBSERVATION_AGE_MAX {
+            return Err(ObservationError::TooOld { age });
         }
-        match (&self.of, &self.seen) {
-            (Subject::Uplink { .. }, Seen::Uplink { .. }) => {}
-            (Subject::Path { .. }, Seen::Uplink { .. }) => {
-                return absurd("counters of an uplink belong to a site, not to a path");
+        match (&self.subject, &self.metric) {
+            (Subject::Uplink { .. }, Metric::Uplink { .. }) => {}
+            (Subject::Path { .. }, Metric::Uplink { .. }) => {
+                return implausible("counters of an uplink belong to a site, not to a path");
             }
-            (Subject::Uplink { .. }, _) => return absurd("only counters can be seen of an uplink"),
+            (Subject::Uplink { .. }, _) => return implausible("only counters can be seen of an uplink"),
             (Subject::Path { source, target, .. }, _) if source == target => {
-                return absurd("source and target are the same");
+                return implausible("source and target are the same");
             }
             (Subject::Path { .. }, _) => {}
         }
-        self.seen.check()
+        self.metric.check()
     }
 
     /// How much it tells compared with a second of own transfers. A probe measures hosts near the storages,
     /// not the storages.
     pub fn weight(&self) -> f64 {
-        let origin = match self.by {
+        let origin = match self.origin {
             Origin::OwnTransfer => 1.0,
             Origin::Probe => 0.5,
             Origin::PerfSonar | Origin::Provider => 0.4,
@@ -289,100 +293,108 @@ impl Observation {
     }
 }
 
-impl Seen {
-    fn check(&self) -> Result<(), Refused> {
+impl Metric {
+    fn check(&self) -> Result<(), ObservationError> {
         match *self {
-            Seen::Throughput { bytes_per_s, seconds, streams } => {
-                rate(bytes_per_s)?;
-                time(seconds)?;
-                if streams == 0 { absurd("a test without a stream") } else { Ok(()) }
+            Metric::Throughput { bytes_per_s, seconds, streams } => {
+                check_rate(bytes_per_s)?;
+                check_duration(seconds)?;
+                if streams == 0 { implausible("a test without a stream") } else { Ok(()) }
             }
-            Seen::Rtt { us } => round_trip(us),
-            Seen::Loss { sent: 0, .. } => absurd("a loss of no packets"),
-            Seen::Loss { sent, lost } if lost > sent => absurd(format!("{lost} packets lost of {sent} sent")),
-            Seen::Mtu { bytes, .. } if !MTU.contains(&bytes) => {
-                absurd(format!("a path MTU of {bytes} bytes"))
+            Metric::Rtt { us } => check_round_trip(us),
+            Metric::Loss { sent: 0, .. } => implausible("a loss of no packets"),
+            Metric::Loss { sent, lost } if lost > sent => {
+                implausible(format!("{lost} packets lost of {sent} sent"))
             }
-            Seen::Hops(ref hops) if hops.is_empty() => absurd("a path without hops"),
-            Seen::Hops(ref hops) if hops.len() > HOPS_MAX => absurd(format!("a path of {} hops", hops.len())),
-            Seen::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } => {
+            Metric::Mtu { bytes, .. } if !MTU_BYTES.contains(&bytes) => {
+                implausible(format!("a path MTU of {bytes} bytes"))
+            }
+            Metric::Hops(ref hops) if hops.is_empty() => implausible("a path without hops"),
+            Metric::Hops(ref hops) if hops.len() > HOPS_MAX => {
+                implausible(format!("a path of {} hops", hops.len()))
+            }
+            Metric::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } => {
                 for value in [into_bytes_per_s, out_bytes_per_s] {
                     // An idle uplink is none of the absurdities.
                     if value != 0.0 {
-                        rate(value)?;
+                        check_rate(value)?;
                     }
                 }
-                capacity_bytes_per_s.map_or(Ok(()), rate)
+                capacity_bytes_per_s.map_or(Ok(()), check_rate)
             }
-            Seen::Transfer { bytes, seconds, alongside } => {
-                time(seconds)?;
+            Metric::Transfer { bytes, seconds, alongside } => {
+                check_duration(seconds)?;
                 if !alongside.is_finite() || !(0.0..=1e6).contains(&alongside) {
-                    return absurd(format!("{alongside} transfers alongside"));
+                    return implausible(format!("{alongside} transfers alongside"));
                 }
-                if bytes > 0 { rate(bytes as f64 / seconds) } else { Ok(()) }
+                if bytes > 0 { check_rate(bytes as f64 / seconds) } else { Ok(()) }
             }
-            Seen::Tcp { bytes_sent, bytes_resent, rtt_us, mss_bytes, .. } => {
-                round_trip(rtt_us)?;
+            Metric::Tcp { bytes_sent, bytes_resent, rtt_us, mss_bytes, .. } => {
+                check_round_trip(rtt_us)?;
                 if bytes_resent > bytes_sent {
-                    return absurd(format!("{bytes_resent} bytes repeated of {bytes_sent} sent"));
+                    return implausible(format!("{bytes_resent} bytes repeated of {bytes_sent} sent"));
                 }
-                if MTU.contains(&mss_bytes) {
+                if MTU_BYTES.contains(&mss_bytes) {
                     Ok(())
                 } else {
-                    absurd(format!("segments of {mss_bytes} bytes"))
+                    implausible(format!("segments of {mss_bytes} bytes"))
                 }
             }
-            Seen::Summary { bytes_per_s, spread, seconds, .. } => {
-                rate(bytes_per_s)?;
-                time(seconds)?;
-                if (0.0..=10.0).contains(&spread) { Ok(()) } else { absurd(format!("a spread of {spread}")) }
+            Metric::Summary { bytes_per_s, spread, seconds, .. } => {
+                check_rate(bytes_per_s)?;
+                check_duration(seconds)?;
+                if (0.0..=10.0).contains(&spread) {
+                    Ok(())
+                } else {
+                    implausible(format!("a spread of {spread}"))
+                }
             }
-            Seen::Loss { .. }
-            | Seen::Mtu { .. }
-            | Seen::Hops(_)
-            | Seen::PathChecksum(_)
-            | Seen::Reach { .. } => Ok(()),
+            Metric::Loss { .. }
+            | Metric::Mtu { .. }
+            | Metric::Hops(_)
+            | Metric::PathChecksum(_)
+            | Metric::Reach { .. } => Ok(()),
         }
     }
 
     /// The kinds among which order matters.
-    pub(crate) fn kind(&self) -> usize {
+    pub(crate) fn kind_index(&self) -> usize {
         match self {
-            Seen::Throughput { .. } | Seen::Summary { .. } => 0,
-            Seen::Rtt { .. } => 1,
-            Seen::Loss { .. } => 2,
-            Seen::Mtu { .. } => 3,
-            Seen::Hops(_) | Seen::PathChecksum(_) => 4,
-            Seen::Reach { .. } => 5,
-            Seen::Uplink { .. } => 6,
-            Seen::Transfer { .. } | Seen::Tcp { .. } => 7,
+            Metric::Throughput { .. } | Metric::Summary { .. } => 0,
+            Metric::Rtt { .. } => 1,
+            Metric::Loss { .. } => 2,
+            Metric::Mtu { .. } => 3,
+            Metric::Hops(_) | Metric::PathChecksum(_) => 4,
+            Metric::Reach { .. } => 5,
+            Metric::Uplink { .. } => 6,
+            Metric::Transfer { .. } | Metric::Tcp { .. } => 7,
         }
     }
 }
 
-fn absurd<T>(what: impl Into<String>) -> Result<T, Refused> {
-    Err(Refused::Absurd(what.into()))
+fn implausible<T>(what: impl Into<String>) -> Result<T, ObservationError> {
+    Err(ObservationError::Implausible(what.into()))
 }
 
-fn rate(bytes_per_s: f64) -> Result<(), Refused> {
+fn check_rate(bytes_per_s: f64) -> Result<(), ObservationError> {
     if bytes_per_s.is_finite() && bytes_per_s > 0.0 && bytes_per_s <= BYTES_PER_S_MAX {
         return Ok(());
     }
-    absurd(format!("a rate of {bytes_per_s} bytes per second"))
+    implausible(format!("a rate of {bytes_per_s} bytes per second"))
 }
 
-fn time(seconds: f64) -> Result<(), Refused> {
-    if seconds.is_finite() && seconds > 0.0 && seconds <= SECONDS_MAX {
+fn check_duration(seconds: f64) -> Result<(), ObservationError> {
+    if seconds.is_finite() && seconds > 0.0 && seconds <= DURATION_S_MAX {
         return Ok(());
     }
-    absurd(format!("a time of {seconds} s"))
+    implausible(format!("a time of {seconds} s"))
 }
 
-fn round_trip(us: f64) -> Result<(), Refused> {
+fn check_round_trip(us: f64) -> Result<(), ObservationError> {
     if us.is_finite() && us > 0.0 && us <= RTT_US_MAX {
         Ok(())
     } else {
-        absurd(format!("a round trip of {us} µs"))
+        implausible(format!("a round trip of {us} µs"))
     }
 }
 
@@ -391,7 +403,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::Knowledge;
     use crate::knowledge::Link;
-    use crate::places::RegionId;
+    use crate::topology::RegionId;
     use proptest::prelude::*;
 
     pub(crate) fn at(seconds: i64) -> Timestamp {
@@ -401,29 +413,29 @@ pub(crate) mod tests {
     pub(crate) fn world() -> Knowledge {
         let mut knowledge = Knowledge::default();
         for site in 1..=4 {
-            knowledge.place_site(SiteId(site), RegionId(site as u32 / 3));
-            knowledge.place_storage(StorageId(site), SiteId(site));
+            knowledge.set_site_region(SiteId(site), RegionId(site as u32 / 3));
+            knowledge.set_storage_site(StorageId(site), SiteId(site));
         }
         knowledge
     }
 
-    pub(crate) fn between(source: u64, target: u64, number: u64, seconds: i64, seen: Seen) -> Observation {
+    pub(crate) fn between(source: u64, target: u64, number: u64, seconds: i64, seen: Metric) -> Observation {
         Observation {
             id: ObservationId(number),
             at: at(seconds),
-            of: Subject::Path {
-                source: Place::Site(SiteId(source)),
-                target: Place::Site(SiteId(target)),
-                way: Way::of(Family::Ipv4),
+            subject: Subject::Path {
+                source: Endpoint::Site(SiteId(source)),
+                target: Endpoint::Site(SiteId(target)),
+                path: PathSelector::over_family(Family::Ipv4),
             },
-            seen,
-            by: Origin::PerfSonar,
+            metric: seen,
+            origin: Origin::PerfSonar,
             mapping: Mapping::Explicit,
         }
     }
 
-    fn test_of(bytes_per_s: f64) -> Seen {
-        Seen::Throughput { bytes_per_s, seconds: 25.0, streams: 1 }
+    fn test_of(bytes_per_s: f64) -> Metric {
+        Metric::Throughput { bytes_per_s, seconds: 25.0, streams: 1 }
     }
 
     fn link(source: u64, target: u64) -> Link {
@@ -474,11 +486,11 @@ pub(crate) mod tests {
             assert!(say(between(1, 2, 7, 100_000, test_of(absurd))).starts_with("a rate of"), "{absurd}");
         }
         assert_eq!(
-            say(between(1, 2, 8, 100_000, Seen::Mtu { bytes: 9, black_hole: false })),
+            say(between(1, 2, 8, 100_000, Metric::Mtu { bytes: 9, black_hole: false })),
             "a path MTU of 9 bytes"
         );
         assert!(
-            say(between(1, 2, 9, 100_000, Seen::Loss { sent: 5, lost: 6 })).starts_with("6 packets lost")
+            say(between(1, 2, 9, 100_000, Metric::Loss { sent: 5, lost: 6 })).starts_with("6 packets lost")
         );
         assert!(say(between(1, 1, 10, 100_000, test_of(1e9))).contains("the same"));
     }
@@ -492,24 +504,28 @@ pub(crate) mod tests {
         knowledge.observe(&between(1, 2, 3, 20, test_of(1e8)), at(20)).unwrap();
     }
 
-    fn any_seen() -> impl Strategy<Value = Seen> {
+    fn any_seen() -> impl Strategy<Value = Metric> {
         let number = prop_oneof![any::<f64>(), 1e3..1e10_f64, Just(0.0), Just(f64::NAN)];
         let value = prop_oneof![any::<f64>(), 1e3..1e10_f64];
-        let limit = prop_oneof![Just(None), Just(Some(Limit::ReceiveWindow)), Just(Some(Limit::Congestion))];
+        let limit = prop_oneof![
+            Just(None),
+            Just(Some(SenderLimit::ReceiveWindow)),
+            Just(Some(SenderLimit::Congestion))
+        ];
         prop_oneof![
             (number.clone(), value.clone(), any::<u32>()).prop_map(|(bytes_per_s, seconds, streams)| {
-                Seen::Throughput { bytes_per_s, seconds, streams }
+                Metric::Throughput { bytes_per_s, seconds, streams }
             }),
-            number.clone().prop_map(|us| Seen::Rtt { us }),
-            (any::<u64>(), any::<u64>()).prop_map(|(sent, lost)| Seen::Loss { sent, lost }),
-            (any::<u32>(), any::<bool>()).prop_map(|(bytes, black_hole)| Seen::Mtu { bytes, black_hole }),
-            proptest::collection::vec(any::<Option<std::net::IpAddr>>(), 0..70).prop_map(Seen::Hops),
-            any::<u64>().prop_map(Seen::PathChecksum),
-            any::<bool>().prop_map(|up| Seen::Reach { up }),
+            number.clone().prop_map(|us| Metric::Rtt { us }),
+            (any::<u64>(), any::<u64>()).prop_map(|(sent, lost)| Metric::Loss { sent, lost }),
+            (any::<u32>(), any::<bool>()).prop_map(|(bytes, black_hole)| Metric::Mtu { bytes, black_hole }),
+            proptest::collection::vec(any::<Option<std::net::IpAddr>>(), 0..70).prop_map(Metric::Hops),
+            any::<u64>().prop_map(Metric::PathChecksum),
+            any::<bool>().prop_map(|up| Metric::Reach { up }),
             (any::<u64>(), number.clone(), value.clone())
-                .prop_map(|(bytes, seconds, alongside)| Seen::Transfer { bytes, seconds, alongside }),
+                .prop_map(|(bytes, seconds, alongside)| Metric::Transfer { bytes, seconds, alongside }),
             (any::<u64>(), any::<u64>(), value, 60_u32..9_000, any::<u64>(), limit).prop_map(
-                |(bytes_sent, bytes_resent, rtt_us, mss_bytes, window_bytes, limit)| Seen::Tcp {
+                |(bytes_sent, bytes_resent, rtt_us, mss_bytes, window_bytes, limit)| Metric::Tcp {
                     bytes_sent,
                     bytes_resent,
                     rtt_us,
@@ -519,7 +535,12 @@ pub(crate) mod tests {
                 }
             ),
             (number.clone(), number.clone(), number, any::<u64>()).prop_map(
-                |(bytes_per_s, spread, seconds, bytes)| Seen::Summary { bytes_per_s, spread, seconds, bytes }
+                |(bytes_per_s, spread, seconds, bytes)| Metric::Summary {
+                    bytes_per_s,
+                    spread,
+                    seconds,
+                    bytes
+                }
             ),
         ]
     }

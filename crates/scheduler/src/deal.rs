@@ -11,7 +11,7 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use longhaul_model::{AttemptId, Epoch, Timestamp};
-use longhaul_network::{Basis, Link, Pace};
+use longhaul_network::{Basis, IntakeRate, Link};
 
 use crate::decision::{Candidate, Choice, Decision, Lease, Unusable};
 use crate::event::SiteState;
@@ -42,7 +42,7 @@ pub(crate) enum Barred {
 /// What is known of a target while it is dealt to.
 pub(crate) struct Low {
     /// What it took lately: asked for once.
-    pub pace: Pace,
+    pub pace: IntakeRate,
     /// Whether little is left of what it holds: found out when it matters first, since that looks at all its
     /// links.
     runs: OnceCell<bool>,
@@ -61,7 +61,7 @@ impl Scheduler {
         if self.barred(target, now).is_some() {
             return None;
         }
-        let low = Low { pace: self.knowledge.pace(self.storages[target].id), runs: OnceCell::new() };
+        let low = Low { pace: self.knowledge.intake_rate(self.storages[target].id), runs: OnceCell::new() };
         if self.has_enough(target, low.pace, now) || self.is_wide(target, low.pace, now) {
             self.look_when_silent(target, now);
             return None;
@@ -108,7 +108,7 @@ impl Scheduler {
     }
 
     /// Whether a target gets no more work now.
-    fn has_enough(&self, target: u32, pace: Pace, now: Timestamp) -> bool {
+    fn has_enough(&self, target: u32, pace: IntakeRate, now: Timestamp) -> bool {
         let leased = self.storages[target].target.leased.len() as u32;
         if self.settings.rules == Rules::Fts3 {
             return leased >= fts3::STORAGE_ACTIVE;
@@ -152,7 +152,7 @@ impl Scheduler {
     }
 
     /// Whether a target holds work for so long.
-    fn is_full(&self, target: u32, pace: Pace, length: Duration, now: Timestamp) -> bool {
+    fn is_full(&self, target: u32, pace: IntakeRate, length: Duration, now: Timestamp) -> bool {
         let row = &self.storages[target];
         let seconds = length.as_secs_f64();
         let part = seconds / self.settings.lease_window.as_secs_f64().max(1e-3);
@@ -291,11 +291,11 @@ impl Scheduler {
 
     fn ask_link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
         let link = Link { source: self.storages[source].id, target: self.storages[target].id };
-        let known = self.knowledge.in_brief(link, now);
+        let known = self.knowledge.rate_summary(link, now);
         let most = self.link_rate_limit(source, target).map_or(f64::INFINITY, |limit| limit as f64);
         let rate = known.bytes_per_s.min(most).max(1.0);
         let failure_share = known.failure_share;
-        let measured = matches!(known.basis, Basis::Measured | Basis::Booked);
+        let measured = matches!(known.basis, Basis::Measured | Basis::Reserved);
         let shown = if measured { rate.max(known.rate_now) } else { f64::INFINITY };
         let row = self.storages[target].target.links.row(source);
         let lately = row.lately.at_most(now).max(1.0);
@@ -309,7 +309,7 @@ impl Scheduler {
         if row.total.is_fresh(now) {
             return row.total.rate;
         }
-        let mut rate = self.knowledge.total(row.id, false, now).map_or(0.0, |total| total.bytes_per_s);
+        let mut rate = self.knowledge.end_rate(row.id, false, now).map_or(0.0, |total| total.bytes_per_s);
         let limit = self.sites[row.site].info.as_ref().and_then(|info| info.limits.out_bytes_per_s);
         for limit in [limit, self.source_rate_limit(source)].into_iter().flatten() {
             rate = rate.min(limit as f64);
@@ -475,7 +475,7 @@ impl Scheduler {
         source.files_ahead += 1;
         self.sites[source.site].active_out += 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
-        self.knowledge.began(link, now);
+        self.knowledge.attempt_began(link, now);
         self.begin_thinking(now);
         self.begin_detours(now);
         self.count_limits(lease.source, target, lease.party, self.transfers[place].size, now);

@@ -248,7 +248,7 @@ impl Scheduler {
     }
 
     fn horizon_files(&self, target: u32) -> u32 {
-        let pace = self.knowledge.pace(self.storages[target].id).files_per_s;
+        let pace = self.knowledge.intake_rate(self.storages[target].id).files_per_s;
         let files = (pace * self.settings.horizon.as_secs_f64()) as u32;
         let most = self.settings.horizon_files.max(1);
         files.clamp(self.settings.horizon_files_min.clamp(1, most), most)

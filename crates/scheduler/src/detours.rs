@@ -178,7 +178,7 @@ impl Scheduler {
     fn measured(&self, source: u32, target: u32, now: Timestamp) -> Option<f64> {
         let link = self.link_of(source, target);
         let estimate = self.knowledge.rate(link, now);
-        let shown = matches!(estimate.basis, Basis::Measured | Basis::Booked);
+        let shown = matches!(estimate.basis, Basis::Measured | Basis::Reserved);
         let limit = self.link_rate_limit(source, target).map_or(f64::INFINITY, |limit| limit as f64);
         let good = 1.0 - self.knowledge.failure_share(link, now).clamp(0.0, 1.0);
         shown.then(|| estimate.bytes_per_s.min(limit) * good)

@@ -1,7 +1,7 @@
 //! What the network is expected to do for an attempt, against what it did: forecasts are themselves measured.
 
 use longhaul_model::{AttemptId, Timestamp};
-use longhaul_network::{Ahead, Link, Work};
+use longhaul_network::{Backlog, Link, Work};
 
 use crate::scheduler::Scheduler;
 use crate::state::Leased;
@@ -20,23 +20,23 @@ impl Scheduler {
             return;
         }
         let link = Link { source: self.storages[source].id, target: target.id };
-        let work = Work { ahead: self.ahead_at(source, transfer.target), ..Work::file(transfer.size) };
+        let work = Work { backlog: self.ahead_at(source, transfer.target), ..Work::file(transfer.size) };
         let forecast = self.knowledge.forecast(link, work, now);
         self.forecasts.insert(attempt, (now, forecast));
     }
 
     /// What was asked of a link and of its ends before, and is not there yet.
-    pub fn link_ahead(&self, link: Link) -> Ahead {
+    pub fn link_ahead(&self, link: Link) -> Backlog {
         match (self.storage_of.get(&link.source), self.storage_of.get(&link.target)) {
             (Some(&source), Some(&target)) => self.ahead_at(source, target),
-            _ => Ahead::default(),
+            _ => Backlog::default(),
         }
     }
 
-    fn ahead_at(&self, source: u32, target: u32) -> Ahead {
+    fn ahead_at(&self, source: u32, target: u32) -> Backlog {
         let target = &self.storages[target].target;
         let bytes = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
-        Ahead {
+        Backlog {
             link: target.links.get(source).map_or(0, |link| bytes(link.bytes)),
             source: bytes(self.storages[source].bytes_ahead),
             target: bytes(target.leased_bytes),
@@ -56,7 +56,7 @@ impl Scheduler {
             self.knowledge.score(link, &forecast, bytes_moved, now.since(leased), now);
         }
         if let Some(leased) = lease.leased {
-            self.knowledge.came(link, bytes_moved, now.since(leased));
+            self.knowledge.record_completion(link, bytes_moved, now.since(leased));
         }
     }
 }

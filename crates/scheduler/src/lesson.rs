@@ -23,7 +23,7 @@ impl Scheduler {
     pub fn learn(&mut self, lesson: &Lesson, now: Timestamp) -> Result<Imported, Fault> {
         let pairs = lesson.aliases.iter().map(|(theirs, ours)| (theirs.as_str(), ours.as_str()));
         let aliases = Aliases::new(pairs)?;
-        lesson.sites.values().for_each(|&site| self.knowledge.know_site(site));
+        lesson.sites.values().for_each(|&site| self.knowledge.add_site(site));
         self.knowledge.import(&lesson.document, &lesson.sites, &aliases, now)
     }
 }

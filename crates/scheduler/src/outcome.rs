@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use longhaul_model::fault::retry_delay;
 use longhaul_model::{AttemptId, Blame, BlockId, Fault, FaultCode, FileId, Retry, StorageId, Timestamp};
-use longhaul_network::{End, Link};
+use longhaul_network::{AttemptEnd, Link};
 
 use crate::decision::Decision;
 use crate::event::Outcome;
@@ -63,7 +63,7 @@ impl Scheduler {
                 link.opening.first_came(lease.began, now);
             }
             let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
-            self.knowledge.arrived(link, more, now);
+            self.knowledge.bytes_arrived(link, more, now);
             if let Some(optimizer) = self.optimizer(target, lease.source, now) {
                 optimizer.arrived(more);
             }
@@ -72,11 +72,17 @@ impl Scheduler {
     }
 
     /// Takes a lease out of all sums. Its transfer is in no queue afterwards.
-    pub(crate) fn unlease(&mut self, place: u32, end: End, bytes: u64, now: Timestamp) -> Option<Leased> {
+    pub(crate) fn unlease(
+        &mut self,
+        place: u32,
+        end: AttemptEnd,
+        bytes: u64,
+        now: Timestamp,
+    ) -> Option<Leased> {
         let lease = self.transfers[place].lease()?;
         self.take_out(place);
         self.by_attempt.remove(lease.attempt.0);
-        if end != End::Arrived {
+        if end != AttemptEnd::Arrived {
             self.forecasts.remove(&lease.attempt);
         }
         let transfer = &self.transfers[place];
@@ -95,7 +101,7 @@ impl Scheduler {
             link.files -= 1;
             link.bytes -= rest;
             link.moving -= u32::from(lease.bytes_done > 0);
-            if end == End::Arrived {
+            if end == AttemptEnd::Arrived {
                 link.heard = now;
             }
             link.reach.forget(lease.attempt);
@@ -109,8 +115,8 @@ impl Scheduler {
         let site_out = source.site;
         self.sites[site_out].active_out -= 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
-        self.knowledge.ended(link, bytes.min(self.transfers[place].size), end, now);
-        let missing = if end == End::Arrived { 0 } else { self.transfers[place].size };
+        self.knowledge.attempt_ended(link, bytes.min(self.transfers[place].size), end, now);
+        let missing = if end == AttemptEnd::Arrived { 0 } else { self.transfers[place].size };
         let came = lease.bytes_done.saturating_add(bytes);
         self.uncount_limits(&lease, target, missing.saturating_sub(came), now);
         self.await_others(place, false, now);
@@ -138,7 +144,7 @@ impl Scheduler {
 
     /// A lease is over before its agent told how it ended.
     pub(crate) fn take_lease_back(&mut self, place: u32, now: Timestamp) -> bool {
-        let Some(lease) = self.unlease(place, End::Void, 0, now) else { return false };
+        let Some(lease) = self.unlease(place, AttemptEnd::Void, 0, now) else { return false };
         self.limits_believe_lost(&lease, self.transfers[place].target);
         true
     }
@@ -181,7 +187,7 @@ impl Scheduler {
     fn arrived(&mut self, place: u32, bytes_moved: u64, now: Timestamp) {
         let done = self.transfers[place].lease().map_or(0, |lease| lease.bytes_done);
         let bytes = bytes_moved.saturating_sub(done);
-        let Some(lease) = self.unlease(place, End::Arrived, bytes, now) else { return };
+        let Some(lease) = self.unlease(place, AttemptEnd::Arrived, bytes, now) else { return };
         let (file, target) = (self.transfers[place].file, self.transfers[place].target);
         self.file_rate(target, lease.source, bytes_moved, lease.began, now);
         if let Some(link) = self.storages[target].target.links.get_mut(lease.source) {
@@ -221,8 +227,8 @@ impl Scheduler {
         self.breakers(target, &lease, &fault, now);
         let end = match fault.blame {
             // Somebody changed their mind: no attempt of the future fails for that.
-            Blame::Request => End::Void,
-            blame => End::Failed(blame),
+            Blame::Request => AttemptEnd::Void,
+            blame => AttemptEnd::Failed(blame),
         };
         self.unlease(place, end, bytes_moved.saturating_sub(lease.bytes_done), now);
         self.refund(place, &lease, bytes_moved);

@@ -71,7 +71,7 @@ impl Scheduler {
         outlook.held_up_by.truncate(REASONS_MAX);
         if outlook.why_none.is_none() {
             let (median, ninety, basis) = self.finish_time(row, subscription, &standing, now);
-            outlook.rests_on = Some(basis.words());
+            outlook.rests_on = Some(basis.describe());
             outlook.median = Some(median);
             outlook.ninety = Some(ninety);
         }
@@ -223,7 +223,7 @@ impl Scheduler {
         let rate = estimate.bytes_per_s.clamp(1.0, limit.max(1.0));
         let bytes = row.bytes_left.saturating_sub(standing.bytes_arrived) + self.bytes_before(row, id);
         let rate = self.entitled(row, rate, bytes);
-        let pace = self.knowledge.pace(self.storages[row.target].id).files_per_s.max(FILES_PER_S);
+        let pace = self.knowledge.intake_rate(self.storages[row.target].id).files_per_s.max(FILES_PER_S);
         let seconds = (bytes as f64 / rate).max(row.files_left as f64 / pace);
         // The longer it takes, the more the ups and downs even out; what remains is that the rate itself
         // changes.
@@ -247,7 +247,7 @@ impl Scheduler {
     fn target_rate(&self, target: u32, standing: &Standing) -> Estimate {
         let now = self.clock.now();
         let id = self.storages[target].id;
-        if let Some(total) = self.knowledge.total(id, true, now) {
+        if let Some(total) = self.knowledge.end_rate(id, true, now) {
             return total;
         }
         let rates = standing
@@ -298,7 +298,7 @@ impl Scheduler {
             LinkAhead {
                 source,
                 bytes: u64::try_from(lacks.saturating_mul(link.bytes) / leased.max(1)).unwrap_or(u64::MAX),
-                plain_expected: self.knowledge.plain_rate(Link { source, target }, now).bytes_per_s,
+                plain_expected: self.knowledge.best_effort_rate(Link { source, target }, now).bytes_per_s,
             }
         });
         let mut ahead: Vec<LinkAhead> = ahead.collect();

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
-use longhaul_network::Pace;
+use longhaul_network::IntakeRate;
 
 use crate::deal::Low;
 use crate::decision::Unusable;
@@ -141,7 +141,7 @@ impl Scheduler {
 
     /// Keeps account of what everybody got. `turn`: the lane whose turn it was; its community pays for what
     /// another lane got.
-    pub(crate) fn pay(&mut self, target: u32, turn: usize, lane: usize, size: u64, pace: Pace) {
+    pub(crate) fn pay(&mut self, target: u32, turn: usize, lane: usize, size: u64, pace: IntakeRate) {
         let relief = f64::from(self.settings.relief.max(2));
         let claim = self.claim(pace);
         self.storages[target].target.lanes.pay(turn, lane, cost(size), relief, &self.parties, claim);
@@ -154,13 +154,13 @@ impl Scheduler {
         let lane = self.wants[transfer.want].lane;
         let turn = lease.turn.map_or(lane, |after| after.get() as usize - 1);
         let target = transfer.target;
-        let claim = self.claim(self.knowledge.pace(self.storages[target].id));
+        let claim = self.claim(self.knowledge.intake_rate(self.storages[target].id));
         self.storages[target].target.lanes.refund(turn, lane, back, &self.parties, claim);
         self.refund_at_link(place, lease, back);
     }
 
     /// The bytes that those whose sources were busy can catch up on in full, all together.
-    pub(crate) fn claim(&self, pace: Pace) -> f64 {
+    pub(crate) fn claim(&self, pace: IntakeRate) -> f64 {
         (pace.bytes_per_s * self.settings.share_claim.as_secs_f64()).max(self.settings.lease_bytes_min as f64)
     }
 

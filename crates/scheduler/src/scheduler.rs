@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longhaul_model::{AttemptId, BlockId, SiteId, StorageId, SubscriptionId, Timestamp, TransferId};
-use longhaul_network::{Forecast, Knowledge, Observation, Refused};
+use longhaul_network::{Forecast, Knowledge, Observation, ObservationError};
 
 use crate::decision::{Candidate, Decision};
 use crate::event::Event;
@@ -151,7 +151,9 @@ impl Scheduler {
         let now = self.clock.at(now);
         match event {
             Event::Site(site) => self.site_changed(site, now),
-            Event::Region { site, region } => self.knowledge.place_site(site, region.unwrap_or_default()),
+            Event::Region { site, region } => {
+                self.knowledge.set_site_region(site, region.unwrap_or_default())
+            }
             Event::Storage(storage) => self.storage_changed(storage),
             Event::Agent { storage, agent, connected } => self.agent_changed(storage, agent, connected, now),
             Event::Held { agent, attempts } => self.held(agent, &attempts, now),
@@ -245,7 +247,7 @@ impl Scheduler {
     }
 
     /// Takes what others saw of the network, or says why not.
-    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), Refused> {
+    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), ObservationError> {
         let now = self.clock.at(now);
         let at = self.clock.inner(observation.at);
         self.knowledge.observe(&Observation { at, ..observation }, now)

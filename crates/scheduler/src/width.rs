@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
-use longhaul_network::Pace;
+use longhaul_network::IntakeRate;
 
 use crate::at_once::{Come, Look};
 use crate::scheduler::Scheduler;
@@ -40,7 +40,7 @@ fn width(target: &Target, least: u32, now: Timestamp) -> Width {
 impl Scheduler {
     /// Whether as much as the target can use comes over enough links: the files of what is due first come
     /// sooner if they share it with few.
-    pub(crate) fn is_wide(&mut self, target: u32, pace: Pace, now: Timestamp) -> bool {
+    pub(crate) fn is_wide(&mut self, target: u32, pace: IntakeRate, now: Timestamp) -> bool {
         if self.settings.rules == Rules::Fts3 {
             return false;
         }

@@ -16,7 +16,7 @@ use longhaul_model::{
     Timestamp, TransferId, TransferState, Verification,
 };
 use longhaul_network::exchange::Imported;
-use longhaul_network::{Link, Observation, Refused};
+use longhaul_network::{Link, Observation, ObservationError};
 use longhaul_scheduler::{
     Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Lesson, Party, Scheduler,
     WantedFile,
@@ -439,7 +439,7 @@ impl Brain {
     /// A copy of a job's file: the desk makes it durable and has it done.
     fn hand_over(&mut self, lease: Lease, now: Timestamp) {
         let knowledge = self.scheduler.knowledge();
-        let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.words();
+        let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.describe();
         let charged_to = self.charged.get(&lease.block).cloned().unwrap_or_default();
         let about = About { way: Vec::new(), charged_to };
         let choice = choice::to_json(self.scheduler.explain(&lease.choice), about, rate_by);
@@ -457,7 +457,7 @@ impl Brain {
             .min_by_key(|row| (std::cmp::Reverse(row.priority), row.created, row.subscription))?;
         let strictest = wanted.iter().map(|row| row.verification).max()?;
         let knowledge = self.scheduler.knowledge();
-        let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.words();
+        let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.describe();
         let party = party(first);
         let about = About { way: self.way(&lease, first.target), charged_to: party_in_words(&party) };
         Some(Order::Lease(Box::new(Grant {
@@ -530,7 +530,7 @@ pub fn learn(inputs: &std::sync::mpsc::SyncSender<Input>, lesson: Lesson) -> Opt
 pub fn observe(
     inputs: &std::sync::mpsc::SyncSender<Input>,
     observations: Vec<Observation>,
-) -> Option<Vec<Result<(), Refused>>> {
+) -> Option<Vec<Result<(), ObservationError>>> {
     with_scheduler(inputs, move |scheduler, now| {
         observations.into_iter().map(|seen| scheduler.observe(seen, now)).collect()
     })

@@ -14,7 +14,7 @@ use longhaul_api::circuits::{
 use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow};
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, CircuitOrderId, StorageId, StorageName, Timestamp};
-use longhaul_network::FUTURE;
+use longhaul_network::CLOCK_AHEAD_MAX;
 use longhaul_scheduler::{Event, OnCircuit};
 use serde::{Deserialize, Serialize};
 
@@ -541,7 +541,7 @@ fn check(link: &CircuitLink, now: Timestamp) -> Result<(), String> {
         if rates.into_iter().flatten().any(|number| !fine(number)) {
             return Err("numbers that no circuit has".into());
         }
-        if circuit.asked.since(now) > FUTURE {
+        if circuit.asked.since(now) > CLOCK_AHEAD_MAX {
             return Err("it was asked for in the future".into());
         }
     }

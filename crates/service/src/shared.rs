@@ -143,7 +143,7 @@ pub fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn site_events(row: &SiteRow) -> [Event; 2] {
-    let region = row.region.as_ref().map(|name| RegionId::of(name.as_str()));
+    let region = row.region.as_ref().map(|name| RegionId::from_name(name.as_str()));
     let info = SiteInfo {
         id: row.id,
         name: row.name.clone(),

@@ -280,7 +280,8 @@ impl World<'_> {
             let (from, to) = (source.0 as usize, target.0 as usize);
             if layout.pair(from, to).open {
                 let link = Link { source: StorageId(source.0), target: StorageId(target.0) };
-                let believed = self.scheduler.knowledge().plain_rate(link, self.service_time()).bytes_per_s;
+                let believed =
+                    self.scheduler.knowledge().best_effort_rate(link, self.service_time()).bytes_per_s;
                 let pair = Pair { source, target };
                 view.plain.insert(pair, believed * self.forecast_error(from, to));
                 if let Some((bytes, busy)) = self.circuits.carried.get(&(from, to))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use longhaul_network::{Affected, Change, Home, Quality};
+use longhaul_network::{Change, ChangeScope, ForecastQuality, Locality};
 
 use crate::world::{START, World, micros};
 
@@ -31,7 +31,7 @@ pub struct Noticed {
 #[derive(Clone, Debug, Default)]
 pub struct Learned {
     /// By the history that links had, a quarter of the outcomes each.
-    pub forecasts: Vec<Quality>,
+    pub forecasts: Vec<ForecastQuality>,
     pub noticed: Vec<Noticed>,
     /// Changes for which there was no cause.
     pub false_alarms: u64,
@@ -63,7 +63,7 @@ impl World<'_> {
     /// Takes down what the scheduler noticed since it was last asked.
     pub(crate) fn look_at_changes(&mut self) {
         let knowledge = self.scheduler.knowledge();
-        let told = knowledge.changes_told();
+        let told = knowledge.changes_since_start();
         let new = told - self.learned.seen;
         if new == 0 {
             return;
@@ -72,8 +72,8 @@ impl World<'_> {
         let changes: Vec<Change> = knowledge.changes().rev().take(new as usize).copied().collect();
         for change in changes.into_iter().rev() {
             let (source, target) = match change.affected {
-                Affected::Link(link) => (link.source.0 as usize, link.target.0 as usize),
-                Affected::Path { source, target, .. } => (site_of(source), site_of(target)),
+                ChangeScope::Link(link) => (link.source.0 as usize, link.target.0 as usize),
+                ChangeScope::Path { source, target, .. } => (site_of(source), site_of(target)),
             };
             let at = (change.noticed.0 - START.0 - self.clock_jump) as f64 / 1e6;
             let due = self.plan.troubles.iter().any(|trouble| {
@@ -110,9 +110,9 @@ impl World<'_> {
 }
 
 /// Each site has one storage, of the same number.
-fn site_of(home: Home) -> usize {
+fn site_of(home: Locality) -> usize {
     match home {
-        Home::Site(site) => site.0 as usize,
-        Home::Alone(storage) => storage.0 as usize,
+        Locality::Site(site) => site.0 as usize,
+        Locality::Storage(storage) => storage.0 as usize,
     }
 }

@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use longhaul_model::StorageId;
 use longhaul_network::advice::Family;
-use longhaul_network::{Mapping, Observation, ObservationId, Origin, Place, Seen, Subject, Way};
+use longhaul_network::{
+    Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
+};
 
 use crate::random::{fixed, mix};
 use crate::scenario::FailureKind;
@@ -54,21 +56,25 @@ impl World<'_> {
         let which = (source as u64) << 32 | target as u64;
         let noise = 1.0 + JITTER * (2.0 * fixed(self.plan.seed ^ 0x9406e, which, self.now as u64) - 1.0);
         let hops = hops(source, target, route);
-        self.see(source, target, "hops", Seen::Hops(hops));
-        self.see(source, target, "rtt", Seen::Rtt { us: rtt * noise * 1e6 });
+        self.see(source, target, "hops", Metric::Hops(hops));
+        self.see(source, target, "rtt", Metric::Rtt { us: rtt * noise * 1e6 });
     }
 
-    fn see(&mut self, source: usize, target: usize, kind: &str, seen: Seen) {
+    fn see(&mut self, source: usize, target: usize, kind: &str, seen: Metric) {
         let at = self.service_time();
-        let place = |site: usize| Place::Storage(StorageId(site as u64));
+        let place = |site: usize| Endpoint::Storage(StorageId(site as u64));
         let number = [source.to_string(), target.to_string(), at.0.to_string()];
         let observation = Observation {
-            id: ObservationId::of(&[kind, &number[0], &number[1], &number[2]]),
-            of: Subject::Path { source: place(source), target: place(target), way: Way::of(Family::Ipv4) },
+            id: ObservationId::from_parts(&[kind, &number[0], &number[1], &number[2]]),
+            subject: Subject::Path {
+                source: place(source),
+                target: place(target),
+                path: PathSelector::over_family(Family::Ipv4),
+            },
             at,
-            by: Origin::Probe,
+            origin: Origin::Probe,
             mapping: Mapping::Explicit,
-            seen,
+            metric: seen,
         };
         // After a leap of the clock they may be too late to count, as anywhere.
         self.heard |= self.scheduler.observe(observation, at).is_ok();

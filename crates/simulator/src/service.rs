@@ -28,7 +28,7 @@ impl World<'_> {
             };
             let (id, place) = (SiteId(at as u64), StorageId(at as u64));
             self.handle(Event::Site(SiteInfo { id, name, state: SiteState::Open, reason: None, limits }));
-            self.handle(Event::Region { site: id, region: Some(RegionId::of(&site.region)) });
+            self.handle(Event::Region { site: id, region: Some(RegionId::from_name(&site.region)) });
             self.handle(Event::Storage(StorageInfo {
                 id: place,
                 name: storage,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use longhaul_model::{AttemptId, Fault, Timestamp};
-use longhaul_network::{End, Knowledge, Link};
+use longhaul_network::{AttemptEnd, Knowledge, Link};
 use longhaul_scheduler::{DemandId, Scheduler};
 
 use crate::Way;
@@ -463,15 +463,15 @@ fn knowledge(plan: &Plan) -> Knowledge {
         let mut failed = 0.0;
         for number in 0..history.transfers {
             let at = begin + each * number;
-            knowledge.began(link, at);
+            knowledge.attempt_began(link, at);
             failed += history.failures.0;
             let (bytes, end) = if failed >= 1.0 {
                 failed -= 1.0;
-                (0, End::Failed(longhaul_model::Blame::Network))
+                (0, AttemptEnd::Failed(longhaul_model::Blame::Network))
             } else {
-                ((history.rate.0 * 2.0) as u64, End::Arrived)
+                ((history.rate.0 * 2.0) as u64, AttemptEnd::Arrived)
             };
-            knowledge.ended(link, bytes, end, at + each);
+            knowledge.attempt_ended(link, bytes, end, at + each);
         }
     }
     knowledge

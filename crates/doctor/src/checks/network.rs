@@ -1,7 +1,9 @@
 //! The kernel's network settings against a path, congestion control, interfaces, interrupts.
 
 use longhaul_model::units::{bytes, count, rate};
-use longhaul_network::advice::{self, Ceilings, Choice, Family, PathShape, STREAMS_MAX, Setting};
+use longhaul_network::advice::{
+    self, BufferChoice, Ceilings, Family, LargestRequestEffect, PathShape, STREAMS_MAX,
+};
 
 use crate::examine::PathUsed;
 use crate::facts::{HostFacts, Interface};
@@ -41,7 +43,7 @@ fn buffers(direction: &str, ceilings: Option<Ceilings>, used: &PathUsed, lines: 
         _ if plan.streams_needed > u64::from(STREAMS_MAX) && used.is_certain() => {
             Finding::problem(Group::Network, check, found)
         }
-        Choice::LeaveAlone if ceilings.granted_bytes() >= used.path.buffer_bytes(used.streams) => {
+        BufferChoice::LeaveAlone if ceilings.granted_bytes() >= used.path.buffer_bytes(used.streams) => {
             return Finding::ok(Group::Network, check, found);
         }
         _ => Finding::advice(Group::Network, check, found),
@@ -49,14 +51,16 @@ fn buffers(direction: &str, ceilings: Option<Ceilings>, used: &PathUsed, lines: 
     let one = plan.one_stream;
     let rtt = milliseconds(used.path.rtt_us);
     finding = finding.costs(match plan.choice {
-        Choice::LeaveAlone => format!(
+        BufferChoice::LeaveAlone => format!(
             "nothing, unless a program sets its buffers: then one stream carries at most {} at {rtt}",
             rate(advice::stream_rate(ceilings.granted_bytes(), used.path.rtt_us).most_bytes_per_s as f64)
         ),
-        Choice::Set { .. } | Choice::MoreStreams { .. } => {
+        BufferChoice::Set { .. } | BufferChoice::MoreStreams { .. } => {
             let by_setting = match plan.setting {
-                Setting::Helps => format!(", {} if its buffer is set", rate(most(best, used.path))),
-                Setting::Hurts | Setting::Same => String::new(),
+                LargestRequestEffect::Helps => {
+                    format!(", {} if its buffer is set", rate(most(best, used.path)))
+                }
+                LargestRequestEffect::Hurts | LargestRequestEffect::Same => String::new(),
             };
             let streams = plan.streams_needed;
             let enough = match streams {
@@ -92,10 +96,12 @@ fn most(buffer_bytes: u64, path: PathShape) -> f64 {
 fn ceilings_in_words(direction: &str, letter: char, ceilings: Ceilings) -> String {
     let granted = buffer(ceilings.granted_bytes());
     let grown = buffer(ceilings.autotuned_bytes);
-    let verdict = match ceilings.setting() {
-        Setting::Helps => format!("setting helps, else the {direction} ceiling of {grown} binds"),
-        Setting::Hurts => format!("setting hurts, it then stays at {granted}"),
-        Setting::Same => "setting changes nothing".to_owned(),
+    let verdict = match ceilings.largest_request_effect() {
+        LargestRequestEffect::Helps => {
+            format!("setting helps, else the {direction} ceiling of {grown} binds")
+        }
+        LargestRequestEffect::Hurts => format!("setting hurts, it then stays at {granted}"),
+        LargestRequestEffect::Same => "setting changes nothing".to_owned(),
     };
     format!(
         "a stream's buffer grows by itself to {grown} (tcp_{letter}mem), and a program can set it to \

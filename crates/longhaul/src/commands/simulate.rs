@@ -354,7 +354,7 @@ fn learned(text: &mut String, learned: &Learned) {
             count(all),
             count(learned.false_alarms),
             learned.false_alarms as f64 / learned.link_months.max(1e-9),
-            first.change.words(&first.source, &first.target)
+            first.change.describe(&first.source, &first.target)
         );
     }
 }

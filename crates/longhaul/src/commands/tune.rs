@@ -98,7 +98,7 @@ fn direction(name: &str, direction: Option<&Direction>) -> String {
             the path",
         buffer(found.ceilings.autotuned_bytes),
         buffer(found.ceilings.granted_bytes()),
-        rate(found.one_stream.sure_bytes_per_s as f64),
+        rate(found.one_stream.guaranteed_bytes_per_s as f64),
         rate(found.one_stream.most_bytes_per_s as f64),
         found.streams_needed
     )

@@ -7,16 +7,16 @@ use std::net::IpAddr;
 use longhaul_model::{StorageId, Timestamp};
 
 use super::{Knowledge, Link, PathKey};
-use crate::change::{Affected, Change, Evidence, Location, Rerouted, Shift, TOGETHER};
-use crate::detect::Alarm;
-use crate::places::Home;
+use crate::change::{COMMON_CAUSE_WINDOW, CauseLocation, Change, ChangeScope, Evidence, RouteChange, Shift};
+use crate::change_point::Alarm;
+use crate::topology::Locality;
 
 /// Routers remembered by address.
-const HOPS_KNOWN_MAX: usize = 20_000;
+const ROUTER_ADDRESSES_MAX: usize = 20_000;
 /// So many of a kind changed for each that did not, or it is no common cause.
-const MOSTLY: usize = 2;
+const COMMON_CAUSE_RATIO_MIN: usize = 2;
 
-type Pairs = BTreeSet<(Home, Home)>;
+type LocalityPairs = BTreeSet<(Locality, Locality)>;
 
 impl Knowledge {
     /// The last changes, oldest first.
@@ -25,8 +25,8 @@ impl Knowledge {
     }
 
     /// How many there were since the start of the program.
-    pub fn changes_told(&self) -> u64 {
-        self.changes.told()
+    pub fn changes_since_start(&self) -> u64 {
+        self.changes.count_since_start()
     }
 
     pub(super) fn link_changed(&mut self, link: Link, rate: f64, alarm: Alarm, now: Timestamp) {
@@ -35,19 +35,19 @@ impl Knowledge {
         let level = state.curve.log_rate(state.files_usual()).map_or(rate.max(1.0).ln(), |(log, _)| log);
         let (before, after) = ((level + alarm.before).exp(), (level + alarm.after).exp());
         state.shift(by);
-        state.belief.observe(rate, 1.0, now);
-        let (source, target) = self.homes_of(link);
+        state.fast.observe(rate, 1.0, now);
+        let (source, target) = self.localities_of(link);
         if let Some(pair) = self.pairs.get_mut(&(source, target)) {
             pair.shift(by);
         }
-        let rerouted = self.rerouted(source, target, alarm.from);
-        self.tell(Change {
+        let rerouted = self.recent_route_change(source, target, alarm.from);
+        self.record_change(Change {
             from: alarm.from,
             noticed: now,
-            affected: Affected::Link(link),
+            affected: ChangeScope::Link(link),
             shift: Shift::Rate { before, after },
             rerouted,
-            location: Location::Unknown,
+            location: CauseLocation::Unknown,
             evidence: alarm.evidence,
         });
     }
@@ -67,81 +67,97 @@ impl Knowledge {
                 }
             }
         }
-        let rerouted = self.rerouted(source, target, at);
-        let affected = Affected::Path { source, target, way: key.way };
-        let evidence = Evidence::Untold;
-        let location = Location::Unknown;
-        self.tell(Change { from: at, noticed: now, affected, shift, rerouted, location, evidence });
+        let rerouted = self.recent_route_change(source, target, at);
+        let affected = ChangeScope::Path { source, target, path: key.path };
+        let evidence = Evidence::Unspecified;
+        let location = CauseLocation::Unknown;
+        self.record_change(Change { from: at, noticed: now, affected, shift, rerouted, location, evidence });
     }
 
     /// The last change of route between two homes, if it was about then.
-    fn rerouted(&self, source: Home, target: Home, from: Timestamp) -> Option<Rerouted> {
+    fn recent_route_change(
+        &self,
+        source: Locality,
+        target: Locality,
+        from: Timestamp,
+    ) -> Option<RouteChange> {
         self.paths_between(source, target)
             .filter_map(|path| path.signature.as_ref())
             .filter(|signature| signature.before != 0)
-            .map(|signature| Rerouted { at: signature.since, before: signature.before, after: signature.sum })
-            .filter(|rerouted| rerouted.at.since(from) < TOGETHER && from.since(rerouted.at) < TOGETHER * 6)
+            .map(|signature| RouteChange {
+                at: signature.since,
+                before: signature.before,
+                after: signature.digest,
+            })
+            .filter(|rerouted| {
+                rerouted.at.since(from) < COMMON_CAUSE_WINDOW
+                    && from.since(rerouted.at) < COMMON_CAUSE_WINDOW * 6
+            })
             .max_by_key(|rerouted| rerouted.at)
     }
 
-    fn tell(&mut self, change: Change) {
+    fn record_change(&mut self, change: Change) {
         let now = change.noticed;
         self.changes.push(change);
         // What comes now may tell where the cause of former ones lies.
         let recent: Vec<Change> =
-            self.changes.iter().filter(|one| now.since(one.noticed) < TOGETHER).copied().collect();
-        let located: Vec<Location> = recent.iter().map(|change| self.locate(change, &recent)).collect();
+            self.changes.iter().filter(|one| now.since(one.noticed) < COMMON_CAUSE_WINDOW).copied().collect();
+        let located: Vec<CauseLocation> = recent.iter().map(|change| self.locate(change, &recent)).collect();
         let mut located = located.into_iter().rev();
-        for change in self.changes.iter_mut().rev().filter(|one| now.since(one.noticed) < TOGETHER) {
+        for change in self.changes.iter_mut().rev().filter(|one| now.since(one.noticed) < COMMON_CAUSE_WINDOW)
+        {
             if let Some(location) = located.next() {
                 change.location = location;
             }
         }
     }
 
-    pub(super) fn pair_of(&self, change: &Change) -> (Home, Home) {
+    pub(super) fn localities_of_change(&self, change: &Change) -> (Locality, Locality) {
         match change.affected {
-            Affected::Link(link) => self.homes_of(link),
-            Affected::Path { source, target, .. } => (source, target),
+            ChangeScope::Link(link) => self.localities_of(link),
+            ChangeScope::Path { source, target, .. } => (source, target),
         }
     }
 
-    fn locate(&self, change: &Change, recent: &[Change]) -> Location {
-        let alike = |one: &&Change| one.worse() == change.worse();
-        let changed: Pairs = recent.iter().filter(alike).map(|one| self.pair_of(one)).collect();
-        let (source, target) = self.pair_of(change);
-        let as_before: Pairs = self
+    fn locate(&self, change: &Change, recent: &[Change]) -> CauseLocation {
+        let alike = |one: &&Change| one.is_worse() == change.is_worse();
+        let changed: LocalityPairs =
+            recent.iter().filter(alike).map(|one| self.localities_of_change(one)).collect();
+        let (source, target) = self.localities_of_change(change);
+        let as_before: LocalityPairs = self
             .pairs
             .iter()
             .filter(|(pair, state)| state.last() >= change.from && !changed.contains(*pair))
             .map(|(&pair, _)| pair)
             .collect();
-        let others = |pairs: &Pairs, like: &dyn Fn(&(Home, Home)) -> bool| {
+        let others = |pairs: &LocalityPairs, like: &dyn Fn(&(Locality, Locality)) -> bool| {
             pairs.iter().filter(|pair| **pair != (source, target) && like(pair)).count()
         };
-        let same_source = |pair: &(Home, Home)| pair.0 == source;
-        let same_target = |pair: &(Home, Home)| pair.1 == target;
+        let same_source = |pair: &(Locality, Locality)| pair.0 == source;
+        let same_target = |pair: &(Locality, Locality)| pair.1 == target;
         let out = (others(&changed, &same_source), others(&as_before, &same_source));
         let into = (others(&changed, &same_target), others(&as_before, &same_target));
-        let common = |(changed, as_before): (usize, usize)| changed > 0 && changed >= MOSTLY * as_before;
+        let common = |(changed, as_before): (usize, usize)| {
+            changed > 0 && changed >= COMMON_CAUSE_RATIO_MIN * as_before
+        };
         match (common(out), common(into)) {
-            (true, false) => return Location::Source,
-            (false, true) => return Location::Target,
-            (true, true) if out.0 > into.0 => return Location::Source,
-            (true, true) if out.0 < into.0 => return Location::Target,
+            (true, false) => return CauseLocation::Source,
+            (false, true) => return CauseLocation::Target,
+            (true, true) if out.0 > into.0 => return CauseLocation::Source,
+            (true, true) if out.0 < into.0 => return CauseLocation::Target,
             _ => {}
         }
         if changed.len() > 1
             && let Some(hop) = self.shared_hop(&changed, &as_before)
         {
-            return Location::Hop(hop);
+            return CauseLocation::Hop(hop);
         }
-        if out.1 + into.1 > 0 && out.0 + into.0 == 0 { Location::Link } else { Location::Unknown }
+        if out.1 + into.1 > 0 && out.0 + into.0 == 0 { CauseLocation::Link } else { CauseLocation::Unknown }
     }
 
     /// A router that all of `these` pass and none of `those`.
-    fn shared_hop(&self, these: &Pairs, those: &Pairs) -> Option<IpAddr> {
-        let hops = |&(source, target): &(Home, Home)| -> BTreeSet<u32> {
+    fn shared_hop(&self, these: &LocalityPairs, those: &LocalityPairs) -> Option<IpAddr> {
+        let hops = |&(source, target): &(Locality, Locality)| -> BTreeSet<u32> {
             let signatures = self.paths_between(source, target).filter_map(|path| path.signature.as_ref());
             signatures.flat_map(|signature| signature.hops.iter().copied()).filter(|&hop| hop != 0).collect()
         };
@@ -152,23 +168,23 @@ impl Knowledge {
                 shared.remove(&hop);
             }
         }
-        shared.into_iter().find_map(|hop| self.hops.get(&hop).copied())
+        shared.into_iter().find_map(|hop| self.router_addresses.get(&hop).copied())
     }
 
-    pub(super) fn know_hops(&mut self, hops: &[Option<IpAddr>]) {
+    pub(super) fn remember_routers(&mut self, hops: &[Option<IpAddr>]) {
         for hop in hops.iter().flatten() {
-            if self.hops.len() < HOPS_KNOWN_MAX {
-                self.hops.insert(crate::path::digest(*hop), *hop);
+            if self.router_addresses.len() < ROUTER_ADDRESSES_MAX {
+                self.router_addresses.insert(crate::path_state::router_digest(*hop), *hop);
             }
         }
     }
 
-    pub(crate) fn links_between(&self, source: Home, target: Home) -> Vec<Link> {
-        let at = |home: Home| -> Vec<StorageId> {
+    pub(crate) fn links_between(&self, source: Locality, target: Locality) -> Vec<Link> {
+        let at = |home: Locality| -> Vec<StorageId> {
             match home {
-                Home::Alone(storage) => vec![storage],
-                Home::Site(site) => {
-                    let all = self.places.storages.iter();
+                Locality::Storage(storage) => vec![storage],
+                Locality::Site(site) => {
+                    let all = self.topology.storages.iter();
                     all.filter(|&(_, &at)| at == site).map(|(&storage, _)| storage).collect()
                 }
             }

@@ -8,52 +8,52 @@ use longhaul_model::Timestamp;
 
 use super::prior::Prior;
 use super::{Basis, Knowledge, Link, LinkState};
-use crate::meter::Ends;
+use crate::goodput_meter::EndpointCounters;
 
 /// The part of what is booked that comes as data at least: headers, and what senders leave.
-const PAYLOAD_SHARE: f64 = 0.9;
+const CIRCUIT_PAYLOAD_SHARE: f64 = 0.9;
 /// Spread of its logarithm: it is reserved, so little.
-const BOOKED_VARIANCE: f64 = 0.02;
+const CIRCUIT_VARIANCE: f64 = 0.02;
 /// States that wait; beyond it those of links that are not on a circuit are forgotten.
-pub(super) const ASIDE_MAX: usize = 10_000;
+pub(super) const INACTIVE_STATES_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Circuits {
+pub(crate) struct CircuitStates {
     /// What is booked, in bytes a second.
-    up: BTreeMap<Link, f64>,
+    reserved: BTreeMap<Link, f64>,
     /// Of the way that is not in use.
-    aside: BTreeMap<Link, LinkState>,
+    inactive: BTreeMap<Link, LinkState>,
 }
 
-impl Circuits {
+impl CircuitStates {
     /// Known from before: none of the links is on its circuit.
-    pub(super) fn restored(aside: BTreeMap<Link, LinkState>) -> Circuits {
-        Circuits { up: BTreeMap::new(), aside }
+    pub(super) fn from_inactive(aside: BTreeMap<Link, LinkState>) -> CircuitStates {
+        CircuitStates { reserved: BTreeMap::new(), inactive: aside }
     }
 
-    pub(super) fn has(&self, link: Link) -> bool {
-        self.up.contains_key(&link)
+    pub(super) fn contains(&self, link: Link) -> bool {
+        self.reserved.contains_key(&link)
     }
 
     /// What nobody measured yet.
-    pub(super) fn booked(&self, link: Link) -> Option<Prior> {
-        let bytes_per_s = self.up.get(&link)?;
-        let mean = (bytes_per_s * PAYLOAD_SHARE).max(1.0).ln();
-        Some(Prior { mean, variance: BOOKED_VARIANCE, basis: Basis::Booked })
+    pub(super) fn prior(&self, link: Link) -> Option<Prior> {
+        let bytes_per_s = self.reserved.get(&link)?;
+        let mean = (bytes_per_s * CIRCUIT_PAYLOAD_SHARE).max(1.0).ln();
+        Some(Prior { mean, variance: CIRCUIT_VARIANCE, basis: Basis::Reserved })
     }
 
     /// No more comes than is booked.
-    pub(super) fn most(&self, link: Link) -> Option<f64> {
-        self.up.get(&link).copied()
+    pub(super) fn reserved_rate(&self, link: Link) -> Option<f64> {
+        self.reserved.get(&link).copied()
     }
 
     /// Of a link that is on its circuit: what is known of the plain way.
-    pub(super) fn plain(&self, link: Link) -> Option<&LinkState> {
-        self.aside.get(&link).filter(|_| self.has(link))
+    pub(super) fn best_effort_state(&self, link: Link) -> Option<&LinkState> {
+        self.inactive.get(&link).filter(|_| self.contains(link))
     }
 
-    pub(super) fn into_aside(self) -> BTreeMap<Link, LinkState> {
-        self.aside
+    pub(super) fn into_inactive(self) -> BTreeMap<Link, LinkState> {
+        self.inactive
     }
 }
 
@@ -66,44 +66,44 @@ impl Knowledge {
             .iter()
             .map(|(link, rate)| (*link, *rate))
             .filter(|(_, rate)| sound(*rate))
-            .take(ASIDE_MAX)
+            .take(INACTIVE_STATES_MAX)
             .collect();
-        let before = std::mem::take(&mut self.circuits.up);
+        let before = std::mem::take(&mut self.circuits.reserved);
         let gone = before.keys().filter(|link| !all.contains_key(link));
         let come = all.keys().filter(|link| !before.contains_key(link));
         let changed: Vec<Link> = gone.chain(come).copied().collect();
         for &link in &changed {
-            self.change_way(link, now);
+            self.switch_path(link, now);
         }
-        self.circuits.up = all;
-        self.forget_aside();
+        self.circuits.reserved = all;
+        self.evict_inactive();
         changed
     }
 
     pub fn is_on_circuit(&self, link: Link) -> bool {
-        self.circuits.has(link)
+        self.circuits.contains(link)
     }
 
     /// What is under way goes on; what it has brought so far tells of neither way.
-    fn change_way(&mut self, link: Link, now: Timestamp) {
-        let moved = self.moved(link);
-        let mut other = self.circuits.aside.remove(&link).unwrap_or_default();
+    fn switch_path(&mut self, link: Link, now: Timestamp) {
+        let moved = self.end_bytes_moved(link);
+        let mut other = self.circuits.inactive.remove(&link).unwrap_or_default();
         let state = self.links.entry(link).or_default();
-        other.meter = state.meter.anew(now);
-        other.ends = Ends::default();
-        other.ends.count(moved, false);
-        self.circuits.aside.insert(link, std::mem::replace(state, other));
+        other.meter = state.meter.restarted(now);
+        other.endpoint_counters = EndpointCounters::default();
+        other.endpoint_counters.count(moved, false);
+        self.circuits.inactive.insert(link, std::mem::replace(state, other));
     }
 
-    fn forget_aside(&mut self) {
-        let Circuits { up, aside } = &mut self.circuits;
-        if aside.len() > ASIDE_MAX {
+    fn evict_inactive(&mut self) {
+        let CircuitStates { reserved: up, inactive: aside } = &mut self.circuits;
+        if aside.len() > INACTIVE_STATES_MAX {
             aside.retain(|link, _| up.contains_key(link));
         }
     }
 
     /// As if no link were on a circuit: for what is kept.
-    pub(super) fn without_circuits(mut self) -> Knowledge {
+    pub(super) fn with_best_effort_paths(mut self) -> Knowledge {
         self.set_circuits(&BTreeMap::new(), Timestamp::ZERO);
         self
     }
@@ -114,7 +114,7 @@ mod tests {
     use longhaul_model::StorageId;
 
     use super::*;
-    use crate::knowledge::End;
+    use crate::knowledge::AttemptEnd;
 
     const LINK: Link = Link { source: StorageId(1), target: StorageId(2) };
     const OTHER: Link = Link { source: StorageId(1), target: StorageId(3) };
@@ -127,8 +127,8 @@ mod tests {
     fn run(knowledge: &mut Knowledge, files: i64, rate: f64, from: i64) -> i64 {
         let each = (100e6 / rate * 1e3) as i64;
         for file in 0..files {
-            knowledge.began(LINK, at(from + file * each));
-            knowledge.ended(LINK, 100_000_000, End::Arrived, at(from + (file + 1) * each));
+            knowledge.attempt_began(LINK, at(from + file * each));
+            knowledge.attempt_ended(LINK, 100_000_000, AttemptEnd::Arrived, at(from + (file + 1) * each));
         }
         from + files * each
     }
@@ -148,9 +148,9 @@ mod tests {
         let elsewhere = knowledge.rate(OTHER, at(now)).bytes_per_s;
         assert_eq!(knowledge.set_circuits(&circuit(1e9), at(now)), [LINK]);
         let booked = knowledge.rate(LINK, at(now));
-        assert!(near(&knowledge, 9e8, now) && booked.basis == Basis::Booked, "{booked:?}");
+        assert!(near(&knowledge, 9e8, now) && booked.basis == Basis::Reserved, "{booked:?}");
         assert!(knowledge.rate_with(LINK, 50, at(now)).bytes_per_s <= 1e9, "no more than is booked");
-        let plain = knowledge.plain_rate(LINK, at(now)).bytes_per_s;
+        let plain = knowledge.best_effort_rate(LINK, at(now)).bytes_per_s;
         assert!((plain / 1e8 - 1.0).abs() < 0.15, "{plain} without it");
         // It gives less, and that is soon believed.
         let now = run(&mut knowledge, 300, 7e8, now);
@@ -170,14 +170,14 @@ mod tests {
     fn files_under_way_go_on_and_count_for_the_way_that_they_end_on() {
         let mut knowledge = Knowledge::default();
         let now = run(&mut knowledge, 60, 1e8, 0);
-        knowledge.began(LINK, at(now));
-        knowledge.arrived(LINK, 50_000_000, at(now + 500));
+        knowledge.attempt_began(LINK, at(now));
+        knowledge.bytes_arrived(LINK, 50_000_000, at(now + 500));
         knowledge.set_circuits(&circuit(1e9), at(now + 500));
         for step in 1..=20 {
-            knowledge.arrived(LINK, 90_000_000, at(now + 500 + step * 100));
+            knowledge.bytes_arrived(LINK, 90_000_000, at(now + 500 + step * 100));
         }
         assert!(near(&knowledge, 9e8, now + 2_500), "{:?}", knowledge.rate(LINK, at(now + 2_500)));
-        knowledge.ended(LINK, 0, End::Arrived, at(now + 2_500));
+        knowledge.attempt_ended(LINK, 0, AttemptEnd::Arrived, at(now + 2_500));
         assert_eq!(knowledge.rate_now(LINK, at(now + 2_500)), 0.0, "nothing is under way");
     }
 

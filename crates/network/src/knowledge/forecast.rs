@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::prior::Prior;
 use super::{Basis, Estimate, Knowledge, Link};
-use crate::blend::Guesses;
-use crate::calibrate::{Outcome, Quality};
-use crate::observation::Way;
+use crate::calibration::{ForecastQuality, Outcome};
+use crate::forecast_combiner::ModelPredictions;
+use crate::observation::PathSelector;
 
 /// More spread where the number of files is one that was never measured.
-const SPREAD_UNTRIED: f64 = 0.4;
+const UNMEASURED_SPREAD: f64 = 0.4;
 /// Longer is as good as never.
-const LONGEST_S: f64 = 1e9;
+const FORECAST_S_MAX: f64 = 1e9;
 
 /// Files to bring, of which `at_once` are under way together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +22,12 @@ pub struct Work {
     pub bytes: u64,
     pub files: u32,
     pub at_once: u32,
-    pub ahead: Ahead,
+    pub backlog: Backlog,
 }
 
 /// Bytes that were asked of the link, of its source and into its target before, and are not there yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ahead {
+pub struct Backlog {
     pub link: u64,
     pub source: u64,
     pub target: u64,
@@ -35,7 +35,7 @@ pub struct Ahead {
 
 impl Work {
     pub fn file(bytes: u64) -> Self {
-        Work { bytes, files: 1, at_once: 1, ahead: Ahead::default() }
+        Work { bytes, files: 1, at_once: 1, backlog: Backlog::default() }
     }
 }
 
@@ -49,10 +49,13 @@ pub struct Forecast {
     pub high_s: f32,
     /// What it rests on: the bytes alone at the rate believed, and all of it by each model.
     data_s: f32,
-    guesses: Guesses,
+    #[serde(rename = "guesses")]
+    predictions: ModelPredictions,
     /// Of the logarithm: what is expected of all links together, and of this one; and its standard deviation.
-    all: f32,
-    own: f32,
+    #[serde(rename = "all")]
+    log_mean: f32,
+    #[serde(rename = "own")]
+    with_bias: f32,
     spread: f32,
 }
 
@@ -60,48 +63,54 @@ impl Knowledge {
     /// What the link will give with `more` files beyond those under way, its ends shared with what else runs
     /// there.
     pub fn rate_with(&self, link: Link, more: u32, now: Timestamp) -> Estimate {
-        self.loaded(link, more, now).estimate()
+        self.rate_under_load(link, more, now).estimate()
     }
 
-    fn loaded(&self, link: Link, more: u32, now: Timestamp) -> Prior {
-        let loaded = self.loaded_anyhow(link, more, now);
-        match self.circuits.most(link) {
+    fn rate_under_load(&self, link: Link, more: u32, now: Timestamp) -> Prior {
+        let loaded = self.rate_under_load_unbounded(link, more, now);
+        match self.circuits.reserved_rate(link) {
             Some(most) => Prior { mean: loaded.mean.min(most.max(1.0).ln()), ..loaded },
             None => loaded,
         }
     }
 
-    fn loaded_anyhow(&self, link: Link, more: u32, now: Timestamp) -> Prior {
-        let believed = self.believed(link, now);
+    fn rate_under_load_unbounded(&self, link: Link, more: u32, now: Timestamp) -> Prior {
+        let believed = self.posterior(link, now);
         let state = self.links.get(&link);
         let active = state.map_or(0, |state| state.meter.active()).saturating_add(more).max(1);
         let files = f64::from(active);
         if let Some((mean, variance)) = state.and_then(|state| state.expected(files)) {
-            return self.shared(link, Prior { mean, variance, basis: Basis::Measured }, files, more, now);
+            return self.share_of_busy_ends(
+                link,
+                Prior { mean, variance, basis: Basis::Measured },
+                files,
+                more,
+                now,
+            );
         }
         let own = state.and_then(|state| state.curve.growth(state.files_usual(), files));
         // A link that is new grows as others do.
         let usual = state
-            .filter(|state| state.slow.known())
-            .map_or(self.typical.usual(), |state| state.files_usual());
-        let as_others = || self.typical.growth(usual, files).map(|(growth, _)| (growth, false));
+            .filter(|state| state.slow.has_data())
+            .map_or(self.typical_curve.usual_files(), |state| state.files_usual());
+        let as_others = || self.typical_curve.growth(usual, files).map(|(growth, _)| (growth, false));
         let (growth, tried) =
             own.filter(|&(_, tried)| tried).or_else(as_others).or(own).unwrap_or((0.0, false));
-        let untried = if tried { 0.0 } else { SPREAD_UNTRIED * SPREAD_UNTRIED };
+        let untried = if tried { 0.0 } else { UNMEASURED_SPREAD * UNMEASURED_SPREAD };
         let loaded =
             Prior { mean: believed.mean + growth, variance: believed.variance + untried, ..believed };
-        self.shared(link, loaded, files, more, now)
+        self.share_of_busy_ends(link, loaded, files, more, now)
     }
 
     /// An end that others use too gives this link its part of what all of them get.
-    fn shared(&self, link: Link, loaded: Prior, files: f64, more: u32, now: Timestamp) -> Prior {
+    fn share_of_busy_ends(&self, link: Link, loaded: Prior, files: f64, more: u32, now: Timestamp) -> Prior {
         let mut mean = loaded.mean;
         for (into, storage) in [(false, link.source), (true, link.target)] {
             let ends = if into { &self.targets } else { &self.sources };
             let Some(end) = ends.get(&storage) else { continue };
             let all = f64::from(end.meter.active().saturating_add(more)).max(files);
             if all > files
-                && let Some(total) = self.total(storage, into, now)
+                && let Some(total) = self.end_rate(storage, into, now)
             {
                 mean = mean.min((total.high * files / all).max(1.0).ln());
             }
@@ -110,61 +119,61 @@ impl Knowledge {
     }
 
     /// The rate over one of the ways between the ends, if that was measured; else that of the link.
-    pub fn rate_over(&self, link: Link, way: Way, now: Timestamp) -> Estimate {
-        let believed = self.believed(link, now);
-        match self.path(link, way) {
-            Some(path) => {
-                let with = believed.and(&path.rate, path.rate.weight_at(now), Basis::Measured);
-                match path.cap() {
+    pub fn rate_over_path(&self, link: Link, path: PathSelector, now: Timestamp) -> Estimate {
+        let posterior = self.posterior(link, now);
+        match self.path_state(link, path) {
+            Some(state) => {
+                let with = posterior.combined_with(&state.rate, state.rate.weight_at(now), Basis::Measured);
+                match state.rate_max() {
                     Some(cap) if cap.ln() < with.mean => Prior { mean: cap.max(1.0).ln(), ..with }.estimate(),
                     _ => with.estimate(),
                 }
             }
-            None => believed.estimate(),
+            None => posterior.estimate(),
         }
     }
 
     /// How long the work will take, next to what is under way already.
     pub fn forecast(&self, link: Link, work: Work, now: Timestamp) -> Forecast {
         let at_once = work.at_once.clamp(1, work.files.max(1));
-        let rate = self.loaded(link, at_once, now).mean.exp().max(1.0);
+        let rate = self.rate_under_load(link, at_once, now).mean.exp().max(1.0);
         let state = self.links.get(&link);
         let active = f64::from(state.map_or(0, |state| state.meter.active()).saturating_add(at_once));
         // Its part of the link is that of its files among all of them.
-        let data_s = (work.bytes as f64 * active.max(1.0) / f64::from(at_once) / rate).min(LONGEST_S);
-        let (start, slope) = state.map_or((0.2, 1.0), |state| state.overhead.fit());
+        let data_s = (work.bytes as f64 * active.max(1.0) / f64::from(at_once) / rate).min(FORECAST_S_MAX);
+        let (start, slope) = state.map_or((0.2, 1.0), |state| state.startup.fit());
         let starts = start * f64::from(work.files.max(1)) / f64::from(at_once);
         let behind = |ahead: u64, rate: f64| (ahead as f64 + work.bytes as f64) / rate.max(1.0);
         let end = |storage, into, ahead| {
-            let total = self.total(storage, into, now).map_or(rate, |total| total.bytes_per_s.max(rate));
+            let total = self.end_rate(storage, into, now).map_or(rate, |total| total.bytes_per_s.max(rate));
             behind(ahead, total)
         };
         let models = [
             slope * data_s,
-            behind(work.ahead.link, rate),
-            end(link.source, false, work.ahead.source),
-            end(link.target, true, work.ahead.target),
+            behind(work.backlog.link, rate),
+            end(link.source, false, work.backlog.source),
+            end(link.target, true, work.backlog.target),
         ];
-        let guesses = Guesses {
-            models: models.map(|model| (starts + model).clamp(1e-3, LONGEST_S) as f32),
+        let guesses = ModelPredictions {
+            models: models.map(|model| (starts + model).clamp(1e-3, FORECAST_S_MAX) as f32),
             start: starts as f32,
         };
-        let all = self.calibration.blend.expect(&guesses);
-        let outcomes = state.map_or(0, |state| state.record.outcomes());
-        let own = all + state.map_or(0.0, |state| f64::from(state.level.mean(outcomes)));
-        let record = state.map(|state| &state.record);
+        let all = self.calibration.combiner.predict(&guesses);
+        let outcomes = state.map_or(0, |state| state.calibration.outcomes());
+        let own = all + state.map_or(0.0, |state| f64::from(state.bias.mean(outcomes)));
+        let record = state.map(|state| &state.calibration);
         let usual = self.calibration.spread(record);
-        let spread = f64::from(state.map_or(usual, |state| state.level.spread(usual, outcomes)));
-        let [low, middle, high] = self.calibration.points(record);
-        let at = |point: f64| (own + point * spread).exp().clamp(1e-3, 10.0 * LONGEST_S) as f32;
+        let spread = f64::from(state.map_or(usual, |state| state.bias.spread(usual, outcomes)));
+        let [low, middle, high] = self.calibration.quantiles(record);
+        let at = |point: f64| (own + point * spread).exp().clamp(1e-3, 10.0 * FORECAST_S_MAX) as f32;
         Forecast {
             seconds: at(middle),
             low_s: at(low),
             high_s: at(high),
             data_s: data_s as f32,
-            guesses,
-            all: all as f32,
-            own: own as f32,
+            predictions: guesses,
+            log_mean: all as f32,
+            with_bias: own as f32,
             spread: spread as f32,
         }
     }
@@ -175,31 +184,31 @@ impl Knowledge {
         let Some(state) = self.links.get_mut(&link) else { return };
         let value = seconds.ln();
         let interval = (f64::from(forecast.low_s).ln(), f64::from(forecast.high_s).ln());
-        let off = value - f64::from(forecast.own);
+        let off = value - f64::from(forecast.with_bias);
         let spread = f64::from(forecast.spread);
-        let outcome = Outcome { interval, value, off, spread, bytes_log: (bytes.max(1) as f64).ln() };
-        state.level.learn(value - f64::from(forecast.all), state.record.outcomes());
-        self.calibration.score(&mut state.record, &outcome);
-        let level = state.level.mean(state.record.outcomes());
-        self.calibration.blend.learn(&forecast.guesses, value, f64::from(level));
-        state.overhead.observe(f64::from(forecast.data_s), seconds, now);
+        let outcome = Outcome { interval, value, error: off, spread, bytes_log: (bytes.max(1) as f64).ln() };
+        state.bias.update(value - f64::from(forecast.log_mean), state.calibration.outcomes());
+        self.calibration.score(&mut state.calibration, &outcome);
+        let level = state.bias.mean(state.calibration.outcomes());
+        self.calibration.combiner.update(&forecast.predictions, value, f64::from(level));
+        state.startup.observe(f64::from(forecast.data_s), seconds, now);
     }
 
     /// A transfer of so many bytes came, whether it was foreseen or not: what forecasts are held against.
-    pub fn came(&mut self, link: Link, bytes: u64, took: Duration) {
+    pub fn record_completion(&mut self, link: Link, bytes: u64, took: Duration) {
         if let Some(state) = self.links.get_mut(&link) {
             let log_rate = (bytes.max(1) as f64).ln() - took.as_secs_f64().max(1e-3).ln();
-            state.record.add(log_rate as f32);
+            state.calibration.record_rate(log_rate as f32);
         }
     }
 
     /// How forecasts turned out, by the history that their links had.
-    pub fn quality(&self) -> Vec<Quality> {
+    pub fn quality(&self) -> Vec<ForecastQuality> {
         self.calibration.quality()
     }
 
     /// The same in four parts of about as many outcomes each, those of links with the least history first.
-    pub fn quarters(&self) -> [Quality; 4] {
+    pub fn quarters(&self) -> [ForecastQuality; 4] {
         self.calibration.quarters()
     }
 }

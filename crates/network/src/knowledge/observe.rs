@@ -6,22 +6,25 @@ use longhaul_model::{SiteId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Knowledge, Link};
-use crate::observation::{Observation, ObservationId, Place, Refused, Seen, Subject, Way};
-use crate::path::PathState;
-use crate::places::Home;
+use crate::observation::{
+    Endpoint, Metric, Observation, ObservationError, ObservationId, PathSelector, Subject,
+};
+use crate::path_state::PathState;
+use crate::topology::Locality;
 
 /// Identities of observations remembered: an archive that is asked again repeats its last quarter of an hour.
 const RECENT_MAX: usize = 8_192;
 /// Paths remembered; beyond it the longest unused go.
 pub(super) const PATHS_MAX: usize = 180_000;
 /// Counters older than this say nothing about now.
-const UPLINK_RECENT_S: f64 = 900.0;
+const UPLINK_AGE_S_MAX: f64 = 900.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct PathKey {
-    pub source: Home,
-    pub target: Home,
-    pub way: Way,
+    pub source: Locality,
+    pub target: Locality,
+    #[serde(rename = "way")]
+    pub path: PathSelector,
 }
 
 /// A site's connection to the world, by its counters.
@@ -35,15 +38,15 @@ pub(crate) struct Uplink {
 
 impl Uplink {
     /// Share of the capacity in use, if both are known and recent.
-    pub(crate) fn used(&self, into: bool, now: Timestamp) -> Option<f64> {
+    pub(crate) fn utilization(&self, into: bool, now: Timestamp) -> Option<f64> {
         let capacity = self.capacity_bytes_per_s?;
-        if now.since(self.at).as_secs_f64() > UPLINK_RECENT_S {
+        if now.since(self.at).as_secs_f64() > UPLINK_AGE_S_MAX {
             return None;
         }
         Some((if into { self.into_bytes_per_s } else { self.out_bytes_per_s } / capacity).clamp(0.0, 1.0))
     }
 
-    pub(super) fn sound(self) -> Option<Self> {
+    pub(super) fn sanitized(self) -> Option<Self> {
         let rates = [self.into_bytes_per_s, self.out_bytes_per_s];
         let capacity = self.capacity_bytes_per_s.filter(|capacity| capacity.is_finite() && *capacity > 0.0);
         rates
@@ -55,12 +58,12 @@ impl Uplink {
 
 /// The identities of the last observations.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct RecentIds {
     known: BTreeSet<ObservationId>,
     order: VecDeque<ObservationId>,
 }
 
-impl Recent {
+impl RecentIds {
     /// False if it was there already.
     pub(super) fn insert(&mut self, id: ObservationId) -> bool {
         if !self.known.insert(id) {
@@ -82,24 +85,26 @@ impl Recent {
 
 impl Knowledge {
     /// Takes what was seen, or says why not. Whatever comes, what is believed stays sound.
-    pub fn observe(&mut self, observation: &Observation, now: Timestamp) -> Result<(), Refused> {
+    pub fn observe(&mut self, observation: &Observation, now: Timestamp) -> Result<(), ObservationError> {
         observation.check(now)?;
-        let place = |place: Place| {
+        let place = |place: Endpoint| {
             let used = |storage| self.sources.contains_key(&storage) || self.targets.contains_key(&storage);
-            self.places.find(place, used)
+            self.topology.resolve(place, used)
         };
-        match observation.of {
+        match observation.subject {
             Subject::Uplink { site } => {
-                place(Place::Site(site))?;
+                place(Endpoint::Site(site))?;
                 self.observe_uplink(site, observation)
             }
-            Subject::Path { source, target, way } => {
-                let key = PathKey { source: place(source)?, target: place(target)?, way };
-                if key.source == key.target && !matches!(observation.seen, Seen::Transfer { .. }) {
-                    return Err(Refused::Absurd("source and target are at the same site".to_owned()));
+            Subject::Path { source, target, path } => {
+                let key = PathKey { source: place(source)?, target: place(target)?, path };
+                if key.source == key.target && !matches!(observation.metric, Metric::Transfer { .. }) {
+                    return Err(ObservationError::Implausible(
+                        "source and target are at the same site".to_owned(),
+                    ));
                 }
                 let link = match (source, target) {
-                    (Place::Storage(source), Place::Storage(target)) => Some(Link { source, target }),
+                    (Endpoint::Storage(source), Endpoint::Storage(target)) => Some(Link { source, target }),
                     _ => None,
                 };
                 self.observe_path(key, link, observation, now)
@@ -107,15 +112,16 @@ impl Knowledge {
         }
     }
 
-    fn observe_uplink(&mut self, site: SiteId, observation: &Observation) -> Result<(), Refused> {
+    fn observe_uplink(&mut self, site: SiteId, observation: &Observation) -> Result<(), ObservationError> {
         let known = self.uplinks.get(&site).copied().unwrap_or_default();
         if known.at > observation.at {
-            return Err(Refused::OutOfOrder { behind: known.at.since(observation.at) });
+            return Err(ObservationError::OutOfOrder { behind: known.at.since(observation.at) });
         }
-        if !self.recent.insert(observation.id) {
-            return Err(Refused::Twice);
+        if !self.recent_ids.insert(observation.id) {
+            return Err(ObservationError::Duplicate);
         }
-        if let Seen::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } = observation.seen {
+        if let Metric::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } = observation.metric
+        {
             let capacity_bytes_per_s = capacity_bytes_per_s.or(known.capacity_bytes_per_s);
             let at = observation.at;
             self.uplinks.insert(site, Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s, at });
@@ -129,33 +135,33 @@ impl Knowledge {
         link: Option<Link>,
         observation: &Observation,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ObservationError> {
         if self.paths.len() >= PATHS_MAX && !self.paths.contains_key(&key) {
-            self.forget_paths();
+            self.evict_unused_paths();
         }
-        if self.recent.known.contains(&observation.id) {
-            return Err(Refused::Twice);
+        if self.recent_ids.known.contains(&observation.id) {
+            return Err(ObservationError::Duplicate);
         }
         let load = self.load_between(&key);
         let path = self.paths.entry(key).or_default();
-        path.order(observation.seen.kind(), observation.at, now)?;
-        self.recent.insert(observation.id);
+        path.check_order(observation.metric.kind_index(), observation.at, now)?;
+        self.recent_ids.insert(observation.id);
         let (at, weight) = (observation.at.min(now), observation.weight());
-        let mut shift = path.notice(&observation.seen, load, at);
-        if path.take(&observation.seen, weight, at).is_some() {
-            shift = shift.or(path.explained());
+        let mut shift = path.detect_shift(&observation.metric, load, at);
+        if path.apply(&observation.metric, weight, at).is_some() {
+            shift = shift.or(path.confirm_outlier());
         }
-        match &observation.seen {
-            Seen::Hops(hops) => self.know_hops(hops),
-            &Seen::Reach { up } => self.heard(key, up, at),
+        match &observation.metric {
+            Metric::Hops(hops) => self.remember_routers(hops),
+            &Metric::Reach { up } => self.record_reachability(key, up, at),
             _ => {}
         }
         if let Some(shift) = shift {
             self.path_changed(key, shift, at, now);
         }
-        let rate = match observation.seen {
-            Seen::Throughput { bytes_per_s, seconds, .. } => Some((bytes_per_s, seconds.clamp(1.0, 10.0))),
-            Seen::Summary { bytes_per_s, seconds, .. } => Some((bytes_per_s, seconds.clamp(0.0, 10.0))),
+        let rate = match observation.metric {
+            Metric::Throughput { bytes_per_s, seconds, .. } => Some((bytes_per_s, seconds.clamp(1.0, 10.0))),
+            Metric::Summary { bytes_per_s, seconds, .. } => Some((bytes_per_s, seconds.clamp(0.0, 10.0))),
             _ => None,
         };
         if let Some((bytes_per_s, seconds)) = rate {
@@ -177,7 +183,7 @@ impl Knowledge {
             .sum()
     }
 
-    fn forget_paths(&mut self) {
+    fn evict_unused_paths(&mut self) {
         let mut all: Vec<(u32, PathKey)> = self.paths.iter().map(|(&key, path)| (path.last(), key)).collect();
         all.sort_unstable();
         for (_, key) in all.into_iter().take(PATHS_MAX / 8) {
@@ -186,8 +192,8 @@ impl Knowledge {
     }
 
     /// What is known of one path between the homes of two storages.
-    pub(crate) fn path(&self, link: Link, way: Way) -> Option<&PathState> {
-        let (source, target) = self.homes_of(link);
-        self.paths.get(&PathKey { source, target, way })
+    pub(crate) fn path_state(&self, link: Link, path: PathSelector) -> Option<&PathState> {
+        let (source, target) = self.localities_of(link);
+        self.paths.get(&PathKey { source, target, path })
     }
 }

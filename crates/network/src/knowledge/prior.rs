@@ -7,29 +7,30 @@
 use longhaul_model::Timestamp;
 
 use super::{
-    ASSUMED_VARIANCE, Basis, Estimate, Knowledge, Link, LinkState, PRIOR_VARIANCE, PRIOR_WEIGHT, TENTH,
+    ASSUMED_VARIANCE, Basis, Estimate, Knowledge, Link, LinkState, NORMAL_QUANTILE_90, PRIOR_VARIANCE,
+    PRIOR_WEIGHT,
 };
-use crate::belief::{ASSUMED_BYTES_PER_S, Fading};
-use crate::observation::Way;
-use crate::places::Home;
+use crate::ewma::{LogEwma, RATE_BYTES_PER_S_ASSUMED};
+use crate::observation::PathSelector;
+use crate::topology::Locality;
 
 use super::PathKey;
 
 /// Several minutes of work are remembered, and halve in a day.
-pub(crate) type Effect = Fading<86_400, 200>;
+pub(crate) type EffectEwma = LogEwma<86_400, 200>;
 
 /// Seconds of observation that make an addend count half.
-const EFFECT_WEIGHT: f64 = 2.0;
+const EFFECT_PRIOR_S: f64 = 2.0;
 /// A source's addend and its target's can stand for each other; a bit less than all of each keeps both small.
-const EFFECT_SHARE: f64 = 0.9;
+const EFFECT_SHRINKAGE_MAX: f64 = 0.9;
 /// Less than so many seconds is as good as nothing.
-const NOTHING: f64 = 1e-3;
+const EFFECT_WEIGHT_S_MIN: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HomeState {
+pub(crate) struct LocalityEffects {
     /// What its links as a source have above others.
-    pub out: Effect,
-    pub into: Effect,
+    pub out: EffectEwma,
+    pub into: EffectEwma,
 }
 
 /// A normal distribution of the logarithm.
@@ -42,25 +43,25 @@ pub(crate) struct Prior {
 
 impl Prior {
     /// After own observation.
-    pub(crate) fn with<const H: u32, const W: u32>(self, own: &Fading<H, W>, now: Timestamp) -> Prior {
-        self.and(own, own.weight_at(now), Basis::Measured)
+    pub(crate) fn updated_by<const H: u32, const W: u32>(self, own: &LogEwma<H, W>, now: Timestamp) -> Prior {
+        self.combined_with(own, own.weight_at(now), Basis::Measured)
     }
 
     /// After all that was seen of a way. What the slow belief saw lately the fast one saw too: it counts
     /// once.
-    fn with_own(self, state: &LinkState, now: Timestamp) -> Prior {
-        let (fast, slow) = (state.belief.weight_at(now), state.slow.weight_at(now));
-        self.and(&state.slow, (slow - fast).max(0.0), Basis::Measured).and(
-            &state.belief,
+    fn updated_by_link(self, state: &LinkState, now: Timestamp) -> Prior {
+        let (fast, slow) = (state.fast.weight_at(now), state.slow.weight_at(now));
+        self.combined_with(&state.slow, (slow - fast).max(0.0), Basis::Measured).combined_with(
+            &state.fast,
             fast,
             Basis::Measured,
         )
     }
 
     /// With something that is believed with `weight`, without what is counted elsewhere.
-    pub(crate) fn and<const H: u32, const W: u32>(
+    pub(crate) fn combined_with<const H: u32, const W: u32>(
         self,
-        own: &Fading<H, W>,
+        own: &LogEwma<H, W>,
         weight: f64,
         basis: Basis,
     ) -> Prior {
@@ -82,8 +83,8 @@ impl Prior {
         let spread = self.variance.max(0.0).sqrt();
         Estimate {
             bytes_per_s: self.mean.exp(),
-            low: (self.mean - TENTH * spread).exp(),
-            high: (self.mean + TENTH * spread).exp(),
+            low: (self.mean - NORMAL_QUANTILE_90 * spread).exp(),
+            high: (self.mean + NORMAL_QUANTILE_90 * spread).exp(),
             spread,
             basis: self.basis,
         }
@@ -91,7 +92,7 @@ impl Prior {
 }
 
 /// The addends of one link, each drawn to zero.
-struct Addends {
+struct Effects {
     all: f64,
     regions: f64,
     out: f64,
@@ -101,63 +102,68 @@ struct Addends {
 }
 
 /// An addend, drawn to zero while little was seen of it.
-fn drawn(effect: &Effect, now: Timestamp) -> f64 {
+fn shrunk(effect: &EffectEwma, now: Timestamp) -> f64 {
     let weight = effect.weight_at(now);
-    effect.mean() * weight / (weight + EFFECT_WEIGHT) * EFFECT_SHARE
+    effect.mean() * weight / (weight + EFFECT_PRIOR_S) * EFFECT_SHRINKAGE_MAX
 }
 
 impl Knowledge {
-    pub(super) fn homes_of(&self, link: Link) -> (Home, Home) {
-        (self.places.home(link.source), self.places.home(link.target))
+    pub(super) fn localities_of(&self, link: Link) -> (Locality, Locality) {
+        (self.topology.locality(link.source), self.topology.locality(link.target))
     }
 
     /// What is believed of the link's own logarithm, all things considered.
-    pub(crate) fn believed(&self, link: Link, now: Timestamp) -> Prior {
-        self.believed_of(self.links.get(&link), link, now)
+    pub(crate) fn posterior(&self, link: Link, now: Timestamp) -> Prior {
+        self.posterior_of(self.links.get(&link), link, now)
     }
 
-    pub(super) fn believed_of(&self, state: Option<&LinkState>, link: Link, now: Timestamp) -> Prior {
+    pub(super) fn posterior_of(&self, state: Option<&LinkState>, link: Link, now: Timestamp) -> Prior {
         match state {
-            Some(state) => self.base(link, state.slow.weight_at(now), now).with_own(state, now),
-            None => self.base(link, 0.0, now),
+            Some(state) => {
+                self.current_path_prior(link, state.slow.weight_at(now), now).updated_by_link(state, now)
+            }
+            None => self.current_path_prior(link, 0.0, now),
         }
     }
 
     /// What the link will give without its circuit, if it goes by one now.
-    pub fn plain_rate(&self, link: Link, now: Timestamp) -> Estimate {
-        match self.circuits.plain(link) {
-            Some(state) => self.prior(link, state.slow.weight_at(now), now).with_own(state, now).estimate(),
+    pub fn best_effort_rate(&self, link: Link, now: Timestamp) -> Estimate {
+        match self.circuits.best_effort_state(link) {
+            Some(state) => self
+                .best_effort_prior(link, state.slow.weight_at(now), now)
+                .updated_by_link(state, now)
+                .estimate(),
             None => self.rate(link, now),
         }
     }
 
     /// What links like it give: without anything of its own.
-    pub(crate) fn expected(&self, link: Link, now: Timestamp) -> Estimate {
+    pub(crate) fn expected_rate(&self, link: Link, now: Timestamp) -> Estimate {
         let own = self.links.get(&link).map_or(0.0, |state| state.slow.weight_at(now));
-        self.base(link, own, now).estimate()
+        self.current_path_prior(link, own, now).estimate()
     }
 
     /// Before anything was seen of the way that it goes: what is booked, or what links like it give.
-    fn base(&self, link: Link, own: f64, now: Timestamp) -> Prior {
-        self.circuits.booked(link).unwrap_or_else(|| self.prior(link, own, now))
+    fn current_path_prior(&self, link: Link, own: f64, now: Timestamp) -> Prior {
+        self.circuits.prior(link).unwrap_or_else(|| self.best_effort_prior(link, own, now))
     }
 
     /// For a link of which `own` seconds were seen, without these.
-    fn prior(&self, link: Link, own: f64, now: Timestamp) -> Prior {
-        let (source, target) = self.homes_of(link);
+    fn best_effort_prior(&self, link: Link, own: f64, now: Timestamp) -> Prior {
+        let (source, target) = self.localities_of(link);
         let prior = self.prior_between(source, target, own, now);
-        let cap = self.paths_between(source, target).filter_map(|path| path.cap()).reduce(f64::max);
+        let cap = self.paths_between(source, target).filter_map(|path| path.rate_max()).reduce(f64::max);
         match cap {
             Some(cap) if cap.ln() < prior.mean => Prior { mean: cap.max(1.0).ln(), ..prior },
             _ => prior,
         }
     }
 
-    fn prior_between(&self, source: Home, target: Home, own: f64, now: Timestamp) -> Prior {
-        let addends = self.addends(source, target, now);
+    fn prior_between(&self, source: Locality, target: Locality, own: f64, now: Timestamp) -> Prior {
+        let addends = self.effects_between(source, target, now);
         let [all, regions, ends] = addends.weights;
-        let prior = if all <= NOTHING {
-            Prior { mean: ASSUMED_BYTES_PER_S.ln(), variance: ASSUMED_VARIANCE, basis: Basis::Assumed }
+        let prior = if all <= EFFECT_WEIGHT_S_MIN {
+            Prior { mean: RATE_BYTES_PER_S_ASSUMED.ln(), variance: ASSUMED_VARIANCE, basis: Basis::Assumed }
         } else {
             let basis = if ends >= PRIOR_WEIGHT {
                 Basis::Endpoints
@@ -170,62 +176,62 @@ impl Knowledge {
             Prior { mean, variance: PRIOR_VARIANCE, basis }
         };
         match self.pairs.get(&(source, target)) {
-            Some(pair) => prior.and(pair, (pair.weight_at(now) - own).max(0.0), Basis::SitePair),
+            Some(pair) => prior.combined_with(pair, (pair.weight_at(now) - own).max(0.0), Basis::SitePair),
             None => prior,
         }
     }
 
-    fn addends(&self, source: Home, target: Home, now: Timestamp) -> Addends {
-        let regions = (self.places.region(source), self.places.region(target));
-        let part = |effect: Option<&Effect>| {
-            effect.map_or((0.0, 0.0), |effect| (drawn(effect, now), effect.weight_at(now)))
+    fn effects_between(&self, source: Locality, target: Locality, now: Timestamp) -> Effects {
+        let regions = (self.topology.region(source), self.topology.region(target));
+        let part = |effect: Option<&EffectEwma>| {
+            effect.map_or((0.0, 0.0), |effect| (shrunk(effect, now), effect.weight_at(now)))
         };
-        let (out, out_weight) = part(self.homes.get(&source).map(|home| &home.out));
-        let (into, into_weight) = part(self.homes.get(&target).map(|home| &home.into));
+        let (out, out_weight) = part(self.localities.get(&source).map(|home| &home.out));
+        let (into, into_weight) = part(self.localities.get(&target).map(|home| &home.into));
         let (regions, regions_weight) = part(self.regions.get(&regions));
         let weights = [self.all.weight_at(now), regions_weight, out_weight + into_weight];
-        Addends { all: self.all.mean(), regions, out, into, weights }
+        Effects { all: self.all.mean(), regions, out, into, weights }
     }
 
     /// One measurement of one link, to everything it belongs to. Each addend learns what the others leave.
     /// Gives what the addends would have said.
     pub(super) fn learn(&mut self, link: Link, value: f64, weight: f64, now: Timestamp) -> f64 {
-        let (source, target) = self.homes_of(link);
+        let (source, target) = self.localities_of(link);
         self.learn_between(source, target, value, weight, now)
     }
 
     pub(super) fn learn_between(
         &mut self,
-        source: Home,
-        target: Home,
+        source: Locality,
+        target: Locality,
         value: f64,
         weight: f64,
         now: Timestamp,
     ) -> f64 {
-        let parts = self.addends(source, target, now);
-        let known = parts.weights[0] > NOTHING;
+        let parts = self.effects_between(source, target, now);
+        let known = parts.weights[0] > EFFECT_WEIGHT_S_MIN;
         let expected = if known { parts.all + parts.regions + parts.out + parts.into } else { value };
         self.all.observe_log(value, weight, now);
         let left = value - self.all.mean();
         let regions =
-            self.regions.entry((self.places.region(source), self.places.region(target))).or_default();
+            self.regions.entry((self.topology.region(source), self.topology.region(target))).or_default();
         regions.observe_log(left, weight, now);
-        let left = left - drawn(regions, now);
+        let left = left - shrunk(regions, now);
         // The second with what the first has taken up, so that together they do not overshoot.
-        let out = &mut self.homes.entry(source).or_default().out;
+        let out = &mut self.localities.entry(source).or_default().out;
         out.observe_log(left - parts.into, weight, now);
-        let left = left - drawn(out, now);
-        self.homes.entry(target).or_default().into.observe_log(left, weight, now);
+        let left = left - shrunk(out, now);
+        self.localities.entry(target).or_default().into.observe_log(left, weight, now);
         self.pairs.entry((source, target)).or_default().observe_log(value, weight, now);
         expected
     }
 
     pub(super) fn paths_between(
         &self,
-        source: Home,
-        target: Home,
-    ) -> impl Iterator<Item = &crate::path::PathState> {
-        let least = PathKey { source, target, way: Way::default() };
+        source: Locality,
+        target: Locality,
+    ) -> impl Iterator<Item = &crate::path_state::PathState> {
+        let least = PathKey { source, target, path: PathSelector::default() };
         self.paths
             .range(least..)
             .take_while(move |(key, _)| key.source == source && key.target == target)

@@ -4,24 +4,24 @@
 use longhaul_model::{Timestamp, units};
 use serde::Serialize;
 
-use super::reach::UPLINK_FULL;
+use super::reachability::UPLINK_FULL_SHARE;
 use super::{Estimate, Knowledge, Link};
 use crate::advice::{Family, PathShape, STREAMS_DEFAULT, STREAMS_MAX};
-use crate::bins::Bin;
 use crate::change::Change;
-use crate::observation::{Limit, Way};
-use crate::path::PathState;
+use crate::observation::{PathSelector, SenderLimit};
+use crate::path_state::PathState;
+use crate::rate_history::Bin;
 
 /// What achieves this part of a bound is held up by it.
-const NEAR: f64 = 0.7;
+const BOUND_REACHED_SHARE: f64 = 0.7;
 /// Tests that give this many times what transfers do show that the network could do more.
-const MORE: f64 = 2.5;
+const NETWORK_HEADROOM_FACTOR: f64 = 2.5;
 /// A limit that held connections back this often is the one to tell of.
-const MOSTLY: f64 = 0.4;
+const SENDER_LIMIT_SHARE_MIN: f64 = 0.4;
 /// One address family is better if it gives this many times what the other does.
-const FAMILY_BETTER: f64 = 1.2;
+const FAMILY_ADVANTAGE_MIN: f64 = 1.2;
 /// Loss that calls for streams.
-const LOSS_TELLING: f64 = 1e-6;
+const LOSS_ADVISED_SHARE_MIN: f64 = 1e-6;
 
 /// What holds a link up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -42,7 +42,7 @@ pub enum Bottleneck {
 }
 
 impl Bottleneck {
-    pub fn words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Bottleneck::SourceRead => "reading at the source",
             Bottleneck::SourceUplink => "the uplink of the source's site, which is full",
@@ -61,7 +61,8 @@ impl Bottleneck {
 /// One way between the ends, as measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PathReport {
-    pub way: Way,
+    #[serde(rename = "way")]
+    pub path: PathSelector,
     pub rtt_us: Option<f64>,
     pub loss: Option<f64>,
     pub mtu: Option<u32>,
@@ -104,12 +105,12 @@ impl Knowledge {
         LinkReport {
             link,
             rate: self.rate(link, now),
-            expected: self.expected(link, now),
+            expected: self.expected_rate(link, now),
             achieved_bytes_per_s: self.rate_now(link, now),
             active: state.map_or(0, |state| state.meter.active()),
             file_max_bytes_per_s: state.and_then(|state| state.curve.file_max()),
             capacity_bytes_per_s: state.and_then(|state| state.curve.capacity()),
-            start_s: state.map_or(0.0, |state| state.overhead.fit().0),
+            start_s: state.map_or(0.0, |state| state.startup.fit().0),
             failure_share: self.failure_share(link, now),
             bottleneck: self.bottleneck(link, now),
             paths: self.path_reports(link),
@@ -118,45 +119,47 @@ impl Knowledge {
 
     /// What the link gave in the last days, oldest first.
     pub fn history(&self, link: Link) -> Vec<Bin> {
-        self.links.get(&link).map(|state| state.bins.list()).unwrap_or_default()
+        self.links.get(&link).map(|state| state.history.list()).unwrap_or_default()
     }
 
     /// The last changes that bear on the link, newest first.
-    pub fn changes_of(&self, link: Link) -> Vec<Change> {
-        let homes = self.homes_of(link);
-        self.changes().rev().filter(|change| self.pair_of(change) == homes).copied().collect()
+    pub fn changes_for(&self, link: Link) -> Vec<Change> {
+        let homes = self.localities_of(link);
+        self.changes().rev().filter(|change| self.localities_of_change(change) == homes).copied().collect()
     }
 
-    fn ways(&self, link: Link) -> impl Iterator<Item = (Way, &PathState)> {
-        let (source, target) = self.homes_of(link);
-        let least = super::PathKey { source, target, way: Way::default() };
+    fn paths_of(&self, link: Link) -> impl Iterator<Item = (PathSelector, &PathState)> {
+        let (source, target) = self.localities_of(link);
+        let least = super::PathKey { source, target, path: PathSelector::default() };
         let all = self.paths.range(least..);
         all.take_while(move |(key, _)| key.source == source && key.target == target)
-            .map(|(key, path)| (key.way, path))
+            .map(|(key, path)| (key.path, path))
     }
 
     fn path_reports(&self, link: Link) -> Vec<PathReport> {
-        let of = |(way, path): (Way, &PathState)| PathReport {
-            way,
+        let report = |(selector, path): (PathSelector, &PathState)| PathReport {
+            path: selector,
             rtt_us: path.rtt_us(),
             loss: path.loss_share(),
             mtu: path.mtu,
             black_hole: path.black_hole,
-            tested_bytes_per_s: path.rate.known().then(|| path.rate.mean().exp()),
+            tested_bytes_per_s: path.rate.has_data().then(|| path.rate.mean().exp()),
             window_limit_bytes_per_s: path.window_limit(),
             loss_limit_bytes_per_s: path.loss_limit(),
             up: path.up,
-            route: path.signature.as_ref().map(|signature| signature.sum),
+            route: path.signature.as_ref().map(|signature| signature.digest),
             route_since: path.signature.as_ref().map(|signature| signature.since),
             trouble_with_load: path.load.correlation(),
         };
-        self.ways(link).map(of).collect()
+        self.paths_of(link).map(report).collect()
     }
 
     /// What holds the link up, by what is known: counters first, then what kernels say, then comparisons.
     pub fn bottleneck(&self, link: Link, now: Timestamp) -> Bottleneck {
-        let full = |home, into| self.uplink_used(home, into, now).is_some_and(|used| used >= UPLINK_FULL);
-        let (source, target) = self.homes_of(link);
+        let full = |home, into| {
+            self.uplink_utilization(home, into, now).is_some_and(|used| used >= UPLINK_FULL_SHARE)
+        };
+        let (source, target) = self.localities_of(link);
         if full(source, false) {
             return Bottleneck::SourceUplink;
         }
@@ -167,50 +170,56 @@ impl Knowledge {
             now if now > 0.0 => now,
             _ => self.rate(link, now).bytes_per_s,
         };
-        let told = self.ways(link).filter_map(|(_, path)| Some((path, path.limits.most()?)));
-        let told =
-            told.filter(|(_, (_, share))| *share >= MOSTLY).max_by(|(_, a), (_, b)| a.1.total_cmp(&b.1));
+        let told = self.paths_of(link).filter_map(|(_, path)| Some((path, path.limits.dominant()?)));
+        let told = told
+            .filter(|(_, (_, share))| *share >= SENDER_LIMIT_SHARE_MIN)
+            .max_by(|(_, a), (_, b)| a.1.total_cmp(&b.1));
         if let Some((path, (limit, _))) = told {
             return match limit {
-                Limit::Application => Bottleneck::SourceRead,
-                Limit::SendBuffer => Bottleneck::SendBuffer,
-                Limit::Congestion => Bottleneck::Network,
+                SenderLimit::Application => Bottleneck::SourceRead,
+                SenderLimit::SendBuffer => Bottleneck::SendBuffer,
+                SenderLimit::Congestion => Bottleneck::Network,
                 // A window that would carry more than the link gives is held shut by who should empty it.
-                Limit::ReceiveWindow => match path.window_limit() {
-                    Some(window) if window > MORE * rate => Bottleneck::TargetWrite,
+                SenderLimit::ReceiveWindow => match path.window_limit() {
+                    Some(window) if window > NETWORK_HEADROOM_FACTOR * rate => Bottleneck::TargetWrite,
                     _ => Bottleneck::RemoteWindow,
                 },
             };
         }
         let streams = f64::from(STREAMS_DEFAULT);
         if self
-            .ways(link)
+            .paths_of(link)
             .filter_map(|(_, path)| path.loss_limit())
-            .any(|limit| rate >= NEAR * limit && rate <= 4.0 * streams * limit)
+            .any(|limit| rate >= BOUND_REACHED_SHARE * limit && rate <= 4.0 * streams * limit)
         {
             return Bottleneck::Network;
         }
-        self.compared(link, rate, now)
+        self.bottleneck_by_comparison(link, rate, now)
     }
 
-    fn compared(&self, link: Link, rate: f64, now: Timestamp) -> Bottleneck {
+    fn bottleneck_by_comparison(&self, link: Link, rate: f64, now: Timestamp) -> Bottleneck {
         let others = [(self.sources.get(&link.source), false), (self.targets.get(&link.target), true)];
         let own = self.links.get(&link).map_or(0, |state| state.meter.active());
         if own > 0 && others.iter().any(|(end, _)| end.is_some_and(|end| end.meter.active() > 4 * own)) {
             return Bottleneck::OtherWork;
         }
-        let tested =
-            self.ways(link).filter(|(_, path)| path.rate.known()).map(|(_, path)| path.rate.mean().exp());
+        let tested = self
+            .paths_of(link)
+            .filter(|(_, path)| path.rate.has_data())
+            .map(|(_, path)| path.rate.mean().exp());
         let Some(tested) = tested.reduce(f64::max) else { return Bottleneck::Unknown };
-        if tested < rate / NEAR {
+        if tested < rate / BOUND_REACHED_SHARE {
             return Bottleneck::Network;
         }
-        if tested < MORE * rate {
+        if tested < NETWORK_HEADROOM_FACTOR * rate {
             return Bottleneck::Unknown;
         }
         // The network could do more: which end is slow shows on its other links.
-        let total = |storage, into| self.total(storage, into, now).map_or(0.0, |total| total.bytes_per_s);
-        match (total(link.source, false) > MORE * rate, total(link.target, true) > MORE * rate) {
+        let total = |storage, into| self.end_rate(storage, into, now).map_or(0.0, |total| total.bytes_per_s);
+        match (
+            total(link.source, false) > NETWORK_HEADROOM_FACTOR * rate,
+            total(link.target, true) > NETWORK_HEADROOM_FACTOR * rate,
+        ) {
             (true, false) => Bottleneck::TargetWrite,
             (false, true) => Bottleneck::SourceRead,
             _ => Bottleneck::Storage,
@@ -226,7 +235,7 @@ impl Knowledge {
             rate(report.rate.bytes_per_s),
             rate(report.rate.low),
             rate(report.rate.high),
-            report.rate.basis.words()
+            report.rate.basis.describe()
         )];
         let share = report.rate.bytes_per_s / report.expected.bytes_per_s;
         lines.push(format!(
@@ -244,13 +253,13 @@ impl Knowledge {
         }
         lines.push(match report.bottleneck {
             Bottleneck::Unknown => "what holds it up is not known".to_owned(),
-            known => format!("held up by {}", known.words()),
+            known => format!("held up by {}", known.describe()),
         });
-        lines.extend(self.uplinks_in_words(link, now));
+        lines.extend(self.describe_uplinks(link, now));
         for path in &report.paths {
-            lines.extend(path.limits_in_words());
+            lines.extend(path.describe_limits());
         }
-        if self.is_silent(link, now) {
+        if self.is_unreachable(link, now) {
             lines.push("no address of the source answers agents of the target's site".to_owned());
         }
         if report.failure_share >= 0.01 {
@@ -262,7 +271,7 @@ impl Knowledge {
     /// What would make the link faster or safer, a sentence a line; nothing if nothing is known to help.
     pub fn advise(&self, link: Link, now: Timestamp) -> Vec<String> {
         let mut lines = Vec::new();
-        let wanted = self.expected(link, now).bytes_per_s.max(self.rate(link, now).bytes_per_s);
+        let wanted = self.expected_rate(link, now).bytes_per_s.max(self.rate(link, now).bytes_per_s);
         for path in self.path_reports(link) {
             path.advise(wanted, &mut lines);
         }
@@ -297,13 +306,13 @@ impl Knowledge {
 
     fn family_advice(&self, link: Link) -> Option<String> {
         let tested = |family| {
-            let path = self.path(link, Way::of(family))?;
-            path.rate.known().then(|| path.rate.mean().exp())
+            let path = self.path_state(link, PathSelector::over_family(family))?;
+            path.rate.has_data().then(|| path.rate.mean().exp())
         };
         let (four, six) = (tested(Family::Ipv4)?, tested(Family::Ipv6)?);
         let (better, fast, worse, slow) =
             if four > six { ("IPv4", four, "IPv6", six) } else { ("IPv6", six, "IPv4", four) };
-        (fast > FAMILY_BETTER * slow).then(|| {
+        (fast > FAMILY_ADVANTAGE_MIN * slow).then(|| {
             let (fast, slow) = (units::rate(fast), units::rate(slow));
             format!(
                 "prefer {better}: tests of it give {fast}, of {worse} {slow}; the two take different routes"
@@ -313,20 +322,20 @@ impl Knowledge {
 }
 
 impl PathReport {
-    fn named(&self) -> String {
-        let family = match self.way.family {
+    fn label(&self) -> String {
+        let family = match self.path.family {
             Some(Family::Ipv4) => "over IPv4",
             Some(Family::Ipv6) => "over IPv6",
             None => "on the path",
         };
-        match self.way.circuit {
+        match self.path.circuit {
             Some(circuit) => format!("{family}, circuit {circuit}"),
             None => family.to_owned(),
         }
     }
 
-    fn limits_in_words(&self) -> Vec<String> {
-        let named = self.named();
+    fn describe_limits(&self) -> Vec<String> {
+        let named = self.label();
         let mut lines = Vec::new();
         let mut facts = Vec::new();
         facts.extend(self.rtt_us.map(|us| format!("round trip {:.1} ms", us / 1e3)));
@@ -351,7 +360,7 @@ impl PathReport {
     }
 
     fn advise(&self, wanted: f64, lines: &mut Vec<String>) {
-        let named = self.named();
+        let named = self.label();
         if let Some(rtt_us) = self.rtt_us {
             let shape = PathShape { rate_bytes_per_s: wanted as u64, rtt_us: rtt_us as u64 };
             if let Some(window) = self.window_limit_bytes_per_s.filter(|&window| window < wanted) {
@@ -366,7 +375,7 @@ impl PathReport {
             }
         }
         if let (Some(limit), Some(loss)) = (self.loss_limit_bytes_per_s, self.loss)
-            && loss >= LOSS_TELLING
+            && loss >= LOSS_ADVISED_SHARE_MIN
             && limit < wanted
         {
             let streams = (wanted / limit).ceil().min(f64::from(STREAMS_MAX));
@@ -382,7 +391,7 @@ impl PathReport {
             ));
         } else if self.mtu == Some(1_500)
             && self.rtt_us.is_some_and(|us| us > 40e3)
-            && self.loss.is_some_and(|loss| loss >= LOSS_TELLING)
+            && self.loss.is_some_and(|loss| loss >= LOSS_ADVISED_SHARE_MIN)
         {
             lines.push(format!(
                 "{named}: packets of 9000 bytes end to end would carry six times as much at this loss"

@@ -3,13 +3,14 @@
 use longhaul_model::{SiteId, StorageId};
 use longhaul_network::advice::Family;
 use longhaul_network::{
-    Bottleneck, Knowledge, Limit, Mapping, Observation, ObservationId, Origin, Place, Seen, Subject, Way,
+    Bottleneck, Endpoint, Knowledge, Mapping, Metric, Observation, ObservationId, Origin, PathSelector,
+    SenderLimit, Subject,
 };
 
 use crate::world::{at, link, probe, sites, transfer};
 
-fn tcp(limit: Limit, window_bytes: u64) -> Seen {
-    Seen::Tcp {
+fn tcp(limit: SenderLimit, window_bytes: u64) -> Metric {
+    Metric::Tcp {
         bytes_sent: 1_000_000_000,
         bytes_resent: 0,
         rtt_us: 100_000.0,
@@ -30,19 +31,21 @@ fn measured(rate: f64) -> Knowledge {
 #[test]
 fn kernels_tell_what_holds_a_link_up() {
     for (limit, window, bottleneck) in [
-        (Limit::Application, 0, Bottleneck::SourceRead),
-        (Limit::SendBuffer, 0, Bottleneck::SendBuffer),
-        (Limit::Congestion, 0, Bottleneck::Network),
-        (Limit::ReceiveWindow, 4_000_000, Bottleneck::RemoteWindow),
-        (Limit::ReceiveWindow, 400_000_000, Bottleneck::TargetWrite),
+        (SenderLimit::Application, 0, Bottleneck::SourceRead),
+        (SenderLimit::SendBuffer, 0, Bottleneck::SendBuffer),
+        (SenderLimit::Congestion, 0, Bottleneck::Network),
+        (SenderLimit::ReceiveWindow, 4_000_000, Bottleneck::RemoteWindow),
+        (SenderLimit::ReceiveWindow, 400_000_000, Bottleneck::TargetWrite),
     ] {
         let mut knowledge = measured(40e6);
         probe(&mut knowledge, 1, 2, tcp(limit, window), 60.0);
         assert_eq!(knowledge.bottleneck(link(1, 2), at(61.0)), bottleneck, "{limit:?} {window}");
-        assert!(knowledge.explain(link(1, 2), at(61.0)).iter().any(|line| line.contains(bottleneck.words())));
+        assert!(
+            knowledge.explain(link(1, 2), at(61.0)).iter().any(|line| line.contains(bottleneck.describe()))
+        );
     }
     let mut knowledge = measured(40e6);
-    probe(&mut knowledge, 1, 2, tcp(Limit::ReceiveWindow, 2_000_000), 60.0);
+    probe(&mut knowledge, 1, 2, tcp(SenderLimit::ReceiveWindow, 2_000_000), 60.0);
     let advice = knowledge.advise(link(1, 2), at(61.0));
     // 2 MB a round trip of 100 ms: 20 MB/s a stream.
     assert!(
@@ -53,13 +56,13 @@ fn kernels_tell_what_holds_a_link_up() {
 
 fn uplink(knowledge: &mut Knowledge, site: u64, into: f64, out: f64) {
     let seen =
-        Seen::Uplink { into_bytes_per_s: into, out_bytes_per_s: out, capacity_bytes_per_s: Some(1.25e9) };
+        Metric::Uplink { into_bytes_per_s: into, out_bytes_per_s: out, capacity_bytes_per_s: Some(1.25e9) };
     let observation = Observation {
         id: ObservationId(site + 900),
         at: at(60.0),
-        of: Subject::Uplink { site: SiteId(site) },
-        seen,
-        by: Origin::Provider,
+        subject: Subject::Uplink { site: SiteId(site) },
+        metric: seen,
+        origin: Origin::Provider,
         mapping: Mapping::Explicit,
     };
     knowledge.observe(&observation, at(60.0)).unwrap();
@@ -78,7 +81,7 @@ fn a_full_uplink_is_told_from_an_idle_one() {
 #[test]
 fn tests_that_give_more_point_at_the_storages() {
     let mut knowledge = measured(40e6);
-    let test = Seen::Throughput { bytes_per_s: 1e9, seconds: 25.0, streams: 4 };
+    let test = Metric::Throughput { bytes_per_s: 1e9, seconds: 25.0, streams: 4 };
     probe(&mut knowledge, 1, 2, test, 60.0);
     assert_eq!(knowledge.bottleneck(link(1, 2), at(61.0)), Bottleneck::Storage);
     // The target takes much more from another source: so it is this source.
@@ -91,20 +94,20 @@ fn tests_that_give_more_point_at_the_storages() {
 #[test]
 fn loss_packets_and_families_are_advised_on() {
     let mut knowledge = measured(100e6);
-    probe(&mut knowledge, 1, 2, Seen::Rtt { us: 150_000.0 }, 60.0);
-    probe(&mut knowledge, 1, 2, Seen::Loss { sent: 1_000_000, lost: 100 }, 60.0);
-    probe(&mut knowledge, 1, 2, Seen::Mtu { bytes: 1_400, black_hole: true }, 60.0);
+    probe(&mut knowledge, 1, 2, Metric::Rtt { us: 150_000.0 }, 60.0);
+    probe(&mut knowledge, 1, 2, Metric::Loss { sent: 1_000_000, lost: 100 }, 60.0);
+    probe(&mut knowledge, 1, 2, Metric::Mtu { bytes: 1_400, black_hole: true }, 60.0);
     for (number, (family, rate)) in [(Family::Ipv4, 900e6), (Family::Ipv6, 90e6)].into_iter().enumerate() {
         let observation = Observation {
             id: ObservationId(number as u64 + 77),
             at: at(60.0),
-            of: Subject::Path {
-                source: Place::Storage(StorageId(1)),
-                target: Place::Storage(StorageId(2)),
-                way: Way::of(family),
+            subject: Subject::Path {
+                source: Endpoint::Storage(StorageId(1)),
+                target: Endpoint::Storage(StorageId(2)),
+                path: PathSelector::over_family(family),
             },
-            seen: Seen::Throughput { bytes_per_s: rate, seconds: 20.0, streams: 1 },
-            by: Origin::Probe,
+            metric: Metric::Throughput { bytes_per_s: rate, seconds: 20.0, streams: 1 },
+            origin: Origin::Probe,
             mapping: Mapping::Explicit,
         };
         knowledge.observe(&observation, at(60.0)).unwrap();
@@ -114,7 +117,7 @@ fn loss_packets_and_families_are_advised_on() {
     assert!(advice.contains("with a loss of 1.0e-4 use"), "{advice}");
     assert!(advice.contains("packets of more than 1400 bytes vanish"), "{advice}");
     assert!(advice.contains("prefer IPv4: tests of it give 900 MB/s, of IPv6 90.0 MB/s"), "{advice}");
-    let (four, six) = (Way::of(Family::Ipv4), Way::of(Family::Ipv6));
-    let rate = |way| knowledge.rate_over(link(1, 2), way, at(61.0)).bytes_per_s;
+    let (four, six) = (PathSelector::over_family(Family::Ipv4), PathSelector::over_family(Family::Ipv6));
+    let rate = |way| knowledge.rate_over_path(link(1, 2), way, at(61.0)).bytes_per_s;
     assert!(rate(four) > 4.0 * rate(six));
 }

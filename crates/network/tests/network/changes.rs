@@ -1,7 +1,7 @@
 //! Changes of the network are noticed soon, located, and not invented.
 
 use longhaul_model::SiteId;
-use longhaul_network::{Affected, Change, Home, Knowledge, Location, Seen, Shift};
+use longhaul_network::{CauseLocation, Change, ChangeScope, Knowledge, Locality, Metric, Shift};
 
 use crate::world::{Noise, at, link, probe, sites, transfer};
 
@@ -41,22 +41,22 @@ fn one_bad_path_among_good_ones() {
     assert!(rounds.is_some(), "not noticed within 20 transfers");
     now = round(&mut knowledge, &links, &mut noise, now);
     let change = rates(&knowledge)[0];
-    println!("{}: {}", change.noticed, change.words("taiwan", "london"));
-    assert_eq!(change.affected, Affected::Link(link(1, 5)));
-    assert_eq!(change.location, Location::Link);
+    println!("{}: {}", change.noticed, change.describe("taiwan", "london"));
+    assert_eq!(change.affected, ChangeScope::Link(link(1, 5)));
+    assert_eq!(change.location, CauseLocation::Link);
     assert!(change.from >= at(changed));
     let Shift::Rate { before, after } = change.shift else { panic!() };
     assert!((before / 100e6).ln().abs() < 0.3 && (after / 20e6).ln().abs() < 0.5, "{before} {after}");
     let (bad, good) = (knowledge.rate(link(1, 5), at(now)), knowledge.rate(link(2, 5), at(now)));
     assert!(bad.bytes_per_s < 40e6 && good.bytes_per_s > 120e6, "the choice of a source can follow");
-    let words = change.words("taiwan", "london");
+    let words = change.describe("taiwan", "london");
     assert!(words.starts_with("rate from taiwan to london fell "), "{words}");
     assert!(words.ends_with("; other links of both are as they were"), "{words}");
 }
 
 #[test]
 fn a_slow_source_is_told_from_a_slow_target() {
-    for (slow, location) in [(0, Location::Source), (1, Location::Target)] {
+    for (slow, location) in [(0, CauseLocation::Source), (1, CauseLocation::Target)] {
         let mut knowledge = sites(6);
         let mut noise = Noise(9);
         let mut links: Vec<(u64, u64, f64)> = Vec::new();
@@ -81,12 +81,12 @@ fn a_slow_source_is_told_from_a_slow_target() {
     }
 }
 
-fn hops(last: &[u8]) -> Seen {
-    Seen::Hops(last.iter().map(|&last| Some(std::net::Ipv4Addr::new(192, 0, 2, last).into())).collect())
+fn hops(last: &[u8]) -> Metric {
+    Metric::Hops(last.iter().map(|&last| Some(std::net::Ipv4Addr::new(192, 0, 2, last).into())).collect())
 }
 
-fn test_of(bytes_per_s: f64) -> Seen {
-    Seen::Throughput { bytes_per_s, seconds: 25.0, streams: 1 }
+fn test_of(bytes_per_s: f64) -> Metric {
+    Metric::Throughput { bytes_per_s, seconds: 25.0, streams: 1 }
 }
 
 #[test]
@@ -112,10 +112,10 @@ fn one_test_and_a_new_route_are_enough() {
         assert!(all[0].rerouted.is_some());
         assert_eq!(
             all[0].affected,
-            Affected::Path {
-                source: Home::Site(SiteId(1)),
-                target: Home::Site(SiteId(2)),
-                way: Default::default()
+            ChangeScope::Path {
+                source: Locality::Site(SiteId(1)),
+                target: Locality::Site(SiteId(2)),
+                path: Default::default()
             }
         );
         let rate = knowledge.rate(link(1, 2), at(now + 600.0)).bytes_per_s;
@@ -145,20 +145,20 @@ fn a_longer_route_shows_in_the_round_trip() {
             &mut knowledge,
             1,
             2,
-            Seen::Rtt { us: 30_000.0 + f64::from(minute % 7) * 100.0 },
+            Metric::Rtt { us: 30_000.0 + f64::from(minute % 7) * 100.0 },
             f64::from(minute) * 60.0,
         );
     }
     probe(&mut knowledge, 1, 2, hops(&[1, 2, 3]), 12_000.0);
-    probe(&mut knowledge, 1, 2, Seen::Rtt { us: 90_000.0 }, 12_060.0);
-    probe(&mut knowledge, 1, 2, Seen::Rtt { us: 30_000.0 }, 12_120.0);
+    probe(&mut knowledge, 1, 2, Metric::Rtt { us: 90_000.0 }, 12_060.0);
+    probe(&mut knowledge, 1, 2, Metric::Rtt { us: 30_000.0 }, 12_120.0);
     assert_eq!(knowledge.changes().count(), 0, "one late packet");
     probe(&mut knowledge, 1, 2, hops(&[1, 7, 8, 3]), 12_180.0);
-    probe(&mut knowledge, 1, 2, Seen::Rtt { us: 90_000.0 }, 12_240.0);
+    probe(&mut knowledge, 1, 2, Metric::Rtt { us: 90_000.0 }, 12_240.0);
     let change = *knowledge.changes().next().expect("a change");
     assert!(matches!(change.shift, Shift::RoundTrip { before_us, after_us } if after_us > 2.0 * before_us));
     assert!(change.rerouted.is_some());
-    println!("{}", change.words("alpha", "beta"));
+    println!("{}", change.describe("alpha", "beta"));
 }
 
 #[test]
@@ -182,18 +182,18 @@ fn a_router_in_common_is_found() {
     let all = rates(&knowledge);
     assert_eq!(all.len(), 2);
     let router = std::net::Ipv4Addr::new(192, 0, 2, 50).into();
-    assert!(all.iter().all(|change| change.location == Location::Hop(router)), "{all:?}");
+    assert!(all.iter().all(|change| change.location == CauseLocation::Hop(router)), "{all:?}");
 }
 
 #[test]
 fn loss_and_flapping_are_told_with_their_numbers() {
     let mut knowledge = sites(3);
     for minute in 0..60 {
-        probe(&mut knowledge, 1, 2, Seen::Loss { sent: 6_000, lost: 0 }, f64::from(minute) * 60.0);
+        probe(&mut knowledge, 1, 2, Metric::Loss { sent: 6_000, lost: 0 }, f64::from(minute) * 60.0);
     }
-    probe(&mut knowledge, 1, 2, Seen::Loss { sent: 6_000, lost: 60 }, 3_600.0);
-    probe(&mut knowledge, 1, 2, Seen::Loss { sent: 6_000, lost: 60 }, 3_660.0);
-    let words: Vec<String> = knowledge.changes().map(|change| change.words("a", "b")).collect();
+    probe(&mut knowledge, 1, 2, Metric::Loss { sent: 6_000, lost: 60 }, 3_600.0);
+    probe(&mut knowledge, 1, 2, Metric::Loss { sent: 6_000, lost: 60 }, 3_660.0);
+    let words: Vec<String> = knowledge.changes().map(|change| change.describe("a", "b")).collect();
     assert_eq!(words.len(), 1, "{words:?}");
     assert!(words[0].starts_with("loss from a to b went from 0.0e0 to 1.0e-2"), "{words:?}");
 
@@ -201,18 +201,18 @@ fn loss_and_flapping_are_told_with_their_numbers() {
     let mut now = 4_000.0;
     for _ in 0..4 {
         for up in [true, true, true] {
-            probe(&mut knowledge, 3, 2, Seen::Reach { up }, now);
+            probe(&mut knowledge, 3, 2, Metric::Reach { up }, now);
             now += 60.0;
         }
         for _ in 0..20 {
-            knowledge.began(link(3, 2), at(now));
+            knowledge.attempt_began(link(3, 2), at(now));
         }
         for up in [false, false, false] {
-            probe(&mut knowledge, 3, 2, Seen::Reach { up }, now);
+            probe(&mut knowledge, 3, 2, Metric::Reach { up }, now);
             now += 60.0;
         }
         for _ in 0..20 {
-            knowledge.ended(link(3, 2), 0, longhaul_network::End::Void, at(now));
+            knowledge.attempt_ended(link(3, 2), 0, longhaul_network::AttemptEnd::Void, at(now));
         }
     }
     let last = knowledge.changes().last().expect("a change");
@@ -220,7 +220,7 @@ fn loss_and_flapping_are_told_with_their_numbers() {
         matches!(last.shift, Shift::Flapping { with_load: Some(with_load), .. } if with_load > 0.8),
         "{last:?}"
     );
-    assert!(last.words("c", "b").contains("mostly while we load it"));
+    assert!(last.describe("c", "b").contains("mostly while we load it"));
 }
 
 /// Many links, a month, load that comes and goes, transfers one after the other or many at once.

@@ -33,14 +33,14 @@ fn one(source: &str, target: &str, bytes_per_s: f64, seconds: f64, seen: Timesta
         bytes_per_s,
         spread: 0.2,
         seconds,
-        seen,
+        seen_at: seen,
         rtt_us: None,
         loss: None,
     }
 }
 
 fn document(instance: &str, links: Vec<ExchangeLink>) -> Exchange {
-    let written = links.iter().map(|link| link.seen).max().unwrap_or_default();
+    let written = links.iter().map(|link| link.seen_at).max().unwrap_or_default();
     Exchange { format: FORMAT.into(), version: VERSION, instances: vec![instance.into()], written, links }
 }
 
@@ -58,12 +58,16 @@ fn a_link_known_only_elsewhere_is_known_after_an_import() {
     let ours = ids(&["gamma", "beta", "cern"]);
     let aliases = Aliases::new([("alpha", "cern")]).unwrap();
     let imported = debug.import(&exported, &ours, &aliases, at(300.0)).unwrap();
-    assert_eq!((imported.taken, imported.unmapped.len(), imported.refused.len()), (2, 0, 0), "{imported:?}");
+    assert_eq!(
+        (imported.imported, imported.unmapped.len(), imported.refused.len()),
+        (2, 0, 0),
+        "{imported:?}"
+    );
     let (from_cern, from_gamma) = (debug.rate(link(3, 2), at(300.0)), debug.rate(link(1, 2), at(300.0)));
     assert!(from_cern.bytes_per_s > 4.0 * from_gamma.bytes_per_s, "{from_cern:?} {from_gamma:?}");
     assert_eq!(from_cern.basis, Basis::SitePair);
     let again = debug.import(&exported, &ours, &aliases, at(310.0)).unwrap();
-    assert_eq!((again.taken, again.nothing_new), (0, 2), "{again:?}");
+    assert_eq!((again.imported, again.nothing_new), (0, 2), "{again:?}");
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn own_recent_data_wins_over_foreign_old_data() {
     let foreign = document("old", vec![one("alpha", "beta", 900e6, 5_000.0, at(0.0))]);
     let imported =
         own.import(&foreign, &ids(&["alpha", "beta"]), &Aliases::default(), at(100_100.0)).unwrap();
-    assert_eq!((imported.taken, imported.own_is_better), (0, 1));
+    assert_eq!((imported.imported, imported.kept_own), (0, 1));
     assert_eq!(own.rate(link(1, 2), at(100_100.0)), before);
 }
 
@@ -139,12 +143,12 @@ proptest! {
         mild in proptest::collection::vec(("[a-d]", "[a-d]", 1.0..1e12_f64, 0.0..9.0_f64, 0.0..1e6_f64, -1_000_000..1_000_000_i64), 0..30),
     ) {
         let link = |(source, target, bytes_per_s, spread, seconds, seen): (String, String, f64, f64, f64, i64)| ExchangeLink {
-            source, target, family: None, bytes_per_s, spread, seconds, seen: Timestamp(seen), rtt_us: Some(seconds), loss: Some(spread / 10.0),
+            source, target, family: None, bytes_per_s, spread, seconds, seen_at: Timestamp(seen), rtt_us: Some(seconds), loss: Some(spread / 10.0),
         };
         let wild = document("wild", all.into_iter().map(link).collect());
         let mild = document("mild", mild.into_iter().map(|one| {
             let one = link(one);
-            ExchangeLink { seen: at(one.seen.as_micros() as f64), rtt_us: None, ..one }
+            ExchangeLink { seen_at: at(one.seen_at.as_micros() as f64), rtt_us: None, ..one }
         }).filter(|one| one.source != one.target).collect());
         let mut knowledge = sites(3);
         for document in [&wild, &mild] {

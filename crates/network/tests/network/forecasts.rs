@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use longhaul_model::Blame;
-use longhaul_network::{Ahead, Basis, End, Forecast, Knowledge, Link, Questions, Work};
+use longhaul_network::{AttemptEnd, Backlog, Basis, Forecast, Knowledge, Link, WhatIfQuery, Work};
 
 use crate::world::{Noise, at, link, sites};
 
@@ -51,7 +51,7 @@ fn burst(knowledge: &mut Knowledge, truth: Truth, mut now: f64, noise: &mut Nois
             queue -= 1;
             let bytes = (f64::exp(20.0 + 1.5 * noise.normal())).clamp(1e5, 2e10) as u64;
             let forecast = knowledge.forecast(truth.link, Work::file(bytes), at(now));
-            knowledge.began(truth.link, at(now));
+            knowledge.attempt_began(truth.link, at(now));
             let (start, noise) =
                 (truth.start * f64::exp(0.2 * noise.normal()), f64::exp(0.2 * noise.normal()));
             running.push(Running { left: bytes as f64, told: 0, start, noise, began: now, bytes, forecast });
@@ -70,14 +70,19 @@ fn burst(knowledge: &mut Knowledge, truth: Truth, mut now: f64, noise: &mut Nois
         // As agents do: what has come is told before all of it is there.
         for one in &mut running {
             let come = (one.bytes as f64 - one.left) as u64;
-            knowledge.arrived(truth.link, come.saturating_sub(one.told), at(now));
+            knowledge.bytes_arrived(truth.link, come.saturating_sub(one.told), at(now));
             one.told = one.told.max(come);
         }
         let done = running.swap_remove(next);
-        knowledge.ended(truth.link, done.bytes.saturating_sub(done.told), End::Arrived, at(now));
+        knowledge.attempt_ended(
+            truth.link,
+            done.bytes.saturating_sub(done.told),
+            AttemptEnd::Arrived,
+            at(now),
+        );
         let took = Duration::from_secs_f64(now - done.began);
         knowledge.score(truth.link, &done.forecast, done.bytes, took, at(now));
-        knowledge.came(truth.link, done.bytes, took);
+        knowledge.record_completion(truth.link, done.bytes, took);
     }
     now
 }
@@ -137,7 +142,7 @@ fn more_files_get_more_until_the_link_is_full() {
     live(&mut knowledge, &[truth], 600, &mut noise);
     let now = at(1e6);
     for c in knowledge.changes() {
-        println!("{}", c.words("a", "b"));
+        println!("{}", c.describe("a", "b"));
     }
     for t in [10.0, 100.0, 1000.0, 5000.0, 10000.0, 20000.0, 1e5] {
         println!("{:?}", knowledge.rate(truth.link, at(t)));
@@ -148,7 +153,7 @@ fn more_files_get_more_until_the_link_is_full() {
     assert!(rates[0] < 45e6 && rates[2] > 1.5 * rates[0] && rates[3] > 1.3 * rates[2], "{rates:?}");
     assert!(rates[4] < 1.4 * rates[3], "{rates:?}");
     let seconds = |at_once| {
-        let work = Work { bytes: 100_000_000_000, files: 100, at_once, ahead: Ahead::default() };
+        let work = Work { bytes: 100_000_000_000, files: 100, at_once, backlog: Backlog::default() };
         knowledge.forecast(truth.link, work, now).seconds
     };
     assert!(seconds(1) > 3.0 * seconds(16), "{} {}", seconds(1), seconds(16));
@@ -164,28 +169,33 @@ fn what_more_work_would_come_to() {
     let now = at(1e6);
     for (count, blame) in [(30, None), (6, Some(Blame::Target)), (3, Some(Blame::Network))] {
         for _ in 0..count {
-            knowledge.began(truth.link, now);
-            knowledge.ended(truth.link, 0, blame.map_or(End::Arrived, End::Failed), now);
+            knowledge.attempt_began(truth.link, now);
+            knowledge.attempt_ended(
+                truth.link,
+                0,
+                blame.map_or(AttemptEnd::Arrived, AttemptEnd::Failed),
+                now,
+            );
         }
     }
-    let ask = |questions: &Questions| knowledge.what_if(truth.link, questions, now);
-    let many = Questions {
+    let ask = |questions: &WhatIfQuery| knowledge.what_if(truth.link, questions, now);
+    let many = WhatIfQuery {
         more: vec![1, 8, 64],
         bytes: vec![10_000_000_000, 100_000_000_000],
-        ..Questions::default()
+        ..WhatIfQuery::default()
     };
     let answer = ask(&many);
     let rates: Vec<f64> = answer.rates.iter().map(|(_, rate)| rate.bytes_per_s).collect();
     assert!(rates[1] > 2.0 * rates[0] && rates[2] < 1.5 * rates[1], "{rates:?}");
     assert_eq!(answer.times[1].0.files, 100);
-    let seconds = |answer: &longhaul_network::WhatIf, of: usize| answer.times[of].1.seconds;
+    let seconds = |answer: &longhaul_network::WhatIfAnswer, of: usize| answer.times[of].1.seconds;
     assert!(seconds(&answer, 1) > 5.0 * seconds(&answer, 0), "{answer:?}");
-    let alone = ask(&Questions { at_once: Some(1), ..many.clone() });
-    assert!(seconds(&alone, 1) > 2.0 * seconds(&ask(&Questions { at_once: Some(16), ..many.clone() }), 1));
+    let alone = ask(&WhatIfQuery { at_once: Some(1), ..many.clone() });
+    assert!(seconds(&alone, 1) > 2.0 * seconds(&ask(&WhatIfQuery { at_once: Some(16), ..many.clone() }), 1));
     // Here nothing ever waited for anything: a link that has not learned so shows it.
-    let cold = |ahead| sites(3).what_if(truth.link, &Questions { ahead, ..many.clone() }, now);
-    let behind = Ahead { link: 1_000_000_000_000, ..Ahead::default() };
-    assert!(seconds(&cold(behind), 0) > 10.0 * seconds(&cold(Ahead::default()), 0));
+    let cold = |ahead| sites(3).what_if(truth.link, &WhatIfQuery { backlog: ahead, ..many.clone() }, now);
+    let behind = Backlog { link: 1_000_000_000_000, ..Backlog::default() };
+    assert!(seconds(&cold(behind), 0) > 10.0 * seconds(&cold(Backlog::default()), 0));
 
     let odds = &answer.failures;
     assert_eq!(odds.iter().map(|one| one.0).collect::<Vec<_>>(), [Blame::Target, Blame::Network]);
@@ -203,8 +213,8 @@ fn what_more_work_would_come_to() {
 #[test]
 fn where_nothing_answers_the_network_is_expected_to_fail() {
     let mut knowledge = sites(2);
-    crate::world::probe(&mut knowledge, 1, 2, longhaul_network::Seen::Reach { up: false }, 1.0);
-    let odds = knowledge.what_if(link(1, 2), &Questions::default(), at(2.0)).failures;
+    crate::world::probe(&mut knowledge, 1, 2, longhaul_network::Metric::Reach { up: false }, 1.0);
+    let odds = knowledge.what_if(link(1, 2), &WhatIfQuery::default(), at(2.0)).failures;
     assert_eq!(odds.iter().map(|one| one.0).collect::<Vec<_>>(), [Blame::Network]);
     assert!(odds[0].1 > 0.8, "{odds:?}");
 }
@@ -215,15 +225,15 @@ fn other_work_of_an_end_counts() {
     let mut now = 0.0;
     for _ in 0..50 {
         for target in [2, 3] {
-            knowledge.began(link(1, target), at(now));
+            knowledge.attempt_began(link(1, target), at(now));
         }
         now += 1.0;
         for target in [2, 3] {
-            knowledge.ended(link(1, target), 50_000_000, End::Arrived, at(now));
+            knowledge.attempt_ended(link(1, target), 50_000_000, AttemptEnd::Arrived, at(now));
         }
     }
     let alone = knowledge.rate_with(link(1, 2), 1, at(now)).bytes_per_s;
-    (0..20).for_each(|_| knowledge.began(link(1, 3), at(now)));
+    (0..20).for_each(|_| knowledge.attempt_began(link(1, 3), at(now)));
     let shared = knowledge.rate_with(link(1, 2), 1, at(now)).bytes_per_s;
     assert!(shared < alone / 3.0, "{shared} beside 20 others, {alone} without");
 }
@@ -235,12 +245,12 @@ fn a_cold_path_is_bound_by_its_loss() {
         crate::world::transfer(&mut knowledge, link(1, 3), 1_000_000_000, 1.0, f64::from(number) * 2.0);
     }
     let before = knowledge.rate(link(1, 2), at(200.0));
-    crate::world::probe(&mut knowledge, 1, 2, longhaul_network::Seen::Rtt { us: 150_000.0 }, 150.0);
+    crate::world::probe(&mut knowledge, 1, 2, longhaul_network::Metric::Rtt { us: 150_000.0 }, 150.0);
     crate::world::probe(
         &mut knowledge,
         1,
         2,
-        longhaul_network::Seen::Loss { sent: 100_000, lost: 1_000 },
+        longhaul_network::Metric::Loss { sent: 100_000, lost: 1_000 },
         151.0,
     );
     let after = knowledge.rate(link(1, 2), at(200.0));

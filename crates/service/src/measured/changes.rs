@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use longhaul_api::native::{ChangeKind, ProblemView};
 use longhaul_api::network::NetworkChange;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, Timestamp};
-use longhaul_network::{Affected, Change, Home, Location, Shift};
+use longhaul_network::{CauseLocation, Change, ChangeScope, Locality, Shift};
 use longhaul_scheduler::Scheduler;
 
 use crate::brain;
@@ -37,11 +37,11 @@ pub fn watch(shared: &Shared) {
     let told = guard(&shared.measured.changes.state).told;
     let ask = move |scheduler: &Scheduler, now: Timestamp| {
         let knowledge = scheduler.knowledge();
-        let count = knowledge.changes_told();
+        let count = knowledge.changes_since_start();
         let fresh = usize::try_from(count.saturating_sub(told)).unwrap_or(usize::MAX);
         let mut fresh: Vec<Change> = knowledge.changes().rev().take(fresh).copied().collect();
         fresh.reverse();
-        (count, fresh, knowledge.standing_changes(now))
+        (count, fresh, knowledge.ongoing_degradations(now))
     };
     // A brain that does not answer is asked again at the next look.
     let Some((told, fresh, standing)) = brain::ask(&shared.brain, ask) else { return };
@@ -66,8 +66,8 @@ pub fn watch(shared: &Shared) {
 
 fn tell(shared: &Shared, directory: &Directory, change: &Change, now: Timestamp) {
     let (source, target) = ends(change, directory);
-    let words = change.words(&source, &target);
-    let direction = if change.worse() {
+    let words = change.describe(&source, &target);
+    let direction = if change.is_worse() {
         tracing::warn!(%source, %target, kind = change.kind(), since = %change.from, "{words}");
         "worse"
     } else {
@@ -126,24 +126,24 @@ pub fn problems(shared: &Shared) -> Vec<ProblemView> {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
-    Source(Home),
-    Target(Home),
+    Source(Locality),
+    Target(Locality),
     Hop(std::net::IpAddr),
-    Own(Affected),
+    Own(ChangeScope),
 }
 
 fn gathered(standing: &[Change]) -> BTreeMap<(Cause, &'static str), Vec<Change>> {
     let mut causes: BTreeMap<_, Vec<Change>> = BTreeMap::new();
     for change in standing {
         let homes = match change.affected {
-            Affected::Link(link) => (Home::Alone(link.source), Home::Alone(link.target)),
-            Affected::Path { source, target, .. } => (source, target),
+            ChangeScope::Link(link) => (Locality::Storage(link.source), Locality::Storage(link.target)),
+            ChangeScope::Path { source, target, .. } => (source, target),
         };
         let cause = match change.location {
-            Location::Source => Cause::Source(homes.0),
-            Location::Target => Cause::Target(homes.1),
-            Location::Hop(hop) => Cause::Hop(hop),
-            Location::Link | Location::Unknown => Cause::Own(change.affected),
+            CauseLocation::Source => Cause::Source(homes.0),
+            CauseLocation::Target => Cause::Target(homes.1),
+            CauseLocation::Hop(hop) => Cause::Hop(hop),
+            CauseLocation::Link | CauseLocation::Unknown => Cause::Own(change.affected),
         };
         causes.entry((cause, change.kind())).or_default().push(*change);
     }
@@ -159,18 +159,18 @@ fn problem(alike: &[Change], directory: &Directory) -> Option<ProblemView> {
         more => format!("; and {more} more links"),
     };
     let (blame, whose) = match worst.location {
-        Location::Source => (Blame::Source, format!("ask {source} what changed there")),
-        Location::Target => (Blame::Target, format!("ask {target} what changed there")),
-        Location::Hop(hop) => (Blame::Network, format!("ask the network's operators of router {hop}")),
-        Location::Link | Location::Unknown => {
+        CauseLocation::Source => (Blame::Source, format!("ask {source} what changed there")),
+        CauseLocation::Target => (Blame::Target, format!("ask {target} what changed there")),
+        CauseLocation::Hop(hop) => (Blame::Network, format!("ask the network's operators of router {hop}")),
+        CauseLocation::Link | CauseLocation::Unknown => {
             (Blame::Network, "ask the network's operators, with these numbers".to_owned())
         }
     };
     let show = match worst.affected {
-        Affected::Link(_) => "explain",
-        Affected::Path { .. } => "show",
+        ChangeScope::Link(_) => "explain",
+        ChangeScope::Path { .. } => "show",
     };
-    let words = format!("{}{more}", worst.words(&source, &target));
+    let words = format!("{}{more}", worst.describe(&source, &target));
     let examples = alike.iter().filter(|change| *change != worst).take(EXAMPLES_MAX);
     Some(ProblemView {
         fault: Fault::new(FaultCode::Degraded, words).blaming(blame),
@@ -185,7 +185,7 @@ fn problem(alike: &[Change], directory: &Directory) -> Option<ProblemView> {
         examples: examples
             .map(|change| {
                 let (source, target) = ends(change, directory);
-                change.words(&source, &target)
+                change.describe(&source, &target)
             })
             .collect(),
         open: true,
@@ -197,8 +197,8 @@ pub fn view(change: &Change, directory: &Directory) -> NetworkChange {
     NetworkChange {
         from: change.from,
         noticed: change.noticed,
-        worse: change.worse(),
-        what: change.words(&source, &target),
+        worse: change.is_worse(),
+        what: change.describe(&source, &target),
     }
 }
 
@@ -206,14 +206,14 @@ pub fn view(change: &Change, directory: &Directory) -> NetworkChange {
 fn ends(change: &Change, directory: &Directory) -> (String, String) {
     let storage = |id| directory.name(id).map_or_else(|| format!("storage {id}"), |name| name.to_string());
     let place = |home| match home {
-        Home::Alone(id) => storage(id),
-        Home::Site(id) => {
+        Locality::Storage(id) => storage(id),
+        Locality::Site(id) => {
             directory.sites.get(&id).map_or_else(|| format!("site {id}"), |site| site.name.to_string())
         }
     };
     match change.affected {
-        Affected::Link(link) => (storage(link.source), storage(link.target)),
-        Affected::Path { source, target, .. } => (place(source), place(target)),
+        ChangeScope::Link(link) => (storage(link.source), storage(link.target)),
+        ChangeScope::Path { source, target, .. } => (place(source), place(target)),
     }
 }
 
@@ -224,11 +224,11 @@ mod tests {
 
     use super::*;
 
-    fn fell(source: u64, target: u64, after: f64, location: Location) -> Change {
+    fn fell(source: u64, target: u64, after: f64, location: CauseLocation) -> Change {
         Change {
             from: Timestamp::from_seconds(100),
             noticed: Timestamp::from_seconds(160),
-            affected: Affected::Link(Link { source: StorageId(source), target: StorageId(target) }),
+            affected: ChangeScope::Link(Link { source: StorageId(source), target: StorageId(target) }),
             shift: Shift::Rate { before: 100e6, after },
             rerouted: None,
             location,
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn one_cause_is_one_problem_with_the_worst_link_first() {
         let standing = [
-            fell(1, 2, 50e6, Location::Source),
-            fell(1, 3, 20e6, Location::Source),
-            fell(4, 5, 20e6, Location::Unknown),
+            fell(1, 2, 50e6, CauseLocation::Source),
+            fell(1, 3, 20e6, CauseLocation::Source),
+            fell(4, 5, 20e6, CauseLocation::Unknown),
         ];
         let problems: Vec<ProblemView> =
             gathered(&standing).values().filter_map(|alike| problem(alike, &Directory::default())).collect();

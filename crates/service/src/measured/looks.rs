@@ -11,7 +11,7 @@ use longhaul_api::probe::{
     UplinkSample, UplinkView,
 };
 use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteId, Timestamp};
-use longhaul_network::{Observation, Refused, Seen};
+use longhaul_network::{Metric, Observation, ObservationError};
 
 use super::count;
 use super::probes::{self, Probes, Row};
@@ -128,7 +128,7 @@ fn believe(shared: &Shared, observations: Vec<Observation>, agent: AgentId) {
     }
     let said = brain::observe(&shared.brain, observations).unwrap_or_default();
     for refused in said.into_iter().filter_map(Result::err) {
-        if !matches!(refused, Refused::UnknownSite(_)) {
+        if !matches!(refused, ObservationError::UnknownSite(_)) {
             tracing::warn!(%agent, %refused, "what an agent found is not believed");
         }
     }
@@ -161,8 +161,8 @@ pub struct SiteUplink {
 
 /// As counted of late, if it is.
 pub fn uplink_of(shared: &Shared, site: SiteId, now: Timestamp) -> Option<SiteUplink> {
-    match guard(&shared.measured.looks).uplinks.observation(site, now)?.seen {
-        Seen::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } => {
+    match guard(&shared.measured.looks).uplinks.observation(site, now)?.metric {
+        Metric::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } => {
             Some(SiteUplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s })
         }
         _ => None,

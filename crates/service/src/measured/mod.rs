@@ -23,7 +23,9 @@ use longhaul_catalog::CatalogError;
 use longhaul_gateways::perfsonar::{Harvest, Host, Measurement, Reading, mesh};
 use longhaul_model::{Fault, FaultCode, SiteId, Timestamp};
 use longhaul_network::mapping::{HostMap, Mapping};
-use longhaul_network::{Observation, ObservationId, Origin, Place, Refused, Subject, Way};
+use longhaul_network::{
+    Endpoint, Observation, ObservationError, ObservationId, Origin, PathSelector, Subject,
+};
 
 use crate::brain;
 use crate::shared::{Shared, guard};
@@ -199,7 +201,7 @@ pub fn take(
         let mut state = shared.measured.state();
         for measurement in &harvest.measurements {
             state.archives.iter_mut().for_each(|archive| archive.watch.heard(measurement));
-            let id = ObservationId::of(&["perfsonar", &measurement.id]);
+            let id = ObservationId::from_parts(&["perfsonar", &measurement.id]);
             if state.seen.holds(id) {
                 taken.repeated += 1;
                 continue;
@@ -252,10 +254,11 @@ fn believe(shared: &Shared, batch: &[Pending], taken: &mut MeasurementsTaken) ->
     };
     let mut said = said.into_iter();
     for pending in batch {
-        let answers: Vec<Result<(), Refused>> = said.by_ref().take(pending.observations.len()).collect();
+        let answers: Vec<Result<(), ObservationError>> =
+            said.by_ref().take(pending.observations.len()).collect();
         match answers.iter().find_map(|answer| answer.as_ref().err()) {
             _ if answers.iter().any(Result::is_ok) => taken.taken += 1,
-            None | Some(Refused::Twice) => taken.repeated += 1,
+            None | Some(ObservationError::Duplicate) => taken.repeated += 1,
             Some(why) => {
                 taken.refused += 1;
                 taken.why.get_or_insert_with(|| why.to_string());
@@ -274,8 +277,8 @@ fn observations(
     if source.0 == target.0 {
         return Vec::new();
     }
-    let way = measurement.family.map(Way::of).unwrap_or_default();
-    let of = Subject::Path { source: Place::Site(source.0), target: Place::Site(target.0), way };
+    let way = measurement.family.map(PathSelector::over_family).unwrap_or_default();
+    let of = Subject::Path { source: Endpoint::Site(source.0), target: Endpoint::Site(target.0), path: way };
     // A rate is known when the test ends. Tests of delays go on for days and give a sample each minute.
     let at = match measurement.value {
         Reading::Throughput { .. } => measurement.at + measurement.lasted.unwrap_or_default(),
@@ -284,11 +287,11 @@ fn observations(
     let found = delays.translate(measurement);
     let numbered = found.into_iter().enumerate();
     let observation = |(number, seen): (usize, _)| Observation {
-        id: ObservationId::of(&["perfsonar", &measurement.id, &number.to_string()]),
+        id: ObservationId::from_parts(&["perfsonar", &measurement.id, &number.to_string()]),
         at,
-        of,
-        seen,
-        by: Origin::PerfSonar,
+        subject: of,
+        metric: seen,
+        origin: Origin::PerfSonar,
         mapping: source.1.min(target.1),
     };
     numbered.map(observation).collect()
@@ -298,7 +301,7 @@ impl State {
     fn report(
         &mut self,
         host: &Host,
-        inferred: Option<longhaul_network::mapping::Found>,
+        inferred: Option<longhaul_network::mapping::SiteMatch>,
         from: &str,
         now: Timestamp,
     ) {
@@ -322,7 +325,7 @@ impl State {
         row.last_seen = now;
         row.address = host.address.map(|address| address.to_string()).or(row.address.take());
         (row.inferred, row.because) = match inferred {
-            Some(found) => (Some(found.site), Some(found.because)),
+            Some(found) => (Some(found.site), Some(found.reason)),
             None => (None, None),
         };
         row.reported_by = from.to_owned();

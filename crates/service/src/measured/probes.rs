@@ -12,7 +12,9 @@ use longhaul_api::measured::MeasurementsTaken;
 use longhaul_api::probe::{PROBES_MAX, ProbeResult, ProbedWay, Reach};
 use longhaul_model::{AgentId, SiteId, Timestamp};
 use longhaul_network::advice::Family;
-use longhaul_network::{FUTURE, Mapping, Observation, ObservationId, Origin, Place, Seen, Subject, Way};
+use longhaul_network::{
+    CLOCK_AHEAD_MAX, Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
+};
 
 use super::uneven::{self, Uneven};
 
@@ -142,7 +144,7 @@ fn short(mut way: ProbedWay) -> ProbedWay {
 /// The numbers themselves are checked by the room that believes them.
 fn check(found: &ProbeResult, now: Timestamp) -> Result<(), String> {
     let ahead = found.at.since(now);
-    if ahead > FUTURE {
+    if ahead > CLOCK_AHEAD_MAX {
         return Err(format!("it is {} s in the future", ahead.as_secs()));
     }
     let age = now.since(found.at);
@@ -177,31 +179,31 @@ pub fn observations(agent: AgentId, (from, to): (SiteId, SiteId), found: &ProbeR
         let mut add = |what: &str, (source, target): (SiteId, SiteId), seen| {
             let id =
                 ["probe", &numbers[0], &numbers[1], &numbers[2], way.family(), what, &source.to_string()];
-            let (source, target) = (Place::Site(source), Place::Site(target));
+            let (source, target) = (Endpoint::Site(source), Endpoint::Site(target));
             all.push(Observation {
-                id: ObservationId::of(&id),
+                id: ObservationId::from_parts(&id),
                 at: found.at,
-                of: Subject::Path { source, target, way: Way::of(family) },
-                seen,
-                by: Origin::Probe,
+                subject: Subject::Path { source, target, path: PathSelector::over_family(family) },
+                metric: seen,
+                origin: Origin::Probe,
                 mapping: Mapping::Explicit,
             });
         };
         let (there, back) = ((from, to), (to, from));
         // First the route: a round trip that is not what it was is believed at once if that changed.
         if !way.hops.is_empty() {
-            add("hops", there, Seen::Hops(way.hops.clone()));
+            add("hops", there, Metric::Hops(way.hops.clone()));
         }
         if let Some(bytes) = way.mtu {
-            add("mtu", there, Seen::Mtu { bytes, black_hole: way.black_hole });
+            add("mtu", there, Metric::Mtu { bytes, black_hole: way.black_hole });
         }
         if let Some(us) = way.rtt_us() {
-            add("rtt", there, Seen::Rtt { us: us.into() });
-            add("rtt", back, Seen::Rtt { us: us.into() });
+            add("rtt", there, Metric::Rtt { us: us.into() });
+            add("rtt", back, Metric::Rtt { us: us.into() });
         }
         // Who has no route for a family is not to blame the peer, unless that is all there is.
         if way.reach != Reach::NoRoute || !reached {
-            add("reach", back, Seen::Reach { up: way.reach == Reach::Answers });
+            add("reach", back, Metric::Reach { up: way.reach == Reach::Answers });
         }
     }
     all
@@ -335,12 +337,14 @@ mod tests {
         let said: Vec<(SiteId, usize)> = all
             .iter()
             .map(|one| {
-                let Subject::Path { source: Place::Site(source), .. } = one.of else { panic!("{one:?}") };
-                let kind = match one.seen {
-                    Seen::Hops(_) => 0,
-                    Seen::Mtu { .. } => 1,
-                    Seen::Rtt { .. } => 2,
-                    Seen::Reach { up: true } => 3,
+                let Subject::Path { source: Endpoint::Site(source), .. } = one.subject else {
+                    panic!("{one:?}")
+                };
+                let kind = match one.metric {
+                    Metric::Hops(_) => 0,
+                    Metric::Mtu { .. } => 1,
+                    Metric::Rtt { .. } => 2,
+                    Metric::Reach { up: true } => 3,
                     _ => 9,
                 };
                 (source, kind)
@@ -349,10 +353,10 @@ mod tests {
         assert_eq!(said, [(1, 0), (1, 1), (1, 2), (2, 2), (2, 3)].map(|(site, kind)| (SiteId(site), kind)));
         let ids: std::collections::BTreeSet<_> = all.iter().map(|one| one.id).collect();
         assert_eq!(ids.len(), all.len());
-        assert!(all.iter().all(|one| one.by == Origin::Probe));
+        assert!(all.iter().all(|one| one.origin == Origin::Probe));
         found.ways.remove(0);
         let alone = observations(AgentId(1), (SiteId(1), SiteId(2)), &found);
-        assert!(matches!(alone[0].seen, Seen::Reach { up: false }), "no way at all");
+        assert!(matches!(alone[0].metric, Metric::Reach { up: false }), "no way at all");
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_gateways::perfsonar::{Host, Measurement, Reading};
 use longhaul_model::Timestamp;
-use longhaul_network::{HOPS_MAX, Seen};
+use longhaul_network::{HOPS_MAX, Metric};
 
 /// A throughput test that does not say how long it was: the shortest that is usual.
 const TEST_S: f64 = 10.0;
@@ -27,7 +27,7 @@ pub struct Delays {
 
 impl Delays {
     /// None if it says nothing about a link by itself.
-    pub fn translate(&mut self, measurement: &Measurement) -> Vec<Seen> {
+    pub fn translate(&mut self, measurement: &Measurement) -> Vec<Metric> {
         match &measurement.value {
             Reading::Throughput { bits_per_s, retransmits, streams } => {
                 let seconds = measurement.lasted.map_or(TEST_S, |lasted| lasted.as_secs_f64().max(1.0));
@@ -35,26 +35,26 @@ impl Delays {
             }
             Reading::Delay { delay, .. } => self.round_trip(measurement, delay.median).into_iter().collect(),
             Reading::RoundTrip { rtt } => rtt_ms(rtt.median).into_iter().collect(),
-            Reading::Loss { sent, lost } => vec![Seen::Loss { sent: *sent, lost: *lost }],
+            Reading::Loss { sent, lost } => vec![Metric::Loss { sent: *sent, lost: *lost }],
             Reading::LossShare { share } => {
                 let lost = (share * SAMPLE_PACKETS as f64).round() as u64;
-                vec![Seen::Loss { sent: SAMPLE_PACKETS, lost }]
+                vec![Metric::Loss { sent: SAMPLE_PACKETS, lost }]
             }
             Reading::Path(path) => {
                 let hops = path.hops.iter().take(HOPS_MAX).copied().collect();
-                let mut seen = vec![Seen::Hops(hops)];
+                let mut seen = vec![Metric::Hops(hops)];
                 seen.extend(path.rtt_us.and_then(|us| rtt_ms(us as f64 / 1e3)));
-                seen.extend(path.mtu.map(|bytes| Seen::Mtu { bytes, black_hole: false }));
+                seen.extend(path.mtu.map(|bytes| Metric::Mtu { bytes, black_hole: false }));
                 seen
             }
-            Reading::PathMtu { mtu } => vec![Seen::Mtu { bytes: *mtu, black_hole: false }],
+            Reading::PathMtu { mtu } => vec![Metric::Mtu { bytes: *mtu, black_hole: false }],
             // A test may fail for many reasons that have nothing to do with the path: what counts is the
             // silence of a pair that should have results.
             Reading::Failed { .. } => Vec::new(),
         }
     }
 
-    fn round_trip(&mut self, measurement: &Measurement, median_ms: f64) -> Option<Seen> {
+    fn round_trip(&mut self, measurement: &Measurement, median_ms: f64) -> Option<Metric> {
         let (source, target) = (measurement.source.clone(), measurement.target.clone());
         let back = self.last.get(&(target.clone(), source.clone())).copied();
         let known = self.last.contains_key(&(source.clone(), target.clone()));
@@ -68,19 +68,19 @@ impl Delays {
     }
 }
 
-fn throughput(bits_per_s: f64, retransmits: Option<u64>, streams: Option<u32>, seconds: f64) -> Vec<Seen> {
+fn throughput(bits_per_s: f64, retransmits: Option<u64>, streams: Option<u32>, seconds: f64) -> Vec<Metric> {
     let bytes_per_s = bits_per_s / 8.0;
-    let mut seen = vec![Seen::Throughput { bytes_per_s, seconds, streams: streams.unwrap_or(1).max(1) }];
+    let mut seen = vec![Metric::Throughput { bytes_per_s, seconds, streams: streams.unwrap_or(1).max(1) }];
     // What TCP had to send again is evidence of loss, if a rough one.
     let packets = (bytes_per_s * seconds / PAYLOAD_BYTES) as u64;
     if let Some(lost) = retransmits.filter(|_| packets > 0) {
-        seen.push(Seen::Loss { sent: packets, lost: lost.min(packets) });
+        seen.push(Metric::Loss { sent: packets, lost: lost.min(packets) });
     }
     seen
 }
 
-fn rtt_ms(ms: f64) -> Option<Seen> {
-    (ms > 0.0).then_some(Seen::Rtt { us: ms * 1e3 })
+fn rtt_ms(ms: f64) -> Option<Metric> {
+    (ms > 0.0).then_some(Metric::Rtt { us: ms * 1e3 })
 }
 
 #[cfg(test)]
@@ -111,8 +111,8 @@ mod tests {
         let mut delays = Delays::default();
         let value = Reading::Throughput { bits_per_s: 8e9, retransmits: Some(100), streams: None };
         let seen = delays.translate(&measured("a.x", "b.x", 0, value));
-        assert_eq!(seen[0], Seen::Throughput { bytes_per_s: 1e9, seconds: 25.0, streams: 1 });
-        assert_eq!(seen[1], Seen::Loss { sent: (25e9 / 1_448.0) as u64, lost: 100 });
+        assert_eq!(seen[0], Metric::Throughput { bytes_per_s: 1e9, seconds: 25.0, streams: 1 });
+        assert_eq!(seen[1], Metric::Loss { sent: (25e9 / 1_448.0) as u64, lost: 100 });
     }
 
     #[test]
@@ -120,8 +120,14 @@ mod tests {
         let mut delays = Delays::default();
         // The clocks differ by 40 ms: one direction seems to go back in time.
         assert!(delays.translate(&measured("a.x", "b.x", 0, delay(74.0))).is_empty());
-        assert_eq!(delays.translate(&measured("b.x", "a.x", 60, delay(-6.0))), [Seen::Rtt { us: 68_000.0 }]);
-        assert_eq!(delays.translate(&measured("a.x", "b.x", 120, delay(75.0))), [Seen::Rtt { us: 69_000.0 }]);
+        assert_eq!(
+            delays.translate(&measured("b.x", "a.x", 60, delay(-6.0))),
+            [Metric::Rtt { us: 68_000.0 }]
+        );
+        assert_eq!(
+            delays.translate(&measured("a.x", "b.x", 120, delay(75.0))),
+            [Metric::Rtt { us: 69_000.0 }]
+        );
         assert!(delays.translate(&measured("b.x", "a.x", 2_000, delay(-6.0))).is_empty(), "too far apart");
     }
 
@@ -130,12 +136,13 @@ mod tests {
         let mut delays = Delays::default();
         let path = Path { hops: vec![None; 200], mtu: Some(1500), rtt_us: Some(68_900) };
         let seen = delays.translate(&measured("a.x", "b.x", 0, Reading::Path(path)));
-        let [Seen::Hops(hops), Seen::Rtt { us: 68_900.0 }, Seen::Mtu { bytes: 1500, .. }] = &seen[..] else {
+        let [Metric::Hops(hops), Metric::Rtt { us: 68_900.0 }, Metric::Mtu { bytes: 1500, .. }] = &seen[..]
+        else {
             panic!("{seen:?}")
         };
         assert_eq!(hops.len(), HOPS_MAX);
         assert!(delays.translate(&measured("a.x", "b.x", 0, Reading::Failed { why: "x".into() })).is_empty());
         let share = delays.translate(&measured("a.x", "b.x", 0, Reading::LossShare { share: 0.01 }));
-        assert_eq!(share, [Seen::Loss { sent: 600, lost: 6 }]);
+        assert_eq!(share, [Metric::Loss { sent: 600, lost: 6 }]);
     }
 }

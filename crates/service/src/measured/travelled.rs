@@ -4,7 +4,9 @@
 use longhaul_api::probe::{PathLimit, PathSample};
 use longhaul_model::{AgentId, SiteId};
 use longhaul_network::advice::Family;
-use longhaul_network::{Limit, Mapping, Observation, ObservationId, Origin, Place, Seen, Subject, Way};
+use longhaul_network::{
+    Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, SenderLimit, Subject,
+};
 
 /// Agents tell far more often.
 const SECONDS_MAX: f64 = 3_600.0;
@@ -22,33 +24,33 @@ pub fn check(sample: &PathSample) -> Result<(), String> {
 pub fn observation(to: AgentId, (source, target): (SiteId, SiteId), sample: &PathSample) -> Observation {
     let id = ["tcp", &to.to_string(), &sample.source.to_string(), &sample.at.to_string()];
     let family = sample.ipv6.map(|ipv6| if ipv6 { Family::Ipv6 } else { Family::Ipv4 });
-    let way = family.map(Way::of).unwrap_or_default();
+    let way = family.map(PathSelector::over_family).unwrap_or_default();
     Observation {
-        id: ObservationId::of(&id),
+        id: ObservationId::from_parts(&id),
         at: sample.at,
-        of: Subject::Path { source: Place::Site(source), target: Place::Site(target), way },
-        seen: seen(sample),
-        by: Origin::OwnTransfer,
+        subject: Subject::Path { source: Endpoint::Site(source), target: Endpoint::Site(target), path: way },
+        metric: seen(sample),
+        origin: Origin::OwnTransfer,
         mapping: Mapping::Explicit,
     }
 }
 
-fn seen(sample: &PathSample) -> Seen {
+fn seen(sample: &PathSample) -> Metric {
     let new = sample.packets.saturating_sub(sample.resent).max(1);
     let mss_bytes = u32::try_from(sample.bytes / new).unwrap_or(u32::MAX);
     // What is under way is at most all windows together. Where windows bind, it is that much.
     let under_way = sample.bytes as f64 / sample.seconds * f64::from(sample.rtt_us) / 1e6;
-    Seen::Tcp {
+    Metric::Tcp {
         bytes_sent: sample.packets.saturating_mul(mss_bytes.into()),
         bytes_resent: sample.resent.saturating_mul(mss_bytes.into()),
         rtt_us: f64::from(sample.rtt_us),
         mss_bytes,
         window_bytes: (under_way / f64::from(sample.streams.max(1))) as u64,
         limit: sample.limit.map(|limit| match limit {
-            PathLimit::Application => Limit::Application,
-            PathLimit::ReceiveWindow => Limit::ReceiveWindow,
-            PathLimit::SendBuffer => Limit::SendBuffer,
-            PathLimit::Congestion => Limit::Congestion,
+            PathLimit::Application => SenderLimit::Application,
+            PathLimit::ReceiveWindow => SenderLimit::ReceiveWindow,
+            PathLimit::SendBuffer => SenderLimit::SendBuffer,
+            PathLimit::Congestion => SenderLimit::Congestion,
         }),
     }
 }
@@ -74,19 +76,19 @@ mod tests {
         };
         let told = observation(AgentId(2), (SiteId(7), SiteId(8)), &sample);
         assert_eq!(
-            told.of,
+            told.subject,
             Subject::Path {
-                source: Place::Site(SiteId(7)),
-                target: Place::Site(SiteId(8)),
-                way: Way::of(Family::Ipv6)
+                source: Endpoint::Site(SiteId(7)),
+                target: Endpoint::Site(SiteId(8)),
+                path: PathSelector::over_family(Family::Ipv6)
             }
         );
-        let Seen::Tcp { bytes_sent, bytes_resent, mss_bytes, window_bytes, limit, .. } = told.seen else {
+        let Metric::Tcp { bytes_sent, bytes_resent, mss_bytes, window_bytes, limit, .. } = told.metric else {
             panic!("{told:?}")
         };
         assert_eq!((mss_bytes, bytes_sent, bytes_resent), (1_428, 142_800_000, 1_428_000));
         // 4.7 MB/s over a tenth of a second, by two streams.
-        assert_eq!((window_bytes, limit), (235_620, Some(Limit::ReceiveWindow)));
+        assert_eq!((window_bytes, limit), (235_620, Some(SenderLimit::ReceiveWindow)));
         told.check(sample.at).unwrap();
         for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(check(&PathSample { seconds, ..sample.clone() }).is_err(), "{seconds}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_api::probe::UplinkSample;
 use longhaul_model::{AgentId, SiteId, Timestamp};
-use longhaul_network::{FUTURE, Mapping, Observation, ObservationId, Origin, Seen, Subject};
+use longhaul_network::{CLOCK_AHEAD_MAX, Mapping, Metric, Observation, ObservationId, Origin, Subject};
 
 /// Interfaces remembered of all agents.
 const UPLINKS_MAX: usize = 10_000;
@@ -57,15 +57,15 @@ impl Uplinks {
         let all: Vec<&UplinkSample> = self.of(site, now).map(|(_, sample)| sample).collect();
         let at = all.iter().map(|sample| sample.at).max()?;
         Some(Observation {
-            id: ObservationId::of(&["uplink", &site.to_string(), &at.to_string()]),
+            id: ObservationId::from_parts(&["uplink", &site.to_string(), &at.to_string()]),
             at,
-            of: Subject::Uplink { site },
-            seen: Seen::Uplink {
+            subject: Subject::Uplink { site },
+            metric: Metric::Uplink {
                 into_bytes_per_s: all.iter().map(|sample| sample.into_bytes_per_s).sum(),
                 out_bytes_per_s: all.iter().map(|sample| sample.out_bytes_per_s).sum(),
                 capacity_bytes_per_s: all.iter().map(|sample| sample.capacity_bytes_per_s).sum(),
             },
-            by: Origin::Probe,
+            origin: Origin::Probe,
             mapping: Mapping::Explicit,
         })
     }
@@ -94,7 +94,7 @@ impl Uplinks {
 
 fn check(sample: &UplinkSample, now: Timestamp) -> Result<(), String> {
     let ahead = sample.at.since(now);
-    if ahead > FUTURE {
+    if ahead > CLOCK_AHEAD_MAX {
         return Err(format!("it is {} s in the future", ahead.as_secs()));
     }
     if now.since(sample.at) >= RECENT {
@@ -144,14 +144,18 @@ mod tests {
         uplinks.note(SiteId(2), AgentId(3), sample("eth9", 10, 1e9, None), at(10)).unwrap();
         let whole = uplinks.observation(site, at(10)).unwrap();
         assert_eq!(
-            whole.seen,
-            Seen::Uplink { into_bytes_per_s: 2e6, out_bytes_per_s: 1.3e9, capacity_bytes_per_s: Some(2.5e9) }
+            whole.metric,
+            Metric::Uplink {
+                into_bytes_per_s: 2e6,
+                out_bytes_per_s: 1.3e9,
+                capacity_bytes_per_s: Some(2.5e9)
+            }
         );
         whole.check(at(10)).unwrap();
         assert!(uplinks.uneven(site, at(10)).unwrap().contains("used to 96 % and eth0 to 8 %"));
         assert!(uplinks.observation(site, at(2_000)).is_none(), "nobody counts any more");
-        let unknown = uplinks.observation(SiteId(2), at(10)).unwrap().seen;
-        assert!(matches!(unknown, Seen::Uplink { capacity_bytes_per_s: None, .. }));
+        let unknown = uplinks.observation(SiteId(2), at(10)).unwrap().metric;
+        assert!(matches!(unknown, Metric::Uplink { capacity_bytes_per_s: None, .. }));
     }
 
     #[test]

@@ -11,7 +11,9 @@ use longhaul_api::network::{
 };
 use longhaul_model::{SiteId, StorageId, StorageName, Timestamp};
 use longhaul_network::exchange::Exchange;
-use longhaul_network::{Affected, Knowledge, Link, LinkReport, MORE_MAX, Questions, WhatIf};
+use longhaul_network::{
+    ChangeScope, Knowledge, Link, LinkReport, WHAT_IF_FILES_MAX, WhatIfAnswer, WhatIfQuery,
+};
 use longhaul_scheduler::{Lesson, Scheduler};
 
 use super::{Operations, PageQuery, bad_request, busy, page};
@@ -30,18 +32,20 @@ pub struct MoreWork {
 }
 
 impl MoreWork {
-    fn questions(self) -> Result<Questions, Problem> {
-        if self.files.is_some_and(|files| files > MORE_MAX) {
-            return Err(bad_request(format!("files is more than {MORE_MAX}, the most that is foretold")));
+    fn questions(self) -> Result<WhatIfQuery, Problem> {
+        if self.files.is_some_and(|files| files > WHAT_IF_FILES_MAX) {
+            return Err(bad_request(format!(
+                "files is more than {WHAT_IF_FILES_MAX}, the most that is foretold"
+            )));
         }
         if self.bytes == Some(0) {
             return Err(bad_request("bytes is 0: nothing takes no time".to_owned()));
         }
-        Ok(Questions {
+        Ok(WhatIfQuery {
             more: self.files.map_or(MORE_DEFAULT.to_vec(), |files| vec![files]),
             bytes: self.bytes.map_or(BYTES_DEFAULT.to_vec(), |bytes| vec![bytes]),
             at_once: self.files.filter(|&files| files > 0),
-            ..Questions::default()
+            ..WhatIfQuery::default()
         })
     }
 }
@@ -105,7 +109,7 @@ impl Operations {
         let directory = self.shared.directory();
         let ask = move |scheduler: &Scheduler, now: Timestamp| {
             let knowledge = scheduler.knowledge();
-            let questions = Questions { ahead: scheduler.link_ahead(link), ..questions };
+            let questions = WhatIfQuery { backlog: scheduler.link_ahead(link), ..questions };
             let worse_since = worse_since(knowledge, now).remove(&link);
             let view = link_view(&knowledge.report(link, now), &directory)?;
             let bin = |bin: longhaul_network::Bin| NetworkBin {
@@ -119,7 +123,7 @@ impl Operations {
                 explanation: knowledge.explain(link, now),
                 advice: knowledge.advise(link, now),
                 changes: knowledge
-                    .changes_of(link)
+                    .changes_for(link)
                     .iter()
                     .map(|change| changes::view(change, &directory))
                     .collect(),
@@ -159,8 +163,8 @@ impl Operations {
         let lesson = Lesson { document, sites, aliases: request.aliases.into_iter().collect() };
         let imported = self.learn(lesson).ok_or_else(|| busy("the service is starting or stopping"))??;
         Ok(NetworkImported {
-            taken: imported.taken.into(),
-            own_is_better: imported.own_is_better.into(),
+            taken: imported.imported.into(),
+            own_is_better: imported.kept_own.into(),
             nothing_new: imported.nothing_new.into(),
             unmapped: imported.unmapped,
             refused: imported.refused,
@@ -197,15 +201,15 @@ impl std::str::FromStr for Cursor {
 
 /// Links that are worse than they were, since when.
 fn worse_since(knowledge: &Knowledge, now: Timestamp) -> BTreeMap<Link, Timestamp> {
-    let links = knowledge.standing_changes(now).into_iter().filter_map(|change| match change.affected {
-        Affected::Link(link) => Some((link, change.from)),
-        Affected::Path { .. } => None,
+    let links = knowledge.ongoing_degradations(now).into_iter().filter_map(|change| match change.affected {
+        ChangeScope::Link(link) => Some((link, change.from)),
+        ChangeScope::Path { .. } => None,
     });
     links.collect()
 }
 
 fn qualities(knowledge: &Knowledge) -> Vec<ForecastQuality> {
-    let view = |quality: longhaul_network::Quality| ForecastQuality {
+    let view = |quality: longhaul_network::ForecastQuality| ForecastQuality {
         history_below: quality.history_max.map(u64::from),
         outcomes: quality.outcomes,
         within: quality.within,
@@ -215,7 +219,7 @@ fn qualities(knowledge: &Knowledge) -> Vec<ForecastQuality> {
     knowledge.quality().into_iter().map(view).collect()
 }
 
-fn what_if_view(what_if: &WhatIf) -> NetworkWhatIf {
+fn what_if_view(what_if: &WhatIfAnswer) -> NetworkWhatIf {
     let rates = what_if.rates.iter().map(|&(more_files, rate)| NetworkRate {
         more_files,
         rate: rate.bytes_per_s,
@@ -249,7 +253,7 @@ fn link_view(report: &LinkReport, directory: &Arc<Directory>) -> Option<NetworkL
         rate: report.rate.bytes_per_s,
         rate_low: report.rate.low,
         rate_high: report.rate.high,
-        basis: report.rate.basis.words().to_owned(),
+        basis: report.rate.basis.describe().to_owned(),
         rate_expected: report.expected.bytes_per_s,
         rate_now: report.achieved_bytes_per_s,
         active: report.active.into(),
@@ -259,7 +263,7 @@ fn link_view(report: &LinkReport, directory: &Arc<Directory>) -> Option<NetworkL
         window_limit: lowest(|path| path.window_limit_bytes_per_s),
         loss_limit: lowest(|path| path.loss_limit_bytes_per_s),
         failure_share: report.failure_share,
-        held_up_by: report.bottleneck.words().to_owned(),
+        held_up_by: report.bottleneck.describe().to_owned(),
         worse_since: None,
         probed: None,
     })

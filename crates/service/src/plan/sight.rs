@@ -166,8 +166,9 @@ fn rates(
     now: Timestamp,
 ) {
     let asked = brain::ask(&shared.brain, move |scheduler: &Scheduler, now: Timestamp| {
-        let expected =
-            |(source, target)| scheduler.knowledge().plain_rate(Link { source, target }, now).bytes_per_s;
+        let expected = |(source, target)| {
+            scheduler.knowledge().best_effort_rate(Link { source, target }, now).bytes_per_s
+        };
         let rates: Vec<_> = links.into_iter().map(|link| (link, expected(link))).collect();
         let moving: Vec<_> = scheduler
             .links(now)

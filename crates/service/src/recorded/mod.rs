@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 
 use longhaul_model::{Fault, Timestamp};
 use longhaul_network::exchange::Imported;
-use longhaul_network::{Knowledge, Observation, Refused};
+use longhaul_network::{Knowledge, Observation, ObservationError};
 use longhaul_scheduler::record::{self, FORMAT, Head, Kind, Line};
 use longhaul_scheduler::{Decision, Event, Lesson, Scheduler, Settings};
 use serde::Serialize;
@@ -85,7 +85,7 @@ impl Recorded {
         self.scheduler.handle(event, now);
     }
 
-    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), Refused> {
+    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), ObservationError> {
         let observation = self.kept(Kind::Observation, observation, now);
         self.scheduler.observe(observation, now)
     }

@@ -16,7 +16,9 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, DatasetId, DigestSet, Fault, FaultCode, FileId, SiteId, StorageId,
     SubscriptionId, Timestamp, Verification,
 };
-use longhaul_network::{Mapping, Observation, ObservationId, Origin, Place, Seen, Subject, Way};
+use longhaul_network::{
+    Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
+};
 use longhaul_scheduler::{
     DemandId, Event, Lease, Lesson, Outcome, Settings, SiteInfo, SiteLimits, SiteState, StorageInfo, Strategy,
 };
@@ -288,7 +290,7 @@ impl Day {
             }
             Happening::Told => {
                 let taken = brain::learn(&self.brain, lesson(now)).expect("the brain answers").unwrap();
-                assert_eq!(taken.taken, 1, "{taken:?}");
+                assert_eq!(taken.imported, 1, "{taken:?}");
                 return;
             }
             Happening::Nothing => return,
@@ -428,15 +430,15 @@ fn demand(block: u64, target: u64, created: Timestamp) -> DemandRow {
 
 fn measured(source: u64, target: u64, bytes_per_s: f64, now: Timestamp) -> Observation {
     Observation {
-        id: ObservationId::of(&["test", &now.0.to_string()]),
+        id: ObservationId::from_parts(&["test", &now.0.to_string()]),
         at: now,
-        of: Subject::Path {
-            source: Place::Storage(StorageId(source)),
-            target: Place::Storage(StorageId(target)),
-            way: Way::default(),
+        subject: Subject::Path {
+            source: Endpoint::Storage(StorageId(source)),
+            target: Endpoint::Storage(StorageId(target)),
+            path: PathSelector::default(),
         },
-        seen: Seen::Throughput { bytes_per_s: bytes_per_s / 3.0, seconds: 20.0, streams: 4 },
-        by: Origin::Probe,
+        metric: Metric::Throughput { bytes_per_s: bytes_per_s / 3.0, seconds: 20.0, streams: 4 },
+        origin: Origin::Probe,
         mapping: Mapping::Explicit,
     }
 }

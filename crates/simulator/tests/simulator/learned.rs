@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_network::{Location, Shift};
+use longhaul_network::{CauseLocation, Shift};
 use longhaul_simulator::learned::Noticed;
 use longhaul_simulator::{Plan, Report, Scenario, Way, simulate};
 
@@ -52,7 +52,7 @@ fn a_change_in_the_steady_world_is_noticed() {
     let runs_with = runs_with(("steady-month", 5.0, change), |noticed| {
         let mut of_change = noticed.iter().filter(|one| one.due && one.target == "university-1").peekable();
         let some = of_change.peek().is_some();
-        assert!(of_change.all(|one| one.change.worse()), "{noticed:?}");
+        assert!(of_change.all(|one| one.change.is_worse()), "{noticed:?}");
         some
     });
     assert!(runs_with * 2 > RUNS, "noticed in {runs_with} of {RUNS} runs");
@@ -78,14 +78,14 @@ fn the_route_change_of_taiwan_is_noticed_located_and_avoided() {
     // links are as they were shows when files have come over them.
     let probed = changes.first().unwrap();
     assert!(matches!(probed.change.shift, Shift::RoundTrip { .. }), "{probed:?}");
-    assert!(probed.due && probed.change.worse() && probed.probes == 1, "{probed:?}");
+    assert!(probed.due && probed.change.is_worse() && probed.probes == 1, "{probed:?}");
     assert!((3.0 * DAY_S..3.0 * DAY_S + 301.0).contains(&probed.at), "{probed:?}");
     assert!(probed.change.rerouted.is_some(), "{probed:?}");
     // By the files that come: the rate.
     let change = changes.iter().find(|one| matches!(one.change.shift, Shift::Rate { .. })).unwrap();
-    assert!(change.due && change.change.worse() && change.at > 3.0 * DAY_S, "{change:?}");
+    assert!(change.due && change.change.is_worse() && change.at > 3.0 * DAY_S, "{change:?}");
     assert!(change.files <= 20, "{change:?}");
-    assert_eq!(change.change.location, Location::Link, "{change:?}");
+    assert_eq!(change.change.location, CauseLocation::Link, "{change:?}");
     let (first, second) = (sent(&before), sent(&report) - sent(&before));
     assert!(second < 0.6 * first, "{second} bytes came that way in three days, {first} before");
 }
@@ -99,7 +99,7 @@ fn in_most_runs_of_taiwan_the_change_is_noticed_in_time_and_little_else_is_told(
         false_alarms += noticed.iter().filter(|one| !one.due).count() as u64;
         let rated = |one: &&Noticed| one.due && matches!(one.change.shift, Shift::Rate { .. });
         let change = noticed.iter().find(rated);
-        change.is_some_and(|change| change.files <= 20 && change.change.location == Location::Link)
+        change.is_some_and(|change| change.files <= 20 && change.change.location == CauseLocation::Link)
     });
     assert!(in_time * 2 >= RUNS, "{in_time} of {RUNS}");
     assert!(false_alarms * 2 <= RUNS * 7, "{false_alarms} in {RUNS} times six days");

@@ -185,13 +185,13 @@ async fn import(context: &Context, remote: &Remote, args: ImportArgs) -> Result<
     context.output.sentence(&imported, |imported| {
         let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         let imported = Imported {
-            taken: number(imported.taken),
-            own_is_better: number(imported.own_is_better),
+            imported: number(imported.taken),
+            kept_own: number(imported.own_is_better),
             nothing_new: number(imported.nothing_new),
             unmapped: imported.unmapped.clone(),
             refused: imported.refused.clone(),
         };
-        imported.words().join("\n")
+        imported.describe().join("\n")
     })
 }
 

@@ -2,7 +2,8 @@
 
 use longhaul_model::{SiteId, StorageId, Timestamp};
 use longhaul_network::{
-    End, Knowledge, Link, Mapping, Observation, ObservationId, Origin, Place, RegionId, Seen, Subject, Way,
+    AttemptEnd, Endpoint, Knowledge, Link, Mapping, Metric, Observation, ObservationId, Origin, PathSelector,
+    RegionId, Subject,
 };
 
 pub struct Noise(pub u64);
@@ -34,32 +35,32 @@ pub fn link(source: u64, target: u64) -> Link {
 pub fn sites(sites: u64) -> Knowledge {
     let mut knowledge = Knowledge::default();
     for site in 1..=sites {
-        knowledge.place_site(SiteId(site), RegionId(0));
-        knowledge.place_storage(StorageId(site), SiteId(site));
+        knowledge.set_site_region(SiteId(site), RegionId(0));
+        knowledge.set_storage_site(StorageId(site), SiteId(site));
     }
     knowledge
 }
 
 /// Moves one file over the link, and gives the time when it was there.
 pub fn transfer(knowledge: &mut Knowledge, link: Link, bytes: u64, seconds: f64, now: f64) -> f64 {
-    knowledge.began(link, at(now));
-    knowledge.ended(link, bytes, End::Arrived, at(now + seconds));
+    knowledge.attempt_began(link, at(now));
+    knowledge.attempt_ended(link, bytes, AttemptEnd::Arrived, at(now + seconds));
     now + seconds
 }
 
 /// A probe of the path between two sites.
-pub fn probe(knowledge: &mut Knowledge, source: u64, target: u64, seen: Seen, now: f64) {
+pub fn probe(knowledge: &mut Knowledge, source: u64, target: u64, seen: Metric, now: f64) {
     let number = (now * 1e3) as i64;
     let observation = Observation {
-        id: ObservationId::of(&[&format!("{source} {target} {number} {seen:?}")]),
+        id: ObservationId::from_parts(&[&format!("{source} {target} {number} {seen:?}")]),
         at: at(now),
-        of: Subject::Path {
-            source: Place::Site(SiteId(source)),
-            target: Place::Site(SiteId(target)),
-            way: Way::default(),
+        subject: Subject::Path {
+            source: Endpoint::Site(SiteId(source)),
+            target: Endpoint::Site(SiteId(target)),
+            path: PathSelector::default(),
         },
-        seen,
-        by: Origin::Probe,
+        metric: seen,
+        origin: Origin::Probe,
         mapping: Mapping::Explicit,
     };
     knowledge.observe(&observation, at(now)).unwrap();

@@ -26,7 +26,7 @@ pub struct Estimate {
 
 /// What a choice of a source goes by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Brief {
+pub struct RateSummary {
     pub bytes_per_s: f64,
     pub basis: Basis,
     pub failure_share: f64,
@@ -41,7 +41,8 @@ pub enum Basis {
     /// The link itself.
     Measured,
     /// What the circuit that it goes by was booked for.
-    Booked,
+    #[serde(rename = "booked")]
+    Reserved,
     /// Tests between its two sites, or other links between them.
     SitePair,
     /// Other links of its source and target.
@@ -55,10 +56,10 @@ pub enum Basis {
 
 impl Basis {
     /// After "by".
-    pub fn words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Basis::Measured => "its own transfers",
-            Basis::Booked => "what its circuit was booked for",
+            Basis::Reserved => "what its circuit was booked for",
             Basis::SitePair => "tests and transfers between its two sites",
             Basis::Endpoints => "other links of its source and target",
             Basis::Regions => "links between the two regions",
@@ -70,7 +71,7 @@ impl Basis {
 
 /// How an attempt ended, as far as the link is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum AttemptEnd {
     Arrived,
     /// Source or network are to blame.
     Failed(Blame),

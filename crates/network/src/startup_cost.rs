@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 const WEIGHT_MAX: f64 = 300.0;
 const HALF_LIFE_S: f64 = 86_400.0;
 /// The start assumed for a file as long as nothing is known, and how many transfers that is worth.
-const ASSUMED_S: f64 = 0.2;
-const ASSUMED_WEIGHT: f64 = 2.0;
+const START_S_ASSUMED: f64 = 0.2;
+const PRIOR_TRANSFERS: f64 = 2.0;
 
 /// Sums over transfers of 1 / time², by the expected time of the bytes (x) and the time taken (y).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Overhead {
+pub(crate) struct StartupCost {
     count: f32,
     one: f64,
     x: f64,
@@ -24,7 +24,7 @@ pub(crate) struct Overhead {
     last: Timestamp,
 }
 
-impl Overhead {
+impl StartupCost {
     /// A file took `seconds`; at the rate believed, its bytes should have taken `data_s`.
     pub(crate) fn observe(&mut self, data_s: f64, seconds: f64, now: Timestamp) {
         let sane = |value: f64| value.is_finite() && value < 1e8;
@@ -49,11 +49,11 @@ impl Overhead {
     pub(crate) fn fit(&self) -> (f64, f64) {
         let count = f64::from(self.count);
         if count <= 0.0 || self.one <= 0.0 {
-            return (ASSUMED_S, 1.0);
+            return (START_S_ASSUMED, 1.0);
         }
         // What is assumed takes part as transfers without bytes, and as a slope of one.
-        let unit = ASSUMED_WEIGHT / count;
-        let (one, y) = (self.one * (1.0 + unit), self.y + self.one * unit * ASSUMED_S);
+        let unit = PRIOR_TRANSFERS / count;
+        let (one, y) = (self.one * (1.0 + unit), self.y + self.one * unit * START_S_ASSUMED);
         let (xx, xy) = (self.xx * (1.0 + unit), self.xy + self.xx * unit);
         let determinant = one * xx - self.x * self.x;
         if !determinant.is_finite() || determinant <= 1e-9 * one * xx {
@@ -71,9 +71,9 @@ impl Overhead {
         (start.min(3_600.0), slope.min(10.0))
     }
 
-    pub(crate) fn sound(self) -> Self {
+    pub(crate) fn sanitized(self) -> Self {
         let all = [self.one, self.x, self.xx, self.y, self.xy, f64::from(self.count)];
-        if all.iter().all(|value| value.is_finite() && *value >= 0.0) { self } else { Overhead::default() }
+        if all.iter().all(|value| value.is_finite() && *value >= 0.0) { self } else { StartupCost::default() }
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn start_and_slope_are_found_from_small_and_large_files() {
-        let mut overhead = Overhead::default();
+        let mut overhead = StartupCost::default();
         for number in 0..200_i64 {
             let data = [0.001, 0.1, 2.0, 60.0][number as usize % 4];
             let noise = 1.0 + 0.1 * ((number * 37 % 11) as f64 / 5.0 - 1.0);
@@ -96,13 +96,13 @@ mod tests {
         }
         let (start, slope) = overhead.fit();
         assert!((start - 1.5).abs() < 0.15 && (slope - 1.2).abs() < 0.12, "{start} {slope}");
-        assert_eq!(Overhead::default().fit(), (ASSUMED_S, 1.0));
+        assert_eq!(StartupCost::default().fit(), (START_S_ASSUMED, 1.0));
     }
 
     proptest! {
         #[test]
         fn any_transfers_give_a_sound_fit(all in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<i64>()), 0..50)) {
-            let mut overhead = Overhead::default();
+            let mut overhead = StartupCost::default();
             for (data, seconds, time) in all {
                 overhead.observe(data, seconds, Timestamp(time));
                 let (start, slope) = overhead.fit();

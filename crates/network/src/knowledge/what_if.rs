@@ -3,18 +3,18 @@
 
 use longhaul_model::{Blame, Timestamp};
 
-use super::{Ahead, Estimate, Forecast, Knowledge, Link, Work};
+use super::{Backlog, Estimate, Forecast, Knowledge, Link, Work};
 
 /// Questions of each kind that are answered at once.
-pub const QUESTIONS_MAX: usize = 16;
+pub const WHAT_IF_QUERIES_MAX: usize = 16;
 /// Bytes that are asked about come in files of this size, the mean of the grid (1.5 GB) in round numbers.
-pub const FILE_BYTES: u64 = 1_000_000_000;
+pub const WHAT_IF_FILE_BYTES: u64 = 1_000_000_000;
 /// More files at once than any link has.
-pub const MORE_MAX: u32 = 10_000;
+pub const WHAT_IF_FILES_MAX: u32 = 10_000;
 
 /// What is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Questions {
+pub struct WhatIfQuery {
     /// Files beyond those under way.
     pub more: Vec<u32>,
     /// Bytes beyond those that were asked for.
@@ -22,11 +22,11 @@ pub struct Questions {
     /// Files of these bytes under way at once; none: as many as the link usually has.
     pub at_once: Option<u32>,
     /// What was asked for before.
-    pub ahead: Ahead,
+    pub backlog: Backlog,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct WhatIf {
+pub struct WhatIfAnswer {
     /// What all files of the link together would get with so many more.
     pub rates: Vec<(u32, Estimate)>,
     pub times: Vec<(Work, Forecast)>,
@@ -35,17 +35,17 @@ pub struct WhatIf {
 }
 
 impl Knowledge {
-    pub fn what_if(&self, link: Link, questions: &Questions, now: Timestamp) -> WhatIf {
-        let more = questions.more.iter().take(QUESTIONS_MAX).map(|&more| more.min(MORE_MAX));
+    pub fn what_if(&self, link: Link, questions: &WhatIfQuery, now: Timestamp) -> WhatIfAnswer {
+        let more = questions.more.iter().take(WHAT_IF_QUERIES_MAX).map(|&more| more.min(WHAT_IF_FILES_MAX));
         let usual = self.links.get(&link).map_or(1.0, |state| state.files_usual());
-        let at_once = questions.at_once.unwrap_or(usual.round() as u32).clamp(1, MORE_MAX);
-        let bytes = questions.bytes.iter().take(QUESTIONS_MAX);
+        let at_once = questions.at_once.unwrap_or(usual.round() as u32).clamp(1, WHAT_IF_FILES_MAX);
+        let bytes = questions.bytes.iter().take(WHAT_IF_QUERIES_MAX);
         let times = bytes.map(|&bytes| {
-            let files = u32::try_from(bytes.div_ceil(FILE_BYTES)).unwrap_or(u32::MAX).max(1);
-            let work = Work { bytes, files, at_once: at_once.min(files), ahead: questions.ahead };
+            let files = u32::try_from(bytes.div_ceil(WHAT_IF_FILE_BYTES)).unwrap_or(u32::MAX).max(1);
+            let work = Work { bytes, files, at_once: at_once.min(files), backlog: questions.backlog };
             (work, self.forecast(link, work, now))
         });
-        WhatIf {
+        WhatIfAnswer {
             rates: more.map(|more| (more, self.rate_with(link, more, now))).collect(),
             times: times.collect(),
             failures: self.failure_odds(link, now),

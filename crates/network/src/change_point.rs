@@ -18,42 +18,42 @@ use serde::{Deserialize, Serialize};
 use crate::change::Evidence;
 
 /// Measurements, then five-minute means, before there is a usual level to be off.
-const SAMPLES_MIN: f32 = 12.0;
-const BLOCKS_MIN: f32 = 6.0;
+const BASELINE_SAMPLES_MIN: f32 = 12.0;
+const BASELINE_BLOCKS_MIN: f32 = 6.0;
 /// What five-minute means are assumed to wander until so many were seen.
-const BLOCK_NOISE: f32 = 0.12;
-const BLOCK_NOISE_WEIGHT: f32 = 4.0;
+const BLOCK_NOISE_ASSUMED: f32 = 0.12;
+const BLOCK_NOISE_PRIOR_BLOCKS: f32 = 4.0;
 /// Noise of single measurements until some were seen.
-const SAMPLE_NOISE: f32 = 0.4;
+const SAMPLE_NOISE_ASSUMED: f32 = 0.4;
 /// Memory for the level and for the noise, in measurements and in five-minute means.
-const SAMPLES: f32 = 300.0;
-const BLOCKS: f32 = 36.0;
-const NOISE_BLOCKS: f32 = 200.0;
+const MEMORY_SAMPLES_MAX: f32 = 300.0;
+const LEVEL_BLOCKS_MAX: f32 = 36.0;
+const NOISE_BLOCKS_MAX: f32 = 200.0;
 /// Less than this factor (1.65) is none of the single measurements' business, …
-const SLACK_MIN: f32 = 0.5;
+const SAMPLE_SLACK_MIN: f32 = 0.5;
 /// … nor is what the means reach once in a hundred months.
-const SLACK_NOISE: f32 = 4.5;
+const SAMPLE_SLACK_BLOCK_NOISES: f32 = 4.5;
 /// One wild measurement counts no more than a factor of 4.5.
-const CLIP: f32 = 1.5;
+const SAMPLE_CLIP_MIN: f32 = 1.5;
 /// Several measurements have to agree.
-const BOUND_MIN: f32 = 2.2;
+const SAMPLE_THRESHOLD_MIN: f32 = 2.2;
 /// Logarithms of how many measurements (a hundred months of a million) and how many means (a hundred of
 /// 8,640) one of them may reach it by chance.
-const SAMPLES_RARE: f32 = 18.4;
-const BLOCKS_RARE: f32 = 13.7;
+const FALSE_ALARM_SAMPLES_LOG: f32 = 18.4;
+const FALSE_ALARM_BLOCKS_LOG: f32 = 13.7;
 /// Half of what an alarm takes at least: who is so far from the level may have changed, and teaches no
 /// wandering.
-const SUSPECT: f32 = BOUND_MIN / 2.0;
+const SUSPICION_THRESHOLD: f32 = SAMPLE_THRESHOLD_MIN / 2.0;
 /// For means: slack, in their noise and at least; the least bound.
-const BLOCK_SLACK: f32 = 1.0;
+const BLOCK_SLACK_NOISES: f32 = 1.0;
 const BLOCK_SLACK_MIN: f32 = 0.2;
-const BLOCK_BOUND_MIN: f32 = 1.0;
+const BLOCK_THRESHOLD_MIN: f32 = 1.0;
 
 /// Logarithms, corrected for load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Detector {
+pub(crate) struct ChangePointDetector {
     #[serde(flatten)]
-    usual: Usual,
+    usual: Baseline,
     blocks: f32,
     /// Mean square of what means are off.
     block_noise: f32,
@@ -62,14 +62,16 @@ pub(crate) struct Detector {
     sums: [f32; 2],
     block_sums: [f32; 2],
     /// Measurements since each sum left zero, and their sum, for the level after.
-    since: [Run; 2],
+    #[serde(rename = "since")]
+    excursions: [Excursion; 2],
     /// Of the last block, for the level after an alarm of the means.
-    block_since: [Run; 2],
+    #[serde(rename = "block_since")]
+    block_excursions: [Excursion; 2],
 }
 
 /// The level of measurements and how far they are off it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Usual {
+struct Baseline {
     samples: f32,
     level: f32,
     /// Mean square of what measurements are off.
@@ -80,15 +82,16 @@ struct Usual {
 /// Notices from single windows alone that a link has become far slower. They are noisier than what is put
 /// together, and they come when a link has become too slow for much to be put together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Falls {
+pub(crate) struct DropDetector {
     #[serde(flatten)]
-    usual: Usual,
+    usual: Baseline,
     sum: f32,
-    since: Run,
+    #[serde(rename = "since")]
+    excursion: Excursion,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Run {
+struct Excursion {
     from_s: u32,
     count: f32,
     total: f32,
@@ -104,7 +107,7 @@ pub(crate) struct Alarm {
     pub evidence: Evidence,
 }
 
-impl Run {
+impl Excursion {
     fn add(&mut self, value: f32, now: Timestamp) {
         if self.count == 0.0 {
             self.from_s = u32::try_from(now.as_micros() / 1_000_000).unwrap_or(0);
@@ -119,21 +122,21 @@ impl Run {
             from: Timestamp::from_seconds(i64::from(self.from_s)).min(now),
             before: f64::from(before),
             after: f64::from(self.total / self.count),
-            evidence: Evidence::Untold,
+            evidence: Evidence::Unspecified,
         }
     }
 
-    fn is_sound(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let numbers = self.count.is_finite() && self.total.is_finite() && self.count >= 0.0;
         numbers && (self.count > 0.0 || self.total == 0.0)
     }
 }
 
-impl Usual {
+impl Baseline {
     /// Learns from one more; says how far it is off once there is a level to be off.
     fn learn(&mut self, value: f32) -> Option<f32> {
         let off = value - self.level;
-        if !self.is_known() {
+        if !self.is_ready() {
             self.samples += 1.0;
             self.level += off / self.samples;
             if self.samples > 1.0 {
@@ -145,8 +148,8 @@ impl Usual {
         // Robust: what is wild raises the noise no more than what is just unusual.
         let noise = self.deviation();
         let bounded = off.clamp(-3.0 * noise, 3.0 * noise);
-        self.noise += (bounded * bounded - self.noise) / self.samples.min(SAMPLES);
-        self.samples = (self.samples + 1.0).min(SAMPLES);
+        self.noise += (bounded * bounded - self.noise) / self.samples.min(MEMORY_SAMPLES_MAX);
+        self.samples = (self.samples + 1.0).min(MEMORY_SAMPLES_MAX);
         Some(off)
     }
 
@@ -156,96 +159,97 @@ impl Usual {
         self.level += off.clamp(-noise, noise) / (self.samples + 1.0);
     }
 
-    fn is_known(&self) -> bool {
-        self.samples >= SAMPLES_MIN
+    fn is_ready(&self) -> bool {
+        self.samples >= BASELINE_SAMPLES_MIN
     }
 
     fn deviation(&self) -> f32 {
         // Few measurements say little about their noise.
-        let assumed = SAMPLE_NOISE * SAMPLE_NOISE;
+        let assumed = SAMPLE_NOISE_ASSUMED * SAMPLE_NOISE_ASSUMED;
         ((self.noise * self.samples + assumed * 4.0) / (self.samples + 4.0)).max(0.0025).sqrt()
     }
 
     /// What the cumulated sum may reach, with such a slack, and what one measurement counts at most.
-    fn bounds(&self, slack: f32) -> (f32, f32) {
+    fn threshold_and_clip(&self, slack: f32) -> (f32, f32) {
         let noise = self.deviation();
-        let bound = BOUND_MIN.max(noise * noise * SAMPLES_RARE / (2.0 * slack));
-        (bound, CLIP.max(slack * 1.4).max(noise * 2.5))
+        let bound = SAMPLE_THRESHOLD_MIN.max(noise * noise * FALSE_ALARM_SAMPLES_LOG / (2.0 * slack));
+        (bound, SAMPLE_CLIP_MIN.max(slack * 1.4).max(noise * 2.5))
     }
 
     /// Begins anew at another level; what is known of the noise stays.
     fn restart(&mut self, level: f32) {
-        *self = Usual { samples: SAMPLES_MIN, level, noise: self.noise };
+        *self = Baseline { samples: BASELINE_SAMPLES_MIN, level, noise: self.noise };
     }
 
-    fn is_sound(&self) -> bool {
+    fn is_valid(&self) -> bool {
         [self.samples, self.noise].iter().all(|value| value.is_finite() && *value >= 0.0)
             && self.level.is_finite()
     }
 }
 
 /// One that no arithmetic can be upset by.
-fn tame(value: f64) -> Option<f32> {
+fn clamp_finite(value: f64) -> Option<f32> {
     let value = (value as f32).clamp(-100.0, 100.0);
     value.is_finite().then_some(value)
 }
 
-impl Falls {
+impl DropDetector {
     /// One measurement of a link whose means wander so that less than `slack` says nothing.
-    pub(crate) fn sample(&mut self, value: f64, slack: f32, now: Timestamp) -> Option<Alarm> {
-        let value = tame(value)?;
+    pub(crate) fn observe(&mut self, value: f64, slack: f32, now: Timestamp) -> Option<Alarm> {
+        let value = clamp_finite(value)?;
         let off = self.usual.learn(value)?;
         self.usual.follow(off);
-        let (bound, clip) = self.usual.bounds(slack);
+        let (bound, clip) = self.usual.threshold_and_clip(slack);
         self.sum = (self.sum - off.clamp(-clip, clip) - slack).max(0.0);
         if self.sum == 0.0 {
-            self.since = Run::default();
+            self.excursion = Excursion::default();
             return None;
         }
-        self.since.add(value, now);
+        self.excursion.add(value, now);
         if self.sum <= bound {
             return None;
         }
-        let alarm = self.since.alarm(self.usual.level, now);
-        Some(Alarm { evidence: Evidence::Measurements(self.since.count as u32), ..alarm })
+        let alarm = self.excursion.alarm(self.usual.level, now);
+        Some(Alarm { evidence: Evidence::Measurements(self.excursion.count as u32), ..alarm })
     }
 
     pub(crate) fn restart(&mut self) {
         self.usual.restart(0.0);
-        *self = Falls { usual: self.usual, ..Falls::default() };
+        *self = DropDetector { usual: self.usual, ..DropDetector::default() };
     }
 
-    pub(crate) fn sound(self) -> Self {
-        let sound = self.usual.is_sound() && self.since.is_sound() && self.sum.is_finite() && self.sum >= 0.0;
-        if sound { self } else { Falls::default() }
+    pub(crate) fn sanitized(self) -> Self {
+        let sound =
+            self.usual.is_valid() && self.excursion.is_valid() && self.sum.is_finite() && self.sum >= 0.0;
+        if sound { self } else { DropDetector::default() }
     }
 }
 
-impl Detector {
+impl ChangePointDetector {
     /// One measurement that tells about the link itself.
-    pub(crate) fn sample(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
-        let value = tame(value)?;
+    pub(crate) fn observe_sample(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
+        let value = clamp_finite(value)?;
         let off = self.usual.learn(value)?;
-        if self.blocks < BLOCKS_MIN {
+        if self.blocks < BASELINE_BLOCKS_MIN {
             self.usual.follow(off);
         }
-        self.count(value, self.slack(), now)
+        self.update_sample_sums(value, self.slack(), now)
     }
 
     /// One measurement while an end was busy with other links, and by how much it is `below` the link's part
     /// of what the end gave, if it is. Tells neither of the level nor of the noise. What is less than the
     /// link's wandering explains counts for as much as others do not explain.
-    pub(crate) fn shared(&mut self, value: f64, below: f64, now: Timestamp) -> Option<Alarm> {
-        let (value, below) = (tame(value)?, tame(below)?);
+    pub(crate) fn observe_shared_sample(&mut self, value: f64, below: f64, now: Timestamp) -> Option<Alarm> {
+        let (value, below) = (clamp_finite(value)?, clamp_finite(below)?);
         if !self.is_ready() {
             return None;
         }
         let short = self.usual.level - value;
         if short <= 0.0 {
-            return self.count(value, self.slack(), now);
+            return self.update_sample_sums(value, self.slack(), now);
         }
-        let counts = if short > self.slack() { below.clamp(0.0, short.min(CLIP)) } else { 0.0 };
-        self.count(self.usual.level - counts, SLACK_MIN, now)
+        let counts = if short > self.slack() { below.clamp(0.0, short.min(SAMPLE_CLIP_MIN)) } else { 0.0 };
+        self.update_sample_sums(self.usual.level - counts, SAMPLE_SLACK_MIN, now)
     }
 
     /// Five minutes in which there were only such measurements, and by how much the link stayed `below` its
@@ -253,82 +257,83 @@ impl Detector {
     /// it wanders, at least: else a link that is seldom alone would be held to what it wanders in the few
     /// hours in which it was. Nothing is told by what is less than is known already, nor while a change is
     /// suspected, or the change would pass for wandering.
-    pub(crate) fn shared_block(&mut self, below: f64) {
-        let Some(below) = tame(below) else { return };
+    pub(crate) fn observe_shared_block(&mut self, below: f64) {
+        let Some(below) = clamp_finite(below) else { return };
         let [down, _] = self.sums;
-        if self.is_ready() && below > self.block_deviation() && down <= SUSPECT {
-            self.wanders(below);
+        if self.is_ready() && below > self.block_deviation() && down <= SUSPICION_THRESHOLD {
+            self.learn_block_noise(below);
         }
     }
 
     /// Whether there is a usual level to be off.
     pub(crate) fn is_ready(&self) -> bool {
-        self.usual.is_known()
+        self.usual.is_ready()
     }
 
     /// What the link wanders in any case.
     pub(crate) fn slack(&self) -> f32 {
-        SLACK_MIN.max(SLACK_NOISE * self.block_deviation())
+        SAMPLE_SLACK_MIN.max(SAMPLE_SLACK_BLOCK_NOISES * self.block_deviation())
     }
 
-    fn count(&mut self, value: f32, slack: f32, now: Timestamp) -> Option<Alarm> {
-        let (bound, clip) = self.usual.bounds(self.slack());
+    fn update_sample_sums(&mut self, value: f32, slack: f32, now: Timestamp) -> Option<Alarm> {
+        let (bound, clip) = self.usual.threshold_and_clip(self.slack());
         let off = value - self.usual.level;
-        let (mut sums, mut since) = (self.sums, self.since);
-        let alarm = self.cumulate(off.clamp(-clip, clip), value, slack, bound, (&mut sums, &mut since), now);
+        let (mut sums, mut since) = (self.sums, self.excursions);
+        let alarm =
+            self.update_sums(off.clamp(-clip, clip), value, slack, bound, (&mut sums, &mut since), now);
         if alarm.is_none() {
-            (self.sums, self.since) = (sums, since);
+            (self.sums, self.excursions) = (sums, since);
         }
         alarm.map(|(alarm, count)| Alarm { evidence: Evidence::Measurements(count), ..alarm })
     }
 
     /// The mean of five minutes.
-    pub(crate) fn block(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
-        let value = tame(value)?;
+    pub(crate) fn observe_block(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
+        let value = clamp_finite(value)?;
         if !self.is_ready() {
             return None;
         }
         self.blocks += 1.0;
         let off = value - self.usual.level;
         let wander = self.block_deviation();
-        let bounded = self.wanders(off);
-        if self.blocks < BLOCKS_MIN {
+        let bounded = self.learn_block_noise(off);
+        if self.blocks < BASELINE_BLOCKS_MIN {
             self.usual.level += off / (self.blocks + 1.0);
             return None;
         }
-        let slack = BLOCK_SLACK_MIN.max(BLOCK_SLACK * wander);
-        let bound = BLOCK_BOUND_MIN.max(wander * wander * BLOCKS_RARE / (2.0 * slack));
-        let (mut sums, mut since) = (self.block_sums, self.block_since);
-        let alarm = self.cumulate(bounded, value, slack, bound, (&mut sums, &mut since), now);
+        let slack = BLOCK_SLACK_MIN.max(BLOCK_SLACK_NOISES * wander);
+        let bound = BLOCK_THRESHOLD_MIN.max(wander * wander * FALSE_ALARM_BLOCKS_LOG / (2.0 * slack));
+        let (mut sums, mut since) = (self.block_sums, self.block_excursions);
+        let alarm = self.update_sums(bounded, value, slack, bound, (&mut sums, &mut since), now);
         if alarm.is_none() {
-            (self.block_sums, self.block_since) = (sums, since);
-            self.usual.level += bounded / (self.blocks + 1.0).min(BLOCKS);
+            (self.block_sums, self.block_excursions) = (sums, since);
+            self.usual.level += bounded / (self.blocks + 1.0).min(LEVEL_BLOCKS_MAX);
         }
-        alarm.map(|(alarm, count)| Alarm { evidence: Evidence::FiveMinutes(count), ..alarm })
+        alarm.map(|(alarm, count)| Alarm { evidence: Evidence::FiveMinuteMeans(count), ..alarm })
     }
 
     /// Learns from how far five minutes were off; says what of it counts.
-    fn wanders(&mut self, off: f32) -> f32 {
+    fn learn_block_noise(&mut self, off: f32) -> f32 {
         let wander = self.block_deviation();
         let bounded = off.clamp(-3.0 * wander, 3.0 * wander);
-        self.noise_blocks = (self.noise_blocks + 1.0).min(NOISE_BLOCKS);
+        self.noise_blocks = (self.noise_blocks + 1.0).min(NOISE_BLOCKS_MAX);
         self.block_noise += (bounded * bounded - self.block_noise) / self.noise_blocks;
         bounded
     }
 
-    fn cumulate(
+    fn update_sums(
         &mut self,
         off: f32,
         value: f32,
         slack: f32,
         bound: f32,
-        (sums, runs): (&mut [f32; 2], &mut [Run; 2]),
+        (sums, runs): (&mut [f32; 2], &mut [Excursion; 2]),
         now: Timestamp,
     ) -> Option<(Alarm, u32)> {
         for ((sum, run), sign) in sums.iter_mut().zip(runs.iter_mut()).zip([-1.0, 1.0]) {
             *sum = (*sum + sign * off - slack).max(0.0);
             if *sum == 0.0 {
-                *run = Run::default();
+                *run = Excursion::default();
                 continue;
             }
             run.add(value, now);
@@ -344,11 +349,11 @@ impl Detector {
     /// Begins anew at another level; what is known of the noise stays.
     pub(crate) fn restart(&mut self, level: f32) {
         self.usual.restart(level);
-        *self = Detector {
+        *self = ChangePointDetector {
             usual: self.usual,
             block_noise: self.block_noise,
             noise_blocks: self.noise_blocks,
-            ..Detector::default()
+            ..ChangePointDetector::default()
         };
     }
 
@@ -363,24 +368,24 @@ impl Detector {
     }
 
     /// … and of five-minute means.
-    pub(crate) fn wander(&self) -> f64 {
+    pub(crate) fn block_noise(&self) -> f64 {
         f64::from(self.block_deviation())
     }
 
     fn block_deviation(&self) -> f32 {
-        let assumed = BLOCK_NOISE * BLOCK_NOISE;
+        let assumed = BLOCK_NOISE_ASSUMED * BLOCK_NOISE_ASSUMED;
         let seen = self.noise_blocks;
-        ((self.block_noise * seen + assumed * BLOCK_NOISE_WEIGHT) / (seen + BLOCK_NOISE_WEIGHT))
+        ((self.block_noise * seen + assumed * BLOCK_NOISE_PRIOR_BLOCKS) / (seen + BLOCK_NOISE_PRIOR_BLOCKS))
             .max(0.0025)
             .sqrt()
     }
 
-    pub(crate) fn sound(self) -> Self {
-        let runs = self.since.iter().chain(&self.block_since).all(Run::is_sound);
+    pub(crate) fn sanitized(self) -> Self {
+        let runs = self.excursions.iter().chain(&self.block_excursions).all(Excursion::is_valid);
         let sums = self.sums.iter().chain(&self.block_sums).all(|sum| sum.is_finite() && *sum >= 0.0);
         let rest = [self.blocks, self.block_noise, self.noise_blocks];
-        let rest = rest.iter().all(|value| value.is_finite() && *value >= 0.0) && self.usual.is_sound();
-        if runs && sums && rest { self } else { Detector::default() }
+        let rest = rest.iter().all(|value| value.is_finite() && *value >= 0.0) && self.usual.is_valid();
+        if runs && sums && rest { self } else { ChangePointDetector::default() }
     }
 }
 
@@ -423,12 +428,12 @@ mod tests {
         }
 
         /// `second` of a link that gives one measurement a second.
-        fn step(&mut self, detector: &mut Detector, second: i64, level: f64) -> Option<Alarm> {
+        fn step(&mut self, detector: &mut ChangePointDetector, second: i64, level: f64) -> Option<Alarm> {
             let now = Timestamp::from_seconds(1_800_000_000 + second);
             let mut alarm = None;
             if second % 300 == 0 {
                 if self.count > 0 {
-                    alarm = detector.block(self.sum / f64::from(self.count), now);
+                    alarm = detector.observe_block(self.sum / f64::from(self.count), now);
                 }
                 (self.sum, self.count) = (0.0, 0);
                 let day = 0.15 * (second as f64 / 86_400.0 * std::f64::consts::TAU).sin();
@@ -437,7 +442,7 @@ mod tests {
             let value = level + self.block_now + self.single * self.noise.normal();
             self.sum += value;
             self.count += 1;
-            alarm.or(detector.sample(value, now))
+            alarm.or(detector.observe_sample(value, now))
         }
     }
 
@@ -449,7 +454,7 @@ mod tests {
             let mut worst = 0;
             for seed in 0..4 {
                 let mut stream = Stream::new(1_000 * kind as u64 + seed, single, block);
-                let mut detector = Detector::default();
+                let mut detector = ChangePointDetector::default();
                 let alarms =
                     (0..30 * 86_400).filter(|&second| stream.step(&mut detector, second, 18.0).is_some());
                 worst += alarms.count();
@@ -463,7 +468,7 @@ mod tests {
         for (single, block) in KINDS {
             for (seed, change) in (0..40).flat_map(|seed| [(seed, -5_f64.ln()), (seed, 5_f64.ln())]) {
                 let mut stream = Stream::new(50_000 + seed, single, block);
-                let mut detector = Detector::default();
+                let mut detector = ChangePointDetector::default();
                 let before = 7_200 + 17 * seed as i64;
                 for second in 0..before {
                     stream.step(&mut detector, second, 18.0);
@@ -481,7 +486,7 @@ mod tests {
 
     /// Calm while it is alone, in the night of its first day; then it shares its target and its own port is
     /// busy by turns.
-    fn among_others(detector: &mut Detector, minutes: i64, low: f64) -> Option<i64> {
+    fn run_among_other_links(detector: &mut ChangePointDetector, minutes: i64, low: f64) -> Option<i64> {
         let mut noise = Noise(11);
         let mut stream = Stream::new(5, 0.4, 0.1);
         (0..7_200).for_each(|second| assert_eq!(stream.step(detector, second, 18.0), None));
@@ -492,40 +497,40 @@ mod tests {
             let part = 18.0 - 0.7;
             let rate = if block % 2 == 0 { part - low } else { part } + 0.2 * noise.normal();
             if tenth > 0 && tenth % 30 == 0 {
-                detector.shared_block(if block % 2 == 1 { low } else { 0.0 });
+                detector.observe_shared_block(if block % 2 == 1 { low } else { 0.0 });
             }
-            detector.shared(rate, part - rate, now).is_some()
+            detector.observe_shared_sample(rate, part - rate, now).is_some()
         })
     }
 
     #[test]
     fn what_stays_below_its_part_of_an_end_is_known_to_wander() {
-        let mut detector = Detector::default();
-        assert_eq!(among_others(&mut detector, 600, 0.5), None, "it is seldom far below");
-        let wander = detector.wander();
+        let mut detector = ChangePointDetector::default();
+        assert_eq!(run_among_other_links(&mut detector, 600, 0.5), None, "it is seldom far below");
+        let wander = detector.block_noise();
         assert!(wander > 0.25, "{wander}, and it was 0.1 while it was alone");
-        let mut detector = Detector::default();
-        let noticed = among_others(&mut detector, 5, 5_f64.ln());
+        let mut detector = ChangePointDetector::default();
+        let noticed = run_among_other_links(&mut detector, 5, 5_f64.ln());
         assert!(noticed.is_some_and(|count| count < 20), "a fifth of its part: {noticed:?}");
     }
 
     #[test]
     fn a_change_does_not_pass_for_wandering() {
-        let mut detector = Detector::default();
-        assert_eq!(among_others(&mut detector, 5, 0.1), None);
-        let before = detector.wander();
-        detector.sums[0] = SUSPECT * 1.1;
-        (0..100).for_each(|_| detector.shared_block(1.0));
-        assert_eq!(detector.wander(), before);
+        let mut detector = ChangePointDetector::default();
+        assert_eq!(run_among_other_links(&mut detector, 5, 0.1), None);
+        let before = detector.block_noise();
+        detector.sums[0] = SUSPICION_THRESHOLD * 1.1;
+        (0..100).for_each(|_| detector.observe_shared_block(1.0));
+        assert_eq!(detector.block_noise(), before);
         detector.sums[0] = 0.0;
-        (0..100).for_each(|_| detector.shared_block(before / 2.0));
-        assert_eq!(detector.wander(), before, "it is no less for what others explain");
+        (0..100).for_each(|_| detector.observe_shared_block(before / 2.0));
+        assert_eq!(detector.block_noise(), before, "it is no less for what others explain");
     }
 
     #[test]
     fn wild_single_measurements_are_let_pass() {
         let mut stream = Stream::new(7, 0.1, 0.05);
-        let mut detector = Detector::default();
+        let mut detector = ChangePointDetector::default();
         for second in 0..86_400 {
             let level = if second % 50 == 0 { 12.0 } else { 18.0 };
             assert_eq!(stream.step(&mut detector, second, level), None, "at {second}");
@@ -534,16 +539,16 @@ mod tests {
 
     #[test]
     fn a_fall_shows_in_single_windows_and_a_rise_does_not() {
-        let (mut noise, mut falls) = (Noise(3), Falls::default());
+        let (mut noise, mut falls) = (Noise(3), DropDetector::default());
         let now = Timestamp::from_seconds(1_800_000_000);
-        let mut steady = |falls: &mut Falls, count: usize, level: f64| {
+        let mut steady = |falls: &mut DropDetector, count: usize, level: f64| {
             (0..count)
-                .filter_map(|_| falls.sample(level + 0.7 * noise.normal(), 0.54, now))
+                .filter_map(|_| falls.observe(level + 0.7 * noise.normal(), 0.54, now))
                 .collect::<Vec<_>>()
         };
         assert_eq!(steady(&mut falls, 100_000, 18.0), []);
         assert_eq!(steady(&mut falls, 50, 21.0), []);
-        let mut falls = Falls::default();
+        let mut falls = DropDetector::default();
         assert_eq!(steady(&mut falls, 200, 18.0), []);
         let alarms = steady(&mut falls, 20, 18.0 - 30_f64.ln());
         assert!(
@@ -555,17 +560,17 @@ mod tests {
     proptest! {
         #[test]
         fn absurd_numbers_leave_it_sound(values in proptest::collection::vec((any::<f64>(), any::<bool>(), any::<i64>()), 0..100)) {
-            let (mut detector, mut falls) = (Detector::default(), Falls::default());
+            let (mut detector, mut falls) = (ChangePointDetector::default(), DropDetector::default());
             for (value, block, time) in values {
                 let now = Timestamp(time);
-                let alarm = if block { detector.block(value, now) } else { detector.sample(value, now) };
-                detector.shared_block(value);
+                let alarm = if block { detector.observe_block(value, now) } else { detector.observe_sample(value, now) };
+                detector.observe_shared_block(value);
                 if let Some(alarm) = alarm {
                     prop_assert!(alarm.before.is_finite() && alarm.after.is_finite());
                 }
-                prop_assert_eq!(detector.sound(), detector);
-                falls.sample(value, 0.5, now);
-                prop_assert_eq!(falls.sound(), falls);
+                prop_assert_eq!(detector.sanitized(), detector);
+                falls.observe(value, 0.5, now);
+                prop_assert_eq!(falls.sanitized(), falls);
             }
         }
     }

@@ -3,88 +3,90 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::blend::Blend;
+use crate::forecast_combiner::ForecastCombiner;
 
 /// Where the tracked points begin, in spreads: 5 %, half, 95 % of a normal distribution, and some more for
 /// caution.
-const START: [f32; 3] = [-2.3, 0.0, 2.3];
-const SHARES: [f32; 3] = [0.05, 0.5, 0.95];
+const QUANTILES_INITIAL: [f32; 3] = [-2.3, 0.0, 2.3];
+const QUANTILE_LEVELS: [f32; 3] = [0.05, 0.5, 0.95];
 /// Steps by which a point moves when an outcome was beyond it: large at first, never so small that it cannot
 /// follow.
-const STEP_FIRST: f32 = 0.8;
-const STEP_LEAST: f32 = 0.12;
-const STEP_CLASS_FIRST: f32 = 1.0;
-const STEP_CLASS: f32 = 0.03;
+const LINK_STEP_INITIAL: f32 = 0.8;
+const LINK_STEP_MIN: f32 = 0.12;
+const CLASS_STEP_INITIAL: f32 = 1.0;
+const CLASS_STEP_MIN: f32 = 0.03;
 /// Spreads; outcomes further off count as this.
-const FAR: f32 = 30.0;
+const STANDARDIZED_ERROR_MAX: f32 = 30.0;
 /// Until outcomes tell, what they are off in logarithms, and for how many that counts.
-const SPREAD_ASSUMED: f32 = 0.6;
-const SPREAD_WEIGHT: f32 = 5.0;
+const ERROR_SPREAD_ASSUMED: f32 = 0.6;
+const ERROR_SPREAD_PRIOR_OUTCOMES: f32 = 5.0;
 /// Outcomes whose spread is remembered; what is wilder than this counts as this.
-const SQUARE_MEMORY: f32 = 500.0;
-const FAR_OFF: f32 = 3.0;
+const ERROR_OUTCOMES_MAX: f32 = 500.0;
+const ERROR_LOG_MAX: f32 = 3.0;
 /// Outcomes before which a link's own points are not better than those of its class.
-const OWN_MIN: u16 = 8;
+const LINK_PRIOR_OUTCOMES: u16 = 8;
 
 /// Classes of history: links with fewer outcomes than this.
-pub(crate) const CLASSES: [u16; 4] = [8, 32, 128, u16::MAX];
+pub(crate) const CLASS_OUTCOMES_MAX: [u16; 4] = [8, 32, 128, u16::MAX];
 
 /// Empirical quantiles of a link's rates in a histogram: what a forecast that knows nothing else would say.
 /// It reaches from 7 B/s to 1 TB/s: small files are slow by factors of millions, and what is cut off at the
 /// ends would count as if the link's own quantiles were further off than they are.
-const BINS: usize = 72;
-const BIN_WIDTH: f32 = 0.36;
-const LOWEST_LOG: f32 = 2.0;
-const BASELINE_MIN: u32 = 8;
+const HISTOGRAM_BINS: usize = 72;
+const HISTOGRAM_BIN_LOG_WIDTH: f32 = 0.36;
+const HISTOGRAM_LOG_MIN: f32 = 2.0;
+const BASELINE_OUTCOMES_MIN: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Points([f32; 3]);
+pub(crate) struct QuantileTracker([f32; 3]);
 
-impl Default for Points {
+impl Default for QuantileTracker {
     fn default() -> Self {
-        Points(START)
+        QuantileTracker(QUANTILES_INITIAL)
     }
 }
 
-impl Points {
-    fn follow(&mut self, off: f32, step: f32) {
-        for (point, share) in self.0.iter_mut().zip(SHARES) {
+impl QuantileTracker {
+    fn update(&mut self, off: f32, step: f32) {
+        for (point, share) in self.0.iter_mut().zip(QUANTILE_LEVELS) {
             // A step each way in the ratio that leaves the point where `share` of the outcomes are below it.
             *point += if off > *point { step * share } else { -step * (1.0 - share) } * 2.0;
         }
         let [low, middle, high] = &mut self.0;
-        *middle = middle.clamp(-FAR, FAR);
-        *low = low.clamp(-FAR, *middle - 0.05);
-        *high = high.clamp(*middle + 0.05, FAR);
+        *middle = middle.clamp(-STANDARDIZED_ERROR_MAX, STANDARDIZED_ERROR_MAX);
+        *low = low.clamp(-STANDARDIZED_ERROR_MAX, *middle - 0.05);
+        *high = high.clamp(*middle + 0.05, STANDARDIZED_ERROR_MAX);
     }
 
-    fn sound(self) -> Self {
+    fn sanitized(self) -> Self {
         let [low, middle, high] = self.0;
-        let fine = self.0.iter().all(|point| point.is_finite() && point.abs() <= FAR)
+        let fine = self.0.iter().all(|point| point.is_finite() && point.abs() <= STANDARDIZED_ERROR_MAX)
             && low < middle
             && middle < high;
-        if fine { self } else { Points::default() }
+        if fine { self } else { QuantileTracker::default() }
     }
 }
 
 /// Of one link.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LinkRecord {
-    points: Points,
+pub(crate) struct LinkCalibration {
+    points: QuantileTracker,
     outcomes: u16,
-    histogram: [u8; BINS],
+    histogram: [u8; HISTOGRAM_BINS],
 }
 
-impl Default for LinkRecord {
+impl Default for LinkCalibration {
     fn default() -> Self {
-        LinkRecord { points: Points::default(), outcomes: 0, histogram: [0; BINS] }
+        LinkCalibration { points: QuantileTracker::default(), outcomes: 0, histogram: [0; HISTOGRAM_BINS] }
     }
 }
 
-impl LinkRecord {
+impl LinkCalibration {
     /// A transfer came at this rate, whether or not it was foreseen.
-    pub(crate) fn add(&mut self, log_rate: f32) {
-        let at = ((log_rate - LOWEST_LOG) / BIN_WIDTH).floor().clamp(0.0, BINS as f32 - 1.0);
+    pub(crate) fn record_rate(&mut self, log_rate: f32) {
+        let at = ((log_rate - HISTOGRAM_LOG_MIN) / HISTOGRAM_BIN_LOG_WIDTH)
+            .floor()
+            .clamp(0.0, HISTOGRAM_BINS as f32 - 1.0);
         if let Some(count) = self.histogram.get_mut(at as usize) {
             *count = count.saturating_add(1);
             if *count == u8::MAX {
@@ -96,7 +98,7 @@ impl LinkRecord {
     /// The logarithm of the rate below which `share` of the outcomes were; none before there were a few.
     fn quantile(&self, share: f32) -> Option<f32> {
         let total: u32 = self.histogram.iter().map(|&count| u32::from(count)).sum();
-        if total < BASELINE_MIN {
+        if total < BASELINE_OUTCOMES_MIN {
             return None;
         }
         let mut left = share * total as f32;
@@ -104,7 +106,7 @@ impl LinkRecord {
             let count = f32::from(count);
             if left <= count && count > 0.0 {
                 let within = left / count;
-                return Some(LOWEST_LOG + (index as f32 + within) * BIN_WIDTH);
+                return Some(HISTOGRAM_LOG_MIN + (index as f32 + within) * HISTOGRAM_BIN_LOG_WIDTH);
             }
             left -= count;
         }
@@ -115,74 +117,77 @@ impl LinkRecord {
         self.outcomes
     }
 
-    pub(crate) fn points_only(&self) -> (Points, u16) {
+    pub(crate) fn to_stored(&self) -> (QuantileTracker, u16) {
         (self.points, self.outcomes)
     }
 
-    pub(crate) fn from_points((points, outcomes): (Points, u16)) -> Self {
-        LinkRecord { points: points.sound(), outcomes, ..LinkRecord::default() }
+    pub(crate) fn from_stored((points, outcomes): (QuantileTracker, u16)) -> Self {
+        LinkCalibration { points: points.sanitized(), outcomes, ..LinkCalibration::default() }
     }
 }
 
 /// How outcomes lay in their intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Tally {
+struct IntervalScores {
     scored: f64,
     within: f64,
     score: f64,
     /// Of those outcomes for which the link's own quantiles were known, ours and theirs.
     compared: f64,
-    ours: f64,
-    theirs: f64,
+    #[serde(rename = "ours")]
+    score_ours: f64,
+    #[serde(rename = "theirs")]
+    score_baseline: f64,
 }
 
-impl Tally {
+impl IntervalScores {
     fn numbers(&self) -> [f64; 6] {
-        [self.scored, self.within, self.score, self.compared, self.ours, self.theirs]
+        [self.scored, self.within, self.score, self.compared, self.score_ours, self.score_baseline]
     }
 
     /// Adds a part of another.
-    fn add(&mut self, other: &Tally, part: f64) {
+    fn add(&mut self, other: &IntervalScores, part: f64) {
         let [scored, within, score, compared, ours, theirs] = other.numbers().map(|sum| sum * part);
         self.scored += scored;
         self.within += within;
         self.score += score;
         self.compared += compared;
-        self.ours += ours;
-        self.theirs += theirs;
+        self.score_ours += ours;
+        self.score_baseline += theirs;
     }
 
-    fn quality(&self, history_max: Option<u16>) -> Quality {
+    fn quality(&self, history_max: Option<u16>) -> ForecastQuality {
         let mean = |sum: f64, count: f64| if count > 0.0 { sum / count } else { 0.0 };
-        Quality {
+        ForecastQuality {
             history_max,
             outcomes: self.scored.round() as u64,
             within: mean(self.within, self.scored),
             score: mean(self.score, self.scored),
-            score_ratio: (self.compared > 0.0 && self.theirs > 0.0).then(|| self.ours / self.theirs),
+            score_ratio: (self.compared > 0.0 && self.score_baseline > 0.0)
+                .then(|| self.score_ours / self.score_baseline),
         }
     }
 
-    fn sound(self) -> Self {
+    fn sanitized(self) -> Self {
         let fine = self.numbers().iter().all(|sum| sum.is_finite() && *sum >= 0.0);
-        if fine && self.within <= self.scored { self } else { Tally::default() }
+        if fine && self.within <= self.scored { self } else { IntervalScores::default() }
     }
 }
 
 /// Links with about as much history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Class {
-    points: Points,
-    #[serde(default)]
-    tally: Tally,
+struct HistoryClass {
+    points: QuantileTracker,
+    #[serde(rename = "tally", default)]
+    scores: IntervalScores,
     /// Mean square of what outcomes of late were off.
-    #[serde(default)]
-    square: f32,
+    #[serde(rename = "square", default)]
+    error_square: f32,
 }
 
 /// How forecasts for links with about as much history turned out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Quality {
+pub struct ForecastQuality {
     /// Outcomes that the links had before, at most.
     pub history_max: Option<u16>,
     pub outcomes: u64,
@@ -197,7 +202,7 @@ pub struct Quality {
 }
 
 /// Outcomes are told apart by the history that their links had, in octaves: 0, 1, 2 to 3, 4 to 7, …
-const OCTAVES: usize = 17;
+const HISTORY_OCTAVES: usize = 17;
 
 /// What was expected and what came; all in logarithms of seconds.
 pub(crate) struct Outcome {
@@ -206,7 +211,7 @@ pub(crate) struct Outcome {
     pub value: f64,
     /// By how much it was off what was expected before the correction by former outcomes, and the spread of
     /// that.
-    pub off: f64,
+    pub error: f64,
     pub spread: f64,
     /// The logarithm of the bytes.
     pub bytes_log: f64,
@@ -214,29 +219,29 @@ pub(crate) struct Outcome {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Calibration {
-    classes: [Class; CLASSES.len()],
+    classes: [HistoryClass; CLASS_OUTCOMES_MAX.len()],
     #[serde(default)]
-    octaves: [Tally; OCTAVES],
-    #[serde(default)]
-    pub(crate) blend: Blend,
+    octaves: [IntervalScores; HISTORY_OCTAVES],
+    #[serde(rename = "blend", default)]
+    pub(crate) combiner: ForecastCombiner,
 }
 
-fn class_of(outcomes: u16) -> usize {
-    CLASSES.iter().position(|&most| outcomes < most).unwrap_or(CLASSES.len() - 1)
+fn class_index(outcomes: u16) -> usize {
+    CLASS_OUTCOMES_MAX.iter().position(|&most| outcomes < most).unwrap_or(CLASS_OUTCOMES_MAX.len() - 1)
 }
 
-fn winkler(low: f64, high: f64, value: f64) -> f64 {
+fn interval_score(low: f64, high: f64, value: f64) -> f64 {
     let beyond = (low - value).max(0.0) + (value - high).max(0.0);
     high - low + beyond * 2.0 / 0.1
 }
 
 impl Calibration {
     /// Where low, middle and high lie for a link, in spreads.
-    pub(crate) fn points(&self, record: Option<&LinkRecord>) -> [f64; 3] {
-        let outcomes = record.map_or(0, LinkRecord::outcomes);
-        let class = self.classes.get(class_of(outcomes)).copied().unwrap_or_default().points;
+    pub(crate) fn quantiles(&self, record: Option<&LinkCalibration>) -> [f64; 3] {
+        let outcomes = record.map_or(0, LinkCalibration::outcomes);
+        let class = self.classes.get(class_index(outcomes)).copied().unwrap_or_default().points;
         let own = record.map_or(class, |record| record.points);
-        let weight = f32::from(outcomes) / f32::from(outcomes.saturating_add(OWN_MIN));
+        let weight = f32::from(outcomes) / f32::from(outcomes.saturating_add(LINK_PRIOR_OUTCOMES));
         let mut points = class.0;
         for (point, own) in points.iter_mut().zip(own.0) {
             *point += (own - *point) * weight;
@@ -245,60 +250,66 @@ impl Calibration {
     }
 
     /// What outcomes of links with so much history are off, as a standard deviation.
-    pub(crate) fn spread(&self, record: Option<&LinkRecord>) -> f32 {
-        let class = self.classes.get(class_of(record.map_or(0, LinkRecord::outcomes)));
-        let (square, seen) = class.map_or((0.0, 0.0), |class| (class.square, class.tally.scored as f32));
-        let known = seen.min(SQUARE_MEMORY);
-        let assumed = SPREAD_ASSUMED * SPREAD_ASSUMED;
-        ((square * known + assumed * SPREAD_WEIGHT) / (known + SPREAD_WEIGHT)).sqrt()
+    pub(crate) fn spread(&self, record: Option<&LinkCalibration>) -> f32 {
+        let class = self.classes.get(class_index(record.map_or(0, LinkCalibration::outcomes)));
+        let (square, seen) =
+            class.map_or((0.0, 0.0), |class| (class.error_square, class.scores.scored as f32));
+        let known = seen.min(ERROR_OUTCOMES_MAX);
+        let assumed = ERROR_SPREAD_ASSUMED * ERROR_SPREAD_ASSUMED;
+        ((square * known + assumed * ERROR_SPREAD_PRIOR_OUTCOMES) / (known + ERROR_SPREAD_PRIOR_OUTCOMES))
+            .sqrt()
     }
 
-    pub(crate) fn score(&mut self, record: &mut LinkRecord, outcome: &Outcome) {
-        let Outcome { interval: (low, high), value, off, spread, bytes_log } = *outcome;
+    pub(crate) fn score(&mut self, record: &mut LinkCalibration, outcome: &Outcome) {
+        let Outcome { interval: (low, high), value, error: off, spread, bytes_log } = *outcome;
         if ![low, high, value, off, spread, bytes_log].iter().all(|number| number.is_finite()) || high < low {
             return;
         }
-        let Some(class) = self.classes.get_mut(class_of(record.outcomes)) else { return };
-        let score = winkler(low, high, value);
-        let mut one = Tally {
+        let Some(class) = self.classes.get_mut(class_index(record.outcomes)) else { return };
+        let score = interval_score(low, high, value);
+        let mut one = IntervalScores {
             scored: 1.0,
             score,
             within: f64::from(u8::from((low..=high).contains(&value))),
-            ..Tally::default()
+            ..IntervalScores::default()
         };
         let rate = |share| record.quantile(share).map(|log_rate| bytes_log - f64::from(log_rate));
         if let (Some(low), Some(high)) = (rate(0.95), rate(0.05)) {
-            (one.compared, one.ours, one.theirs) = (1.0, score, winkler(low, high, value));
+            (one.compared, one.score_ours, one.score_baseline) =
+                (1.0, score, interval_score(low, high, value));
         }
-        class.tally.add(&one, 1.0);
+        class.scores.add(&one, 1.0);
         let octave = (u16::BITS - record.outcomes.leading_zeros()) as usize;
         if let Some(tally) = self.octaves.get_mut(octave) {
             tally.add(&one, 1.0);
         }
-        let bounded = (off as f32).clamp(-FAR_OFF, FAR_OFF);
-        let memory = (class.tally.scored as f32).min(SQUARE_MEMORY);
-        class.square += (bounded * bounded - class.square) / memory;
-        let spreads = ((off / spread.max(0.01)) as f32).clamp(-FAR, FAR);
-        let step = STEP_CLASS_FIRST / (1.0 + class.tally.scored as f32 / 10.0);
-        class.points.follow(spreads, step.max(STEP_CLASS));
+        let bounded = (off as f32).clamp(-ERROR_LOG_MAX, ERROR_LOG_MAX);
+        let memory = (class.scores.scored as f32).min(ERROR_OUTCOMES_MAX);
+        class.error_square += (bounded * bounded - class.error_square) / memory;
+        let spreads =
+            ((off / spread.max(0.01)) as f32).clamp(-STANDARDIZED_ERROR_MAX, STANDARDIZED_ERROR_MAX);
+        let step = CLASS_STEP_INITIAL / (1.0 + class.scores.scored as f32 / 10.0);
+        class.points.update(spreads, step.max(CLASS_STEP_MIN));
         if record.outcomes == 0 {
             record.points = class.points;
         }
-        record
-            .points
-            .follow(spreads, (STEP_FIRST / (1.0 + f32::from(record.outcomes) / 4.0)).max(STEP_LEAST));
+        record.points.update(
+            spreads,
+            (LINK_STEP_INITIAL / (1.0 + f32::from(record.outcomes) / 4.0)).max(LINK_STEP_MIN),
+        );
         record.outcomes = record.outcomes.saturating_add(1);
     }
 
-    pub(crate) fn quality(&self) -> Vec<Quality> {
-        let of = |(class, most): (&Class, u16)| class.tally.quality((most != u16::MAX).then_some(most));
-        self.classes.iter().zip(CLASSES).map(of).collect()
+    pub(crate) fn quality(&self) -> Vec<ForecastQuality> {
+        let of =
+            |(class, most): (&HistoryClass, u16)| class.scores.quality((most != u16::MAX).then_some(most));
+        self.classes.iter().zip(CLASS_OUTCOMES_MAX).map(of).collect()
     }
 
     /// Four parts of as many outcomes, by history; an octave that two parts share is divided between them.
-    pub(crate) fn quarters(&self) -> [Quality; 4] {
+    pub(crate) fn quarters(&self) -> [ForecastQuality; 4] {
         let all: f64 = self.octaves.iter().map(|tally| tally.scored).sum();
-        let mut parts = [Tally::default(); 4];
+        let mut parts = [IntervalScores::default(); 4];
         let mut last = [0u32; 4];
         let mut before = 0.0;
         for (octave, tally) in self.octaves.iter().enumerate().filter(|(_, tally)| tally.scored > 0.0) {
@@ -313,18 +324,19 @@ impl Calibration {
             before += tally.scored;
         }
         let mut rows = parts.iter().zip(last).map(|(part, last)| part.quality(u16::try_from(last).ok()));
-        std::array::from_fn(|_| rows.next().unwrap_or_else(|| Tally::default().quality(None)))
+        std::array::from_fn(|_| rows.next().unwrap_or_else(|| IntervalScores::default().quality(None)))
     }
 
-    pub(crate) fn sound(mut self) -> Self {
+    pub(crate) fn sanitized(mut self) -> Self {
         for class in &mut self.classes {
-            class.tally = class.tally.sound();
-            class.points = class.points.sound();
-            let fine = class.square.is_finite() && (0.0..=FAR_OFF * FAR_OFF).contains(&class.square);
-            class.square = if fine { class.square } else { 0.0 };
+            class.scores = class.scores.sanitized();
+            class.points = class.points.sanitized();
+            let fine = class.error_square.is_finite()
+                && (0.0..=ERROR_LOG_MAX * ERROR_LOG_MAX).contains(&class.error_square);
+            class.error_square = if fine { class.error_square } else { 0.0 };
         }
-        self.octaves = self.octaves.map(Tally::sound);
-        self.blend = self.blend.sound();
+        self.octaves = self.octaves.map(IntervalScores::sanitized);
+        self.combiner = self.combiner.sanitized();
         self
     }
 }

@@ -6,25 +6,25 @@ use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Taken for a link when nothing at all was ever measured: a fair part of the slowest ports in use (1 Gb/s).
-pub const ASSUMED_BYTES_PER_S: f64 = 100e6;
+pub const RATE_BYTES_PER_S_ASSUMED: f64 = 100e6;
 /// Nothing slower or faster than these is believed, so that no arithmetic can overflow.
-const SLOWEST: f64 = 1.0;
-const FASTEST: f64 = 1e15;
+const VALUE_MIN: f64 = 1.0;
+const VALUE_MAX: f64 = 1e15;
 /// A clock that is ahead of what is remembered by more than this was set back meanwhile.
-const JUMP: Duration = Duration::from_secs(3_600);
+const CLOCK_STEP_MIN: Duration = Duration::from_secs(3_600);
 /// Logarithms beyond are absurd, also as differences.
 const LOG_MAX: f64 = 40.0;
 
 /// What was seen half an hour ago counts half, and no more than 20 s are remembered: a change of rate shows
 /// after a few windows.
-pub type Belief = Fading<1_800, 20>;
+pub type FastEwma = LogEwma<1_800, 20>;
 /// What holds from day to day.
-pub(crate) type Slow = Fading<86_400, 600>;
+pub(crate) type SlowEwma = LogEwma<86_400, 600>;
 
 /// Weights are seconds of observation; they halve every `HALF_LIFE_S`, and at most `WEIGHT_MAX` are
 /// remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Fading<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> {
+pub struct LogEwma<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> {
     weight: f32,
     variance: f32,
     /// Of the natural logarithm of bytes per second.
@@ -32,12 +32,12 @@ pub struct Fading<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> {
     last: Timestamp,
 }
 
-impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_MAX> {
+impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> LogEwma<HALF_LIFE_S, WEIGHT_MAX> {
     const WEIGHT_MAX: f64 = WEIGHT_MAX as f64;
 
     pub fn observe(&mut self, value: f64, weight: f64, now: Timestamp) {
         if value.is_finite() {
-            self.observe_log(value.clamp(SLOWEST, FASTEST).ln(), weight, now);
+            self.observe_log(value.clamp(VALUE_MIN, VALUE_MAX).ln(), weight, now);
         }
     }
 
@@ -46,7 +46,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_M
         if !value.is_finite() || !weight.is_finite() || weight <= 0.0 {
             return;
         }
-        if self.last.since(now) > JUMP {
+        if self.last.since(now) > CLOCK_STEP_MIN {
             self.last = now;
         }
         // What comes late counts as much as it would now had it come in time.
@@ -81,7 +81,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_M
     }
 
     /// Whether anything was ever observed.
-    pub(crate) fn known(&self) -> bool {
+    pub(crate) fn has_data(&self) -> bool {
         self.weight > 0.0
     }
 
@@ -107,7 +107,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> Fading<HALF_LIFE_S, WEIGHT_M
     }
 
     /// Numbers read from outside are made sound.
-    pub(crate) fn sound(mut self) -> Self {
+    pub(crate) fn sanitized(mut self) -> Self {
         let finite = self.weight.is_finite() && self.mean.is_finite() && self.variance.is_finite();
         if !finite || self.weight < 0.0 {
             return Self::default();
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn follows_a_change_within_a_few_windows() {
-        let mut belief = Belief::default();
+        let mut belief = FastEwma::default();
         for second in 0..100 {
             belief.observe(100e6, 1.0, at(second));
         }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn fades_with_time() {
-        let mut belief = Belief::default();
+        let mut belief = FastEwma::default();
         belief.observe(1e6, 10.0, at(0));
         assert!(belief.weight_at(at(1_800)) < 5.1);
         assert!(belief.weight_at(at(-50)) <= 10.0, "a clock that went back makes nothing heavier");
@@ -154,7 +154,7 @@ mod tests {
     proptest! {
         #[test]
         fn absurd_numbers_leave_it_sound(values in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<i64>()), 0..50)) {
-            let mut belief = Belief::default();
+            let mut belief = FastEwma::default();
             for (rate, weight, time) in values {
                 belief.observe(rate, weight, Timestamp(time));
                 prop_assert!(belief.mean().is_finite() && belief.variance().is_finite());

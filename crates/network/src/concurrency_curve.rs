@@ -6,17 +6,17 @@ use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// 1, 2, 4, … 128 and more files.
-const OCTAVES: usize = 8;
+const CONCURRENCY_OCTAVES: usize = 8;
 /// Seconds of observation remembered of each.
-const WEIGHT_MAX: f32 = 3_600.0;
+const WEIGHT_S_MAX: f32 = 3_600.0;
 /// From so many on an octave says what to expect.
-const TRIED_WEIGHT: f32 = 10.0;
+const MEASURED_WEIGHT_S_MIN: f32 = 10.0;
 const HALF_LIFE_S: f32 = 86_400.0;
-const RATE_MAX: f64 = 1e15;
+const RATE_BYTES_PER_S_MAX: f64 = 1e15;
 /// Growth of the rate with the concurrency where nobody knows: the square root.
-const GROWTH_ASSUMED: f64 = 0.5;
+const GROWTH_EXPONENT_ASSUMED: f64 = 0.5;
 /// An octave that adds less than this part of what it could is full.
-const GROWTH_FULL: f64 = 0.3;
+const GROWTH_EXPONENT_SATURATED: f64 = 0.3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Octave {
@@ -30,15 +30,15 @@ struct Octave {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Curve {
-    octaves: [Octave; OCTAVES],
+pub(crate) struct ConcurrencyCurve {
+    octaves: [Octave; CONCURRENCY_OCTAVES],
 }
 
 fn position(files: f64) -> f64 {
-    files.max(1.0).log2().min(OCTAVES as f64 - 1.0)
+    files.max(1.0).log2().min(CONCURRENCY_OCTAVES as f64 - 1.0)
 }
 
-impl Curve {
+impl ConcurrencyCurve {
     pub(crate) fn observe(&mut self, files: f64, rate: f64, seconds: f64, now: Timestamp) {
         if !(files.is_finite() && rate.is_finite() && seconds.is_finite()) || seconds <= 0.0 {
             return;
@@ -48,21 +48,22 @@ impl Curve {
         let Some(octave) = self.octaves.get_mut(index) else { return };
         let clock = u32::try_from(now.as_micros() / 1_000_000).unwrap_or(0);
         let kept = octave.weight * (-(clock.saturating_sub(octave.last) as f32) / HALF_LIFE_S).exp2();
-        let weight = (seconds as f32).min(WEIGHT_MAX);
+        let weight = (seconds as f32).min(WEIGHT_S_MAX);
         // To the middle of the octave, as if growth were half and half.
-        let value = rate.clamp(1e-9, RATE_MAX) * (-(at - index as f64) * GROWTH_ASSUMED).exp2();
+        let value =
+            rate.clamp(1e-9, RATE_BYTES_PER_S_MAX) * (-(at - index as f64) * GROWTH_EXPONENT_ASSUMED).exp2();
         let total = kept + weight;
         octave.rate = if kept > 0.0 {
             octave.rate + (value as f32 - octave.rate) * weight / total
         } else {
             value as f32
         };
-        octave.weight = total.min(WEIGHT_MAX);
+        octave.weight = total.min(WEIGHT_S_MAX);
         octave.last = clock;
     }
 
     /// Octaves seen for a while: position and logarithm of the rate.
-    fn known(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+    fn measured_octaves(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         self.octaves
             .iter()
             .enumerate()
@@ -73,8 +74,8 @@ impl Curve {
     /// Logarithm of the rate with so many files, and whether that was measured about there.
     pub(crate) fn log_rate(&self, files: f64) -> Option<(f64, bool)> {
         let at = position(files);
-        let below = self.known().take_while(|&(index, _)| index <= at).last();
-        let above = self.known().find(|&(index, _)| index >= at);
+        let below = self.measured_octaves().take_while(|&(index, _)| index <= at).last();
+        let above = self.measured_octaves().find(|&(index, _)| index >= at);
         let octave = std::f64::consts::LN_2;
         match (below, above) {
             (Some((low, from)), Some((high, to))) if high > low => {
@@ -86,17 +87,20 @@ impl Curve {
                 Some((from + (at - low) * octave * growth, at - low <= 0.5))
             }
             // Fewer files than ever: each at its own best, as far as is known.
-            (None, Some((high, to))) => Some((to - (high - at) * octave * GROWTH_ASSUMED, high - at <= 0.5)),
+            (None, Some((high, to))) => {
+                Some((to - (high - at) * octave * GROWTH_EXPONENT_ASSUMED, high - at <= 0.5))
+            }
             (None, None) => None,
         }
     }
 
     /// Logarithm of the rate with so many files, if that was measured often.
-    pub(crate) fn tried(&self, files: f64) -> Option<f64> {
+    pub(crate) fn measured_log_rate(&self, files: f64) -> Option<f64> {
         let at = position(files);
         let octave = self.octaves.get(at.round() as usize)?;
-        let within = (at - at.round()) * std::f64::consts::LN_2 * GROWTH_ASSUMED;
-        (octave.weight >= TRIED_WEIGHT && octave.rate > 0.0).then(|| f64::from(octave.rate).ln() + within)
+        let within = (at - at.round()) * std::f64::consts::LN_2 * GROWTH_EXPONENT_ASSUMED;
+        (octave.weight >= MEASURED_WEIGHT_S_MIN && octave.rate > 0.0)
+            .then(|| f64::from(octave.rate).ln() + within)
     }
 
     /// By how much more it gives with `then` files than with `now`, in logarithms, and whether both were
@@ -107,7 +111,7 @@ impl Curve {
     }
 
     /// Number of files with which most was measured.
-    pub(crate) fn usual(&self) -> f64 {
+    pub(crate) fn usual_files(&self) -> f64 {
         let weight: f32 = self.octaves.iter().map(|octave| octave.weight).sum();
         let sum: f32 =
             self.octaves.iter().enumerate().map(|(index, octave)| index as f32 * octave.weight).sum();
@@ -116,41 +120,42 @@ impl Curve {
 
     /// By how much the last two octaves known differ, of what they could.
     fn last_growth(&self, last: f64) -> f64 {
-        let before = self.known().take_while(|&(index, _)| index < last).last();
-        let (Some((low, from)), Some((high, to))) = (before, self.known().last()) else {
-            return GROWTH_ASSUMED;
+        let before = self.measured_octaves().take_while(|&(index, _)| index < last).last();
+        let (Some((low, from)), Some((high, to))) = (before, self.measured_octaves().last()) else {
+            return GROWTH_EXPONENT_ASSUMED;
         };
         let growth = (to - from) / ((high - low) * std::f64::consts::LN_2);
-        if growth < GROWTH_FULL { 0.0 } else { growth.min(1.0) }
+        if growth < GROWTH_EXPONENT_SATURATED { 0.0 } else { growth.min(1.0) }
     }
 
     /// Best rate of one file, by the fewest files seen.
     pub(crate) fn file_max(&self) -> Option<f64> {
-        self.known().next().map(|(index, log)| log.exp() / index.exp2())
+        self.measured_octaves().next().map(|(index, log)| log.exp() / index.exp2())
     }
 
     /// Most that all files together get, if more files were seen to bring no more.
     pub(crate) fn capacity(&self) -> Option<f64> {
-        let (last, _) = self.known().last()?;
-        let most = self.known().map(|(_, log)| log).reduce(f64::max)?;
-        (self.known().count() > 1 && self.last_growth(last) == 0.0).then(|| most.exp())
+        let (last, _) = self.measured_octaves().last()?;
+        let most = self.measured_octaves().map(|(_, log)| log).reduce(f64::max)?;
+        (self.measured_octaves().count() > 1 && self.last_growth(last) == 0.0).then(|| most.exp())
     }
 
     /// After a change of the link the shape stays and the level moves.
     pub(crate) fn shift(&mut self, by: f64) {
         for octave in self.octaves.iter_mut().filter(|octave| octave.weight > 0.0) {
-            octave.rate = (octave.rate * by.clamp(-40.0, 40.0).exp() as f32).clamp(1e-9, RATE_MAX as f32);
-            octave.weight = octave.weight.min(WEIGHT_MAX / 10.0);
+            octave.rate =
+                (octave.rate * by.clamp(-40.0, 40.0).exp() as f32).clamp(1e-9, RATE_BYTES_PER_S_MAX as f32);
+            octave.weight = octave.weight.min(WEIGHT_S_MAX / 10.0);
         }
     }
 
-    pub(crate) fn sound(mut self) -> Self {
+    pub(crate) fn sanitized(mut self) -> Self {
         for octave in &mut self.octaves {
             if !octave.rate.is_finite() || !octave.weight.is_finite() || octave.weight < 0.0 {
                 *octave = Octave::default();
             }
-            octave.rate = octave.rate.clamp(0.0, RATE_MAX as f32);
-            octave.weight = octave.weight.min(WEIGHT_MAX);
+            octave.rate = octave.rate.clamp(0.0, RATE_BYTES_PER_S_MAX as f32);
+            octave.weight = octave.weight.min(WEIGHT_S_MAX);
         }
         self
     }
@@ -161,8 +166,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn learned(files: &[f64], model: impl Fn(f64) -> f64) -> Curve {
-        let mut curve = Curve::default();
+    fn learned(files: &[f64], model: impl Fn(f64) -> f64) -> ConcurrencyCurve {
+        let mut curve = ConcurrencyCurve::default();
         for second in 0..200 {
             for &files in files {
                 curve.observe(files, model(files), 1.0, Timestamp::from_seconds(1_800_000_000 + second));
@@ -191,7 +196,7 @@ mod tests {
     proptest! {
         #[test]
         fn absurd_numbers_leave_it_sound(steps in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<f64>(), any::<i64>()), 0..60), files in any::<f64>()) {
-            let mut curve = Curve::default();
+            let mut curve = ConcurrencyCurve::default();
             for (files, rate, weight, time) in steps {
                 curve.observe(files, rate, weight, Timestamp(time));
             }

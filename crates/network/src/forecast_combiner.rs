@@ -6,29 +6,29 @@
 use serde::{Deserialize, Serialize};
 
 /// Models of [`Guesses`].
-pub(crate) const GUESSES: usize = 4;
+pub(crate) const MODELS: usize = 4;
 /// A constant, the longest guess, what each model says below that, and the start of a file below that.
-const TERMS: usize = GUESSES + 3;
+const REGRESSORS: usize = MODELS + 3;
 /// The longest guess is counted from about here, so that its weight and the constant learn apart.
-const MIDDLE: f64 = 3.0;
+const LONGEST_LOG_CENTRE: f64 = 3.0;
 /// What one outcome leaves of the weight of those before.
-const KEPT: f64 = 0.999;
+const FORGETTING_FACTOR: f64 = 0.999;
 /// Spread assumed of each term's weight before any outcome.
-const UNSURE: f64 = 0.3;
+const WEIGHT_SPREAD_INITIAL: f64 = 0.3;
 /// Never so unsure again, whatever was forgotten meanwhile.
-const UNSURE_MAX: f64 = 10.0;
+const WEIGHT_VARIANCE_MAX: f64 = 10.0;
 /// Outcomes further off than this factor (e²) pull no more than it.
-const WILD: f64 = 2.0;
+const RESIDUAL_LOG_MAX: f64 = 2.0;
 
 /// How long it takes by each model, and how long a file takes to start; in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Guesses {
-    pub models: [f32; GUESSES],
+pub(crate) struct ModelPredictions {
+    pub models: [f32; MODELS],
     pub start: f32,
 }
 
-impl Guesses {
-    fn terms(&self) -> (f64, [f64; TERMS]) {
+impl ModelPredictions {
+    fn regressors(&self) -> (f64, [f64; REGRESSORS]) {
         // Whatever is no number is next to nothing.
         let log = |seconds: f32| {
             let known = if seconds.is_nan() { 0.0 } else { seconds };
@@ -38,121 +38,123 @@ impl Guesses {
         let longest = models.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let [one, two, three, four] = models.map(|model| (model - longest).max(-5.0));
         let start = (log(self.start) - longest).clamp(-5.0, 0.0);
-        (longest, [1.0, (longest - MIDDLE).clamp(-10.0, 10.0), one, two, three, four, start])
+        (longest, [1.0, (longest - LONGEST_LOG_CENTRE).clamp(-10.0, 10.0), one, two, three, four, start])
     }
 }
 
 /// The weights, and how sure they are.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Blend {
-    weights: [f64; TERMS],
-    unsure: [[f64; TERMS]; TERMS],
+pub(crate) struct ForecastCombiner {
+    weights: [f64; REGRESSORS],
+    #[serde(rename = "unsure")]
+    covariance: [[f64; REGRESSORS]; REGRESSORS],
 }
 
-impl Default for Blend {
+impl Default for ForecastCombiner {
     fn default() -> Self {
-        let mut unsure = [[0.0; TERMS]; TERMS];
+        let mut unsure = [[0.0; REGRESSORS]; REGRESSORS];
         for (at, row) in unsure.iter_mut().enumerate() {
-            row[at] = UNSURE * UNSURE;
+            row[at] = WEIGHT_SPREAD_INITIAL * WEIGHT_SPREAD_INITIAL;
         }
-        Blend { weights: [0.0; TERMS], unsure }
+        ForecastCombiner { weights: [0.0; REGRESSORS], covariance: unsure }
     }
 }
 
-impl Blend {
+impl ForecastCombiner {
     /// The logarithm of the seconds to expect.
-    pub(crate) fn expect(&self, guesses: &Guesses) -> f64 {
-        let (longest, terms) = guesses.terms();
+    pub(crate) fn predict(&self, guesses: &ModelPredictions) -> f64 {
+        let (longest, terms) = guesses.regressors();
         longest + dot(&self.weights, &terms)
     }
 
     /// It took so long, in logarithms; `level` is what this link's outcomes are above what is expected of
     /// all.
-    pub(crate) fn learn(&mut self, guesses: &Guesses, took: f64, level: f64) {
-        let (longest, terms) = guesses.terms();
+    pub(crate) fn update(&mut self, guesses: &ModelPredictions, took: f64, level: f64) {
+        let (longest, terms) = guesses.regressors();
         let off = took - level - longest - dot(&self.weights, &terms);
         if !off.is_finite() {
             return;
         }
-        let leaning = self.unsure.map(|row| dot(&row, &terms));
-        let noise = KEPT + dot(&leaning, &terms);
-        let off = off.clamp(-WILD, WILD);
+        let leaning = self.covariance.map(|row| dot(&row, &terms));
+        let noise = FORGETTING_FACTOR + dot(&leaning, &terms);
+        let off = off.clamp(-RESIDUAL_LOG_MAX, RESIDUAL_LOG_MAX);
         for (weight, lean) in self.weights.iter_mut().zip(leaning) {
             *weight += lean / noise * off;
         }
-        for (row, one) in self.unsure.iter_mut().zip(leaning) {
+        for (row, one) in self.covariance.iter_mut().zip(leaning) {
             for (cell, other) in row.iter_mut().zip(leaning) {
-                *cell = (*cell - one * other / noise) / KEPT;
+                *cell = (*cell - one * other / noise) / FORGETTING_FACTOR;
             }
         }
-        let most = (0..TERMS).map(|at| self.unsure[at][at]).fold(0.0, f64::max);
-        if most > UNSURE_MAX || !self.is_sound() {
+        let most = (0..REGRESSORS).map(|at| self.covariance[at][at]).fold(0.0, f64::max);
+        if most > WEIGHT_VARIANCE_MAX || !self.is_valid() {
             // Nothing was learned of some term for very long: all begin to learn again, from where they are.
             let weights = self.weights.map(|weight| if weight.is_finite() { weight } else { 0.0 });
-            *self = Blend { weights, ..Blend::default() };
+            *self = ForecastCombiner { weights, ..ForecastCombiner::default() };
         }
     }
 
-    fn is_sound(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let weights = self.weights.iter().all(|weight| weight.is_finite() && weight.abs() < 100.0);
-        weights && self.unsure.iter().flatten().all(|cell| cell.is_finite() && cell.abs() < 1e6)
+        weights && self.covariance.iter().flatten().all(|cell| cell.is_finite() && cell.abs() < 1e6)
     }
 
-    pub(crate) fn sound(self) -> Self {
-        if self.is_sound() { self } else { Blend::default() }
+    pub(crate) fn sanitized(self) -> Self {
+        if self.is_valid() { self } else { ForecastCombiner::default() }
     }
 }
 
-fn dot(one: &[f64; TERMS], other: &[f64; TERMS]) -> f64 {
+fn dot(one: &[f64; REGRESSORS], other: &[f64; REGRESSORS]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
 /// What the outcomes of one link are above what is expected of all links, and by how much they differ among
 /// themselves. How many there were is known elsewhere: a link has little room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Level {
+pub(crate) struct LinkBias {
     mean: f32,
     square: f32,
 }
 
 /// Outcomes remembered, and outcomes that count as much as what all links show.
-const LEVEL_COUNT: u16 = 12;
-const LEVEL_SHRINK: f32 = 2.0;
-const SPREAD_SHRINK: f32 = 6.0;
+const BIAS_OUTCOMES_MAX: u16 = 12;
+const BIAS_PRIOR_OUTCOMES: f32 = 2.0;
+const SPREAD_PRIOR_OUTCOMES: f32 = 6.0;
 const SPREAD_MIN: f32 = 0.05;
 
-fn remembered(outcomes: u16) -> f32 {
-    f32::from(outcomes.min(LEVEL_COUNT))
+fn outcomes_in_memory(outcomes: u16) -> f32 {
+    f32::from(outcomes.min(BIAS_OUTCOMES_MAX))
 }
 
-impl Level {
+impl LinkBias {
     /// `off`: above what is expected of all; after `before` outcomes.
-    pub(crate) fn learn(&mut self, off: f64, before: u16) {
+    pub(crate) fn update(&mut self, off: f64, before: u16) {
         if off.is_nan() {
             return;
         }
         let off = (off as f32).clamp(-5.0, 5.0);
         let surprise = off - self.mean(before);
-        let count = remembered(before.saturating_add(1));
+        let count = outcomes_in_memory(before.saturating_add(1));
         self.mean += (off - self.mean) / count;
         self.square += (surprise * surprise - self.square) / count;
     }
 
     pub(crate) fn mean(&self, outcomes: u16) -> f32 {
-        let count = remembered(outcomes);
-        self.mean * count / (count + LEVEL_SHRINK)
+        let count = outcomes_in_memory(outcomes);
+        self.mean * count / (count + BIAS_PRIOR_OUTCOMES)
     }
 
     /// Of one outcome, where those of all links have `all`.
     pub(crate) fn spread(&self, all: f32, outcomes: u16) -> f32 {
-        let count = remembered(outcomes);
-        let square = (self.square * count + all * all * SPREAD_SHRINK) / (count + SPREAD_SHRINK);
+        let count = outcomes_in_memory(outcomes);
+        let square =
+            (self.square * count + all * all * SPREAD_PRIOR_OUTCOMES) / (count + SPREAD_PRIOR_OUTCOMES);
         square.sqrt().max(SPREAD_MIN)
     }
 
-    pub(crate) fn sound(self) -> Self {
+    pub(crate) fn sanitized(self) -> Self {
         let fine = [self.mean, self.square].iter().all(|value| value.is_finite() && value.abs() < 1e3);
-        if fine && self.square >= 0.0 { self } else { Level::default() }
+        if fine && self.square >= 0.0 { self } else { LinkBias::default() }
     }
 }
 
@@ -168,42 +170,45 @@ mod tests {
 
     #[test]
     fn the_model_that_is_right_is_found() {
-        let mut blend = Blend::default();
+        let mut blend = ForecastCombiner::default();
         let guesses = |round: u64| {
             let model = |which: u64| (noise(round * 8 + which) * 5.0).exp();
-            Guesses { models: [model(1), model(2), model(3), model(4)], start: 0.5 }
+            ModelPredictions { models: [model(1), model(2), model(3), model(4)], start: 0.5 }
         };
         for round in 0..2_000 {
             let guesses = guesses(round);
-            blend.learn(&guesses, f64::from(guesses.models[1] * 2.0).ln(), 0.0);
+            blend.update(&guesses, f64::from(guesses.models[1] * 2.0).ln(), 0.0);
         }
         for round in 5_000..5_050 {
             let guesses = guesses(round);
-            let off = blend.expect(&guesses) - f64::from(guesses.models[1] * 2.0).ln();
+            let off = blend.predict(&guesses) - f64::from(guesses.models[1] * 2.0).ln();
             assert!(off.abs() < 0.4, "{off}");
         }
-        let one = Guesses { models: [1.0, 5.0, 2.0, 2.0], start: 0.1 };
-        assert!((Blend::default().expect(&one).exp() - 5.0).abs() < 1e-6, "at first the longest stands");
+        let one = ModelPredictions { models: [1.0, 5.0, 2.0, 2.0], start: 0.1 };
+        assert!(
+            (ForecastCombiner::default().predict(&one).exp() - 5.0).abs() < 1e-6,
+            "at first the longest stands"
+        );
     }
 
     #[test]
     fn a_link_has_a_level_and_a_spread_of_its_own() {
-        let mut level = Level::default();
-        (0..50).for_each(|round| level.learn(1.0 + 0.2 * f64::from(noise(round.into())) - 0.1, round));
+        let mut level = LinkBias::default();
+        (0..50).for_each(|round| level.update(1.0 + 0.2 * f64::from(noise(round.into())) - 0.1, round));
         assert!((level.mean(50) - 1.0).abs() < 0.2 && level.spread(0.6, 50) < 0.5, "{level:?}");
     }
 
     proptest! {
         #[test]
         fn any_outcomes_leave_it_sound(all in proptest::collection::vec((any::<[f32; 4]>(), any::<f32>(), any::<f64>()), 0..60)) {
-            let (mut blend, mut level) = (Blend::default(), Level::default());
+            let (mut blend, mut level) = (ForecastCombiner::default(), LinkBias::default());
             for (number, (models, start, took)) in (0..).zip(all) {
-                let guesses = Guesses { models, start };
-                blend.learn(&guesses, took, f64::from(level.mean(number)));
-                level.learn(took, number);
-                prop_assert!(blend.expect(&guesses).is_finite());
-                prop_assert_eq!(blend.sound(), blend);
-                prop_assert_eq!(level.sound(), level);
+                let guesses = ModelPredictions { models, start };
+                blend.update(&guesses, took, f64::from(level.mean(number)));
+                level.update(took, number);
+                prop_assert!(blend.predict(&guesses).is_finite());
+                prop_assert_eq!(blend.sanitized(), blend);
+                prop_assert_eq!(level.sanitized(), level);
             }
         }
     }

@@ -4,17 +4,17 @@ use longhaul_model::{SiteId, Timestamp};
 
 use super::{Knowledge, PathKey};
 use crate::advice::Family;
-use crate::observation::Way;
-use crate::places::Home;
+use crate::observation::PathSelector;
+use crate::topology::Locality;
 
-pub(crate) struct Known {
+pub(crate) struct SitePairEstimate {
     pub source: SiteId,
     pub target: SiteId,
     pub family: Option<Family>,
     pub bytes_per_s: f64,
     pub spread: f64,
     pub seconds: f64,
-    pub seen: Timestamp,
+    pub seen_at: Timestamp,
     pub rtt_us: Option<f64>,
     pub loss: Option<f64>,
 }
@@ -22,35 +22,37 @@ pub(crate) struct Known {
 impl Knowledge {
     /// Each ordered pair of sites of which a rate is known, and each address family of it that was tested for
     /// itself.
-    pub(crate) fn between_sites(&self, now: Timestamp) -> impl Iterator<Item = Known> + '_ {
+    pub(crate) fn site_pair_estimates(&self, now: Timestamp) -> impl Iterator<Item = SitePairEstimate> + '_ {
         let pairs = self.pairs.iter().filter_map(move |(&(source, target), pair)| {
             let path = self.paths_between(source, target).find(|path| path.rtt_us().is_some());
-            let (Home::Site(source), Home::Site(target)) = (source, target) else { return None };
-            Some(Known {
+            let (Locality::Site(source), Locality::Site(target)) = (source, target) else { return None };
+            Some(SitePairEstimate {
                 source,
                 target,
                 family: None,
                 bytes_per_s: pair.mean().exp(),
                 spread: pair.variance().sqrt(),
                 seconds: pair.weight_at(pair.last()),
-                seen: pair.last().min(now),
+                seen_at: pair.last().min(now),
                 rtt_us: path.and_then(|path| path.rtt_us()),
                 loss: path.and_then(|path| path.loss_share()),
             })
         });
         let families = self.paths.iter().filter_map(move |(key, path)| {
-            let PathKey { source: Home::Site(source), target: Home::Site(target), way } = *key else {
+            let PathKey { source: Locality::Site(source), target: Locality::Site(target), path: selector } =
+                *key
+            else {
                 return None;
             };
-            let Way { family: Some(family), circuit: None } = way else { return None };
-            path.rate.known().then(|| Known {
+            let PathSelector { family: Some(family), circuit: None } = selector else { return None };
+            path.rate.has_data().then(|| SitePairEstimate {
                 source,
                 target,
                 family: Some(family),
                 bytes_per_s: path.rate.mean().exp(),
                 spread: path.rate.variance().sqrt(),
                 seconds: path.rate.weight_at(path.rate.last()),
-                seen: path.rate.last().min(now),
+                seen_at: path.rate.last().min(now),
                 rtt_us: path.rtt_us(),
                 loss: path.loss_share(),
             })
@@ -59,13 +61,13 @@ impl Knowledge {
     }
 
     /// Seconds of observation between two sites that still count, and when the last was.
-    pub(crate) fn known_seconds(
+    pub(crate) fn observed_seconds(
         &self,
         source: SiteId,
         target: SiteId,
         now: Timestamp,
     ) -> Option<(f64, Timestamp)> {
-        let pair = self.pairs.get(&(Home::Site(source), Home::Site(target)))?;
+        let pair = self.pairs.get(&(Locality::Site(source), Locality::Site(target)))?;
         Some((pair.weight_at(now), pair.last()))
     }
 }

@@ -6,22 +6,22 @@ use std::time::Duration;
 use longhaul_model::Timestamp;
 
 /// Shorter windows show the grouping of reports rather than the rate.
-const WINDOW: Duration = Duration::from_millis(250);
+const WINDOW_MIN: Duration = Duration::from_millis(250);
 /// Arrivals closer than this are one report, which belongs into one window.
-const REPORT: Duration = Duration::from_millis(5);
+const REPORT_GAP_MAX: Duration = Duration::from_millis(5);
 /// A window with less than this tells about start-up costs rather than about the link, unless it was long.
-const TELLING_BYTES: u64 = 1_000_000;
-const TELLING_FILES: u32 = 20;
-const TELLING_TIME: Duration = Duration::from_secs(5);
-const UNTELLING_WEIGHT: f64 = 0.05;
+const INFORMATIVE_BYTES_MIN: u64 = 1_000_000;
+const INFORMATIVE_FILES_MIN: u32 = 20;
+const INFORMATIVE_TIME_MIN: Duration = Duration::from_secs(5);
+const UNINFORMATIVE_WEIGHT: f64 = 0.05;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Meter {
+pub(crate) struct GoodputMeter {
     /// Attempts that have work for it now.
     active: u32,
     /// Up to when `busy` is counted.
     counted: Timestamp,
-    busy: Busy,
+    busy: BusyMicros,
     /// The part of `busy` up to the last arrival, in seconds, and when that was.
     busy_arrived: f32,
     arrived: Timestamp,
@@ -36,9 +36,9 @@ pub(crate) struct Meter {
 
 /// Microseconds, in half the room of a [`Duration`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Busy(u64);
+struct BusyMicros(u64);
 
-impl Busy {
+impl BusyMicros {
     fn add(&mut self, more: Duration) {
         self.0 = self.0.saturating_add(u64::try_from(more.as_micros()).unwrap_or(u64::MAX));
     }
@@ -59,41 +59,42 @@ pub(crate) struct Sample {
     pub files: f64,
     pub seconds: f64,
     /// Whether it says anything of the rate: much came, or it was long.
-    pub telling: bool,
+    pub informative: bool,
     /// Seconds of observation it is worth.
     pub weight: f64,
 }
 
-impl Meter {
+impl GoodputMeter {
     pub(crate) fn active(&self) -> u32 {
         self.active
     }
 
     /// Of what is under way, as if it had begun now.
-    pub(crate) fn anew(&self, now: Timestamp) -> Meter {
-        Meter { active: self.active, counted: now, ..Meter::default() }
+    pub(crate) fn restarted(&self, now: Timestamp) -> GoodputMeter {
+        GoodputMeter { active: self.active, counted: now, ..GoodputMeter::default() }
     }
 
-    pub(crate) fn began(&mut self, now: Timestamp) {
-        self.count(now);
+    pub(crate) fn attempt_began(&mut self, now: Timestamp) {
+        self.count_busy_time(now);
         self.active = self.active.saturating_add(1);
     }
 
-    pub(crate) fn ended(&mut self, now: Timestamp) {
-        self.count(now);
+    pub(crate) fn attempt_ended(&mut self, now: Timestamp) {
+        self.count_busy_time(now);
         self.active = self.active.saturating_sub(1);
     }
 
     /// Bytes and files arrived. A window ends only with the first report after it: silence may just mean that
     /// no report came, and the parts of one report must not fall into two windows.
-    pub(crate) fn arrived(&mut self, bytes: u64, files: u32, now: Timestamp) -> Option<Sample> {
-        self.count(now);
-        let sample = (self.busy_arrived >= WINDOW.as_secs_f32() && now.since(self.arrived) > REPORT)
+    pub(crate) fn record_arrival(&mut self, bytes: u64, files: u32, now: Timestamp) -> Option<Sample> {
+        self.count_busy_time(now);
+        let sample = (self.busy_arrived >= WINDOW_MIN.as_secs_f32()
+            && now.since(self.arrived) > REPORT_GAP_MAX)
             .then(|| self.close());
         self.bytes = self.bytes.saturating_add(bytes);
         let more = bytes as f32;
         // What comes together was under way together.
-        let before = if now.since(self.arrived) > REPORT { 0.0 } else { self.report };
+        let before = if now.since(self.arrived) > REPORT_GAP_MAX { 0.0 } else { self.report };
         self.squares += more * (more + 2.0 * before);
         self.report = before + more;
         self.files = self.files.saturating_add(files);
@@ -103,9 +104,9 @@ impl Meter {
     }
 
     /// What has passed since the last arrival is none of a rate.
-    pub(crate) fn forget_silence(&mut self, now: Timestamp) {
-        self.count(now);
-        let arrived = Busy((f64::from(self.busy_arrived) * 1e6) as u64);
+    pub(crate) fn discard_silence(&mut self, now: Timestamp) {
+        self.count_busy_time(now);
+        let arrived = BusyMicros((f64::from(self.busy_arrived) * 1e6) as u64);
         if arrived.0 < self.busy.0 {
             self.load *= (arrived.as_secs_f64() / self.busy.as_secs_f64()) as f32;
             self.busy = arrived;
@@ -114,19 +115,19 @@ impl Meter {
 
     fn close(&mut self) -> Sample {
         let seconds = f64::from(self.busy_arrived);
-        let telling = self.bytes >= TELLING_BYTES
-            || self.files >= TELLING_FILES
-            || self.busy_arrived >= TELLING_TIME.as_secs_f32();
+        let telling = self.bytes >= INFORMATIVE_BYTES_MIN
+            || self.files >= INFORMATIVE_FILES_MIN
+            || self.busy_arrived >= INFORMATIVE_TIME_MIN.as_secs_f32();
         let sample = Sample {
             bytes_per_s: self.bytes as f64 / seconds,
             files_per_s: f64::from(self.files) / seconds,
             squares: f64::from(self.squares),
             files: f64::from(self.load) / self.busy.as_secs_f64().max(seconds),
             seconds,
-            telling,
-            weight: if telling { seconds } else { seconds.min(1.0) * UNTELLING_WEIGHT },
+            informative: telling,
+            weight: if telling { seconds } else { seconds.min(1.0) * UNINFORMATIVE_WEIGHT },
         };
-        let left = Busy(self.busy.0.saturating_sub((seconds * 1e6) as u64));
+        let left = BusyMicros(self.busy.0.saturating_sub((seconds * 1e6) as u64));
         self.load *= (left.as_secs_f64() / self.busy.as_secs_f64().max(seconds)) as f32;
         self.busy = left;
         self.bytes = 0;
@@ -135,7 +136,7 @@ impl Meter {
         sample
     }
 
-    fn count(&mut self, now: Timestamp) {
+    fn count_busy_time(&mut self, now: Timestamp) {
         if self.active > 0 {
             let passed = now.since(self.counted);
             self.busy.add(passed);
@@ -148,14 +149,14 @@ impl Meter {
 /// What went through both ends of a link while it had work, in units of 64 KiB that may wrap around: tells a
 /// link that is slow from one whose ends were busy with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Ends {
+pub(crate) struct EndpointCounters {
     mark: [u32; 2],
     moved: [u32; 2],
     /// The part of `moved` up to the last arrival.
     arrived: [u32; 2],
 }
 
-impl Ends {
+impl EndpointCounters {
     const UNIT: u64 = 65_536;
 
     /// To be told at whatever happens to the link: what its ends moved in all since ever, and whether it had
@@ -179,12 +180,12 @@ impl Ends {
         bytes
     }
 
-    pub(crate) fn arrived(&mut self) {
+    pub(crate) fn mark_arrival(&mut self) {
         self.arrived = self.moved;
     }
 
     /// What they moved since the last arrival.
-    pub(crate) fn forget_silence(&mut self) {
+    pub(crate) fn discard_silence(&mut self) {
         self.moved = self.arrived;
     }
 }
@@ -199,60 +200,60 @@ mod tests {
 
     #[test]
     fn parallel_small_files_and_one_large_one_measure_the_same() {
-        let mut many = Meter::default();
-        (0..100).for_each(|_| many.began(at(0)));
-        let mut one = Meter::default();
-        one.began(at(0));
+        let mut many = GoodputMeter::default();
+        (0..100).for_each(|_| many.attempt_began(at(0)));
+        let mut one = GoodputMeter::default();
+        one.attempt_began(at(0));
         let mut sample = None;
         for step in 1..=100 {
-            sample = many.arrived(1_000_000, 1, at(10 * step)).or(sample);
-            many.ended(at(10 * step));
+            sample = many.record_arrival(1_000_000, 1, at(10 * step)).or(sample);
+            many.attempt_ended(at(10 * step));
         }
-        one.arrived(100_000_000, 1, at(1_000));
-        let whole = one.arrived(0, 0, at(1_010)).unwrap();
+        one.record_arrival(100_000_000, 1, at(1_000));
+        let whole = one.record_arrival(0, 0, at(1_010)).unwrap();
         assert!((whole.bytes_per_s / 100e6 - 1.0).abs() < 0.01);
         assert!((sample.unwrap().bytes_per_s / 100e6 - 1.0).abs() < 0.05);
     }
 
     #[test]
     fn the_parts_of_one_report_are_one_sample() {
-        let mut meter = Meter::default();
-        (0..60).for_each(|_| meter.began(at(0)));
-        (0..30).for_each(|_| assert!(meter.arrived(1_000_000, 1, at(300)).is_none()));
-        let sample = meter.arrived(1_000_000, 1, at(600)).unwrap();
+        let mut meter = GoodputMeter::default();
+        (0..60).for_each(|_| meter.attempt_began(at(0)));
+        (0..30).for_each(|_| assert!(meter.record_arrival(1_000_000, 1, at(300)).is_none()));
+        let sample = meter.record_arrival(1_000_000, 1, at(600)).unwrap();
         assert!((sample.bytes_per_s / 100e6 - 1.0).abs() < 0.01);
     }
 
     #[test]
     fn idle_time_does_not_count() {
-        let mut meter = Meter::default();
-        meter.began(at(0));
-        assert!(meter.arrived(10_000_000, 1, at(100)).is_none());
-        meter.ended(at(100));
-        meter.began(at(100_000));
-        meter.arrived(20_000_000, 1, at(100_200));
-        let sample = meter.arrived(0, 0, at(100_210)).unwrap();
+        let mut meter = GoodputMeter::default();
+        meter.attempt_began(at(0));
+        assert!(meter.record_arrival(10_000_000, 1, at(100)).is_none());
+        meter.attempt_ended(at(100));
+        meter.attempt_began(at(100_000));
+        meter.record_arrival(20_000_000, 1, at(100_200));
+        let sample = meter.record_arrival(0, 0, at(100_210)).unwrap();
         assert!((sample.bytes_per_s / 100e6 - 1.0).abs() < 0.01);
     }
 
     #[test]
     fn silence_that_is_forgotten_is_in_no_window() {
-        let mut meter = Meter::default();
-        meter.began(at(0));
-        assert!(meter.arrived(100_000_000, 0, at(1_000)).is_none());
-        meter.forget_silence(at(11_000));
-        meter.arrived(100_000_000, 0, at(12_000));
-        let sample = meter.arrived(0, 0, at(12_010)).unwrap();
+        let mut meter = GoodputMeter::default();
+        meter.attempt_began(at(0));
+        assert!(meter.record_arrival(100_000_000, 0, at(1_000)).is_none());
+        meter.discard_silence(at(11_000));
+        meter.record_arrival(100_000_000, 0, at(12_000));
+        let sample = meter.record_arrival(0, 0, at(12_010)).unwrap();
         assert!((sample.bytes_per_s / 100e6 - 1.0).abs() < 0.01, "{sample:?}");
         assert!((sample.files - 1.0).abs() < 0.01, "{sample:?}");
     }
 
     #[test]
     fn one_small_file_says_little_and_a_clock_that_goes_back_nothing() {
-        let mut meter = Meter::default();
-        meter.began(at(0));
-        meter.arrived(1_000, 1, at(400));
-        assert!(meter.arrived(1_000, 1, at(500)).unwrap().weight < 0.1);
-        assert!(meter.arrived(1_000, 1, at(-5_000)).is_none());
+        let mut meter = GoodputMeter::default();
+        meter.attempt_began(at(0));
+        meter.record_arrival(1_000, 1, at(400));
+        assert!(meter.record_arrival(1_000, 1, at(500)).unwrap().weight < 0.1);
+        assert!(meter.record_arrival(1_000, 1, at(-5_000)).is_none());
     }
 }

@@ -8,44 +8,45 @@ use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::advice::{self, STREAMS_MAX};
-use crate::belief::{Fading, Slow};
 use crate::change::Shift;
-use crate::observation::{DISORDER, Limit, Refused, Seen};
+use crate::ewma::{LogEwma, SlowEwma};
+use crate::observation::{Metric, ObservationError, REORDERING_MAX, SenderLimit};
 
 /// Loss counts half after an hour.
 const LOSS_HALF_LIFE_S: f64 = 3_600.0;
 /// More packets than this are not remembered, so that a change of loss shows.
 const PACKETS_MAX: f64 = 1e6;
 /// Assumed for a path whose MTU nobody measured.
-const MSS_USUAL: u32 = 1_448;
-const KINDS: usize = 8;
+const MSS_BYTES_ASSUMED: u32 = 1_448;
+const MEASUREMENT_KINDS: usize = 8;
 /// A test is odd if it is off by this factor, and by so many of its usual spreads, which are at least so
 /// wide.
-const ODD_FACTOR: f64 = 2.0;
-const ODD_SPREADS: f64 = 3.0;
-const ODD_SPREAD_MIN: f64 = 0.15;
+const OUTLIER_RATE_FACTOR: f64 = 2.0;
+const OUTLIER_RATE_SPREADS: f64 = 3.0;
+const OUTLIER_RATE_SPREAD_MIN: f64 = 0.15;
 /// A round trip is odd if it is off by this part and by so much.
-const ODD_RTT_SHARE: f64 = 0.2;
-const ODD_RTT_US: f64 = 5_000.0;
+const OUTLIER_RTT_SHARE: f64 = 0.2;
+const OUTLIER_RTT_US: f64 = 5_000.0;
 /// So many odd ones in a row are no chance, even if the route is not known to have changed.
-const ODD_RTTS: u8 = 5;
+const OUTLIER_RTTS_IN_A_ROW: u8 = 5;
 /// An odd test or round trip and a change of route this close belong together.
-const ROUTE_WITHIN: Duration = Duration::from_secs(12 * 3_600);
+const ROUTE_CHANGE_WINDOW: Duration = Duration::from_secs(12 * 3_600);
 /// What is odd is believed only when it lasts.
-const ODD_WEIGHT: f64 = 0.1;
+const OUTLIER_WEIGHT: f64 = 0.1;
 /// Loss is told when at least so many packets of so many are lost, and ten times as many as before.
-const LOSS_PACKETS: u64 = 1_000;
-const LOSS_LOST: u64 = 5;
-const LOSS_SHARE: f64 = 1e-3;
-const LOSS_FACTOR: f64 = 10.0;
+const LOSS_SENT_PACKETS_MIN: u64 = 1_000;
+const LOSS_LOST_PACKETS_MIN: u64 = 5;
+const LOSS_SHARE_MIN: f64 = 1e-3;
+const LOSS_INCREASE_MIN: f64 = 10.0;
 /// It flaps when it came or went so often, counting half after three hours.
-const FLAPS: f32 = 4.0;
+const FLAPS_MIN: f32 = 4.0;
 const FLAPS_HALF_LIFE_S: f32 = 10_800.0;
 
 /// What tells one way through the network from another.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Signature {
-    pub sum: u64,
+pub(crate) struct RouteSignature {
+    #[serde(rename = "sum")]
+    pub digest: u64,
     pub since: Timestamp,
     /// The one before, zero if there was none.
     pub before: u64,
@@ -56,27 +57,30 @@ pub(crate) struct Signature {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PathState {
     /// Of tests, and of transfers known to have used this way.
-    pub rate: Slow,
-    pub rtt: Fading<1_800, 20>,
+    pub rate: SlowEwma,
+    pub rtt: LogEwma<1_800, 20>,
     sent: f32,
     lost: f32,
     loss_at: Timestamp,
     pub mtu: Option<u32>,
     pub black_hole: bool,
     pub window_bytes: u64,
-    pub limits: Limits,
-    pub signature: Option<Signature>,
+    pub limits: SenderLimitCounts,
+    pub signature: Option<RouteSignature>,
     pub up: Option<bool>,
     /// When the newest of each kind was seen, in seconds.
-    latest: [u32; KINDS],
+    latest: [u32; MEASUREMENT_KINDS],
     /// What the last test and the last round trip were off, as long as that may be chance.
-    odd_rate: f32,
-    odd_rtt_us: f32,
-    odd_rtts: u8,
+    #[serde(rename = "odd_rate")]
+    outlier_rate: f32,
+    #[serde(rename = "odd_rtt_us")]
+    outlier_rtt_us: f32,
+    #[serde(rename = "odd_rtts")]
+    outlier_rtts: u8,
     lossy: bool,
     /// How often it came or went lately.
     flaps: Flaps,
-    pub load: Together,
+    pub load: LoadCorrelation,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -87,11 +91,11 @@ struct Flaps {
 
 /// Whether trouble comes with the load we make: sums for the correlation, fading with every look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Together {
+pub(crate) struct LoadCorrelation {
     sums: [f32; 6],
 }
 
-impl Together {
+impl LoadCorrelation {
     fn add(&mut self, load: f64, trouble: bool) {
         let (x, y) = (load.max(0.0).ln_1p() as f32, f32::from(u8::from(trouble)));
         for (sum, more) in self.sums.iter_mut().zip([1.0, x, y, x * x, y * y, x * y]) {
@@ -115,12 +119,12 @@ impl Together {
 
 /// How often each limit held a connection back; fades by halves when it fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Limits {
+pub(crate) struct SenderLimitCounts {
     pub counts: [u16; 4],
 }
 
-impl Limits {
-    fn count(&mut self, limit: Limit) {
+impl SenderLimitCounts {
+    fn count(&mut self, limit: SenderLimit) {
         let slot = &mut self.counts[limit as usize];
         *slot = slot.saturating_add(1);
         if self.counts.iter().map(|&count| u32::from(count)).sum::<u32>() > 256 {
@@ -129,8 +133,13 @@ impl Limits {
     }
 
     /// The one seen most, with its share.
-    pub(crate) fn most(&self) -> Option<(Limit, f64)> {
-        let all = [Limit::Application, Limit::ReceiveWindow, Limit::SendBuffer, Limit::Congestion];
+    pub(crate) fn dominant(&self) -> Option<(SenderLimit, f64)> {
+        let all = [
+            SenderLimit::Application,
+            SenderLimit::ReceiveWindow,
+            SenderLimit::SendBuffer,
+            SenderLimit::Congestion,
+        ];
         let sum: u32 = self.counts.iter().map(|&count| u32::from(count)).sum();
         let (limit, count) = all.into_iter().zip(self.counts).max_by_key(|&(_, count)| count)?;
         (count > 0).then(|| (limit, f64::from(count) / f64::from(sum)))
@@ -139,13 +148,18 @@ impl Limits {
 
 impl PathState {
     /// Bounds how much later than the newest of its kind something may come.
-    pub(crate) fn order(&mut self, kind: usize, at: Timestamp, now: Timestamp) -> Result<(), Refused> {
+    pub(crate) fn check_order(
+        &mut self,
+        kind: usize,
+        at: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), ObservationError> {
         let Some(latest) = self.latest.get_mut(kind) else { return Ok(()) };
         // A clock that was ahead for a while must not shut the door for as long.
         let known = Timestamp::from_seconds(i64::from(*latest)).min(now);
         let behind = known.since(at);
-        if behind > DISORDER {
-            return Err(Refused::OutOfOrder { behind });
+        if behind > REORDERING_MAX {
+            return Err(ObservationError::OutOfOrder { behind });
         }
         *latest = u32::try_from(known.max(at).as_micros() / 1_000_000).unwrap_or(0);
         Ok(())
@@ -153,39 +167,39 @@ impl PathState {
 
     /// What is not as it was. To be asked before [`PathState::take`]; `load` is the number of our transfers
     /// on it.
-    pub(crate) fn notice(&mut self, seen: &Seen, load: f64, at: Timestamp) -> Option<Shift> {
+    pub(crate) fn detect_shift(&mut self, seen: &Metric, load: f64, at: Timestamp) -> Option<Shift> {
         match *seen {
-            Seen::Throughput { bytes_per_s, .. } => self.notice_rate(bytes_per_s, at),
-            Seen::Rtt { us } => self.notice_rtt(us, at),
-            Seen::Loss { sent, lost } => self.notice_loss(sent, lost, load),
-            Seen::Mtu { bytes, black_hole } => {
+            Metric::Throughput { bytes_per_s, .. } => self.detect_rate_shift(bytes_per_s, at),
+            Metric::Rtt { us } => self.detect_rtt_shift(us, at),
+            Metric::Loss { sent, lost } => self.detect_loss_shift(sent, lost, load),
+            Metric::Mtu { bytes, black_hole } => {
                 let before = self.mtu?;
                 let changed = before != bytes || black_hole && !self.black_hole;
                 changed.then_some(Shift::Mtu { before, after: bytes, black_hole })
             }
-            Seen::Reach { up } => self.notice_reach(up, load, at),
+            Metric::Reach { up } => self.detect_flapping(up, load, at),
             _ => None,
         }
     }
 
     fn rerouted_about(&self, at: Timestamp) -> bool {
         let signature = self.signature.as_ref().filter(|signature| signature.before != 0);
-        signature.is_some_and(|signature| at.since(signature.since) < ROUTE_WITHIN)
+        signature.is_some_and(|signature| at.since(signature.since) < ROUTE_CHANGE_WINDOW)
     }
 
-    fn notice_rate(&mut self, bytes_per_s: f64, at: Timestamp) -> Option<Shift> {
+    fn detect_rate_shift(&mut self, bytes_per_s: f64, at: Timestamp) -> Option<Shift> {
         if self.rate.weight_at(at) < 0.3 {
             return None;
         }
         let off = bytes_per_s.ln() - self.rate.mean();
-        let spread = self.rate.variance().sqrt().max(ODD_SPREAD_MIN);
-        let before = std::mem::take(&mut self.odd_rate);
-        if off.abs() < ODD_FACTOR.ln().max(ODD_SPREADS * spread) {
+        let spread = self.rate.variance().sqrt().max(OUTLIER_RATE_SPREAD_MIN);
+        let before = std::mem::take(&mut self.outlier_rate);
+        if off.abs() < OUTLIER_RATE_FACTOR.ln().max(OUTLIER_RATE_SPREADS * spread) {
             return None;
         }
         let again = f64::from(before) * off > 0.0;
         if !again && !self.rerouted_about(at) {
-            self.odd_rate = off as f32;
+            self.outlier_rate = off as f32;
             return None;
         }
         let shift = Shift::Rate { before: self.rate.mean().exp(), after: bytes_per_s };
@@ -193,27 +207,27 @@ impl PathState {
         Some(shift)
     }
 
-    fn notice_rtt(&mut self, us: f64, at: Timestamp) -> Option<Shift> {
+    fn detect_rtt_shift(&mut self, us: f64, at: Timestamp) -> Option<Shift> {
         let before_us = self.rtt_us()?;
         let off = (us - before_us).abs();
-        if off < ODD_RTT_US || off < ODD_RTT_SHARE * before_us {
-            self.odd_rtts = 0;
+        if off < OUTLIER_RTT_US || off < OUTLIER_RTT_SHARE * before_us {
+            self.outlier_rtts = 0;
             return None;
         }
-        self.odd_rtts = self.odd_rtts.saturating_add(1);
-        self.odd_rtt_us = us as f32;
-        if self.odd_rtts < ODD_RTTS && !self.rerouted_about(at) {
+        self.outlier_rtts = self.outlier_rtts.saturating_add(1);
+        self.outlier_rtt_us = us as f32;
+        if self.outlier_rtts < OUTLIER_RTTS_IN_A_ROW && !self.rerouted_about(at) {
             return None;
         }
-        (self.odd_rtts, self.odd_rtt_us) = (0, 0.0);
+        (self.outlier_rtts, self.outlier_rtt_us) = (0, 0.0);
         self.rtt.restart();
         Some(Shift::RoundTrip { before_us, after_us: us })
     }
 
     /// What was odd for itself is a change once the route is known to be another. To be asked after
     /// [`PathState::take`] gave the signature that was replaced.
-    pub(crate) fn explained(&mut self) -> Option<Shift> {
-        let off = std::mem::take(&mut self.odd_rate);
+    pub(crate) fn confirm_outlier(&mut self) -> Option<Shift> {
+        let off = std::mem::take(&mut self.outlier_rate);
         if off != 0.0 {
             let before = self.rate.mean().exp();
             let after = (self.rate.mean() + f64::from(off)).exp();
@@ -221,8 +235,8 @@ impl PathState {
             self.rate.observe(after, 1.0, self.rate.last());
             return Some(Shift::Rate { before, after });
         }
-        if std::mem::take(&mut self.odd_rtts) > 0 {
-            let (before_us, after_us) = (self.rtt_us()?, f64::from(self.odd_rtt_us));
+        if std::mem::take(&mut self.outlier_rtts) > 0 {
+            let (before_us, after_us) = (self.rtt_us()?, f64::from(self.outlier_rtt_us));
             self.rtt.restart();
             self.rtt.observe(after_us, 1.0, self.rtt.last());
             return Some(Shift::RoundTrip { before_us, after_us });
@@ -230,23 +244,24 @@ impl PathState {
         None
     }
 
-    fn notice_loss(&mut self, sent: u64, lost: u64, load: f64) -> Option<Shift> {
+    fn detect_loss_shift(&mut self, sent: u64, lost: u64, load: f64) -> Option<Shift> {
         let after = lost as f64 / sent.max(1) as f64;
-        self.load.add(load, after >= LOSS_SHARE);
-        if sent < LOSS_PACKETS {
+        self.load.add(load, after >= LOSS_SHARE_MIN);
+        if sent < LOSS_SENT_PACKETS_MIN {
             return None;
         }
         let before = self.loss_share()?;
         if self.lossy {
-            let clean = after < LOSS_SHARE / LOSS_FACTOR;
+            let clean = after < LOSS_SHARE_MIN / LOSS_INCREASE_MIN;
             self.lossy = !clean;
             return clean.then_some(Shift::Loss { before, after });
         }
-        self.lossy = lost >= LOSS_LOST && after >= LOSS_SHARE && after >= LOSS_FACTOR * before;
+        self.lossy =
+            lost >= LOSS_LOST_PACKETS_MIN && after >= LOSS_SHARE_MIN && after >= LOSS_INCREASE_MIN * before;
         self.lossy.then_some(Shift::Loss { before, after })
     }
 
-    fn notice_reach(&mut self, up: bool, load: f64, at: Timestamp) -> Option<Shift> {
+    fn detect_flapping(&mut self, up: bool, load: f64, at: Timestamp) -> Option<Shift> {
         self.load.add(load, !up);
         let before = self.up?;
         if before == up {
@@ -254,7 +269,7 @@ impl PathState {
         }
         let age = at.since(self.flaps.at).as_secs_f32();
         self.flaps = Flaps { times: self.flaps.times * (-age / FLAPS_HALF_LIFE_S).exp2() + 1.0, at };
-        if self.flaps.times < FLAPS {
+        if self.flaps.times < FLAPS_MIN {
             return None;
         }
         let times = self.flaps.times.round() as u32;
@@ -263,47 +278,47 @@ impl PathState {
     }
 
     /// Takes what a path can show. Returns the signature that was replaced, if one was.
-    pub(crate) fn take(&mut self, seen: &Seen, weight: f64, at: Timestamp) -> Option<Signature> {
+    pub(crate) fn apply(&mut self, seen: &Metric, weight: f64, at: Timestamp) -> Option<RouteSignature> {
         match *seen {
-            Seen::Rtt { us } => {
-                self.rtt.observe(us, weight * if self.odd_rtts > 0 { ODD_WEIGHT } else { 1.0 }, at);
+            Metric::Rtt { us } => {
+                self.rtt.observe(us, weight * if self.outlier_rtts > 0 { OUTLIER_WEIGHT } else { 1.0 }, at);
             }
-            Seen::Loss { sent, lost } => self.loss(sent as f64, lost as f64, weight, at),
-            Seen::Mtu { bytes, black_hole } => {
+            Metric::Loss { sent, lost } => self.count_packets(sent as f64, lost as f64, weight, at),
+            Metric::Mtu { bytes, black_hole } => {
                 self.mtu = Some(bytes);
                 self.black_hole = black_hole;
             }
-            Seen::Hops(ref hops) => {
-                let hops: Vec<u32> = hops.iter().map(|hop| hop.map_or(0, digest)).collect();
+            Metric::Hops(ref hops) => {
+                let hops: Vec<u32> = hops.iter().map(|hop| hop.map_or(0, router_digest)).collect();
                 let sum = hops.iter().fold(1, |sum, &hop| mix(sum, u64::from(hop)));
-                return self.sign(sum, hops.into_boxed_slice(), at);
+                return self.update_signature(sum, hops.into_boxed_slice(), at);
             }
-            Seen::PathChecksum(sum) => return self.sign(sum, Box::default(), at),
-            Seen::Reach { up } => self.up = Some(up),
-            Seen::Throughput { bytes_per_s, seconds, .. } => {
-                let weight = weight * if self.odd_rate != 0.0 { ODD_WEIGHT } else { 1.0 };
+            Metric::PathChecksum(sum) => return self.update_signature(sum, Box::default(), at),
+            Metric::Reach { up } => self.up = Some(up),
+            Metric::Throughput { bytes_per_s, seconds, .. } => {
+                let weight = weight * if self.outlier_rate != 0.0 { OUTLIER_WEIGHT } else { 1.0 };
                 self.rate.observe(bytes_per_s, weight * seconds.clamp(1.0, 30.0), at);
             }
-            Seen::Summary { bytes_per_s, seconds, .. } => {
+            Metric::Summary { bytes_per_s, seconds, .. } => {
                 self.rate.observe(bytes_per_s, weight * seconds.clamp(0.0, 60.0), at);
             }
-            Seen::Tcp { bytes_sent, bytes_resent, rtt_us, mss_bytes, window_bytes, limit } => {
+            Metric::Tcp { bytes_sent, bytes_resent, rtt_us, mss_bytes, window_bytes, limit } => {
                 let mss = f64::from(mss_bytes.max(1));
                 self.rtt.observe(rtt_us, weight, at);
-                self.loss(bytes_sent as f64 / mss, bytes_resent as f64 / mss, weight, at);
-                if limit == Some(Limit::ReceiveWindow) {
+                self.count_packets(bytes_sent as f64 / mss, bytes_resent as f64 / mss, weight, at);
+                if limit == Some(SenderLimit::ReceiveWindow) {
                     self.window_bytes = window_bytes;
                 }
                 if let Some(limit) = limit {
                     self.limits.count(limit);
                 }
             }
-            Seen::Transfer { .. } | Seen::Uplink { .. } => {}
+            Metric::Transfer { .. } | Metric::Uplink { .. } => {}
         }
         None
     }
 
-    fn loss(&mut self, sent: f64, lost: f64, weight: f64, at: Timestamp) {
+    fn count_packets(&mut self, sent: f64, lost: f64, weight: f64, at: Timestamp) {
         let fade = (-at.since(self.loss_at).as_secs_f64() / LOSS_HALF_LIFE_S).exp2();
         let sent = sent.min(PACKETS_MAX) * weight;
         let lost = (lost * weight).min(sent);
@@ -316,9 +331,9 @@ impl PathState {
 
     /// A path of several equal ways shows now the one, now the other: only what replaces a signature that
     /// stood for a while is a change, and a return to the one before is none.
-    fn sign(&mut self, sum: u64, hops: Box<[u32]>, at: Timestamp) -> Option<Signature> {
+    fn update_signature(&mut self, sum: u64, hops: Box<[u32]>, at: Timestamp) -> Option<RouteSignature> {
         match &mut self.signature {
-            Some(known) if known.sum == sum => {
+            Some(known) if known.digest == sum => {
                 if !hops.is_empty() {
                     known.hops = hops;
                 }
@@ -327,22 +342,22 @@ impl PathState {
             Some(known) if at < known.since => None,
             known => {
                 let old = known.take();
-                let before = old.as_ref().map_or(0, |old| old.sum);
+                let before = old.as_ref().map_or(0, |old| old.digest);
                 let returns = old.as_ref().is_some_and(|old| old.before == sum);
-                *known = Some(Signature { sum, since: at, before, hops });
+                *known = Some(RouteSignature { digest: sum, since: at, before, hops });
                 if returns { None } else { old }
             }
         }
     }
 
     /// It answered when it was last looked at, and that is not longer ago.
-    pub(crate) fn answers(&self, at: Timestamp, within: Duration) -> bool {
-        let seen = self.latest[Seen::Reach { up: true }.kind()];
+    pub(crate) fn answered_within(&self, at: Timestamp, within: Duration) -> bool {
+        let seen = self.latest[Metric::Reach { up: true }.kind_index()];
         self.up == Some(true) && at.since(Timestamp::from_seconds(seen.into())) < within
     }
 
     pub(crate) fn rtt_us(&self) -> Option<f64> {
-        self.rtt.known().then(|| self.rtt.mean().exp())
+        self.rtt.has_data().then(|| self.rtt.mean().exp())
     }
 
     /// Packets lost of those sent; none before a hundred were seen.
@@ -351,7 +366,7 @@ impl PathState {
     }
 
     pub(crate) fn mss_bytes(&self) -> u32 {
-        self.mtu.map_or(MSS_USUAL, |mtu| mtu.saturating_sub(52).max(16))
+        self.mtu.map_or(MSS_BYTES_ASSUMED, |mtu| mtu.saturating_sub(52).max(16))
     }
 
     /// Bytes per second of one stream by round trip and loss; none without either.
@@ -367,7 +382,7 @@ impl PathState {
     }
 
     /// What no transfer over it can exceed, whatever the streams.
-    pub(crate) fn cap(&self) -> Option<f64> {
+    pub(crate) fn rate_max(&self) -> Option<f64> {
         let one = match (self.loss_limit(), self.window_limit()) {
             (Some(loss), Some(window)) => loss.min(window),
             (loss, window) => loss.or(window)?,
@@ -388,9 +403,9 @@ impl PathState {
     }
 
     /// Numbers read from outside are made sound.
-    pub(crate) fn sound(mut self) -> Self {
-        self.rate = self.rate.sound();
-        self.rtt = self.rtt.sound();
+    pub(crate) fn sanitized(mut self) -> Self {
+        self.rate = self.rate.sanitized();
+        self.rtt = self.rtt.sanitized();
         let sound = self.sent.is_finite() && self.lost.is_finite() && self.sent >= 0.0 && self.lost >= 0.0;
         if !sound {
             (self.sent, self.lost) = (0.0, 0.0);
@@ -398,13 +413,13 @@ impl PathState {
         self.sent = self.sent.min(PACKETS_MAX as f32);
         self.lost = self.lost.min(self.sent);
         self.mtu = self.mtu.filter(|mtu| (68..=65_535).contains(mtu));
-        let odd = [self.odd_rate, self.odd_rtt_us, self.flaps.times];
+        let odd = [self.outlier_rate, self.outlier_rtt_us, self.flaps.times];
         if !odd.iter().chain(&self.load.sums).all(|value| value.is_finite()) {
-            (self.odd_rate, self.odd_rtts, self.odd_rtt_us) = (0.0, 0, 0.0);
-            (self.flaps, self.load) = (Flaps::default(), Together::default());
+            (self.outlier_rate, self.outlier_rtts, self.outlier_rtt_us) = (0.0, 0, 0.0);
+            (self.flaps, self.load) = (Flaps::default(), LoadCorrelation::default());
         }
-        self.odd_rate = self.odd_rate.clamp(-40.0, 40.0);
-        self.flaps.times = self.flaps.times.clamp(0.0, FLAPS);
+        self.outlier_rate = self.outlier_rate.clamp(-40.0, 40.0);
+        self.flaps.times = self.flaps.times.clamp(0.0, FLAPS_MIN);
         self.limits.counts = self.limits.counts.map(|count| count.min(256));
         if self
             .signature
@@ -422,7 +437,7 @@ fn mix(sum: u64, more: u64) -> u64 {
 }
 
 /// Of one router: 32 bits are enough to tell the few thousand of a network apart.
-pub(crate) fn digest(hop: std::net::IpAddr) -> u32 {
+pub(crate) fn router_digest(hop: std::net::IpAddr) -> u32 {
     let bits = match hop {
         std::net::IpAddr::V4(v4) => u128::from(v4.to_bits()),
         std::net::IpAddr::V6(v6) => v6.to_bits(),

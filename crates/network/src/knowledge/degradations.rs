@@ -7,55 +7,59 @@ use std::time::Duration;
 use longhaul_model::Timestamp;
 
 use super::{Knowledge, Link, PathKey};
-use crate::change::{Affected, Change, Shift};
+use crate::change::{Change, ChangeScope, Shift};
 
 /// After a day it is how things are, …
-const STANDS: Duration = Duration::from_secs(86_400);
+const DEGRADATION_AGE_MAX: Duration = Duration::from_secs(86_400);
 /// … and what came and went is quiet after this.
-const FLAPPING_STANDS: Duration = Duration::from_secs(3 * 3_600);
+const FLAPPING_AGE_MAX: Duration = Duration::from_secs(3 * 3_600);
 /// Less than this part of the former rate is worth a person's time, …
-const RATE_WORSE: f64 = 0.7;
+const RATE_DEGRADED_SHARE: f64 = 0.7;
 /// … and from this part on it is over.
-const RATE_BACK: f64 = 0.8;
+const RATE_RECOVERED_SHARE: f64 = 0.8;
 /// A round trip is back within this factor of what it was, loss within this one or below this share.
-const ROUND_TRIP_BACK: f64 = 1.2;
-const LOSS_BACK: f64 = 2.0;
-const LOSS_NONE: f64 = 1e-4;
+const ROUND_TRIP_RECOVERED_FACTOR: f64 = 1.2;
+const LOSS_RECOVERED_FACTOR: f64 = 2.0;
+const LOSS_NEGLIGIBLE_SHARE: f64 = 1e-4;
 
 impl Knowledge {
     /// What is worse than it was, by what it was before all of it: several falls are one, with the first
     /// `from` and the first `before`.
-    pub fn standing_changes(&self, now: Timestamp) -> Vec<Change> {
-        let mut standing: BTreeMap<(Affected, &'static str), Change> = BTreeMap::new();
+    pub fn ongoing_degradations(&self, now: Timestamp) -> Vec<Change> {
+        let mut standing: BTreeMap<(ChangeScope, &'static str), Change> = BTreeMap::new();
         for change in self.changes() {
             let key = (change.affected, change.kind());
             let known = standing.remove(&key);
-            let since = known.map_or(*change, |first| join(first, change));
-            if since.worse() && !is_back(&since.shift, None) {
+            let since = known.map_or(*change, |first| merge(first, change));
+            if since.is_worse() && !has_recovered(&since.shift, None) {
                 standing.insert(key, since);
             }
         }
         let holds = |change: &Change| {
-            let most = if matches!(change.shift, Shift::Flapping { .. }) { FLAPPING_STANDS } else { STANDS };
+            let most = if matches!(change.shift, Shift::Flapping { .. }) {
+                FLAPPING_AGE_MAX
+            } else {
+                DEGRADATION_AGE_MAX
+            };
             now.since(change.noticed) < most
-                && tells(&change.shift)
-                && !is_back(&change.shift, self.present(change))
+                && is_reportable(&change.shift)
+                && !has_recovered(&change.shift, self.current_value(change))
         };
         standing.into_values().filter(holds).collect()
     }
 
     /// What it is now, in the unit of the shift; none if that is not known.
-    fn present(&self, change: &Change) -> Option<f64> {
+    fn current_value(&self, change: &Change) -> Option<f64> {
         match (change.affected, change.shift) {
-            (Affected::Link(link), Shift::Rate { .. }) => self.level(link),
-            (Affected::Link(_), _) => None,
-            (Affected::Path { source, target, way }, shift) => {
-                let path = self.paths.get(&PathKey { source, target, way })?;
+            (ChangeScope::Link(link), Shift::Rate { .. }) => self.level(link),
+            (ChangeScope::Link(_), _) => None,
+            (ChangeScope::Path { source, target, path }, shift) => {
+                let state = self.paths.get(&PathKey { source, target, path })?;
                 match shift {
-                    Shift::Rate { .. } => path.rate.known().then(|| path.rate.mean().exp()),
-                    Shift::RoundTrip { .. } => path.rtt_us(),
-                    Shift::Loss { .. } => path.loss_share(),
-                    Shift::Mtu { .. } => path.mtu.map(f64::from),
+                    Shift::Rate { .. } => state.rate.has_data().then(|| state.rate.mean().exp()),
+                    Shift::RoundTrip { .. } => state.rtt_us(),
+                    Shift::Loss { .. } => state.loss_share(),
+                    Shift::Mtu { .. } => state.mtu.map(f64::from),
                     Shift::Flapping { .. } => None,
                 }
             }
@@ -71,7 +75,7 @@ impl Knowledge {
 }
 
 /// A later change of the same, on top of one that stands.
-fn join(first: Change, then: &Change) -> Change {
+fn merge(first: Change, then: &Change) -> Change {
     let shift = match (first.shift, then.shift) {
         (Shift::Rate { before, .. }, Shift::Rate { before: level, after }) => {
             Shift::Rate { before: before.max(level), after }
@@ -89,19 +93,23 @@ fn join(first: Change, then: &Change) -> Change {
 }
 
 /// Whether a change is large enough to be told as a problem.
-fn tells(shift: &Shift) -> bool {
+fn is_reportable(shift: &Shift) -> bool {
     match *shift {
-        Shift::Rate { before, after } => after < RATE_WORSE * before,
+        Shift::Rate { before, after } => after < RATE_DEGRADED_SHARE * before,
         _ => true,
     }
 }
 
 /// Whether it is nearly as it was, by what it is `now` or else by the change itself.
-fn is_back(shift: &Shift, now: Option<f64>) -> bool {
+fn has_recovered(shift: &Shift, now: Option<f64>) -> bool {
     match *shift {
-        Shift::Rate { before, after } => now.unwrap_or(after) >= RATE_BACK * before,
-        Shift::RoundTrip { before_us, after_us } => now.unwrap_or(after_us) <= ROUND_TRIP_BACK * before_us,
-        Shift::Loss { before, after } => now.unwrap_or(after) <= (LOSS_BACK * before).max(LOSS_NONE),
+        Shift::Rate { before, after } => now.unwrap_or(after) >= RATE_RECOVERED_SHARE * before,
+        Shift::RoundTrip { before_us, after_us } => {
+            now.unwrap_or(after_us) <= ROUND_TRIP_RECOVERED_FACTOR * before_us
+        }
+        Shift::Loss { before, after } => {
+            now.unwrap_or(after) <= (LOSS_RECOVERED_FACTOR * before).max(LOSS_NEGLIGIBLE_SHARE)
+        }
         Shift::Mtu { before, after, .. } => now.unwrap_or(f64::from(after)) >= f64::from(before),
         Shift::Flapping { .. } => false,
     }
@@ -113,8 +121,10 @@ mod tests {
 
     use super::*;
     use crate::change::Evidence;
-    use crate::knowledge::End;
-    use crate::observation::{Mapping, Observation, ObservationId, Origin, Place, Seen, Subject, Way};
+    use crate::knowledge::AttemptEnd;
+    use crate::observation::{
+        Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
+    };
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_seconds(1_800_000_000 + seconds)
@@ -125,8 +135,8 @@ mod tests {
     /// One file of a second after the other for so long, at a rate.
     fn run(knowledge: &mut Knowledge, rate: u64, from: i64, seconds: i64) -> i64 {
         for second in from..from + seconds {
-            knowledge.began(LINK, at(second));
-            knowledge.ended(LINK, rate, End::Arrived, at(second + 1));
+            knowledge.attempt_began(LINK, at(second));
+            knowledge.attempt_ended(LINK, rate, AttemptEnd::Arrived, at(second + 1));
         }
         from + seconds
     }
@@ -135,41 +145,45 @@ mod tests {
     fn a_fall_stands_with_its_numbers_until_the_link_is_itself_again() {
         let mut knowledge = Knowledge::default();
         let fell = run(&mut knowledge, 100_000_000, 0, 900);
-        assert_eq!(knowledge.standing_changes(at(fell)), []);
+        assert_eq!(knowledge.ongoing_degradations(at(fell)), []);
         let fell_again = run(&mut knowledge, 40_000_000, fell, 120);
-        let [change] = knowledge.standing_changes(at(fell_again))[..] else { panic!("one fall") };
+        let [change] = knowledge.ongoing_degradations(at(fell_again))[..] else { panic!("one fall") };
         let Evidence::Measurements(count) = change.evidence else { panic!("{change:?}") };
         assert!((1..=20).contains(&count), "noticed within 20 transfers: {change:?}");
-        let words = change.words("alpha", "beta");
+        let words = change.describe("alpha", "beta");
         assert!(
             words.starts_with("rate from alpha to beta fell 2.") && words.contains(" measurements"),
             "{words}"
         );
 
         let rose = run(&mut knowledge, 10_000_000, fell_again, 120);
-        let [worse] = knowledge.standing_changes(at(rose))[..] else { panic!("two falls are one") };
+        let [worse] = knowledge.ongoing_degradations(at(rose))[..] else { panic!("two falls are one") };
         let Shift::Rate { before, after } = worse.shift else { panic!("{worse:?}") };
         assert!((80e6..120e6).contains(&before) && (8e6..13e6).contains(&after), "{worse:?}");
         assert_eq!(worse.from, change.from);
-        assert_eq!(knowledge.standing_changes(at(rose) + STANDS), [], "after a day it is how things are");
+        assert_eq!(
+            knowledge.ongoing_degradations(at(rose) + DEGRADATION_AGE_MAX),
+            [],
+            "after a day it is how things are"
+        );
 
         let end = run(&mut knowledge, 100_000_000, rose, 300);
-        assert_eq!(knowledge.standing_changes(at(end)), []);
+        assert_eq!(knowledge.ongoing_degradations(at(end)), []);
     }
 
     /// A round trip as a probe saw it.
     fn rtt(knowledge: &mut Knowledge, ms: f64, second: i64) {
         let seen = Observation {
             id: ObservationId(second as u64),
-            by: Origin::Probe,
+            origin: Origin::Probe,
             mapping: Mapping::Explicit,
-            of: Subject::Path {
-                source: Place::Site(SiteId(1)),
-                target: Place::Site(SiteId(2)),
-                way: Way::default(),
+            subject: Subject::Path {
+                source: Endpoint::Site(SiteId(1)),
+                target: Endpoint::Site(SiteId(2)),
+                path: PathSelector::default(),
             },
             at: at(second),
-            seen: Seen::Rtt { us: ms * 1e3 },
+            metric: Metric::Rtt { us: ms * 1e3 },
         };
         knowledge.observe(&seen, at(second)).unwrap();
     }
@@ -177,13 +191,13 @@ mod tests {
     #[test]
     fn a_longer_way_stands_until_the_short_one_is_back() {
         let mut knowledge = Knowledge::default();
-        knowledge.place_storage(StorageId(1), SiteId(1));
-        knowledge.place_storage(StorageId(2), SiteId(2));
+        knowledge.set_storage_site(StorageId(1), SiteId(1));
+        knowledge.set_storage_site(StorageId(2), SiteId(2));
         (0..40).for_each(|step| rtt(&mut knowledge, 20.0, step * 60));
         (40..60).for_each(|step| rtt(&mut knowledge, 90.0, step * 60));
-        let [change] = knowledge.standing_changes(at(3_600))[..] else { panic!("one change") };
+        let [change] = knowledge.ongoing_degradations(at(3_600))[..] else { panic!("one change") };
         assert_eq!(change.kind(), "round-trip");
         (60..80).for_each(|step| rtt(&mut knowledge, 20.0, step * 60));
-        assert_eq!(knowledge.standing_changes(at(4_800)), []);
+        assert_eq!(knowledge.ongoing_degradations(at(4_800)), []);
     }
 }

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use longhaul_model::{SiteId, StorageId};
 use serde::{Deserialize, Serialize};
 
-use crate::observation::{Place, Refused};
+use crate::observation::{Endpoint, ObservationError};
 
 /// The site of a storage; a storage whose site nobody told stands for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Home {
+pub enum Locality {
     Site(SiteId),
-    Alone(StorageId),
+    #[serde(rename = "alone")]
+    Storage(StorageId),
 }
 
 /// A region by number; sites whose region nobody told share one.
@@ -25,7 +26,7 @@ impl RegionId {
     /// The same for the same name, today and after a restart, so that nobody has to keep a table; that two of
     /// some dozens of names share a number is as good as impossible, and would only make two regions one.
     /// Never that of no region.
-    pub fn of(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         let sum =
             name.bytes().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         RegionId(sum.max(1))
@@ -33,30 +34,34 @@ impl RegionId {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct Topology {
     pub(crate) storages: BTreeMap<StorageId, SiteId>,
     pub(crate) sites: BTreeMap<SiteId, RegionId>,
 }
 
-impl Places {
-    pub(crate) fn home(&self, storage: StorageId) -> Home {
-        self.storages.get(&storage).map_or(Home::Alone(storage), |&site| Home::Site(site))
+impl Topology {
+    pub(crate) fn locality(&self, storage: StorageId) -> Locality {
+        self.storages.get(&storage).map_or(Locality::Storage(storage), |&site| Locality::Site(site))
     }
 
-    pub(crate) fn region(&self, home: Home) -> RegionId {
+    pub(crate) fn region(&self, home: Locality) -> RegionId {
         match home {
-            Home::Site(site) => self.sites.get(&site).copied().unwrap_or_default(),
-            Home::Alone(_) => RegionId::default(),
+            Locality::Site(site) => self.sites.get(&site).copied().unwrap_or_default(),
+            Locality::Storage(_) => RegionId::default(),
         }
     }
 
     /// `used` says whether a storage took part in a transfer.
-    pub(crate) fn find(&self, place: Place, used: impl Fn(StorageId) -> bool) -> Result<Home, Refused> {
+    pub(crate) fn resolve(
+        &self,
+        place: Endpoint,
+        used: impl Fn(StorageId) -> bool,
+    ) -> Result<Locality, ObservationError> {
         match place {
-            Place::Site(site) if self.sites.contains_key(&site) => Ok(Home::Site(site)),
-            Place::Site(site) => Err(Refused::UnknownSite(site)),
-            Place::Storage(storage) => match self.home(storage) {
-                Home::Alone(_) if !used(storage) => Err(Refused::UnknownStorage(storage)),
+            Endpoint::Site(site) if self.sites.contains_key(&site) => Ok(Locality::Site(site)),
+            Endpoint::Site(site) => Err(ObservationError::UnknownSite(site)),
+            Endpoint::Storage(storage) => match self.locality(storage) {
+                Locality::Storage(_) if !used(storage) => Err(ObservationError::UnknownStorage(storage)),
                 home => Ok(home),
             },
         }

@@ -3,21 +3,21 @@
 //! others that moved as well: with four files under way single windows are off by a factor of two and more.
 //! One after the other they make up for that, since what one has too much another lacks.
 
-use crate::meter::Sample;
+use crate::goodput_meter::Sample;
 
 /// Reports that are waited for: as many, about, as make what is under way unreported less than half of what
 /// came.
-const REPORTS_EACH: f32 = 2.5;
-const REPORTS_FEWER: f32 = 1.5;
+const REPORTS_PER_SQRT_FILES: f32 = 2.5;
+const REPORTS_OFFSET: f32 = 1.5;
 /// Less, and less long, says nothing.
-const TELLING_BYTES: f32 = 20e6;
-const TELLING_S: f32 = 20.0;
+const AGGREGATE_BYTES_MIN: f32 = 20e6;
+const AGGREGATE_S_MIN: f32 = 20.0;
 /// After so many seconds it says something whatever came.
-const LONG_S: f32 = 300.0;
+const AGGREGATE_S_MAX: f32 = 300.0;
 
 /// Windows so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Gather {
+pub(crate) struct WindowAggregator {
     bytes: f32,
     /// Of the bytes of each report: many small reports beside a large one count as one.
     squares: f32,
@@ -30,17 +30,17 @@ pub(crate) struct Gather {
 
 /// What they say together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Whole {
+pub(crate) struct AggregatedWindow {
     pub bytes_per_s: f64,
     /// Files under way, in the mean.
     pub files: f64,
     pub ends_per_s: [f64; 2],
 }
 
-impl Gather {
+impl WindowAggregator {
     /// One more window; `ends`: bytes of both ends meanwhile; `starts`: by how much more would have come had
     /// all files been there from the start.
-    pub(crate) fn add(&mut self, sample: &Sample, starts: f64, ends: [f64; 2]) -> Option<Whole> {
+    pub(crate) fn add(&mut self, sample: &Sample, starts: f64, ends: [f64; 2]) -> Option<AggregatedWindow> {
         let seconds = sample.seconds as f32;
         self.bytes += (sample.bytes_per_s * starts) as f32 * seconds;
         self.squares += sample.squares as f32;
@@ -49,27 +49,27 @@ impl Gather {
         for (sum, bytes) in self.ends.iter_mut().zip(ends) {
             *sum += bytes as f32;
         }
-        if !self.is_enough() {
+        if !self.is_complete() {
             return None;
         }
         let whole = std::mem::take(self);
         let per_s = |sum: f32| f64::from(sum / whole.seconds);
-        Some(Whole {
+        Some(AggregatedWindow {
             bytes_per_s: per_s(whole.bytes),
             files: per_s(whole.load),
             ends_per_s: whole.ends.map(per_s),
         })
     }
 
-    fn is_enough(&self) -> bool {
+    fn is_complete(&self) -> bool {
         if self.seconds <= 0.0 || !(self.bytes.is_finite() && self.squares.is_finite()) {
             return false;
         }
         let under_way = (self.load / self.seconds).max(1.0);
-        let wanted = REPORTS_EACH * under_way.sqrt() - REPORTS_FEWER;
+        let wanted = REPORTS_PER_SQRT_FILES * under_way.sqrt() - REPORTS_OFFSET;
         // A few small files tell of starts rather than of the link.
-        let telling = self.bytes >= TELLING_BYTES || self.seconds >= TELLING_S;
-        self.seconds >= LONG_S || telling && self.bytes * self.bytes >= wanted * self.squares * 0.999
+        let telling = self.bytes >= AGGREGATE_BYTES_MIN || self.seconds >= AGGREGATE_S_MIN;
+        self.seconds >= AGGREGATE_S_MAX || telling && self.bytes * self.bytes >= wanted * self.squares * 0.999
     }
 }
 
@@ -85,13 +85,13 @@ mod tests {
             squares: bytes * bytes,
             files,
             seconds: 1.0,
-            telling: true,
+            informative: true,
             weight: 1.0,
         }
     }
 
     fn windows(bytes: f64, files: f64) -> usize {
-        let mut gather = Gather::default();
+        let mut gather = WindowAggregator::default();
         (1..).find(|_| gather.add(&window(bytes, files), 1.0, [0.0; 2]).is_some()).unwrap_or(0)
     }
 
@@ -102,15 +102,15 @@ mod tests {
 
     #[test]
     fn small_files_beside_a_large_one_are_no_reports() {
-        let mut gather = Gather::default();
+        let mut gather = WindowAggregator::default();
         assert_eq!(gather.add(&window(1e9, 4.0), 1.0, [0.0; 2]), None);
         (0..10).for_each(|_| assert_eq!(gather.add(&window(1e6, 4.0), 1.0, [0.0; 2]), None));
-        assert_eq!(windows(1e3, 1.0), TELLING_S as usize, "little says something when it was long");
+        assert_eq!(windows(1e3, 1.0), AGGREGATE_S_MIN as usize, "little says something when it was long");
     }
 
     #[test]
     fn windows_that_are_each_far_off_are_right_together() {
-        let mut gather = Gather::default();
+        let mut gather = WindowAggregator::default();
         let rates = [3.6e9, 0.2e9, 0.1e9, 0.1e9].into_iter().cycle();
         let whole = rates.into_iter().find_map(|rate| gather.add(&window(rate, 1.0), 2.0, [5e9, 1e9]));
         assert_eq!(whole.map(|whole| whole.files), Some(1.0));

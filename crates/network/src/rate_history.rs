@@ -5,11 +5,11 @@ use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub(crate) const BIN_S: i64 = 300;
-const DAY: usize = 288;
-const HOURS: usize = 48;
+const DAY_BINS: usize = 288;
+const HOUR_BINS: usize = 48;
 const BINS_PER_HOUR: i64 = 12;
 /// Five bits say which part of the bin had work, eleven the logarithm of the rate, to 1.7 %.
-const SHARE_MAX: f64 = 31.0;
+const BUSY_STEPS: f64 = 31.0;
 const LOG_STEPS: f64 = 2_047.0;
 const LOG_MAX: f64 = 35.0;
 
@@ -24,7 +24,7 @@ pub struct Bin {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Bins {
+pub(crate) struct RateHistory {
     /// Number of the bin being filled, since 1970.
     number: i64,
     sum: f32,
@@ -35,7 +35,7 @@ pub(crate) struct Bins {
 }
 
 fn pack(mean: f64, share: f64) -> u16 {
-    let share = (share * SHARE_MAX).ceil().clamp(1.0, SHARE_MAX) as u16;
+    let share = (share * BUSY_STEPS).ceil().clamp(1.0, BUSY_STEPS) as u16;
     let log = (mean.clamp(0.0, LOG_MAX) / LOG_MAX * LOG_STEPS).round() as u16;
     share << 11 | log
 }
@@ -43,10 +43,10 @@ fn pack(mean: f64, share: f64) -> u16 {
 fn unpack(bin: u16) -> Option<(f64, f64)> {
     let share = bin >> 11;
     let log = f64::from(bin & 0x7ff) / LOG_STEPS * LOG_MAX;
-    (share > 0).then(|| (log, f64::from(share) / SHARE_MAX))
+    (share > 0).then(|| (log, f64::from(share) / BUSY_STEPS))
 }
 
-impl Bins {
+impl RateHistory {
     /// Adds a measurement; gives the mean of the bin that it closed, if it closed one with enough in it to
     /// tell.
     pub(crate) fn add(&mut self, log: f64, seconds: f64, now: Timestamp) -> Option<f64> {
@@ -54,7 +54,7 @@ impl Bins {
         let closed = if number > self.number { self.close(number) } else { None };
         // A clock that went back far begins anew; a little is forgiven.
         if number < self.number - 1 {
-            *self = Bins { number, ..Bins::default() };
+            *self = RateHistory { number, ..RateHistory::default() };
         }
         if log.is_finite() && seconds.is_finite() && seconds > 0.0 {
             let seconds = seconds.min(BIN_S as f64) as f32;
@@ -69,29 +69,29 @@ impl Bins {
         let share = f64::from(self.weight) / BIN_S as f64;
         if let Some(mean) = mean {
             if self.day.is_empty() {
-                self.day = vec![0; DAY].into_boxed_slice();
+                self.day = vec![0; DAY_BINS].into_boxed_slice();
             }
-            self.put(self.number, pack(mean, share.min(1.0)));
+            self.store(self.number, pack(mean, share.min(1.0)));
         }
         // What lies between had no work; a day at the most matters.
-        for empty in (self.number + 1..next).take(DAY) {
-            self.put(empty, 0);
+        for empty in (self.number + 1..next).take(DAY_BINS) {
+            self.store(empty, 0);
         }
         (self.number, self.sum, self.weight) = (next, 0.0, 0.0);
         mean.filter(|_| share > 0.01)
     }
 
     /// The bin of a day ago, in whose place this one comes, goes to its hour.
-    fn put(&mut self, number: i64, bin: u16) {
-        let Some(slot) = self.day.get_mut(number.rem_euclid(DAY as i64) as usize) else { return };
+    fn store(&mut self, number: i64, bin: u16) {
+        let Some(slot) = self.day.get_mut(number.rem_euclid(DAY_BINS as i64) as usize) else { return };
         let old = std::mem::replace(slot, bin);
         let Some((log, share)) = unpack(old) else { return };
-        let hour = (number - DAY as i64).div_euclid(BINS_PER_HOUR);
+        let hour = (number - DAY_BINS as i64).div_euclid(BINS_PER_HOUR);
         if self.hours.is_empty() {
-            self.hours = vec![0; HOURS].into_boxed_slice();
+            self.hours = vec![0; HOUR_BINS].into_boxed_slice();
         }
-        let first = (number - DAY as i64).rem_euclid(BINS_PER_HOUR) == 0;
-        if let Some(slot) = self.hours.get_mut(hour.rem_euclid(HOURS as i64) as usize) {
+        let first = (number - DAY_BINS as i64).rem_euclid(BINS_PER_HOUR) == 0;
+        if let Some(slot) = self.hours.get_mut(hour.rem_euclid(HOUR_BINS as i64) as usize) {
             let (known, weight) = unpack(*slot).filter(|_| !first).unwrap_or((0.0, 0.0));
             let more = share / BINS_PER_HOUR as f64;
             *slot = pack((known * weight + log * more) / (weight + more), weight + more);
@@ -105,14 +105,14 @@ impl Bins {
             let from = Timestamp::from_seconds(number.saturating_mul(seconds));
             Some(Bin { from, seconds: seconds as u32, bytes_per_s: log.exp(), busy })
         };
-        let day_begins = self.number - DAY as i64;
+        let day_begins = self.number - DAY_BINS as i64;
         let hour_ends = day_begins.div_euclid(BINS_PER_HOUR);
-        let hours = (hour_ends - HOURS as i64 + 1..=hour_ends).filter_map(|hour| {
-            let value = *self.hours.get(hour.rem_euclid(HOURS as i64) as usize)?;
+        let hours = (hour_ends - HOUR_BINS as i64 + 1..=hour_ends).filter_map(|hour| {
+            let value = *self.hours.get(hour.rem_euclid(HOUR_BINS as i64) as usize)?;
             bin(hour, BIN_S * BINS_PER_HOUR, value)
         });
         let day = (day_begins..self.number).filter_map(|number| {
-            let value = *self.day.get(number.rem_euclid(DAY as i64) as usize)?;
+            let value = *self.day.get(number.rem_euclid(DAY_BINS as i64) as usize)?;
             bin(number, BIN_S, value)
         });
         hours.chain(day).collect()
@@ -124,15 +124,15 @@ impl Bins {
     }
 
     /// Numbers read from outside are made sound.
-    pub(crate) fn sound(self) -> Self {
+    pub(crate) fn sanitized(self) -> Self {
         let sized = |list: &[u16], full: usize| list.is_empty() || list.len() == full;
         let numbers = self.sum.is_finite() && self.weight.is_finite() && self.weight >= 0.0;
         // Far from the ends of what a time can be.
         let sane = (0..1 << 40).contains(&self.number);
-        if numbers && sane && sized(&self.day, DAY) && sized(&self.hours, HOURS) {
+        if numbers && sane && sized(&self.day, DAY_BINS) && sized(&self.hours, HOUR_BINS) {
             self
         } else {
-            Bins::default()
+            RateHistory::default()
         }
     }
 }
@@ -148,13 +148,13 @@ mod tests {
 
     #[test]
     fn a_day_in_bins_and_what_came_before_in_hours() {
-        let mut bins = Bins::default();
-        for bin in 0..4 * DAY as i64 {
-            let rate: f64 = if bin < 2 * DAY as i64 { 10e6 } else { 100e6 };
+        let mut bins = RateHistory::default();
+        for bin in 0..4 * DAY_BINS as i64 {
+            let rate: f64 = if bin < 2 * DAY_BINS as i64 { 10e6 } else { 100e6 };
             bins.add(rate.ln(), 150.0, at(bin * BIN_S));
         }
         let list = bins.list();
-        assert_eq!(list.iter().filter(|bin| bin.seconds == 300).count(), DAY);
+        assert_eq!(list.iter().filter(|bin| bin.seconds == 300).count(), DAY_BINS);
         assert!(
             (46..=48).contains(&list.iter().filter(|bin| bin.seconds == 3_600).count()),
             "{}",
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_long_pause_empties_the_day() {
-        let mut bins = Bins::default();
+        let mut bins = RateHistory::default();
         bins.add(10.0, 100.0, at(0));
         bins.add(11.0, 100.0, at(300));
         bins.add(11.0, 100.0, at(90 * 86_400));
@@ -180,7 +180,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_clock_breaks_it(steps in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<i64>()), 0..40)) {
-            let mut bins = Bins::default();
+            let mut bins = RateHistory::default();
             for (log, seconds, now) in steps {
                 bins.add(log, seconds, Timestamp(now));
                 prop_assert!(bins.list().iter().all(|bin| bin.bytes_per_s.is_finite() && bin.busy <= 1.0));
