@@ -55,7 +55,6 @@ pub use batch_copy::copy_pairs;
 pub use copy::{CopyOrder, copy};
 pub use longhaul_gateways::circuits::CircuitConfig;
 pub use longhaul_model::DataSecurity;
-pub use longhaul_security::Allow;
 pub use options::{MEMORY_BYTES, Options};
 pub use progress::{
     CircuitNote, FileOutcome, Outcome, Progress, ReplicaShare, ReplicaTotals, Totals, WrongRange,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Response, StatusCode, header};
 use jiff::{Span, SpanRelativeTo, Timestamp};
-use longhaul_security::Allow;
+use longhaul_model::address::IpNetwork;
 use longhaul_security::macaroon::{Macaroon, MacaroonFault, Macaroons};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -209,7 +209,7 @@ enum Condition {
     Activities(Vec<String>),
     Path(String),
     Before(Timestamp),
-    From(Vec<Allow>),
+    From(Vec<IpNetwork>),
 }
 
 fn condition(caveat: &str) -> Outcome<Condition> {
@@ -225,7 +225,7 @@ fn condition(caveat: &str) -> Outcome<Condition> {
             Ok(Condition::Before(value.trim().parse().map_err(bad)?))
         }
         "ip" => {
-            let parsed: Result<Vec<Allow>, _> = list().map(str::parse).collect();
+            let parsed: Result<Vec<IpNetwork>, _> = list().map(str::parse).collect();
             Ok(Condition::From(parsed.map_err(|_| Refusal::bad("a caveat ip: has no address or network"))?))
         }
         _ => Err(unknown()),

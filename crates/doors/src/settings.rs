@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::Fault;
-use longhaul_security::Allow;
+use longhaul_model::address::IpNetwork;
 use longhaul_storage::Storage;
 use rustls::{ClientConfig, CommonState, ServerConfig};
 
@@ -66,7 +66,7 @@ pub struct Outgoing {
     /// Whose certificates are believed.
     pub tls: Arc<ClientConfig>,
     /// Networks that may be dialled though they are not public.
-    pub allow: Vec<Allow>,
+    pub allow: Vec<IpNetwork>,
 }
 
 /// What clients may take.

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http_body_util::Full;
-use longhaul_model::address::Network;
+use longhaul_model::address::IpNetwork;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::{
     ExpectedLogin, IssuerRule, LoginDocument, LoginIdentity, TokenSettings, TokenTrust, id_token_of,
@@ -68,7 +68,11 @@ pub struct LoginIssuer {
 impl LoginIssuer {
     /// Its server is believed by authorities of the file, PEM; none: those of the system. Its document leads
     /// to its own host, to public addresses, and to those allowed.
-    pub fn open(client: LoginClient, authorities: Option<&Path>, allow: Vec<Network>) -> Result<Self, Fault> {
+    pub fn open(
+        client: LoginClient,
+        authorities: Option<&Path>,
+        allow: Vec<IpNetwork>,
+    ) -> Result<Self, Fault> {
         let named = client.issuer.parse::<http::Uri>().ok().and_then(|url| url.host().map(str::to_owned));
         let no_issuer = || {
             let detail = format!("{:?} is no issuer (https://host/path)", client.issuer);

@@ -18,7 +18,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use longhaul_model::address::{Network, may_dial};
+use longhaul_model::address::{IpNetwork, check_dial};
 use longhaul_model::{Fault, FaultCode};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -43,14 +43,16 @@ pub enum Reach {
     Anywhere,
     /// Some come from an answer, which must not lead into the network of this host: only to the one host that
     /// an administrator named, to public addresses, and to those that are allowed.
-    Outside { named: String, allow: Vec<Network> },
+    Outside { named: String, allow: Vec<IpNetwork> },
 }
 
 impl Reach {
     fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
         match self {
-            Reach::Outside { named, allow } if !named.eq_ignore_ascii_case(host) => may_dial(address, allow)
-                .map_err(|what| format!("{host} is {what}, which is not allowed here ({address})")),
+            Reach::Outside { named, allow } if !named.eq_ignore_ascii_case(host) => {
+                check_dial(address, allow)
+                    .map_err(|what| format!("{host} is {what}, which is not allowed here ({address})"))
+            }
             _ => Ok(()),
         }
     }

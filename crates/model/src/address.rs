@@ -1,11 +1,17 @@
-//! Which addresses may be dialled. What outsiders name must not lead into the network of this host (SSRF):
-//! loopback, link-local, private and special addresses are refused unless they are configured.
+//! SSRF filter: which addresses may be dialled for an outsider. A name or URL from outside must not lead into the
+//! network of this host, so only globally reachable unicast addresses pass (the registries of RFC 6890), and the
+//! networks that an administrator allows. The caller resolves a name once and dials what was checked: a name
+//! that changes in between (DNS rebinding) leads nowhere else.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Which addresses a connection may go over, where that is not left to the resolver.
+use serde::{Deserialize, Serialize};
+
+use crate::units::printable;
+
+/// The version of IP that a connection has to use, where the resolver does not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     V4,
@@ -13,7 +19,7 @@ pub enum Family {
 }
 
 impl Family {
-    pub fn has(self, address: IpAddr) -> bool {
+    pub fn contains(self, address: IpAddr) -> bool {
         (self == Family::V4) == address.is_ipv4()
     }
 }
@@ -27,71 +33,88 @@ impl fmt::Display for Family {
     }
 }
 
-/// A run of addresses: `10.0.0.0/8`, `fd00::/8`, `127.0.0.1`.
+/// A CIDR block (RFC 4632), `10.0.0.0/8` or `fd00::/8`; an address alone is a block of one. An IPv4-mapped IPv6
+/// address counts as the IPv4 address, in the block and in what is compared with it.
+///
+/// Not `ipnet::IpNet`: that takes no bare address and holds no mapped one, so it would need this type around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct IpNetwork {
     address: IpAddr,
-    bits: u8,
+    prefix_bits: u32,
 }
 
-impl Network {
-    fn holds(&self, address: IpAddr) -> bool {
-        match (self.address, address) {
+impl IpNetwork {
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
-                u32::from(ours) & mask == u32::from(theirs) & mask
+                (ours.to_bits() ^ theirs.to_bits()).checked_shr(32 - self.prefix_bits).unwrap_or(0) == 0
             }
             (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
-                u128::from(ours) & mask == u128::from(theirs) & mask
+                (ours.to_bits() ^ theirs.to_bits()).checked_shr(128 - self.prefix_bits).unwrap_or(0) == 0
             }
             _ => false,
         }
     }
 }
 
-impl FromStr for Network {
+impl FromStr for IpNetwork {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no network: write 192.0.2.0/24, 2001:db8::/32 or an address");
+        let malformed =
+            || format!("\"{}\" is neither an address nor a network such as 10.1.0.0/16", printable(text));
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let address: IpAddr = address.trim().parse().map_err(|_| wrong())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(most), |bits| bits.trim().parse().map_err(|_| wrong()))?;
-        if bits <= most { Ok(Network { address, bits }) } else { Err(wrong()) }
+        let written = address.trim().parse::<IpAddr>().map_err(|_| malformed())?;
+        let address = written.to_canonical();
+        let bits_max = if written.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(bits_max), |bits| bits.trim().parse::<u32>().map_err(|_| malformed()))?;
+        if bits > bits_max {
+            return Err(malformed());
+        }
+        // ::ffff:10.1.0.0/112 is a network of IPv4; a prefix shorter than 96 bits would hold more than IPv4.
+        let is_mapped = written.is_ipv6() && address.is_ipv4();
+        let prefix_bits = if is_mapped { bits.checked_sub(96).ok_or_else(malformed)? } else { bits };
+        Ok(IpNetwork { address, prefix_bits })
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.bits)
+        write!(f, "{}/{}", self.address, self.prefix_bits)
     }
 }
 
-/// Whether the address may be dialled; if not, what it is.
-pub fn may_dial(address: IpAddr, allowed: &[Network]) -> Result<(), &'static str> {
-    let plain = unwrapped(address);
-    match special(plain) {
-        None => Ok(()),
-        Some(_) if allowed.iter().any(|network| network.holds(plain) || network.holds(address)) => Ok(()),
-        Some(what) => Err(what),
+impl Serialize for IpNetwork {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
-/// IPv6 addresses that stand for one of IPv4 are judged as that one.
-fn unwrapped(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(address) = address else { return address };
-    let segments = address.segments();
-    let tail = || Ipv4Addr::from(((u32::from(segments[6])) << 16) | u32::from(segments[7]));
-    match segments {
-        [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => IpAddr::V4(tail()),
-        // 6to4 (RFC 3056).
-        [0x2002, high, low, ..] => IpAddr::V4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low))),
-        _ => IpAddr::V6(address),
+impl<'de> Deserialize<'de> for IpNetwork {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Whether an address may be dialled; if not, what kind of address it is.
+pub fn check_dial(address: IpAddr, allowed: &[IpNetwork]) -> Result<(), &'static str> {
+    match special(embedded_v4(address)) {
+        Some(kind) if !allowed.iter().any(|network| network.contains(address)) => Err(kind),
+        _ => Ok(()),
+    }
+}
+
+/// An IPv6 address through which an IPv4 address is reached is judged as that one.
+fn embedded_v4(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address.to_canonical() else { return address.to_canonical() };
+    let joined = |high: u16, low: u16| IpAddr::V4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
+    match v6.segments() {
+        // NAT64 (RFC 6052) and 6to4 (RFC 3056).
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => joined(high, low),
+        _ => IpAddr::V6(v6),
     }
 }
 
@@ -123,16 +146,16 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
     let segments = address.segments();
     match segments {
         _ if address.is_loopback() => Some("a loopback address"),
-        // Also those that once stood for IPv4 addresses, ::a.b.c.d.
+        // The unspecified address, and the IPv4-compatible ones, ::a.b.c.d, which are deprecated.
         [0, 0, 0, 0, 0, 0, ..] => Some("no address of a host"),
         [first, ..] if first & 0xfe00 == 0xfc00 => Some("a private address"),
         [first, ..] if first & 0xffc0 == 0xfe80 => Some("a link-local address"),
         [first, ..] if first & 0xffc0 == 0xfec0 => Some("a site-local address"),
         [first, ..] if first & 0xff00 == 0xff00 => Some("a multicast address"),
-        // Teredo hides an IPv4 address; discarded; local NAT64; documentation.
-        [0x2001, 0, ..] | [0x100, 0, 0, 0, ..] | [0x64, 0xff9b, 1, ..] | [0x2001, 0xdb8, ..] => {
-            Some("a reserved address")
-        }
+        // IETF protocol assignments: Teredo, which hides an IPv4 address, benchmarking, ORCHID; documentation.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] => Some("a reserved address"),
+        // Global unicast is 2000::/3 and nothing else; the rest is unassigned or translated locally.
+        [first, ..] if first & 0xe000 != 0x2000 => Some("a reserved address"),
         _ => None,
     }
 }
@@ -140,12 +163,14 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn only_public_addresses_are_dialled_by_themselves() {
         for address in [
             "127.0.0.1",
             "127.255.0.1",
+            "127.9.9.9",
             "0.0.0.0",
             "10.1.2.3",
             "172.16.0.1",
@@ -155,46 +180,111 @@ mod tests {
             "100.64.0.1",
             "224.0.0.1",
             "255.255.255.255",
+            "240.0.0.1",
+            "198.18.0.1",
+            "192.0.2.1",
             "::1",
             "::",
             "::7f00:1",
+            "::127.0.0.1",
             "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
             "::ffff:169.254.169.254",
             "64:ff9b::7f00:1",
             "2002:7f00:1::",
+            "2001::1",
             "2001:0:1::1",
+            "2001:2::1",
+            "2001:db8::1",
+            "4000::1",
             "fe80::1",
             "fc00::1",
             "fd12::1",
             "ff02::1",
         ] {
-            assert!(may_dial(address.parse().unwrap(), &[]).is_err(), "{address}");
+            assert!(check_dial(address.parse().unwrap(), &[]).is_err(), "{address}");
         }
-        for address in ["192.1.2.3", "172.32.0.1", "100.128.0.1", "2600:900:6::1", "::ffff:129.93.3.4"] {
-            assert!(may_dial(address.parse().unwrap(), &[]).is_ok(), "{address}");
+        for address in [
+            "192.1.2.3",
+            "192.16.186.1",
+            "8.8.8.8",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2600:900:6::1",
+            "2001:1458:201::1",
+            "2a00:1450::1",
+            "64:ff9b::808:808",
+            "::ffff:129.93.3.4",
+        ] {
+            assert!(check_dial(address.parse().unwrap(), &[]).is_ok(), "{address}");
         }
     }
 
     #[test]
     fn configured_ones_are_and_no_others() {
-        let allowed: Vec<Network> =
+        let allowed: Vec<IpNetwork> =
             ["127.0.0.1", "10.1.0.0/16", "fd00::/8"].map(|text| text.parse().unwrap()).to_vec();
         for (address, may) in [
             ("127.0.0.1", true),
             ("::ffff:127.0.0.1", true),
             ("127.0.0.2", false),
             ("10.1.255.255", true),
+            ("::ffff:10.1.2.3", true),
             ("10.2.0.0", false),
+            // RFC 6052, 3.1: NAT64's well-known prefix is not for private addresses.
+            ("64:ff9b::10.1.2.3", false),
             ("fd12::1", true),
             ("fc12::1", false),
             ("::1", false),
         ] {
-            assert_eq!(may_dial(address.parse().unwrap(), &allowed).is_ok(), may, "{address}");
+            assert_eq!(check_dial(address.parse().unwrap(), &allowed).is_ok(), may, "{address}");
         }
-        let all: Vec<Network> = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
-        assert!(may_dial("10.0.0.1".parse().unwrap(), &all).is_ok());
-        for wrong in ["", "10.0.0.0/33", "10.0.0/8", "a/8", "::/129", "10.0.0.0/x"] {
-            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        let all: Vec<IpNetwork> = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
+        assert!(check_dial("10.0.0.1".parse().unwrap(), &all).is_ok());
+    }
+
+    #[test]
+    fn networks_hold_their_addresses() {
+        let holds = |network: &str, address: &str| {
+            network.parse::<IpNetwork>().unwrap().contains(address.parse().unwrap())
+        };
+        assert!(holds("10.1.0.0/16", "10.1.2.3") && !holds("10.1.0.0/16", "10.2.2.3"));
+        assert!(holds("10.1.2.3", "10.1.2.3") && !holds("10.1.2.3", "10.1.2.4"));
+        assert!(holds("0.0.0.0/0", "192.0.2.1") && holds("::/0", "2001:db8::1"));
+        assert!(!holds("0.0.0.0/0", "2001:db8::1") && !holds("::/0", "192.0.2.1"));
+        assert!(holds("2001:db8::/32", "2001:db8:1::1") && !holds("2001:db8::/32", "2001:db9::1"));
+        assert!(holds("10.1.0.0/16", "::ffff:10.1.2.3"), "an IPv4 client at a socket for both families");
+        assert!(holds("::ffff:10.1.0.0/112", "10.1.2.3") && !holds("::ffff:10.1.0.0/112", "10.2.0.1"));
+        for bad in [
+            "",
+            "10.0.0.0/33",
+            "10.1.0.0/33",
+            "10.0.0/8",
+            "10.1/16",
+            "a/8",
+            "far.example",
+            "::/129",
+            "10.0.0.0/x",
+            "10.0.0.1/x",
+            "::ffff:10.0.0.0/90",
+        ] {
+            assert!(bad.parse::<IpNetwork>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[0-9a-f:./]{0,30}") {
+            if let Ok(network) = text.parse::<IpNetwork>() {
+                prop_assert_eq!(network.to_string().parse::<IpNetwork>().unwrap(), network);
+            }
+        }
+
+        #[test]
+        fn a_network_holds_what_shares_its_bits(ours: u32, theirs: u32, prefix_bits in 0u32..=32) {
+            let network = IpNetwork { address: IpAddr::V4(ours.into()), prefix_bits };
+            let shared = (ours ^ theirs).leading_zeros() >= prefix_bits;
+            prop_assert_eq!(network.contains(IpAddr::V4(theirs.into())), shared);
         }
     }
 }

@@ -40,7 +40,7 @@ mod tls;
 mod token;
 mod vault;
 
-pub use access::{ALLOWED_MAX, Access, Allow, SubjectPattern};
+pub use access::{ALLOWED_MAX, Access, SubjectPattern};
 pub use attempts::{Attempt, Attempts};
 pub use authority::{Authority, Issued, KeyPair, new_signing_request};
 pub use callout::{CallOut, CallOutSettings, mapping_answer};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_model::address::Network;
+use longhaul_model::address::IpNetwork;
 
 /// Whom we believe to be the servers that they say they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Trust {
 pub struct RemoteConfig {
     pub trust: Trust,
     /// Loopback, link-local and private addresses that may be dialled all the same.
-    pub allow: Vec<Network>,
+    pub allow: Vec<IpNetwork>,
     /// Hosts (`pool.example.org`, or `.example.org` for all below) to which credentials go along when a
     /// storage redirects there. To all others go none.
     pub redirect_hosts: Vec<String>,

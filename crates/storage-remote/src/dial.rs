@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longhaul_model::address::{self, Family, Network};
+use longhaul_model::address::{Family, IpNetwork, check_dial};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -59,7 +59,7 @@ pub(crate) struct Dialler {
     roots: Arc<RootCertStore>,
     anonymous: Arc<ClientConfig>,
     certified: Mutex<HashMap<Identity, Arc<ClientConfig>>>,
-    allow: Vec<Network>,
+    allow: Vec<IpNetwork>,
     names: Names,
     /// Other addresses are as if they were not there.
     family: Option<Family>,
@@ -69,7 +69,7 @@ pub(crate) struct Dialler {
 impl Dialler {
     pub(crate) fn new(
         roots: RootCertStore,
-        allow: Vec<Network>,
+        allow: Vec<IpNetwork>,
         within: Duration,
     ) -> Result<Dialler, Failure> {
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -163,7 +163,7 @@ impl Dialler {
             .await
             .map_err(|error| unreachable(format!("the name is not resolved: {error}")))?
             .into_iter()
-            .filter(|address| self.family.is_none_or(|family| family.has(address.ip())))
+            .filter(|address| self.family.is_none_or(|family| family.contains(address.ip())))
             .take(ADDRESSES_MAX)
             .collect();
         let mut last = unreachable(match self.family {
@@ -171,7 +171,7 @@ impl Dialler {
             None => "the name has no address".into(),
         });
         for address in found {
-            if let Err(what) = address::may_dial(address.ip(), &self.allow) {
+            if let Err(what) = check_dial(address.ip(), &self.allow) {
                 let text = format!("{} is {what}, which is not allowed here", url.host());
                 last = Failure::new(Kind::Refused, text);
                 continue;
@@ -236,7 +236,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     /// Two servers of one port: one may be dialled, which stands for a public one, the other may not.
-    async fn servers() -> (TcpListener, TcpListener, Vec<Network>) {
+    async fn servers() -> (TcpListener, TcpListener, Vec<IpNetwork>) {
         loop {
             let good = TcpListener::bind("127.0.0.2:0").await.unwrap();
             let port = good.local_addr().unwrap().port();

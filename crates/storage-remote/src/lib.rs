@@ -39,7 +39,7 @@ mod xml;
 pub use checksum::Checksum;
 pub use config::{RemoteConfig, S3Config, Times, Trust};
 pub use lasting::{Lasting, Renewal, Renewed};
-pub use longhaul_model::address::{Family, Network};
+pub use longhaul_model::address::Family;
 pub use order::{
     Cancel, Canceller, ChecksumMode, Copied, CopyDone, CopyOrder, Credential, End, Entry, Mode, Overwrite,
     Standing, Stat, Verified, cancellation,

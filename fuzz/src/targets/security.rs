@@ -3,9 +3,10 @@
 use std::sync::OnceLock;
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use longhaul_model::address::IpNetwork;
 use longhaul_model::{AgentId, AttemptId, Fault, Lfn, SiteName, StorageName, Timestamp};
 use longhaul_security::{
-    Allow, Authority, JoinToken, PeerIdentity, Permit, PermitVerifier, Scopes, SubjectPattern, check_origin,
+    Authority, JoinToken, PeerIdentity, Permit, PermitVerifier, Scopes, SubjectPattern, check_origin,
     expires, gridmap, list_digest, mapping_answer, needs_renewal, peer_identity,
 };
 use rustls::pki_types::CertificateDer;
@@ -224,10 +225,10 @@ pub fn access(bytes: &[u8]) {
         assert_eq!(community.as_str().as_bytes(), bytes.strip_suffix(b"\n").unwrap_or(bytes));
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(allow) = text.parse::<Allow>() {
-        assert_eq!(allow.to_string().parse::<Allow>().as_ref(), Ok(&allow));
-        let address = text.split('/').next().and_then(|address| address.parse().ok());
-        assert!(address.is_some_and(|address| allow.contains(address)), "{text}");
+    if let Ok(network) = text.parse::<IpNetwork>() {
+        assert_eq!(network.to_string().parse::<IpNetwork>().as_ref(), Ok(&network));
+        let address = text.split('/').next().and_then(|address| address.trim().parse().ok());
+        assert!(address.is_some_and(|address| network.contains(address)), "{text}");
     }
     if let Ok(pattern) = text.parse::<SubjectPattern>() {
         assert_eq!(pattern.to_string(), text);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_doors::{Limits, Subjects};
 use longhaul_model::StorageName;
-use longhaul_security::Allow;
+use longhaul_model::address::IpNetwork;
 use longhaul_security::bearer::{IssuerRule, TokenSettings, TokenTrust};
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +75,7 @@ pub struct DoorConfig {
     pub third_party_authorities: Vec<PathBuf>,
     /// Addresses and networks that are dialled for this though they are not public.
     #[serde(default)]
-    pub third_party_allow: Vec<Allow>,
+    pub third_party_allow: Vec<IpNetwork>,
     #[serde(default = "default_connections")]
     pub connections: usize,
     /// Files on their way at once.

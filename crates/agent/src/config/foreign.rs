@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_model::address::Network;
+use longhaul_model::address::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 const FILES_MAX: u32 = 1_000;
@@ -36,7 +36,7 @@ impl ForeignMoverConfig {
         self.networks().map(drop)
     }
 
-    pub(crate) fn networks(&self) -> Result<Vec<Network>, String> {
+    pub(crate) fn networks(&self) -> Result<Vec<IpNetwork>, String> {
         let parse = |text: &String| text.parse().map_err(|error| format!("mover.allow_networks: {error}"));
         self.allow_networks.iter().map(parse).collect()
     }

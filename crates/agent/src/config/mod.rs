@@ -16,8 +16,9 @@ use std::path::PathBuf;
 
 use longhaul_api::circuits::LINKS_MAX;
 use longhaul_api::probe::UPLINKS_MAX;
+use longhaul_model::address::IpNetwork;
 use longhaul_model::{DataSecurity, Fault, FaultCode, StorageName};
-use longhaul_security::{ALLOWED_MAX, Access, Allow, SubjectPattern};
+use longhaul_security::{ALLOWED_MAX, Access, SubjectPattern};
 use longhaul_storage::PARALLEL_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,7 @@ pub struct Config {
     pub data_security: DataSecurity,
     /// Addresses and networks that may dial the data port. Empty: all.
     #[serde(default)]
-    pub allow: Vec<Allow>,
+    pub allow: Vec<IpNetwork>,
     /// Agents that may, as `longhaul://DEPLOYMENT/agent/SITE/AGENTID` with `*` for any part. Empty: all of
     /// the deployment.
     #[serde(default)]

@@ -19,8 +19,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use longhaul_engine::Responder;
+use longhaul_model::address::IpNetwork;
 use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
-use longhaul_security::{Access, Allow, SharedSecret};
+use longhaul_security::{Access, SharedSecret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
 use crate::landing::Landing;
@@ -55,7 +56,7 @@ pub struct ServeOptions {
     pub limit: Option<u64>,
     pub data_security: DataSecurity,
     /// Addresses and networks that may come; empty: all.
-    pub allow: Vec<Allow>,
+    pub allow: Vec<IpNetwork>,
     /// Of an earlier run whose clients shall come back; none makes a new one.
     pub secret: Option<SharedSecret>,
     /// Whom this server is for, where several serve one directory.

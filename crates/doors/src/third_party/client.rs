@@ -12,13 +12,13 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
+use longhaul_model::address::check_dial;
 use longhaul_model::units::printable;
 use rustls::pki_types::ServerName;
 use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::address::may_dial;
 use super::markers::{Progress, one_line};
 use super::names::Names;
 use crate::answer::{Outcome, Refusal};
@@ -163,7 +163,7 @@ impl Remote {
         let found = found.map_err(|error| format!("{}: {error}", printable(host)))?;
         let mut last = format!("{} has no address", printable(host));
         for address in found {
-            if !may_dial(address.ip(), &self.outgoing.allow) {
+            if check_dial(address.ip(), &self.outgoing.allow).is_err() {
                 last = format!(
                     "{} is not at a public address, and not at one that is allowed here",
                     printable(host)

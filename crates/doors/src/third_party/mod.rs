@@ -4,7 +4,6 @@
 //! A pull is a file on its way in as any other (see `put`): whole or absent, and what was there before stays
 //! until then. If the client goes, the copy ends and leaves nothing.
 
-mod address;
 mod client;
 mod markers;
 mod names;

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use longhaul_model::address::IpNetwork;
 use longhaul_model::{Algorithm, Fault, FaultCode};
 use longhaul_storage_remote as remote;
 use longhaul_storage_remote::{
-    Checksum, ChecksumMode, Copied, Family, Mode, Network, Remote, RemoteConfig, RemoteUrl, Trust,
-    cancellation,
+    Checksum, ChecksumMode, Copied, Family, Mode, Remote, RemoteConfig, RemoteUrl, Trust, cancellation,
 };
 use zeroize::Zeroizing;
 
@@ -188,9 +188,9 @@ pub fn mover(config: &JobsConfig, state: &Path) -> Option<Arc<dyn ForeignMover>>
     }
 }
 
-pub fn networks(config: &JobsConfig) -> Result<Vec<Network>, Fault> {
+pub fn networks(config: &JobsConfig) -> Result<Vec<IpNetwork>, Fault> {
     let parse = |text: &String| {
-        text.parse::<Network>().map_err(|error| {
+        text.parse::<IpNetwork>().map_err(|error| {
             Fault::new(FaultCode::BadRequest, format!("service.jobs.allow_networks: {error}"))
         })
     };

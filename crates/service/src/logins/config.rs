@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_model::address::Network;
+use longhaul_model::address::IpNetwork;
 use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
 use longhaul_security::{Charge, Role};
 use serde::{Deserialize, Serialize};
@@ -147,7 +147,7 @@ impl LoginConfig {
         if self.url.is_empty() { public_url } else { self.url.trim_end_matches('/') }
     }
 
-    pub(super) fn networks(&self) -> Result<Vec<Network>, Fault> {
+    pub(super) fn networks(&self) -> Result<Vec<IpNetwork>, Fault> {
         let parse = |text: &String| text.parse().map_err(|why| bad(format!("allow_networks: {why}")));
         self.allow_networks.iter().map(parse).collect()
     }

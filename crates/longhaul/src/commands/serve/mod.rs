@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use longhaul_copy::{Allow, DataSecurity, Kept, ServeOptions, Server, Stop};
+use longhaul_copy::{DataSecurity, Kept, ServeOptions, Server, Stop};
+use longhaul_model::address::IpNetwork;
 use longhaul_model::{Fault, units};
 use longhaul_security::SharedSecret;
 use serde::Serialize;
@@ -81,7 +82,7 @@ pub struct ServeArgs {
     write: bool,
     /// Talk to this address or network only, such as 10.1.0.0/16; may be repeated
     #[arg(long, value_name = "NETWORK")]
-    allow: Vec<Allow>,
+    allow: Vec<IpNetwork>,
     /// End when the first client has gone
     #[arg(long)]
     once: bool,
