@@ -8,8 +8,6 @@
 //!
 //! Start with [`ALL`]; each route is also a constant of its own.
 
-use std::fmt::Write;
-
 /// Items of one page when the request names no `limit`, and the most it can name.
 pub const PAGE_ITEMS_DEFAULT: u32 = 100;
 pub const PAGE_ITEMS_MAX: u32 = 1_000;
@@ -180,7 +178,7 @@ impl Route {
             filled.push('/');
             match (segment.starts_with('{'), values.as_slice().first()) {
                 (true, Some(value)) => {
-                    encode_into(&mut filled, value);
+                    filled.push_str(&encode_component(value));
                     values.next();
                 }
                 _ => filled.push_str(segment),
@@ -194,9 +192,9 @@ impl Route {
         let mut target = self.fill(values);
         for (place, (name, value)) in query.iter().enumerate() {
             target.push(if place == 0 { '?' } else { '&' });
-            encode_into(&mut target, name);
+            target.push_str(&encode_component(name));
             target.push('=');
-            encode_into(&mut target, value);
+            target.push_str(&encode_component(value));
         }
         target
     }
@@ -205,24 +203,6 @@ impl Route {
 /// The route of an operation.
 pub fn by_operation(operation: &str) -> Option<&'static Route> {
     ALL.iter().find(|route| route.operation == operation)
-}
-
-/// Percent-encodes everything but RFC 3986's unreserved characters.
-pub fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    encode_into(&mut encoded, text);
-    encoded
-}
-
-fn encode_into(encoded: &mut String, text: &str) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            encoded.push(byte as char);
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
 }
 
 const fn text(name: &'static str, summary: &'static str) -> Query {
@@ -261,6 +241,7 @@ macro_rules! routes {
 }
 
 use Body::{Document, Events, Json, Lines, Text};
+use longhaul_model::percent::encode_component;
 
 routes! {
     DATASET_LIST = Get "/api/v1/datasets" "dataset_list" Viewer,

@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::{digest, rand};
+use longhaul_model::hex;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, Fault, FaultCode};
 use rustix::fs::FlockOperation;
@@ -58,7 +59,7 @@ impl CopyKey {
     }
 
     fn name(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(&self.0)
     }
 }
 
@@ -130,7 +131,7 @@ impl Scratch {
     pub(crate) fn new() -> Result<Scratch, Fault> {
         let mut random = [0; 8];
         assert!(rand::fill(&mut random).is_ok(), "no random numbers from the system");
-        let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = hex::encode(&random);
         let path = std::env::temp_dir().join(format!("longhaul-{name}"));
         // Not recursive: what is there already is not ours.
         fs::DirBuilder::new().mode(PRIVATE).create(&path).map_err(|error| {

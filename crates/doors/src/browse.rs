@@ -2,6 +2,7 @@
 //! name is text.
 
 use http::{Response, StatusCode, header};
+use longhaul_model::percent::encode_path;
 use longhaul_model::units;
 use longhaul_storage::Entry;
 use maud::{DOCTYPE, Markup, html};
@@ -10,7 +11,6 @@ use crate::answer::{Outcome, set};
 use crate::body::Body;
 use crate::conditions::iso_date;
 use crate::propfind::join;
-use crate::request::encode;
 use crate::rights::Action;
 use crate::serve::{Call, directories};
 
@@ -60,7 +60,7 @@ pub(crate) fn page(call: &Call) -> Outcome {
                     }
                 }
                 @if let Some(last) = &listing.more_after {
-                    p { a href={ "?after=" (encode(last)) } { "More" } }
+                    p { a href={ "?after=" (encode_path(last)) } { "More" } }
                 }
             }
         }
@@ -83,7 +83,7 @@ fn row(entry: &Entry) -> Markup {
         tr {
             // A name with a colon would be read as a scheme, and one that begins with a question mark is
             // encoded.
-            td { a href={ "./" (encode(&entry.name)) (slash) } { (units::printable(&entry.name)) (slash) } }
+            td { a href={ "./" (encode_path(&entry.name)) (slash) } { (units::printable(&entry.name)) (slash) } }
             td.n { @if !entry.is_directory { (units::bytes(entry.identity.size)) } }
             td { (iso_date(entry.identity.mtime_ns).unwrap_or_default()) }
         }

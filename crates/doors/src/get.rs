@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use longhaul_model::DigestSet;
+use longhaul_model::percent::encode_path;
 use longhaul_storage::{Identity, SourceFile, digest_file};
 use tokio::sync::mpsc;
 
@@ -15,7 +16,7 @@ use crate::buffers::BUFFER_BYTES;
 use crate::conditions::{self, Reading, etag, http_date};
 use crate::digests::Want;
 use crate::ranges::{self, Wanted};
-use crate::request::{Place, encode, single};
+use crate::request::{Place, single};
 use crate::serve::{Call, Shared, blocking};
 use crate::tape::or_on_tape;
 
@@ -150,7 +151,7 @@ async fn directory(call: Call, is_head: bool, identity: &Identity) -> Outcome {
     }
     if !call.place.slash {
         // Links in the page are relative to the directory.
-        let to = format!("/{}/", encode(&call.place.path));
+        let to = format!("/{}/", encode_path(&call.place.path));
         let refusal = Refusal::new(StatusCode::PERMANENT_REDIRECT, "a directory's address ends with /");
         return Ok(refusal.with(header::LOCATION, &to).into_answer());
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use longhaul_model::hex;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_storage::Storage;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
@@ -98,7 +99,7 @@ fn tidy(storage: &dyn Storage, owner: [u8; 8]) -> Result<(), Fault> {
     if !storage.capabilities().writable {
         return Ok(());
     }
-    let mark: String = owner.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mark = hex::encode(&owner);
     for temp in storage.temps()?.iter().filter(|temp| temp.as_str().starts_with(&mark)) {
         storage.remove_temp(temp)?;
     }

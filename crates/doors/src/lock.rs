@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, Response, StatusCode, header};
 use longhaul_model::DigestSet;
+use longhaul_model::percent::encode_path;
 
 use crate::answer::{Answer, Outcome, Refusal, empty, set};
 use crate::body::Body;
@@ -12,7 +13,7 @@ use crate::conditions::{check_for_change, etag};
 use crate::locks::{LASTS_MAX, Lock, Locks, NotLocked, Touch};
 use crate::propfind::{XML_TYPE, document};
 use crate::put::Incoming;
-use crate::request::{Place, encode};
+use crate::request::Place;
 use crate::rights::{Action, Granted};
 use crate::serve::{Call, Shared, blocking};
 use crate::submitted::{Now, Submitted};
@@ -75,7 +76,7 @@ impl Call {
 }
 
 fn locked(path: &str) -> Refusal {
-    let text = format!("/{} is locked: its lock's token is needed, from who holds it", encode(path));
+    let text = format!("/{} is locked: its lock's token is needed, from who holds it", encode_path(path));
     Refusal::new(StatusCode::LOCKED, text)
 }
 
@@ -238,7 +239,7 @@ pub(crate) fn active(lock: &Lock, now: Duration) -> String {
          <D:lockroot><D:href>/{}</D:href></D:lockroot></D:activelock>",
         lock.until.saturating_sub(now).as_secs(),
         lock.token,
-        encode(&lock.path)
+        encode_path(&lock.path)
     )
 }
 

@@ -14,13 +14,14 @@ use std::time::Duration;
 use http::{HeaderMap, Response, StatusCode, header};
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use longhaul_model::address::IpNetwork;
+use longhaul_model::percent::encode_path;
 use longhaul_security::macaroon::{Macaroon, MacaroonFault, Macaroons};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Outcome, Refusal, set};
 use crate::body::Body;
-use crate::request::{Place, encode, is_within};
+use crate::request::{Place, is_within};
 use crate::rights::{Action, Grant, bearer, not_authenticated};
 use crate::serve::Call;
 
@@ -134,7 +135,7 @@ pub(crate) async fn give(mut call: Call, subjects: &[String]) -> Outcome {
     let given = given.ok_or_else(|| Refusal::bad("the macaroon would be too long: ask for fewer caveats"))?;
     let lasts = ends.duration_since(now).as_secs();
     let host = call.header("host")?.unwrap_or_default();
-    let (base, path) = (format!("https://{host}/"), encode(&call.place.path));
+    let (base, path) = (format!("https://{host}/"), encode_path(&call.place.path));
     let (target, macaroon) = (format!("{base}{path}"), given.as_str());
     // The forms with the macaroon in the query are left out: a door takes no credential from a URL.
     let answer =
@@ -167,7 +168,7 @@ pub(crate) fn caveats(
     let lasts = wish.validity.as_deref().map_or(Ok(LASTS), validity)?.min(LASTS_MAX);
     let mut ends = now + lasts;
     // Encoded, since what a holder adds may be.
-    let mut caveats = vec![format!("path:/{}", encode(&place.path))];
+    let mut caveats = vec![format!("path:/{}", encode_path(&place.path))];
     let mut activities: Vec<&str> = ACTIVITIES.iter().map(|(name, _)| *name).collect();
     for caveat in &wish.caveats {
         match condition(caveat)? {
@@ -176,7 +177,7 @@ pub(crate) fn caveats(
             // Beneath what was asked about.
             Condition::Path(path) => {
                 let within = [place.path.as_str(), path.as_str()].join("/");
-                caveats.push(format!("path:/{}", encode(within.trim_matches('/'))));
+                caveats.push(format!("path:/{}", encode_path(within.trim_matches('/'))));
             }
             Condition::From(_) => caveats.push(caveat.trim().to_owned()),
         }

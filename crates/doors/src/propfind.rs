@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Response, StatusCode, header};
 use longhaul_model::Algorithm;
+use longhaul_model::percent::encode_path;
 use longhaul_storage::{Entry, Space};
 use tokio::sync::mpsc;
 
@@ -16,7 +17,6 @@ use crate::body::Body;
 use crate::conditions::{etag, http_date, iso_date};
 use crate::lock;
 use crate::properties::Own;
-use crate::request::encode;
 use crate::rights::Action;
 use crate::serve::{Call, DAV, Shared, blocking};
 use crate::xml::{self, Element, Name, XML_BYTES_MAX, empty_element, escape};
@@ -210,7 +210,7 @@ fn response(
 
 pub(crate) fn begin_response(text: &mut String, path: &str, entry: &Entry) {
     let slash = if entry.is_directory && !path.is_empty() { "/" } else { "" };
-    text.push_str(&format!("<D:response><D:href>/{}{slash}</D:href>", encode(path)));
+    text.push_str(&format!("<D:response><D:href>/{}{slash}</D:href>", encode_path(path)));
 }
 
 pub(crate) fn propstat(text: &mut String, properties: &str, status: &str) {

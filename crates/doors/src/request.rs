@@ -1,6 +1,7 @@
 //! What a request is about: paths and destinations, read strictly and once.
 
 use http::{HeaderMap, Request, StatusCode, Uri};
+use longhaul_model::percent;
 use longhaul_model::{Pfn, StorageName};
 
 use crate::answer::{Outcome, Refusal};
@@ -37,8 +38,8 @@ impl Place {
         }
         let mut components = Vec::new();
         for component in raw.split('/').filter(|component| !component.is_empty()) {
-            let name =
-                decode(component).ok_or_else(|| Refusal::bad("the path is not percent-encoded UTF-8"))?;
+            let name = percent::decode(component)
+                .ok_or_else(|| Refusal::bad("the path is not percent-encoded UTF-8"))?;
             if name.is_empty() || name.contains(['/', '\\']) || name.chars().any(char::is_control) {
                 return Err(Refusal::bad(
                     "the path has a component with a slash, backslash or control character",
@@ -73,34 +74,6 @@ impl Place {
 pub(crate) fn is_within(path: &str, directory: &str) -> bool {
     directory.is_empty()
         || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-fn decode(component: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(component.len());
-    let mut rest = component.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let (high, low) = (digit()?, digit()?);
-        bytes.push((high << 4 | low) as u8);
-    }
-    String::from_utf8(bytes).ok()
-}
-
-/// A path as it stands in a URL; the slashes stay.
-pub(crate) fn encode(path: &str) -> String {
-    let mut encoded = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/') {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
 }
 
 /// The one value of a header; twice is an attempt to be understood in two ways.
@@ -161,6 +134,7 @@ fn with_port(authority: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_model::percent::encode_path;
     use proptest::prelude::*;
 
     #[test]
@@ -226,7 +200,7 @@ mod tests {
         #[test]
         fn names_survive_their_urls(path in "[^/\\\\\\p{Cc}]{1,20}(/[^/\\\\\\p{Cc}]{1,20}){0,3}") {
             prop_assume!(!path.split('/').any(|component| matches!(component, "." | "..")));
-            prop_assert_eq!(Place::parse(&format!("/{}", encode(&path))).unwrap().path, path);
+            prop_assert_eq!(Place::parse(&format!("/{}", encode_path(&path))).unwrap().path, path);
         }
     }
 }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http_body_util::Full;
 use longhaul_model::address::IpNetwork;
+use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::{
     ExpectedLogin, IssuerRule, LoginDocument, LoginIdentity, TokenSettings, TokenTrust, id_token_of,
@@ -22,7 +23,7 @@ use zeroize::Zeroizing;
 
 use crate::authorities;
 use crate::issuers::Issuers;
-use crate::outgoing::{self, Http, Reach, in_url};
+use crate::outgoing::{self, Http, Reach};
 use crate::token_endpoint::refused;
 
 /// Somebody waits before a blank page.
@@ -150,7 +151,11 @@ impl LoginIssuer {
                 parameters.extend([("client_id", client.client_id.as_str()), ("client_secret", secret)]);
             }
             Some(secret) => {
-                let login = Zeroizing::new(format!("{}:{}", in_url(&client.client_id), in_url(secret)));
+                let login = Zeroizing::new(format!(
+                    "{}:{}",
+                    encode_component(&client.client_id),
+                    encode_component(secret)
+                ));
                 let login = Zeroizing::new(STANDARD.encode(login.as_bytes()));
                 request = request.header(AUTHORIZATION, format!("Basic {}", *login));
             }
@@ -202,6 +207,6 @@ impl std::fmt::Debug for LoginIssuer {
 }
 
 fn form(parameters: &[(&str, &str)]) -> String {
-    let pairs = parameters.iter().map(|(name, value)| format!("{name}={}", in_url(value)));
+    let pairs = parameters.iter().map(|(name, value)| format!("{name}={}", encode_component(value)));
     pairs.collect::<Vec<_>>().join("&")
 }

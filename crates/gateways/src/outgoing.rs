@@ -184,20 +184,6 @@ pub(crate) async fn ask(
     tokio::time::timeout(within, whole).await.map_err(late)?
 }
 
-/// A value in an address or a form.
-pub(crate) fn in_url(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' | b'.' | b'~' => {
-                encoded.push(char::from(byte))
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
-
 /// A connection, with TLS or without.
 pub(crate) type Stream = Box<dyn Both>;
 

@@ -12,13 +12,14 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http_body_util::Full;
+use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::{OutsideTrust, outside_client_tls};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
 use crate::authorities;
-use crate::outgoing::{self, Http, in_url};
+use crate::outgoing::{self, Http};
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -124,9 +125,9 @@ impl TokenEndpoints {
         let all = form.iter().copied().chain([("scope", purpose.scope)]).chain(audience);
         let body: Vec<String> = all
             .filter(|(_, value)| !value.is_empty())
-            .map(|(name, value)| format!("{name}={}", in_url(value)))
+            .map(|(name, value)| format!("{name}={}", encode_component(value)))
             .collect();
-        let login = format!("{}:{}", in_url(&client.id), in_url(&client.secret));
+        let login = format!("{}:{}", encode_component(&client.id), encode_component(&client.secret));
         let request = http::Request::post(&endpoint)
             .header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(login)))
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")

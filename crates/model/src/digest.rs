@@ -9,6 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::Digest as _;
 
+use crate::hex::{Hex, decode_into};
 use crate::lifecycle::words;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -85,8 +86,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.algorithm)?;
-        self.value().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{}:{}", self.algorithm, Hex(self.value()))
     }
 }
 
@@ -111,13 +111,8 @@ impl FromStr for Digest {
                 2 * algorithm.bytes()
             )
         };
-        if hex.len() != 2 * algorithm.bytes() || !hex.bytes().all(|c| c.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
         let mut value = [0u8; 32];
-        for (place, slot) in value.iter_mut().enumerate().take(algorithm.bytes()) {
-            *slot = u8::from_str_radix(&hex[2 * place..2 * place + 2], 16).map_err(|_| wrong())?;
-        }
+        decode_into(hex, &mut value[..algorithm.bytes()]).ok_or_else(wrong)?;
         // Some storages answer 00000000 for "not computed". No file has it: adler32 of nothing is 00000001.
         if algorithm == Algorithm::Adler32 && value == [0; 32] {
             return Err("adler32:00000000 belongs to no file; the digest was not computed".into());

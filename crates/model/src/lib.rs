@@ -9,6 +9,7 @@
 pub mod address;
 pub mod digest;
 pub mod fault;
+pub mod hex;
 pub mod id;
 pub mod job;
 pub mod lifecycle;
@@ -16,6 +17,7 @@ pub mod limits;
 mod locality;
 pub mod mark;
 pub mod name;
+pub mod percent;
 pub mod rules;
 pub mod time;
 pub mod tree;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
+use longhaul_model::hex;
 use longhaul_model::{AgentId, SiteName, Timestamp};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
@@ -129,7 +130,7 @@ impl Authority {
 
     /// SHA-256 of the CA certificate, in hex: what a join token carries.
     pub fn ca_fingerprint(&self) -> String {
-        text::to_hex(&text::sha256(&self.ca_der))
+        hex::encode(&text::sha256(&self.ca_der))
     }
 
     /// Public half of the key that signs permits, PEM.
@@ -235,7 +236,7 @@ fn ca_params(deployment: &str, now: Timestamp) -> CertificateParams {
     let mut params = CertificateParams::default();
     // The random part tells two deployments of one name apart, for people and for chain building alike.
     params.distinguished_name =
-        common_name(&format!("Longhaul CA {deployment} {}", text::to_hex(&random::<4>())));
+        common_name(&format!("Longhaul CA {deployment} {}", hex::encode(&random::<4>())));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     set_life(&mut params, now, CA_LIFE);

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use aws_lc_rs::hkdf;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use longhaul_model::hex;
 use longhaul_model::{AgentId, SiteName, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -61,7 +62,7 @@ impl SharedSecret {
 
     /// The deployment that this secret is: the same at both ends, and nothing can be concluded from it.
     pub fn deployment(&self) -> Result<String, SecurityError> {
-        Ok(format!("adhoc-{}", text::to_hex(&self.derive::<8>(b"name")?[..])))
+        Ok(format!("adhoc-{}", hex::encode(&self.derive::<8>(b"name")?[..])))
     }
 
     /// The same at both ends, but for the CA's own certificate: who trusts a CA goes by its name and key

@@ -3,6 +3,7 @@
 use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use longhaul_model::hex;
 
 use crate::SecurityError;
 
@@ -27,20 +28,9 @@ pub(crate) fn to_pem(label: &str, der: &[u8]) -> String {
     pem
 }
 
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| DIGITS[digit as usize] as char).collect()
-}
-
 pub(crate) fn from_hex_32(text: &str) -> Option<[u8; 32]> {
     let mut value = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (place, slot) in value.iter_mut().enumerate() {
-        *slot = u8::from_str_radix(text.get(2 * place..2 * place + 2)?, 16).ok()?;
-    }
-    Some(value)
+    hex::decode_into(text, &mut value).map(|()| value)
 }
 
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
@@ -76,7 +66,7 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_survive_their_text_forms(bytes in any::<[u8; 32]>()) {
-            prop_assert_eq!(from_hex_32(&to_hex(&bytes)), Some(bytes));
+            prop_assert_eq!(from_hex_32(&hex::encode(&bytes)), Some(bytes));
             prop_assert_eq!(from_base64(&to_base64(&bytes)), Some(bytes.to_vec()));
         }
 
@@ -84,7 +74,7 @@ mod tests {
         fn foreign_text_is_refused_quietly(text in ".{0,80}") {
             let _ = from_base64(&text);
             if let Some(value) = from_hex_32(&text) {
-                prop_assert_eq!(to_hex(&value), text.to_lowercase());
+                prop_assert_eq!(hex::encode(&value), text.to_lowercase());
             }
         }
     }

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
+use longhaul_model::hex;
 use longhaul_model::units::printable;
 use longhaul_model::{Algorithm, Digest};
 
@@ -49,7 +50,7 @@ impl Checksum {
     /// The value in hexadecimal, without the algorithm; empty if unknown.
     pub fn hex(&self) -> String {
         let Some(value) = self.value else { return String::new() };
-        value[..self.algorithm.bytes()].iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(&value[..self.algorithm.bytes()])
     }
 
     /// As users write the algorithm.
@@ -57,18 +58,16 @@ impl Checksum {
         self.algorithm.to_string().to_uppercase()
     }
 
-    fn of_hex(algorithm: Algorithm, hex: &str) -> Option<Checksum> {
+    /// Leading zeros may be missing, or too many.
+    fn of_hex(algorithm: Algorithm, text: &str) -> Option<Checksum> {
         let digits = 2 * algorithm.bytes();
-        let given = hex.trim();
-        let hex = given.trim_start_matches('0');
-        if given.is_empty() || hex.len() > digits || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let text = text.trim();
+        let significant = text.trim_start_matches('0');
+        if text.is_empty() {
             return None;
         }
-        let padded = format!("{hex:0>digits$}");
         let mut value = [0; 32];
-        for (place, slot) in value.iter_mut().enumerate().take(algorithm.bytes()) {
-            *slot = u8::from_str_radix(padded.get(2 * place..2 * place + 2)?, 16).ok()?;
-        }
+        hex::decode_into(&format!("{significant:0>digits$}"), &mut value[..algorithm.bytes()])?;
         let checksum = Checksum { algorithm, value: Some(value) };
         checksum.is_computed().then_some(checksum)
     }

@@ -2,10 +2,10 @@
 //! them is not trusted.
 
 use longhaul_model::Algorithm;
+use longhaul_model::percent::decode_lenient;
 
 use crate::checksum::{Checksum, read_value};
 use crate::order::Stat;
-use crate::url::decoded;
 use crate::xml;
 
 /// A document that is read.
@@ -169,7 +169,7 @@ fn path_of(href: &str) -> Vec<u8> {
         Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => href,
     };
-    decoded(path.split(['?', '#']).next().unwrap_or_default())
+    decode_lenient(path.split(['?', '#']).next().unwrap_or_default())
 }
 
 impl Member {

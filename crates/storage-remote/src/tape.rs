@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::LOCATION;
 use http::{Method, StatusCode};
+use longhaul_model::percent::decode_lenient;
 use longhaul_model::{Fault, Locality};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -18,7 +19,7 @@ use crate::failure::{Failure, Kind, Scope};
 use crate::order::{Credential, End};
 use crate::remote::Remote;
 use crate::tape_answers::{self, ArchiveInfo, BYTES_MAX, StagedFile};
-use crate::url::{RemoteUrl, decoded};
+use crate::url::RemoteUrl;
 use crate::webdav::Place;
 
 const WELL_KNOWN: &str = "/.well-known/wlcg-tape-rest-api";
@@ -75,7 +76,7 @@ impl Remote {
     /// The path of a file, as tape systems name it.
     pub fn tape_path(url: &str) -> Result<String, Fault> {
         let url = RemoteUrl::parse(url)?;
-        String::from_utf8(decoded(url.path())).map_err(|_| {
+        String::from_utf8(decode_lenient(url.path())).map_err(|_| {
             let text = format!("{url}: its path is no text, so no tape system can be asked for it");
             Failure::new(Kind::Order, text).at(Scope::Staging)
         })
@@ -122,7 +123,7 @@ impl Remote {
             Err(failure) => return Err(failure),
         };
         let unnamed = || Failure::new(Kind::Order, format!("{}: its path is no text", place.url));
-        let path = String::from_utf8(decoded(place.url.path())).map_err(|_| unnamed())?;
+        let path = String::from_utf8(decode_lenient(place.url.path())).map_err(|_| unnamed())?;
         let base = End::new(api.base, place.credential.clone());
         let told = self.localities(&base, std::slice::from_ref(&path)).await?;
         let of_it = told.into_iter().find(|one| plain_path(&one.path) == plain_path(&path));

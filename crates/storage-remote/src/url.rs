@@ -3,10 +3,11 @@
 
 use std::fmt;
 
+use longhaul_model::percent;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 
-use crate::s3::{encode_path, query};
+use crate::s3::canonical_query;
 
 /// Longer paths are refused.
 const PATH_BYTES_MAX: usize = 4 << 10;
@@ -73,11 +74,15 @@ impl RemoteUrl {
             return refuse("a query (?) in the URL of an S3 object is not accepted: it is signed here");
         }
         let path = if path.is_empty() { "/" } else { path };
-        let path = if s3 { encode_path(&decoded(path)) } else { encoded(path) };
+        let path = if s3 {
+            percent::encode_path(&percent::decode_lenient(path))
+        } else {
+            percent::encode_target(path)
+        };
         if let Err(why) = check_path(&path) {
             return refuse(why);
         }
-        Ok(RemoteUrl { secure, s3, host, port, path, query: query.map(encoded) })
+        Ok(RemoteUrl { secure, s3, host, port, path, query: query.map(percent::encode_target) })
     }
 
     /// Where a redirect leads to; never from https to http.
@@ -126,7 +131,7 @@ impl RemoteUrl {
 
     /// The same with this query, as S3 signs it.
     pub(crate) fn asking(&self, pairs: &[(&str, &str)]) -> RemoteUrl {
-        RemoteUrl { query: Some(query(pairs)), ..self.clone() }
+        RemoteUrl { query: Some(canonical_query(pairs)), ..self.clone() }
     }
 
     /// For `Host`, and in front of a path: the port only where it is not the scheme's own.
@@ -164,7 +169,7 @@ impl RemoteUrl {
     /// Whether both name one file of one server, as far as names tell.
     pub(crate) fn is_same_file(&self, other: &RemoteUrl) -> bool {
         let plain = |url: &RemoteUrl| {
-            decoded(&url.path)
+            percent::decode_lenient(&url.path)
                 .split(|&byte| byte == b'/')
                 .filter(|part| !part.is_empty())
                 .map(<[u8]>::to_vec)
@@ -255,26 +260,12 @@ fn host_and_port(authority: &str, secure: bool) -> Option<(String, u16)> {
     (host.len() <= HOST_BYTES_MAX && port > 0).then(|| (host.to_ascii_lowercase(), port))
 }
 
-/// What may not stand in a request line is percent-encoded; what is encoded already stays so.
-fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' ' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0..0x20 | 0x7f.. => {
-                out.push_str(&format!("%{byte:02X}"));
-            }
-            _ => out.push(char::from(byte)),
-        }
-    }
-    out
-}
-
 fn check_path(path: &str) -> Result<(), &'static str> {
     if path.len() > PATH_BYTES_MAX {
         return Err("its path is too long");
     }
     for segment in path.split('/') {
-        let bytes = decoded(segment);
+        let bytes = percent::decode_lenient(segment);
         if bytes.iter().any(|byte| *byte < 0x20 || *byte == 0x7f) {
             return Err("its path holds control characters");
         }
@@ -286,31 +277,6 @@ fn check_path(path: &str) -> Result<(), &'static str> {
         }
     }
     Ok(())
-}
-
-/// Percent-decoded once; a `%` that begins no escape stands for itself.
-pub(crate) fn decoded(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let escape = (bytes[at] == b'%')
-            .then(|| text.get(at + 1..at + 3))
-            .flatten()
-            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match escape {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    out
 }
 
 #[cfg(test)]

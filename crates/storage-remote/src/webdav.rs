@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::ETAG;
 use http::{Method, StatusCode};
 use longhaul_model::Algorithm;
+use longhaul_model::percent::decode_lenient;
 
 use crate::again::Again;
 use crate::checksum::{told, wanted};
@@ -143,7 +144,7 @@ impl Remote {
             let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
             parts.map(<[u8]>::to_vec).collect::<Vec<_>>()
         };
-        let own = plain(&crate::url::decoded(place.url.path()));
+        let own = plain(&decode_lenient(place.url.path()));
         let mut entries = Vec::new();
         for member in members.into_iter().filter(|member| member.found) {
             let path = plain(&member.path);

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use longhaul_model::hex;
 use longhaul_model::{Fault, Pfn, StorageName};
 
 use crate::Directories;
@@ -78,7 +79,7 @@ pub struct TempNameError;
 
 impl TempName {
     pub fn of_bytes(bytes: [u8; 16]) -> Self {
-        TempName(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+        TempName(hex::encode(&bytes))
     }
 
     pub fn parse(text: &str) -> Result<Self, TempNameError> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use longhaul_api::native::{Expected, VerifiedCount};
+use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, Timestamp, TransferState, units};
 use maud::{Markup, html};
 
@@ -113,15 +114,7 @@ pub fn rate(bytes_per_s: f64) -> Markup {
 
 /// A path segment with everything but unreserved characters encoded, since dataset names contain `/`.
 pub fn segment(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    encode_component(text)
 }
 
 #[cfg(test)]

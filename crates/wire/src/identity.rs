@@ -1,6 +1,7 @@
 //! Identity of a file at both ends: at the source, what must not change while it is read; at the target, the
 //! key of its progress.
 
+use longhaul_model::hex::Hex;
 use longhaul_model::{Algorithm, DigestSet, Hasher, Lfn, StorageName};
 
 use crate::codec::{FieldReader, Malformed, PutField};
@@ -65,7 +66,7 @@ fn truncated_hash(bytes: &[u8]) -> [u8; 16] {
 
 impl std::fmt::Debug for FileKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{}", Hex(&self.0))
     }
 }
 

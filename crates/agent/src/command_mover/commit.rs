@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use longhaul_engine::{FetchFile, Success};
+use longhaul_model::hex;
 use longhaul_model::{AgentId, AttemptId, Blame, DigestSet, Fault, FaultCode, Hasher, Pfn, Verification};
 use longhaul_storage::{Commit, Identity, Storage, TempName};
 use rustix::fs::OFlags;
@@ -31,7 +32,7 @@ fn temp_name_prefix(agent: AgentId) -> [u8; 8] {
 
 /// Removes what an earlier run of this agent left: each attempt begins anew.
 pub(super) fn remove_stale_temps(storage: &dyn Storage, agent: AgentId) -> Result<(), Fault> {
-    let mark: String = temp_name_prefix(agent).iter().map(|byte| format!("{byte:02x}")).collect();
+    let mark = hex::encode(&temp_name_prefix(agent));
     storage
         .temps()?
         .iter()

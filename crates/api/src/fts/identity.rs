@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_model::hex;
 use longhaul_model::job::JobId;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
@@ -77,7 +78,7 @@ pub fn delegation_id_of_token(issuer: &str, subject: &str) -> String {
 }
 
 fn first_digits(digest: &[u8]) -> String {
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&digest[..8])
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_model::job::{JobFileState, JobState};
+use longhaul_model::percent;
 use longhaul_model::units::printable;
 
 use super::Refusal;
@@ -61,22 +62,9 @@ impl Parameters {
     }
 }
 
-/// Percent signs and plus signs; none if the result is no UTF-8.
+/// A name or value of a query or form, in which `+` is a blank too; none if it is malformed or not UTF-8.
 pub fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let digit = |byte: Option<u8>| byte.and_then(|byte| (byte as char).to_digit(16));
-                let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-                bytes.push((high * 16 + low) as u8);
-            }
-            byte => bytes.push(byte),
-        }
-    }
-    String::from_utf8(bytes).ok()
+    percent::decode(&text.replace('+', " "))
 }
 
 /// A comma list; empty items are skipped.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use http::StatusCode;
 use longhaul_model::StorageName;
+use longhaul_model::percent::encode_path;
 use longhaul_model::units::printable;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::WantedFile;
 use crate::answer::{Outcome, Refusal};
-use crate::request::{Place, encode};
+use crate::request::Place;
 
 /// Of one body: ten thousand names of usual length, and what is said of them.
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
@@ -96,7 +97,7 @@ pub(crate) fn path(text: &str, storage: &StorageName) -> Result<String, String> 
     if !text.starts_with('/') {
         return Err(wrong("the path does not begin with /"));
     }
-    let place = Place::parse(&encode(text)).map_err(|refusal| wrong(&refusal.text))?;
+    let place = Place::parse(&encode_path(text)).map_err(|refusal| wrong(&refusal.text))?;
     if place.is_root() || place.slash {
         return Err(wrong("this is no path of a file"));
     }

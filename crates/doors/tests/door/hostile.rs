@@ -142,7 +142,7 @@ fn an_interrupted_upload_leaves_nothing() {
 #[test]
 fn what_a_killed_door_left_is_removed_at_the_next_start() {
     let house = House::new();
-    let mark: String = b"testdoor".iter().map(|byte| format!("{byte:02x}")).collect();
+    let mark = longhaul_model::hex::encode(b"testdoor");
     let temps = house.root.join(".longhaul/temps");
     std::fs::write(temps.join(format!("{mark}0000000100000001")), "half").unwrap();
     std::fs::write(temps.join("00000000000000010000000100000001"), "another's").unwrap();

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use longhaul_model::hex;
 use longhaul_model::{AgentId, Fault, NameRules, StorageName, Timestamp};
 use longhaul_storage::{Storage, TempName};
 use longhaul_wire::FileKey;
@@ -92,8 +93,7 @@ impl Target {
             }
         }
         // Agents may share a storage: what others have there is theirs.
-        let mark: String =
-            FileKey::temporary_prefix(self.agent.0).iter().map(|byte| format!("{byte:02x}")).collect();
+        let mark = hex::encode(&FileKey::temporary_prefix(self.agent.0));
         let orphan = |temp: &TempName| !kept.contains(temp) && temp.as_str().starts_with(&mark);
         let orphans: Vec<TempName> = present.into_iter().filter(orphan).collect();
         tracing::info!(

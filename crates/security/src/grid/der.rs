@@ -2,6 +2,7 @@
 //! from strangers, so it copies nothing, and its callers nest by their own code, never by the input's wish.
 
 use longhaul_model::Timestamp;
+use longhaul_model::hex;
 
 pub(crate) const INTEGER: u8 = 0x02;
 pub(crate) const BIT_STRING: u8 = 0x03;
@@ -153,7 +154,7 @@ pub(crate) fn dotted(oid: &[u8]) -> String {
     let mut value: u64 = 0;
     for byte in oid {
         if value > u64::MAX >> 8 {
-            return crate::text::to_hex(oid);
+            return hex::encode(oid);
         }
         value = value << 7 | u64::from(byte & 0x7f);
         if byte & 0x80 == 0 {
@@ -161,7 +162,7 @@ pub(crate) fn dotted(oid: &[u8]) -> String {
             value = 0;
         }
     }
-    let Some(first) = numbers.first().copied() else { return crate::text::to_hex(oid) };
+    let Some(first) = numbers.first().copied() else { return hex::encode(oid) };
     let arc = (first / 40).min(2);
     let mut text = format!("{arc}.{}", first - 40 * arc);
     for number in &numbers[1..] {

@@ -2,8 +2,7 @@
 
 use aws_lc_rs::digest;
 use longhaul_model::Timestamp;
-
-use crate::text;
+use longhaul_model::hex;
 
 /// Hexadecimal digits of the ids of delegations, as clients of FTS know them.
 const DELEGATION_ID_DIGITS: usize = 16;
@@ -72,7 +71,7 @@ pub(crate) fn delegation_id(parts: &[&str]) -> String {
     for part in parts {
         context.update(part.as_bytes());
     }
-    let mut id = text::to_hex(context.finish().as_ref());
+    let mut id = hex::encode(context.finish().as_ref());
     id.truncate(DELEGATION_ID_DIGITS);
     id
 }

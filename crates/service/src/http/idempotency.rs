@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use http::HeaderMap;
 use longhaul_api::Problem;
 use longhaul_api::routes::{IDEMPOTENCY_HEADER, Route};
+use longhaul_model::hex;
 use longhaul_model::{Fault, FaultCode};
 
 use super::answer::{Answer, Content};
@@ -51,7 +52,7 @@ pub fn key(route: &Route, headers: &HeaderMap, call: &Call) -> Result<Option<Str
 /// Tells a repetition from another request under the same key.
 fn fingerprint(call: &Call) -> String {
     let asked = format!("{:?} {}", call.parameters, String::from_utf8_lossy(&call.body));
-    longhaul_security::secret_hash(&asked).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&longhaul_security::secret_hash(&asked))
 }
 
 pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, Problem> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use longhaul_model::percent::decode_lenient;
 use zeroize::Zeroizing;
 
 use crate::url::RemoteUrl;
@@ -35,7 +36,7 @@ pub fn bucket_of(url: &RemoteUrl, host: &str, path_style: bool) -> Option<String
     if !before.is_empty() && !path_style {
         return Some(before.to_owned());
     }
-    let path = crate::url::decoded(url.path());
+    let path = decode_lenient(url.path());
     let first = path.split(|&byte| byte == b'/').find(|part| !part.is_empty())?;
     String::from_utf8(first.to_vec()).ok()
 }

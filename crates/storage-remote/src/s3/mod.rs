@@ -7,19 +7,19 @@
 //! (`stream`): S3 answers `GET` with ranges as every server does.
 
 pub(crate) mod answer;
-mod encode;
 mod keys;
 mod object;
 mod parts;
+mod query;
 mod records;
 mod sign;
 mod upload;
 
 pub(crate) use answer::{refusal, skew};
-pub(crate) use encode::{encode_path, query};
 pub use keys::{S3Keys, bucket_of};
 pub(crate) use object::told as told_checksum;
 pub(crate) use parts::WHOLE_MAX;
+pub(crate) use query::canonical_query;
 pub(crate) use records::Records;
 pub(crate) use sign::{Signed, presigned, sign};
 pub(crate) use upload::{PartMemory, Slot};

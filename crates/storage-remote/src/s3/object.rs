@@ -7,10 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use longhaul_model::hex;
 use longhaul_model::{Algorithm, Digest, Hasher};
 
 use super::answer::{self, BYTES_MAX, ListedPart};
-use super::sign::hex;
 use crate::again::Again;
 use crate::checksum::{Checksum, read_value};
 use crate::config::Times;
@@ -286,7 +286,7 @@ fn md5(bytes: &[u8]) -> Digest {
 
 /// Whether an ETag is that MD5, as it is of all that is neither encrypted by a key service nor made of parts.
 pub(super) fn is_md5(etag: &str, md5: &Digest) -> bool {
-    etag.trim().trim_matches('"').eq_ignore_ascii_case(&hex(md5.value()))
+    etag.trim().trim_matches('"').eq_ignore_ascii_case(&hex::encode(md5.value()))
 }
 
 fn tells(headers: &HeaderMap, md5: &Digest) -> bool {

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::digest;
+use longhaul_model::hex;
 use serde::{Deserialize, Serialize};
-
-use super::sign::hex;
 
 const RECORD_BYTES_MAX: u64 = 16 << 10;
 
@@ -47,7 +46,7 @@ impl Records {
         if !busy.insert(url.to_owned()) {
             return None;
         }
-        let name = hex(digest::digest(&digest::SHA256, url.as_bytes()).as_ref());
+        let name = hex::encode(digest::digest(&digest::SHA256, url.as_bytes()).as_ref());
         let file = folder.join(format!("{}.json", name.get(..32).unwrap_or(&name)));
         Some(Held { records: self.clone(), url: url.to_owned(), file })
     }

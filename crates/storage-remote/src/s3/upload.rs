@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
+use longhaul_model::hex;
 use longhaul_model::{Algorithm, Digest, DigestSet, Hasher};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -195,13 +196,12 @@ fn plain(etag: &str) -> String {
 fn etag_of(parts: &[Part]) -> Option<String> {
     let mut hasher = Hasher::new([Algorithm::Md5]);
     for part in parts {
-        let hex = plain(&part.etag);
-        let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
-        let bytes = (0..32).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?;
-        hasher.update(&bytes);
+        let mut md5 = [0; 16];
+        hex::decode_into(plain(&part.etag).get(..32)?, &mut md5)?;
+        hasher.update(&md5);
     }
     let md5 = hasher.finish().get(Algorithm::Md5)?;
-    Some(format!("{}-{}", super::sign::hex(md5.value()), parts.len()))
+    Some(format!("{}-{}", hex::encode(md5.value()), parts.len()))
 }
 
 /// Cuts what is read into parts, and computes what has to be known of them and of the whole.

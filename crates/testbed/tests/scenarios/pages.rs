@@ -73,7 +73,7 @@ fn pages(deployment: &Deployment) -> Vec<(&'static str, String, Vec<&'static str
     let under_way = first(&["subscription", "list", "--dataset", "higgs/run7-aod"]);
     let paused = first(&["subscription", "list", "--storage", "delta"]);
     let job = first(&["job", "list"]);
-    let segment = |text: &str| routes::encode(text);
+    let segment = |text: &str| longhaul_model::percent::encode_component(text);
     vec![
         ("overview", "/ui/".into(), vec!["higgs/run7-aod", "beta"]),
         ("datasets", "/ui/datasets".into(), vec!["higgs/run6", "names/odd"]),

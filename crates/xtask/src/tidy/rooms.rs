@@ -101,6 +101,7 @@ const PURE_DEPENDENCIES: &[&str] = &[
     "crc32c",
     "jiff",
     "md-5",
+    "percent-encoding",
     "regex-lite",
     "serde",
     "serde_json",

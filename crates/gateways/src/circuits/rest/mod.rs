@@ -15,12 +15,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use longhaul_circuits::RequestKey;
+use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use zeroize::Zeroizing;
 
 use super::Provider;
 use super::remote::{Call, CallId, Caller, Ground, Heard, Names};
-use crate::outgoing::in_url;
 use machine::Rest;
 pub use oscars::OscarsConfig;
 pub(super) use oscars::vlans;

@@ -8,7 +8,7 @@ use longhaul_model::Timestamp;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::{Job, Next, Protocol, Stage, in_url, no, unexpected};
+use super::{Job, Next, Protocol, Stage, encode_component, no, unexpected};
 use crate::circuits::config::Access;
 use crate::circuits::remote::{Call, Heard};
 
@@ -207,14 +207,14 @@ impl Protocol for Oscars {
             Stage::Hold => self.post("/protected/hold", &self.hold(job, name, there)),
             Stage::Commit => self.post_name("/protected/conn/commit", name),
             Stage::Remove => self.post_name("/protected/conn/release", name),
-            Stage::Cancel => self.get(&format!("/protected/held/clear/{}", in_url(name))),
+            Stage::Cancel => self.get(&format!("/protected/held/clear/{}", encode_component(name))),
             Stage::Wait | Stage::Settle | Stage::Up | Stage::Examine => self.examine(name),
             Stage::Name => self.get("/protected/conn/generateId"),
         }
     }
 
     fn examine(&self, name: &str) -> Call {
-        self.get(&format!("/api/conn/info/{}", in_url(name)))
+        self.get(&format!("/api/conn/info/{}", encode_component(name)))
     }
 
     fn hear(&self, job: &mut Job, heard: &Heard, skew: i64) -> Next {

@@ -7,7 +7,7 @@ use longhaul_model::Timestamp;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::{Job, Next, Protocol, Stage, in_url, no, unexpected};
+use super::{Job, Next, Protocol, Stage, encode_component, no, unexpected};
 use crate::circuits::config::Access;
 use crate::circuits::remote::{Call, Heard};
 
@@ -129,7 +129,7 @@ impl Protocol for Sense {
             ("password", &self.password),
         ]
         .into_iter()
-        .map(|(name, value)| format!("{name}={}", in_url(value)))
+        .map(|(name, value)| format!("{name}={}", encode_component(value)))
         .collect();
         Some(Call {
             method: http::Method::POST,
@@ -152,7 +152,7 @@ impl Protocol for Sense {
     }
 
     fn ask(&self, job: &Job, _there: Timestamp) -> Call {
-        let name = in_url(job.name.as_deref().unwrap_or_default());
+        let name = encode_component(job.name.as_deref().unwrap_or_default());
         let put =
             |what: &str| self.call(http::Method::PUT, &format!("/instance/{name}/{what}"), String::new());
         match job.stage {
@@ -173,7 +173,7 @@ impl Protocol for Sense {
     }
 
     fn examine(&self, name: &str) -> Call {
-        self.call(http::Method::GET, &format!("/instance/{}/status", in_url(name)), String::new())
+        self.call(http::Method::GET, &format!("/instance/{}/status", encode_component(name)), String::new())
     }
 
     fn hear(&self, job: &mut Job, heard: &Heard, _skew: i64) -> Next {

@@ -29,7 +29,9 @@ fn with_settings(settings: String) -> Deployment {
 }
 
 fn form(fields: &[(&str, &str)]) -> String {
-    let pairs = fields.iter().map(|(name, value)| format!("{name}={}", routes::encode(value)));
+    let pairs = fields
+        .iter()
+        .map(|(name, value)| format!("{name}={}", longhaul_model::percent::encode_component(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 
