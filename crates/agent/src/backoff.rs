@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use longhaul_model::{Backoff as Schedule, Jitter};
+
 use crate::state_dir::random_u64;
 
-const DELAY_MIN: Duration = Duration::from_millis(100);
-/// A service that is back is noticed within this.
-const DELAY_MAX: Duration = Duration::from_secs(5);
+/// A service that is back is noticed within five seconds, and a site's agents do not come back all at once.
+const SCHEDULE: Schedule =
+    Schedule { first: Duration::from_millis(100), max: Duration::from_secs(5), jitter: Jitter::Equal };
 
 /// Doubles with each failure in a row.
 #[derive(Debug, Default)]
@@ -24,18 +26,15 @@ impl Backoff {
         self.failures > 0
     }
 
-    /// The wait after one more failure, spread so that a site's agents do not come back all at once.
+    /// The wait after one more failure.
     pub(crate) fn next_delay(&mut self) -> Duration {
-        let delay = delay_after(self.failures, random_u64().unwrap_or_default());
         self.failures = self.failures.saturating_add(1);
-        delay
+        delay_after(self.failures, random_u64().unwrap_or_default())
     }
 }
 
-/// Half of the step for certain, the other half by chance.
 fn delay_after(failures: u32, random: u64) -> Duration {
-    let step = DELAY_MIN.saturating_mul(1 << failures.min(10)).min(DELAY_MAX);
-    step / 2 + (step / 2).mul_f64((random % 1_000) as f64 / 1_000.0)
+    SCHEDULE.delay(failures, (random % 1_000) as f64 / 1_000.0)
 }
 
 #[cfg(test)]
@@ -44,10 +43,10 @@ mod tests {
 
     #[test]
     fn grows_is_spread_and_bounded() {
-        assert!(delay_after(0, 999) <= DELAY_MIN);
-        assert!(delay_after(4, 0) > delay_after(1, 999));
-        assert!(delay_after(3, 1) != delay_after(3, 500));
-        assert!(delay_after(u32::MAX, u64::MAX) <= DELAY_MAX);
-        assert!(delay_after(u32::MAX, 0) >= DELAY_MAX / 2);
+        assert!(delay_after(1, 999) <= SCHEDULE.first);
+        assert!(delay_after(5, 0) > delay_after(2, 999));
+        assert!(delay_after(4, 1) != delay_after(4, 500));
+        assert!(delay_after(u32::MAX, u64::MAX) <= SCHEDULE.max);
+        assert!(delay_after(u32::MAX, 0) >= SCHEDULE.max / 2);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backoff::{Backoff, Jitter};
 use crate::lifecycle::words;
 use crate::units::printable;
 
@@ -245,12 +246,16 @@ impl std::error::Error for Fault {}
 /// How long to wait before try number `attempt` + 1 of the same (source, target, cause): doubling from one
 /// second for [`Retry::Now`], from thirty for [`Retry::Later`]; `jitter` in 0..1 spreads it by ±25 %.
 pub fn retry_delay(retry: Retry, attempt: u32, jitter: f64) -> Duration {
-    let (first, most) = match retry {
-        Retry::Now => (1.0, 60.0),
-        Retry::Later | Retry::Never => (30.0, 3_600.0),
+    let (first_s, max_s) = match retry {
+        Retry::Now => (1, 60),
+        Retry::Later | Retry::Never => (30, 3_600),
     };
-    let base = (first * 2f64.powi(attempt.saturating_sub(1).min(20) as i32)).min(most);
-    Duration::from_secs_f64(base * (0.75 + 0.5 * jitter.clamp(0.0, 1.0)))
+    let backoff = Backoff {
+        first: Duration::from_secs(first_s),
+        max: Duration::from_secs(max_s),
+        jitter: Jitter::Quarter,
+    };
+    backoff.delay(attempt, jitter)
 }
 
 #[cfg(test)]

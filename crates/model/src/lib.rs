@@ -7,6 +7,7 @@
 //! Start with [`Lfn`], [`DigestSet`] and [`Fault`].
 
 pub mod address;
+pub mod backoff;
 pub mod digest;
 pub mod fault;
 pub mod hex;
@@ -23,6 +24,7 @@ pub mod time;
 pub mod tree;
 pub mod units;
 
+pub use backoff::{Backoff, Jitter};
 pub use digest::{Algorithm, Digest, DigestSet, Hasher};
 pub use fault::{Blame, Fault, FaultCode, Retry};
 pub use id::{

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use longhaul_model::{Backoff, Jitter};
 use tokio::time::sleep;
 
 use crate::exchange::{Answer, Call, Exchange};
 use crate::failure::{Failure, Kind};
 
-/// The first pause between two tries; each further one is twice as long.
-const PAUSE: Duration = Duration::from_millis(250);
+/// One request waits for itself alone: no jitter. Its tries are few, so the longest wait is never reached.
+const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(250), max: Duration::from_secs(60), jitter: Jitter::None };
 
 /// How often a request is sent, and after what it is sent again.
 pub(crate) struct Again {
@@ -45,7 +47,6 @@ impl Exchange {
         what: &str,
         call: impl Fn() -> Result<Call<'a>, Failure>,
     ) -> Result<Answer, Failure> {
-        let mut pause = PAUSE;
         for tries in 1..again.tries {
             let failure = match self.send(call()?).await {
                 Ok(answer) if again.is_passing(answer.status) => answer.into_failure(what).await,
@@ -53,8 +54,7 @@ impl Exchange {
                 end => return end,
             };
             tracing::debug!(tries, "{what} again after: {}", failure.text);
-            sleep(pause).await;
-            pause *= 2;
+            sleep(BACKOFF.delay(tries, 0.0)).await;
         }
         self.send(call()?).await
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_api::fts::MessageKind;
 use longhaul_gateways::brokers::{ANSWER_TIME_MAX, Parcel, Session};
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Backoff, Fault, FaultCode, Jitter};
 use tokio::sync::watch;
 
 use super::WayState;
@@ -17,9 +17,11 @@ use super::spool::{Reader, Spool};
 use crate::Clock;
 use crate::shared::guard;
 
-/// When all brokers were tried in vain: until the next round, and at the most.
-const WAIT_FIRST: Duration = Duration::from_millis(500);
-const WAIT_MAX: Duration = Duration::from_secs(60);
+/// The wait until the next round, when all brokers were tried in vain.
+const ROUND_BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(500), max: Duration::from_secs(60), jitter: Jitter::Quarter };
+/// Services are spread by the microsecond in which their round ended, modulo this.
+const SPREAD_US: i64 = 500;
 
 /// How a publisher waits; a test lets its own time pass.
 type Pause = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
@@ -164,9 +166,8 @@ impl Publisher {
         if failures == 0 || !failures.is_multiple_of(brokers) {
             return Duration::ZERO;
         }
-        let wait = WAIT_MAX.min(WAIT_FIRST * 2u32.saturating_pow((rounds - 1).min(20)));
-        let part = u32::try_from((self.clock)().as_micros().rem_euclid(500)).unwrap_or(0);
-        wait * (750 + part) / 1_000
+        let spread = (self.clock)().as_micros().rem_euclid(SPREAD_US) as f64 / SPREAD_US as f64;
+        ROUND_BACKOFF.delay(rounds, spread)
     }
 }
 
