@@ -1,15 +1,19 @@
-//! XML of WebDAV requests, in the least that is needed: elements, namespaces, text. No document type, no
-//! entities but the five of XML itself and characters by number, and bounds on everything, since anybody may
-//! send it.
+//! XML of WebDAV requests as a tree of elements, namespaces and text, read by quick-xml's `NsReader`. Anybody may
+//! send it, so there is no document type, no entity but the five of XML itself and characters by number, and a
+//! bound on everything. Dead properties are written back with prefixes of our own.
 
-use std::collections::HashMap;
+use quick_xml::NsReader;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::name::{PrefixDeclaration, QName, ResolveResult};
 
-/// Of a whole document.
+/// A whole document. Clients ask for some dozens of properties; dead ones are small.
 pub(crate) const XML_BYTES_MAX: usize = 64 << 10;
 const DEPTH_MAX: usize = 32;
 const ELEMENTS_MAX: usize = 1_000;
 const ATTRIBUTES_MAX: usize = 32;
-const NAMESPACES_MAX: usize = 64;
+/// Namespaces in scope at once, each declaration counted: as many as elements of that depth can declare with all of
+/// their attributes, so that the library's own, smaller limit does not refuse what these bounds allow.
+const NAMESPACES_MAX: usize = DEPTH_MAX * ATTRIBUTES_MAX;
 
 /// A name with its namespace; an empty one is none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +94,6 @@ impl Element {
             let (shown, declared) = match name.space.as_str() {
                 // Attributes without a prefix are in no namespace.
                 "" => (name.local.clone(), String::new()),
-                XML => (format!("xml:{}", name.local), String::new()),
                 _ => self::shown(name, &format!("a{number}")),
             };
             out.push_str(&format!("{declared} {shown}=\"{}\"", escape(value)));
@@ -114,10 +117,12 @@ impl Element {
 }
 
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
+const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
-/// A name with that prefix, and what declares it.
+/// A name with that prefix, and what declares it. The prefix `xml` is declared by itself and has no other.
 fn shown(name: &Name, prefix: &str) -> (String, String) {
     match name.space.as_str() {
+        XML => (format!("xml:{}", name.local), String::new()),
         "" => (name.local.clone(), " xmlns=\"\"".to_owned()),
         space => (format!("{prefix}:{}", name.local), format!(" xmlns:{prefix}=\"{}\"", escape(space))),
     }
@@ -138,262 +143,134 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Element, String> {
     if !text.chars().all(is_held) {
         return Err("it holds a control character, which XML has not".into());
     }
-    let mut reader = Reader { rest: text.strip_prefix('\u{feff}').unwrap_or(text), elements: 0 };
-    reader.document()
-}
-
-struct Reader<'a> {
-    rest: &'a str,
-    elements: usize,
-}
-
-/// A start tag.
-struct Tag<'a> {
-    name: &'a str,
-    attributes: Vec<(&'a str, String)>,
-    is_empty: bool,
-}
-
-type Spaces = HashMap<String, String>;
-
-impl<'a> Reader<'a> {
-    fn document(&mut self) -> Result<Element, String> {
-        self.skip_to_markup()?;
-        let mut spaces = Spaces::new();
-        spaces.insert("xml".into(), XML.into());
-        // Without recursion, so that depth is a number and not a stack.
-        let mut open: Vec<(Element, &'a str, Spaces)> = Vec::new();
-        loop {
-            if open.is_empty() {
-                self.skip_to_markup()?;
-            } else {
-                self.text_into(&mut open)?;
-            }
-            let mut done = None;
-            if let Some(rest) = self.rest.strip_prefix("</") {
-                self.rest = rest;
-                let name = self.until('>')?.trim_end();
-                let Some((element, opened, outer)) = open.pop() else {
-                    return Err("an end without a start".into());
-                };
-                if name != opened {
-                    return Err(format!("<{opened}> ends with </{name}>"));
+    let mut reader = NsReader::from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
+    reader.resolver_mut().set_max_namespace_bindings(NAMESPACES_MAX);
+    // Without recursion, so that depth is a number and not a stack.
+    let mut open: Vec<Element> = Vec::new();
+    let mut root = None;
+    let mut elements = 0;
+    loop {
+        let event = reader.read_event().map_err(|error| error.to_string())?;
+        let closed = match &event {
+            Event::Start(start) | Event::Empty(start) => {
+                elements += 1;
+                if root.is_some() {
+                    return Err("something follows its end".into());
                 }
-                spaces = outer;
-                done = Some(element);
-            } else {
-                let tag = self.tag()?;
                 if open.len() >= DEPTH_MAX {
                     return Err(format!("it is deeper than {DEPTH_MAX} elements"));
                 }
-                self.elements += 1;
-                if self.elements > ELEMENTS_MAX {
+                if elements > ELEMENTS_MAX {
                     return Err(format!("it has more than {ELEMENTS_MAX} elements"));
                 }
-                let outer = spaces.clone();
-                declare(&tag, &mut spaces)?;
-                let name = resolve(tag.name, &spaces)?;
-                let mut element = Element { name, attributes: Vec::new(), nodes: Vec::new() };
-                for (name, value) in tag.attributes.iter().filter(|(name, _)| !name.starts_with("xmlns")) {
-                    let name = match name.contains(':') {
-                        true => resolve(name, &spaces)?,
-                        false => Name { space: String::new(), local: (*name).to_owned() },
-                    };
-                    element.attributes.push((name, value.clone()));
-                }
-                if tag.is_empty {
-                    spaces = outer;
-                    done = Some(element);
-                } else {
-                    open.push((element, tag.name, outer));
-                }
+                open.push(element(&reader, start)?);
+                matches!(event, Event::Empty(_))
             }
-            let Some(element) = done else { continue };
+            Event::End(_) => true,
+            Event::Text(text) => {
+                add_text(&mut open, text)?;
+                false
+            }
+            Event::CData(text) if !open.is_empty() => {
+                add_text(&mut open, text)?;
+                false
+            }
+            Event::GeneralRef(reference) if !open.is_empty() => {
+                add_text(&mut open, &unescape(&format!("&{};", &**reference))?)?;
+                false
+            }
+            Event::CData(_) | Event::GeneralRef(_) => return Err("text stands outside its element".into()),
+            Event::DocType(_) => return Err("it has a document type, which is not taken".into()),
+            Event::Eof => break,
+            Event::Decl(_) | Event::PI(_) | Event::Comment(_) => false,
+        };
+        if closed {
+            let element = open.pop().ok_or("an end without a start")?;
             match open.last_mut() {
-                Some((parent, ..)) => parent.nodes.push(Node::Element(element)),
-                None => {
-                    self.skip_misc()?;
-                    return if self.rest.is_empty() {
-                        Ok(element)
-                    } else {
-                        Err("something follows its end".into())
-                    };
-                }
+                Some(parent) => parent.nodes.push(Node::Element(element)),
+                None => root = Some(element),
             }
         }
     }
-
-    /// Blanks, comments and instructions outside the root element.
-    fn skip_misc(&mut self) -> Result<(), String> {
-        loop {
-            self.rest = self.rest.trim_start();
-            if !self.skip_comment()? {
-                return Ok(());
-            }
-        }
+    if !open.is_empty() {
+        return Err("it ends within an element".into());
     }
-
-    fn skip_to_markup(&mut self) -> Result<(), String> {
-        self.skip_misc()?;
-        if self.rest.starts_with("<!") {
-            return Err("it has a document type, which is not taken".into());
-        }
-        if self.rest.starts_with('<') { Ok(()) } else { Err("there is no element".into()) }
-    }
-
-    fn skip_comment(&mut self) -> Result<bool, String> {
-        for (start, end) in [("<!--", "-->"), ("<?", "?>")] {
-            if let Some(rest) = self.rest.strip_prefix(start) {
-                let length = rest.find(end).ok_or("a comment or instruction does not end")?;
-                self.rest = &rest[length + end.len()..];
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Text up to the next tag, into the innermost element.
-    fn text_into(&mut self, open: &mut [(Element, &'a str, Spaces)]) -> Result<(), String> {
-        loop {
-            let end = self.rest.find('<').ok_or("it ends within an element")?;
-            let (raw, rest) = self.rest.split_at(end);
-            self.rest = rest;
-            if let Some((element, ..)) = open.last_mut() {
-                element.add_text(&unescape(raw)?);
-            }
-            if let Some(rest) = self.rest.strip_prefix("<![CDATA[") {
-                let end = rest.find("]]>").ok_or("a CDATA section does not end")?;
-                if let Some((element, ..)) = open.last_mut() {
-                    element.add_text(&rest[..end]);
-                }
-                self.rest = &rest[end + 3..];
-            } else if !self.skip_comment()? {
-                return Ok(());
-            }
-        }
-    }
-
-    fn until(&mut self, end: char) -> Result<&'a str, String> {
-        let at = self.rest.find(end).ok_or("a tag does not end")?;
-        let found = &self.rest[..at];
-        self.rest = &self.rest[at + end.len_utf8()..];
-        Ok(found)
-    }
-
-    fn name(&mut self) -> Result<&'a str, String> {
-        let fits = |c: char| c.is_alphanumeric() || matches!(c, ':' | '_' | '-' | '.') || !c.is_ascii();
-        let end = self.rest.find(|c: char| !fits(c)).unwrap_or(self.rest.len());
-        let (name, rest) = self.rest.split_at(end);
-        let starts = |part: &str| part.starts_with(|c: char| c.is_alphabetic() || c == '_');
-        if !name.split(':').all(starts) || name.split(':').count() > 2 {
-            return Err("a tag or an attribute has no proper name".into());
-        }
-        self.rest = rest;
-        Ok(name)
-    }
-
-    fn tag(&mut self) -> Result<Tag<'a>, String> {
-        self.rest = self.rest.strip_prefix('<').ok_or("a tag is expected")?;
-        if self.rest.starts_with('!') {
-            return Err("it has a declaration, which is not taken".into());
-        }
-        let name = self.name()?;
-        let mut attributes: Vec<(&str, String)> = Vec::new();
-        loop {
-            let before = self.rest;
-            self.rest = self.rest.trim_start();
-            if let Some(rest) = self.rest.strip_prefix("/>") {
-                self.rest = rest;
-                return Ok(Tag { name, attributes, is_empty: true });
-            }
-            if let Some(rest) = self.rest.strip_prefix('>') {
-                self.rest = rest;
-                return Ok(Tag { name, attributes, is_empty: false });
-            }
-            if before.len() == self.rest.len() {
-                return Err("attributes are not separated".into());
-            }
-            let key = self.name()?;
-            self.rest =
-                self.rest.trim_start().strip_prefix('=').ok_or("an attribute has no value")?.trim_start();
-            let quote = self
-                .rest
-                .chars()
-                .next()
-                .filter(|c| matches!(c, '"' | '\''))
-                .ok_or("a value has no quotes")?;
-            self.rest = &self.rest[1..];
-            let raw = self.until(quote)?;
-            if raw.contains('<') {
-                return Err("a value holds <".into());
-            }
-            if attributes.iter().any(|(other, _)| *other == key) {
-                return Err("an attribute is given twice".into());
-            }
-            if attributes.len() >= ATTRIBUTES_MAX {
-                return Err(format!("an element has more than {ATTRIBUTES_MAX} attributes"));
-            }
-            attributes.push((key, unescape(raw)?));
-        }
-    }
+    root.ok_or_else(|| "there is no element".into())
 }
 
-fn declare(tag: &Tag<'_>, spaces: &mut Spaces) -> Result<(), String> {
-    for (key, value) in &tag.attributes {
-        if *key == "xmlns" {
-            spaces.insert(String::new(), value.clone());
-        } else if let Some(prefix) = key.strip_prefix("xmlns:") {
-            if value.is_empty() {
-                return Err(format!("the prefix {prefix} stands for nothing"));
-            }
-            spaces.insert(prefix.to_owned(), value.clone());
-        }
-    }
-    if spaces.len() > NAMESPACES_MAX {
-        return Err(format!("more than {NAMESPACES_MAX} namespaces are declared"));
+/// Outside the root element there are blanks only.
+fn add_text(open: &mut [Element], text: &str) -> Result<(), String> {
+    match open.last_mut() {
+        Some(element) => element.add_text(text),
+        None if text.trim().is_empty() => {}
+        None => return Err("text stands outside its element".into()),
     }
     Ok(())
 }
 
-fn resolve(name: &str, spaces: &Spaces) -> Result<Name, String> {
-    let (prefix, local) = name.split_once(':').unwrap_or(("", name));
-    match spaces.get(prefix) {
-        Some(space) => Ok(Name { space: space.clone(), local: local.to_owned() }),
-        None if prefix.is_empty() => Ok(Name { space: String::new(), local: local.to_owned() }),
-        None => Err(format!("the prefix {prefix} is not declared")),
+fn element(reader: &NsReader<&[u8]>, start: &BytesStart<'_>) -> Result<Element, String> {
+    check_separated(start.attributes_raw())?;
+    if start.attributes().with_checks(false).count() > ATTRIBUTES_MAX {
+        return Err(format!("an element has more than {ATTRIBUTES_MAX} attributes"));
     }
-}
-
-fn unescape(raw: &str) -> Result<String, String> {
-    let mut text = String::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some(at) = rest.find('&') {
-        text.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        let end = after.find(';').filter(|end| *end <= 8).ok_or("an entity is not known")?;
-        text.push(character(&after[..end]).ok_or("an entity is not known")?);
-        rest = &after[end + 1..];
-    }
-    text.push_str(rest);
-    Ok(text)
-}
-
-fn character(entity: &str) -> Option<char> {
-    Some(match entity {
-        "lt" => '<',
-        "gt" => '>',
-        "amp" => '&',
-        "quot" => '"',
-        "apos" => '\'',
-        number => {
-            let digits = number.strip_prefix('#')?;
-            let code = match digits.strip_prefix('x') {
-                Some(hex) => u32::from_str_radix(hex, 16).ok()?,
-                None => digits.parse().ok()?,
-            };
-            char::from_u32(code).filter(|c| is_held(*c))?
+    let resolver = reader.resolver();
+    let mut attributes = Vec::new();
+    for attribute in start.attributes() {
+        let attribute = attribute.map_err(|error| error.to_string())?;
+        if attribute.value.contains('<') {
+            return Err("a value holds <".into());
         }
-    })
+        let value = unescape(&attribute.value)?;
+        match attribute.key.as_namespace_binding() {
+            None => {
+                attributes.push((name(attribute.key, resolver.resolve_attribute(attribute.key).0)?, value))
+            }
+            Some(PrefixDeclaration::Named(prefix)) if value.is_empty() => {
+                return Err(format!("the prefix {prefix} stands for nothing"));
+            }
+            Some(_) => {}
+        }
+    }
+    let name = name(start.name(), resolver.resolve_element(start.name()).0)?;
+    Ok(Element { name, attributes, nodes: Vec::new() })
+}
+
+/// The library checks neither the characters of a name nor how many parts it has.
+fn name(written: QName<'_>, space: ResolveResult<'_>) -> Result<Name, String> {
+    let text: &str = written.as_ref();
+    let fits = |c: char| c.is_alphanumeric() || matches!(c, ':' | '_' | '-' | '.') || !c.is_ascii();
+    let starts = |part: &str| part.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    if !text.chars().all(fits) || !text.split(':').all(starts) || text.split(':').count() > 2 {
+        return Err("a tag or an attribute has no proper name".into());
+    }
+    let space = match space {
+        ResolveResult::Bound(space) if space.as_ref() != XMLNS => unescape(space.as_ref())?,
+        ResolveResult::Unbound => String::new(),
+        ResolveResult::Bound(_) | ResolveResult::Unknown(_) => {
+            return Err(format!("the prefix of {text} is not declared"));
+        }
+    };
+    Ok(Name { space, local: written.local_name().as_ref().to_owned() })
+}
+
+/// The library takes `b='1'c='2'`.
+fn check_separated(mut attributes: &str) -> Result<(), String> {
+    while let Some(open) = attributes.find(['"', '\'']) {
+        let quote = &attributes[open..=open];
+        let value = &attributes[open + 1..];
+        let close = value.find(quote).ok_or("a value does not end")?;
+        attributes = &value[close + 1..];
+        if attributes.starts_with(|c: char| !c.is_whitespace()) {
+            return Err("attributes are not separated".into());
+        }
+    }
+    Ok(())
+}
+
+/// Resolves the five entities of XML itself, and characters by number that a document may hold.
+fn unescape(raw: &str) -> Result<String, String> {
+    let text = quick_xml::escape::unescape(raw).map_err(|_| "an entity is not known")?;
+    if text.chars().all(is_held) { Ok(text.into_owned()) } else { Err("an entity is not known".into()) }
 }
 
 /// Whether a document may hold it: XML 1.0 without the control characters that it discourages.
