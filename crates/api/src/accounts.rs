@@ -18,7 +18,7 @@ pub struct AccountAdd {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
-    /// Of a manager: which sites are theirs.
+    /// The sites that a manager manages.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub sites: Vec<SiteName>,
@@ -36,7 +36,7 @@ pub struct AccountChange {
     /// Empty: of no community.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub community: Option<String>,
-    /// Of a manager; an empty list: no site.
+    /// The sites that a manager manages; an empty list: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub sites: Option<Vec<SiteName>>,

@@ -105,7 +105,7 @@ pub struct Report {
     pub ask_ahead: bool,
 }
 
-/// Who the agent is this time.
+/// Introduces an agent and its present incarnation.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Hello {
     pub host: String,
@@ -178,7 +178,7 @@ pub enum Fact {
         #[schema(value_type = Option<Object>)]
         fault: Option<Fault>,
     },
-    /// Who was allowed or refused what at the agent's doors. From version 3 on.
+    /// Decisions of the agent's doors: who was allowed or refused what. From version 3 on.
     Decided {
         decisions: Vec<DoorDecision>,
     },
@@ -206,9 +206,9 @@ pub struct DoorDecision {
     pub origin: String,
     /// `door` and a method.
     pub operation: String,
-    /// Of what.
+    /// The thing that the operation was asked of.
     pub object: String,
-    /// Of refusals the reason, else by which right.
+    /// The reason of a refusal, else the right by which it was allowed.
     pub why: String,
 }
 
@@ -345,7 +345,7 @@ pub struct ReportReply {
     pub circuit_peers: Vec<SourcePeer>,
 }
 
-/// Who uses the circuit of a link beside the agent's streams.
+/// Copies that use the circuit of a link beside the agent's own streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitCopies {
     #[schema(value_type = String)]
@@ -426,7 +426,7 @@ pub struct LeaseBatch {
     #[schema(value_type = String)]
     pub start_by: Timestamp,
     pub leases: Vec<Lease>,
-    /// Of all of them, beside other traffic.
+    /// The traffic class of all leases of the batch.
     #[serde(default, skip_serializing_if = "is_usual")]
     #[schema(value_type = String)]
     pub class: TrafficClass,

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 /// Links of one agent that may have circuits.
 pub const LINKS_MAX: usize = 64;
-/// Of one link, in one report.
+/// Notes about one link in one report, at most.
 pub const NOTES_MAX: usize = 32;
 pub const ENDED_MAX: usize = 16;
 pub const ORDERS_MAX: usize = 32;
@@ -190,7 +190,7 @@ pub struct CircuitLink {
 /// What can be asked of the provider of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitOffer {
-    /// Who makes the circuits: links with the same name share what there is.
+    /// The provider of the circuits: links with the same name share its capacity.
     pub name: String,
     /// What is asked for first, and then if there is not so much.
     pub mbit: Vec<u64>,
@@ -329,7 +329,7 @@ impl CircuitPlanAct {
 /// `GET /api/v1/circuits/plan`: what a plan would do now. Where agents decide, nothing is done about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitPlan {
-    /// Who decides: `agent` or `service`.
+    /// The level that decides: `agent` or `service`.
     pub level: String,
     #[schema(value_type = String)]
     pub at: Timestamp,

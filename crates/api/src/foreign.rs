@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(back.copies, [copy]);
     }
 
-    /// Who knows nothing of copies neither sends nor misses them.
+    /// Agents of the version before know nothing of copies: they neither send nor miss them.
     #[test]
     fn those_of_before_are_understood() {
         let work: Work = serde_json::from_str(r#"{"number":1,"now":"1970-01-01T00:00:00Z"}"#).unwrap();

@@ -17,7 +17,7 @@ pub const FILES_SHOWN_MAX: u32 = 20_000;
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobSubmit {
-    /// Whose share it is charged to; default: the caller's.
+    /// The community whose share is charged; default: the caller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
@@ -115,7 +115,7 @@ pub struct JobView {
     pub target: Option<String>,
     /// Replicas and hops count each.
     pub files: u64,
-    /// Of a job whose files are copies each for itself.
+    /// Files that arrived, for jobs whose files are independent copies.
     pub files_done: Option<u64>,
     pub files_failed: Option<u64>,
     #[schema(value_type = String)]
@@ -138,7 +138,7 @@ pub struct JobDetail {
     pub counts: JobCounts,
     /// Arrived so far.
     pub bytes_done: u64,
-    /// Of all files, if the size of each is known.
+    /// Bytes of all files, if the size of each is known.
     pub bytes: Option<u64>,
     /// Bytes per second, of what is being copied.
     pub rate_now: f64,
@@ -181,8 +181,8 @@ pub struct JobFileView {
     /// By which way it came: `pull`, `push` or `stream`; followed by `by circuit` if it came by one; `there`
     /// if an attempt before had brought it; `stream by the agent HOST of SITE` if one streamed it.
     pub mode: Option<String>,
-    /// Who streams the last attempt or streamed it, and why that one, where an agent could have; of the first
-    /// hundred files.
+    /// The mover of the last attempt and why it was chosen, where an agent could have streamed it; for the
+    /// first hundred files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mover: Option<String>,
     /// Why the last attempt failed.
@@ -194,7 +194,7 @@ pub struct JobFileView {
 /// What happened to a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobFault {
-    /// Whose turn it is.
+    /// The party that has to act.
     #[schema(value_type = String)]
     pub blame: Blame,
     /// As Linux numbers errors.

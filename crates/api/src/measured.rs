@@ -92,7 +92,7 @@ pub struct UnmappedHost {
     pub first_seen: Timestamp,
     #[schema(value_type = String)]
     pub last_seen: Timestamp,
-    /// Who sent or holds them: a measurement host or an archive.
+    /// The measurement host or archive that sent or holds them.
     pub reported_by: String,
 }
 
@@ -110,10 +110,9 @@ pub struct ArchiveView {
     /// Why the last reading failed, if it did.
     #[schema(value_type = Option<Object>)]
     pub fault: Option<Fault>,
-    /// Of the last reading.
+    /// What the last reading found.
     pub found: MeasurementsTaken,
-    /// Of a mesh: pairs that should have results, and those that have had none for more than three of their
-    /// intervals.
+    /// Pairs of a mesh that should have results, and those without any for more than three of their intervals.
     pub pairs: u64,
     pub silent: u64,
     /// The first hundred, longest silent first.

@@ -166,7 +166,7 @@ fn yes() -> bool {
 pub struct DeletionReply {
     pub files: u64,
     pub bytes: u64,
-    /// Of these, files with no other good replica.
+    /// Files among these that have no other good replica.
     pub last_replicas: u64,
     /// Subscriptions that would bring them back, and so forbid it.
     #[schema(value_type = Vec<String>)]
@@ -268,13 +268,13 @@ pub struct SubscriptionView {
     pub priority: u8,
     #[schema(value_type = String)]
     pub verification: Verification,
-    /// Whose share it is charged to: by its terms, or by its dataset.
+    /// The community whose share is charged, by its terms or by its dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub charged_to: Option<CommunityName>,
     #[serde(flatten)]
     pub terms: Terms,
-    /// Of its deadline, until it is complete.
+    /// The chance that the deadline is met; absent once it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promise: Option<Promise>,
     #[schema(value_type = String)]
@@ -292,7 +292,7 @@ pub struct SubscriptionView {
     pub files_running: u64,
     pub retries: u64,
     pub failed_files: u64,
-    /// Of what it got, files by source.
+    /// Files that arrived, by source.
     pub sources: Vec<SourceShare>,
     pub expected: Expected,
     /// Files by how they were verified.
@@ -611,7 +611,7 @@ pub struct WhoAmI {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
-    /// Of a manager: which sites are theirs.
+    /// The sites that a manager manages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub sites: Vec<SiteName>,
@@ -633,7 +633,7 @@ pub struct TokenCreate {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
-    /// Of a manager: which sites are theirs.
+    /// The sites that a manager manages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub sites: Vec<SiteName>,
@@ -656,7 +656,7 @@ pub struct TokenView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
-    /// Of a manager: which sites are theirs.
+    /// The sites that a manager manages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub sites: Vec<SiteName>,

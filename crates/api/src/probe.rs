@@ -44,7 +44,7 @@ pub struct ProbedWay {
     #[schema(value_type = String)]
     pub address: SocketAddr,
     pub reach: Reach,
-    /// Of connections from one source port each.
+    /// Round trips of connections from one source port each, in microseconds.
     #[serde(default)]
     pub rtts_us: Vec<u32>,
     /// The largest IP packet that gets there.
@@ -120,7 +120,7 @@ pub struct PathSample {
     #[schema(value_type = String)]
     pub at: Timestamp,
     pub seconds: f64,
-    /// Of what the streams went to; none if the source dialled.
+    /// Whether the address that the streams went to was IPv6; none if the source dialled.
     #[serde(default)]
     pub ipv6: Option<bool>,
     pub streams: u32,
@@ -150,7 +150,7 @@ pub enum PathLimit {
 /// What the agents of two sites found on the way between them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProbeView {
-    /// Who looked: site and host.
+    /// The site and host that probed.
     #[schema(value_type = String)]
     pub from: SiteName,
     pub from_host: String,

@@ -18,8 +18,7 @@ pub struct Problem {
     pub code: FaultCode,
     /// What to do next.
     pub remedy: String,
-    /// Of answers with the status 429 or 503: after so many seconds it may be asked again, as `Retry-After`
-    /// says too.
+    /// Seconds after which to try again, in answers with the status 429 or 503; the same as `Retry-After`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
     /// Finds the log lines of this error.

@@ -217,10 +217,10 @@ const fn required(query: Query) -> Query {
     Query { required: true, ..query }
 }
 
-const LIMIT: Query = integer("limit", "Most items of the page; 100 if absent, at most 1,000.");
-const AFTER: Query = text("after", "Cursor: `next` of the page before.");
-const DATASET: Query = text("dataset", "Only of this dataset.");
-const STORAGE: Query = text("storage", "Only of this storage.");
+const LIMIT: Query = integer("limit", "Page size; 100 if absent, at most 1,000.");
+const AFTER: Query = text("after", "Cursor: `next` of the previous page.");
+const DATASET: Query = text("dataset", "Only this dataset.");
+const STORAGE: Query = text("storage", "Only this storage.");
 const PAGE: &[Query] = &[LIMIT, AFTER];
 
 macro_rules! routes {
@@ -229,7 +229,8 @@ macro_rules! routes {
         $(
             #[doc = $summary]
             pub const $name: Route =
-                Route::new($operation, Method::$method, $path, Access::$access).says($summary)$(.$step($($argument),*))*;
+                Route::new($operation, Method::$method, $path, Access::$access)
+                    .says($summary)$(.$step($($argument),*))*;
         )*
 
         /// The table.
@@ -248,60 +249,66 @@ routes! {
         "Lists datasets by name",
         asks(PAGE), gives(200, Json("Page_DatasetView"));
     DATASET_CREATE = Post "/api/v1/datasets" "dataset_create" Admin,
-        "Makes an empty dataset, or returns the one of that name",
+        "Creates an empty dataset, or returns the one of that name",
         takes(Json("DatasetCreate")), gives(200, Json("DatasetView"));
     DATASET_SHOW = Get "/api/v1/datasets/{dataset}" "dataset_show" Viewer,
-        "Shows a dataset: sizes, replicas, what was left out",
+        "Shows a dataset: sizes, replicas, files left out",
         gives(200, Json("DatasetView"));
     DATASET_CLOSE = Post "/api/v1/datasets/{dataset}/close" "dataset_close" Admin,
-        "Closes a dataset: nothing can be added any more",
+        "Closes a dataset: no more files can be added",
         gives(200, Json("DatasetView"));
     DATASET_DELETE = Delete "/api/v1/datasets/{dataset}" "dataset_delete" Admin,
-        "Forgets a dataset that no storage holds and nobody subscribes";
+        "Removes a dataset that has no replicas and no subscriptions";
     DATASET_BLOCKS = Get "/api/v1/datasets/{dataset}/blocks" "dataset_blocks" Viewer,
         "Lists the blocks of a dataset with their replicas",
         asks(PAGE), gives(200, Json("Page_BlockView"));
     DATASET_FILES = Get "/api/v1/datasets/{dataset}/files" "dataset_files" Viewer,
         "Lists the files of a dataset",
-        asks(&[text("block", "Only of this block."), LIMIT, AFTER]), gives(200, Json("Page_FileView"));
+        asks(&[text("block", "Only this block."), LIMIT, AFTER]), gives(200, Json("Page_FileView"));
     DATASET_REPLICAS = Get "/api/v1/datasets/{dataset}/replicas" "dataset_replicas" Viewer,
-        "Lists where a dataset is, a row per storage",
+        "Lists the replicas of a dataset, one row per storage",
         gives(200, Json("Page_ReplicaView"));
     DATASET_SCAN = Post "/api/v1/datasets/{dataset}/scan" "dataset_scan" Admin,
-        "Has an agent register the files it finds in a storage",
+        "Starts a scan: an agent registers the files it finds at a storage",
         takes(Json("ScanRequest")), gives(202, Json("TaskView")), with_idempotency_key();
     DATASET_ADD_FILES = Post "/api/v1/datasets/{dataset}/files" "dataset_add_files" Admin,
-        "Registers files by a manifest; all or nothing",
-        asks(&[text("storage", "Where the files are already; without it only their names are registered.")]),
+        "Registers the files of a manifest; all or nothing",
+        asks(&[text("storage", "The storage that holds the files; without it only names are registered.")]),
         takes(Lines("ManifestLine")), gives(200, Json("Registered"));
 
     REPLICA_OF_FILE = Get "/api/v1/replicas" "replica_of_file" Viewer,
-        "Shows where one file is, and how each replica was verified",
+        "Lists the replicas of one file, and how each was verified",
         asks(&[required(text("lfn", "The file."))]), gives(200, Json("FileReplicas"));
 
     DELETION_CREATE = Post "/api/v1/deletions" "deletion_create" Admin,
-        "Deletes a dataset's replicas at a storage, or only tells what that would do",
+        "Deletes a dataset's replicas at a storage, or previews the deletion",
         takes(Json("DeletionRequest")), gives(200, Json("DeletionReply")), with_idempotency_key();
     VERIFICATION_CREATE = Post "/api/v1/verifications" "verification_create" SiteManager,
-        "Has an agent read a dataset's replicas again and compare",
+        "Starts a verification: an agent reads a dataset's replicas and compares digests",
         takes(Json("VerificationRequest")), gives(202, Json("TaskView")), with_idempotency_key();
 
     TASK_LIST = Get "/api/v1/tasks" "task_list" Viewer,
         "Lists scans, verifications and deletions, newest first",
         asks(&[DATASET, STORAGE, LIMIT, AFTER]), gives(200, Json("Page_TaskView"));
     TASK_SHOW = Get "/api/v1/tasks/{task}" "task_show" Viewer,
-        "Shows a task and the problems it met",
+        "Shows a task and its problems",
         gives(200, Json("TaskView"));
     TASK_CANCEL = Post "/api/v1/tasks/{task}/cancel" "task_cancel" SiteManager,
-        "Cancels a task; what it has done stays",
+        "Cancels a task; finished work stays",
         gives(200, Json("TaskView"));
 
     SUBSCRIPTION_LIST = Get "/api/v1/subscriptions" "subscription_list" Viewer,
-        "Lists subscriptions with progress and expected end",
-        asks(&[DATASET, STORAGE, text("state", "Only in this state: active, suspended or cancelled."), LIMIT, AFTER]),
+        "Lists subscriptions with progress and estimated completion",
+        asks(&[
+            DATASET,
+            STORAGE,
+            text("state", "Only in this state: active, suspended or cancelled."),
+            LIMIT,
+            AFTER
+        ]),
         gives(200, Json("Page_SubscriptionView"));
     SUBSCRIPTION_CREATE = Post "/api/v1/subscriptions" "subscription_create" CommunityManager,
-        "Wishes that a dataset or block be at a storage",
+        "Creates a subscription: keep a dataset or block at a storage",
         takes(Json("Subscribe")), gives(201, Json("SubscriptionView")), with_idempotency_key();
     SUBSCRIPTION_SHOW = Get "/api/v1/subscriptions/{subscription}" "subscription_show" Viewer,
         "Shows a subscription",
@@ -325,14 +332,14 @@ routes! {
         "Shows a transfer: its attempts, their phases, and why each source was chosen",
         gives(200, Json("TransferDetail"));
     TRANSFER_RETRY = Post "/api/v1/transfers/{transfer}/retry" "transfer_retry" Admin,
-        "Tries a waiting or failed transfer again now",
+        "Retries a waiting or failed transfer now",
         gives(200, Json("TransferView"));
 
     JOB_LIST = Get "/api/v1/jobs" "job_list" Submitter,
-        "Lists jobs, copies between URLs, newest first",
+        "Lists copy jobs, newest first",
         asks(&[
             text("state", "Only in this state, such as ACTIVE."),
-            text("community", "Only of this community."),
+            text("community", "Only this community."),
             text("source", "Only from this host, or scheme://host."),
             text("target", "Only to this host, or scheme://host."),
             text("since", "Only submitted at this time or later."),
@@ -341,14 +348,14 @@ routes! {
         ]),
         gives(200, Json("Page_JobView"));
     JOB_SUBMIT = Post "/api/v1/jobs" "job_submit" Submitter,
-        "Has files copied from URL to URL",
+        "Submits a copy job: files from URL to URL",
         takes(Json("JobSubmit")), gives(201, Json("JobView")), with_idempotency_key();
     JOB_SHOW = Get "/api/v1/jobs/{job}" "job_show" Submitter,
-        "Shows a job and its files: how far, why not, what they wait for",
-        asks(&[integer("files", "Most files to show, those that failed first; 100 if absent.")]),
+        "Shows a job and its files: progress, failures, and what each file waits for",
+        asks(&[integer("files", "Files to show at most, failed ones first; 100 if absent.")]),
         gives(200, Json("JobDetail"));
     JOB_CANCEL = Post "/api/v1/jobs/{job}/cancel" "job_cancel" Submitter,
-        "Ends a job; what has arrived stays",
+        "Cancels a job; files that arrived stay",
         gives(200, Json("JobView"));
     JOB_CHANGE = Patch "/api/v1/jobs/{job}" "job_change" Submitter,
         "Changes a job's priority",
@@ -358,7 +365,7 @@ routes! {
         "Lists sites with their storages and agents",
         asks(PAGE), gives(200, Json("Page_SiteView"));
     SITE_ADD = Post "/api/v1/sites" "site_add" Admin,
-        "Makes a site and a token with which one agent can join it",
+        "Creates a site and a join token for its first agent",
         takes(Json("SiteAdd")), gives(201, Json("SiteAdded"));
     SITE_SHOW = Get "/api/v1/sites/{site}" "site_show" Viewer,
         "Shows a site, its storages and its agents",
@@ -367,95 +374,93 @@ routes! {
         "Pauses, drains or opens a site, or changes its limits",
         takes(Json("SiteChange")), gives(200, Json("SiteView"));
     SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" SiteManager,
-        "Makes a token with which one more agent can join a site",
+        "Creates a join token for one more agent of a site",
         takes(Json("JoinTokenCreate")), gives(201, Json("SiteAdded"));
     SITE_COMMISSION = Post "/api/v1/sites/{site}/commissioning" "site_commission" SiteManager,
-        "Keeps what test transfers said of links from and to a site",
+        "Records the results of test transfers from and to a site",
         takes(Json("Commissioning")), gives(200, Json("SiteView"));
     STORAGE_LIST = Get "/api/v1/storages" "storage_list" Viewer,
         "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));
 
     STORAGE_CHANGE = Patch "/api/v1/storages/{storage}" "storage_change" SiteManager,
-        "Says whether a storage is a relay, and how sources of what goes there are chosen",
+        "Changes a storage: relay or not, and the strategy by which sources are chosen",
         takes(Json("StorageChange")), gives(200, Json("StorageView"));
     SHARE_LIST = Get "/api/v1/shares" "share_list" Viewer,
-        "Lists what communities and activities are entitled to",
+        "Lists the shares of communities and activities",
         gives(200, Json("Page_ShareView"));
     SHARE_SET = Post "/api/v1/shares" "share_set" CommunityManager,
-        "Changes what a community or an activity is entitled to, at once",
+        "Changes the share of a community or an activity, with immediate effect",
         takes(Json("ShareChange")), gives(200, Json("Page_ShareView"));
     LINK_LIST = Get "/api/v1/links" "link_list" Viewer,
-        "Lists between which storages files may go, and which of them are relays",
+        "Lists the allowed links between storages, and which storages are relays",
         gives(200, Json("LinksView"));
     LINK_SET = Put "/api/v1/links" "link_set" Admin,
-        "Says between which storages files may go, in place of what was",
+        "Replaces the list of allowed links",
         takes(Json("LinksSet")), gives(200, Json("LinksView"));
     LINK_CHANGE = Patch "/api/v1/links" "link_change" Admin,
-        "Adds links to those that are used, takes some away, or says which are commissioned",
+        "Adds or removes allowed links, or marks links as commissioned",
         takes(Json("LinksChange")), gives(200, Json("LinksView"));
     LIMIT_LIST = Get "/api/v1/limits" "limit_list" Viewer,
         "Lists the limits of links, storages and communities",
         gives(200, Json("Page_LimitView"));
     LIMIT_SET = Post "/api/v1/limits" "limit_set" SiteManager,
-        "Limits a link, a storage or a community, or lifts that, at once",
+        "Sets or lifts a limit of a link, a storage or a community, with immediate effect",
         takes(Json("LimitChange")), gives(200, Json("Page_LimitView"));
     AUDIT_LIST = Get "/api/v1/audit" "audit_list" Viewer,
-        "Lists who changed shares, links, storages or accounts, and who logged in or was refused, newest \
-            first",
-        asks(&[text("of", "Only `changes`, or only `logins`."), LIMIT, AFTER]), gives(200, Json("Page_AuditEntry"));
+        "Lists the audit log, newest first: changes of settings and accounts, and log-ins",
+        asks(&[text("of", "Only `changes`, or only `logins`."), LIMIT, AFTER]),
+        gives(200, Json("Page_AuditEntry"));
 
     DECISION_LIST = Get "/api/v1/audit/decisions" "decision_list" SiteManager,
-        "Lists who was refused what and why, and who was allowed to change what, newest first",
+        "Lists access decisions, newest first: every refusal with its reason, and allowed changes",
         asks(&[
             text("of", "Only `refused`, or only `allowed`."),
-            text("who", "Only of this name."),
-            text("site", "Only of the doors of this site."),
+            text("who", "Only this name."),
+            text("site", "Only the doors of this site."),
             LIMIT,
             AFTER,
         ]),
         gives(200, Json("Page_DecisionEntry"));
 
     CIRCUIT_LIST = Get "/api/v1/circuits" "circuit_list" Viewer,
-        "Lists the links that may have circuits, with what there is and why",
+        "Lists the links that may have circuits, with their state and its reason",
         gives(200, Json("Page_CircuitView"));
     CIRCUIT_SHOW = Get "/api/v1/circuits/{circuit}" "circuit_show" Viewer,
-        "Explains a circuit, or a link SOURCE:TARGET: why there is one or none, what was wanted, what came \
-            of it",
+        "Explains a circuit, or a link SOURCE:TARGET: its state, requests, and outcomes",
         gives(200, Json("CircuitDetail"));
     CIRCUIT_PLAN = Get "/api/v1/circuits/plan" "circuit_plan" Viewer,
-        "Tells what a plan of all circuits would do now, and why; where agents decide, nothing is done about \
-            it",
+        "Shows what the central plan of circuits would do now, and why; informative where agents decide",
         gives(200, Json("CircuitPlan"));
     CIRCUIT_REQUEST = Post "/api/v1/circuits/request" "circuit_request" Admin,
-        "Has an agent ask for a circuit, whatever waits",
+        "Requests a circuit, whatever the workload",
         takes(Json("CircuitRequest")), gives(202, Json("CircuitDetail")), with_idempotency_key();
     CIRCUIT_RELEASE = Post "/api/v1/circuits/{circuit}/release" "circuit_release" Admin,
-        "Has an agent give a circuit back, of that name or on a link SOURCE:TARGET",
+        "Releases a circuit, by its name or by its link SOURCE:TARGET",
         gives(202, Json("CircuitDetail"));
     CIRCUIT_HISTORY = Get "/api/v1/history/circuits" "circuit_history" Viewer,
-        "Lists circuits that there were, latest first: booked, used, gained, and why they ended",
+        "Lists past circuits, latest first: reserved, used, time gained, and why they ended",
         asks(PAGE), gives(200, Json("Page_CircuitRecord"));
 
     MEASUREMENT_SEND = Post "/api/v1/network/measurements" "measurement_send" Observer,
-        "Takes what a perfSONAR host measured: pScheduler's result, or documents of version 5",
+        "Accepts measurements of a perfSONAR host: a pScheduler result, or documents of version 5",
         takes(Document), gives(200, Json("MeasurementsTaken"));
     MEASUREMENT_PUT = Put "/api/v1/network/measurements" "measurement_put" Observer,
-        "The same, as pScheduler's HTTP archiver sends it by default",
+        "The same by PUT, as pScheduler's HTTP archiver sends it by default",
         takes(Document), gives(200, Json("MeasurementsTaken"));
     HOST_LIST = Get "/api/v1/network/hosts" "host_list" Viewer,
-        "Lists which site measurement hosts, foreign end points and networks belong to",
+        "Lists the sites of measurement hosts, foreign end points and networks",
         asks(PAGE), gives(200, Json("Page_HostView"));
     HOST_SET = Post "/api/v1/network/hosts" "host_set" Admin,
-        "Says which site hosts and networks belong to; all or nothing",
+        "Maps hosts and networks to sites; all or nothing",
         takes(Json("HostsChange")), gives(200, Json("HostsChanged"));
     HOST_REMOVE = Delete "/api/v1/network/hosts/{host}" "host_remove" Admin,
-        "Forgets which site a host or network belongs to";
+        "Removes the mapping of a host or network to its site";
     UNMAPPED_LIST = Get "/api/v1/network/unmapped" "unmapped_list" Viewer,
-        "Lists hosts that were measured and have no site, or only an inferred one; most measurements first",
+        "Lists measured hosts without a site, or with an inferred one; most measurements first",
         asks(PAGE), gives(200, Json("Page_UnmappedHost"));
     ARCHIVE_LIST = Get "/api/v1/network/archives" "archive_list" Viewer,
-        "Lists the archives that are read, and how that goes",
+        "Lists the measurement archives that are read, and the state of each",
         gives(200, Json("Page_ArchiveView"));
 
     STATUS = Get "/api/v1/status" "status" Viewer,
@@ -465,18 +470,18 @@ routes! {
         "Lists faults, equal ones counted together, latest first",
         asks(PAGE), gives(200, Json("Page_ProblemView"));
     RATE_HISTORY = Get "/api/v1/history/rates" "rate_history" Viewer,
-        "Shows verified bytes per second over time, in all and per link",
+        "Shows goodput over time, in total and per link",
         asks(&[
             text("source", "Only from this storage."),
             text("target", "Only to this storage."),
-            integer("seconds", "How far back; 3,600 if absent.")
+            integer("seconds", "Seconds to look back; 3,600 if absent.")
         ]),
         gives(200, Json("RateHistory"));
     NETWORK_SHOW = Get "/api/v1/network" "network_show" Viewer,
-        "Shows how much is known of the network, how good forecasts are, and what changed",
+        "Shows the state of network knowledge: links known, forecast quality, recent changes",
         gives(200, Json("NetworkView"));
     NETWORK_LINKS = Get "/api/v1/network/links" "network_links" Viewer,
-        "Lists links with what they give, what bounds them and what holds them up",
+        "Lists links with their rates, forecasts and bottlenecks",
         asks(&[
             text("source", "Only from this storage."),
             text("target", "Only to this storage."),
@@ -485,35 +490,33 @@ routes! {
         ]),
         gives(200, Json("Page_NetworkLink"));
     NETWORK_LINK = Get "/api/v1/network/links/{source}/{target}" "network_link" Viewer,
-        "Explains one link: why it gives what it gives, what would help, what changed, what more work would \
-            come to",
+        "Explains one link: its rate and bottleneck, advice, changes, and forecasts for more work",
         asks(&[
-            integer("files", "What it would give with so many more files, at most 10,000; 1, 4 and 16 if \
-                absent."),
-            integer("bytes", "How long so many bytes would take; 1 GB, 100 GB and 10 TB if absent.")
+            integer("files", "Forecast the rate for so many more files, up to 10,000; 1, 4 and 16 if absent."),
+            integer("bytes", "Forecast the time for this many bytes; 1 GB, 100 GB and 10 TB if absent.")
         ]),
         gives(200, Json("NetworkLinkDetail"));
     NETWORK_EXPORT = Get "/api/v1/network/export" "network_export" Viewer,
-        "Tells another instance what is known of the links between sites",
+        "Exports network knowledge of the links between sites",
         gives(200, Document);
     NETWORK_IMPORT = Post "/api/v1/network/import" "network_import" Admin,
-        "Takes what another instance knows, where less is known here",
+        "Imports network knowledge of another instance, where less is known here",
         takes(Json("NetworkImport")), gives(200, Json("NetworkImported"));
     CHECK = Get "/api/v1/check" "check" Viewer,
-        "Verifies the invariants of the state",
+        "Checks the invariants of the stored state",
         gives(200, Json("CheckReport"));
     EVENTS = Get "/api/v1/events" "events" Viewer,
-        "Streams what changes, as it changes",
+        "Streams changes as server-sent events",
         gives(200, Events("ChangeEvent"));
 
     WHOAMI = Get "/api/v1/whoami" "whoami" Viewer,
-        "Tells whose credential this is",
+        "Shows the caller's identity, role and scopes",
         gives(200, Json("WhoAmI"));
     TOKEN_LIST = Get "/api/v1/tokens" "token_list" Admin,
         "Lists API tokens, never their secrets",
         asks(PAGE), gives(200, Json("Page_TokenView"));
     TOKEN_CREATE = Post "/api/v1/tokens" "token_create" Admin,
-        "Makes an API token",
+        "Creates an API token",
         takes(Json("TokenCreate")), gives(201, Json("TokenCreated"));
     TOKEN_REVOKE = Delete "/api/v1/tokens/{token}" "token_revoke" Admin,
         "Revokes the API token of that name";
@@ -521,11 +524,10 @@ routes! {
         "Lists local accounts, never their passwords",
         asks(PAGE), gives(200, Json("Page_AccountView"));
     ACCOUNT_ADD = Post "/api/v1/accounts" "account_add" Admin,
-        "Makes a local account, with which somebody logs in by a password",
+        "Creates a local account that logs in by password",
         takes(Json("AccountAdd")), gives(201, Json("AccountView"));
     ACCOUNT_CHANGE = Patch "/api/v1/accounts/{account}" "account_change" Admin,
-        "Gives a local account another password, role or community, disables or enables it; ends its \
-            sessions",
+        "Changes a local account: password, role, community, disabled or not; ends its sessions",
         takes(Json("AccountChange")), gives(200, Json("AccountView"));
     ACCOUNT_REMOVE = Delete "/api/v1/accounts/{account}" "account_remove" Admin,
         "Removes a local account and ends its sessions";
@@ -535,33 +537,33 @@ routes! {
     SESSION_LOGOUT = Delete "/api/v1/session" "session_logout" Viewer,
         "Ends the login session";
     LOGIN_TOKEN_CREATE = Post "/api/v1/session/tokens" "login_token_create" Viewer,
-        "Makes a one-time token that opens a login session as the caller",
+        "Creates a one-time token that opens a login session as the caller",
         gives(201, Json("LoginToken"));
 
     AGENT_JOIN = Post "/api/v1/agent/join" "agent_join" Public,
-        "Makes an agent of a site: a join token in, a certificate out",
+        "Joins an agent to a site: takes a join token, returns a certificate",
         takes(Json("JoinRequest")), gives(200, Json("JoinReply"));
     AGENT_REPORT = Post "/api/v1/agent/report" "agent_report" AgentCertificate,
-        "Takes an agent's outcomes, progress and observations",
+        "Accepts an agent's outcomes, progress and observations",
         takes(Json("Report")), gives(200, Json("ReportReply"));
     AGENT_WORK = Post "/api/v1/agent/work" "agent_work" AgentCertificate,
-        "Gives an agent work as soon as there is any",
+        "Long poll: returns work for an agent as soon as there is any",
         takes(Json("WorkRequest")), gives(200, Json("Work"));
     AGENT_RENEW = Post "/api/v1/agent/renew" "agent_renew" AgentCertificate,
         "Renews an agent's certificate",
         takes(Json("RenewRequest")), gives(200, Json("RenewReply"));
 
     OPENAPI = Get "/api/v1/openapi.json" "openapi" Public,
-        "This description",
+        "Returns this description",
         gives(200, Document);
     HEALTHZ = Get "/healthz" "healthz" Public,
-        "Tells whether the process works",
+        "Reports whether the process is alive",
         gives(200, Json("Health"));
     READYZ = Get "/readyz" "readyz" Public,
-        "Tells whether requests will be answered, and if not, why",
+        "Reports whether requests are served, and if not, why",
         gives(200, Json("Health"));
     METRICS = Get "/metrics" "metrics" Public,
-        "Prometheus metrics",
+        "Returns metrics in the Prometheus text format",
         gives(200, Text);
 }
 

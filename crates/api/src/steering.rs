@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 /// What a subscription asks for beside its priority.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Terms {
-    /// Whose share it is charged to; default: the dataset's community.
+    /// The community whose share is charged; default: the dataset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
@@ -61,8 +61,8 @@ pub struct ShareView {
     /// None: the community as a whole; `*`: each activity that is not named, and work without one.
     pub activity: Option<String>,
     pub weight: f64,
-    /// Of its community (an activity) or of all (a community) if all that are named, and one that is not,
-    /// want something: 0 to 1.
+    /// Fraction of its community (for an activity) or of all (for a community), 0 to 1, while all that are
+    /// named and one that is not want something.
     pub part: f64,
 }
 
@@ -141,7 +141,7 @@ pub struct StorageChange {
     pub strategy: Option<String>,
 }
 
-/// Who changed shares, links, storages or accounts, or logged in or was refused, when, and what.
+/// One entry of the audit log: a change of shares, links, storages or accounts, a log-in, or a refusal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     pub id: u64,
@@ -152,7 +152,7 @@ pub struct AuditEntry {
     pub what: String,
 }
 
-/// Who was allowed or refused what: equal decisions of a short while are one entry.
+/// One decision of access, allowed or refused; equal decisions within a short time are one entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DecisionEntry {
     pub id: u64,
@@ -174,9 +174,9 @@ pub struct DecisionEntry {
     /// What was asked for: an operation of this description, `fts` with method and path, `page`, or `door`
     /// with a method.
     pub operation: String,
-    /// Of what.
+    /// The thing that the operation was asked of.
     pub object: String,
-    /// Of refusals the reason, else by which right.
+    /// The reason of a refusal, else the right by which it was allowed.
     pub why: String,
     /// At which site's door, and about which of its storages; none: by the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]

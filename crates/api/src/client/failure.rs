@@ -12,7 +12,7 @@ use super::REPLY_BYTES_MAX;
 use super::body::SourceError;
 use crate::Problem;
 
-/// Of a reply that is no problem document, this much is shown.
+/// Characters shown of a reply that is not a problem document.
 const SHOWN_CHARACTERS: usize = 200;
 
 /// No answer came.

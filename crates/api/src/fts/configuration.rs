@@ -31,7 +31,7 @@ pub struct Ban {
     /// Seconds since 1970.
     pub since: i64,
     pub admin_dn: String,
-    /// Whose jobs; `*`: everybody's. Of storages only.
+    /// The VO whose jobs are banned; `*`: all. Used for storages only.
     pub vo: String,
     pub status: BanStatus,
 }
@@ -135,7 +135,7 @@ fn typed<T: for<'de> Deserialize<'de>>(checked: Map<String, Value>) -> Result<T,
         .map_err(|error| Refusal::bad(format!("Malformed configuration: {error}")))
 }
 
-/// Of one pair of storages, or of a storage with all others.
+/// Settings of one pair of storages, or of a storage with all others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkSettings {
     pub symbolicname: String,
@@ -321,7 +321,7 @@ impl StorageSettings {
     }
 }
 
-/// Of a VO, or of all (`*`).
+/// Settings of a VO, or of all (`*`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GlobalSettings {
     pub values: Map<String, Value>,

@@ -40,7 +40,7 @@ pub struct WhoAmI {
     pub delegation_id: String,
     pub method: &'static str,
     pub is_root: bool,
-    /// Of those who came with a token.
+    /// The token's scopes, for callers that came with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oauth2_scope: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ pub fn deterministic_id(vo: &str, sid: &str) -> JobId {
     uuid5(vo_id(vo), sid)
 }
 
-/// Of a certificate's holder: the DN and what VOMS says of them.
+/// The delegation id of a certificate's holder, from the DN and its VOMS attributes.
 pub fn delegation_id(dn: &str, fqans: &[String]) -> String {
     let mut digest = Sha1::new().chain_update(dn);
     fqans.iter().for_each(|fqan| digest.update(fqan));

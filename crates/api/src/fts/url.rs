@@ -32,7 +32,7 @@ pub fn served(given: &str, names: &UrlNames, target: &str) -> Result<(String, St
     }
 }
 
-/// Of a scheme that is none of ours, and names a host.
+/// Whether the URL names a host under a scheme that we do not know.
 fn is_foreign(url: &str) -> bool {
     let Some((scheme, rest)) = url.split_once(':') else { return false };
     let scheme = scheme.to_ascii_lowercase();

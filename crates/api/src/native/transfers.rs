@@ -35,7 +35,7 @@ pub struct TransferView {
     pub size: u64,
     #[schema(value_type = String)]
     pub target: StorageName,
-    /// Of the present or last attempt.
+    /// The source of the present or last attempt.
     #[schema(value_type = Option<String>)]
     pub source: Option<StorageName>,
     #[schema(value_type = String)]
@@ -92,7 +92,7 @@ pub struct Choice {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub way: Vec<StorageName>,
-    /// Whose share it was charged to.
+    /// The community whose share was charged.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub charged_to: String,
     pub candidates: Vec<Candidate>,

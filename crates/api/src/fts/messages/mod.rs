@@ -43,7 +43,7 @@ impl MessageKind {
     }
 }
 
-/// Who says it.
+/// The sender of a message: this service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sayer {
     /// The name under which the service is known.
@@ -88,7 +88,7 @@ pub struct FileChange {
     /// `SCOPE [errno] text`, or what a user ended it with.
     pub reason: String,
     pub recoverable: bool,
-    /// Of the attempt: when it was decided, when bytes began to flow, when it was over.
+    /// When the attempt was decided, when its bytes began to flow, and when it ended.
     pub began: Option<Timestamp>,
     pub started: Option<Timestamp>,
     pub ended: Option<Timestamp>,
@@ -116,7 +116,7 @@ pub struct PairMinute {
     /// Bytes a second.
     pub rate: f64,
     pub smoothed_rate: f64,
-    /// Of copies that ended well: seconds, and bytes.
+    /// Over copies that ended well: seconds, and bytes.
     pub duration_mean: f64,
     pub size_mean: f64,
     pub size_deviation: f64,
@@ -379,7 +379,7 @@ impl FileChange {
         if sayer.users { &self.user } else { "" }
     }
 
-    /// Of hops only the last is archived.
+    /// Whether the file is archived: of a multi-hop job only the last hop is.
     fn is_archiving(&self) -> bool {
         let last = self.job_kind != JobKind::Hops || u64::from(self.index) + 1 >= self.job_files;
         self.parameters.archive_timeout > -1 && last

@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::{Refusal, Rules, SubmittedFile};
 
 const SPACE_TOKEN_BYTES_MAX: usize = 255;
-/// Of the other, where only one of staging time-out and pin is given: a week.
+/// Staging time-out or pin where only the other of the two is given: a week.
 const STAGING_S_DEFAULT: i64 = 604_800;
 
 /// Every job-level value beside kind, priority and expiry, under the names of FTS's job object; kept with the
