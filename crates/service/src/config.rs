@@ -6,15 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_gateways::perfsonar::archive::{Archive, Settings};
+use longhaul_identity::{FtsConfig, LoginConfig};
 use longhaul_model::Fault;
 use longhaul_model::FaultCode;
 use longhaul_scheduler::Strategy;
 use serde::{Deserialize, Serialize};
 
 use crate::database::DatabaseConfig;
-use crate::fts::FtsConfig;
 use crate::jobs::JobsConfig;
-use crate::logins::LoginConfig;
 use crate::marking::MarkingConfig;
 use crate::messages::MessagesConfig;
 use crate::plan::CircuitsConfig;

@@ -19,14 +19,11 @@ mod commissioning;
 mod config;
 mod database;
 mod deadlines;
-mod decisions;
 mod fts;
 mod http;
 mod jobs;
-mod lent;
 mod limits;
 mod live;
-mod logins;
 mod marking;
 mod measured;
 mod messages;
@@ -45,32 +42,19 @@ mod state;
 mod steering;
 mod views;
 
-use std::sync::Arc;
-
-use longhaul_model::Timestamp;
-
-/// The one place where the service's time comes from; the binary gives it.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
 pub use config::{ArchiveConfig, Config, HttpLimits};
 pub use database::DatabaseConfig;
 #[doc(hidden)]
 pub use fts::ROUTES as FTS_ROUTES;
-pub use fts::{FtsConfig, FtsIssuer, FtsPerson, Reach};
 pub use http::cookie;
 pub use jobs::{
     Begun, CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Standing,
     Stop, TapeConfig, UserFiles, Verify,
 };
-pub use logins::{
-    CertificateRule, CertificateWay, ClaimRule, LoginBegun, LoginConfig, LoginReturn, LoginRole, LoginWays,
-    OpenIdConfig, OpenIdWay, Visitor,
-};
+pub use longhaul_identity::{Clock, FtsConfig, LoginConfig};
 pub use marking::MarkingConfig;
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};
-pub use operations::{
-    Caller, FileList, JobList, Login, MoreWork, Operations, PageQuery, SubscriptionList, TaskList,
-};
+pub use operations::{FileList, JobList, MoreWork, Operations, PageQuery, SubscriptionList, TaskList};
 pub use plan::{BudgetConfig, CircuitsConfig, Level, ProviderConfig};
 pub use service::Service;
 pub use state::{InitReply, init};

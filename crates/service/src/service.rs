@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use axum::Router;
 use longhaul_catalog::LiveTransferRow;
+use longhaul_identity::{Identity, IdentitySettings};
 use longhaul_model::{AgentId, Fault, FaultCode, IdMaker, StorageId, Timestamp, TransferState};
 use longhaul_network::Link;
 use longhaul_scheduler::{Event, Scheduler, Settings};
-use longhaul_security::{Credentials, Sessions, grid_server_tls, service_server_tls};
+use longhaul_security::{Credentials, grid_server_tls, service_server_tls};
 use longhaul_storage_remote::Remote;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -23,11 +24,10 @@ use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
 use crate::changes::Changes;
 use crate::circuits::Circuits;
 use crate::deadlines::{self, Deadlines};
-use crate::fts::Users;
+use crate::fts::ConfigStore;
 use crate::http::{self, Http, Listening};
 use crate::jobs::{self, ForeignMover, Jobs, QueuedFiles, Tokens, Work};
 use crate::live::{Live, Running};
-use crate::logins::Logins;
 use crate::measured::{self, Measured, puller};
 use crate::messages::{self, Messages};
 use crate::metrics::Metrics;
@@ -159,7 +159,7 @@ impl Service {
                 listener,
                 tls,
                 deployment: deployment.clone(),
-                users: shared.users.clone(),
+                users: shared.identity.users().clone(),
                 clock: shared.clock.clone(),
                 router: router.clone(),
                 limits: limits.clone(),
@@ -295,18 +295,32 @@ fn share(
     let circuits = Circuits::load(&state.catalog)?;
     let public_url = public_url(config, &sockets.secure_addresses);
     let plan = Plan::load(&config.circuits, &state.catalog)?;
+    let (vault, metrics) = (Arc::new(state.vault), Arc::new(Metrics::default()));
+    let config_store = Arc::new(ConfigStore::new(state.catalog.clone()));
+    let identity = Arc::new(Identity::open(
+        IdentitySettings {
+            deployment: config.deployment.clone(),
+            fts: config.fts.clone(),
+            login: config.login.clone(),
+            names: config.names.clone(),
+            public_url: public_url.clone(),
+            wait: config.limits.wait(),
+        },
+        clock.clone(),
+        state.catalog.clone(),
+        vault.clone(),
+        config_store.clone(),
+        metrics.clone(),
+    )?);
     Ok(Shared {
         tokens,
         queued: QueuedFiles::default(),
         remote,
-        issuers: crate::fts::open_issuers(&config.fts, &public_url, &config.names)?,
-        logins: Logins::open(&config.login, &public_url, &state.catalog)?,
+        identity,
         public_url,
         config: config.clone(),
         started: clock(),
         clock: clock.clone(),
-        sessions: Sessions::new(),
-        decisions: crate::decisions::Decisions::default(),
         agents,
         live: Live::default(),
         deadlines: Deadlines::default(),
@@ -314,12 +328,10 @@ fn share(
         circuits,
         plan,
         marks: config.marking.table()?,
-        metrics: Metrics::default(),
+        metrics,
         changes: Changes::default(),
         recording: Arc::default(),
-        fts: crate::fts::Kept::default(),
-        owners: crate::fts::Owners::default(),
-        users: Arc::new(Users::load(&config.fts, &config.names, clock())?),
+        fts: config_store,
         brain: brain.clone(),
         scribe: scribe.clone(),
         jobs: desk,
@@ -329,7 +341,7 @@ fn share(
         trouble: Mutex::new(None),
         catalog: state.catalog,
         authority: state.authority,
-        vault: state.vault,
+        vault,
         _lock: state.lock,
     })
 }
@@ -451,7 +463,7 @@ fn acceptor(shared: &Shared) -> Result<TlsAcceptor, Fault> {
         key_pem: pair.key_pem,
         ca_pem: shared.authority.ca_pem().to_owned(),
     };
-    let tls = match shared.users.trust() {
+    let tls = match shared.identity.users().trust() {
         Some(_) => grid_server_tls(&credentials)?,
         None => service_server_tls(&credentials)?,
     };
@@ -477,22 +489,14 @@ async fn tick(shared: Arc<Shared>, tls: http::Acceptor, mut stop: watch::Receive
             issued = now;
         }
         if ticks.is_multiple_of(USERS_TICKS) {
-            tokio::spawn(refresh_issuers(shared.clone()));
+            let shared = shared.clone();
+            tokio::spawn(async move { shared.identity.refresh_issuers().await });
         }
         let shared = shared.clone();
         let work = tokio::task::spawn_blocking(move || housekeeping(&shared, ticks));
         if let Err(error) = work.await {
             tracing::error!(%error, "housekeeping");
         }
-    }
-}
-
-/// Keys of issuers that are getting old. Whatever an issuer says or does not, those of before serve
-/// meanwhile.
-async fn refresh_issuers(shared: Arc<Shared>) {
-    let Some(issuers) = &shared.issuers else { return };
-    for (issuer, fault) in issuers.refresh(shared.now()).await {
-        tracing::warn!(issuer, %fault, "an issuer of tokens did not tell its keys");
     }
 }
 
@@ -531,7 +535,7 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         write_decisions(shared);
     }
     if ticks.is_multiple_of(USERS_TICKS) {
-        shared.users.reload(now);
+        shared.identity.users().reload(now);
     }
     if ticks.is_multiple_of(PRUNE_TICKS) {
         if let Err(error) = shared.catalog.forget_delegations(now - DELEGATION_KEPT) {
@@ -543,7 +547,7 @@ fn housekeeping(shared: &Shared, ticks: u64) {
 }
 
 fn write_decisions(shared: &Shared) {
-    if let Err(error) = shared.decisions.write(&shared.catalog, &shared.metrics) {
+    if let Err(error) = shared.identity.write_audit_log() {
         tracing::warn!(%error, "decisions wait to be written");
     }
 }

@@ -5,12 +5,12 @@ use std::sync::mpsc::{Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use longhaul_catalog::{Catalog, CatalogError, SiteRow, StorageRow};
-use longhaul_gateways::issuers::Issuers;
+use longhaul_identity::{Counters, Identity};
 use longhaul_model::mark::MarkTable;
 use longhaul_model::{Fault, IdMaker, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_network::RegionId;
 use longhaul_scheduler::{Event, SiteInfo, SiteLimits, SiteState, StorageInfo};
-use longhaul_security::{Authority, Sessions, Vault};
+use longhaul_security::{Authority, Vault};
 use longhaul_storage_remote::Remote;
 
 use crate::agents::Agents;
@@ -18,10 +18,8 @@ use crate::brain::Input;
 use crate::changes::Changes;
 use crate::circuits::Circuits;
 use crate::deadlines::Deadlines;
-use crate::decisions::Decisions;
 use crate::jobs::{Jobs, QueuedFiles, Tokens};
 use crate::live::Live;
-use crate::logins::Logins;
 use crate::measured::Measured;
 use crate::messages::Messages;
 use crate::metrics::Metrics;
@@ -38,10 +36,8 @@ pub struct Shared {
     pub public_url: String,
     pub catalog: Catalog,
     pub authority: Authority,
-    pub vault: Vault,
-    pub sessions: Sessions,
-    pub logins: Logins,
-    pub decisions: Decisions,
+    pub vault: Arc<Vault>,
+    pub identity: Arc<Identity>,
     pub agents: Agents,
     pub live: Live,
     pub deadlines: Deadlines,
@@ -49,14 +45,10 @@ pub struct Shared {
     pub circuits: Circuits,
     pub plan: Plan,
     pub marks: MarkTable,
-    pub metrics: Metrics,
+    pub metrics: Arc<Metrics>,
     pub changes: Changes,
     pub recording: Arc<Recording>,
-    pub fts: crate::fts::Kept,
-    pub users: Arc<crate::fts::Users>,
-    pub owners: crate::fts::Owners,
-    /// Issuers whose tokens open the FTS3 API, if there are any.
-    pub issuers: Option<Issuers>,
+    pub fts: Arc<crate::fts::ConfigStore>,
     pub tokens: Tokens,
     pub queued: QueuedFiles,
     /// By which storages are asked; none if there is nothing that could.
@@ -71,6 +63,12 @@ pub struct Shared {
     pub trouble: Mutex<Option<Fault>>,
     /// The state directory is ours as long as this lives.
     pub _lock: std::fs::File,
+}
+
+impl Counters for Metrics {
+    fn count(&self, name: &'static str, help: &'static str, labels: Vec<(&'static str, String)>, by: u64) {
+        Metrics::count(self, name, help, labels, by);
+    }
 }
 
 /// Names of storages and sites by their ids; read often, changed seldom.
@@ -100,7 +98,7 @@ impl Shared {
 
     /// Whether an administrator lets no copy of a job begin.
     pub fn drains(&self) -> bool {
-        self.fts.get(&self.catalog).is_ok_and(|configured| configured.draining.contains(&self.own_host()))
+        self.fts.get().is_ok_and(|configured| configured.draining.contains(&self.own_host()))
     }
 
     pub fn now(&self) -> Timestamp {

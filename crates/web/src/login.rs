@@ -10,7 +10,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use longhaul_api::Problem;
-use longhaul_service::{Login, LoginReturn, Operations, Visitor, cookie};
+use longhaul_identity::{Login, LoginReturn, Visitor};
+use longhaul_service::{Operations, cookie};
 use serde::Deserialize;
 
 use crate::pages;
@@ -60,7 +61,8 @@ async fn token_login(
 /// Opens a session and goes to the overview without the token in the address.
 pub(crate) async fn open_session(operations: &Shared, visitor: &Visitor, token: String) -> Response {
     let from = visitor.clone();
-    let opened = operations.run(move |operations| operations.session_login(&token, Some(&from))).await;
+    let opened =
+        operations.run(move |operations| operations.identity().session_login(&token, Some(&from))).await;
     entered(operations, visitor, opened)
 }
 
@@ -75,7 +77,7 @@ async fn password_login(
     Extension(visitor): Extension<Visitor>,
     Form(form): Form<PasswordForm>,
 ) -> Response {
-    let opened = operations.password_login(&visitor, &form.name, form.password.into()).await;
+    let opened = operations.identity().password_login(&visitor, &form.name, form.password.into()).await;
     entered(&operations, &visitor, opened)
 }
 
@@ -84,7 +86,7 @@ async fn certificate_login(
     Extension(visitor): Extension<Visitor>,
 ) -> Response {
     let from = visitor.clone();
-    let opened = operations.run(move |operations| operations.certificate_login(&from)).await;
+    let opened = operations.run(move |operations| operations.identity().certificate_login(&from)).await;
     entered(&operations, &visitor, opened)
 }
 
@@ -93,7 +95,7 @@ async fn openid_begin(
     Extension(visitor): Extension<Visitor>,
     Path(name): Path<String>,
 ) -> Response {
-    match operations.openid_begin(&name, &visitor).await {
+    match operations.identity().openid_begin(&name, &visitor).await {
         Ok(begun) => {
             let mut response = Redirect::to(&begun.address).into_response();
             set(&mut response, header::SET_COOKIE, &cookie::set_login(&begun.browser, visitor.secure));
@@ -154,7 +156,7 @@ async fn logout(
             return show_problem(&operations, &headers, &problem);
         }
         if let Some(value) = cookie::get(&headers) {
-            operations.session_logout(&value);
+            operations.identity().session_logout(&value);
         }
     }
     let mut response = Redirect::to("/ui/login").into_response();
@@ -174,7 +176,7 @@ fn entered(operations: &Operations, visitor: &Visitor, opened: Result<Login, Pro
 }
 
 fn page(operations: &Operations, visitor: &Visitor, failed: Option<&Problem>) -> Response {
-    let ways = operations.login_ways(visitor);
+    let ways = operations.identity().login_methods(visitor);
     let status = failed.map_or(200, |problem| problem.status);
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     html(status, pages::login(context(operations, None), &ways, failed))

@@ -11,10 +11,11 @@ use axum::routing::{get, post};
 use longhaul_api::Problem;
 use longhaul_api::native::{SiteChange, SiteState, Subscribe, SubscriptionChange, TransferQuery};
 use longhaul_api::routes::{self, Route};
+use longhaul_identity::{Caller, Visitor};
 use longhaul_model::{
     DatasetName, Fault, FaultCode, SiteName, SubscriptionId, SubscriptionState, TransferId,
 };
-use longhaul_service::{Caller, Operations, PageQuery, SubscriptionList, Visitor, cookie};
+use longhaul_service::{Operations, PageQuery, SubscriptionList, cookie};
 use maud::Markup;
 use serde::Deserialize;
 
@@ -68,7 +69,7 @@ impl Extra {
 
 pub(crate) fn caller(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Problem> {
     let none = || Problem::from(Fault::new(FaultCode::NotAuthenticated, "nobody is logged in here"));
-    operations.caller_of_cookie(&cookie::get(headers).ok_or_else(none)?)
+    operations.identity().caller_of_cookie(&cookie::get(headers).ok_or_else(none)?)
 }
 
 /// Whoever may read, or the way to the door.

@@ -7,12 +7,12 @@ use axum::response::Response;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use longhaul_api::fts::{Parameters, Refusal};
+use longhaul_identity::Person;
+use longhaul_identity::Requester;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::person::Person;
 use super::strict;
-use crate::decisions::Asked;
 
 pub struct Ask {
     pub method: Method,
@@ -24,7 +24,7 @@ pub struct Ask {
     /// A browser's: it is shown pages, where there are some.
     pub person: Person,
     /// The same for the log of decisions.
-    pub asked: Arc<Mutex<Asked>>,
+    pub requester: Arc<Mutex<Requester>>,
     pub body: Bytes,
 }
 
@@ -91,7 +91,7 @@ impl Reply {
         self
     }
 
-    /// One that is no error of the whole request: a job of somebody else that was asked for alone.
+    /// One that is no error of the whole request: a job of somebody else that was requester for alone.
     pub fn is_refusal(&self) -> bool {
         matches!(self.status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED)
     }

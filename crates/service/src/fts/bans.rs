@@ -24,7 +24,7 @@ fn at(operations: &Operations) -> i64 {
 
 pub fn storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     let level = ask.person.needs("config")?;
-    let kept = || operations.shared.fts.get(&operations.shared.catalog);
+    let kept = || operations.shared.fts.get();
     let vo = whose(ask);
     if ask.method == Method::GET {
         let kept = kept()?;
@@ -74,9 +74,9 @@ pub fn storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
 pub fn change<T>(
     operations: &Operations,
     ask: &Ask,
-    change: impl FnOnce(&mut super::kept::Objects) -> Result<(T, String), Refusal>,
+    change: impl FnOnce(&mut super::config_store::Objects) -> Result<(T, String), Refusal>,
 ) -> Result<T, Refusal> {
-    operations.shared.fts.change(&operations.shared.catalog, &ask.person.dn, operations.now(), change)
+    operations.shared.fts.change(&ask.person.dn, operations.now(), change)
 }
 
 /// Piece by piece, so that others get their turn at the catalog.
@@ -102,7 +102,7 @@ fn step_all(
 pub fn people(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     ask.person.needs_all("config")?;
     if ask.method == Method::GET {
-        let kept = operations.shared.fts.get(&operations.shared.catalog)?;
+        let kept = operations.shared.fts.get()?;
         return Reply::json(&kept.banned_people.iter().map(Ban::person_view).collect::<Vec<_>>());
     }
     if ask.method == Method::POST {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 use longhaul_api::fts::Refusal;
 use longhaul_catalog::{CatalogError, JobRow};
+use longhaul_identity::refusal;
 use longhaul_model::units::printable;
 use longhaul_storage_remote::{RemoteUrl, S3Keys, bucket_of};
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::ask::{Ask, Reply};
 use super::bans::change;
-use super::kept::{Objects, refusal};
+use super::config_store::Objects;
 use super::routes;
 use crate::operations::{Operations, problem};
 use crate::shared::Shared;
@@ -153,7 +154,7 @@ fn purpose(name: &str, who: &str) -> String {
 
 /// By which a job opens a URL: its user's keys before those of its VO, a longer host before a shorter.
 pub fn keys(shared: &Shared, job: &JobRow, url: &RemoteUrl, path_style: bool) -> Option<S3Keys> {
-    let objects = shared.fts.get(&shared.catalog).ok()?;
+    let objects = shared.fts.get().ok()?;
     let (name, who, keys) = choose(&objects, &job.user, &job.vo, url, path_style)?;
     match shared.vault.unseal_text(&purpose(name, who), &keys.sealed_secret) {
         Ok(secret) => Some(S3Keys {

@@ -8,15 +8,13 @@ use axum::response::Response;
 use http::{HeaderMap, Method, header};
 use longhaul_api::Problem;
 use longhaul_api::fts::{self, Parameters, Refusal};
+use longhaul_identity::{Origin, Person, Requester, refusal};
 
 use super::ask::{Ask, Reply, refused};
 use super::{
-    bans, bearer, configuration, delegation, files, jobs, monitor, namespace, network, person, routes,
-    status, submit,
+    bans, configuration, delegation, files, jobs, monitor, namespace, network, routes, status, submit,
 };
-use crate::decisions::Asked;
-use crate::fts::kept::refusal;
-use crate::http::{Http, Peer, body, in_time};
+use crate::http::{Http, body, in_time};
 use crate::operations::Operations;
 use crate::shared::guard;
 
@@ -44,8 +42,8 @@ pub async fn door(http: Arc<Http>, request: Request, next: Next) -> Response {
     let Some(path) = path_of(&request) else { return next.run(request).await };
     let (method, object) = (request.method().clone(), request.uri().path().to_owned());
     let operation = routes::name(&method, &path);
-    let asked = Arc::new(Mutex::new(Asked::nobody(request.extensions().get::<Peer>())));
-    let answered = answer(&http, path, request, &asked).await;
+    let requester = Arc::new(Mutex::new(Requester::anonymous(request.extensions().get::<Origin>())));
+    let answered = answer(&http, path, request, &requester).await;
     let changes = !method.is_safe();
     let outcome = match &answered {
         Ok(reply) if !reply.is_refusal() => changes.then_some(Ok(())),
@@ -54,7 +52,12 @@ pub async fn door(http: Arc<Http>, request: Request, next: Next) -> Response {
     };
     if let Some(outcome) = outcome {
         let now = http.operations.now();
-        http.operations.shared.decisions.note(&guard(&asked), (&operation, &object), outcome, now);
+        http.operations.shared.identity.audit().record(
+            &guard(&requester),
+            (&operation, &object),
+            outcome,
+            now,
+        );
     }
     match answered {
         Ok(reply) => reply.into_response(),
@@ -92,12 +95,12 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// `asked` gets to know who asks.
+/// `requester` gets to know who asks.
 async fn answer(
     http: &Arc<Http>,
     path: Vec<String>,
     request: Request,
-    asked: &Arc<Mutex<Asked>>,
+    requester: &Arc<Mutex<Requester>>,
 ) -> Result<Reply, Refusal> {
     let operations = &http.operations;
     let (parts, sent) = request.into_parts();
@@ -106,22 +109,24 @@ async fn answer(
     body::check_length(&parts.headers, limits.body_bytes).map_err(refusal)?;
     let body = body::collect(sent, limits).await.map_err(refusal)?;
     let query = Parameters::parse(parts.uri.query().unwrap_or_default())?;
-    let peer = parts.extensions.get::<Peer>().cloned();
-    let shown = bearer::shown(operations, parts.headers.get(header::AUTHORIZATION)).await?;
+    let origin = parts.extensions.get::<Origin>().cloned();
+    let authorization = parts.headers.get(header::AUTHORIZATION);
+    let token = operations.identity().presented_token(authorization).await?;
     let content_type = text(&parts.headers, header::CONTENT_TYPE).to_owned();
     let user_agent = text(&parts.headers, header::USER_AGENT).to_owned();
     let method = parts.method;
-    let asked = asked.clone();
+    let requester = requester.clone();
     let inside = http.clone();
     let turn =
         if method.is_safe() { http.turns.of_question(limits.wait()).await } else { http.turns.of_change() };
     let done = operations.run(move |operations| {
         let answer = move || {
-            let identified = person::identify(operations, shown, peer.as_ref(), &mut guard(&asked));
-            in_time(&inside, &guard(&asked).pace_name()).map_err(too_many)?;
+            let identified =
+                operations.identity().authenticate(token, origin.as_ref(), &mut guard(&requester));
+            in_time(&inside, &guard(&requester).rate_limit_key()).map_err(too_many)?;
             let person = identified?;
             person.may_ask(&path, !method.is_safe())?;
-            let ask = Ask { method, path, query, content_type, user_agent, person, asked, body };
+            let ask = Ask { method, path, query, content_type, user_agent, person, requester, body };
             routes::check(&ask)?;
             match ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
                 ["dm", verb] => namespace::question(operations, &ask, verb).map(Answer::OfStorage),
@@ -173,7 +178,7 @@ fn dispatch(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply,
         ["fts3", "ftsmon", rest @ ..] if get => monitor::answer(ask, rest),
         ["api-docs", "schema", "submit"] if get => Reply::json(&fts::submission::schema()),
         ["whoami"] if get => Reply::json(&ask.person.whoami()),
-        ["whoami", "certificate"] if get => ask.person.certificate(),
+        ["whoami", "certificate"] if get => certificate(&ask.person),
         ["delegation", rest @ ..] => delegation::answer(operations, ask, rest),
         ["jobs"] if get => jobs::list(operations, ask),
         ["jobs"] if post || put => submit::submit(operations, ask),
@@ -200,6 +205,11 @@ fn dispatch(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply,
         ["autocomplete", what] if get => status::autocomplete(operations, ask, what),
         _ => Err(routes::refused(ask)),
     }
+}
+
+fn certificate(person: &Person) -> Result<Reply, Refusal> {
+    let shown = person.certificate.as_ref().ok_or_else(|| Refusal::forbidden("Certificate required"))?;
+    Ok(Reply::text("application/x-pem-file", shown.chain_pem.clone()))
 }
 
 #[cfg(test)]

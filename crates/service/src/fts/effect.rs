@@ -11,7 +11,7 @@ use longhaul_model::{CommunityName, Timestamp};
 use longhaul_scheduler::{Limit, Limits, LinkShares};
 use serde_json::Value;
 
-use super::kept::{ByHand, Objects};
+use super::config_store::{ByHand, Objects};
 use crate::jobs::ids;
 
 /// Of all storages, VOs or ends.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use longhaul_api::fts::{Fielded, FileView};
 use longhaul_api::fts::{FileQuery, JobEntry, Level, Refusal, no_such_job, split_list};
 use longhaul_catalog::{self as catalog, JobCancelResult};
+use longhaul_identity::refusal;
 use longhaul_model::{JobId, JobKind};
 use serde_json::json;
 
 use super::ask::{Ask, Reply};
-use super::kept::refusal;
 use super::{jobs, views};
 use crate::operations::{Operations, problem};
 

@@ -6,13 +6,13 @@ use longhaul_api::fts::{
 };
 use longhaul_api::fts::{Fielded, Level};
 use longhaul_catalog::{self as catalog, JobRow};
+use longhaul_identity::JobScope;
+use longhaul_identity::refusal;
 use longhaul_model::{JobId, JobState};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::ask::{Ask, Reply};
-use super::kept::refusal;
-use super::person::Seen;
 use super::{routes, views};
 use crate::operations::{Operations, problem};
 use crate::shared::guard;
@@ -35,7 +35,9 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     if level != Level::All && query.user_dn.as_ref().is_some_and(|dn| *dn != person.dn) {
         return Err(Refusal::bad("The provided DN and delegation id do not correspond to the same user"));
     }
-    let Some(Seen { vo, credential }) = person.seen(query.vo.clone(), query.delegation_id.clone())? else {
+    let Some(JobScope { vo, credential }) =
+        person.job_scope(query.vo.clone(), query.delegation_id.clone())?
+    else {
         return Reply::json(&json!([]));
     };
     let rows = operations.shared.catalog.list_jobs(&catalog::JobQuery {
@@ -51,7 +53,7 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         ..catalog::JobQuery::default()
     });
     let rows = rows.map_err(|error| refusal(problem(error)))?;
-    // States were asked for that there are not.
+    // States were requester for that there are not.
     let nothing = query.states.as_ref().is_some_and(Vec::is_empty);
     let host = views::own_host(operations);
     let jobs: Vec<JobView> = rows.iter().filter(|_| !nothing).map(|row| views::job(row, &host)).collect();
@@ -84,8 +86,8 @@ fn look(operations: &Operations, ask: &Ask, ids: &str, doing: &str) -> Result<(b
         let refused = words.iter().zip(&found).filter_map(|(word, row)| Some((word, row.as_ref().err()?)));
         for (word, refusal) in refused.filter(|(_, refusal)| refusal.status == 403) {
             let outcome = Err(refusal.message.as_str());
-            let decisions = &operations.shared.decisions;
-            decisions.note(&guard(&ask.asked), (&operation, word), outcome, operations.now());
+            let audit = operations.identity().audit();
+            audit.record(&guard(&ask.requester), (&operation, word), outcome, operations.now());
         }
     }
     Ok((several, words.into_iter().map(str::to_owned).zip(found).collect()))

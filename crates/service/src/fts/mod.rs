@@ -6,39 +6,28 @@
 
 mod ask;
 mod bans;
-mod bearer;
 mod clouds;
+mod config_store;
 mod configuration;
 mod delegation;
 mod door;
 mod effect;
 mod files;
 mod jobs;
-mod kept;
 mod monitor;
 mod namespace;
 mod network;
-mod owner;
-mod person;
 mod routes;
-mod settings;
 mod status;
 mod strict;
 mod submit;
 pub(crate) mod turns;
-mod users;
 mod views;
 
-pub(crate) use bearer::open as open_issuers;
 pub(crate) use clouds::keys as cloud_keys;
+pub use config_store::ConfigStore;
+pub(crate) use config_store::{Objects, objects};
 pub use door::door;
 pub(crate) use effect::{HostCopies, Ways};
-pub use kept::Kept;
-pub(crate) use kept::{Objects, objects, refusal};
-pub use owner::Owners;
-pub(crate) use owner::{details, still_may};
-pub(crate) use person::{Person, Seen, of_caller};
 #[doc(hidden)]
 pub use routes::ROUTES;
-pub use settings::{FtsConfig, FtsIssuer, FtsPerson, Reach};
-pub use users::Users;

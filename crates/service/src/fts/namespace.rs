@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use longhaul_api::fts::Refusal;
+use longhaul_identity::refusal;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_storage_remote::{End, Entry, Remote, Stat};
 use serde_json::{Map, Value, json};
@@ -13,7 +14,6 @@ use zeroize::Zeroizing;
 
 use super::ask::{Ask, Reply};
 use super::delegation;
-use super::kept::refusal;
 use super::routes;
 use crate::jobs::{self, Credential};
 use crate::operations::{Operations, problem};

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use longhaul_api::fts::{Moment, Refusal};
 use longhaul_catalog::{JobFileQuery, JobFileRow};
+use longhaul_identity::refusal;
 use longhaul_model::JobFileState;
 use longhaul_model::job::storage_element;
 use serde_json::{Value, json};
 
 use super::ask::{Ask, Reply};
 use super::bans::change;
-use super::kept::{ByHand, refusal};
+use super::config_store::ByHand;
 use super::routes;
 use crate::jobs::Minute;
 use crate::operations::{Operations, problem};
@@ -133,7 +134,7 @@ fn current(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> {
         *pairs.entry(pair).or_default() += 1;
     }
     let now = operations.now();
-    let kept = operations.shared.fts.get(&operations.shared.catalog)?;
+    let kept = operations.shared.fts.get()?;
     if own.is_none() {
         for set in kept.by_hand.iter().filter(|set| set.until > now) {
             pairs.entry((set.source.clone(), set.target.clone())).or_default();

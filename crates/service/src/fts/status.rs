@@ -2,11 +2,11 @@
 
 use longhaul_api::fts::Refusal;
 use longhaul_catalog::JobName;
+use longhaul_identity::refusal;
 use longhaul_model::JobFileState;
 use serde_json::{Value, json};
 
 use super::ask::{Ask, Reply};
-use super::kept::refusal;
 use super::views::own_host;
 use crate::operations::{Operations, problem};
 

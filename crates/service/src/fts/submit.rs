@@ -1,11 +1,11 @@
 //! `POST /jobs`: checked, accepted, durable, and only then answered.
 
 use longhaul_api::fts::{Refusal, Submission};
+use longhaul_identity::AuthMethod;
 use serde_json::json;
 
 use super::ask::{Ask, Reply};
 use super::delegation;
-use super::person::Method;
 use crate::jobs::TOO_MANY;
 use crate::operations::Operations;
 
@@ -17,7 +17,7 @@ pub fn submit(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     person.needs("transfer")?;
     let body = serde_json::Value::Object(ask.dictionary()?);
     let submission = Submission::parse(&body, &operations.job_rules(person))?;
-    if person.method == Method::Certificate {
+    if person.method == AuthMethod::Certificate {
         delegation::needs_credential(operations, person, CREDENTIAL_LIFE_S)?;
     }
     let id = operations.accept_job(person, submission).map_err(|refusal| match refusal.status {

@@ -10,8 +10,9 @@ use longhaul_model::Lfn;
 use longhaul_model::units::printable;
 use serde::de::DeserializeOwned;
 
-use crate::logins::Visitor;
-use crate::operations::{AgentPeer, Caller, PageQuery, bad_request, not_authenticated};
+use longhaul_identity::{Caller, Visitor, not_authenticated};
+
+use crate::operations::{AgentPeer, PageQuery, bad_request};
 
 const VALUE_BYTES_MAX: usize = 4_096;
 

@@ -12,14 +12,13 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use longhaul_api::Problem;
 use longhaul_api::routes::{Access, CSRF_HEADER, Route};
+use longhaul_identity::{Caller, Origin, Requester, Visitor, not_authenticated};
 use longhaul_model::{Fault, FaultCode, IncidentId};
 use longhaul_security::{ClientIdentity, PeerIdentity, check_origin};
 
 use super::answer::{finish, problem_response};
-use super::{Http, Peer, body, cookie, for_agents};
-use crate::decisions::Asked;
-use crate::logins::Visitor;
-use crate::operations::{AgentPeer, Caller, Operations, not_authenticated};
+use super::{Http, body, cookie, for_agents};
+use crate::operations::{AgentPeer, Operations};
 
 /// Who was let in.
 pub struct Admitted {
@@ -59,29 +58,30 @@ fn check_plain(http: &Http, request: &Request) -> Result<(), Fault> {
 }
 
 fn is_secure(extensions: &http::Extensions) -> bool {
-    extensions.get::<Peer>().is_some_and(|peer| peer.secure)
+    extensions.get::<Origin>().is_some_and(|origin| origin.secure)
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     headers.get(name).map(|value| value.to_str().unwrap_or_default())
 }
 
-/// Decides about one request of the table. `asked` gets to know who asks, whatever comes of it.
+/// Decides about one request of the table. `requester` gets to know who asks, whatever comes of it.
 pub async fn admit(
     http: &Arc<Http>,
     route: &'static Route,
     parts: &Parts,
-    asked: &mut Asked,
+    requester: &mut Requester,
 ) -> Result<Admitted, Problem> {
-    let peer = parts.extensions.get::<Peer>();
-    let secure = peer.is_some_and(|peer| peer.secure);
+    let origin = parts.extensions.get::<Origin>();
+    let secure = origin.is_some_and(|origin| origin.secure);
     let nobody = Admitted { caller: None, agent: None, cookie: None, secure };
     if route.operation == "agent_join" && !secure {
         return Err(not_authenticated("agents connect with TLS"));
     }
     if for_agents(route) {
-        let agent = agent(peer)?;
-        (asked.who, asked.credential) = (format!("agent {} of {}", agent.agent, agent.site), "certificate");
+        let agent = agent(origin)?;
+        (requester.who, requester.credential) =
+            (format!("agent {} of {}", agent.agent, agent.site), "certificate");
         return Ok(Admitted { agent: Some(agent), ..nobody });
     }
     if route.access == Access::Public {
@@ -90,12 +90,12 @@ pub async fn admit(
     let changes = route.method != longhaul_api::routes::Method::Get;
     if parts.headers.contains_key(header::AUTHORIZATION) {
         // Until it is known whose.
-        asked.credential = "a token that does not count";
+        requester.credential = "a token that does not count";
     }
     let (caller, cookie) = caller(http, &parts.headers).await?;
-    (asked.who, asked.credential) = (caller.principal.name.clone(), caller.credential());
-    asked.right = caller.principal.right();
-    in_time(http, &asked.pace_name())?;
+    (requester.who, requester.credential) = (caller.principal.name.clone(), caller.credential());
+    requester.right = caller.principal.right();
+    in_time(http, &requester.rate_limit_key())?;
     if cookie.is_some() && changes {
         check_same_site(&parts.headers, secure, &http.plain_hosts)?;
         let shown = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
@@ -134,9 +134,9 @@ fn whole_seconds(wait: Duration) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
-fn agent(peer: Option<&Peer>) -> Result<AgentPeer, Problem> {
-    let identity = match peer {
-        Some(peer) if peer.secure => peer.identity.clone()?,
+fn agent(origin: Option<&Origin>) -> Result<AgentPeer, Problem> {
+    let identity = match origin {
+        Some(origin) if origin.secure => origin.identity.clone()?,
         _ => None,
     };
     match identity {
@@ -162,11 +162,12 @@ async fn caller(http: &Arc<Http>, headers: &HeaderMap) -> Result<(Caller, Option
             .map(|(_, token)| token.trim().to_owned());
         let token =
             token.ok_or_else(|| not_authenticated("the Authorization header must be: Bearer TOKEN"))?;
-        let caller = http.operations.run(move |operations| operations.caller_of_token(&token)).await?;
+        let caller =
+            http.operations.run(move |operations| operations.identity().caller_of_token(&token)).await?;
         return Ok((caller, None));
     }
     let value = cookie::get(headers).ok_or_else(|| not_authenticated("no credential was shown"))?;
-    Ok((http.operations.caller_of_cookie(&value)?, Some(value)))
+    Ok((http.operations.identity().caller_of_cookie(&value)?, Some(value)))
 }
 
 /// A browser says where a request comes from: from one of our own pages, or nowhere.
@@ -188,7 +189,8 @@ pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Respons
         && let Some((token, address)) = login_token(request.uri())
     {
         let visitor = visitor(&request);
-        let login = move |operations: &Operations| operations.session_login(&token, visitor.as_ref());
+        let login =
+            move |operations: &Operations| operations.identity().session_login(&token, visitor.as_ref());
         return match http.operations.run(login).await {
             Ok(login) => redirect(&address, &cookie::set(&login.cookie, secure)),
             Err(problem) => problem_response(problem, incident),
@@ -198,29 +200,29 @@ pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Respons
     if !request.method().is_safe()
         && let Err(problem) = check_same_site(request.headers(), secure, &http.plain_hosts)
     {
-        let asked = Asked::nobody(request.extensions().get::<Peer>());
+        let requester = Requester::anonymous(request.extensions().get::<Origin>());
         let now = http.operations.now();
         let what = ("page", request.uri().path());
-        http.operations.shared.decisions.note(&asked, what, Err(&problem.detail), now);
+        http.operations.shared.identity.audit().record(&requester, what, Err(&problem.detail), now);
         return problem_response(problem, incident);
     }
     if let Some(visitor) = visitor(&request) {
         request.extensions_mut().insert(visitor);
     }
     // Whoever is not logged in sees the page that says so: that is for the pages to decide.
-    let mut asked = Asked::nobody(request.extensions().get::<Peer>());
+    let mut requester = Requester::anonymous(request.extensions().get::<Origin>());
     if let Ok((caller, _)) = caller(&http, request.headers()).await {
-        (asked.who, asked.credential) = (caller.principal.name.clone(), caller.credential());
-        asked.right = caller.principal.right();
+        (requester.who, requester.credential) = (caller.principal.name.clone(), caller.credential());
+        requester.right = caller.principal.right();
         request.extensions_mut().insert(caller);
     }
-    if let Err(problem) = in_time(&http, &asked.pace_name()) {
+    if let Err(problem) = in_time(&http, &requester.rate_limit_key()) {
         return problem_response(problem, incident);
     }
     let changes = !request.method().is_safe();
     let path = request.uri().path().to_owned();
     let response = page(&http, request, next, incident).await;
-    note_page(&http, &asked, &path, changes, &response);
+    note_page(&http, &requester, &path, changes, &response);
     response
 }
 
@@ -238,21 +240,26 @@ async fn page(http: &Http, request: Request, next: Next, incident: IncidentId) -
 }
 
 /// Whoever is not logged in is led to the door, which is no refusal; logins have a log of their own.
-fn note_page(http: &Http, asked: &Asked, path: &str, changes: bool, response: &Response) {
+fn note_page(http: &Http, requester: &Requester, path: &str, changes: bool, response: &Response) {
     let status = response.status();
     let is_refusal = status == StatusCode::FORBIDDEN || status == StatusCode::UNAUTHORIZED;
-    if path.starts_with("/ui/login") || asked.credential == "none" && !is_refusal {
+    if path.starts_with("/ui/login") || requester.credential == "none" && !is_refusal {
         return;
     }
     let why = response.extensions().get::<Problem>().map_or("refused", |problem| problem.detail.as_str());
     let outcome = if is_refusal { Err(why) } else { Ok(()) };
     if is_refusal || changes {
-        http.operations.shared.decisions.note(asked, ("page", path), outcome, http.operations.now());
+        http.operations.shared.identity.audit().record(
+            requester,
+            ("page", path),
+            outcome,
+            http.operations.now(),
+        );
     }
 }
 
 fn visitor(request: &Request) -> Option<Visitor> {
-    request.extensions().get::<Peer>().map(Visitor::of)
+    request.extensions().get::<Origin>().map(Visitor::new)
 }
 
 /// The token of `?token=…`, and the address without it: it must not stay in the history.

@@ -196,17 +196,17 @@ pub fn handler(operation: &str) -> Option<Handler> {
         },
         "session_login" => |ops, call| {
             let request: longhaul_api::native::LoginRequest = call.json()?;
-            let login = ops.session_login(&request.token, call.visitor.as_ref())?;
+            let login = ops.identity().session_login(&request.token, call.visitor.as_ref())?;
             let cookie = cookie::set(&login.cookie, call.secure);
             Ok(Answer::json(&login.reply)?.with_header(http::header::SET_COOKIE, &cookie))
         },
         "session_logout" => |ops, call| {
             if let Some(cookie) = &call.cookie {
-                ops.session_logout(cookie);
+                ops.identity().session_logout(cookie);
             }
             Ok(Answer::nothing().with_header(http::header::SET_COOKIE, &cookie::clear(call.secure)))
         },
-        "login_token_create" => |ops, call| json!(ops.login_token_create(call.caller()?)),
+        "login_token_create" => |ops, call| json!(ops.identity().login_token_create(call.caller()?)),
         "agent_join" => |ops, call| json!(ops.agent_join(&call.json()?)?),
         "agent_renew" => |ops, call| json!(ops.agent_renew(call.agent()?, &call.json()?)?),
         "openapi" => |_, _| json!(openapi::document()),

@@ -10,8 +10,7 @@ use axum::body::Body;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use longhaul_model::Fault;
-use longhaul_security::ClientIdentity;
+use longhaul_identity::{GridUsers, Origin};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -20,7 +19,6 @@ use tokio_io_timeout::TimeoutWriter;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::fts::Users;
 use crate::{Clock, HttpLimits};
 
 /// Head of a request, all its lines.
@@ -31,16 +29,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that still answer their last request at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// Who is at the other end of a connection; an extension of each of its requests.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    pub address: SocketAddr,
-    /// Came over TLS.
-    pub secure: bool,
-    /// Whose certificate it showed; the fault if it is neither of this deployment nor of a user whom we know.
-    pub identity: Result<Option<ClientIdentity>, Fault>,
-}
-
 /// TLS as it is now: replaced when the service's certificate is renewed.
 pub type Acceptor = Arc<RwLock<TlsAcceptor>>;
 
@@ -50,7 +38,7 @@ pub struct Listening {
     /// None: plain HTTP.
     pub tls: Option<Acceptor>,
     pub deployment: Arc<str>,
-    pub users: Arc<Users>,
+    pub users: Arc<GridUsers>,
     pub clock: Clock,
     pub router: Router,
     pub limits: HttpLimits,
@@ -91,8 +79,8 @@ impl Listening {
     async fn connection(&self, stream: TcpStream, address: SocketAddr) {
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
-            let peer = Peer { address, secure: false, identity: Ok(None) };
-            return self.requests(stream, peer).await;
+            let origin = Origin { address, secure: false, identity: Ok(None) };
+            return self.requests(stream, origin).await;
         };
         let tls = tls.read().unwrap_or_else(PoisonError::into_inner).clone();
         match tokio::time::timeout(self.limits.head(), tls.accept(stream)).await {
@@ -100,8 +88,8 @@ impl Listening {
                 let (connection, trust) = (stream.get_ref().1, self.users.trust());
                 let now = (self.clock)();
                 let identity = longhaul_security::client_of(connection, &self.deployment, trust, now);
-                let peer = Peer { address, secure: true, identity };
-                self.requests(stream, peer).await;
+                let origin = Origin { address, secure: true, identity };
+                self.requests(stream, origin).await;
             }
             Ok(Err(error)) => {
                 tracing::debug!(%address, fault = %longhaul_security::io_fault(&error), "handshake failed")
@@ -110,8 +98,8 @@ impl Listening {
         }
     }
 
-    async fn requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, peer: Peer) {
-        let address = peer.address;
+    async fn requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, origin: Origin) {
+        let address = origin.address;
         // What the peer does not take for so long is an error; one that waits for an answer rightly sends
         // nothing.
         let mut stream = TimeoutWriter::new(stream);
@@ -120,7 +108,7 @@ impl Listening {
         let router = self.router.clone();
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
-            request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(origin.clone());
             router.clone().oneshot(request)
         });
         let mut connection = std::pin::pin!(

@@ -25,19 +25,18 @@ use longhaul_api::Problem;
 use longhaul_api::agent::{Report, WorkRequest};
 use longhaul_api::routes::{self, Access, Method, Route};
 use longhaul_gateways::perfsonar::PUSH_BYTES_MAX;
+use longhaul_identity::{Origin, Requester, Visitor};
 use longhaul_model::{Fault, FaultCode, IncidentId, StorageName};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use self::answer::{Answer, Content, problem_response};
 use self::call::{Call, parse_query};
 use crate::HttpLimits;
-use crate::decisions::Asked;
 use crate::fts::turns::Turns;
-use crate::logins::Visitor;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
 pub(crate) use guard::in_time;
-pub use listen::{Acceptor, Listening, Peer};
+pub use listen::{Acceptor, Listening};
 
 /// Manifests received at a time: each may fill the disk up to its limit.
 const UPLOADS_MAX: usize = 4;
@@ -128,10 +127,10 @@ async fn no_route(http: Arc<Http>, request: Request, status: StatusCode) -> Resp
 async fn serve(http: Arc<Http>, route: &'static Route, request: Request) -> Response {
     let incident = guard::incident(&http, &request);
     let began = http.operations.now();
-    let mut asked = Asked::nobody(request.extensions().get::<Peer>());
+    let mut requester = Requester::anonymous(request.extensions().get::<Origin>());
     let object = request.uri().path().to_owned();
-    let answered = answer(&http, route, request, &mut asked).await;
-    note(&http, route, &asked, &object, answered.as_ref().err());
+    let answered = answer(&http, route, request, &mut requester).await;
+    note(&http, route, &requester, &object, answered.as_ref().err());
     let response = match answered {
         Ok(answer) => answer.into_response(),
         Err(problem) => {
@@ -158,7 +157,7 @@ async fn serve(http: Arc<Http>, route: &'static Route, request: Request) -> Resp
 
 /// Writes down what was decided: a refusal, or leave to change something. What agents report, and
 /// measurements, come by the second and change what they are for; logins have a log of their own.
-fn note(http: &Http, route: &Route, asked: &Asked, object: &str, problem: Option<&Problem>) {
+fn note(http: &Http, route: &Route, requester: &Requester, object: &str, problem: Option<&Problem>) {
     let outcome = match problem {
         Some(problem) if matches!(problem.status, 401 | 403) => Err(problem.detail.as_str()),
         _ if route.method == Method::Get || !is_kept(route.access) => return,
@@ -166,7 +165,7 @@ fn note(http: &Http, route: &Route, asked: &Asked, object: &str, problem: Option
     };
     if route.operation != "session_login" {
         let now = http.operations.now();
-        http.operations.shared.decisions.note(asked, (route.operation, object), outcome, now);
+        http.operations.shared.identity.audit().record(requester, (route.operation, object), outcome, now);
     }
 }
 
@@ -187,10 +186,10 @@ async fn answer(
     http: &Arc<Http>,
     route: &'static Route,
     request: Request,
-    asked: &mut Asked,
+    requester: &mut Requester,
 ) -> Result<Answer, Problem> {
     let (mut parts, body) = request.into_parts();
-    let admitted = guard::admit(http, route, &parts, asked).await?;
+    let admitted = guard::admit(http, route, &parts, requester).await?;
     let parameters = Path::<BTreeMap<String, String>>::from_request_parts(&mut parts, &())
         .await
         .map_err(|error| bad_request(format!("the path: {error}")))?;
@@ -200,7 +199,7 @@ async fn answer(
         agent: admitted.agent,
         cookie: admitted.cookie,
         secure: admitted.secure,
-        visitor: parts.extensions.get::<Peer>().map(Visitor::of),
+        visitor: parts.extensions.get::<Origin>().map(Visitor::new),
         parameters: parameters.0,
         query: parse_query(route, parts.uri.query())?,
         observer: observer(&parts.headers),

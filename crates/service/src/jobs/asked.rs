@@ -5,10 +5,10 @@ use std::future::Future;
 
 use longhaul_api::fts::{Refusal, no_such_job};
 use longhaul_catalog::{JobCancelResult, JobRow, NewJob, StorageStep, SubmitResult};
+use longhaul_identity::{Person, refusal};
 use longhaul_model::{Fault, JobId};
 use longhaul_security::{new_secret, secret_hash};
 
-use crate::fts::{Person, refusal};
 use crate::operations::{Operations, problem};
 use crate::shared::Shared;
 

@@ -15,7 +15,6 @@ use super::mover::{CopyOrder, End, ForeignMover};
 use super::pairs::Pair;
 use super::{Jobs, Unmoved, Work, by_circuit, tape, tokens};
 use crate::brain::Input;
-use crate::fts::still_may;
 use crate::shared::{Shared, guard};
 
 /// The scheduler hears of a copy's progress no more often.
@@ -179,7 +178,7 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
 /// people may be slow.
 async fn may_begin(shared: &Arc<Shared>, order: &CopyOrder, file: u64) -> Result<(), Fault> {
     let (shared, job) = (shared.clone(), order.job.clone());
-    let asked = tokio::task::spawn_blocking(move || still_may(&shared, &job, file)).await;
+    let asked = tokio::task::spawn_blocking(move || shared.identity.may_still_transfer(&job, file)).await;
     asked.unwrap_or_else(|error| {
         Err(Fault::new(FaultCode::Internal, format!("who may what was asked in vain: {error}")))
     })

@@ -257,7 +257,7 @@ impl Desk {
 
     /// What administrators set by FTS's API.
     pub(super) fn configured(&self) -> Arc<Objects> {
-        self.shared.fts.get(&self.shared.catalog).unwrap_or_else(|refusal| {
+        self.shared.fts.get().unwrap_or_else(|refusal| {
             tracing::error!(%refusal, "nothing of FTS's configuration counts");
             Arc::default()
         })

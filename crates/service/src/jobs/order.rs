@@ -68,7 +68,7 @@ pub fn ends(shared: &Shared, job: &JobRow, file: &JobFileRow) -> Result<(End, En
     let delegated = delegated(shared, &job.credential)?;
     let end = |url: &str, token: Option<String>| -> Result<End, Fault> {
         let credential = match token {
-            Some(sealed) => Credential::Bearer(shared.unseal_token(&sealed)?),
+            Some(sealed) => Credential::Bearer(shared.identity.credentials().unseal_token(&sealed)?),
             None => delegated.clone(),
         };
         Ok(End { url: url.to_owned(), credential })
@@ -99,7 +99,7 @@ impl CopyOrder {
 
 /// The proxy that a user gave us, if one.
 pub fn delegated(shared: &Shared, credential: &str) -> Result<Credential, CatalogError> {
-    let proxy = shared.delegation(credential)?.and_then(|row| row.proxy);
+    let proxy = shared.identity.credentials().get(credential)?.and_then(|row| row.proxy);
     let pem = proxy.and_then(|proxy| String::from_utf8(proxy).ok());
     Ok(pem.map_or(Credential::None, |pem| Credential::Pem(Zeroizing::new(pem))))
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use longhaul_api::fts::submission::Rules;
 use longhaul_api::fts::{self, BanStatus, Refusal, Submission, SubmittedFile, WantedId};
 use longhaul_catalog::{NewJob, NewJobFile, SubmitResult};
+use longhaul_identity::{Person, refusal};
 use longhaul_model::units::printable;
 use longhaul_model::{JobFileState, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,6 @@ use serde_json::Value;
 
 use super::queued::Room;
 use super::url_names;
-use crate::fts::{Person, refusal};
 use crate::operations::{Operations, problem};
 use crate::shared::Shared;
 
@@ -57,7 +57,7 @@ impl Operations {
             WantedId::Named(sid) => fts::deterministic_id(person.vo(), sid),
             WantedId::Any => self.shared.new_job_id(),
         };
-        let kept = self.shared.fts.get(&self.shared.catalog)?;
+        let kept = self.shared.fts.get()?;
         let (now, refuse_duplicates) = (self.now(), self.config().fts.check_duplicates);
         let unmanaged = submission.parameters.unmanaged_tokens;
         let longest = kept.longest_wait(person.vo());
@@ -136,7 +136,8 @@ impl Tokens<'_> {
         if let Some(known) = self.sealed.get(&token) {
             return Ok(known.clone());
         }
-        let sealed = self.shared.seal_token(&token).map_err(|error| refusal(problem(error)))?;
+        let sealed =
+            self.shared.identity.credentials().seal_token(&token).map_err(|error| refusal(problem(error)))?;
         self.sealed.insert(token, sealed.clone());
         Ok(sealed)
     }
@@ -168,7 +169,7 @@ fn new_job(
         strategy,
         submitted: now,
         expires: submission.expires,
-        details: crate::fts::details(&submission.parameters, person),
+        details: longhaul_identity::job_details(&submission.parameters, person),
         refuse_duplicates,
         files,
     })

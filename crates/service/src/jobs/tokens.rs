@@ -17,6 +17,7 @@ use std::time::Duration;
 use longhaul_api::fts::delegation_id_of_token;
 use longhaul_catalog::DelegationRow;
 use longhaul_gateways::token_endpoint::{OurClient, Purpose, TokenEndpoints};
+use longhaul_identity::FtsConfig;
 use longhaul_model::{Blame, Fault, FaultCode, Timestamp, units};
 use longhaul_security::bearer::Peeked;
 use longhaul_security::read_secret;
@@ -26,7 +27,6 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::mover::{CopyOrder, Credential, End};
-use crate::fts::FtsConfig;
 use crate::shared::{Shared, guard};
 
 /// A copy that begins with less left is given a fresh one, as FTS does.
@@ -166,7 +166,7 @@ async fn exchange(
 
 async fn kept(shared: &Arc<Shared>, id: &str) -> Result<Option<Zeroizing<String>>, Fault> {
     let (shared, row) = (shared.clone(), format!("{ROW}{id}"));
-    let read = tokio::task::spawn_blocking(move || shared.delegation(&row)).await;
+    let read = tokio::task::spawn_blocking(move || shared.identity.credentials().get(&row)).await;
     let row = read.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
     let text = row.and_then(|row| String::from_utf8(row.proxy?).ok());
     Ok(text.map(Zeroizing::new))
@@ -184,7 +184,7 @@ async fn keep(shared: &Arc<Shared>, id: &str, issuer: &str, lasting: &str) -> Re
         changed: now,
     };
     let shared = shared.clone();
-    let written = tokio::task::spawn_blocking(move || shared.put_delegation(row)).await;
+    let written = tokio::task::spawn_blocking(move || shared.identity.credentials().put(row)).await;
     Ok(written.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??)
 }
 

@@ -4,14 +4,11 @@ use longhaul_api::Problem;
 use longhaul_api::accounts::{AccountAdd, AccountChange, AccountView};
 use longhaul_api::native::Page;
 use longhaul_catalog::{AccountPatch, AccountRow, NewAccount};
+use longhaul_identity::{ACCOUNT_NAME_BYTES_MAX, Caller, charge};
 use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
 use longhaul_security::{Charge, Role, check_new_password, hash_password};
 
-use super::access::charge;
-use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
-use crate::logins::locked;
-
-pub(crate) const ACCOUNT_NAME_BYTES_MAX: usize = 64;
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 
 impl Operations {
     pub fn account_list(&self, query: &PageQuery) -> Result<Page<AccountView>, Problem> {
@@ -32,11 +29,11 @@ impl Operations {
             sites: charge.sites_text(),
             password: self.hashed(&request.name, &request.password)?,
         };
-        let changing = locked(&self.shared.logins);
+        let changing = self.shared.identity.logins().lock_accounts();
         let row = self.shared.catalog.add_account(&account, &caller.principal.name, self.now());
         let row = row.map_err(problem)?;
-        self.shared.logins.has_accounts(true);
-        self.shared.owners.changed();
+        self.shared.identity.logins().set_has_accounts(true);
+        self.shared.identity.owner_cache().invalidate();
         drop(changing);
         tracing::info!(account = row.name, role = row.role, by = %caller.principal.name, "account made");
         Ok(view(row))
@@ -72,12 +69,12 @@ impl Operations {
                 "nothing is said that shall change: password, role, community, sites or disabled",
             ));
         }
-        let changing = locked(&self.shared.logins);
+        let changing = self.shared.identity.logins().lock_accounts();
         patch.sites = self.sites_after(name, &patch, change.sites.as_deref())?;
         let row = self.shared.catalog.change_account(name, &patch, &caller.principal.name, self.now());
         let row = row.map_err(problem)?;
-        let sessions = self.shared.sessions.end_of_account(name);
-        self.shared.owners.changed();
+        let sessions = self.shared.identity.end_sessions_of_account(name);
+        self.shared.identity.owner_cache().invalidate();
         drop(changing);
         tracing::info!(account = row.name, sessions, by = %caller.principal.name, "account changed");
         Ok(view(row))
@@ -85,13 +82,16 @@ impl Operations {
 
     pub fn account_remove(&self, caller: &Caller, name: &str) -> Result<(), Problem> {
         let catalog = &self.shared.catalog;
-        let changing = locked(&self.shared.logins);
+        let changing = self.shared.identity.logins().lock_accounts();
         if !catalog.remove_account(name, &caller.principal.name, self.now()).map_err(problem)? {
             return Err(not_found("account", name, "longhaul account list"));
         }
-        let sessions = self.shared.sessions.end_of_account(name);
-        self.shared.owners.changed();
-        self.shared.logins.has_accounts(!catalog.accounts(None, 1).map_err(problem)?.is_empty());
+        let sessions = self.shared.identity.end_sessions_of_account(name);
+        self.shared.identity.owner_cache().invalidate();
+        self.shared
+            .identity
+            .logins()
+            .set_has_accounts(!catalog.accounts(None, 1).map_err(problem)?.is_empty());
         drop(changing);
         tracing::info!(account = name, sessions, by = %caller.principal.name, "account removed");
         Ok(())

@@ -9,10 +9,11 @@ use longhaul_api::circuits::{
 };
 use longhaul_api::native::Page;
 use longhaul_catalog::{CircuitOrderRow, CircuitRow};
+use longhaul_identity::Caller;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, Fault, FaultCode, StorageName, Timestamp};
 
-use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::circuits::{Kept, KeptOrder, Known, LinkKey, is_name};
 use crate::metrics::Gauges;
 

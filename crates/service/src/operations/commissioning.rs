@@ -12,10 +12,11 @@ use longhaul_api::commissioning::{CommissionState, Commissioning, Grade, LinkCom
 use longhaul_api::native::{ChangeKind, SiteView};
 use longhaul_api::steering::{AllowedLink, LinksChange};
 use longhaul_catalog::StorageRow;
+use longhaul_identity::Caller;
 use longhaul_model::{Fault, FaultCode, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Caller, Operations, bad_request, problem};
+use super::{Operations, bad_request, problem};
 
 /// The setting of the catalog that holds the records.
 const SETTING: &str = "commissioning";

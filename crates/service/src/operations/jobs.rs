@@ -9,14 +9,15 @@ use longhaul_api::jobs::{
 };
 use longhaul_api::native::Page;
 use longhaul_catalog::{JobQuery, JobRow};
+use longhaul_identity::Caller;
+use longhaul_identity::{JobScope, Person};
 use longhaul_model::job::CANCELED_BY_USER;
 use longhaul_model::units::printable;
 use longhaul_model::{CommunityName, Fault, FaultCode, JobId, JobState, Timestamp};
 use longhaul_storage_remote::Checksum;
 use serde_json::{Value, json};
 
-use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
-use crate::fts::{Person, Seen, of_caller};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::jobs::{OWN_TOKEN, shown};
 
 /// Schemes under which a host may be asked for by its name alone.
@@ -59,8 +60,9 @@ impl Operations {
     pub fn job_list(&self, caller: &Caller, query: &JobList) -> Result<Page<JobView>, Problem> {
         let person = self.submitter(caller)?;
         let community = query.community.as_ref().map(|name| name.as_str().to_owned());
-        let seen = person.seen(community, None)?;
-        let Seen { vo, credential } = seen.ok_or_else(|| not_theirs(&person, query.community.as_ref()))?;
+        let seen = person.job_scope(community, None)?;
+        let JobScope { vo, credential } =
+            seen.ok_or_else(|| not_theirs(&person, query.community.as_ref()))?;
         let limit = query.page.limit();
         let rows = self.shared.catalog.list_jobs(&JobQuery {
             vo,
@@ -108,7 +110,7 @@ impl Operations {
 
     /// Whoever may have files copied.
     fn submitter(&self, caller: &Caller) -> Result<Person, Problem> {
-        let person = of_caller(self, caller)?;
+        let person = self.identity().person_of_caller(caller)?;
         if person.level("transfer").is_none() {
             let name = printable(&caller.principal.name);
             let detail =

@@ -7,12 +7,13 @@ use longhaul_api::Problem;
 use longhaul_api::limits::{LimitChange, LimitKind, LimitView};
 use longhaul_api::native::{ChangeKind, Page};
 use longhaul_api::steering::LinksChange;
+use longhaul_identity::Caller;
 use longhaul_model::units::{self, printable};
 use longhaul_model::{StorageId, StorageName};
 use longhaul_scheduler::Limit;
 
 use super::steering::{Refused, listed};
-use super::{Caller, Operations, bad_request, problem};
+use super::{Operations, bad_request, problem};
 use crate::brain::Input;
 use crate::limits::{self, KeptLimits, LIMITS, Of, Pair, UNCOMMISSIONED, read_uncommissioned};
 use crate::shared::Directory;

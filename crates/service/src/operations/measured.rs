@@ -7,11 +7,12 @@ use longhaul_api::measured::{
 use longhaul_api::native::Page;
 use longhaul_catalog::HostRow;
 use longhaul_gateways::perfsonar::push;
+use longhaul_identity::Caller;
 use longhaul_model::Fault;
 use longhaul_model::units::printable;
 use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping, Role};
 
-use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::measured;
 use crate::metrics::Gauges;
 

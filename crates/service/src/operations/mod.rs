@@ -8,17 +8,18 @@
 mod access;
 mod accounts;
 mod agents;
+mod audit;
 mod circuits;
 mod commissioning;
 mod datasets;
 mod jobs;
 mod limits;
+mod logins;
 mod manifest;
 mod measured;
 mod network;
 mod overview;
 mod replicas;
-mod rights;
 mod sites;
 mod steering;
 mod subscriptions;
@@ -30,7 +31,8 @@ use std::sync::Arc;
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeEvent, Page};
 use longhaul_api::routes::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
-use longhaul_catalog::{AddError, CatalogError, DatasetRow, StorageRow};
+use longhaul_catalog::{AddError, DatasetRow, StorageRow};
+use longhaul_identity::{Caller, Identity};
 use longhaul_model::{DatasetName, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_network::exchange::Imported;
 use longhaul_scheduler::{Lesson, Scheduler};
@@ -39,12 +41,10 @@ use tokio::sync::{Semaphore, broadcast};
 use crate::shared::Shared;
 use crate::{Config, brain};
 
-pub use access::{Caller, Login};
-pub(crate) use access::{charge, not_authenticated};
-pub(crate) use accounts::ACCOUNT_NAME_BYTES_MAX;
 pub use agents::AgentPeer;
 pub use datasets::FileList;
 pub use jobs::JobList;
+pub(crate) use longhaul_identity::catalog_problem as problem;
 pub(crate) use manifest::spool_problem;
 pub use network::MoreWork;
 pub use subscriptions::SubscriptionList;
@@ -123,6 +123,11 @@ impl Operations {
         self.shared.now()
     }
 
+    /// People, their sessions and logins.
+    pub fn identity(&self) -> &Arc<Identity> {
+        &self.shared.identity
+    }
+
     pub(crate) fn clock(&self) -> crate::Clock {
         self.shared.clock.clone()
     }
@@ -152,6 +157,16 @@ impl Operations {
     pub(crate) fn dataset_row(&self, name: &DatasetName) -> Result<DatasetRow, Problem> {
         let row = self.shared.catalog.dataset(name).map_err(problem)?;
         row.ok_or_else(|| not_found("dataset", name, "longhaul dataset list"))
+    }
+
+    /// Refuses callers who do not manage the storage's site.
+    pub(crate) fn check_storage(
+        &self,
+        caller: &Caller,
+        operation: &str,
+        storage: &StorageName,
+    ) -> Result<(), Problem> {
+        caller.check_site(operation, &self.storage_row(storage)?.site_name)
     }
 
     pub(crate) fn storage_row(&self, name: &StorageName) -> Result<StorageRow, Problem> {
@@ -188,26 +203,6 @@ pub(crate) fn not_found(what: &str, which: impl std::fmt::Display, list: &str) -
         .with_remedy(format!("see what there is: {list}"))
 }
 
-/// What a failing catalog means to who asks.
-pub(crate) fn problem(error: CatalogError) -> Problem {
-    let status = match &error {
-        CatalogError::Full(_) => Some(507),
-        CatalogError::Busy(_) | CatalogError::Unusable(_) => Some(503),
-        _ => None,
-    };
-    if status.is_some() || matches!(error, CatalogError::Corrupt(_) | CatalogError::Statement(_)) {
-        tracing::error!(%error, "the catalog failed");
-    }
-    let disk = matches!(error, CatalogError::Full(_) | CatalogError::Unusable(_));
-    let mut problem = Problem::from(Fault::from(error));
-    problem.status = status.unwrap_or(problem.status);
-    if disk {
-        problem.remedy =
-            "free space on the disk under the service's state directory; it goes on by itself".to_owned();
-    }
-    problem
-}
-
 /// A line of a manifest or list: what is wrong with it keeps its number.
 pub(crate) fn add_problem(error: AddError) -> Problem {
     match error {
@@ -219,15 +214,6 @@ pub(crate) fn add_problem(error: AddError) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_catalog_that_cannot_work_is_our_fault_and_says_so() {
-        assert_eq!(problem(CatalogError::Unusable("read-only".into())).status, 503);
-        assert_eq!(problem(CatalogError::Busy("locked".into())).status, 503);
-        assert!(problem(CatalogError::Unusable("read-only".into())).remedy.contains("by itself"));
-        let refused = problem(CatalogError::Refused(Fault::new(FaultCode::Conflict, "closed")));
-        assert_eq!((refused.status, refused.code), (409, FaultCode::Conflict));
-    }
 
     #[test]
     fn a_page_has_a_cursor_only_if_there_is_more() {

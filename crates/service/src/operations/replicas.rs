@@ -5,9 +5,10 @@ use longhaul_api::native::{
     ChangeKind, DeletionReply, DeletionRequest, FileReplica, FileReplicas, TaskView, VerificationRequest,
 };
 use longhaul_catalog::{NewTask, TaskKind, TaskRow};
+use longhaul_identity::Caller;
 use longhaul_model::{DatasetId, Fault, FaultCode, Lfn, StorageId};
 
-use super::{Caller, Operations, not_found, problem};
+use super::{Operations, not_found, problem};
 use crate::brain::Input;
 use crate::scribe::{Job, replica_events};
 use crate::shared::announce_demands;

@@ -8,10 +8,11 @@ use longhaul_api::native::{
     ChangeKind, JoinTokenCreate, Page, SiteAdd, SiteAdded, SiteChange, SiteState, SiteView, StorageView,
 };
 use longhaul_catalog::{SitePatch, SiteRow, StorageRow};
+use longhaul_identity::Caller;
 use longhaul_model::{RegionName, SiteName, StorageId, StorageName};
 use longhaul_security::{JoinToken, new_secret, secret_hash};
 
-use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::views;
 
 const TOKEN_LIFE_S: u64 = 24 * 3_600;

@@ -11,11 +11,12 @@ use longhaul_api::steering::{
 };
 use longhaul_catalog as catalog;
 use longhaul_catalog::CatalogError;
+use longhaul_identity::Caller;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Strategy;
 
-use super::{Caller, Operations, PageQuery, bad_request, page, problem};
+use super::{Operations, PageQuery, bad_request, page, problem};
 use crate::brain::Input;
 use crate::steering::{
     KeptLinks, KeptShares, LINKS, LINKS_MAX, SHARES, Whose, links_event, read_links, write_links,

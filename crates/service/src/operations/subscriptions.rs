@@ -5,13 +5,14 @@ use longhaul_api::native::{ChangeKind, Expected, Page, Subscribe, SubscriptionCh
 use longhaul_catalog::{
     NewSubscription, SubscriptionFilter, SubscriptionPatch, SubscriptionResult, SubscriptionRow,
 };
+use longhaul_identity::Caller;
 use longhaul_model::{
     DatasetName, Fault, FaultCode, StorageName, SubscriptionId, SubscriptionState, Timestamp, Verification,
 };
 use longhaul_scheduler::{DemandId, Outlook};
 
 use super::steering::{terms, terms_patch, terms_view};
-use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::brain::Input;
 use crate::{deadlines, views};
 

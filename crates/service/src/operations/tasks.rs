@@ -3,9 +3,10 @@
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, Page, ScanRequest, TaskView};
 use longhaul_catalog::{TaskKind, TaskRow};
+use longhaul_identity::Caller;
 use longhaul_model::{Algorithm, DatasetName, Fault, FaultCode, StorageName, TaskId};
 
-use super::{Caller, Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::views;
 
 /// Datasets whose tasks are looked through when a list names none.

@@ -15,7 +15,7 @@ pub fn items(entries: Vec<Entry>, site: &SiteName, now: Timestamp) -> Vec<Report
 fn fact(fact: Fact, site: &SiteName, now: Timestamp) -> ReportedFact {
     match fact {
         Fact::Decided { decisions } => ReportedFact::DoorDecisions(
-            decisions.into_iter().map(|said| crate::decisions::of_door(said, site, now)).collect(),
+            decisions.into_iter().map(|said| longhaul_identity::from_door(said, site, now)).collect(),
         ),
         Fact::Outcome(outcome) => ReportedFact::Outcome(ReportedOutcome {
             attempt: outcome.attempt,

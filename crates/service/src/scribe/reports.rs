@@ -203,7 +203,7 @@ impl Scribe {
         let acknowledged = applied.acknowledged;
         for item in &kept {
             if let ReportedFact::DoorDecisions(decisions) = &item.fact {
-                crate::decisions::count(decisions, &self.shared.metrics);
+                longhaul_identity::count_decisions(decisions, &*self.shared.metrics);
                 let site = decisions.iter().find_map(|one| one.at_door.as_ref()).map(|(site, _)| site);
                 if let Some(site) = site {
                     self.shared.changes.touch(ChangeKind::Site, site, now);

@@ -352,14 +352,14 @@ async fn a_session_needs_its_cookie_its_csrf_token_and_its_origin() {
 async fn a_printed_link_logs_in_once() {
     let mut world = World::new().await;
     world.stop().await;
-    let page = |caller: Option<axum::Extension<longhaul_service::Caller>>| async move {
+    let page = |caller: Option<axum::Extension<longhaul_identity::Caller>>| async move {
         caller.map(|caller| caller.principal.name.clone()).unwrap_or("nobody".into())
     };
     let pages = axum::Router::new().route("/ui/", axum::routing::get(page));
     let service = Service::start(world.config.clone(), clock(&world.shift_s), |_| pages).await.unwrap();
     let host = service.http_address().unwrap();
-    let admin = service.operations().caller_of_token(&world.admin_token).unwrap();
-    let token = service.operations().login_token_create(&admin).token;
+    let admin = service.operations().identity().caller_of_token(&world.admin_token).unwrap();
+    let token = service.operations().identity().login_token_create(&admin).token;
     let get = |path: String, cookie: String| async move {
         let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{cookie}\r\n");
         exchange(host, text.as_bytes()).await.unwrap()

@@ -11,7 +11,7 @@ use crate::people::{Authority, Holder};
 use crate::world::World;
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
-use longhaul_service::{FtsPerson, Reach};
+use longhaul_identity::{FtsPerson, Reach};
 use serde_json::json;
 
 const PEOPLE: [(&str, &str, Reach); 4] = [

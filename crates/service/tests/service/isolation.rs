@@ -13,10 +13,11 @@ use crate::people::{Authority, Holder};
 use crate::world::{World, until};
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
+use longhaul_identity::{FtsIssuer, FtsPerson, Reach};
 use longhaul_security::{
     Authority as Deployment, Credentials, OutsideTrust, outside_client_tls_as, service_server_tls,
 };
-use longhaul_service::{Config, FTS_ROUTES, FtsIssuer, FtsPerson, HttpLimits, Reach};
+use longhaul_service::{Config, FTS_ROUTES, HttpLimits};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

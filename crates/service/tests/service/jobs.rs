@@ -449,13 +449,13 @@ async fn the_native_api_shows_jobs_to_those_whose_they_are() {
     let people = [("alice", "atlas"), ("bob", "cms")];
     let world = World::with(|config| {
         config.jobs.allow_networks = vec!["127.0.0.0/8".into()];
-        let person = |(name, community): (&str, &str)| longhaul_service::FtsPerson {
+        let person = |(name, community): (&str, &str)| longhaul_identity::FtsPerson {
             name: name.into(),
             community: community.parse().unwrap(),
-            transfer: longhaul_service::Reach::Community,
-            config: longhaul_service::Reach::None,
-            datamanagement: longhaul_service::Reach::None,
-            admin: longhaul_service::Reach::None,
+            transfer: longhaul_identity::Reach::Community,
+            config: longhaul_identity::Reach::None,
+            datamanagement: longhaul_identity::Reach::None,
+            admin: longhaul_identity::Reach::None,
         };
         config.fts.people = people.map(person).to_vec();
     })

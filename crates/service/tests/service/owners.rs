@@ -8,8 +8,8 @@ use longhaul_api::native::{Page, TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_api::steering::DecisionEntry;
 use longhaul_catalog::{NewJob, NewJobFile, SubmitResult};
+use longhaul_identity::{FtsPerson, Reach};
 use longhaul_model::{JobFileState, JobId, JobKind, Timestamp};
-use longhaul_service::{FtsPerson, Reach};
 use serde_json::{Value, json};
 
 use crate::isolation::Play as People;

@@ -9,8 +9,9 @@ use crate::world::{World, until};
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_catalog::{NewJob, NewJobFile, SubmitResult};
+use longhaul_identity::{FtsPerson, Reach};
 use longhaul_model::{JobFileState, JobId, JobKind, Timestamp};
-use longhaul_service::{FtsPerson, Reach, TapeConfig};
+use longhaul_service::TapeConfig;
 use serde_json::{Value, json};
 
 /// That were submitted without the API.

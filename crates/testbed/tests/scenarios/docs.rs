@@ -498,7 +498,9 @@ fn exposed(scraped: &str) -> BTreeMap<String, (String, Option<String>)> {
 
 fn sources_of_service() -> String {
     let mut all = String::new();
-    let mut waiting = vec![root().join("crates/service/src")];
+    let crates = ["identity", "control", "jobs", "netops", "service"];
+    let sources = crates.map(|name| root().join("crates").join(name).join("src"));
+    let mut waiting: Vec<_> = sources.into_iter().filter(|path| path.is_dir()).collect();
     while let Some(directory) = waiting.pop() {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();

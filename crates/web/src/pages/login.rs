@@ -1,7 +1,7 @@
 //! The door, and the page that says what went wrong.
 
 use longhaul_api::Problem;
-use longhaul_service::{CertificateWay, LoginWays};
+use longhaul_identity::{CertificateStatus, LoginMethods};
 use maud::{Markup, html};
 
 use super::Context;
@@ -20,8 +20,9 @@ fn frame<'a>(context: Context<'a>, title: &'a str) -> Frame<'a> {
 }
 
 /// Shows the ways that are open here, and no others. A token opens the door everywhere.
-pub fn login(context: Context<'_>, ways: &LoginWays, failed: Option<&Problem>) -> Markup {
-    let only_token = !ways.password && ways.openid.is_empty() && ways.certificate == CertificateWay::Closed;
+pub fn login(context: Context<'_>, ways: &LoginMethods, failed: Option<&Problem>) -> Markup {
+    let only_token =
+        !ways.password && ways.openid.is_empty() && ways.certificate == CertificateStatus::Closed;
     page(
         &frame(context, "Log in"),
         html! {
@@ -63,19 +64,19 @@ fn why(problem: &Problem) -> String {
     format!("{}: {}", problem.title, problem.detail)
 }
 
-fn certificate(way: &CertificateWay) -> Markup {
+fn certificate(way: &CertificateStatus) -> Markup {
     html! {
-        @if *way != CertificateWay::Closed { h2 { "With your certificate" } }
+        @if *way != CertificateStatus::Closed { h2 { "With your certificate" } }
         @match way {
-            CertificateWay::Closed => {}
-            CertificateWay::NoneShown => {
+            CertificateStatus::Closed => {}
+            CertificateStatus::NoneShown => {
                 p { "Your browser showed none. Import yours into it, and open a new window: it asks then \
                     which one to show." }
             }
-            CertificateWay::Unusable(why) => {
+            CertificateStatus::Unusable(why) => {
                 p { "The certificate that your browser showed does not count: " (why) }
             }
-            CertificateWay::Shown(subject) => {
+            CertificateStatus::Shown(subject) => {
                 p { "Your browser showed that of " code { (subject) } "." }
                 form.inline method="post" action="/ui/login/certificate" {
                     button type="submit" { "Log in with your certificate" }
@@ -114,9 +115,9 @@ pub fn problem(context: Context<'_>, problem: &Problem) -> Markup {
 
 /// All ways, with that text wherever one from outside is shown.
 #[cfg(test)]
-pub(super) fn sample(text: &str) -> LoginWays {
-    let way = longhaul_service::OpenIdWay { title: text.into(), address: format!("https://x/{text}") };
-    LoginWays { password: true, certificate: CertificateWay::Shown(text.into()), openid: vec![way] }
+pub(super) fn sample(text: &str) -> LoginMethods {
+    let way = longhaul_identity::OpenIdMethod { title: text.into(), address: format!("https://x/{text}") };
+    LoginMethods { password: true, certificate: CertificateStatus::Shown(text.into()), openid: vec![way] }
 }
 
 #[cfg(test)]
@@ -124,14 +125,15 @@ mod tests {
     use super::*;
     use longhaul_model::{Fault, FaultCode, Timestamp};
 
-    fn shown(ways: &LoginWays, failed: Option<&Problem>) -> String {
+    fn shown(ways: &LoginMethods, failed: Option<&Problem>) -> String {
         let context = Context { deployment: "test", viewer: None, now: Timestamp::ZERO };
         login(context, ways, failed).into_string()
     }
 
     #[test]
     fn only_the_ways_that_are_open_are_shown() {
-        let closed = LoginWays { password: false, certificate: CertificateWay::Closed, openid: Vec::new() };
+        let closed =
+            LoginMethods { password: false, certificate: CertificateStatus::Closed, openid: Vec::new() };
         let bare = shown(&closed, None);
         assert!(bare.contains("API token") && !bare.contains("name=\"password\""), "{bare}");
         assert!(!bare.contains("certificate") && !bare.contains("organisation"), "{bare}");
@@ -144,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_and_what_next() {
-        let ways = LoginWays { password: true, certificate: CertificateWay::NoneShown, openid: Vec::new() };
+        let ways =
+            LoginMethods { password: true, certificate: CertificateStatus::NoneShown, openid: Vec::new() };
         let problem = Problem::from(Fault::new(FaultCode::NotAuthenticated, "<script>"));
         let page = shown(&ways, Some(&problem));
         assert!(

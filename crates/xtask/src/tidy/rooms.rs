@@ -49,8 +49,9 @@ pub(crate) const ROOMS: &[Room] = &[
         Kind::Joining,
         &["engine", "storage", "storage-remote", "doors", "security", "doctor", "gateways"],
     ),
-    room("service", Kind::Joining, &["catalog", "security", "gateways", "storage-remote"]),
-    room("web", Kind::Joining, &["service", "security"]),
+    room("identity", Kind::Joining, &["catalog", "security", "gateways"]),
+    room("service", Kind::Joining, &["catalog", "security", "gateways", "storage-remote", "identity"]),
+    room("web", Kind::Joining, &["security", "identity", "service"]),
     room(
         "longhaul",
         Kind::Top,

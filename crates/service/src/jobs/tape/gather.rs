@@ -84,7 +84,7 @@ impl Gather {
 
 /// As an administrator set it by FTS's API: requests of one community at one storage.
 fn limit(shared: &Shared, url: Option<&String>, vo: &str) -> Option<u64> {
-    let kept = shared.fts.get(&shared.catalog).ok()?;
+    let kept = shared.fts.get().ok()?;
     let settings = kept.storages.get(&storage_element(url?)?)?;
     settings.operations.as_ref()?.get(vo)?.get("staging").map(|limit| u64::from(*limit))
 }

@@ -9,7 +9,6 @@ use longhaul_model::{Fault, FaultCode, JobFileState, Retry, Timestamp};
 use longhaul_storage_remote::{End, Remote, StageFile, StageState, StagedFile, plain_path};
 
 use super::Tape;
-use crate::fts::still_may;
 use crate::jobs::submission::FileDetails;
 use crate::jobs::terms::Terms;
 use crate::jobs::{order, remote};
@@ -99,8 +98,9 @@ impl Tape {
             .collect();
         let shared = self.shared.clone();
         let asked = self.read(move |_| {
-            let verdict =
-                |file: &u64| still_may(&shared, jobs.get(file)?, *file).err().map(|why| (*file, why));
+            let verdict = |file: &u64| {
+                shared.identity.may_still_transfer(jobs.get(file)?, *file).err().map(|why| (*file, why))
+            };
             Ok(wanted.iter().filter_map(verdict).collect::<Vec<_>>())
         });
         let (never, later): (Vec<_>, Vec<_>) =

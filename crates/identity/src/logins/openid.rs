@@ -1,8 +1,6 @@
 //! Logins at an issuer: the browser is sent there and comes back with a code, for which the issuer says who
 //! it is.
 
-use std::sync::Arc;
-
 use longhaul_api::Problem;
 use longhaul_gateways::openid::{LoginAnswer, LoginClient, LoginIssuer};
 use longhaul_model::units::printable;
@@ -11,9 +9,9 @@ use longhaul_security::bearer::LoginIdentity;
 use longhaul_security::{Attempt, Holder, KnownAs, Principal, read_secret};
 
 use super::{LoginConfig, OpenIdConfig, UNKNOWN, Visitor, banned, community_text, not_listed};
-use crate::operations::{Login, Operations, bad_request, not_found};
+use crate::{Identity, Login};
 
-const WAY: &str = "openid";
+const METHOD: &str = "openid";
 const PAGE: &str = "/ui/login/openid";
 /// Of the claim that names somebody.
 const PERSON_CHARS_MAX: usize = 128;
@@ -39,6 +37,15 @@ pub struct LoginReturn {
     pub issuer: Option<String>,
     /// The value of the cookie.
     pub browser: Option<String>,
+}
+
+/// What an issuer said of a browser that came back.
+pub struct OpenIdReturn {
+    /// The index of the issuer in the settings.
+    place: usize,
+    found: Result<LoginIdentity, Fault>,
+    now: Timestamp,
+    attempt: Attempt,
 }
 
 pub(super) fn open(
@@ -67,12 +74,12 @@ pub(super) fn begins_at(base: &str, name: &str) -> String {
     format!("{base}{PAGE}/{name}")
 }
 
-impl Operations {
+impl Identity {
     /// Begins a login at the issuer of that name.
     pub async fn openid_begin(&self, name: &str, visitor: &Visitor) -> Result<LoginBegun, Problem> {
         let (issuer, _) = self.login_issuer(name)?;
         let now = self.now();
-        let begun = self.shared.logins.pending.begin(name, visitor.address, now);
+        let begun = self.logins.pending.begin(name, visitor.address, now);
         let address = issuer.address(&begun, now).await.map_err(|fault| {
             tracing::warn!(issuer = name, %fault, "nobody can log in at an issuer");
             of_issuer(fault)
@@ -80,47 +87,51 @@ impl Operations {
         Ok(LoginBegun { address, browser: begun.browser })
     }
 
-    /// The browser is back.
-    pub async fn openid_finish(
-        self: &Arc<Self>,
+    /// Asks the issuer who the browser belongs to that came back. Then follows [`Identity::openid_admit`].
+    pub async fn openid_return(
+        &self,
         name: &str,
-        back: LoginReturn,
+        back: &LoginReturn,
         visitor: &Visitor,
-    ) -> Result<Login, Problem> {
+    ) -> Result<OpenIdReturn, Problem> {
         let (issuer, place) = self.login_issuer(name)?;
         let now = self.now();
-        let attempt = self.attempt(WAY, None, visitor, now)?;
-        let found = self.whose(name, issuer, &back, now).await;
-        let visitor = visitor.clone();
-        self.run(move |operations| match found {
-            Ok(identity) => operations.openid_admit(place, identity, &visitor, now, attempt),
-            Err(fault) => Err(operations.refused(WAY, UNKNOWN, &visitor, now, of_issuer(fault))),
-        })
-        .await
+        let attempt = self.attempt(METHOD, None, visitor, now)?;
+        let found = self.redeem(name, issuer, back, now).await;
+        Ok(OpenIdReturn { place, found, now, attempt })
+    }
+
+    /// Opens a session for whom the issuer named, or records the refusal. Blocks on the catalog.
+    pub fn openid_admit(&self, returned: OpenIdReturn, visitor: &Visitor) -> Result<Login, Problem> {
+        let OpenIdReturn { place, found, now, attempt } = returned;
+        match found {
+            Ok(identity) => self.admit_identity(place, identity, visitor, now, attempt),
+            Err(fault) => Err(self.refused(METHOD, UNKNOWN, visitor, now, of_issuer(fault))),
+        }
     }
 
     fn login_issuer(&self, name: &str) -> Result<(&LoginIssuer, usize), Problem> {
-        let place = self.config().login.openid.iter().position(|issuer| issuer.name == name);
-        let place = place.ok_or_else(|| not_found("issuer", name, "the page /ui/login"))?;
-        let issuer = self.shared.logins.issuers.get(place);
-        Ok((issuer.ok_or_else(|| bad_request("this issuer is not open"))?, place))
+        let place = self.settings.login.openid.iter().position(|issuer| issuer.name == name);
+        let place = place.ok_or_else(|| no_issuer(name))?;
+        let issuer = self.logins.issuers.get(place);
+        Ok((issuer.ok_or_else(|| not_open())?, place))
     }
 
-    async fn whose(
+    async fn redeem(
         &self,
         name: &str,
         issuer: &LoginIssuer,
         back: &LoginReturn,
         now: Timestamp,
     ) -> Result<LoginIdentity, Fault> {
-        let logins = &self.shared.logins;
+        let logins = &self.logins;
         // First of all, and in any case: whatever comes back with a state uses it up.
         let login = logins.pending.take(name, &back.state, back.browser.as_deref(), now)?;
         if let Some(error) = &back.error {
             let error: String = error.chars().take(REASON_CHARS_MAX).collect();
             return Err(Fault::new(FaultCode::NotAuthenticated, format!("the issuer says: {error}")));
         }
-        let asking = tokio::time::timeout(self.config().limits.wait(), logins.asking.acquire()).await;
+        let asking = tokio::time::timeout(self.settings.wait, logins.asking.acquire()).await;
         let Ok(Ok(_asking)) = asking else {
             return Err(Fault::new(FaultCode::Busy, "many people log in at this moment: log in again"));
         };
@@ -128,7 +139,7 @@ impl Operations {
         issuer.redeem(answer, now).await
     }
 
-    fn openid_admit(
+    fn admit_identity(
         &self,
         place: usize,
         identity: LoginIdentity,
@@ -136,10 +147,10 @@ impl Operations {
         now: Timestamp,
         attempt: Attempt,
     ) -> Result<Login, Problem> {
-        let Some(issuer) = self.config().login.openid.get(place) else {
-            return Err(bad_request("this issuer is not open"));
+        let Some(issuer) = self.settings.login.openid.get(place) else {
+            return Err(not_open());
         };
-        let refuse = |who: &str, fault: Fault| self.refused(WAY, who, visitor, now, fault.into());
+        let refuse = |who: &str, fault: Fault| self.refused(METHOD, who, visitor, now, fault.into());
         let name = match person(issuer, &identity) {
             Ok(name) => name,
             Err(fault) => return Err(refuse(UNKNOWN, fault)),
@@ -162,8 +173,17 @@ impl Operations {
             known_as: Some(known_as),
         };
         let with = format!("OpenID ({})", issuer.name);
-        self.admit(WAY, &with, visitor, now, holder, Timestamp::MAX, attempt)
+        self.admit(METHOD, &with, visitor, now, holder, Timestamp::MAX, attempt)
     }
+}
+
+fn no_issuer(name: &str) -> Problem {
+    let fault = Fault::new(FaultCode::NotFound, format!("there is no issuer {}", printable(name)));
+    Problem::from(fault).with_remedy("see what there is: the page /ui/login")
+}
+
+fn not_open() -> Problem {
+    Fault::new(FaultCode::BadRequest, "this issuer is not open").into()
 }
 
 /// What is wrong there, or on the way there, is not the fault of whoever logs in.

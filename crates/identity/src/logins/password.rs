@@ -11,12 +11,15 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_security::{Attempt, Verdict, hash_password, verify_password};
 use zeroize::Zeroizing;
 
-use super::{UNKNOWN, Visitor, came_in, holder_of, locked, shown};
-use crate::operations::{ACCOUNT_NAME_BYTES_MAX, Login, Operations, busy, problem};
+use super::{UNKNOWN, Visitor, account_holder, came_in, shown};
+use crate::{Identity, Login, catalog_problem};
 
-const WAY: &str = "password";
+/// Names of accounts are shorter than this.
+pub const ACCOUNT_NAME_BYTES_MAX: usize = 64;
 
-impl Operations {
+const METHOD: &str = "password";
+
+impl Identity {
     /// Opens a session with an account's name and password.
     pub async fn password_login(
         self: &Arc<Self>,
@@ -26,75 +29,80 @@ impl Operations {
     ) -> Result<Login, Problem> {
         // Names of accounts are in small letters. One that is too long is nobody's, and takes the same way.
         let name: String = name.trim().to_lowercase().chars().take(ACCOUNT_NAME_BYTES_MAX + 1).collect();
-        let attempt = self.attempt(WAY, Some(&name), visitor, self.now())?;
-        let logins = &self.shared.logins;
+        let attempt = self.attempt(METHOD, Some(&name), visitor, self.now())?;
+        let logins = &self.logins;
         let Ok(_waiting) = logins.hashing_waiting.try_acquire() else {
             logins.attempts.withdrawn(attempt);
-            return Err(busy("many people log in at this moment"));
+            return Err(busy());
         };
-        let waited = tokio::time::timeout(self.config().limits.wait(), logins.hashing.acquire()).await;
+        let waited = tokio::time::timeout(self.settings.wait, logins.hashing.acquire()).await;
         let Ok(Ok(_hashing)) = waited else {
             logins.attempts.withdrawn(attempt);
-            return Err(busy("many people log in at this moment"));
+            return Err(busy());
         };
         // Not among the other operations: those must not wait for passwords.
-        let (operations, visitor) = (self.clone(), visitor.clone());
-        let looked =
-            tokio::task::spawn_blocking(move || operations.look(&visitor, &name, &password, attempt)).await;
-        looked.unwrap_or_else(|error| {
+        let (identity, visitor) = (self.clone(), visitor.clone());
+        let checked =
+            tokio::task::spawn_blocking(move || identity.check_password(&visitor, &name, &password, attempt))
+                .await;
+        checked.unwrap_or_else(|error| {
             tracing::error!(%error, "a login panicked");
             Err(Fault::new(FaultCode::Internal, "the login ended abnormally").into())
         })
     }
 
-    fn look(
+    fn check_password(
         &self,
         visitor: &Visitor,
         name: &str,
         password: &str,
         attempt: Attempt,
     ) -> Result<Login, Problem> {
-        let account = self.shared.catalog.account(name).map_err(problem)?;
+        let account = self.catalog.account(name).map_err(catalog_problem)?;
         let verdict = verify_password(account.as_ref().map(|account| account.password.as_str()), password)?;
         let why = match (&account, verdict) {
             (None, _) => "no such account",
             (Some(account), _) if account.disabled => "the account is disabled",
             (Some(_), Verdict::Wrong) => "wrong password",
-            (Some(account), Verdict::Right) => return self.enter(visitor, account, None, attempt),
+            (Some(account), Verdict::Right) => return self.open_session(visitor, account, None, attempt),
             (Some(account), Verdict::Outdated) => {
                 let anew = hash_password(password)?;
-                return self.enter(visitor, account, Some(&anew), attempt);
+                return self.open_session(visitor, account, Some(&anew), attempt);
             }
         };
         // What was typed as a name that nobody has may be a password.
         let who = account.as_ref().map_or(UNKNOWN, |account| account.name.as_str());
-        Err(self.refused_with(WAY, who, visitor, self.now(), why, wrong()))
+        Err(self.refused_with(METHOD, who, visitor, self.now(), why, wrong()))
     }
 
-    fn enter(
+    fn open_session(
         &self,
         visitor: &Visitor,
         account: &AccountRow,
         rehashed: Option<&str>,
         attempt: Attempt,
     ) -> Result<Login, Problem> {
-        let (now, shared) = (self.now(), &self.shared);
+        let now = self.now();
         // An account that is changed in this moment either opens no session, or its change ends it.
-        let changing = locked(&shared.logins);
+        let changing = self.logins.lock_accounts();
         let what = came_in("a password", visitor);
-        let entered = shared.catalog.account_login(account, rehashed, &what, now).map_err(problem)?;
+        let entered = self.catalog.account_login(account, rehashed, &what, now).map_err(catalog_problem)?;
         let Some(account) = entered else {
             drop(changing);
             let why = "the account was changed at that moment";
-            return Err(self.refused_with(WAY, &account.name, visitor, now, why, wrong()));
+            return Err(self.refused_with(METHOD, &account.name, visitor, now, why, wrong()));
         };
-        let cookie = shared.sessions.create(holder_of(&account)?, now);
+        let cookie = self.sessions.create(account_holder(&account)?, now);
         drop(changing);
-        shared.logins.attempts.succeeded(attempt, now);
-        self.counted(WAY, "admitted");
-        tracing::info!(who = %shown(&account.name), way = WAY, from = %visitor.address, "logged in");
-        self.login_of(cookie, now)
+        self.logins.attempts.succeeded(attempt, now);
+        self.counted(METHOD, "admitted");
+        tracing::info!(who = %shown(&account.name), way = METHOD, from = %visitor.address, "logged in");
+        self.login_reply(cookie, now)
     }
+}
+
+fn busy() -> Problem {
+    Fault::new(FaultCode::Busy, "many people log in at this moment").into()
 }
 
 /// The same for everybody.

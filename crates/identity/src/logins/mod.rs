@@ -1,19 +1,18 @@
-//! Logins of people to the pages: with a password of this deployment's own, at an issuer (OpenID Connect), or
-//! with a certificate. One-time tokens and API tokens are `operations::access`'s.
+//! Logins of people to the pages: with a local password, at an issuer (OpenID Connect), or with a
+//! certificate. For one-time tokens and API tokens see `sessions`.
 //!
-//! Each way ends in the same: a session with a role, and an entry that says who came in, or who was refused
-//! and why. Where something can be guessed, tries are limited ([`Attempts`]); what costs much is done for few
-//! at a time, so that whoever wants to log in keeps nobody from working.
+//! Every method ends in a session with a role and an audit entry that says who came in, or who was refused
+//! and why. Guessing is throttled ([`Attempts`]). What is expensive runs for few visitors at a time, so that
+//! logins keep nobody from working.
 //!
-//! Start with [`Operations::password_login`] and [`Operations::openid_begin`].
+//! Start with [`Identity::password_login`] and [`Identity::openid_begin`].
 
 mod config;
 mod openid;
 mod password;
 
-use std::net::IpAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_api::Problem;
@@ -21,16 +20,14 @@ use longhaul_catalog::Catalog;
 use longhaul_gateways::openid::LoginIssuer;
 use longhaul_model::units::printable;
 use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp, units};
-use longhaul_security::grid::GridIdentity;
-use longhaul_security::{Attempt, Attempts, ClientIdentity, Holder, KnownAs, PendingLogins, Principal, Role};
+use longhaul_security::{Attempt, Attempts, Holder, KnownAs, PendingLogins, Principal, Role};
 use tokio::sync::Semaphore;
 
-use crate::http::Peer;
-use crate::operations::{Login, Operations, charge, not_authenticated, problem};
-use crate::shared::guard;
+use crate::{Identity, Login, Visitor, catalog_problem, charge};
 
 pub use config::{CertificateRule, ClaimRule, LoginConfig, LoginRole, OpenIdConfig};
-pub use openid::{LoginBegun, LoginReturn};
+pub use openid::{LoginBegun, LoginReturn, OpenIdReturn};
+pub use password::ACCOUNT_NAME_BYTES_MAX;
 
 /// Passwords hashed at a time; each takes a core and 19 MiB for some 30 ms.
 const HASHING_MAX: usize = 2;
@@ -41,7 +38,7 @@ const ASKING_MAX: usize = 8;
 /// Of what a name is shown in records.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// The state of all logins.
+/// The state of logins: throttling, and what limits expensive work.
 pub struct Logins {
     attempts: Attempts,
     /// Whether there is any account.
@@ -53,43 +50,36 @@ pub struct Logins {
     asking: Semaphore,
     /// Held from the last look at an account to the opening of its session, and from a change to the end of
     /// its sessions.
-    pub(crate) changing: Mutex<()>,
+    changing: Mutex<()>,
     /// Refusals since the last that was recorded.
     unrecorded: AtomicU64,
 }
 
-/// Where a request comes from; pages find it among a request's extensions.
-#[derive(Clone, Debug)]
-pub struct Visitor {
-    pub address: IpAddr,
-    /// Came over TLS.
-    pub secure: bool,
-    identity: Result<Option<ClientIdentity>, Fault>,
-}
-
-/// The ways that are open to a visitor.
+/// The login methods that are open to a visitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoginWays {
+pub struct LoginMethods {
     pub password: bool,
-    pub certificate: CertificateWay,
-    pub openid: Vec<OpenIdWay>,
+    pub certificate: CertificateStatus,
+    pub openid: Vec<OpenIdMethod>,
 }
 
+/// An issuer at which people log in: what its button says, and where it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OpenIdWay {
+pub struct OpenIdMethod {
     pub title: String,
     pub address: String,
 }
 
+/// Whether a visitor may log in with a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CertificateWay {
-    /// Not set up here.
+pub enum CertificateStatus {
+    /// No rule of this service admits certificates.
     Closed,
-    /// The browser showed none.
+    /// The browser showed no certificate.
     NoneShown,
-    /// It showed one that does not count, for this reason.
+    /// The browser showed a certificate that is not valid, for this reason.
     Unusable(String),
-    /// Of this subject.
+    /// The browser showed a valid certificate of this subject.
     Shown(String),
 }
 
@@ -109,46 +99,33 @@ impl Logins {
         })
     }
 
-    /// To be told after each change.
-    pub fn has_accounts(&self, any: bool) {
+    /// To be called after each change of accounts.
+    pub fn set_has_accounts(&self, any: bool) {
         self.accounts.store(any, Ordering::Relaxed);
     }
-}
 
-impl Visitor {
-    pub fn of(peer: &Peer) -> Visitor {
-        Visitor {
-            address: peer.address.ip().to_canonical(),
-            secure: peer.secure,
-            identity: peer.identity.clone(),
-        }
-    }
-
-    fn certificate(&self) -> Result<Option<&GridIdentity>, &Fault> {
-        match &self.identity {
-            Ok(Some(ClientIdentity::Grid(certificate))) => Ok(Some(certificate)),
-            Ok(_) => Ok(None),
-            Err(fault) => Err(fault),
-        }
+    /// Excludes logins with a password while accounts change.
+    pub fn lock_accounts(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Operations {
-    /// What a page of logins offers.
-    pub fn login_ways(&self, visitor: &Visitor) -> LoginWays {
-        let config = &self.config().login;
+impl Identity {
+    /// What the login page offers.
+    pub fn login_methods(&self, visitor: &Visitor) -> LoginMethods {
+        let config = &self.settings.login;
         let certificate = match visitor.certificate() {
-            _ if config.certificates.is_empty() => CertificateWay::Closed,
-            Ok(None) => CertificateWay::NoneShown,
-            Ok(Some(certificate)) => CertificateWay::Shown(certificate.subject.clone()),
-            Err(fault) => CertificateWay::Unusable(fault.detail.clone()),
+            _ if config.certificates.is_empty() => CertificateStatus::Closed,
+            Ok(None) => CertificateStatus::NoneShown,
+            Ok(Some(certificate)) => CertificateStatus::Shown(certificate.subject.clone()),
+            Err(fault) => CertificateStatus::Unusable(fault.detail.clone()),
         };
-        let openid = config.openid.iter().map(|issuer| OpenIdWay {
+        let openid = config.openid.iter().map(|issuer| OpenIdMethod {
             title: issuer.title().to_owned(),
-            address: openid::begins_at(config.base(&self.shared.public_url), &issuer.name),
+            address: openid::begins_at(config.base(&self.settings.public_url), &issuer.name),
         });
-        LoginWays {
-            password: self.shared.logins.accounts.load(Ordering::Relaxed),
+        LoginMethods {
+            password: self.logins.accounts.load(Ordering::Relaxed),
             certificate,
             openid: openid.collect(),
         }
@@ -156,10 +133,10 @@ impl Operations {
 
     /// Opens a session for the certificate that the browser showed, until it expires.
     pub fn certificate_login(&self, visitor: &Visitor) -> Result<Login, Problem> {
-        const WAY: &str = "certificate";
+        const METHOD: &str = "certificate";
         let now = self.now();
-        let attempt = self.attempt(WAY, None, visitor, now)?;
-        let refuse = |who: &str, fault: Fault| self.refused(WAY, who, visitor, now, fault.into());
+        let attempt = self.attempt(METHOD, None, visitor, now)?;
+        let refuse = |who: &str, fault: Fault| self.refused(METHOD, who, visitor, now, fault.into());
         let nobody = |why: String| Fault::new(FaultCode::NotAuthenticated, why);
         let certificate = match visitor.certificate() {
             Ok(Some(certificate)) => certificate,
@@ -176,7 +153,7 @@ impl Operations {
             let why = format!("the certificate expired at {}", certificate.not_after);
             return Err(refuse(subject, nobody(why)));
         }
-        let rules = &self.config().login.certificates;
+        let rules = &self.settings.login.certificates;
         let Some(rule) = rules.iter().find(|rule| rule.fits(subject)) else {
             return Err(refuse(subject, not_listed(subject)));
         };
@@ -185,12 +162,12 @@ impl Operations {
         }
         let credential = certificate.delegation_id();
         let known_as = KnownAs { dn: subject.clone(), name: subject.clone(), credential };
-        let named = self.config().fts.person(subject).map(|person| person.community.as_str().to_owned());
+        let named = self.settings.fts.person(subject).map(|person| person.community.as_str().to_owned());
         let shown_by_them = || certificate.vos().into_iter().next();
         let said = rule.community.as_ref().map(|name| name.as_str().to_owned()).or(named);
         let theirs = match said.or_else(shown_by_them) {
             Some(community) => Some(community),
-            None => self.shared.users.community(subject, now).map_err(|fault| refuse(subject, fault))?,
+            None => self.users.community(subject, now).map_err(|fault| refuse(subject, fault))?,
         };
         let holder = Holder {
             principal: Principal { name: subject.clone(), role: rule.role.into(), charge: rule.charge()? },
@@ -198,7 +175,7 @@ impl Operations {
             community: theirs,
             known_as: Some(known_as),
         };
-        self.admit(WAY, "a certificate", visitor, now, holder, certificate.not_after, attempt)
+        self.admit(METHOD, "a certificate", visitor, now, holder, certificate.not_after, attempt)
     }
 
     /// Opens a session and records it.
@@ -213,12 +190,12 @@ impl Operations {
         attempt: Attempt,
     ) -> Result<Login, Problem> {
         let who = holder.principal.name.clone();
-        self.shared.catalog.record_login(&shown(&who), &came_in(with, visitor), now).map_err(problem)?;
-        self.shared.logins.attempts.succeeded(attempt, now);
+        self.catalog.record_login(&shown(&who), &came_in(with, visitor), now).map_err(catalog_problem)?;
+        self.logins.attempts.succeeded(attempt, now);
         self.counted(way, "admitted");
         tracing::info!(who = %shown(&who), way, from = %visitor.address, "logged in");
-        let cookie = self.shared.sessions.create_until(holder, end, now);
-        self.login_of(cookie, now)
+        let cookie = self.sessions.create_until(holder, end, now);
+        self.login_reply(cookie, now)
     }
 
     /// Whether a try may be made now.
@@ -229,9 +206,9 @@ impl Operations {
         visitor: &Visitor,
         now: Timestamp,
     ) -> Result<Attempt, Problem> {
-        self.shared.logins.attempts.begin(account, visitor.address, now).map_err(|wait| {
+        self.logins.attempts.begin(account, visitor.address, now).map_err(|wait| {
             // Not recorded one by one: there may be thousands a second.
-            self.shared.logins.unrecorded.fetch_add(1, Ordering::Relaxed);
+            self.logins.unrecorded.fetch_add(1, Ordering::Relaxed);
             self.counted(way, "delayed");
             tracing::info!(way, from = %visitor.address, "a login has to wait");
             too_soon(wait)
@@ -263,14 +240,14 @@ impl Operations {
         self.counted(way, "refused");
         let (who, why) = (shown(who), printable(why));
         tracing::info!(who = %who, way, from = %visitor.address, why = %why, "login refused");
-        let before = match self.shared.logins.unrecorded.swap(0, Ordering::Relaxed) {
+        let before = match self.logins.unrecorded.swap(0, Ordering::Relaxed) {
             0 => String::new(),
             number => format!(" ({number} tries before it had to wait, from here or elsewhere)"),
         };
         let what = format!("login refused ({way}) from {}: {why}{before}", visitor.address);
-        match self.shared.catalog.record_login(&who, &what, now) {
+        match self.catalog.record_login(&who, &what, now) {
             Ok(()) => refusal,
-            Err(error) => problem(error),
+            Err(error) => catalog_problem(error),
         }
     }
 
@@ -280,40 +257,34 @@ impl Operations {
         visitor: Option<&Visitor>,
         ended: Result<Login, Problem>,
     ) -> Result<Login, Problem> {
-        const WAY: &str = "token";
+        const METHOD: &str = "token";
         let now = self.now();
         let Some(visitor) = visitor else { return ended };
         match ended {
             Ok(login) => {
                 let who = shown(&login.reply.name);
-                self.shared.catalog.record_login(&who, &came_in("a token", visitor), now).map_err(problem)?;
-                self.counted(WAY, "admitted");
-                tracing::info!(who = %who, way = WAY, from = %visitor.address, "logged in");
+                self.catalog
+                    .record_login(&who, &came_in("a token", visitor), now)
+                    .map_err(catalog_problem)?;
+                self.counted(METHOD, "admitted");
+                tracing::info!(who = %who, way = METHOD, from = %visitor.address, "logged in");
                 Ok(login)
             }
-            Err(refusal) => Err(match self.attempt(WAY, None, visitor, now) {
-                Ok(_) => self.refused(WAY, UNKNOWN, visitor, now, refusal),
+            Err(refusal) => Err(match self.attempt(METHOD, None, visitor, now) {
+                Ok(_) => self.refused(METHOD, UNKNOWN, visitor, now, refusal),
                 Err(_) => refusal,
             }),
         }
     }
 
     fn is_banned(&self, name: &str) -> Result<bool, Problem> {
-        let kept = self.shared.fts.get(&self.shared.catalog);
-        let kept = kept.map_err(|refusal| Fault::new(FaultCode::Internal, refusal.message))?;
-        Ok(kept.is_banned(name))
+        let banned = self.access_rules.is_banned(name);
+        Ok(banned.map_err(|refusal| Fault::new(FaultCode::Internal, refusal.message))?)
     }
 
     fn counted(&self, way: &'static str, outcome: &'static str) {
         let labels = vec![("way", way.to_owned()), ("outcome", outcome.to_owned())];
-        self.shared.metrics.count("longhaul_logins_total", "Logins of people, by how they came.", labels, 1);
-    }
-
-    /// The reply for a session that was just opened.
-    pub(crate) fn login_of(&self, cookie: String, now: Timestamp) -> Result<Login, Problem> {
-        let session = self.shared.sessions.get(&cookie, now);
-        let session = session.ok_or_else(|| not_authenticated("the login session has ended"))?;
-        Ok(Login::of(session, cookie))
+        self.counters.count("longhaul_logins_total", "Logins of people, by how they came.", labels, 1);
     }
 }
 
@@ -352,8 +323,8 @@ fn community_text(community: Option<&CommunityName>) -> Option<String> {
     community.map(|name| name.as_str().to_owned())
 }
 
-/// Somebody whom an account names.
-pub(crate) fn holder_of(account: &longhaul_catalog::AccountRow) -> Result<Holder, Fault> {
+/// The holder that an account stands for.
+pub(crate) fn account_holder(account: &longhaul_catalog::AccountRow) -> Result<Holder, Fault> {
     let role: Role = account.role.parse()?;
     let charge = charge(role, account.sites.as_deref(), account.community.as_ref())?;
     Ok(Holder {
@@ -362,8 +333,4 @@ pub(crate) fn holder_of(account: &longhaul_catalog::AccountRow) -> Result<Holder
         community: community_text(account.community.as_ref()),
         known_as: None,
     })
-}
-
-pub(crate) fn locked(logins: &Logins) -> std::sync::MutexGuard<'_, ()> {
-    guard(&logins.changing)
 }

@@ -1,4 +1,4 @@
-//! Users of the grid: whose certificates count here, and of which community a subject is.
+//! Grid users: which certificates are trusted (IGTF authorities, VOMS), and to which community a subject maps.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -8,9 +8,10 @@ use longhaul_security::CallOut;
 use longhaul_security::grid::{GridSettings, GridTrust};
 use longhaul_security::gridmap::{self, CommunityMap, MAP_BYTES_MAX};
 
-use super::FtsConfig;
+use crate::FtsConfig;
 
-pub struct Users {
+/// Trust anchors, the community map and the mapping command.
+pub struct GridUsers {
     /// None: only the deployment's own certificates are known.
     trust: Option<GridTrust>,
     map: Option<PathBuf>,
@@ -22,9 +23,9 @@ pub struct Users {
     delegating: Mutex<()>,
 }
 
-impl Users {
+impl GridUsers {
     /// `hosts`: names of this service.
-    pub fn load(config: &FtsConfig, hosts: &[String], now: Timestamp) -> Result<Users, Fault> {
+    pub fn load(config: &FtsConfig, hosts: &[String], now: Timestamp) -> Result<GridUsers, Fault> {
         let load = |directory: &PathBuf| {
             let settings = GridSettings {
                 voms_directory: config.voms_dir.clone(),
@@ -36,7 +37,7 @@ impl Users {
             GridTrust::load(settings, now).map_err(named)
         };
         let trust = config.trust_dir.as_ref().map(load).transpose()?;
-        let users = Users {
+        let users = GridUsers {
             trust,
             map: config.community_map.clone(),
             communities: RwLock::default(),
@@ -139,8 +140,8 @@ mod tests {
 
     const ALICE: &str = "/DC=org/DC=example/CN=alice";
 
-    fn users(config: &FtsConfig) -> Result<Users, Fault> {
-        Users::load(config, &[], Timestamp(0))
+    fn users(config: &FtsConfig) -> Result<GridUsers, Fault> {
+        GridUsers::load(config, &[], Timestamp(0))
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! What a caller may do: whether a route is open to them at all, and whether what it is about is theirs to
-//! change. Routes and pages ask here and nowhere else, and what nobody gave is refused.
+//! Authorisation of callers: whether a route is open to them, and whether its object is theirs to change.
+//! Routes and pages ask here and nowhere else; what nobody granted is refused.
 //!
-//! Whether a route is open follows from the table of routes ([`Caller::may_open`]). Of what something is,
-//! only its operation knows: it asks by the name of a site, storage or community before it does anything.
+//! Whether a route is open follows from the table of routes ([`Caller::may_open`]). Only the operation knows
+//! its object, so it checks the name of the site or community before it does anything.
 
 use longhaul_api::Problem;
 use longhaul_api::routes::{Access, Method, Route};
-use longhaul_model::{CommunityName, Fault, FaultCode, SiteName, StorageName};
+use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
 use longhaul_security::{Action, Area, Of, Role, authorise, authorise_of};
 
-use super::{Caller, Operations};
+use crate::Caller;
 
 impl Caller {
     /// Whether they may ask for this at all, also by what their credential is confined to.
@@ -41,33 +41,21 @@ impl Caller {
     }
 
     /// Which sites' decisions they see; none: all.
-    pub(crate) fn sees_only_sites(&self) -> Option<Vec<SiteName>> {
+    pub fn sees_only_sites(&self) -> Option<Vec<SiteName>> {
         let of_all = self.principal.role == Role::Admin;
         (!of_all).then(|| self.principal.charge.sites.iter().cloned().collect())
     }
 
-    pub(crate) fn check_deployment(&self, operation: &str) -> Result<(), Problem> {
+    pub fn check_deployment(&self, operation: &str) -> Result<(), Problem> {
         Ok(authorise_of(&self.principal, operation, Of::Deployment)?)
     }
 
-    pub(crate) fn check_site(&self, operation: &str, site: &SiteName) -> Result<(), Problem> {
+    pub fn check_site(&self, operation: &str, site: &SiteName) -> Result<(), Problem> {
         Ok(authorise_of(&self.principal, operation, Of::Site(site))?)
     }
 
-    pub(crate) fn check_community(&self, operation: &str, community: &CommunityName) -> Result<(), Problem> {
+    pub fn check_community(&self, operation: &str, community: &CommunityName) -> Result<(), Problem> {
         Ok(authorise_of(&self.principal, operation, Of::Community(community))?)
-    }
-}
-
-impl Operations {
-    /// Whether the site of that storage is theirs.
-    pub(crate) fn check_storage(
-        &self,
-        caller: &Caller,
-        operation: &str,
-        storage: &StorageName,
-    ) -> Result<(), Problem> {
-        caller.check_site(operation, &self.storage_row(storage)?.site_name)
     }
 }
 

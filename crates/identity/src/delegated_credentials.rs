@@ -1,38 +1,48 @@
-//! What users lend us to act for them: proxies, tokens, and those that last. In the catalog all of it is
-//! sealed.
+//! Delegated user credentials, encrypted at rest: proxies, tokens of jobs, refresh tokens.
 
-use longhaul_catalog::{CatalogError, DelegationRow};
+use std::sync::Arc;
+
+use longhaul_catalog::{Catalog, CatalogError, DelegationRow};
 use longhaul_security::{SecurityError, Vault};
 use zeroize::Zeroizing;
 
-use crate::shared::Shared;
+/// The purpose under which tokens of files of jobs are sealed.
+const JOB_TOKEN: &str = "token of a job";
 
-/// Tokens of files of jobs.
-const TOKEN: &str = "token of a job";
+/// Seals credentials on their way into the catalog and opens them on their way out.
+pub struct DelegatedCredentials {
+    catalog: Catalog,
+    vault: Arc<Vault>,
+}
 
-impl Shared {
-    /// What does not open, since its key was lost, is as good as not lent: its owner may lend it again.
-    pub fn delegation(&self, id: &str) -> Result<Option<DelegationRow>, CatalogError> {
+impl DelegatedCredentials {
+    pub fn new(catalog: Catalog, vault: Arc<Vault>) -> DelegatedCredentials {
+        DelegatedCredentials { catalog, vault }
+    }
+
+    /// A credential that cannot be unsealed, because the key was lost, counts as absent: its owner may
+    /// delegate again.
+    pub fn get(&self, id: &str) -> Result<Option<DelegationRow>, CatalogError> {
         let Some(mut row) = self.catalog.delegation(id)? else { return Ok(None) };
         row.request = opened(&self.vault, id, "request", row.request);
         row.proxy = opened(&self.vault, id, "proxy", row.proxy);
         Ok(Some(row))
     }
 
-    pub fn put_delegation(&self, row: DelegationRow) -> Result<(), CatalogError> {
+    pub fn put(&self, row: DelegationRow) -> Result<(), CatalogError> {
         let id = row.id.clone();
         let request = sealed(&self.vault, &id, "request", row.request)?;
         let proxy = sealed(&self.vault, &id, "proxy", row.proxy)?;
         self.catalog.put_delegation(&DelegationRow { request, proxy, ..row })
     }
 
-    /// A token, to be kept with a job.
+    /// A token in the form in which it is stored with a job.
     pub fn seal_token(&self, token: &str) -> Result<String, CatalogError> {
-        self.vault.seal_text(TOKEN, token).map_err(damaged)
+        self.vault.seal_text(JOB_TOKEN, token).map_err(damaged)
     }
 
     pub fn unseal_token(&self, sealed: &str) -> Result<Zeroizing<String>, CatalogError> {
-        self.vault.unseal_text(TOKEN, sealed).map_err(damaged)
+        self.vault.unseal_text(JOB_TOKEN, sealed).map_err(damaged)
     }
 }
 
@@ -55,7 +65,7 @@ fn opened(vault: &Vault, id: &str, what: &str, sealed: Option<Vec<u8>>) -> Optio
     match vault.unseal(&purpose(id, what), &sealed?) {
         Ok(secret) => Some(secret.to_vec()),
         Err(error) => {
-            tracing::warn!(delegation = id, %error, "what a user lent cannot be used");
+            tracing::warn!(delegation = id, %error, "a delegated credential cannot be unsealed");
             None
         }
     }

@@ -9,11 +9,11 @@ use longhaul_api::fts::{
     StorageSettings,
 };
 use longhaul_catalog::{Catalog, CatalogError};
+use longhaul_identity::{AccessRules, catalog_problem, refusal};
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::clouds::Cloud;
-use crate::operations;
 
 /// Name of the setting.
 const SETTING: &str = "fts";
@@ -85,36 +85,37 @@ pub struct ByHand {
     pub until: Timestamp,
 }
 
-/// Read at the first question, then as long as the service lives.
-#[derive(Default)]
-pub struct Kept(RwLock<Option<Arc<Objects>>>);
+/// The stored objects with a write-through cache: read at the first question, then held in memory.
+pub struct ConfigStore {
+    catalog: Catalog,
+    cache: RwLock<Option<Arc<Objects>>>,
+}
 
 /// Either the catalog's trouble or what is wrong with the change.
 struct Wrong(Refusal);
 
 impl From<CatalogError> for Wrong {
     fn from(error: CatalogError) -> Wrong {
-        Wrong(refusal(operations::problem(error)))
+        Wrong(refusal(catalog_problem(error)))
     }
 }
 
-/// A problem in FTS's form.
-pub fn refusal(problem: longhaul_api::Problem) -> Refusal {
-    Refusal::new(problem.status, problem.to_string())
-}
+impl ConfigStore {
+    pub fn new(catalog: Catalog) -> ConfigStore {
+        ConfigStore { catalog, cache: RwLock::default() }
+    }
 
-impl Kept {
-    pub fn get(&self, catalog: &Catalog) -> Result<Arc<Objects>, Refusal> {
-        let present = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+    pub fn get(&self) -> Result<Arc<Objects>, Refusal> {
+        let present = self.cache.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(objects) = present {
             return Ok(objects);
         }
-        let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.cache.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(objects) = &*place {
             return Ok(objects.clone());
         }
         let objects =
-            Arc::new(read(catalog.setting(SETTING).map_err(|error| Wrong::from(error).0)?.as_deref())?);
+            Arc::new(read(self.catalog.setting(SETTING).map_err(|error| Wrong::from(error).0)?.as_deref())?);
         *place = Some(objects.clone());
         Ok(objects)
     }
@@ -123,15 +124,14 @@ impl Kept {
     /// returns.
     pub fn change<T>(
         &self,
-        catalog: &Catalog,
         who: &str,
         now: Timestamp,
         change: impl FnOnce(&mut Objects) -> Result<(T, String), Refusal>,
     ) -> Result<T, Refusal> {
         // Held over the transaction, so that what is in memory is what was written last.
-        let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.cache.write().unwrap_or_else(PoisonError::into_inner);
         let mut made = None;
-        let done = catalog.change_setting::<Wrong>(SETTING, who, now, |present| {
+        let done = self.catalog.change_setting::<Wrong>(SETTING, who, now, |present| {
             let mut objects = read(present).map_err(Wrong)?;
             let (result, what) = change(&mut objects).map_err(Wrong)?;
             objects.check().map_err(Wrong)?;
@@ -147,6 +147,18 @@ impl Kept {
     }
 }
 
+impl AccessRules for ConfigStore {
+    fn is_banned(&self, name: &str) -> Result<bool, Refusal> {
+        Ok(self.get()?.is_banned(name))
+    }
+
+    fn granted(&self, name: &str) -> Result<Vec<String>, Refusal> {
+        let objects = self.get()?;
+        let grants = objects.grants.iter().filter(|grant| grant.dn == name);
+        Ok(grants.map(|grant| grant.operation.clone()).collect())
+    }
+}
+
 /// Bans that cannot be read must not let in whom they kept out.
 fn read(text: Option<&str>) -> Result<Objects, Refusal> {
     let Some(text) = text else { return Ok(Objects::default()) };
@@ -154,7 +166,7 @@ fn read(text: Option<&str>) -> Result<Objects, Refusal> {
         .map_err(|error| Refusal::new(500, format!("the kept configuration of FTS cannot be read: {error}")))
 }
 
-/// For who has a catalog and nothing else; the others have them in memory, see [`Kept`].
+/// For who has a catalog and nothing else; the others have them in memory, see [`ConfigStore`].
 pub fn objects(catalog: &Catalog) -> Result<Objects, CatalogError> {
     read(catalog.setting(SETTING)?.as_deref()).map_err(|refusal| CatalogError::Corrupt(refusal.message))
 }

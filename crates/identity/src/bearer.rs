@@ -11,26 +11,23 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_security::Confinement;
 use longhaul_security::bearer::{Audience, IssuerRule, Profile, TokenIdentity, TokenSettings, TokenTrust};
 
-use super::owner::KnownBy;
-use super::person::{Method, Person, Token, of_users, unknown};
-use super::{FtsConfig, FtsIssuer, FtsPerson};
-use crate::Config;
-use crate::operations::Operations;
+use crate::person::{Method, Token, unknown, user_levels};
+use crate::{FtsConfig, FtsIssuer, FtsPerson, Identity, KnownBy, Person};
 
 /// For clocks that are behind the issuers'.
 const LEEWAY: Duration = Duration::from_secs(60);
 
-/// What came in the `Authorization` header.
-pub enum Shown {
-    Nothing,
-    /// Looks like an API token of this deployment; whether it is one has to be seen.
-    OurToken(String),
-    /// Of another issuer, and verified.
-    Token(Box<TokenIdentity>, String),
+/// The bearer token of an `Authorization` header.
+pub enum PresentedToken {
+    None,
+    /// Looks like an API token of this deployment; not looked up yet.
+    Local(String),
+    /// Issued by another issuer, and verified.
+    Verified(Box<TokenIdentity>, String),
 }
 
 /// The issuers of the settings; none if none is named.
-pub fn open(config: &FtsConfig, public_url: &str, names: &[String]) -> Result<Option<Issuers>, Fault> {
+pub(crate) fn open(config: &FtsConfig, public_url: &str, names: &[String]) -> Result<Option<Issuers>, Fault> {
     if config.issuers.is_empty() {
         return Ok(None);
     }
@@ -50,7 +47,7 @@ pub fn open(config: &FtsConfig, public_url: &str, names: &[String]) -> Result<Op
 }
 
 /// Rucio asks for tokens for the host, others for the address.
-fn audiences(config: &FtsConfig, public_url: &str, names: &[String]) -> Vec<String> {
+pub(crate) fn audiences(config: &FtsConfig, public_url: &str, names: &[String]) -> Vec<String> {
     if !config.audiences.is_empty() {
         return config.audiences.clone();
     }
@@ -58,21 +55,24 @@ fn audiences(config: &FtsConfig, public_url: &str, names: &[String]) -> Vec<Stri
     std::iter::once(public_url.to_owned()).chain(host).chain(names.iter().cloned()).collect()
 }
 
-pub async fn shown(operations: &Operations, header: Option<&HeaderValue>) -> Result<Shown, Refusal> {
-    let Some(header) = header else { return Ok(Shown::Nothing) };
+pub(crate) async fn presented(
+    identity: &Identity,
+    header: Option<&HeaderValue>,
+) -> Result<PresentedToken, Refusal> {
+    let Some(header) = header else { return Ok(PresentedToken::None) };
     let value = header.to_str().map_err(|_| unknown("the Authorization header is no text"))?;
     let parts = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     let token = parts.map(|(_, token)| token.trim()).filter(|token| !token.is_empty());
     let token = token.ok_or_else(|| unknown("the Authorization header must be: Bearer TOKEN"))?;
     // A JSON web token has three parts; ours are in one piece.
     if !token.contains('.') {
-        return Ok(Shown::OurToken(token.to_owned()));
+        return Ok(PresentedToken::Local(token.to_owned()));
     }
-    let Some(issuers) = &operations.shared.issuers else {
+    let Some(issuers) = &identity.issuers else {
         return Err(unknown("no issuer of tokens is trusted here (service.fts.issuers)"));
     };
-    let verified = issuers.verify(token, Audience::Ours, operations.now()).await;
-    Ok(Shown::Token(Box::new(verified.map_err(refused)?), token.to_owned()))
+    let verified = issuers.verify(token, Audience::Ours, identity.now()).await;
+    Ok(PresentedToken::Verified(Box::new(verified.map_err(refused)?), token.to_owned()))
 }
 
 fn refused(fault: Fault) -> Refusal {
@@ -89,19 +89,18 @@ fn name(identity: &TokenIdentity) -> String {
 }
 
 /// The holder of a verified token.
-pub fn person(config: &Config, public_url: &str, identity: TokenIdentity, token: String) -> Person {
+pub(crate) fn person(config: &FtsConfig, ours: &[String], identity: TokenIdentity, token: String) -> Person {
     let name = name(&identity);
-    let ours = audiences(&config.fts, public_url, &config.names);
     let token = Token {
         text: token,
         is_wlcg: identity.profile == Profile::Wlcg,
         for_storages: identity.audience.is_empty() || identity.audience.iter().any(|one| !ours.contains(one)),
     };
-    let named = config.fts.person(&name);
+    let named = config.person(&name);
     let shown = shown_communities(&identity);
-    let levels: Levels = named.map_or_else(of_users, FtsPerson::levels);
+    let levels: Levels = named.map_or_else(user_levels, FtsPerson::levels);
     Person {
-        vos: chosen(&config.fts, &identity.issuer, &shown, named),
+        vos: chosen(config, &identity.issuer, &shown, named),
         known_by: KnownBy::Issuer { url: identity.issuer.clone(), communities: shown },
         delegation_id: identity.delegation_id(),
         dn: identity.subject,
@@ -128,7 +127,7 @@ fn chosen(config: &FtsConfig, issuer: &str, shown: &[String], named: Option<&Fts
 }
 
 /// The same for the holder of a token that was verified before, as long as its issuer is believed.
-pub(super) fn communities(
+pub(crate) fn communities(
     config: &FtsConfig,
     issuer: &str,
     shown: &[String],
@@ -185,20 +184,21 @@ mod tests {
 
     #[test]
     fn a_community_is_what_is_written_then_what_the_token_says() {
-        let mut config = Config::default();
+        let mut config = FtsConfig::default();
         let issuer = r#"{"url":"https://iam.example.org/"}"#;
-        config.fts.issuers = vec![serde_json::from_str(issuer).unwrap()];
-        let of = |config: &Config, is_capable: bool, groups: &[&str]| {
-            person(config, URL, identity(is_capable, groups), "e.y.J".into()).vos
+        config.issuers = vec![serde_json::from_str(issuer).unwrap()];
+        let of = |config: &FtsConfig, is_capable: bool, groups: &[&str]| {
+            person(config, &audiences(config, URL, &[]), identity(is_capable, groups), "e.y.J".into()).vos
         };
         assert_eq!(of(&config, false, &["/atlas", "/atlas/prod", "/atlas"]), ["atlas", "atlas/prod"]);
         // What says what it is for by capabilities says nothing by groups.
         assert_eq!(of(&config, true, &["/atlas"]), ["iam.example.org"]);
-        config.fts.issuers[0].community = Some("cms".parse().unwrap());
+        config.issuers[0].community = Some("cms".parse().unwrap());
         assert_eq!(of(&config, false, &["/atlas"]), ["cms"]);
         let named = r#"{"name":"SUB=robot, ISS=https://iam.example.org/","community":"lhcb","config":"all"}"#;
-        config.fts.people = vec![serde_json::from_str(named).unwrap()];
-        let robot = person(&config, URL, identity(false, &["/atlas"]), "e.y.J".into());
+        config.people = vec![serde_json::from_str(named).unwrap()];
+        let robot =
+            person(&config, &audiences(&config, URL, &[]), identity(false, &["/atlas"]), "e.y.J".into());
         assert_eq!(
             (robot.vos, robot.levels["config"], robot.dn),
             (vec!["lhcb".to_owned()], Level::All, "robot".into())
@@ -208,21 +208,24 @@ mod tests {
     /// An issuer that is trusted for its own users must not make somebody of another one.
     #[test]
     fn the_subject_alone_names_nobody() {
-        let mut config = Config::default();
-        config.fts.people =
+        let mut config = FtsConfig::default();
+        config.people =
             vec![serde_json::from_str(r#"{"name":"robot","community":"lhcb","admin":"all"}"#).unwrap()];
-        let robot = person(&config, URL, identity(false, &[]), "e.y.J".into());
-        assert_eq!(robot.levels, of_users());
+        let robot = person(&config, &audiences(&config, URL, &[]), identity(false, &[]), "e.y.J".into());
+        assert_eq!(robot.levels, user_levels());
         assert_eq!(robot.name, "SUB=robot, ISS=https://iam.example.org/");
     }
 
     #[test]
     fn a_token_for_us_alone_is_shown_to_no_storage() {
-        let config = Config::default();
+        let config = FtsConfig::default();
         let shown = |audience: &[&str]| {
             let mut identity = identity(false, &[]);
             identity.audience = audience.iter().map(|one| (*one).to_owned()).collect();
-            person(&config, URL, identity, "e.y.J".into()).token.unwrap().for_storages
+            person(&config, &audiences(&config, URL, &[]), identity, "e.y.J".into())
+                .token
+                .unwrap()
+                .for_storages
         };
         assert!(!shown(&["fts.example.org"]) && !shown(&["fts.example.org", URL]));
         assert!(

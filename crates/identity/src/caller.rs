@@ -1,0 +1,112 @@
+//! Who calls: a principal with what their credential takes away from their role.
+
+use longhaul_api::Problem;
+use longhaul_api::native::LoginReply;
+use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp};
+use longhaul_security::{
+    Charge, Confinement, Holder, KnownAs, Principal, Role, Session, same_hash, secret_hash,
+};
+
+/// An authenticated caller of the native API or the pages.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub principal: Principal,
+    pub expires: Option<Timestamp>,
+    /// Present if a login session's cookie was shown: what forms of that session have to carry.
+    pub(crate) csrf_token: Option<String>,
+    /// What else their login says of them.
+    pub(crate) holder: Holder,
+    /// What their credential takes away from their role.
+    pub(crate) confinement: Confinement,
+}
+
+impl Caller {
+    /// Somebody who has logged in.
+    pub fn from_holder(holder: Holder) -> Caller {
+        let confinement = Confinement::default();
+        Caller { principal: holder.principal.clone(), expires: None, csrf_token: None, holder, confinement }
+    }
+
+    /// The local account with which they logged in.
+    pub fn account(&self) -> Option<&str> {
+        self.holder.account.as_deref()
+    }
+
+    /// The community they work for, if their login says so.
+    pub fn community(&self) -> Option<&str> {
+        self.holder.community.as_deref()
+    }
+
+    /// Their identity at another issuer, if they logged in with a credential of it.
+    pub fn known_as(&self) -> Option<&KnownAs> {
+        self.holder.known_as.as_ref()
+    }
+
+    /// The only community they may act for, if they are confined to one.
+    pub fn works_only_for(&self) -> Option<&CommunityName> {
+        self.confinement.community.as_ref().or(self.principal.charge.community.as_ref())
+    }
+
+    pub fn confinement(&self) -> &Confinement {
+        &self.confinement
+    }
+
+    /// Refuses operations that would let a confined token give away more than it may.
+    pub fn check_unconfined(&self, operation: &str) -> Result<(), Problem> {
+        if !self.confinement.any() {
+            return Ok(());
+        }
+        let detail = format!("{operation} would give away more than the token may that asks for it");
+        Err(Fault::new(FaultCode::NotAllowed, detail).into())
+    }
+
+    /// The kind of credential they authenticated with.
+    pub fn credential(&self) -> &'static str {
+        if self.csrf_token.is_some() { "session" } else { "API token" }
+    }
+
+    /// The token that pages put into each form, as a field or a header.
+    pub fn csrf_token(&self) -> Option<&str> {
+        self.csrf_token.as_deref()
+    }
+
+    /// Whether a request that changes something really comes from a page of this session. Callers with a
+    /// token need none.
+    pub fn check_csrf(&self, shown: Option<&str>) -> Result<(), Problem> {
+        let Some(expected) = &self.csrf_token else { return Ok(()) };
+        let equal = shown.is_some_and(|shown| same_hash(&secret_hash(shown), &secret_hash(expected)));
+        if equal {
+            return Ok(());
+        }
+        let detail =
+            "the request does not carry its session's CSRF token (header X-CSRF-Token): reload the page";
+        Err(Fault::new(FaultCode::NotAllowed, detail).into())
+    }
+}
+
+/// An opened session: the reply, and the cookie's value.
+pub struct Login {
+    pub reply: LoginReply,
+    pub cookie: String,
+}
+
+impl Login {
+    pub(crate) fn new(session: Session, cookie: String) -> Login {
+        let reply = LoginReply {
+            name: session.holder.principal.name,
+            role: session.holder.principal.role.to_string(),
+            csrf_token: session.csrf_token,
+            expires: session.expires,
+        };
+        Login { reply, cookie }
+    }
+}
+
+/// A stored charge. One that cannot be parsed, as of a later release, must not count as none.
+pub fn charge(role: Role, sites: Option<&str>, community: Option<&CommunityName>) -> Result<Charge, Fault> {
+    Charge::of(role, Charge::parse_sites(sites.unwrap_or_default())?, community)
+}
+
+pub fn not_authenticated(detail: &str) -> Problem {
+    Fault::new(FaultCode::NotAuthenticated, detail).into()
+}

@@ -1,0 +1,131 @@
+//! The state of this crate: who is known, by what, and what was decided about them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_api::fts::Refusal;
+use longhaul_catalog::{Catalog, CatalogError};
+use longhaul_gateways::issuers::Issuers;
+use longhaul_model::{Fault, Timestamp};
+use longhaul_security::{Sessions, Vault};
+
+use crate::audit::{AuditLog, Counters};
+use crate::delegated_credentials::DelegatedCredentials;
+use crate::job_owner::OwnerCache;
+use crate::logins::{LoginConfig, Logins};
+use crate::{FtsConfig, GridUsers, bearer};
+
+/// The source of time.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Bans and grants that administrators set at run time; their store belongs to the FTS configuration.
+pub trait AccessRules: Send + Sync {
+    /// Whether a person is banned, by subject or name.
+    fn is_banned(&self, name: &str) -> Result<bool, Refusal>;
+
+    /// The operations that were granted to that name.
+    fn granted(&self, name: &str) -> Result<Vec<String>, Refusal>;
+}
+
+/// The settings that concern people.
+#[derive(Clone, Debug)]
+pub struct IdentitySettings {
+    pub deployment: String,
+    pub fts: FtsConfig,
+    pub login: LoginConfig,
+    /// Names of this service, beside its public URL.
+    pub names: Vec<String>,
+    pub public_url: String,
+    /// The longest wait for a place among logins under way.
+    pub wait: Duration,
+}
+
+/// People, their credentials and sessions, and the audit log.
+pub struct Identity {
+    pub(crate) settings: IdentitySettings,
+    clock: Clock,
+    pub(crate) catalog: Catalog,
+    pub(crate) access_rules: Arc<dyn AccessRules>,
+    pub(crate) counters: Arc<dyn Counters>,
+    pub(crate) users: Arc<GridUsers>,
+    pub(crate) owner_cache: OwnerCache,
+    /// Issuers whose tokens open the FTS3 API; none if none is configured.
+    pub(crate) issuers: Option<Issuers>,
+    pub(crate) sessions: Sessions,
+    pub(crate) logins: Logins,
+    pub(crate) audit: AuditLog,
+    pub(crate) credentials: DelegatedCredentials,
+}
+
+impl Identity {
+    pub fn open(
+        settings: IdentitySettings,
+        clock: Clock,
+        catalog: Catalog,
+        vault: Arc<Vault>,
+        access_rules: Arc<dyn AccessRules>,
+        counters: Arc<dyn Counters>,
+    ) -> Result<Identity, Fault> {
+        Ok(Identity {
+            issuers: bearer::open(&settings.fts, &settings.public_url, &settings.names)?,
+            logins: Logins::open(&settings.login, &settings.public_url, &catalog)?,
+            users: Arc::new(GridUsers::load(&settings.fts, &settings.names, clock())?),
+            owner_cache: OwnerCache::default(),
+            sessions: Sessions::new(),
+            audit: AuditLog::default(),
+            credentials: DelegatedCredentials::new(catalog.clone(), vault),
+            settings,
+            clock,
+            catalog,
+            access_rules,
+            counters,
+        })
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    pub fn users(&self) -> &Arc<GridUsers> {
+        &self.users
+    }
+
+    pub fn owner_cache(&self) -> &OwnerCache {
+        &self.owner_cache
+    }
+
+    pub fn logins(&self) -> &Logins {
+        &self.logins
+    }
+
+    pub fn audit(&self) -> &AuditLog {
+        &self.audit
+    }
+
+    pub fn credentials(&self) -> &DelegatedCredentials {
+        &self.credentials
+    }
+
+    /// Makes the pending decisions durable.
+    pub fn write_audit_log(&self) -> Result<(), CatalogError> {
+        self.audit.write(&self.catalog, &*self.counters)
+    }
+
+    /// Ends the sessions of an account that changes; says how many there were.
+    pub fn end_sessions_of_account(&self, name: &str) -> usize {
+        self.sessions.end_of_account(name)
+    }
+
+    /// Fetches keys of issuers that are getting old. If an issuer does not answer, its former keys remain.
+    pub async fn refresh_issuers(&self) {
+        let Some(issuers) = &self.issuers else { return };
+        for (issuer, fault) in issuers.refresh(self.now()).await {
+            tracing::warn!(issuer, %fault, "an issuer of tokens did not tell its keys");
+        }
+    }
+
+    /// The names under which tokens may be made out to this service.
+    pub(crate) fn audiences(&self) -> Vec<String> {
+        bearer::audiences(&self.settings.fts, &self.settings.public_url, &self.settings.names)
+    }
+}

@@ -1,0 +1,97 @@
+//! API tokens and login sessions: from what a request shows to its [`Caller`].
+
+use longhaul_api::Problem;
+use longhaul_api::native::LoginToken;
+use longhaul_catalog::ApiTokenRow;
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_security::{Confinement, Holder, Principal, Role, secret_hash};
+
+use crate::{Caller, Identity, Login, Visitor, catalog_problem, charge, not_authenticated};
+
+/// The longest API token that is looked up.
+const TOKEN_BYTES_MAX: usize = 200;
+
+impl Identity {
+    /// The caller that an API token authenticates.
+    pub fn caller_of_token(&self, token: &str) -> Result<Caller, Problem> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return Err(not_authenticated("the token is too long to be one"));
+        }
+        let row = self.catalog.api_token(secret_hash(token)).map_err(catalog_problem)?;
+        let row = row.ok_or_else(|| not_authenticated("the token is unknown or was revoked"))?;
+        if let Some(expires) = row.expires
+            && expires <= self.now()
+        {
+            return Err(not_authenticated(&format!("the token expired at {expires}")));
+        }
+        Identity::caller_of_token_row(row)
+    }
+
+    /// The caller that a valid token stands for.
+    pub fn caller_of_token_row(row: ApiTokenRow) -> Result<Caller, Problem> {
+        let role: Role = row.role.parse()?;
+        // A confinement that cannot be read, as of a later release, must not count as none.
+        let scopes = row.scopes.as_deref().map(str::parse).transpose()?;
+        let charge = charge(role, row.sites.as_deref(), row.community.as_ref())?;
+        let principal = Principal { name: row.name, role, charge };
+        let community = row.community.as_ref().map(|name| name.as_str().to_owned());
+        let holder = Holder { community, ..Holder::from(principal.clone()) };
+        // Managers are confined by what they manage, which is more than jobs.
+        let community = row.community.filter(|_| role != Role::Manager);
+        let confinement = Confinement { scopes, community };
+        Ok(Caller { principal, expires: row.expires, csrf_token: None, holder, confinement })
+    }
+
+    /// The caller that a session cookie authenticates.
+    pub fn caller_of_cookie(&self, cookie: &str) -> Result<Caller, Problem> {
+        let session = self.sessions.get(cookie, self.now());
+        let session = session.ok_or_else(|| not_authenticated("the login session has ended"))?;
+        Ok(Caller {
+            principal: session.holder.principal.clone(),
+            expires: Some(session.expires),
+            csrf_token: Some(session.csrf_token),
+            holder: session.holder,
+            confinement: Confinement::default(),
+        })
+    }
+
+    /// Opens a session with an API token or a one-time login token, and records who came from where.
+    pub fn session_login(&self, token: &str, visitor: Option<&Visitor>) -> Result<Login, Problem> {
+        self.token_login_ended(visitor, self.token_login(token))
+    }
+
+    fn token_login(&self, token: &str) -> Result<Login, Problem> {
+        let now = self.now();
+        let cookie = match self.caller_of_token(token) {
+            Ok(caller) if caller.principal.role == Role::Observer => {
+                let detail = "a token of the role observer sends measurements and opens no session";
+                return Err(Fault::new(FaultCode::NotAllowed, detail).into());
+            }
+            Ok(caller) if caller.confinement.any() => {
+                let detail =
+                    "a token with scopes or of one community opens no session: pages show everything";
+                return Err(Fault::new(FaultCode::NotAllowed, detail).into());
+            }
+            Ok(caller) => self.sessions.create(caller.holder, now),
+            Err(_) => self.sessions.redeem(token, now)?,
+        };
+        self.login_reply(cookie, now)
+    }
+
+    pub fn session_logout(&self, cookie: &str) {
+        self.sessions.end(cookie);
+    }
+
+    /// A one-time token that opens one session as the caller within minutes.
+    pub fn login_token_create(&self, caller: &Caller) -> LoginToken {
+        let (token, expires) = self.sessions.create_login_token(caller.holder.clone(), self.now());
+        LoginToken { token, expires }
+    }
+
+    /// The reply for a session that was just opened.
+    pub(crate) fn login_reply(&self, cookie: String, now: Timestamp) -> Result<Login, Problem> {
+        let session = self.sessions.get(&cookie, now);
+        let session = session.ok_or_else(|| not_authenticated("the login session has ended"))?;
+        Ok(Login::new(session, cookie))
+    }
+}
