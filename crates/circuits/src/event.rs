@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
-use crate::{Book, Ends, Note, Order, RequestKey};
+use crate::{CircuitEndpoints, Note, Order, RequestKey, ReservationLedger};
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,19 +17,19 @@ pub enum Event {
     /// So much was seen to move, in a time in which something was under way throughout.
     Moved { on_circuit: bool, bytes: u64, during: Duration },
     /// Somebody wants a circuit, whatever the work; or does not want it any more.
-    Wanted(bool),
+    SetWanted(bool),
     /// All that people want of this link now. What was said before may be said again, and what is left out is
     /// withdrawn.
     Orders(Vec<Order>),
     /// Whether another place, which sees more links, decides about work: then none is asked for here because
     /// of it.
-    Planned(bool),
+    SetPlannedCentrally(bool),
     /// The link's owner ends: all is given back, and nothing is asked for any more.
-    Ended,
+    OwnerEnded,
     /// The provider's answer to a request, or news of what it had granted.
     Answer { key: RequestKey, answer: Answer },
     /// The provider holds nothing under this name any more.
-    Gone(RequestKey),
+    TornDown(RequestKey),
     /// Whether the circuit's ends answer, as [`Action::Probe`] had asked.
     Probed { key: RequestKey, good: bool },
     /// A transfer has ended, on the circuit or beside it. Failures of disks and permissions say nothing and
@@ -38,9 +38,9 @@ pub enum Event {
     /// Transfers that use the circuit now.
     Users(usize),
     /// Nothing uses any more the circuit in whose place another is used.
-    Left,
+    PredecessorDrained,
     /// What the provider held under names of ours for this link when it was asked, at the time given.
-    Listed { asked: Timestamp, held: Vec<Held> },
+    Listed { asked: Timestamp, held: Vec<ProviderReservation> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,13 +60,13 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub mbit: u64,
-    pub ends: Ends,
+    pub ends: CircuitEndpoints,
     pub expires: Option<Timestamp>,
 }
 
 /// One of the provider's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct ProviderReservation {
     pub key: RequestKey,
     /// It was granted and has not ended.
     pub up: bool,
@@ -76,8 +76,8 @@ pub struct Held {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Written down durably before anything that follows is done.
-    Keep(Book),
-    Request(Wish),
+    Persist(ReservationLedger),
+    Request(CircuitRequest),
     /// Given back, or cancelled if it was not granted yet. To be answered with [`Event::Gone`]; said again
     /// until it is.
     TearDown(RequestKey),
@@ -85,14 +85,14 @@ pub enum Action {
     List,
     Probe {
         key: RequestKey,
-        ends: Ends,
+        ends: CircuitEndpoints,
     },
     /// From now on what moves on the link may go by the circuit; and not by the one before, if one is used:
     /// what is under way there moves over.
     Use {
         key: RequestKey,
         mbit: u64,
-        ends: Ends,
+        ends: CircuitEndpoints,
     },
     /// From now on nothing begins on it; what is under way moves away or ends.
     StopUsing(RequestKey),
@@ -101,7 +101,7 @@ pub enum Action {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct CircuitRequest {
     pub key: RequestKey,
     pub mbit: u64,
     pub lifetime: Option<Duration>,

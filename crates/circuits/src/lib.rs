@@ -25,24 +25,26 @@
 //! Start with [`Lifecycle`]; where one place sees all links, [`plan::Planner`] decides which of them deserve
 //! a circuit, and a lifecycle of its own carries out each of its wishes.
 
-mod book;
-mod clock;
+mod deadline;
 mod event;
+mod explanation;
+mod history;
+mod ledger;
 mod lifecycle;
-mod look;
 mod note;
 mod order;
 pub mod plan;
-mod record;
 mod settings;
-mod trouble;
+mod transfer_outcomes;
 mod workload;
 
-pub use book::{Book, Ends, RequestKey, Reservation, Rest, Stage, Why};
-pub use event::{Action, Answer, Event, Grant, Held, Wish};
+pub use event::{Action, Answer, CircuitRequest, Event, Grant, ProviderReservation};
+pub use explanation::{Explanation, RateSource};
+pub use history::{CircuitHistory, CircuitRecord, NOTES_MAX, OrderState};
+pub use ledger::{
+    CircuitEndpoints, Cooldown, CooldownReason, RequestKey, Reservation, ReservationLedger, ReservationStage,
+};
 pub use lifecycle::{Lifecycle, State};
-pub use look::{Look, RateFrom};
 pub use note::Note;
-pub use order::{Order, Ordered};
-pub use record::{Entry, NOTES_MAX, OrderState, Record};
-pub use settings::{Leave, Renew, Settings, Slower};
+pub use order::{Order, OrderKind};
+pub use settings::{ReleaseRule, RenewalRule, Settings, SlownessRule};

@@ -10,12 +10,12 @@ use crate::RequestKey;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// The work that waits is enough.
-    Worth {
+    WorthRequesting {
         work: Duration,
         threshold: Duration,
     },
     Wanted,
-    Asked {
+    Requested {
         key: RequestKey,
         mbit: u64,
     },
@@ -33,30 +33,30 @@ pub enum Note {
         expires: Option<Timestamp>,
     },
     /// It grants what nobody waits for any more.
-    Late {
+    GrantedTooLate {
         key: RequestKey,
     },
     /// The provider holds what no book has.
     Orphan {
         key: RequestKey,
     },
-    Silent {
+    EndpointsSilent {
         within: Duration,
     },
-    Used {
+    InUse {
         mbit: u64,
         /// What the plain way carried before, in bytes per second, if it was seen.
-        plain: Option<f64>,
+        best_effort: Option<f64>,
     },
-    Failing {
+    TransfersFailing {
         failed: usize,
         of: usize,
         within: Duration,
     },
     /// Bytes per second.
-    Slower {
+    SlowerThanBestEffort {
         circuit: f64,
-        plain: f64,
+        best_effort: f64,
     },
     Lost {
         detail: String,
@@ -67,8 +67,8 @@ pub enum Note {
         work: Duration,
         threshold: Duration,
     },
-    Unwanted,
-    Rests {
+    NoLongerWanted,
+    CoolingDown {
         until: Timestamp,
     },
     Restored {
@@ -78,21 +78,21 @@ pub enum Note {
         expires: Option<Timestamp>,
     },
     /// What a run before had asked for and not used is given back.
-    LeftOver {
+    Leftover {
         key: RequestKey,
     },
-    Gone {
+    TornDown {
         key: RequestKey,
     },
     /// A person wants a circuit, whatever the work.
-    Ordered {
+    OrderAccepted {
         order: CircuitOrderId,
         by: String,
         mbit: u64,
         until: Timestamp,
     },
     /// There is one already, or it is asked for.
-    OrderedHad {
+    OrderSatisfied {
         order: CircuitOrderId,
         mbit: u64,
     },
@@ -104,7 +104,7 @@ pub enum Note {
     OrderFailedBefore {
         order: CircuitOrderId,
     },
-    OrderOver {
+    OrderExpired {
         order: CircuitOrderId,
     },
     OrderWithdrawn {
@@ -115,18 +115,18 @@ pub enum Note {
         order: CircuitOrderId,
     },
     /// It expires while there is enough to do for another.
-    Renews {
+    RenewingForWork {
         work: Duration,
         expires: Timestamp,
     },
     /// The same, while somebody wants it for longer.
-    RenewsForWish {
+    RenewingForDemand {
         expires: Timestamp,
     },
     /// Of the circuit that is to follow the one that there is.
-    Next(Box<Note>),
+    Replacement(Box<Note>),
     /// It takes the place of the one before.
-    Follows {
+    ReplacementInUse {
         key: RequestKey,
     },
     /// A person gives it back.
@@ -136,7 +136,7 @@ pub enum Note {
         key: RequestKey,
     },
     /// What a person wants to give back is not there.
-    ReleasedNothing {
+    NothingToRelease {
         order: CircuitOrderId,
         key: RequestKey,
     },
@@ -145,43 +145,43 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::Worth { work, threshold } => write!(
+            Note::WorthRequesting { work, threshold } => write!(
                 f,
                 "what waits takes {} at the link's rate, more than {}: a circuit is worth asking for",
-                span(*work),
-                span(*threshold)
+                duration_text(*work),
+                duration_text(*threshold)
             ),
             Note::Wanted => write!(f, "a circuit is wanted"),
-            Note::Asked { key, mbit } => write!(f, "{mbit} Mbit/s are asked for as {key}"),
+            Note::Requested { key, mbit } => write!(f, "{mbit} Mbit/s are asked for as {key}"),
             Note::Refused { mbit, detail } => write!(f, "{mbit} Mbit/s were refused: {detail}"),
             Note::Unanswered { within } => {
                 write!(f, "there was no answer within {} s: the request is cancelled", within.as_secs())
             }
             Note::Granted { key, mbit, expires: Some(at) } => write!(f, "{key} has {mbit} Mbit/s until {at}"),
             Note::Granted { key, mbit, expires: None } => write!(f, "{key} has {mbit} Mbit/s"),
-            Note::Late { key } => write!(f, "{key} is granted too late, and given back"),
+            Note::GrantedTooLate { key } => write!(f, "{key} is granted too late, and given back"),
             Note::Orphan { key } => {
                 write!(f, "{key} is held by the provider and wanted by nobody: it is given back")
             }
-            Note::Silent { within } => {
+            Note::EndpointsSilent { within } => {
                 write!(f, "the circuit's ends did not answer within {} s: it is not used", within.as_secs())
             }
-            Note::Used { mbit, plain: None } => {
+            Note::InUse { mbit, best_effort: None } => {
                 write!(f, "its ends answer: transfers go by the circuit of {mbit} Mbit/s")
             }
-            Note::Used { mbit, plain: Some(plain) } => write!(
+            Note::InUse { mbit, best_effort: Some(plain) } => write!(
                 f,
                 "its ends answer: transfers go by the circuit of {mbit} Mbit/s, and not the plain way, which \
                     carried {}",
                 units::rate(*plain)
             ),
-            Note::Failing { failed, of, within } => write!(
+            Note::TransfersFailing { failed, of, within } => write!(
                 f,
                 "{failed} of {of} transfers failed on the circuit within {} min, more than beside it: it is \
                     left",
                 within.as_secs() / 60
             ),
-            Note::Slower { circuit, plain } => write!(
+            Note::SlowerThanBestEffort { circuit, best_effort: plain } => write!(
                 f,
                 "it carries {:.1} Mbit/s, the plain way carried {:.1} Mbit/s before: it is left",
                 circuit * 8e-6,
@@ -192,18 +192,18 @@ impl fmt::Display for Note {
             Note::Idle { work, threshold } => write!(
                 f,
                 "what waits takes {}, less than {}: the circuit is given back",
-                span(*work),
-                span(*threshold)
+                duration_text(*work),
+                duration_text(*threshold)
             ),
-            Note::Unwanted => write!(f, "the circuit is not wanted any more: it is given back"),
-            Note::Rests { until } => write!(f, "no circuit is asked for on this link until {until}"),
+            Note::NoLongerWanted => write!(f, "the circuit is not wanted any more: it is given back"),
+            Note::CoolingDown { until } => write!(f, "no circuit is asked for on this link until {until}"),
             Note::Restored { .. } => write!(f, "the circuit of the run before is used on"),
-            Note::LeftOver { key } => write!(f, "{key}, left by the run before, is given back"),
-            Note::Gone { key } => write!(f, "{key} is given back"),
-            Note::Ordered { by, mbit, until, .. } => {
+            Note::Leftover { key } => write!(f, "{key}, left by the run before, is given back"),
+            Note::TornDown { key } => write!(f, "{key} is given back"),
+            Note::OrderAccepted { by, mbit, until, .. } => {
                 write!(f, "{by} requests a circuit of {mbit} Mbit/s until {until}")
             }
-            Note::OrderedHad { mbit, .. } => {
+            Note::OrderSatisfied { mbit, .. } => {
                 write!(
                     f,
                     "there is one of {mbit} Mbit/s already, or it is asked for: it serves for the request"
@@ -213,28 +213,28 @@ impl fmt::Display for Note {
             Note::OrderFailedBefore { .. } => {
                 write!(f, "what was requested could not be had before the restart")
             }
-            Note::OrderOver { .. } => write!(f, "the time for which a circuit was requested is over"),
+            Note::OrderExpired { .. } => write!(f, "the time for which a circuit was requested is over"),
             Note::OrderWithdrawn { .. } => write!(f, "the request for a circuit is withdrawn"),
             Note::OrderReplaced { .. } => write!(f, "another request stands in its place"),
-            Note::Renews { work, expires } => write!(
+            Note::RenewingForWork { work, expires } => write!(
                 f,
                 "the circuit expires at {expires}, and what waits takes {}: another is worth asking for",
-                span(*work)
+                duration_text(*work)
             ),
-            Note::RenewsForWish { expires } => {
+            Note::RenewingForDemand { expires } => {
                 write!(f, "the circuit expires at {expires}, and is wanted for longer: another is asked for")
             }
-            Note::Next(note) => write!(f, "for the circuit that is to follow: {note}"),
-            Note::Follows { key } => write!(f, "{key} takes its place"),
+            Note::Replacement(note) => write!(f, "for the circuit that is to follow: {note}"),
+            Note::ReplacementInUse { key } => write!(f, "{key} takes its place"),
             Note::Released { by, key, .. } => write!(f, "{by} gives {key} back"),
-            Note::ReleasedNothing { key, .. } => {
+            Note::NothingToRelease { key, .. } => {
                 write!(f, "{key} is not there any more: nothing is given back")
             }
         }
     }
 }
 
-pub(crate) fn span(time: Duration) -> String {
+pub(crate) fn duration_text(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
         0.0..120.0 => format!("{seconds:.1} s"),

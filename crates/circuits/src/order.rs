@@ -11,11 +11,11 @@ pub struct Order {
     pub id: CircuitOrderId,
     /// Who, for people.
     pub by: String,
-    pub what: Ordered,
+    pub kind: OrderKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ordered {
+pub enum OrderKind {
     /// A circuit, whatever the work, and though the link rests. One that is there already serves, unless it
     /// is the one that is to be replaced: then that is used until the new one is, and kept if the new one
     /// cannot be had.

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_circuits::{
-    Action, Answer, Book, Ends, Event, Grant, Held, Lifecycle, Order, Ordered, RequestKey, Settings, Stage,
-    State, Wish,
+    Action, Answer, CircuitEndpoints, CircuitRequest, Event, Grant, Lifecycle, Order, OrderKind,
+    ProviderReservation, RequestKey, ReservationLedger, ReservationStage, Settings, State,
 };
 use longhaul_model::{CircuitOrderId, Timestamp};
 use proptest::prelude::*;
@@ -132,7 +132,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// The outside: it knows nothing of the machine but what it is asked.
 #[derive(Default)]
 struct Provider {
-    waiting: Vec<Wish>,
+    waiting: Vec<CircuitRequest>,
     /// With the end of each.
     held: BTreeMap<RequestKey, Option<Timestamp>>,
     /// On their way to us.
@@ -157,7 +157,7 @@ impl Provider {
                 };
                 assert!(self.granted.insert(wish.key), "a name was used twice");
                 self.held.insert(wish.key, expires);
-                let ends = Ends { source: "10.1.0.1".into(), target: "10.1.0.2".into() };
+                let ends = CircuitEndpoints { source: "10.1.0.1".into(), target: "10.1.0.2".into() };
                 match how {
                     How::Lie => Answer::Refused { less: false, detail: "no".into() },
                     _ => Answer::Granted(Grant { mbit: wish.mbit, ends, expires }),
@@ -177,7 +177,7 @@ impl Provider {
                 self.held.remove(&key);
             }
         }
-        self.answers.push(Event::Gone(key));
+        self.answers.push(Event::TornDown(key));
     }
 
     fn is_up(&self, key: RequestKey, now: Timestamp) -> bool {
@@ -185,7 +185,11 @@ impl Provider {
     }
 
     fn listed(&self, now: Timestamp) -> Event {
-        let held = self.held.keys().map(|key| Held { key: *key, up: self.is_up(*key, now) }).collect();
+        let held = self
+            .held
+            .keys()
+            .map(|key| ProviderReservation { key: *key, up: self.is_up(*key, now) })
+            .collect();
         Event::Listed { asked: now, held }
     }
 }
@@ -217,7 +221,7 @@ struct World {
     elapsed: Duration,
     marks: Marks,
     /// What survives a kill.
-    book: Book,
+    book: ReservationLedger,
     used: Option<RequestKey>,
     ends_answer: bool,
     settings: Settings,
@@ -237,7 +241,7 @@ impl World {
             now: START,
             elapsed: Duration::ZERO,
             marks: Marks::default(),
-            book: Book::default(),
+            book: ReservationLedger::default(),
             used: None,
             ends_answer: true,
             settings,
@@ -257,8 +261,12 @@ impl World {
             let Some(action) = self.machine.poll() else { return };
             let in_book = |key: RequestKey| self.book.reservations.iter().find(|one| one.key == key);
             match action {
-                Action::Keep(book) => {
-                    let alive = book.reservations.iter().filter(|one| one.stage != Stage::Leaving).count();
+                Action::Persist(book) => {
+                    let alive = book
+                        .reservations
+                        .iter()
+                        .filter(|one| one.stage != ReservationStage::Releasing)
+                        .count();
                     // One, and while it is used one that is to follow it.
                     assert!(alive <= 1 || alive == 2 && self.used.is_some(), "too many are alive: {book:?}");
                     self.book = book;
@@ -268,7 +276,7 @@ impl World {
                     self.provider.waiting.push(wish);
                 }
                 Action::TearDown(key) => {
-                    assert!(in_book(key).is_some_and(|one| one.stage == Stage::Leaving));
+                    assert!(in_book(key).is_some_and(|one| one.stage == ReservationStage::Releasing));
                     assert_ne!(self.used, Some(key), "given back in use");
                     // Found; what comes of a lie is found again.
                     self.marks.unknown.remove(&key);
@@ -283,7 +291,7 @@ impl World {
                 }
                 Action::Use { key, .. } => {
                     assert!(
-                        in_book(key).is_some_and(|one| one.stage == Stage::Established),
+                        in_book(key).is_some_and(|one| one.stage == ReservationStage::Established),
                         "used, not established"
                     );
                     self.used = Some(key);
@@ -358,26 +366,26 @@ impl World {
                 let pending_bytes = u64::from(hours) * 3600 * 100_000_000;
                 self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) });
             }
-            Step::Wanted(wanted) => self.tell(Event::Wanted(wanted)),
+            Step::Wanted(wanted) => self.tell(Event::SetWanted(wanted)),
             Step::Order { minutes } => {
                 let until = self.now.plus(MINUTE * minutes);
-                self.order(Ordered::Circuit { mbit: 400, until, replaces: None });
+                self.order(OrderKind::Circuit { mbit: 400, until, replaces: None });
             }
             Step::NoOrder => self.orders.clear(),
             Step::Replace { minutes } => {
                 let until = self.now.plus(MINUTE * minutes);
                 let replaces = self.used.or(Some(RequestKey(1)));
                 let before = std::mem::take(&mut self.orders);
-                self.order(Ordered::Circuit { mbit: 800, until, replaces });
+                self.order(OrderKind::Circuit { mbit: 800, until, replaces });
                 // What was wanted before is wanted until then.
                 self.orders.splice(
                     0..0,
-                    before.into_iter().filter(|order| !matches!(order.what, Ordered::Release(_))),
+                    before.into_iter().filter(|order| !matches!(order.kind, OrderKind::Release(_))),
                 );
             }
             Step::Release => {
                 let key = self.book.reservations.last().map_or(RequestKey(1), |one| one.key);
-                self.order(Ordered::Release(key));
+                self.order(OrderKind::Release(key));
             }
             Step::Moved { on_circuit, megabytes, seconds } => {
                 let (bytes, during) = (u64::from(megabytes) * 1_000_000, Duration::from_secs(seconds.into()));
@@ -389,7 +397,7 @@ impl World {
             Step::Lie => self.provider.lies += 1,
             Step::Transfer { on_circuit, good } => self.tell(Event::Transfer { on_circuit, good }),
             Step::Users(users) => self.tell(Event::Users(users)),
-            Step::Left => self.tell(Event::Left),
+            Step::Left => self.tell(Event::PredecessorDrained),
             Step::Ends { answer } => self.ends_answer = answer,
             Step::Kill { after } => {
                 self.tell(Event::Tick);
@@ -404,9 +412,9 @@ impl World {
     }
 
     /// In place of the one before.
-    fn order(&mut self, what: Ordered) {
+    fn order(&mut self, what: OrderKind) {
         self.last_order += 1;
-        self.orders = vec![Order { id: CircuitOrderId(self.last_order), by: "ada".into(), what }];
+        self.orders = vec![Order { id: CircuitOrderId(self.last_order), by: "ada".into(), kind: what }];
     }
 
     fn end_one(&mut self, which: usize, told: bool) {
@@ -423,7 +431,7 @@ impl World {
 
     /// Just after the machine has looked at the time.
     fn check(&mut self) {
-        assert_eq!(self.book, self.machine.book(), "what is durable is what is known");
+        assert_eq!(self.book, self.machine.ledger(), "what is durable is what is known");
         assert!(self.machine.next_wake() > self.now, "it wants to be woken for what it has not done");
         self.check_use();
         self.check_unknown();
@@ -437,11 +445,11 @@ impl World {
         let asked = self.marks.asked.map_or(Duration::ZERO, |(_, since)| self.elapsed - since);
         assert!(asked < self.settings.request_timeout, "asked for {asked:?} ago");
         let rest = match state {
-            State::Resting(rest) => Some(rest),
+            State::Cooldown(rest) => Some(rest),
             _ => None,
         };
         let rests = mark(&mut self.marks.rests, rest.is_some(), self.elapsed);
-        let window = self.settings.request_window.max(self.settings.transfer_window);
+        let window = self.settings.request_cooldown.max(self.settings.transfer_cooldown);
         assert!(rests < window, "it rests for {rests:?}");
         assert!(rest.is_none_or(|rest| rest.until.since(rest.since) <= window));
     }
@@ -450,12 +458,12 @@ impl World {
     fn check_use(&mut self) {
         let used = self.used.and_then(|key| self.book.reservations.iter().find(|one| one.key == key));
         assert_eq!(used.is_some(), self.used.is_some(), "what is used is written down");
-        let leave = used.and_then(|one| one.expires).map(|at| at - self.settings.leave_before);
+        let leave = used.and_then(|one| one.expires).map(|at| at - self.settings.expiry_margin);
         assert!(leave.is_none_or(|at| at > self.now), "used until {:?} at {:?}", leave, self.now);
         let is_dead = self.used.is_some_and(|key| !self.provider.is_up(key, self.now));
         let dead = mark(&mut self.marks.dead, is_dead, self.elapsed);
         // What began in the very moment of the list is in the next one.
-        assert!(!self.is_prompt || dead < 2 * self.settings.consistency_every, "dead for {dead:?}");
+        assert!(!self.is_prompt || dead < 2 * self.settings.reconciliation_interval, "dead for {dead:?}");
     }
 
     /// Every reservation is known, or in the provider's next list and given back then.
@@ -466,7 +474,10 @@ impl World {
         self.marks.unknown = unknown.map(|key| (*key, since(key))).collect();
         for (key, since) in &self.marks.unknown {
             let age = self.elapsed - *since;
-            assert!(!self.is_prompt || age < self.settings.consistency_every, "{key} is leaked for {age:?}");
+            assert!(
+                !self.is_prompt || age < self.settings.reconciliation_interval,
+                "{key} is leaked for {age:?}"
+            );
         }
     }
 
@@ -476,7 +487,7 @@ impl World {
         self.provider.lies = 0;
         self.orders.clear();
         self.tell(Event::Orders(Vec::new()));
-        self.tell(Event::Wanted(false));
+        self.tell(Event::SetWanted(false));
         self.tell(Event::Work { pending_bytes: 0, bytes_per_s: Some(1e8) });
         self.tell(Event::Users(0));
         // Longer than the longest rest and request, and than circuits if no clock jumps.
@@ -503,7 +514,7 @@ impl World {
             }
             _ => panic!("it does not come to rest: {state:?}"),
         }
-        assert_eq!(self.book.rest, None);
+        assert_eq!(self.book.cooldown, None);
         assert_eq!(self.book.reservations.len(), self.provider.held.len());
     }
 }
@@ -530,7 +541,7 @@ fn nothing_is_leaked_doubled_or_used_too_long_in_random_lives() {
                 prop_assert_eq!((world.machine.state(), &world.book), (state, &book));
             }
             // Whatever there is, its owner can end it.
-            world.tell(Event::Ended);
+            world.tell(Event::OwnerEnded);
             world.settle();
             prop_assert_eq!((world.machine.state(), world.book.is_empty()), (State::Off, true));
             Ok(())

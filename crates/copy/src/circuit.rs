@@ -36,7 +36,7 @@ pub(crate) fn ask_for(
     let ways = CopyWays { site: site.clone(), source: source.agent, plain: source.addresses.clone(), story };
     let keeper =
         Keeper::start(place, config, Arc::new(clock::now), Box::new(Streams::new(ways, config.paced)))?;
-    keeper.tell(Event::Wanted(true));
+    keeper.tell(Event::SetWanted(true));
     Ok(keeper)
 }
 

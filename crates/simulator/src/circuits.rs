@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_circuits::plan::{
-    BookingId, Decision, News, Pair, PlanSettings, Planner, Port, Provider, View, Waits,
+    BookingEvent, BookingId, Decision, PendingWork, PlanSettings, PlanView, Planner, Port, Provider, SitePair,
 };
 use longhaul_circuits::{
-    Action, Answer, Ends, Event, Grant, Held, Leave, Lifecycle, RequestKey, Settings, State, Wish,
+    Action, Answer, CircuitEndpoints, CircuitRequest, Event, Grant, Lifecycle, ProviderReservation,
+    ReleaseRule, RequestKey, Settings, State,
 };
 use longhaul_model::{SiteId, StorageId, Timestamp};
 use longhaul_network::Link;
@@ -78,9 +79,9 @@ impl World<'_> {
         if self.plan.circuits.level == Level::Service {
             let written = &self.plan.circuits;
             self.circuits.planner = Some(Planner::new(PlanSettings {
-                floor: written.floor,
-                gain: Duration::from_secs_f64(written.gain.0),
-                age_step: Duration::from_secs_f64(written.age_step.0),
+                priority_floor: written.floor,
+                gain_min: Duration::from_secs_f64(written.gain.0),
+                aging_step: Duration::from_secs_f64(written.age_step.0),
                 budget: written.budget,
                 ..PlanSettings::default()
             }));
@@ -159,8 +160,8 @@ impl World<'_> {
         let largest = providers[provider].mbit.last().copied().unwrap_or(1);
         let minutes = |count: u64| Duration::from_secs(60 * count);
         let settings = Settings {
-            work: Duration::from_secs_f64(written.work.0),
-            leave: Some(Leave { work: minutes(10), during: minutes(5), hold: minutes(30) }),
+            work_threshold: Duration::from_secs_f64(written.work.0),
+            release: Some(ReleaseRule { work_below: minutes(10), during: minutes(5), age_min: minutes(30) }),
             mbit: written.rate.map_or(largest, |rate| (rate.0 / MBIT) as u64),
             ..self.line_settings(provider, Duration::from_secs_f64(providers[provider].lifetime))
         };
@@ -175,7 +176,7 @@ impl World<'_> {
         Settings {
             lifetime: Some(lifetime),
             request_timeout: usual.request_timeout.max(setup * 2),
-            leave_before: every * 2,
+            expiry_margin: every * 2,
             ..usual
         }
     }
@@ -225,14 +226,14 @@ impl World<'_> {
                     };
                     // What follows it is the plan's to say.
                     let usual = self.line_settings(provider, request.lifetime);
-                    let settings = Settings { mbit: request.mbit, renew: None, ..usual };
+                    let settings = Settings { mbit: request.mbit, renewal: None, ..usual };
                     let line = self.add_line(pair, provider, settings, Some(request.booking));
-                    self.tell_line(line, Event::Wanted(true));
+                    self.tell_line(line, Event::SetWanted(true));
                 }
                 Decision::Release { booking, .. } => {
                     let line = self.circuits.lines.iter().find(|(_, line)| line.booking == Some(booking));
                     if let Some((&line, _)) = line {
-                        self.tell_line(line, Event::Wanted(false));
+                        self.tell_line(line, Event::SetWanted(false));
                     }
                 }
             }
@@ -247,20 +248,20 @@ impl World<'_> {
         let name = |site: SiteId| sites.get(site.0 as usize).map_or(String::new(), |site| site.name.clone());
         let (pair, what, why) = match decision {
             Decision::Request(request) => {
-                (request.pair, format!("{} Gbit/s asked for", request.mbit as f64 / 1000.0), &request.why)
+                (request.pair, format!("{} Gbit/s asked for", request.mbit as f64 / 1000.0), &request.reason)
             }
-            Decision::Release { pair, why, .. } => (*pair, "given back".to_owned(), why),
+            Decision::Release { pair, reason: why, .. } => (*pair, "given back".to_owned(), why),
         };
         let at = longhaul_model::units::duration(Duration::from_micros(self.now.max(0) as u64));
         let (source, target) = (name(pair.source), name(pair.target));
-        let words = why.words(&name);
+        let words = why.describe(&name);
         self.circuits.summary.told.push(format!("after {at}, {source} → {target}: {what}: {words}"));
     }
 
     /// What the plan is told.
-    fn view(&self) -> View {
+    fn view(&self) -> PlanView {
         let layout = &self.plan.layout;
-        let mut view = View { waits: self.waiting(), ..View::default() };
+        let mut view = PlanView { pending: self.waiting(), ..PlanView::default() };
         for (at, site) in self.sites.iter().enumerate() {
             let (outward, inward) = (self.plan.port(at, false), self.plan.port(at, true));
             let id = SiteId(at as u64);
@@ -268,13 +269,14 @@ impl World<'_> {
             // Uplinks are counted: what is not ours there is known.
             for (inward, ways) in [(false, &layout.sites[at].out_ways), (true, &layout.sites[at].in_ways)] {
                 let taken = ways.first().map_or(0.0, |&way| 1.0 - self.left[way as usize]);
-                view.others.insert((id, inward), self.plan.port(at, inward) * taken);
+                view.foreign_traffic.insert((id, inward), self.plan.port(at, inward) * taken);
             }
             if !site.connected {
-                view.away.insert(SiteId(at as u64));
+                view.unreachable_sites.insert(SiteId(at as u64));
             }
         }
-        let wanted = view.waits.iter().flat_map(|row| row.sources.iter().map(|&source| (source, row.target)));
+        let wanted =
+            view.pending.iter().flat_map(|row| row.sources.iter().map(|&source| (source, row.target)));
         let pairs: BTreeSet<(SiteId, SiteId)> = wanted.filter(|(source, target)| source != target).collect();
         for (source, target) in pairs {
             let (from, to) = (source.0 as usize, target.0 as usize);
@@ -282,12 +284,12 @@ impl World<'_> {
                 let link = Link { source: StorageId(source.0), target: StorageId(target.0) };
                 let believed =
                     self.scheduler.knowledge().best_effort_rate(link, self.service_time()).bytes_per_s;
-                let pair = Pair { source, target };
-                view.plain.insert(pair, believed * self.forecast_error(from, to));
+                let pair = SitePair { source, target };
+                view.best_effort.insert(pair, believed * self.forecast_error(from, to));
                 if let Some((bytes, busy)) = self.circuits.carried.get(&(from, to))
                     && *busy >= SEEN_MIN_S
                 {
-                    view.seen.insert(pair, bytes / busy);
+                    view.observed.insert(pair, bytes / busy);
                 }
             }
         }
@@ -296,7 +298,7 @@ impl World<'_> {
     }
 
     /// All that is wanted and not there, alike together.
-    fn waiting(&self) -> Vec<Waits> {
+    fn waiting(&self) -> Vec<PendingWork> {
         let mut alike: BTreeMap<Alike, (u64, f64)> = BTreeMap::new();
         for (&(block, target), want) in &self.wants {
             // It waits for whoever wants it most; of several, the latest.
@@ -312,14 +314,15 @@ impl World<'_> {
             let sum = alike.entry(key).or_insert((0, first.at));
             *sum = (sum.0 + bytes, sum.1.min(first.at));
         }
-        let rows = alike.into_iter().map(|((target, sources, priority, community), (bytes, since))| Waits {
-            target: SiteId(target.into()),
-            sources: sources.into_iter().map(|site| SiteId(site.into())).collect(),
-            bytes,
-            priority,
-            community: self.plan.work.communities[community as usize].name.clone(),
-            since: Timestamp(START.0 + micros(since)),
-        });
+        let rows =
+            alike.into_iter().map(|((target, sources, priority, community), (bytes, since))| PendingWork {
+                target: SiteId(target.into()),
+                sources: sources.into_iter().map(|site| SiteId(site.into())).collect(),
+                bytes,
+                priority,
+                community: self.plan.work.communities[community as usize].name.clone(),
+                since: Timestamp(START.0 + micros(since)),
+            });
         rows.collect()
     }
 
@@ -347,16 +350,16 @@ impl World<'_> {
         let Some(line) = self.circuits.lines.get_mut(&number) else { return };
         let pair = line.pair;
         match action {
-            Action::Keep(_) | Action::Note(_) => {}
+            Action::Persist(_) | Action::Note(_) => {}
             Action::Request(wish) => self.request(number, wish),
             Action::TearDown(key) => {
                 self.free(key);
-                self.hear(number, Event::Gone(key));
+                self.hear(number, Event::TornDown(key));
             }
             Action::List => {
-                let reservations = line.life.book().reservations;
+                let reservations = line.life.ledger().reservations;
                 let held = reservations.iter().filter(|one| self.booked.holds(one.key));
-                let held = held.map(|one| Held { key: one.key, up: true }).collect();
+                let held = held.map(|one| ProviderReservation { key: one.key, up: true }).collect();
                 self.hear(number, Event::Listed { asked: now, held });
             }
             Action::Probe { key, .. } => self.hear(number, Event::Probed { key, good: true }),
@@ -367,7 +370,7 @@ impl World<'_> {
                 self.switch(number, key, true);
                 self.tell_scheduler();
                 if let (Some(booking), Some(planner)) = (booking, &mut self.circuits.planner) {
-                    planner.hear(booking, News::Established { mbit }, now);
+                    planner.apply_event(booking, BookingEvent::Established { mbit }, now);
                 }
             }
             Action::StopUsing(key) => {
@@ -409,7 +412,7 @@ impl World<'_> {
         self.booked.use_for(key, true);
     }
 
-    fn request(&mut self, number: u32, wish: Wish) {
+    fn request(&mut self, number: u32, wish: CircuitRequest) {
         let Some(line) = self.circuits.lines.get(&number) else { return };
         let (provider, pair) = (line.provider, line.pair);
         let row = &self.plan.layout.providers[provider];
@@ -434,13 +437,15 @@ impl World<'_> {
 
     pub(crate) fn granted(&mut self, number: u32, key: RequestKey) {
         let Some(line) = self.circuits.lines.get(&number) else { return };
-        let reservation = line.life.book().reservations.into_iter().find(|one| one.key == key);
+        let reservation = line.life.ledger().reservations.into_iter().find(|one| one.key == key);
         let (Some(reservation), true) = (reservation, self.booked.holds(key)) else { return };
         let row = &self.plan.layout.providers[line.provider];
         let expires = self.booked.until(key).map(|at| Timestamp(START.0 + at));
         let name = |site: usize| self.plan.layout.sites[site].name.clone();
-        let ends =
-            Ends { source: name(line.pair.0), target: format!("{} by {}", name(line.pair.1), row.name) };
+        let ends = CircuitEndpoints {
+            source: name(line.pair.0),
+            target: format!("{} by {}", name(line.pair.1), row.name),
+        };
         let answer = Answer::Granted(Grant { mbit: reservation.mbit, ends, expires });
         self.tell_line(number, Event::Answer { key, answer });
     }
@@ -482,15 +487,19 @@ impl World<'_> {
     fn end_line(&mut self, number: u32) {
         let Some(line) = self.circuits.lines.get(&number) else { return };
         let Some(booking) = line.booking else { return };
-        let over = matches!(line.life.state(), State::Off | State::Resting(_));
-        if !over || !line.life.book().reservations.is_empty() {
+        let over = matches!(line.life.state(), State::Off | State::Cooldown(_));
+        if !over || !line.life.ledger().reservations.is_empty() {
             return;
         }
-        let news = if line.ever { News::Ended { carried: line.carried as u64 } } else { News::Failed };
+        let news = if line.ever {
+            BookingEvent::Ended { carried: line.carried as u64 }
+        } else {
+            BookingEvent::Failed
+        };
         self.circuits.lines.remove(&number);
         let now = self.time();
         if let Some(planner) = &mut self.circuits.planner {
-            planner.hear(booking, news, now);
+            planner.apply_event(booking, news, now);
         }
     }
 
@@ -535,11 +544,11 @@ fn provider(row: &crate::booked::ProviderPlan) -> Provider {
         sites: Some(row.sites.iter().map(|&site| SiteId(site as u64)).collect()),
         mbit: row.mbit.clone(),
         pairs: None,
-        beside_ports: false,
-        one_a_pair: false,
+        bypasses_ports: false,
+        one_circuit_per_pair: false,
         setup: Duration::from_secs_f64(row.setup),
-        at_once: row.places.len() as u32,
-        mbit_all: row.mbit_all,
+        circuits_max: row.places.len() as u32,
+        mbit_total_max: row.mbit_all,
         port_share: row.port_share,
         lifetime: Duration::from_secs_f64(row.lifetime),
         requests_per_hour: row.requests_per_hour,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_gateways::circuits::CircuitConfig;
 use longhaul_gateways::circuits::rehearsal::{
-    Answer, Book, Event, Lifecycle, Rehearsal, RequestKey, Settings,
+    Answer, Event, Lifecycle, Rehearsal, RequestKey, ReservationLedger, Settings,
 };
 use longhaul_model::Timestamp;
 
@@ -27,13 +27,13 @@ const KEY: RequestKey = RequestKey(0xaa2d_6f5e_2b1b_4d0c_8a57_3f8f_1c9d_7e02);
 const DETAIL_MAX: usize = 4_096;
 const CALLS_MAX: usize = 64;
 
-/// The first byte says who speaks: NSI, NSI with a discovery, OSCARS, SENSE; or that it is a book. What
+/// The first byte says who speaks: NSI, NSI with a discovery, OSCARS, SENSE; or that it is a ledger. What
 /// follows are answers with a zero after each, of which the first byte says what becomes of it.
 pub fn circuit_answers(bytes: &[u8]) {
     let Some((&which, bytes)) = bytes.split_first() else { return };
     let which = usize::from(which % 5);
     if which == 4 {
-        return book(bytes);
+        return ledger(bytes);
     }
     let Some(config) = configs().get(which) else { return };
     let Some(mut rehearsal) = Rehearsal::new(&config.provider, "ALPHA→BETA") else { return };
@@ -104,7 +104,7 @@ impl Said {
                     self.answer(answer);
                 }
                 Event::Listed { .. } => self.lists += 1,
-                Event::Gone(key) => assert!(key == KEY && self.is_torn_down, "nobody gave it back"),
+                Event::TornDown(key) => assert!(key == KEY && self.is_torn_down, "nobody gave it back"),
                 other => panic!("{other:?} is nothing that a provider says"),
             }
         }
@@ -131,15 +131,15 @@ impl Said {
     }
 }
 
-/// A book that makes sense is written as it was read, and what is restored from it holds no more than it
-/// says.
-fn book(bytes: &[u8]) {
-    let Ok(book) = serde_json::from_slice::<Book>(bytes) else { return };
-    let written = serde_json::to_vec(&book).expect("a book can be written");
-    assert_eq!(serde_json::from_slice::<Book>(&written).ok(), Some(book.clone()));
+/// A valid ledger round-trips through serde, and a lifecycle restored from it holds no reservation that it
+/// does not list.
+fn ledger(bytes: &[u8]) {
+    let Ok(ledger) = serde_json::from_slice::<ReservationLedger>(bytes) else { return };
+    let written = serde_json::to_vec(&ledger).expect("a ledger can be serialised");
+    assert_eq!(serde_json::from_slice::<ReservationLedger>(&written).ok(), Some(ledger.clone()));
     let now = Timestamp(1_790_000_000_000_000);
-    let mut machine = Lifecycle::restore("ALPHA→BETA", Settings::default(), 1, book.clone(), now);
+    let mut machine = Lifecycle::restore("ALPHA→BETA", Settings::default(), 1, ledger.clone(), now);
     machine.handle(Event::Tick, now);
-    let known = |key: RequestKey| book.reservations.iter().any(|one| one.key == key);
-    assert!(machine.book().reservations.iter().all(|one| known(one.key)));
+    let known = |key: RequestKey| ledger.reservations.iter().any(|one| one.key == key);
+    assert!(machine.ledger().reservations.iter().all(|one| known(one.key)));
 }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_api::agent::{CircuitCopies, LinkAhead, SourcePeer};
-use longhaul_circuits::{Event, Order, Record};
+use longhaul_circuits::{CircuitHistory, Event, Order};
 use longhaul_gateways::circuits::{CircuitConfig, FILE_BYTES_MAX, Keeper, Place, Streams};
 use longhaul_model::{AgentId, Blame, CircuitUse, Fault, FaultCode, StorageName};
 
@@ -50,7 +50,7 @@ struct Link {
     circuit: CircuitConfig,
     state: Mutex<LinkState>,
     keeper: Mutex<Option<Keeper>>,
-    record: Mutex<Record>,
+    record: Mutex<CircuitHistory>,
 }
 
 #[derive(Default)]
@@ -125,7 +125,7 @@ impl Circuits {
     pub(crate) fn release_all(&self) {
         let keepers: Vec<_> = self.links.iter().filter_map(|link| locked(&link.keeper).take()).collect();
         // All begin to end before the first is waited for.
-        keepers.iter().for_each(|keeper| keeper.tell(Event::Ended));
+        keepers.iter().for_each(|keeper| keeper.tell(Event::OwnerEnded));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -171,7 +171,7 @@ impl Circuits {
 
     /// Whether the service is to be asked what waits: as often as that is looked at.
     pub(crate) fn take_queue_query(&self) -> bool {
-        let Some(every) = self.links.iter().map(|link| link.circuit.settings.check_every).min() else {
+        let Some(every) = self.links.iter().map(|link| link.circuit.settings.check_interval).min() else {
             return false;
         };
         let mut asked = locked(&self.queue_queried_at);

@@ -44,7 +44,7 @@ fn sample_link(
     let fresh = link
         .circuit
         .settings
-        .check_every
+        .check_interval
         .saturating_mul(QUEUE_ANSWER_CHECKS_MAX)
         .max(SAMPLE_INTERVAL * QUEUE_ANSWER_CHECKS_MAX);
     let mut state = locked(&link.state);
@@ -60,7 +60,7 @@ fn sample_link(
     drop(state);
     let streamed = moved.and_then(|(on_circuit, bytes)| on_circuit.then_some(bytes));
     if streamed.is_some() || brought > 0 || commands_run {
-        locked(&link.record).carried(streamed.unwrap_or_default().saturating_add(brought), during);
+        locked(&link.record).add_carried(streamed.unwrap_or_default().saturating_add(brought), during);
     }
     let keeper = locked(&link.keeper);
     let Some(keeper) = keeper.as_ref() else { return };

@@ -6,7 +6,7 @@ use longhaul_api::circuits::{
     Circuit, CircuitLink, CircuitLook, CircuitNote, CircuitOffer, CircuitOrder, CircuitOrderState,
     CircuitOrdered, CircuitState, CircuitWish, PROVIDER_BYTES_MAX, RATES_MAX, TEXT_BYTES_MAX,
 };
-use longhaul_circuits::{Entry, Event, Look, Order, OrderState, Ordered, State};
+use longhaul_circuits::{CircuitRecord, Event, Explanation, Order, OrderKind, OrderState, State};
 
 use super::{Circuits, Link};
 use crate::threads::locked;
@@ -23,7 +23,7 @@ pub(super) struct LastStatus {
 impl Circuits {
     /// For a report: nothing if there is nothing new.
     pub(crate) fn link_statuses(&self, greeting: bool) -> Vec<CircuitLink> {
-        let changes = self.links.iter().map(|link| locked(&link.record).changes()).sum();
+        let changes = self.links.iter().map(|link| locked(&link.record).revision()).sum();
         let mut told = locked(&self.last_status);
         let fresh =
             |told: &LastStatus| !greeting && told.changes == changes && told.at.elapsed() < STATUS_INTERVAL;
@@ -43,7 +43,7 @@ impl Circuits {
                 continue;
             };
             state.is_planned_by_service = planned;
-            keeper.tell(Event::Planned(planned));
+            keeper.tell(Event::SetPlannedCentrally(planned));
         }
     }
 
@@ -107,17 +107,17 @@ fn state_to_wire(state: State) -> CircuitState {
         State::Requested { .. } => CircuitState::Requested,
         State::Established { .. } => CircuitState::Established,
         State::Draining => CircuitState::Draining,
-        State::Resting(_) => CircuitState::Resting,
+        State::Cooldown(_) => CircuitState::Resting,
     }
 }
 
-fn figures_to_wire(look: &Look) -> CircuitLook {
+fn figures_to_wire(look: &Explanation) -> CircuitLook {
     CircuitLook {
         pending_bytes: look.pending_bytes,
         bytes_per_s: look.bytes_per_s,
-        work_s: look.work.map(|work| work.as_secs_f64()),
+        work_s: look.time_to_finish.map(|work| work.as_secs_f64()),
         threshold_s: look.threshold.as_secs_f64(),
-        leave_below_s: look.leave_below.map(|below| below.as_secs_f64()),
+        leave_below_s: look.release_below.map(|below| below.as_secs_f64()),
         checks_found: look.checks.0,
         checks_wanted: look.checks.1,
         mbit: look.mbit,
@@ -125,19 +125,19 @@ fn figures_to_wire(look: &Look) -> CircuitLook {
     }
 }
 
-fn circuit_to_wire(entry: &Entry) -> Circuit {
+fn circuit_to_wire(entry: &CircuitRecord) -> Circuit {
     Circuit {
         id: entry.key.to_string(),
-        why: truncated(&entry.why),
-        asked: entry.asked,
-        asked_mbit: entry.asked_mbit,
-        granted: entry.granted,
+        why: truncated(&entry.reason),
+        asked: entry.requested_at,
+        asked_mbit: entry.requested_mbit,
+        granted: entry.granted_at,
         booked_mbit: entry.mbit,
         expires: entry.expires,
-        used: entry.used,
+        used: entry.used_since,
         carried_bytes: entry.carried_bytes,
-        carried_s: entry.carried.as_secs_f64(),
-        plain_bytes_per_s: entry.plain,
+        carried_s: entry.carried_for.as_secs_f64(),
+        plain_bytes_per_s: entry.best_effort,
         ended: entry.ended.as_ref().map(|(at, _)| *at),
         end: entry.ended.as_ref().map(|(_, why)| truncated(why)),
     }
@@ -145,8 +145,8 @@ fn circuit_to_wire(entry: &Entry) -> Circuit {
 
 fn order_state_to_wire(id: longhaul_model::CircuitOrderId, state: &OrderState) -> CircuitOrdered {
     let (state, words) = match state {
-        OrderState::Taken => (CircuitOrderState::Taken, ""),
-        OrderState::Had => (CircuitOrderState::Had, ""),
+        OrderState::Accepted => (CircuitOrderState::Taken, ""),
+        OrderState::Satisfied => (CircuitOrderState::Had, ""),
         OrderState::Done(words) => (CircuitOrderState::Done, words.as_str()),
         OrderState::Failed(words) => (CircuitOrderState::Failed, words.as_str()),
     };
@@ -159,11 +159,11 @@ fn order_from_wire(order: &CircuitOrder) -> Option<Order> {
         CircuitWish::Request { mbit, until, replaces } => {
             // Of a circuit that has no name, it replaces none.
             let replaces = replaces.as_ref().and_then(|circuit| circuit.parse().ok());
-            Ordered::Circuit { mbit: *mbit, until: *until, replaces }
+            OrderKind::Circuit { mbit: *mbit, until: *until, replaces }
         }
-        CircuitWish::Release { circuit } => Ordered::Release(circuit.parse().ok()?),
+        CircuitWish::Release { circuit } => OrderKind::Release(circuit.parse().ok()?),
     };
-    Some(Order { id: order.id, by: truncated(&order.by), what })
+    Some(Order { id: order.id, by: truncated(&order.by), kind: what })
 }
 
 /// The words of a provider may be long.

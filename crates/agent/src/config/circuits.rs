@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_circuits::{Leave, Renew, Settings, Slower};
+use longhaul_circuits::{ReleaseRule, RenewalRule, Settings, SlownessRule};
 use longhaul_model::{Fault, FaultCode, StorageName};
 use serde::{Deserialize, Serialize};
 
@@ -136,28 +136,30 @@ impl CircuitLinkConfig {
     pub(crate) fn settings(&self, asked: Settings) -> Settings {
         let span = |seconds: u32| Duration::from_secs(seconds.into());
         Settings {
-            check_every: span(self.check_s),
-            work: span(self.work_s),
-            checks: self.checks,
-            leave: (self.leave_work_s > 0).then(|| Leave {
-                work: span(self.leave_work_s),
+            check_interval: span(self.check_s),
+            work_threshold: span(self.work_s),
+            checks_in_a_row: self.checks,
+            release: (self.leave_work_s > 0).then(|| ReleaseRule {
+                work_below: span(self.leave_work_s),
                 during: span(self.leave_during_s),
-                hold: span(self.leave_hold_s),
+                age_min: span(self.leave_hold_s),
             }),
-            renew: (self.renew_before_s > 0)
-                .then(|| Renew { before: span(self.renew_before_s), work: span(self.renew_work_s) }),
-            rate_over: span(self.rate_over_s),
-            slower: (self.slower_percent > 0).then(|| Slower {
-                share: f64::from(self.slower_percent) / 100.0,
+            renewal: (self.renew_before_s > 0).then(|| RenewalRule {
+                before: span(self.renew_before_s),
+                work_min: span(self.renew_work_s),
+            }),
+            rate_window: span(self.rate_over_s),
+            slowness: (self.slower_percent > 0).then(|| SlownessRule {
+                rate_share_min: f64::from(self.slower_percent) / 100.0,
                 during: span(self.slower_during_s),
             }),
             lifetime: self.lifetime_s.map(span),
             request_timeout: span(self.request_timeout_s),
-            request_window: span(self.request_window_s),
-            transfer_window: span(self.transfer_window_s),
-            probe_within: span(self.probe_s),
-            drain: span(self.drain_s),
-            leave_before: span(self.leave_before_s),
+            request_cooldown: span(self.request_window_s),
+            transfer_cooldown: span(self.transfer_window_s),
+            probe_timeout: span(self.probe_s),
+            drain_timeout: span(self.drain_s),
+            expiry_margin: span(self.leave_before_s),
             ..asked
         }
     }
@@ -175,8 +177,8 @@ mod tests {
         config.check().unwrap();
         let settings = config.settings(Settings { mbit: 7, ..Settings::default() });
         let hour = Duration::from_secs(3600);
-        let leave = Leave { work: hour, during: hour / 6, hold: hour / 2 };
-        assert_eq!(settings, Settings { mbit: 7, leave: Some(leave), ..Settings::default() });
+        let leave = ReleaseRule { work_below: hour, during: hour / 6, age_min: hour / 2 };
+        assert_eq!(settings, Settings { mbit: 7, release: Some(leave), ..Settings::default() });
     }
 
     #[test]

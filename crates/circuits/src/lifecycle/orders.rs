@@ -4,35 +4,35 @@ use std::time::Duration;
 
 use longhaul_model::{CircuitOrderId, Timestamp};
 
-use super::following::Following;
+use super::replacement::Replacement;
 use super::{Lifecycle, Phase};
-use crate::book::{RequestKey, Why};
-use crate::clock::Due;
-use crate::{Note, Order, Ordered};
+use crate::deadline::Deadline;
+use crate::ledger::{CooldownReason, RequestKey};
+use crate::{Note, Order, OrderKind};
 
 /// A circuit that a person wants.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct StandingOrder {
     id: CircuitOrderId,
     by: String,
     mbit: u64,
     until: Timestamp,
     /// Not worth asking any more.
-    over: Due,
-    stage: Stage,
+    deadline: Deadline,
+    stage: OrderStage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum OrderStage {
     /// Until the circuit of before is gone.
-    Waits,
+    Pending,
     /// What there was already serves.
-    Had,
+    Satisfied,
     /// What there is was asked for because of this.
-    Begun,
+    Requested,
 }
 
-impl Standing {
+impl StandingOrder {
     pub(super) fn id(&self) -> CircuitOrderId {
         self.id
     }
@@ -50,93 +50,99 @@ impl Standing {
     }
 
     pub(super) fn is_over(&mut self, now: Timestamp) -> bool {
-        self.over.is_past(now)
+        self.deadline.is_past(now)
     }
 
     /// There is a circuit that was asked for because of it.
-    pub(super) fn begun(self) -> Standing {
-        Standing { stage: Stage::Begun, ..self }
+    pub(super) fn into_requested(self) -> StandingOrder {
+        StandingOrder { stage: OrderStage::Requested, ..self }
     }
 
-    fn note(&self) -> Note {
-        Note::Ordered { order: self.id, by: self.by.clone(), mbit: self.mbit, until: self.until }
+    fn accepted_note(&self) -> Note {
+        Note::OrderAccepted { order: self.id, by: self.by.clone(), mbit: self.mbit, until: self.until }
     }
 }
 
 impl Lifecycle {
-    pub(super) fn ordered(&mut self, mut orders: Vec<Order>, now: Timestamp) {
-        if self.ended {
+    pub(super) fn set_orders(&mut self, mut orders: Vec<Order>, now: Timestamp) {
+        if self.owner_ended {
             return;
         }
         orders.sort_by_key(|order| order.id);
         let is_there = |id: CircuitOrderId| orders.iter().any(|order| order.id == id);
         let stands = self.order.as_ref().is_some_and(|standing| is_there(standing.id));
-        let following = self.following.as_ref().and_then(Following::order).filter(|id| !is_there(*id));
-        if let Some(order) = self.untold_order.take().filter(|id| is_there(*id)) {
+        let following = self.replacement.as_ref().and_then(Replacement::order).filter(|id| !is_there(*id));
+        if let Some(order) = self.unreported_order.take().filter(|id| is_there(*id)) {
             self.note(Note::OrderFailedBefore { order });
         }
         orders.retain(|order| order.id > self.last_order);
         self.last_order = orders.last().map_or(self.last_order, |order| order.id);
         let (releases, requests): (Vec<Order>, Vec<Order>) =
-            orders.into_iter().partition(|order| matches!(order.what, Ordered::Release(_)));
+            orders.into_iter().partition(|order| matches!(order.kind, OrderKind::Release(_)));
         // First: a circuit whose request goes as well is given back because somebody said so.
         for order in releases {
-            if let Ordered::Release(key) = order.what {
+            if let OrderKind::Release(key) = order.kind {
                 self.release(order.id, order.by, key, now);
             }
         }
         if let Some(order) = following {
-            self.withdraw_following(order, now);
+            self.withdraw_replacement_order(order, now);
         }
         if !stands {
-            self.withdraw(now);
+            self.withdraw_order(now);
         }
         for order in requests {
-            if let Ordered::Circuit { mbit, until, replaces } = order.what {
-                let over = until - self.settings.leave_before;
-                let over = Due::at(over, over.since(now));
-                let standing =
-                    Standing { id: order.id, by: order.by, mbit, until, over, stage: Stage::Waits };
+            if let OrderKind::Circuit { mbit, until, replaces } = order.kind {
+                let over = until - self.settings.expiry_margin;
+                let over = Deadline::restored(over, over.since(now));
+                let standing = StandingOrder {
+                    id: order.id,
+                    by: order.by,
+                    mbit,
+                    until,
+                    deadline: over,
+                    stage: OrderStage::Pending,
+                };
                 // What stands in its place already may be what came of this very order, before a restart.
                 match replaces.filter(|key| self.current().is_some_and(|there| there.key == *key)) {
                     Some(key) => {
-                        self.note(Note::Next(Box::new(standing.note())));
-                        self.follow(Some(standing), key, now);
+                        self.note(Note::Replacement(Box::new(standing.accepted_note())));
+                        self.plan_replacement(Some(standing), key, now);
                     }
-                    None => self.take_order(standing, now),
+                    None => self.accept_order(standing, now),
                 }
             }
         }
     }
 
-    pub(super) fn take_order(&mut self, standing: Standing, now: Timestamp) {
-        self.note(standing.note());
-        self.stand_in(standing);
-        self.begin(now);
+    pub(super) fn accept_order(&mut self, standing: StandingOrder, now: Timestamp) {
+        self.note(standing.accepted_note());
+        self.replace_order(standing);
+        self.start_order(now);
     }
 
     /// It stands in the place of what was wanted before.
-    pub(super) fn stand_in(&mut self, standing: Standing) {
-        if let Some(Standing { id: order, .. }) = self.order.replace(standing) {
+    pub(super) fn replace_order(&mut self, standing: StandingOrder) {
+        if let Some(StandingOrder { id: order, .. }) = self.order.replace(standing) {
             self.note(Note::OrderReplaced { order });
         }
     }
 
-    fn withdraw_following(&mut self, order: CircuitOrderId, now: Timestamp) {
-        if self.following.as_ref().and_then(Following::order) == Some(order) {
+    fn withdraw_replacement_order(&mut self, order: CircuitOrderId, now: Timestamp) {
+        if self.replacement.as_ref().and_then(Replacement::order) == Some(order) {
             self.note(Note::OrderWithdrawn { order });
-            self.stop_following(now);
+            self.cancel_replacement(now);
         }
     }
 
-    fn begin(&mut self, now: Timestamp) {
+    fn start_order(&mut self, now: Timestamp) {
         let Some(standing) = &mut self.order else { return };
         match &self.phase {
-            Phase::Off | Phase::Resting { .. } => self.pursue(now),
+            Phase::Off | Phase::Cooldown { .. } => self.retry_order(now),
             Phase::Requested { reservation, .. } | Phase::Established { reservation, .. } => {
                 let (order, mbit) = (standing.id, reservation.mbit);
-                standing.stage = Stage::Had;
-                self.note(Note::OrderedHad { order, mbit });
+                standing.stage = OrderStage::Satisfied;
+                self.note(Note::OrderSatisfied { order, mbit });
             }
             // Asked for at the check after.
             Phase::Draining { .. } => {}
@@ -144,97 +150,97 @@ impl Lifecycle {
     }
 
     /// Asks for what is ordered. There is nothing else.
-    pub(super) fn pursue(&mut self, now: Timestamp) {
-        self.look_at_order(now);
+    pub(super) fn retry_order(&mut self, now: Timestamp) {
+        self.expire_order(now);
         let Some(standing) = &mut self.order else { return };
-        standing.stage = Stage::Begun;
-        self.ask(0, Due::after(now, self.settings.request_timeout), now);
+        standing.stage = OrderStage::Requested;
+        self.request(0, Deadline::after(now, self.settings.request_timeout), now);
     }
 
     /// What is asked for at the given step.
-    pub(super) fn step(&self, step: usize) -> Option<u64> {
+    pub(super) fn requested_mbit(&self, step: usize) -> Option<u64> {
         let ordered = self
             .order
             .as_ref()
-            .filter(|standing| standing.stage == Stage::Begun)
+            .filter(|standing| standing.stage == OrderStage::Requested)
             .map(|standing| standing.mbit);
         self.settings.step(ordered.unwrap_or(self.settings.mbit), step)
     }
 
     /// For how long it is asked for.
-    pub(super) fn ordered_for(&self, now: Timestamp) -> Option<Duration> {
-        let standing = self.order.as_ref().filter(|standing| standing.stage == Stage::Begun)?;
+    pub(super) fn order_lifetime(&self, now: Timestamp) -> Option<Duration> {
+        let standing = self.order.as_ref().filter(|standing| standing.stage == OrderStage::Requested)?;
         Some(standing.until.since(now))
     }
 
-    pub(super) fn look_at_order(&mut self, now: Timestamp) {
-        if !self.order.as_mut().is_some_and(|standing| standing.over.is_past(now)) {
+    pub(super) fn expire_order(&mut self, now: Timestamp) {
+        if !self.order.as_mut().is_some_and(|standing| standing.deadline.is_past(now)) {
             return;
         }
         if let Some(standing) = self.order.take() {
-            self.note(Note::OrderOver { order: standing.id });
-            self.not_wanted(standing.stage, now);
+            self.note(Note::OrderExpired { order: standing.id });
+            self.release_if_requested(standing.stage, now);
         }
     }
 
     /// The one who wanted it has changed their mind.
-    fn withdraw(&mut self, now: Timestamp) {
+    fn withdraw_order(&mut self, now: Timestamp) {
         if let Some(standing) = self.order.take() {
             self.note(Note::OrderWithdrawn { order: standing.id });
-            self.not_wanted(standing.stage, now);
+            self.release_if_requested(standing.stage, now);
         }
     }
 
     /// What was begun for an order goes with it. The work may ask for another.
-    fn not_wanted(&mut self, stage: Stage, now: Timestamp) {
-        let begun = stage == Stage::Begun;
+    fn release_if_requested(&mut self, stage: OrderStage, now: Timestamp) {
+        let begun = stage == OrderStage::Requested;
         match &self.phase {
             Phase::Requested { .. } if begun && !self.wanted => {
-                self.note(Note::Unwanted);
-                self.end(None, now);
+                self.note(Note::NoLongerWanted);
+                self.release_current(None, now);
             }
             Phase::Established { .. } if begun && !self.wanted => {
-                self.note(Note::Unwanted);
-                self.drain(None, now);
+                self.note(Note::NoLongerWanted);
+                self.start_draining(None, now);
             }
             _ => {}
         }
     }
 
     /// It rests: a person decides anew. What waits for its turn has not failed.
-    pub(super) fn order_failed(&mut self) {
-        if let Some(order) = self.failing_order() {
+    pub(super) fn fail_order(&mut self) {
+        if let Some(order) = self.order_in_backoff() {
             self.order = None;
             self.note(Note::OrderFailed { order });
         }
     }
 
     /// What cannot be had if the link rests now.
-    pub(super) fn failing_order(&self) -> Option<CircuitOrderId> {
-        self.order.as_ref().filter(|standing| standing.stage != Stage::Waits).map(Standing::id)
+    pub(super) fn order_in_backoff(&self) -> Option<CircuitOrderId> {
+        self.order.as_ref().filter(|standing| standing.stage != OrderStage::Pending).map(StandingOrder::id)
     }
 
     fn release(&mut self, order: CircuitOrderId, by: String, key: RequestKey, now: Timestamp) {
-        let Some(key) = self.named(key) else {
-            return self.note(Note::ReleasedNothing { order, key });
+        let Some(key) = self.resolve_key(key) else {
+            return self.note(Note::NothingToRelease { order, key });
         };
-        if let Some(following) = self.following.as_ref().and_then(Following::order) {
+        if let Some(following) = self.replacement.as_ref().and_then(Replacement::order) {
             self.note(Note::OrderWithdrawn { order: following });
         }
-        self.stop_following(now);
+        self.cancel_replacement(now);
         if let Some(standing) = self.order.take() {
             self.note(Note::OrderWithdrawn { order: standing.id });
         }
         self.note(Note::Released { order, by, key });
         match &mut self.phase {
-            Phase::Requested { .. } => self.end(Some(Why::Released), now),
+            Phase::Requested { .. } => self.release_current(Some(CooldownReason::Released), now),
             // It leaves already, and the work is not to bring another one at once: somebody has said that it
             // is not wanted.
             Phase::Draining { then, .. } => {
-                then.get_or_insert(Why::Released);
-                self.keep();
+                then.get_or_insert(CooldownReason::Released);
+                self.persist();
             }
-            _ => self.drain(Some(Why::Released), now),
+            _ => self.start_draining(Some(CooldownReason::Released), now),
         }
     }
 }
@@ -242,7 +248,10 @@ impl Lifecycle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Action, Answer, Ends, Event, Grant, OrderState, Record, Settings, State, Wish};
+    use crate::{
+        Action, Answer, CircuitEndpoints, CircuitHistory, CircuitRequest, Event, Grant, OrderState, Settings,
+        State,
+    };
 
     const MINUTE: Duration = Duration::from_secs(60);
     const HOUR: Duration = Duration::from_secs(3600);
@@ -253,18 +262,18 @@ mod tests {
 
     struct Link {
         machine: Lifecycle,
-        record: Record,
+        record: CircuitHistory,
         now: Timestamp,
     }
 
     impl Link {
         fn new() -> Link {
             let machine = Lifecycle::new("beta→alpha", Settings::default(), 1, START);
-            Link { machine, record: Record::default(), now: START }
+            Link { machine, record: CircuitHistory::default(), now: START }
         }
 
         /// The request that came of it, if any.
-        fn tell(&mut self, event: Event) -> Option<Wish> {
+        fn tell(&mut self, event: Event) -> Option<CircuitRequest> {
             self.machine.handle(event, self.now);
             let mut wish = None;
             while let Some(action) = self.machine.poll() {
@@ -277,24 +286,24 @@ mod tests {
             wish
         }
 
-        fn after(&mut self, time: Duration) -> Option<Wish> {
+        fn after(&mut self, time: Duration) -> Option<CircuitRequest> {
             self.now = self.now.plus(time);
             self.tell(Event::Tick)
         }
 
-        fn work(&mut self, pending_bytes: u64) -> Option<Wish> {
+        fn work(&mut self, pending_bytes: u64) -> Option<CircuitRequest> {
             self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) })
         }
 
-        fn grant(&mut self, wish: &Wish) {
-            let ends = Ends { source: "10.1.0.1".into(), target: "10.1.0.2".into() };
+        fn grant(&mut self, wish: &CircuitRequest) {
+            let ends = CircuitEndpoints { source: "10.1.0.1".into(), target: "10.1.0.2".into() };
             let expires = wish.lifetime.map(|lifetime| self.now.plus(lifetime));
             let answer = Answer::Granted(Grant { mbit: wish.mbit, ends, expires });
             self.tell(Event::Answer { key: wish.key, answer });
             self.tell(Event::Probed { key: wish.key, good: true });
         }
 
-        fn refuse(&mut self, key: RequestKey, less: bool) -> Option<Wish> {
+        fn refuse(&mut self, key: RequestKey, less: bool) -> Option<CircuitRequest> {
             self.tell(Event::Answer { key, answer: Answer::Refused { less, detail: "maintenance".into() } })
         }
 
@@ -303,7 +312,7 @@ mod tests {
         }
 
         fn why(&self) -> String {
-            self.machine.look().to_string()
+            self.machine.explain().to_string()
         }
 
         fn is_used(&self) -> bool {
@@ -312,12 +321,12 @@ mod tests {
     }
 
     fn circuit(id: u64, mbit: u64, time: Duration) -> Order {
-        let what = Ordered::Circuit { mbit, until: START.plus(time), replaces: None };
-        Order { id: CircuitOrderId(id), by: "ada".into(), what }
+        let what = OrderKind::Circuit { mbit, until: START.plus(time), replaces: None };
+        Order { id: CircuitOrderId(id), by: "ada".into(), kind: what }
     }
 
     fn release(id: u64, key: RequestKey) -> Order {
-        Order { id: CircuitOrderId(id), by: "ada".into(), what: Ordered::Release(key) }
+        Order { id: CircuitOrderId(id), by: "ada".into(), kind: OrderKind::Release(key) }
     }
 
     #[test]
@@ -327,13 +336,13 @@ mod tests {
         let wish = link.tell(Event::Orders(orders.clone())).unwrap();
         assert_eq!((wish.mbit, wish.lifetime), (400, Some(6 * HOUR)));
         assert_eq!(link.tell(Event::Orders(orders.clone())), None, "said again");
-        assert_eq!(link.order(1), Some(&OrderState::Taken));
+        assert_eq!(link.order(1), Some(&OrderState::Accepted));
         link.grant(&wish);
         link.work(0);
         assert_eq!((link.after(2 * HOUR), link.is_used()), (None, true), "without work");
         assert!(link.why().contains("ada requested it"), "{}", link.why());
-        assert_eq!(link.order(1), Some(&OrderState::Had));
-        assert!(link.record.current().unwrap().why.contains("ada requests a circuit of 400 Mbit/s"));
+        assert_eq!(link.order(1), Some(&OrderState::Satisfied));
+        assert!(link.record.current().unwrap().reason.contains("ada requests a circuit of 400 Mbit/s"));
         link.after(4 * HOUR - MINUTE);
         assert_eq!(link.machine.state(), State::Off);
         assert!(matches!(link.order(1), Some(OrderState::Done(why)) if why.contains("is over")));
@@ -362,13 +371,13 @@ mod tests {
 
     impl Link {
         /// Rests by a refusal, and is given an order then.
-        fn refuse_all_then(&mut self, order: Order) -> Wish {
+        fn refuse_all_then(&mut self, order: Order) -> CircuitRequest {
             let before = circuit(order.id.0 - 1, 100, 6 * HOUR);
             self.tell(Event::Orders(vec![before]));
             self.work(MUCH);
             let wish = self.after(2 * MINUTE).unwrap();
             self.refuse(wish.key, false);
-            assert!(matches!(self.machine.state(), State::Resting(_)));
+            assert!(matches!(self.machine.state(), State::Cooldown(_)));
             self.tell(Event::Orders(vec![order])).unwrap()
         }
     }
@@ -383,7 +392,9 @@ mod tests {
         assert!(matches!(link.order(1), Some(OrderState::Failed(why)) if why.contains("not there")));
         assert!(link.is_used());
         link.tell(Event::Orders(vec![release(2, wish.key)]));
-        assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Released));
+        assert!(
+            matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Released)
+        );
         assert!(matches!(link.order(2), Some(OrderState::Done(_))));
         assert!(link.why().contains("somebody gave the last circuit back"), "{}", link.why());
         let ended = link.record.ended().last().unwrap().ended.clone().unwrap();
@@ -401,11 +412,14 @@ mod tests {
         link.tell(Event::Users(2));
         link.tell(Event::Orders(vec![release(1, wish.key)]));
         assert_eq!(link.machine.state(), State::Draining);
-        let (released, book) = (link.now, link.machine.book());
+        let (released, book) = (link.now, link.machine.ledger());
         link.now = link.now.plus(MINUTE);
         link.machine = Lifecycle::restore("beta→alpha", Settings::default(), 2, book, link.now);
-        let State::Resting(rest) = link.machine.state() else { panic!("{:?}", link.machine.state()) };
-        assert_eq!((rest.why, rest.since, rest.until), (Why::Released, released, released.plus(HOUR)));
+        let State::Cooldown(rest) = link.machine.state() else { panic!("{:?}", link.machine.state()) };
+        assert_eq!(
+            (rest.reason, rest.since, rest.until),
+            (CooldownReason::Released, released, released.plus(HOUR))
+        );
         let torn_down = std::iter::from_fn(|| link.machine.poll())
             .any(|action| matches!(action, Action::TearDown(key) if key == wish.key));
         assert!(torn_down, "what was there is given back");
@@ -425,9 +439,14 @@ mod tests {
         assert_eq!(link.machine.state(), State::Draining);
         link.tell(Event::Orders(vec![release(2, wish.key)]));
         assert!(matches!(link.order(2), Some(OrderState::Done(_))), "{:?}", link.order(2));
-        assert!(link.machine.book().rest.is_some_and(|rest| rest.why == Why::Released), "it is in the book");
+        assert!(
+            link.machine.ledger().cooldown.is_some_and(|rest| rest.reason == CooldownReason::Released),
+            "it is in the book"
+        );
         link.tell(Event::Users(0));
-        assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Released));
+        assert!(
+            matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Released)
+        );
     }
 
     #[test]
@@ -436,8 +455,8 @@ mod tests {
         let orders = vec![circuit(1, 400, 6 * HOUR)];
         let wish = link.tell(Event::Orders(orders.clone())).unwrap();
         link.refuse(wish.key, false);
-        let book = link.machine.book();
-        link.record = Record::default();
+        let book = link.machine.ledger();
+        link.record = CircuitHistory::default();
         link.machine = Lifecycle::restore("beta→alpha", Settings::default(), 2, book, link.now);
         assert_eq!(link.tell(Event::Orders(orders.clone())), None, "the link rests");
         let failed = |state: &OrderState| {
@@ -465,7 +484,9 @@ mod tests {
         link.tell(Event::Orders(vec![release(2, wish.key)]));
         assert!(matches!(link.order(2), Some(OrderState::Done(_))), "{:?}", link.order(2));
         assert!(matches!(link.order(1), Some(OrderState::Done(_))), "{:?}", link.order(1));
-        assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Released));
+        assert!(
+            matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Released)
+        );
     }
 
     #[test]
@@ -481,7 +502,7 @@ mod tests {
             };
             link.grant(&wish.unwrap());
             link.tell(Event::Orders(vec![circuit(1, 400, HOUR)]));
-            assert_eq!((link.is_used(), link.order(1)), (true, Some(&OrderState::Had)));
+            assert_eq!((link.is_used(), link.order(1)), (true, Some(&OrderState::Satisfied)));
             link.tell(Event::Orders(Vec::new()));
             assert_eq!(link.is_used(), !begun);
         }
@@ -503,7 +524,7 @@ mod tests {
     #[test]
     fn where_another_place_decides_work_asks_for_nothing_and_orders_do() {
         let mut link = Link::new();
-        link.tell(Event::Planned(true));
+        link.tell(Event::SetPlannedCentrally(true));
         link.work(MUCH);
         assert_eq!(link.after(HOUR), None);
         let why = link.why();
@@ -512,7 +533,7 @@ mod tests {
         link.grant(&wish);
         assert!(link.is_used());
         link.tell(Event::Orders(vec![release(2, wish.key)]));
-        link.tell(Event::Planned(false));
+        link.tell(Event::SetPlannedCentrally(false));
         link.work(MUCH);
         assert!(link.after(2 * HOUR).is_some(), "and when it does no more, the work counts again");
     }
@@ -544,6 +565,6 @@ mod tests {
             link.why()
         );
         let entry = link.record.current().unwrap();
-        assert!(entry.why.contains("what waits takes 8.0 h") && entry.used.is_some(), "{entry:?}");
+        assert!(entry.reason.contains("what waits takes 8.0 h") && entry.used_since.is_some(), "{entry:?}");
     }
 }

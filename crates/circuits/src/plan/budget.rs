@@ -11,10 +11,10 @@ use super::settings::PlanSettings;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Entries that are kept; with more, nothing is booked until the oldest are past.
-const ENTRIES_MAX: usize = 10_000;
+const BUDGET_ENTRIES_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Entry {
+struct BudgetEntry {
     at: Timestamp,
     booking: BookingId,
     community: CommunityName,
@@ -22,29 +22,29 @@ struct Entry {
 }
 
 /// What a booking costs each community that has work on the link, in parts of one.
-pub(crate) type Payers = BTreeMap<CommunityName, f64>;
+pub(crate) type CostShares = BTreeMap<CommunityName, f64>;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Ledger {
-    entries: VecDeque<Entry>,
+pub(crate) struct BudgetLedger {
+    entries: VecDeque<BudgetEntry>,
     requests: BTreeMap<String, VecDeque<Timestamp>>,
 }
 
-impl Ledger {
+impl BudgetLedger {
     /// What is past its window does not count any more.
-    pub(crate) fn forget(&mut self, settings: &PlanSettings, now: Timestamp) {
+    pub(crate) fn expire(&mut self, settings: &PlanSettings, now: Timestamp) {
         self.entries.retain(|entry| entry.at <= now && now.since(entry.at) < settings.budget_window);
         for times in self.requests.values_mut() {
             times.retain(|at| *at <= now && now.since(*at) < HOUR);
         }
     }
 
-    pub(crate) fn booked(&self, community: &CommunityName) -> f64 {
+    pub(crate) fn booked_gbit_hours(&self, community: &CommunityName) -> f64 {
         let own = self.entries.iter().filter(|entry| entry.community == *community);
         own.map(|entry| entry.gbit_hours).sum()
     }
 
-    pub(crate) fn all(&self) -> Vec<(CommunityName, f64)> {
+    pub(crate) fn booked_by_community(&self) -> Vec<(CommunityName, f64)> {
         let mut sums: BTreeMap<CommunityName, f64> = BTreeMap::new();
         for entry in &self.entries {
             *sums.entry(entry.community.clone()).or_default() += entry.gbit_hours;
@@ -53,22 +53,23 @@ impl Ledger {
     }
 
     /// The first payer that cannot, with what it has left and what it would need.
-    pub(crate) fn short(
+    pub(crate) fn over_budget(
         &self,
-        payers: &Payers,
+        payers: &CostShares,
         gbit_hours: f64,
         settings: &PlanSettings,
     ) -> Option<(CommunityName, f64, f64)> {
         payers.iter().find_map(|(community, part)| {
             let limit = settings.budgets.get(community).copied().or(settings.budget)?;
-            let left = (limit - self.booked(community)).max(0.0);
+            let left = (limit - self.booked_gbit_hours(community)).max(0.0);
             let needed = gbit_hours * part;
-            (needed > left || self.entries.len() >= ENTRIES_MAX).then(|| (community.clone(), left, needed))
+            (needed > left || self.entries.len() >= BUDGET_ENTRIES_MAX)
+                .then(|| (community.clone(), left, needed))
         })
     }
 
-    pub(crate) fn book(&mut self, booking: BookingId, payers: &Payers, gbit_hours: f64, now: Timestamp) {
-        self.entries.extend(payers.iter().map(|(community, part)| Entry {
+    pub(crate) fn book(&mut self, booking: BookingId, payers: &CostShares, gbit_hours: f64, now: Timestamp) {
+        self.entries.extend(payers.iter().map(|(community, part)| BudgetEntry {
             at: now,
             booking,
             community: community.clone(),
@@ -83,11 +84,11 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn asked(&self, provider: &str) -> u32 {
+    pub(crate) fn requests_in_last_hour(&self, provider: &str) -> u32 {
         self.requests.get(provider).map_or(0, |times| times.len() as u32)
     }
 
-    pub(crate) fn ask(&mut self, provider: &str, now: Timestamp) {
+    pub(crate) fn count_request(&mut self, provider: &str, now: Timestamp) {
         self.requests.entry(provider.to_owned()).or_default().push_back(now);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use longhaul_model::{CommunityName, SiteId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::Pair;
-use crate::note::span;
+use super::SitePair;
+use crate::note::duration_text;
 
 /// One circuit from its request to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,32 +15,32 @@ pub struct BookingId(pub u64);
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    Request(Request),
+    Request(BookingRequest),
     /// To be given back, or cancelled.
     Release {
         booking: BookingId,
-        pair: Pair,
-        why: Reason,
+        pair: SitePair,
+        reason: Reason,
     },
 }
 
 /// A circuit to ask for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct BookingRequest {
     pub booking: BookingId,
-    pub pair: Pair,
+    pub pair: SitePair,
     /// Its name.
     pub provider: String,
     pub mbit: u64,
     pub lifetime: Duration,
     /// Used in place of this one, which is given back once the new one is up.
     pub replaces: Option<BookingId>,
-    pub why: Reason,
+    pub reason: Reason,
 }
 
 /// What comes of a booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum BookingEvent {
     /// It is up and used.
     Established { mbit: u64 },
     /// Refused or unanswered; nothing is held.
@@ -71,16 +71,16 @@ pub enum Reason {
         to_mbit: u64,
     },
     /// Nothing that waits has the priority.
-    Floor {
+    BelowPriorityFloor {
         highest: u8,
         floor: u8,
     },
     /// The plain way carries what the circuit would.
-    PlainIsEnough {
+    BestEffortSuffices {
         plain: f64,
         mbit: u64,
     },
-    TooLittle {
+    SavesTooLittle {
         saved: Duration,
         needed: Duration,
         mbit: u64,
@@ -107,26 +107,26 @@ pub enum Reason {
         provider: String,
         circuits: u32,
     },
-    ProviderAsked {
+    ProviderRateLimited {
         provider: String,
         per_hour: u32,
     },
-    ProviderOff {
+    ProviderSuspended {
         provider: String,
         gained: i64,
         until: Timestamp,
     },
     /// The gain must be seen in more plans in a row.
-    Unsure {
+    AwaitingConfirmation {
         seen: u32,
         of: u32,
     },
-    Rests {
+    CoolingDown {
         until: Timestamp,
     },
     NoProvider,
     /// Somebody else asked for a circuit there.
-    Held,
+    HeldElsewhere,
     Idle {
         left: Duration,
         threshold: Duration,
@@ -135,53 +135,53 @@ pub enum Reason {
         gain: f64,
         loss: f64,
     },
-    GivesWay {
-        to: Pair,
+    Preempted {
+        to: SitePair,
         times: f64,
     },
     Replaced {
         by: BookingId,
     },
-    Away {
+    SiteUnreachable {
         site: SiteId,
     },
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words(&|site| format!("site {site}")))
+        f.write_str(&self.describe(&|site| format!("site {site}")))
     }
 }
 
 impl Reason {
     /// In words, with sites by their names.
-    pub fn words(&self, name: &dyn Fn(SiteId) -> String) -> String {
+    pub fn describe(&self, name: &dyn Fn(SiteId) -> String) -> String {
         match self {
             Reason::Gains { bytes, before, after, mbit, others_lose } => format!(
                 "{} take {} the plain way and {} with {}; others at its ports lose {:.0} % of their rate",
                 size(*bytes),
-                span(*before),
-                span(*after),
+                duration_text(*before),
+                duration_text(*after),
                 rate(*mbit),
                 others_lose * 100.0
             ),
             Reason::Renewed { bytes, left } => {
-                format!("it expires in {}, and {} are still to go", span(*left), size(*bytes))
+                format!("it expires in {}, and {} are still to go", duration_text(*left), size(*bytes))
             }
             Reason::Resized { from_mbit, to_mbit } => {
                 format!("{} fit what waits better than {}", rate(*to_mbit), rate(*from_mbit))
             }
-            Reason::Floor { highest, floor } => {
+            Reason::BelowPriorityFloor { highest, floor } => {
                 format!("what waits has priority {highest}, circuits are for {floor} and above")
             }
-            Reason::PlainIsEnough { plain, mbit } => {
+            Reason::BestEffortSuffices { plain, mbit } => {
                 format!("the plain way carries {:.0} Mbit/s, no less than {}", plain * 8e-6, rate(*mbit))
             }
-            Reason::TooLittle { saved, needed, mbit } => format!(
+            Reason::SavesTooLittle { saved, needed, mbit } => format!(
                 "{} would save {}, less than the {} that make a circuit worth its while",
                 rate(*mbit),
-                span(*saved),
-                span(*needed)
+                duration_text(*saved),
+                duration_text(*needed)
             ),
             Reason::CostsOthers { gain, loss, mbit } => format!(
                 "{} would gain {gain:.1} TB·h and cost others at its ports {loss:.1} TB·h, weighted by \
@@ -201,30 +201,36 @@ impl Reason {
             Reason::ProviderFull { provider, circuits } => {
                 format!("{provider} has no room beside the {circuits} circuits that are there")
             }
-            Reason::ProviderAsked { provider, per_hour } => {
+            Reason::ProviderRateLimited { provider, per_hour } => {
                 format!("{provider} was asked {per_hour} times within the hour, and is not asked more often")
             }
-            Reason::ProviderOff { provider, gained, until } => format!(
+            Reason::ProviderSuspended { provider, gained, until } => format!(
                 "the last circuits of {provider} gained {:.2} TB in all: it is not asked until {until}",
                 *gained as f64 * 1e-12
             ),
-            Reason::Unsure { seen, of } => format!("worth asking for in {seen} of {of} plans in a row"),
-            Reason::Rests { until } => format!("no circuit is asked for on this link until {until}"),
+            Reason::AwaitingConfirmation { seen, of } => {
+                format!("worth asking for in {seen} of {of} plans in a row")
+            }
+            Reason::CoolingDown { until } => format!("no circuit is asked for on this link until {until}"),
             Reason::NoProvider => "no provider reaches both its ends".to_owned(),
-            Reason::Held => "it has a circuit that somebody else asked for".to_owned(),
+            Reason::HeldElsewhere => "it has a circuit that somebody else asked for".to_owned(),
             Reason::Idle { left, threshold } => {
-                format!("what waits takes {} the plain way, less than {}", span(*left), span(*threshold))
+                format!(
+                    "what waits takes {} the plain way, less than {}",
+                    duration_text(*left),
+                    duration_text(*threshold)
+                )
             }
             Reason::NoGain { gain, loss } => format!(
                 "it gains {gain:.1} TB·h and costs others at its ports {loss:.1} TB·h, weighted by priority"
             ),
-            Reason::GivesWay { to, times } => format!(
+            Reason::Preempted { to, times } => format!(
                 "the circuit from {} to {} gains {times:.1} times as much in its room",
                 name(to.source),
                 name(to.target)
             ),
             Reason::Replaced { by } => format!("circuit {} is used in its place", by.0),
-            Reason::Away { site } => format!("{} does not answer", name(*site)),
+            Reason::SiteUnreachable { site } => format!("{} does not answer", name(*site)),
         }
     }
 }

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use longhaul_model::{CommunityName, SiteId, Timestamp};
 
-use super::budget::Payers;
+use super::budget::CostShares;
 use super::settings::{PRIORITY_MAX, PlanSettings};
-use super::view::{Pair, SOURCES_MAX, View, WAITS_MAX};
+use super::view::{PENDING_ROWS_MAX, PlanView, SOURCES_PER_ROW_MAX, SitePair};
 
 /// A byte a second for a second counts so little that it is none: divisions by rates stay what they are.
-const RATE_MIN: f64 = 1.0;
+const RATE_BYTES_PER_S_MIN: f64 = 1.0;
 /// Weighted byte seconds in a TB hour of priority 0.
 pub(crate) const TB_HOUR: f64 = 1e12 * 3600.0;
 
@@ -30,7 +30,7 @@ struct Group {
 
 #[derive(Debug)]
 pub(crate) struct LinkLoad {
-    pub pair: Pair,
+    pub pair: SitePair,
     pub plain: f64,
     /// With the circuit that is there.
     pub rate: f64,
@@ -50,10 +50,10 @@ struct PortLoad {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Load {
+pub(crate) struct LinkLoads {
     pub links: Vec<LinkLoad>,
     groups: Vec<Group>,
-    index: BTreeMap<Pair, usize>,
+    index: BTreeMap<SitePair, usize>,
     ports: BTreeMap<(SiteId, bool), PortLoad>,
 }
 
@@ -67,12 +67,12 @@ pub(crate) struct Saving {
     pub gain: f64,
     /// What counts, in bytes.
     pub bytes: f64,
-    pub payers: Payers,
+    pub payers: CostShares,
 }
 
 /// What reserving a rate takes from others at a pair's ports.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Loss {
+pub(crate) struct PortLoss {
     /// Weighted byte seconds.
     pub cost: f64,
     /// The part of their rate, where it is largest.
@@ -85,29 +85,30 @@ fn weight(level: u8) -> f64 {
     f64::from(1u32 << level.min(PRIORITY_MAX))
 }
 
-impl Load {
+impl LinkLoads {
     /// `rates`: of links, without their circuits and with them.
     pub(crate) fn build(
-        view: &View,
-        rates: &BTreeMap<Pair, (f64, f64)>,
+        view: &PlanView,
+        rates: &BTreeMap<SitePair, (f64, f64)>,
         settings: &PlanSettings,
         now: Timestamp,
-    ) -> Load {
-        let mut load = Load::default();
-        for row in view.waits.iter().take(WAITS_MAX).filter(|row| row.bytes > 0) {
-            if view.away.contains(&row.target) {
+    ) -> LinkLoads {
+        let mut load = LinkLoads::default();
+        for row in view.pending.iter().take(PENDING_ROWS_MAX).filter(|row| row.bytes > 0) {
+            if view.unreachable_sites.contains(&row.target) {
                 continue;
             }
-            let sources: BTreeSet<SiteId> = row.sources.iter().take(SOURCES_MAX).copied().collect();
-            let pairs = sources.into_iter().map(|source| Pair { source, target: row.target });
-            let known = pairs.filter(|pair| pair.source != pair.target && !view.away.contains(&pair.source));
-            let known: Vec<(Pair, (f64, f64))> =
+            let sources: BTreeSet<SiteId> = row.sources.iter().take(SOURCES_PER_ROW_MAX).copied().collect();
+            let pairs = sources.into_iter().map(|source| SitePair { source, target: row.target });
+            let known = pairs
+                .filter(|pair| pair.source != pair.target && !view.unreachable_sites.contains(&pair.source));
+            let known: Vec<(SitePair, (f64, f64))> =
                 known.filter_map(|pair| rates.get(&pair).map(|&both| (pair, both))).collect();
             let rate: f64 = known.iter().map(|(_, (_, rate))| rate).sum();
-            if rate < RATE_MIN {
+            if rate < RATE_BYTES_PER_S_MIN {
                 continue;
             }
-            let aged = now.since(row.since).as_secs_f64() / settings.age_step.as_secs_f64().max(1.0);
+            let aged = now.since(row.since).as_secs_f64() / settings.aging_step.as_secs_f64().max(1.0);
             let level = (f64::from(row.priority.clamp(1, PRIORITY_MAX)) + aged.floor()) as u8;
             let group = load.groups.len() as u32;
             load.groups.push(Group {
@@ -127,11 +128,11 @@ impl Load {
                 load.links[at].groups.push(group);
             }
         }
-        load.sum_up();
+        load.total_costs();
         load
     }
 
-    fn sum_up(&mut self) {
+    fn total_costs(&mut self) {
         for link in &mut self.links {
             link.groups.sort_by_key(|&group| std::cmp::Reverse(self.groups[group as usize].level));
             let mut done = 0.0;
@@ -161,7 +162,7 @@ impl Load {
         }
     }
 
-    pub(crate) fn link(&self, pair: Pair) -> Option<&LinkLoad> {
+    pub(crate) fn link(&self, pair: SitePair) -> Option<&LinkLoad> {
         self.index.get(&pair).map(|&at| &self.links[at])
     }
 
@@ -178,10 +179,10 @@ impl Load {
             for &group in row {
                 let group = &self.groups[group as usize];
                 let others = group.rate - link.rate;
-                before += group.bytes / (others + from).max(RATE_MIN);
-                after += group.bytes / (others + to).max(RATE_MIN);
+                before += group.bytes / (others + from).max(RATE_BYTES_PER_S_MIN);
+                after += group.bytes / (others + to).max(RATE_BYTES_PER_S_MIN);
                 // What would come this way; a faster source is given more.
-                let bytes = group.bytes * (to / (others + to).max(RATE_MIN)).clamp(0.0, 1.0);
+                let bytes = group.bytes * (to / (others + to).max(RATE_BYTES_PER_S_MIN)).clamp(0.0, 1.0);
                 *saving.payers.entry(group.community.clone()).or_default() += bytes;
                 saving.bytes += bytes;
                 all += group.bytes;
@@ -190,34 +191,35 @@ impl Load {
             saving.gain += all * weight(level) * (before - set_up);
             (saving.before, saving.after) = (before, set_up);
         }
-        let sum = saving.bytes.max(RATE_MIN);
+        let sum = saving.bytes.max(RATE_BYTES_PER_S_MIN);
         saving.payers.values_mut().for_each(|part| *part /= sum);
         saving
     }
 
     /// Seconds that all that waits on a link would take without its circuit.
-    pub(crate) fn left(&self, pair: Pair) -> f64 {
+    pub(crate) fn remaining_s(&self, pair: SitePair) -> f64 {
         let Some(link) = self.link(pair) else { return 0.0 };
         let groups = link.groups.iter().map(|&group| &self.groups[group as usize]);
-        let each = groups.map(|group| group.bytes / (group.rate - link.rate + link.plain).max(RATE_MIN));
+        let each =
+            groups.map(|group| group.bytes / (group.rate - link.rate + link.plain).max(RATE_BYTES_PER_S_MIN));
         each.sum()
     }
 
     /// `reserved` is what others have booked of each end's port.
-    pub(crate) fn loss(&self, view: &View, pair: Pair, rate: f64, reserved: [f64; 2]) -> Loss {
+    pub(crate) fn loss(&self, view: &PlanView, pair: SitePair, rate: f64, reserved: [f64; 2]) -> PortLoss {
         let link = self.link(pair);
-        let mut loss = Loss::default();
+        let mut loss = PortLoss::default();
         for ((site, inward), reserved) in pair.ends().into_iter().zip(reserved) {
-            let free = (view.ours(site, inward) - reserved).max(0.0);
+            let free = (view.available(site, inward) - reserved).max(0.0);
             let here = self.ports.get(&(site, inward)).copied().unwrap_or_default();
             let own = link.filter(|link| link.rate == link.plain);
             let others = (here.plain - own.map_or(0.0, |link| link.plain)).max(0.0);
             let cost = (here.cost - own.map_or(0.0, |link| link.cost)).max(0.0);
-            if others < RATE_MIN {
+            if others < RATE_BYTES_PER_S_MIN {
                 continue;
             }
             let plain = link.map_or(0.0, |link| link.plain);
-            let before = (free / (others + plain).max(RATE_MIN)).min(1.0);
+            let before = (free / (others + plain).max(RATE_BYTES_PER_S_MIN)).min(1.0);
             let after = ((free - rate).max(0.0) / others).min(1.0);
             let kept = (after / before.max(f64::MIN_POSITIVE)).clamp(1e-3, 1.0);
             loss.cost += cost * (1.0 / kept - 1.0);
@@ -228,6 +230,6 @@ impl Load {
     }
 }
 
-pub(crate) fn seconds(seconds: f64) -> Duration {
+pub(crate) fn duration_from_s(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }

@@ -5,17 +5,17 @@ use std::collections::BTreeSet;
 use longhaul_model::{SiteId, Timestamp};
 
 use super::Planner;
-use super::book::Stand;
-use super::choose::Offer;
+use super::booking::BookingState;
 use super::decision::{BookingId, Decision, Reason};
-use super::load::{Load, TB_HOUR, seconds};
-use super::view::View;
+use super::load::{LinkLoads, TB_HOUR, duration_from_s};
+use super::selection::Offer;
+use super::view::PlanView;
 
 impl Planner {
     pub(super) fn review(
         &mut self,
-        view: &View,
-        load: &Load,
+        view: &PlanView,
+        load: &LinkLoads,
         touched: Option<&BTreeSet<SiteId>>,
         decisions: &mut Vec<Decision>,
         now: Timestamp,
@@ -23,29 +23,30 @@ impl Planner {
         let ids: Vec<BookingId> = self.bookings.keys().copied().collect();
         for id in ids {
             let booking = &self.bookings[&id];
-            if matches!(booking.stand, Stand::Leaving { .. })
+            if matches!(booking.state, BookingState::Releasing { .. })
                 || touched.is_some_and(|touched| !booking.pair.touches(touched))
             {
                 continue;
             }
             let pair = booking.pair;
-            let away = [pair.source, pair.target].into_iter().find(|site| view.away.contains(site));
+            let away =
+                [pair.source, pair.target].into_iter().find(|site| view.unreachable_sites.contains(site));
             if let Some(site) = away {
-                self.leave(id, Reason::Away { site }, decisions, now);
-            } else if let Stand::Established { since } = booking.stand {
+                self.release_booking(id, Reason::SiteUnreachable { site }, decisions, now);
+            } else if let BookingState::Established { since } = booking.state {
                 if let Some(old) = booking.replaces.filter(|old| self.bookings.contains_key(old)) {
                     // Made before it is broken.
-                    self.leave(old, Reason::Replaced { by: id }, decisions, now);
+                    self.release_booking(old, Reason::Replaced { by: id }, decisions, now);
                 }
-                self.review_one(view, load, id, since, decisions, now);
+                self.review_booking(view, load, id, since, decisions, now);
             }
         }
     }
 
-    fn review_one(
+    fn review_booking(
         &mut self,
-        view: &View,
-        load: &Load,
+        view: &PlanView,
+        load: &LinkLoads,
         id: BookingId,
         since: Timestamp,
         decisions: &mut Vec<Decision>,
@@ -54,16 +55,17 @@ impl Planner {
         let booking = &self.bookings[&id];
         let pair = booking.pair;
         let replaced = self.bookings.values().any(|other| other.replaces == Some(id));
-        let left = seconds(load.left(pair));
+        let left = duration_from_s(load.remaining_s(pair));
         let provider = view.providers.iter().position(|provider| provider.name == booking.provider);
         let (Some(at), false) = (provider, replaced) else { return };
         let offer = load
             .link(pair)
-            .map(|link| self.weigh(view, load, link, (at, booking.mbit), Some(booking), false));
+            .map(|link| self.evaluate(view, load, link, (at, booking.mbit), Some(booking), false));
         let useless = offer.as_ref().is_none_or(|offer| offer.net() <= 0.0);
-        let fitting = self.fitting(view, load, id, at);
+        let fitting = self.better_fitting_rate(view, load, id, at);
         let misfit = fitting.is_some();
-        let (leave, checks, hold) = (self.settings.leave, self.settings.checks, self.settings.hold);
+        let (leave, checks, hold) =
+            (self.settings.release_below, self.settings.plans_in_a_row, self.settings.age_min);
         let expires = booking.expires(since);
         // One that was booked for a short while is not followed from its beginning.
         let renew_before = self.settings.renew_before.min(booking.lifetime / 2);
@@ -82,8 +84,8 @@ impl Planner {
                 }
                 _ => Reason::Idle { left, threshold: leave },
             };
-            self.leave(id, why, decisions, now);
-            self.rest(pair, now.plus(self.settings.rest_after), 0);
+            self.release_booking(id, why, decisions, now);
+            self.back_off_until(pair, now.plus(self.settings.cooldown_after_release), 0);
         } else if now.plus(renew_before) >= expires && left >= leave {
             let Some(offer) = offer.filter(|offer| offer.net() > 0.0) else { return };
             let why = Reason::Renewed { bytes: offer.saving.bytes as u64, left: expires.since(now) };
@@ -95,45 +97,54 @@ impl Planner {
     }
 
     /// Another rate of the same provider, if it fits what waits far better: larger, or as good and smaller.
-    fn fitting(&self, view: &View, load: &Load, id: BookingId, at: usize) -> Option<Offer> {
+    fn better_fitting_rate(
+        &self,
+        view: &PlanView,
+        load: &LinkLoads,
+        id: BookingId,
+        at: usize,
+    ) -> Option<Offer> {
         let booking = &self.bookings[&id];
         let link = load.link(booking.pair)?;
         let provider = &view.providers[at];
-        if provider.one_a_pair {
+        if provider.one_circuit_per_pair {
             return None;
         }
         let rates = provider.rates(booking.pair);
         let offers: Vec<Offer> =
-            rates.map(|mbit| self.weigh(view, load, link, (at, mbit), Some(booking), false)).collect();
+            rates.map(|mbit| self.evaluate(view, load, link, (at, mbit), Some(booking), false)).collect();
         let most = offers.iter().map(Offer::net).fold(0.0, f64::max);
         let best = offers.into_iter().filter(|offer| offer.net() > 0.0 && offer.net() >= most * 0.9);
         let best = best.min_by_key(|offer| offer.mbit)?;
         let factor = best.mbit as f64 / booking.mbit.max(1) as f64;
-        (factor >= self.settings.resize || factor <= 1.0 / self.settings.resize).then_some(best)
+        (factor >= self.settings.resize_factor || factor <= 1.0 / self.settings.resize_factor).then_some(best)
     }
 
     /// Asks for another, if there is room for both.
     fn replace(
         &mut self,
-        view: &View,
-        load: &Load,
+        view: &PlanView,
+        load: &LinkLoads,
         offer: &Offer,
         old: BookingId,
         why: Reason,
         decisions: &mut Vec<Decision>,
         now: Timestamp,
     ) {
-        let resting = self.rests.get(&offer.pair).is_some_and(|rest| rest.until > now);
+        let resting = self.backoffs.get(&offer.pair).is_some_and(|rest| rest.until > now);
         let provider = &view.providers[offer.provider];
-        if resting || provider.one_a_pair || self.lacks(view, provider, offer, now).is_some() {
+        if resting
+            || provider.one_circuit_per_pair
+            || self.check_capacity(view, provider, offer, now).is_some()
+        {
             return;
         }
-        let request = self.book(view, offer, Some(old), why, load, now);
+        let request = self.record_booking(view, offer, Some(old), why, load, now);
         decisions.push(Decision::Request(request));
     }
 
     /// It is given back; counts as there until that is confirmed.
-    pub(super) fn leave(
+    pub(super) fn release_booking(
         &mut self,
         id: BookingId,
         why: Reason,
@@ -141,12 +152,12 @@ impl Planner {
         now: Timestamp,
     ) {
         let Some(booking) = self.bookings.get_mut(&id) else { return };
-        if matches!(booking.stand, Stand::Leaving { .. }) {
+        if matches!(booking.state, BookingState::Releasing { .. }) {
             return;
         }
         let pair = booking.pair;
-        booking.stand = Stand::Leaving { since: booking.used_since() };
-        self.say(pair, why.clone(), now);
-        decisions.push(Decision::Release { booking: id, pair, why });
+        booking.state = BookingState::Releasing { since: booking.used_since() };
+        self.record_reason(pair, why.clone(), now);
+        decisions.push(Decision::Release { booking: id, pair, reason: why });
     }
 }

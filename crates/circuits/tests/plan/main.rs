@@ -3,14 +3,14 @@
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod following;
+mod renewal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_circuits::plan::{
-    BookingId, Decision, News, Pair, PlanSettings, Planner, Port, Provider, Reason, Request, Stand, View,
-    Waits,
+    BookingEvent, BookingId, BookingRequest, BookingState, Decision, PendingWork, PlanSettings, PlanView,
+    Planner, Port, Provider, Reason, SitePair,
 };
 use longhaul_model::{SiteId, Timestamp};
 use proptest::prelude::*;
@@ -22,12 +22,12 @@ const HOUR: Duration = Duration::from_secs(3600);
 const GBIT: f64 = 125e6;
 const TB: u64 = 1_000_000_000_000;
 
-fn pair(source: u64, target: u64) -> Pair {
-    Pair { source: SiteId(source), target: SiteId(target) }
+fn pair(source: u64, target: u64) -> SitePair {
+    SitePair { source: SiteId(source), target: SiteId(target) }
 }
 
-fn waits(source: u64, target: u64, bytes: u64, priority: u8) -> Waits {
-    Waits {
+fn waits(source: u64, target: u64, bytes: u64, priority: u8) -> PendingWork {
+    PendingWork {
         target: SiteId(target),
         sources: vec![SiteId(source)],
         bytes,
@@ -43,11 +43,11 @@ fn provider(at_once: u32) -> Provider {
         sites: None,
         mbit: vec![1_000, 2_000, 5_000],
         pairs: None,
-        beside_ports: false,
-        one_a_pair: false,
+        bypasses_ports: false,
+        one_circuit_per_pair: false,
         setup: 2 * MINUTE,
-        at_once,
-        mbit_all: None,
+        circuits_max: at_once,
+        mbit_total_max: None,
         port_share: 0.6,
         lifetime: 6 * HOUR,
         requests_per_hour: 100,
@@ -58,22 +58,22 @@ fn provider(at_once: u32) -> Provider {
 /// plan.
 struct World {
     planner: Planner,
-    view: View,
+    view: PlanView,
     now: Timestamp,
 }
 
 impl World {
-    fn new(settings: PlanSettings, rows: Vec<Waits>) -> World {
+    fn new(settings: PlanSettings, rows: Vec<PendingWork>) -> World {
         let port = Port { outward: 10.0 * GBIT, inward: 10.0 * GBIT };
-        let mut view = View { waits: rows, providers: vec![provider(4)], ..View::default() };
+        let mut view = PlanView { pending: rows, providers: vec![provider(4)], ..PlanView::default() };
         view.ports = (0..6).map(|site| (SiteId(site), port)).collect();
         let pairs = (0..6).flat_map(|from| (0..6).map(move |to| (from, to)));
         let pairs = pairs.filter(|(from, to)| from != to);
-        view.plain = pairs.map(|(from, to)| (pair(from, to), GBIT)).collect();
+        view.best_effort = pairs.map(|(from, to)| (pair(from, to), GBIT)).collect();
         World { planner: Planner::new(settings), view, now: START }
     }
 
-    fn usual(rows: Vec<Waits>) -> World {
+    fn usual(rows: Vec<PendingWork>) -> World {
         World::new(PlanSettings::default(), rows)
     }
 
@@ -87,20 +87,20 @@ impl World {
     }
 
     /// As many plans as it takes to be sure.
-    fn asked(&mut self) -> Vec<Request> {
+    fn asked(&mut self) -> Vec<BookingRequest> {
         requests(&self.plans(2))
     }
 
-    fn up(&mut self, request: &Request) {
-        self.planner.hear(request.booking, News::Established { mbit: request.mbit }, self.now);
+    fn up(&mut self, request: &BookingRequest) {
+        self.planner.apply_event(request.booking, BookingEvent::Established { mbit: request.mbit }, self.now);
     }
 
-    fn why(&self, pair: Pair) -> &Reason {
+    fn why(&self, pair: SitePair) -> &Reason {
         &self.planner.reason(pair).expect("a reason").1
     }
 }
 
-fn requests(decisions: &[Decision]) -> Vec<Request> {
+fn requests(decisions: &[Decision]) -> Vec<BookingRequest> {
     let asked = decisions.iter().filter_map(|decision| match decision {
         Decision::Request(request) => Some(request.clone()),
         Decision::Release { .. } => None,
@@ -110,7 +110,7 @@ fn requests(decisions: &[Decision]) -> Vec<Request> {
 
 fn releases(decisions: &[Decision]) -> Vec<(BookingId, Reason)> {
     let left = decisions.iter().filter_map(|decision| match decision {
-        Decision::Release { booking, why, .. } => Some((*booking, why.clone())),
+        Decision::Release { booking, reason: why, .. } => Some((*booking, why.clone())),
         Decision::Request(_) => None,
     });
     left.collect()
@@ -120,7 +120,7 @@ fn releases(decisions: &[Decision]) -> Vec<(BookingId, Reason)> {
 fn a_circuit_is_asked_for_where_it_saves_time_and_the_reason_has_the_numbers() {
     let mut world = World::usual(vec![waits(0, 1, 4 * TB, 5)]);
     assert!(world.plan().is_empty(), "once is not enough");
-    assert_eq!(*world.why(pair(0, 1)), Reason::Unsure { seen: 1, of: 2 });
+    assert_eq!(*world.why(pair(0, 1)), Reason::AwaitingConfirmation { seen: 1, of: 2 });
     let asked = requests(&world.plan());
     assert_eq!(asked.len(), 1);
     let request = &asked[0];
@@ -128,7 +128,7 @@ fn a_circuit_is_asked_for_where_it_saves_time_and_the_reason_has_the_numbers() {
     // 4 TB at 5 Gbit/s take 1.8 h; somewhat more is booked.
     assert!((2 * HOUR..3 * HOUR).contains(&request.lifetime), "{:?}", request.lifetime);
     assert_eq!(
-        request.why.to_string(),
+        request.reason.to_string(),
         "4.00 TB take 8.9 h the plain way and 108 min with 5 Gbit/s; others at its ports lose 0 % of their \
             rate"
     );
@@ -138,11 +138,11 @@ fn a_circuit_is_asked_for_where_it_saves_time_and_the_reason_has_the_numbers() {
 #[test]
 fn a_gain_must_be_seen_in_plans_in_a_row() {
     let mut world = World::usual(vec![waits(0, 1, 4 * TB, 5)]);
-    let rows = std::mem::take(&mut world.view.waits);
+    let rows = std::mem::take(&mut world.view.pending);
     for _ in 0..3 {
-        world.view.waits.clone_from(&rows);
+        world.view.pending.clone_from(&rows);
         assert!(world.plan().is_empty());
-        world.view.waits.clear();
+        world.view.pending.clear();
         assert!(world.plan().is_empty());
     }
 }
@@ -151,7 +151,7 @@ fn a_gain_must_be_seen_in_plans_in_a_row() {
 fn work_below_the_floor_asks_for_none_until_it_has_waited_long() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 3)]);
     assert!(world.asked().is_empty());
-    assert_eq!(*world.why(pair(0, 1)), Reason::Floor { highest: 3, floor: 5 });
+    assert_eq!(*world.why(pair(0, 1)), Reason::BelowPriorityFloor { highest: 3, floor: 5 });
     world.now = START.plus(12 * HOUR);
     assert_eq!(world.asked().len(), 1, "6 h are worth a priority");
 }
@@ -161,28 +161,28 @@ fn little_work_and_fast_links_need_none() {
     // 20 min of work, of which a circuit would save 14.
     let mut world = World::usual(vec![waits(0, 1, 150_000_000_000, 8)]);
     assert!(world.asked().is_empty());
-    assert!(matches!(world.why(pair(0, 1)), Reason::TooLittle { .. }));
+    assert!(matches!(world.why(pair(0, 1)), Reason::SavesTooLittle { .. }));
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
-    world.view.plain.insert(pair(0, 1), 5.5 * GBIT);
+    world.view.best_effort.insert(pair(0, 1), 5.5 * GBIT);
     assert!(world.asked().is_empty());
-    assert!(matches!(world.why(pair(0, 1)), Reason::PlainIsEnough { mbit: 5_000, .. }));
+    assert!(matches!(world.why(pair(0, 1)), Reason::BestEffortSuffices { mbit: 5_000, .. }));
     // It saves 2 h of 11: not a fifth.
-    world.view.plain.insert(pair(0, 1), 4.2 * GBIT);
+    world.view.best_effort.insert(pair(0, 1), 4.2 * GBIT);
     assert!(world.asked().is_empty());
-    assert!(matches!(world.why(pair(0, 1)), Reason::TooLittle { .. }));
+    assert!(matches!(world.why(pair(0, 1)), Reason::SavesTooLittle { .. }));
 }
 
 #[test]
 fn nothing_is_guessed_of_links_of_which_nothing_is_known() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
-    world.view.plain.remove(&pair(0, 1));
+    world.view.best_effort.remove(&pair(0, 1));
     assert!(world.asked().is_empty());
 }
 
 #[test]
 fn what_was_seen_counts_more_than_a_forecast_below_it() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
-    world.view.seen.insert(pair(0, 1), 5.0 * GBIT);
+    world.view.observed.insert(pair(0, 1), 5.0 * GBIT);
     assert!(world.asked().is_empty());
 }
 
@@ -191,23 +191,23 @@ fn what_others_at_the_ports_lose_is_counted() {
     // Two links fill the port that the circuit would take half of, for work that is far more urgent.
     let rows = vec![waits(0, 1, 4 * TB, 5), waits(0, 2, 9 * TB, 9), waits(0, 3, 9 * TB, 9)];
     let mut world = World::usual(rows);
-    world.view.plain.insert(pair(0, 2), 5.0 * GBIT);
-    world.view.plain.insert(pair(0, 3), 5.0 * GBIT);
+    world.view.best_effort.insert(pair(0, 2), 5.0 * GBIT);
+    world.view.best_effort.insert(pair(0, 3), 5.0 * GBIT);
     assert!(world.asked().is_empty());
     assert!(matches!(world.why(pair(0, 1)), Reason::CostsOthers { .. }), "{}", world.why(pair(0, 1)));
     // The other end's port counts as well.
     let rows = vec![waits(1, 0, 4 * TB, 5), waits(2, 0, 9 * TB, 9), waits(3, 0, 9 * TB, 9)];
     let mut world = World::usual(rows);
-    world.view.plain.insert(pair(2, 0), 5.0 * GBIT);
-    world.view.plain.insert(pair(3, 0), 5.0 * GBIT);
+    world.view.best_effort.insert(pair(2, 0), 5.0 * GBIT);
+    world.view.best_effort.insert(pair(3, 0), 5.0 * GBIT);
     assert!(world.asked().is_empty());
     // Where there is room beside them, it is asked for.
     world.view.ports.insert(SiteId(0), Port { outward: 40.0 * GBIT, inward: 40.0 * GBIT });
     assert_eq!(world.asked().len(), 1);
     // And what is not ours there takes room.
-    let mut full = World::usual(world.view.waits.clone());
+    let mut full = World::usual(world.view.pending.clone());
     full.view = world.view.clone();
-    full.view.others.insert((SiteId(0), true), 30.0 * GBIT);
+    full.view.foreign_traffic.insert((SiteId(0), true), 30.0 * GBIT);
     assert!(full.asked().is_empty());
 }
 
@@ -215,7 +215,7 @@ fn what_others_at_the_ports_lose_is_counted() {
 fn a_port_is_never_reserved_beyond_its_part() {
     let rows = (1..6).map(|target| waits(0, target, 20 * TB, 8)).collect();
     let mut world = World::usual(rows);
-    world.view.providers[0].at_once = 10;
+    world.view.providers[0].circuits_max = 10;
     let asked = world.plans(10);
     let sum: u64 = requests(&asked).iter().map(|request| request.mbit).sum();
     assert!((5_000..=6_000).contains(&sum), "{sum}");
@@ -244,7 +244,7 @@ fn the_only_circuit_goes_to_the_highest_priority() {
 fn a_provider_has_no_more_than_it_has() {
     let rows = vec![waits(0, 1, 9 * TB, 8), waits(2, 3, 9 * TB, 8), waits(4, 5, 9 * TB, 8)];
     let mut world = World::usual(rows.clone());
-    world.view.providers[0].mbit_all = Some(12_000);
+    world.view.providers[0].mbit_total_max = Some(12_000);
     let asked = world.plans(6);
     assert_eq!(requests(&asked).iter().map(|request| request.mbit).sum::<u64>(), 12_000);
     let mut world = World::usual(rows);
@@ -263,20 +263,20 @@ fn a_budget_is_kept_and_what_was_not_used_is_given_back() {
     assert_eq!(asked.len(), 1, "one costs 12 Gbit/s·h, the other has to wait");
     let other = if asked[0].pair == pair(0, 1) { pair(2, 3) } else { pair(0, 1) };
     assert!(matches!(world.why(other), Reason::Budget { .. }), "{}", world.why(other));
-    let booked = world.planner.booked(&"urgent".parse().unwrap());
+    let booked = world.planner.booked_gbit_hours(&"urgent".parse().unwrap());
     assert!((11.0..=12.0).contains(&booked), "{booked}");
-    world.planner.hear(asked[0].booking, News::Failed, world.now);
-    assert_eq!(world.planner.booked(&"urgent".parse().unwrap()), 0.0);
+    world.planner.apply_event(asked[0].booking, BookingEvent::Failed, world.now);
+    assert_eq!(world.planner.booked_gbit_hours(&"urgent".parse().unwrap()), 0.0);
     assert_eq!(world.asked()[0].pair, other, "its turn; the first one rests");
     // Another community has its own.
-    world.view.waits.push(waits(4, 5, 4 * TB, 7));
+    world.view.pending.push(waits(4, 5, 4 * TB, 7));
     assert_eq!(world.asked()[0].pair, pair(4, 5));
 }
 
 #[test]
 fn no_more_is_booked_than_the_storages_can_use() {
     let mut world = World::usual(vec![waits(0, 1, 9 * TB, 8)]);
-    world.view.most.insert(pair(0, 1), 1.9 * GBIT);
+    world.view.storage_rate_max.insert(pair(0, 1), 1.9 * GBIT);
     assert_eq!(world.asked()[0].mbit, 2_000);
 }
 
@@ -285,12 +285,12 @@ fn a_source_that_could_have_a_circuit_counts_for_what_others_have_too() {
     let mut row = waits(0, 1, 9 * TB, 8);
     row.sources = vec![SiteId(0), SiteId(2)];
     let mut world = World::usual(vec![row]);
-    world.view.plain.insert(pair(2, 1), 2.0 * GBIT);
+    world.view.best_effort.insert(pair(2, 1), 2.0 * GBIT);
     let reach = BTreeSet::from([SiteId(0), SiteId(1)]);
     world.view.providers[0].sites = Some(reach);
     let asked = world.asked();
     assert_eq!(asked[0].pair, pair(0, 1), "the slower source has it");
-    let Reason::Gains { before, after, .. } = asked[0].why else { panic!("{:?}", asked[0].why) };
+    let Reason::Gains { before, after, .. } = asked[0].reason else { panic!("{:?}", asked[0].reason) };
     // 3 Gbit/s of both before, 7 after.
     assert!((before.as_secs_f64() / 24_000.0 - 1.0).abs() < 0.01, "{before:?}");
     assert!((after.as_secs_f64() / 10_350.0 - 1.0).abs() < 0.01, "{after:?}");
@@ -301,15 +301,15 @@ fn it_is_given_back_when_little_is_left_and_not_before() {
     let mut world = World::usual(vec![waits(0, 1, 4 * TB, 8)]);
     let request = world.asked().remove(0);
     world.up(&request);
-    world.view.waits[0].bytes = TB;
+    world.view.pending[0].bytes = TB;
     assert!(world.plans(20).is_empty(), "it has something to do");
-    world.view.waits[0].bytes = TB / 100;
+    world.view.pending[0].bytes = TB / 100;
     assert!(world.plan().is_empty(), "once is not enough");
     let left = releases(&world.plan());
     assert!(matches!(left[0], (booking, Reason::Idle { .. }) if booking == request.booking), "{left:?}");
     assert!(world.plans(5).is_empty(), "said once");
-    world.planner.hear(request.booking, News::Ended { carried: 3 * TB }, world.now);
-    world.view.waits[0].bytes = 9 * TB;
+    world.planner.apply_event(request.booking, BookingEvent::Ended { carried: 3 * TB }, world.now);
+    world.view.pending[0].bytes = 9 * TB;
     assert!(world.plans(30).is_empty(), "it rests");
     assert_eq!(requests(&world.plans(40)).len(), 1);
 }
@@ -320,17 +320,17 @@ fn its_room_goes_to_what_gains_far_more() {
     world.view.providers = vec![provider(1)];
     let request = world.asked().remove(0);
     world.up(&request);
-    world.view.waits.push(waits(2, 3, 9 * TB, 5));
+    world.view.pending.push(waits(2, 3, 9 * TB, 5));
     assert!(world.plans(20).is_empty(), "no more urgent");
-    world.view.waits[1].priority = 8;
+    world.view.pending[1].priority = 8;
     let decisions = world.plans(3);
     let left = releases(&decisions);
     assert!(
-        matches!(left[..], [(booking, Reason::GivesWay { .. })] if booking == request.booking),
+        matches!(left[..], [(booking, Reason::Preempted { .. })] if booking == request.booking),
         "{left:?}"
     );
     assert!(requests(&decisions).is_empty(), "not before it is gone");
-    world.planner.hear(request.booking, News::Ended { carried: TB }, world.now);
+    world.planner.apply_event(request.booking, BookingEvent::Ended { carried: TB }, world.now);
     assert_eq!(world.asked()[0].pair, pair(2, 3));
 }
 
@@ -339,14 +339,14 @@ fn a_link_that_was_refused_rests_and_longer_each_time() {
     let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
     for hours in [1, 2, 4] {
         let request = world.asked().remove(0);
-        world.planner.hear(request.booking, News::Failed, world.now);
-        assert!(matches!(world.why(pair(0, 1)), Reason::Rests { .. }));
+        world.planner.apply_event(request.booking, BookingEvent::Failed, world.now);
+        assert!(matches!(world.why(pair(0, 1)), Reason::CoolingDown { .. }));
         assert!(world.plans(60 * hours - 1).is_empty(), "{hours} h");
     }
     let request = world.asked().remove(0);
     world.up(&request);
     // Lost soon after: as a refusal, of which it is the first in a row.
-    world.planner.hear(request.booking, News::Ended { carried: 0 }, world.now.plus(MINUTE));
+    world.planner.apply_event(request.booking, BookingEvent::Ended { carried: 0 }, world.now.plus(MINUTE));
     assert!(world.plans(60).is_empty());
     assert_eq!(world.asked().len(), 1);
 }
@@ -361,12 +361,16 @@ fn a_provider_that_gains_nothing_is_switched_off_for_a_while() {
     world.plans(60);
     // The plain way would have carried 450 GB in that hour.
     for request in &asked {
-        world.planner.hear(request.booking, News::Ended { carried: 100_000_000_000 }, world.now);
+        world.planner.apply_event(
+            request.booking,
+            BookingEvent::Ended { carried: 100_000_000_000 },
+            world.now,
+        );
     }
     assert!(world.planner.gained("exchange") < 0.0);
-    world.view.waits = vec![waits(1, 0, 90 * TB, 8)];
+    world.view.pending = vec![waits(1, 0, 90 * TB, 8)];
     assert!(world.plans(60 * 23).is_empty());
-    assert!(matches!(world.why(pair(1, 0)), Reason::ProviderOff { .. }));
+    assert!(matches!(world.why(pair(1, 0)), Reason::ProviderSuspended { .. }));
     assert_eq!(requests(&world.plans(120)).len(), 1, "it gets another chance");
     // The same with circuits that carried what they had promised.
     let mut world = World::usual(rows);
@@ -374,10 +378,10 @@ fn a_provider_that_gains_nothing_is_switched_off_for_a_while() {
     asked.iter().for_each(|request| world.up(request));
     world.plans(60);
     for request in &asked {
-        world.planner.hear(request.booking, News::Ended { carried: 2 * TB }, world.now);
+        world.planner.apply_event(request.booking, BookingEvent::Ended { carried: 2 * TB }, world.now);
     }
     assert!(world.planner.gained("exchange") > 4e12);
-    world.view.waits = vec![waits(1, 0, 90 * TB, 8)];
+    world.view.pending = vec![waits(1, 0, 90 * TB, 8)];
     assert_eq!(world.asked().len(), 1);
 }
 
@@ -387,11 +391,11 @@ fn what_a_link_carries_on_its_circuit_says_nothing_about_the_plain_way() {
     let request = world.asked().remove(0);
     world.up(&request);
     // Forecasts follow what is seen.
-    world.view.plain.insert(pair(0, 1), 5.0 * GBIT);
+    world.view.best_effort.insert(pair(0, 1), 5.0 * GBIT);
     assert!(world.plans(60).is_empty(), "it is not useless for that");
     let at = world.now.plus(5 * HOUR);
     world.now = at;
-    world.planner.hear(request.booking, News::Ended { carried: 13 * TB }, at);
+    world.planner.apply_event(request.booking, BookingEvent::Ended { carried: 13 * TB }, at);
     assert_eq!(world.asked().len(), 1, "an old belief is no reason to wait");
 }
 
@@ -404,23 +408,23 @@ fn an_outage_touches_only_what_ends_there() {
     let [hit, spared] = [pair(0, 1), pair(2, 3)]
         .map(|pair| asked.iter().find(|request| request.pair == pair).unwrap().booking);
     world.plans(15);
-    world.view.away.insert(SiteId(1));
+    world.view.unreachable_sites.insert(SiteId(1));
     // Everything looks different now, and stays as it is.
-    world.view.waits = vec![waits(0, 1, 90 * TB, 8), waits(4, 5, 90 * TB, 9)];
+    world.view.pending = vec![waits(0, 1, 90 * TB, 8), waits(4, 5, 90 * TB, 9)];
     let touched = BTreeSet::from([SiteId(1)]);
     for _ in 0..3 {
         world.now = world.now.plus(MINUTE);
         let decisions = world.planner.plan_around(&world.view, &touched, world.now);
         for decision in decisions {
             assert!(
-                matches!(decision, Decision::Release { booking, why: Reason::Away { .. }, .. } if booking == hit),
+                matches!(decision, Decision::Release { booking, reason: Reason::SiteUnreachable { .. }, .. } if booking == hit),
                 "{decision:?}"
             );
         }
     }
-    let stand = |booking| world.planner.circuits().find(|circuit| circuit.booking == booking).unwrap().stand;
-    assert!(matches!(stand(hit), Stand::Leaving { .. }));
-    assert!(matches!(stand(spared), Stand::Established { .. }));
+    let stand = |booking| world.planner.circuits().find(|circuit| circuit.booking == booking).unwrap().state;
+    assert!(matches!(stand(hit), BookingState::Releasing { .. }));
+    assert!(matches!(stand(spared), BookingState::Established { .. }));
 }
 
 /// Work on each of 3,540 links, and room for as many circuits: a plan asks for some, the next ones for more.
@@ -430,10 +434,11 @@ fn a_plan_is_bounded_however_much_waits() {
     let pairs: Vec<(u64, u64)> = pairs.filter(|(from, to)| from != to).collect();
     let rows = pairs.iter().map(|(from, to)| waits(*from, *to, 20 * TB, 5 + (from + to) as u8 % 5)).collect();
     let mut world = World::usual(rows);
-    world.view.providers = vec![Provider { mbit_all: None, requests_per_hour: 10_000, ..provider(1_000) }];
+    world.view.providers =
+        vec![Provider { mbit_total_max: None, requests_per_hour: 10_000, ..provider(1_000) }];
     let port = Port { outward: 100.0 * GBIT, inward: 100.0 * GBIT };
     world.view.ports = (0..60).map(|site| (SiteId(site), port)).collect();
-    world.view.plain = pairs.iter().map(|(from, to)| (pair(*from, *to), GBIT)).collect();
+    world.view.best_effort = pairs.iter().map(|(from, to)| (pair(*from, *to), GBIT)).collect();
     let counts: Vec<usize> = (0..6).map(|_| requests(&world.plan()).len()).collect();
     assert_eq!(counts, [0, 32, 32, 32, 32, 32]);
 }
@@ -444,7 +449,7 @@ fn reasons_are_sentences() {
     let mut world = World::usual(vec![waits(0, 1, 4 * TB, 3), waits(2, 3, 4 * TB, 8)]);
     world.plans(3);
     for (_, reason) in world.planner.reasons() {
-        let words = reason.words(&|site| format!("site-{site}"));
+        let words = reason.describe(&|site| format!("site-{site}"));
         assert!(words.len() > 20 && !words.contains("Reason") && !words.contains('{'), "{words}");
     }
     assert_eq!(world.why(pair(0, 1)).to_string(), "what waits has priority 3, circuits are for 5 and above");
@@ -461,7 +466,7 @@ enum Fate {
     Slow,
 }
 
-fn rows() -> impl Strategy<Value = Vec<Waits>> {
+fn rows() -> impl Strategy<Value = Vec<PendingWork>> {
     let row = (0..6_u64, 1..6_u64, 0..30_u64, 1..10_u8, prop::collection::vec(0..6_u64, 0..3));
     prop::collection::vec(row, 0..25).prop_map(|rows| {
         let one = |(source, more, tb, priority, others): (u64, u64, u64, u8, Vec<u64>)| {
@@ -485,25 +490,25 @@ fn fate() -> impl Strategy<Value = Fate> {
 /// What the planner may hold, counted by somebody else.
 fn within_bounds(world: &World, settings: &PlanSettings, cost: &BTreeMap<BookingId, (Timestamp, f64)>) {
     let mut ports: BTreeMap<(SiteId, bool), f64> = BTreeMap::new();
-    let mut links: BTreeMap<Pair, Vec<Stand>> = BTreeMap::new();
+    let mut links: BTreeMap<SitePair, Vec<BookingState>> = BTreeMap::new();
     let (mut count, mut mbit) = (0, 0);
     for circuit in world.planner.circuits() {
         *ports.entry((circuit.pair.source, false)).or_default() += circuit.mbit as f64 * 125_000.0;
         *ports.entry((circuit.pair.target, true)).or_default() += circuit.mbit as f64 * 125_000.0;
-        links.entry(circuit.pair).or_default().push(circuit.stand);
+        links.entry(circuit.pair).or_default().push(circuit.state);
         count += 1;
         mbit += circuit.mbit;
     }
     let provider = &world.view.providers[0];
-    assert!(count <= provider.at_once && provider.mbit_all.is_none_or(|all| mbit <= all));
+    assert!(count <= provider.circuits_max && provider.mbit_total_max.is_none_or(|all| mbit <= all));
     for ((site, inward), reserved) in ports {
         let port = world.view.ports[&site];
         let of = if inward { port.inward } else { port.outward } * provider.port_share;
         assert!(reserved <= of * (1.0 + 1e-9), "{reserved} of {of}");
     }
     for (pair, stands) in links {
-        let waiting = stands.iter().filter(|stand| matches!(stand, Stand::Requested)).count();
-        let used = stands.iter().filter(|stand| matches!(stand, Stand::Established { .. })).count();
+        let waiting = stands.iter().filter(|stand| matches!(stand, BookingState::Requested)).count();
+        let used = stands.iter().filter(|stand| matches!(stand, BookingState::Established { .. })).count();
         assert!(waiting <= 1 && used <= 2 && stands.len() <= 3, "{pair:?}: {stands:?}");
     }
     let hour = cost.values().filter(|(at, _)| world.now.since(*at) < HOUR).count();
@@ -512,7 +517,7 @@ fn within_bounds(world: &World, settings: &PlanSettings, cost: &BTreeMap<Booking
         let spent: f64 = ["bulk", "urgent"]
             .iter()
             .map(|name| {
-                let booked = world.planner.booked(&name.parse().unwrap());
+                let booked = world.planner.booked_gbit_hours(&name.parse().unwrap());
                 assert!(booked <= budget + 1e-9, "{name} has booked {booked} of {budget}");
                 booked
             })
@@ -544,26 +549,26 @@ proptest! {
         budget in prop::option::of(1.0..200.0_f64), floor in 1..9_u8, away in prop::option::of(0..6_u64),
         killed in prop::collection::vec(prop::option::weighted(0.3, 0..20_u32), 12),
     ) {
-        let settings = PlanSettings { budget, floor, ..PlanSettings::default() };
+        let settings = PlanSettings { budget, priority_floor: floor, ..PlanSettings::default() };
         let mut world = World::new(settings.clone(), Vec::new());
         world.view.providers = vec![Provider {
-            mbit_all: all, port_share: share, requests_per_hour: per_hour, ..provider(at_once)
+            mbit_total_max: all, port_share: share, requests_per_hour: per_hour, ..provider(at_once)
         }];
         let mut twin = Planner::new(settings.clone());
         let mut fates = fates.into_iter().cycle();
         let mut cost: BTreeMap<BookingId, (Timestamp, f64)> = BTreeMap::new();
         let mut leaving: Vec<BookingId> = Vec::new();
         for (step, rows) in waits.into_iter().enumerate() {
-            world.view.waits = rows;
-            world.view.away = away.filter(|_| step % 4 == 3).map(SiteId).into_iter().collect();
+            world.view.pending = rows;
+            world.view.unreachable_sites = away.filter(|_| step % 4 == 3).map(SiteId).into_iter().collect();
             for minute in 0..20 {
                 if killed[step] == Some(minute) {
                     world.planner = restarted(&world.planner, &settings);
                     twin = restarted(&twin, &settings);
                     within_bounds(&world, &settings, &cost);
                 }
-                let mut news: Vec<(BookingId, News)> =
-                    leaving.drain(..).map(|booking| (booking, News::Ended { carried: TB })).collect();
+                let mut news: Vec<(BookingId, BookingEvent)> =
+                    leaving.drain(..).map(|booking| (booking, BookingEvent::Ended { carried: TB })).collect();
                 let decisions = world.plan();
                 prop_assert_eq!(&decisions, &twin.plan(&world.view, world.now));
                 for decision in decisions {
@@ -573,7 +578,7 @@ proptest! {
                             let hours = request.lifetime.as_secs_f64() / 3600.0;
                             cost.insert(request.booking, (world.now, request.mbit as f64 / 1000.0 * hours));
                             prop_assert!(request.lifetime <= 6 * HOUR);
-                            let row = world.view.waits.iter().any(|row| {
+                            let row = world.view.pending.iter().any(|row| {
                                 row.target == request.pair.target && row.sources.contains(&request.pair.source)
                             });
                             prop_assert!(row, "nothing waits there");
@@ -582,12 +587,12 @@ proptest! {
                             match fates.next().unwrap() {
                                 Fate::Granted { less } => {
                                     let mbit = if less { request.mbit / 2 } else { request.mbit };
-                                    news.push((id, News::Established { mbit }));
+                                    news.push((id, BookingEvent::Established { mbit }));
                                 }
-                                Fate::Refused => news.push((id, News::Failed)),
+                                Fate::Refused => news.push((id, BookingEvent::Failed)),
                                 Fate::Lost => {
-                                    news.push((id, News::Established { mbit: request.mbit }));
-                                    news.push((id, News::Ended { carried: 0 }));
+                                    news.push((id, BookingEvent::Established { mbit: request.mbit }));
+                                    news.push((id, BookingEvent::Ended { carried: 0 }));
                                 }
                                 Fate::Slow => {}
                             }
@@ -596,8 +601,8 @@ proptest! {
                 }
                 within_bounds(&world, &settings, &cost);
                 for (id, what) in news {
-                    world.planner.hear(id, what, world.now);
-                    twin.hear(id, what, world.now);
+                    world.planner.apply_event(id, what, world.now);
+                    twin.apply_event(id, what, world.now);
                 }
                 within_bounds(&world, &settings, &cost);
             }
@@ -609,10 +614,10 @@ proptest! {
     fn nothing_flaps_while_nothing_changes(rows in rows(), at_once in 1..8_u32, share in 0.3..1.0_f64) {
         let mut world = World::usual(rows);
         // It does not grow older either.
-        world.view.waits.iter_mut().for_each(|row| row.since = START.plus(100 * HOUR));
+        world.view.pending.iter_mut().for_each(|row| row.since = START.plus(100 * HOUR));
         world.view.providers = vec![Provider { port_share: share, ..provider(at_once) }];
-        let mut asked: BTreeMap<Pair, u32> = BTreeMap::new();
-        let mut gave_way: BTreeMap<Pair, u32> = BTreeMap::new();
+        let mut asked: BTreeMap<SitePair, u32> = BTreeMap::new();
+        let mut gave_way: BTreeMap<SitePair, u32> = BTreeMap::new();
         let (mut left, mut renewals) = (0, 0);
         let mut said = Vec::new();
         for _ in 0..5 * 60 {
@@ -622,22 +627,22 @@ proptest! {
                     Decision::Request(request) => {
                         world.up(&request);
                         // What follows one that expires is no change.
-                        let renewed = matches!(request.why, Reason::Renewed { .. });
+                        let renewed = matches!(request.reason, Reason::Renewed { .. });
                         *asked.entry(request.pair).or_default() += u32::from(!renewed);
                         renewals += usize::from(renewed);
                     }
-                    Decision::Release { booking, pair, why } => {
+                    Decision::Release { booking, pair, reason } => {
                         left += 1;
-                        let gives_way = matches!(why, Reason::GivesWay { .. });
+                        let gives_way = matches!(reason, Reason::Preempted { .. });
                         *gave_way.entry(pair).or_default() += u32::from(gives_way);
-                        world.planner.hear(booking, News::Ended { carried: 5 * TB }, world.now);
+                        world.planner.apply_event(booking, BookingEvent::Ended { carried: 5 * TB }, world.now);
                     }
                 }
             }
         }
         // What others gain changes with each circuit, so that one may give way and come again; then it rests
         // for long.
-        let times = |pair: &Pair| gave_way.get(pair).copied().unwrap_or(0);
+        let times = |pair: &SitePair| gave_way.get(pair).copied().unwrap_or(0);
         prop_assert!(gave_way.values().all(|times| *times <= 2), "{said:#?}");
         // Each time one, and another that fits better.
         prop_assert!(asked.iter().all(|(pair, count)| *count <= 2 + 2 * times(pair)), "{said:#?}");
@@ -663,12 +668,12 @@ proptest! {
         world.view.providers = vec![provider(1)];
         let bound = 8 * 6 + 7;
         let mut had = false;
-        let mut held: Option<(Request, Timestamp)> = None;
+        let mut held: Option<(BookingRequest, Timestamp)> = None;
         for _ in 0..bound * 60 {
             // What is urgent is always new.
-            world.view.waits[1].since = world.now;
+            world.view.pending[1].since = world.now;
             if let Some((request, _)) = held.take_if(|(_, until)| *until <= world.now) {
-                world.planner.hear(request.booking, News::Ended { carried: 9 * TB }, world.now);
+                world.planner.apply_event(request.booking, BookingEvent::Ended { carried: 9 * TB }, world.now);
             }
             for decision in world.plan() {
                 match decision {
@@ -678,7 +683,7 @@ proptest! {
                         held = Some((request.clone(), world.now.plus(request.lifetime)));
                     }
                     Decision::Release { booking, .. } => {
-                        world.planner.hear(booking, News::Ended { carried: 9 * TB }, world.now);
+                        world.planner.apply_event(booking, BookingEvent::Ended { carried: 9 * TB }, world.now);
                         held.take_if(|(request, _)| request.booking == booking);
                     }
                 }
@@ -689,18 +694,19 @@ proptest! {
 }
 
 trait Ends {
-    fn pair_is_away(&self, view: &View) -> bool;
+    fn pair_is_away(&self, view: &PlanView) -> bool;
 }
 
-impl Ends for Request {
-    fn pair_is_away(&self, view: &View) -> bool {
-        view.away.contains(&self.pair.source) || view.away.contains(&self.pair.target)
+impl Ends for BookingRequest {
+    fn pair_is_away(&self, view: &PlanView) -> bool {
+        view.unreachable_sites.contains(&self.pair.source)
+            || view.unreachable_sites.contains(&self.pair.target)
     }
 }
 
 /// As of a service that is killed and started again.
 fn restarted(planner: &Planner, settings: &PlanSettings) -> Planner {
-    let text = serde_json::to_string(&planner.to_keep()).unwrap();
+    let text = serde_json::to_string(&planner.snapshot()).unwrap();
     Planner::restore(settings.clone(), serde_json::from_str(&text).unwrap())
 }
 
@@ -718,15 +724,15 @@ fn a_restart_asks_for_nothing_twice_and_forgets_no_rest() {
     world.up(&asked[0]);
     world.restart();
     assert!(world.plans(5).is_empty(), "both are there");
-    let stands: Vec<Stand> = world.planner.circuits().map(|circuit| circuit.stand).collect();
-    assert!(matches!(stands[..], [Stand::Established { .. }, Stand::Requested]), "{stands:?}");
-    world.planner.hear(asked[1].booking, News::Failed, world.now);
+    let stands: Vec<BookingState> = world.planner.circuits().map(|circuit| circuit.state).collect();
+    assert!(matches!(stands[..], [BookingState::Established { .. }, BookingState::Requested]), "{stands:?}");
+    world.planner.apply_event(asked[1].booking, BookingEvent::Failed, world.now);
     world.restart();
     assert!(world.plans(10).is_empty());
-    assert!(matches!(world.why(asked[1].pair), Reason::Rests { .. }));
+    assert!(matches!(world.why(asked[1].pair), Reason::CoolingDown { .. }));
     // What was booked before still counts, and new names repeat none.
-    assert!(world.planner.booked(&"urgent".parse().unwrap()) > 0.0);
-    world.view.waits.push(waits(4, 5, 40 * TB, 8));
+    assert!(world.planner.booked_gbit_hours(&"urgent".parse().unwrap()) > 0.0);
+    world.view.pending.push(waits(4, 5, 40 * TB, 8));
     let more = world.asked();
     assert!(more.len() == 1 && more[0].booking > asked[1].booking, "{more:?}");
 }
@@ -736,8 +742,8 @@ fn what_was_asked_for_by_a_plan_that_is_lost_is_taken_over() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
     let booking = world.planner.adopt(pair(0, 1), "exchange", 5_000, START, HOUR);
     assert!(world.plans(5).is_empty(), "it is there");
-    world.planner.hear(booking, News::Established { mbit: 5_000 }, world.now);
-    world.view.waits.clear();
+    world.planner.apply_event(booking, BookingEvent::Established { mbit: 5_000 }, world.now);
+    world.view.pending.clear();
     assert_eq!(releases(&world.plans(15)).len(), 1, "and given back when nothing waits");
 }
 
@@ -745,14 +751,14 @@ fn what_was_asked_for_by_a_plan_that_is_lost_is_taken_over() {
 fn a_pair_with_a_circuit_of_somebody_else_gets_none_and_its_room_is_taken() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8), waits(2, 1, 40 * TB, 8)]);
     world.view.providers = vec![Provider { mbit: vec![5_000], ..provider(4) }];
-    let held = longhaul_circuits::plan::Held { provider: "exchange".to_owned(), mbit: 5_000 };
-    world.view.held.insert(pair(0, 1), held);
+    let held = longhaul_circuits::plan::ForeignCircuit { provider: "exchange".to_owned(), mbit: 5_000 };
+    world.view.foreign_circuits.insert(pair(0, 1), held);
     assert!(world.asked().is_empty());
-    assert_eq!(*world.why(pair(0, 1)), Reason::Held);
+    assert_eq!(*world.why(pair(0, 1)), Reason::HeldElsewhere);
     assert!(matches!(world.why(pair(2, 1)), Reason::PortFull { .. }), "{:?}", world.why(pair(2, 1)));
     // A line of its own takes nothing from the port.
-    world.view.providers[0].beside_ports = true;
+    world.view.providers[0].bypasses_ports = true;
     let asked = world.asked();
     assert_eq!(asked.len(), 1);
-    assert!(matches!(asked[0].why, Reason::Gains { others_lose: 0.0, .. }), "{:?}", asked[0].why);
+    assert!(matches!(asked[0].reason, Reason::Gains { others_lose: 0.0, .. }), "{:?}", asked[0].reason);
 }

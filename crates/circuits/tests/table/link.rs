@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use longhaul_circuits::{
-    Action, Answer, Book, Ends, Event, Grant, Lifecycle, Note, RequestKey, Settings, Wish,
+    Action, Answer, CircuitEndpoints, CircuitRequest, Event, Grant, Lifecycle, Note, RequestKey,
+    ReservationLedger, Settings,
 };
 use longhaul_model::Timestamp;
 
@@ -18,17 +19,19 @@ pub struct Link {
     pub machine: Lifecycle,
     pub now: Timestamp,
     /// The last that was kept.
-    pub book: Book,
+    pub book: ReservationLedger,
 }
 
 impl Link {
     pub fn new(settings: Settings) -> Link {
         Link {
-            machine: Lifecycle::new("alpha→beta", settings, 1, START), now: START, book: Book::default()
+            machine: Lifecycle::new("alpha→beta", settings, 1, START),
+            now: START,
+            book: ReservationLedger::default(),
         }
     }
 
-    pub fn restored(book: Book, now: Timestamp) -> (Link, Vec<Action>) {
+    pub fn restored(book: ReservationLedger, now: Timestamp) -> (Link, Vec<Action>) {
         let machine = Lifecycle::restore("alpha→beta", Settings::default(), 2, book.clone(), now);
         let mut link = Link { machine, now, book };
         let actions = link.tell(Event::Tick);
@@ -39,7 +42,7 @@ impl Link {
         self.machine.handle(event, self.now);
         let actions: Vec<_> = std::iter::from_fn(|| self.machine.poll()).collect();
         for action in &actions {
-            if let Action::Keep(book) = action {
+            if let Action::Persist(book) = action {
                 self.book = book.clone();
             }
         }
@@ -56,18 +59,18 @@ impl Link {
     }
 
     /// Until a request has left.
-    pub fn asked(&mut self) -> Wish {
+    pub fn asked(&mut self) -> CircuitRequest {
         self.work(MUCH);
         wish(&self.after(MINUTE)).expect("a request")
     }
 
-    pub fn granted(&mut self, expires: Option<Timestamp>) -> (Wish, Vec<Action>) {
+    pub fn granted(&mut self, expires: Option<Timestamp>) -> (CircuitRequest, Vec<Action>) {
         let wish = self.asked();
         let actions = self.answer(wish.key, granted(wish.mbit, expires));
         (wish, actions)
     }
 
-    pub fn used(&mut self) -> Wish {
+    pub fn used(&mut self) -> CircuitRequest {
         let (wish, _) = self.granted(None);
         self.tell(Event::Probed { key: wish.key, good: true });
         wish
@@ -78,8 +81,8 @@ impl Link {
     }
 }
 
-pub fn ends() -> Ends {
-    Ends { source: "10.1.0.1".into(), target: "10.1.0.2".into() }
+pub fn ends() -> CircuitEndpoints {
+    CircuitEndpoints { source: "10.1.0.1".into(), target: "10.1.0.2".into() }
 }
 
 pub fn granted(mbit: u64, expires: Option<Timestamp>) -> Answer {
@@ -90,7 +93,7 @@ pub fn refused(less: bool) -> Answer {
     Answer::Refused { less, detail: "no capacity".into() }
 }
 
-pub fn wish(actions: &[Action]) -> Option<Wish> {
+pub fn wish(actions: &[Action]) -> Option<CircuitRequest> {
     actions.iter().find_map(|action| match action {
         Action::Request(wish) => Some(*wish),
         _ => None,

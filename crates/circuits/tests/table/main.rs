@@ -7,11 +7,12 @@
 use std::time::Duration;
 
 use longhaul_circuits::{
-    Action, Book, Event, Held, Leave, Note, RequestKey, Reservation, Settings, Stage, State, Why,
+    Action, CooldownReason, Event, Note, ProviderReservation, ReleaseRule, RequestKey, Reservation,
+    ReservationLedger, ReservationStage, Settings, State,
 };
 
-mod following;
 mod link;
+mod replacement;
 
 use link::{HOUR, LITTLE, Link, MINUTE, MUCH, START, ends, granted, has_note, in_order, refused, wish};
 
@@ -23,10 +24,10 @@ fn row_1_a_circuit_is_asked_for_when_work_waits_and_its_record_is_written_before
     let wish = wish(&actions).unwrap();
     assert_eq!((wish.mbit, wish.lifetime), (1000, None));
     let keeps =
-        |action: &Action| matches!(action, Action::Keep(book) if book.reservations[0].key == wish.key);
+        |action: &Action| matches!(action, Action::Persist(book) if book.reservations[0].key == wish.key);
     assert!(in_order(&actions, keeps, |action| matches!(action, Action::Request(_))), "{actions:?}");
     assert!(matches!(link.machine.state(), State::Requested { .. }));
-    assert_eq!(link.book.reservations[0].stage, Stage::Requested);
+    assert_eq!(link.book.reservations[0].stage, ReservationStage::Requested);
 }
 
 #[test]
@@ -42,7 +43,7 @@ fn row_2_nothing_is_asked_for_when_little_waits_or_no_rate_is_known() {
         }
     }
     // Several checks in a row are wanted: one in between that finds little begins anew.
-    let mut link = Link::new(Settings { checks: 2, ..Settings::default() });
+    let mut link = Link::new(Settings { checks_in_a_row: 2, ..Settings::default() });
     for pending in [MUCH, LITTLE, MUCH] {
         link.work(pending);
         assert_eq!(wish(&link.after(MINUTE)), None);
@@ -78,16 +79,16 @@ fn row_4_a_refusal_is_followed_by_smaller_wishes_and_then_by_a_rest() {
     assert_eq!(wishes.iter().map(|wish| wish.mbit).collect::<Vec<_>>(), [1000, 500, 250]);
     let actions = link.answer(wishes[2].key, refused(true));
     assert!(has_note(&actions, |note| matches!(note, Note::Refused { mbit: 250, .. })));
-    let State::Resting(rest) = link.machine.state() else { panic!("{:?}", link.machine.state()) };
-    assert_eq!((rest.why, rest.until), (Why::Request, link.now.plus(HOUR)));
-    assert_eq!(link.book.rest, Some(rest));
+    let State::Cooldown(rest) = link.machine.state() else { panic!("{:?}", link.machine.state()) };
+    assert_eq!((rest.reason, rest.until), (CooldownReason::Request, link.now.plus(HOUR)));
+    assert_eq!(link.book.cooldown, Some(rest));
     assert_eq!(link.book.reservations, []);
 
     // What cannot be had smaller is not asked for again.
     let mut link = Link::new(Settings::default());
     let wish = link.asked();
     link.answer(wish.key, refused(false));
-    assert!(matches!(link.machine.state(), State::Resting(_)));
+    assert!(matches!(link.machine.state(), State::Cooldown(_)));
 }
 
 #[test]
@@ -98,11 +99,15 @@ fn row_5_a_request_without_an_answer_is_cancelled_after_ten_minutes_smaller_wish
     let second = wish(&link.answer(first.key, refused(true))).unwrap();
     let actions = link.after(MINUTE);
     assert!(actions.contains(&Action::TearDown(second.key)), "{actions:?}");
-    assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Request));
-    assert_eq!(link.book.reservations[0].stage, Stage::Leaving, "until the provider says that it is gone");
+    assert!(matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Request));
+    assert_eq!(
+        link.book.reservations[0].stage,
+        ReservationStage::Releasing,
+        "until the provider says that it is gone"
+    );
     // It is said again until it is.
     assert!(link.after(MINUTE).contains(&Action::TearDown(second.key)));
-    link.tell(Event::Gone(second.key));
+    link.tell(Event::TornDown(second.key));
     assert_eq!(link.book.reservations, []);
     assert!(!link.after(MINUTE).contains(&Action::TearDown(second.key)));
 }
@@ -119,7 +124,7 @@ fn row_7_use_stops_before_a_circuit_expires_and_it_is_given_back_when_nobody_is_
     assert!(actions.contains(&Action::StopUsing(wish.key)), "{actions:?}");
     assert!(!actions.contains(&Action::TearDown(wish.key)), "two use it still");
     assert_eq!(link.machine.state(), State::Draining);
-    assert_eq!(link.book.reservations[0].stage, Stage::Leaving);
+    assert_eq!(link.book.reservations[0].stage, ReservationStage::Releasing);
     let actions = link.tell(Event::Users(0));
     assert!(actions.contains(&Action::TearDown(wish.key)));
     assert_eq!(link.machine.state(), State::Off);
@@ -127,9 +132,9 @@ fn row_7_use_stops_before_a_circuit_expires_and_it_is_given_back_when_nobody_is_
     // Those that do not leave are not waited for longer than the settings say.
     let mut link = Link::new(Settings::default());
     let wish = link.used();
-    link.tell(Event::Wanted(true));
+    link.tell(Event::SetWanted(true));
     link.tell(Event::Users(2));
-    assert!(link.tell(Event::Wanted(false)).contains(&Action::StopUsing(wish.key)));
+    assert!(link.tell(Event::SetWanted(false)).contains(&Action::StopUsing(wish.key)));
     assert!(!link.after(5 * MINUTE - Duration::from_secs(1)).contains(&Action::TearDown(wish.key)));
     assert!(link.after(Duration::from_secs(1)).contains(&Action::TearDown(wish.key)));
 }
@@ -142,10 +147,13 @@ fn row_8_a_circuit_on_which_transfers_fail_is_left_and_the_link_rests() {
         assert_eq!(link.tell(Event::Transfer { on_circuit: true, good }), []);
     }
     let actions = link.tell(Event::Transfer { on_circuit: true, good: false });
-    assert!(has_note(&actions, |note| matches!(note, Note::Failing { failed: 3, of: 4, .. })), "{actions:?}");
+    assert!(
+        has_note(&actions, |note| matches!(note, Note::TransfersFailing { failed: 3, of: 4, .. })),
+        "{actions:?}"
+    );
     let stops = |action: &Action| *action == Action::StopUsing(wish.key);
     assert!(in_order(&actions, stops, |action| *action == Action::TearDown(wish.key)), "{actions:?}");
-    assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Transfer));
+    assert!(matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Transfer));
 
     // If as many fail beside it, it is not the circuit.
     let mut link = Link::new(Settings::default());
@@ -189,7 +197,7 @@ fn row_9_a_clock_that_goes_back_does_not_prolong_a_rest() {
     let (mut restarted, _) = Link::restored(link.book.clone(), link.now.plus(HOUR / 2));
     for (link, left) in [(&mut link, HOUR), (&mut restarted, HOUR / 2)] {
         link.after(left - MINUTE);
-        assert!(matches!(link.machine.state(), State::Resting(_)));
+        assert!(matches!(link.machine.state(), State::Cooldown(_)));
         link.after(MINUTE);
         assert_eq!(link.machine.state(), State::Off);
     }
@@ -204,22 +212,22 @@ fn rows_10_to_12_after_a_restart_what_lasts_is_used_on_and_the_rest_given_back()
         since: START,
         mbit: 1000,
         expires,
-        ends: (stage != Stage::Requested).then(ends),
+        ends: (stage != ReservationStage::Requested).then(ends),
     };
     let now = START.plus(HOUR);
     let cases = [
         // Row 10: asked for, and nobody knows any more.
-        (one(1, Stage::Requested, None), false),
+        (one(1, ReservationStage::Requested, None), false),
         // Row 11.
-        (one(2, Stage::Established, None), true),
-        (one(3, Stage::Established, Some(now.plus(HOUR))), true),
+        (one(2, ReservationStage::Established, None), true),
+        (one(3, ReservationStage::Established, Some(now.plus(HOUR))), true),
         // Row 12.
-        (one(4, Stage::Established, Some(now - MINUTE)), false),
-        (one(5, Stage::Leaving, None), false),
+        (one(4, ReservationStage::Established, Some(now - MINUTE)), false),
+        (one(5, ReservationStage::Releasing, None), false),
     ];
     for (reservation, lasts) in cases {
         let key = reservation.key;
-        let book = Book { reservations: vec![reservation], ..Book::default() };
+        let book = ReservationLedger { reservations: vec![reservation], ..ReservationLedger::default() };
         let text = serde_json::to_string(&book).unwrap();
         let (mut link, actions) = Link::restored(serde_json::from_str(&text).unwrap(), now);
         assert_eq!(actions.contains(&Action::TearDown(key)), !lasts, "{text}: {actions:?}");
@@ -232,8 +240,8 @@ fn rows_10_to_12_after_a_restart_what_lasts_is_used_on_and_the_rest_given_back()
             let actions = link.tell(Event::Probed { key, good: true });
             assert!(matches!(actions[..], [.., Action::Use { .. }]), "{actions:?}");
         } else {
-            link.tell(Event::Gone(key));
-            assert_eq!(link.book, Book::default());
+            link.tell(Event::TornDown(key));
+            assert_eq!(link.book, ReservationLedger::default());
         }
     }
 }
@@ -254,12 +262,12 @@ fn row_13_a_grant_that_nobody_waits_for_is_given_back_at_once() {
     let mut link = Link::new(Settings::default());
     let wish = link.asked();
     link.after(10 * MINUTE);
-    link.tell(Event::Gone(wish.key));
+    link.tell(Event::TornDown(wish.key));
     let state = link.machine.state();
     let actions = link.answer(wish.key, granted(1000, None));
     assert!(actions.contains(&Action::TearDown(wish.key)), "{actions:?}");
     assert_eq!(link.machine.state(), state);
-    assert_eq!(link.book.reservations[0].stage, Stage::Leaving);
+    assert_eq!(link.book.reservations[0].stage, ReservationStage::Releasing);
 }
 
 #[test]
@@ -274,7 +282,7 @@ fn row_14_a_circuit_whose_ends_do_not_answer_is_never_used() {
     assert_eq!(probes, 10, "{actions:?}");
     assert!(actions.contains(&Action::TearDown(wish.key)));
     assert!(!actions.iter().any(|action| matches!(action, Action::Use { .. } | Action::StopUsing(_))));
-    assert!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Transfer));
+    assert!(matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Transfer));
 }
 
 #[test]
@@ -283,7 +291,7 @@ fn what_the_provider_holds_and_nobody_knows_is_given_back_and_what_it_lost_is_le
     let wish = link.used();
     link.now = link.now.plus(MINUTE);
     let orphan = RequestKey(77);
-    let held = |key| Held { key, up: true };
+    let held = |key| ProviderReservation { key, up: true };
     let actions = link.tell(Event::Listed { asked: link.now, held: vec![held(wish.key), held(orphan)] });
     assert!(actions.contains(&Action::TearDown(orphan)), "{actions:?}");
     assert!(!actions.contains(&Action::TearDown(wish.key)));
@@ -292,21 +300,22 @@ fn what_the_provider_holds_and_nobody_knows_is_given_back_and_what_it_lost_is_le
     assert!(matches!(link.machine.state(), State::Established { .. }));
     let actions = link.tell(Event::Listed { asked: link.now, held: vec![] });
     assert!(actions.contains(&Action::StopUsing(wish.key)), "{actions:?}");
-    assert!(matches!(link.machine.state(), State::Resting(_)));
+    assert!(matches!(link.machine.state(), State::Cooldown(_)));
 }
 
 #[test]
 fn a_provider_that_makes_up_circuits_costs_bounded_memory() {
     let mut link = Link::new(Settings::default());
-    let held: Vec<_> = (0..100_000).map(|number| Held { key: RequestKey(number), up: true }).collect();
+    let held: Vec<_> =
+        (0..100_000).map(|number| ProviderReservation { key: RequestKey(number), up: true }).collect();
     link.tell(Event::Listed { asked: link.now, held });
-    assert!(link.machine.book().reservations.len() <= 256);
+    assert!(link.machine.ledger().reservations.len() <= 256);
 }
 
 #[test]
 fn a_circuit_is_given_back_early_when_little_is_left_to_do() {
-    let leave = Leave { work: HOUR, during: 10 * MINUTE, hold: 30 * MINUTE };
-    let mut link = Link::new(Settings { leave: Some(leave), ..Settings::default() });
+    let leave = ReleaseRule { work_below: HOUR, during: 10 * MINUTE, age_min: 30 * MINUTE };
+    let mut link = Link::new(Settings { release: Some(leave), ..Settings::default() });
     let wish = link.used();
     link.work(1);
     for minute in 0..29 {
@@ -324,22 +333,25 @@ fn a_circuit_is_given_back_early_when_little_is_left_to_do() {
 #[test]
 fn a_wish_needs_no_work_and_ends_with_a_word() {
     let mut link = Link::new(Settings::default());
-    let first = wish(&link.tell(Event::Wanted(true))).unwrap();
-    let actions = link.tell(Event::Wanted(false));
+    let first = wish(&link.tell(Event::SetWanted(true))).unwrap();
+    let actions = link.tell(Event::SetWanted(false));
     assert!(actions.contains(&Action::TearDown(first.key)), "{actions:?}");
     assert_eq!(link.machine.state(), State::Off);
     // A grant that expires at once would be asked for again and again.
-    let second = wish(&link.tell(Event::Wanted(true))).unwrap();
+    let second = wish(&link.tell(Event::SetWanted(true))).unwrap();
     let actions = link.answer(second.key, granted(1000, Some(link.now)));
     assert!(actions.contains(&Action::TearDown(second.key)));
-    assert!(matches!(link.machine.state(), State::Resting(_)));
+    assert!(matches!(link.machine.state(), State::Cooldown(_)));
 }
 
 #[test]
 fn a_link_says_when_it_wants_to_be_woken() {
-    let mut link =
-        Link::new(Settings { check_every: 24 * HOUR, consistency_every: 24 * HOUR, ..Settings::default() });
-    link.tell(Event::Wanted(true));
+    let mut link = Link::new(Settings {
+        check_interval: 24 * HOUR,
+        reconciliation_interval: 24 * HOUR,
+        ..Settings::default()
+    });
+    link.tell(Event::SetWanted(true));
     assert_eq!(link.machine.next_wake(), START.plus(10 * MINUTE));
     link.now = link.machine.next_wake();
     link.tell(Event::Tick);
@@ -364,8 +376,11 @@ fn a_circuit_that_carries_less_than_the_plain_way_is_left() {
             }
         }
         assert_eq!(actions.contains(&Action::StopUsing(wish.key)), left, "{megabytes}");
-        assert_eq!(has_note(&actions, |note| matches!(note, Note::Slower { .. })), left);
-        assert_eq!(matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Transfer), left);
+        assert_eq!(has_note(&actions, |note| matches!(note, Note::SlowerThanBestEffort { .. })), left);
+        assert_eq!(
+            matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Transfer),
+            left
+        );
     }
 }
 
@@ -390,9 +405,9 @@ fn what_was_seen_counts_more_than_what_is_told_and_a_fast_link_needs_no_circuit(
 fn an_owner_that_ends_gives_all_back_and_asks_for_nothing() {
     let mut link = Link::new(Settings::default());
     let wish_of = link.used();
-    let actions = link.tell(Event::Ended);
+    let actions = link.tell(Event::OwnerEnded);
     assert!(actions.contains(&Action::TearDown(wish_of.key)), "{actions:?}");
-    for event in [Event::Wanted(true), Event::Gone(wish_of.key)] {
+    for event in [Event::SetWanted(true), Event::TornDown(wish_of.key)] {
         assert_eq!(wish(&link.tell(event)), None);
     }
     assert_eq!(wish(&link.after(10 * MINUTE)), None);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_circuits::{Answer, Event, Grant, RequestKey, Wish};
+use longhaul_circuits::{Answer, CircuitRequest, Event, Grant, RequestKey};
 use longhaul_model::Timestamp;
 
 use super::{FixedConfig, Provider};
@@ -23,7 +23,7 @@ impl Fixed {
         Fixed { config, held: BTreeSet::new(), news: Vec::new() }
     }
 
-    fn answer(&mut self, wish: &Wish, at: Timestamp) -> Answer {
+    fn answer(&mut self, wish: &CircuitRequest, at: Timestamp) -> Answer {
         let refused = |less, detail| Answer::Refused { less, detail };
         if let Some(detail) = &self.config.refuse {
             return refused(false, detail.clone());
@@ -42,7 +42,7 @@ impl Fixed {
 }
 
 impl Provider for Fixed {
-    fn request(&mut self, wish: &Wish, now: Timestamp) {
+    fn request(&mut self, wish: &CircuitRequest, now: Timestamp) {
         if self.config.silent {
             return;
         }
@@ -59,7 +59,7 @@ impl Provider for Fixed {
     fn tear_down(&mut self, key: RequestKey, now: Timestamp) {
         self.held.remove(&key);
         self.news.retain(|(_, event)| !matches!(event, Event::Answer { key: of, .. } if *of == key));
-        self.news.push((now, Event::Gone(key)));
+        self.news.push((now, Event::TornDown(key)));
     }
 
     /// It remembers nothing of earlier runs, so that its list would prove nothing.
@@ -78,7 +78,7 @@ impl Provider for Fixed {
 mod tests {
     use std::time::Duration;
 
-    use longhaul_circuits::Ends;
+    use longhaul_circuits::CircuitEndpoints;
 
     use super::super::{CircuitConfig, ProviderConfig};
     use super::*;
@@ -92,8 +92,8 @@ mod tests {
         Fixed::new(config)
     }
 
-    fn wish(key: u128, mbit: u64) -> Wish {
-        Wish { key: RequestKey(key), mbit, lifetime: None }
+    fn wish(key: u128, mbit: u64) -> CircuitRequest {
+        CircuitRequest { key: RequestKey(key), mbit, lifetime: None }
     }
 
     fn after(seconds: f64) -> Timestamp {
@@ -107,7 +107,7 @@ mod tests {
             Event::Answer { key, answer: Answer::Refused { less: true, .. } } => (key.0, "less"),
             Event::Answer { key, answer: Answer::Refused { less: false, .. } } => (key.0, "refused"),
             Event::Answer { key, answer: Answer::Lost { .. } } => (key.0, "lost"),
-            Event::Gone(key) => (key.0, "gone"),
+            Event::TornDown(key) => (key.0, "gone"),
             other => panic!("{other:?}"),
         };
         fixed.news(at).into_iter().map(short).collect()
@@ -123,7 +123,7 @@ mod tests {
         else {
             panic!("it is granted")
         };
-        let ends = Ends { source: "10.1.0.2".to_owned(), target: "10.1.0.1".to_owned() };
+        let ends = CircuitEndpoints { source: "10.1.0.2".to_owned(), target: "10.1.0.1".to_owned() };
         assert_eq!(*grant, Grant { mbit: 100, ends, expires: None });
         assert_eq!((fixed.next_news(), said(&mut fixed, after(1e6))), (None, vec![]));
         // Given back before it was answered: nothing is granted any more.
@@ -137,7 +137,7 @@ mod tests {
         for (lifetime_s, expected_s) in [(None, 60.0), (Some(90), 60.0), (Some(5), 5.0)] {
             let mut fixed = fixed("lasts_s = 60\nsetup_s = 1\n");
             let lifetime = lifetime_s.map(Duration::from_secs);
-            fixed.request(&Wish { lifetime, ..wish(1, 100) }, NOW);
+            fixed.request(&CircuitRequest { lifetime, ..wish(1, 100) }, NOW);
             let [Event::Answer { answer: Answer::Granted(grant), .. }] = &fixed.news(after(1.0))[..] else {
                 panic!("it is granted")
             };

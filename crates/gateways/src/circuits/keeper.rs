@@ -5,7 +5,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longhaul_circuits::{Action, Answer, Book, Ends, Event, Lifecycle, Look, Note, RequestKey, State};
+use longhaul_circuits::{
+    Action, Answer, CircuitEndpoints, Event, Explanation, Lifecycle, Note, RequestKey, ReservationLedger,
+    State,
+};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{read_private, write_private};
 
@@ -23,9 +26,9 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// What moves on the link. Called on the keeper's thread.
 pub trait Traffic: Send {
     /// Whether the ends answer; may take some seconds.
-    fn probe(&mut self, ends: &Ends) -> bool;
+    fn probe(&mut self, ends: &CircuitEndpoints) -> bool;
     /// In place of the one before, if one is used.
-    fn use_circuit(&mut self, mbit: u64, ends: &Ends);
+    fn use_circuit(&mut self, mbit: u64, ends: &CircuitEndpoints);
     fn stop_using(&mut self);
     fn health(&mut self) -> Health;
     fn tell(&mut self, note: &Note);
@@ -61,7 +64,7 @@ pub struct Place {
 /// Gives everything back when dropped.
 pub struct Keeper {
     commands: Sender<Command>,
-    look: Arc<Mutex<Look>>,
+    look: Arc<Mutex<Explanation>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -82,7 +85,7 @@ impl Keeper {
         };
         let provider = open(config, &place.link, &place.book, Arc::new(wake))?;
         let machine = Lifecycle::restore(place.link, settings, place.seed, book, now);
-        let look = Arc::new(Mutex::new(machine.look()));
+        let look = Arc::new(Mutex::new(machine.explain()));
         let (path, shown) = (place.book, look.clone());
         let mut working =
             Working { machine, provider, traffic, clock, path, shown, in_use: None, is_broken: false };
@@ -106,7 +109,7 @@ impl Keeper {
     }
 
     /// How the link stands, and why.
-    pub fn look(&self) -> Look {
+    pub fn look(&self) -> Explanation {
         self.look.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -128,9 +131,9 @@ impl std::fmt::Debug for Keeper {
 
 /// A book that cannot be read may name what a provider still holds: nothing is asked for until somebody has
 /// looked.
-fn read_book(place: &Place) -> Result<Book, Fault> {
+fn read_book(place: &Place) -> Result<ReservationLedger, Fault> {
     if !place.book.exists() {
-        return Ok(Book::default());
+        return Ok(ReservationLedger::default());
     }
     let text = read_private(&place.book)
         .map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()))?;
@@ -148,7 +151,7 @@ struct Working {
     traffic: Box<dyn Traffic>,
     clock: Clock,
     path: PathBuf,
-    shown: Arc<Mutex<Look>>,
+    shown: Arc<Mutex<Explanation>>,
     in_use: Option<RequestKey>,
     /// The book could not be written: nothing is asked for any more.
     is_broken: bool,
@@ -159,10 +162,10 @@ impl Working {
         let mut ending = None;
         loop {
             self.carry_out();
-            *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.look();
+            *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.explain();
             let now = (self.clock)();
             if let Some(since) = ending
-                && (self.machine.book().reservations.is_empty() || now.since(since) >= END_WITHIN)
+                && (self.machine.ledger().reservations.is_empty() || now.since(since) >= END_WITHIN)
             {
                 return;
             }
@@ -174,7 +177,7 @@ impl Working {
                 }
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => {
                     ending.get_or_insert(now);
-                    self.machine.handle(Event::Ended, now);
+                    self.machine.handle(Event::OwnerEnded, now);
                 }
                 Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => {}
             }
@@ -189,7 +192,7 @@ impl Working {
 
     /// Whether something may be on a circuit.
     fn is_looked_at(&self) -> bool {
-        matches!(self.machine.state(), State::Established { used: true, .. }) || self.machine.is_leaving()
+        matches!(self.machine.state(), State::Established { used: true, .. }) || self.machine.is_draining()
     }
 
     fn look(&mut self) {
@@ -201,7 +204,7 @@ impl Working {
             let health = self.traffic.health();
             self.machine.handle(Event::Users(health.users), now);
             if health.has_left {
-                self.machine.handle(Event::Left, now);
+                self.machine.handle(Event::PredecessorDrained, now);
             }
             if let (Some(key), Some(detail)) = (self.in_use, health.lost) {
                 self.machine.handle(Event::Answer { key, answer: Answer::Lost { detail } }, now);
@@ -214,7 +217,7 @@ impl Working {
         while let Some(action) = self.machine.poll() {
             let now = (self.clock)();
             match action {
-                Action::Keep(book) => self.keep(&book),
+                Action::Persist(book) => self.keep(&book),
                 // A request that is in no book could be forgotten.
                 Action::Request(_) if self.is_broken => {}
                 Action::Request(wish) => self.provider.request(&wish, now),
@@ -237,7 +240,7 @@ impl Working {
         }
     }
 
-    fn keep(&mut self, book: &Book) {
+    fn keep(&mut self, book: &ReservationLedger) {
         let written = match book.is_empty() {
             true => std::fs::remove_file(&self.path).or_else(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Ok(()),

@@ -16,7 +16,7 @@ mod streams;
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_circuits::{Event, RequestKey, Wish};
+use longhaul_circuits::{CircuitRequest, Event, RequestKey};
 use longhaul_model::{Fault, Timestamp};
 
 pub use config::{Access, CircuitConfig, FILE_BYTES_MAX, FixedConfig, ProviderConfig};
@@ -30,7 +30,7 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// One link's side of a provider. Nothing here waits: answers come as news.
 pub trait Provider: Send {
-    fn request(&mut self, wish: &Wish, now: Timestamp);
+    fn request(&mut self, wish: &CircuitRequest, now: Timestamp);
 
     /// Also of what it never granted. Told by [`Event::Gone`] when nothing is held any more.
     fn tear_down(&mut self, key: RequestKey, now: Timestamp);

@@ -6,8 +6,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use longhaul_circuits::Wish;
-pub use longhaul_circuits::{Answer, Book, Event, Held, Lifecycle, RequestKey, Settings};
+use longhaul_circuits::CircuitRequest;
+pub use longhaul_circuits::{
+    Answer, Event, Lifecycle, ProviderReservation, RequestKey, ReservationLedger, Settings,
+};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use zeroize::Zeroizing;
 
@@ -46,7 +48,7 @@ impl Rehearsal {
 
     pub fn request(&mut self, key: RequestKey, mbit: u64) {
         let lifetime = Some(Duration::from_secs(6 * 3600));
-        self.dialogue.request(&Wish { key, mbit, lifetime }, self.now);
+        self.dialogue.request(&CircuitRequest { key, mbit, lifetime }, self.now);
         self.go_on();
     }
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use longhaul_circuits::{Ends, Note};
+use longhaul_circuits::{CircuitEndpoints, Note};
 
 use super::{Health, Traffic};
 
@@ -64,7 +64,7 @@ impl<W: Ways> Streams<W> {
     }
 
     /// With the port of the plain way, if the circuit names none.
-    fn address(&self, ends: &Ends) -> Option<SocketAddr> {
+    fn address(&self, ends: &CircuitEndpoints) -> Option<SocketAddr> {
         let plain_port = || self.ways.plain().first()?.rsplit_once(':')?.1.parse::<u16>().ok();
         if let Ok(address) = ends.source.parse::<IpAddr>() {
             return Some(SocketAddr::new(address, plain_port()?));
@@ -79,12 +79,12 @@ impl<W: Ways> Streams<W> {
 }
 
 impl<W: Ways> Traffic for Streams<W> {
-    fn probe(&mut self, ends: &Ends) -> bool {
+    fn probe(&mut self, ends: &CircuitEndpoints) -> bool {
         let answers = |address| TcpStream::connect_timeout(&address, PROBE_WITHIN).is_ok();
         self.address(ends).is_some_and(answers)
     }
 
-    fn use_circuit(&mut self, mbit: u64, ends: &Ends) {
+    fn use_circuit(&mut self, mbit: u64, ends: &CircuitEndpoints) {
         let Some(address) = self.address(ends) else { return };
         let bytes_per_s = self.paced.then(|| mbit.saturating_mul(MBIT_BYTES_PER_S));
         self.ways.set(Some(CircuitWay { address, local: ends.target.parse().ok(), bytes_per_s }));
@@ -158,8 +158,9 @@ mod tests {
 
     #[test]
     fn a_circuit_has_the_port_of_the_plain_way_unless_it_names_one() {
-        let address =
-            |source: &str| streams().address(&Ends { source: source.into(), target: "10.1.0.1".into() });
+        let address = |source: &str| {
+            streams().address(&CircuitEndpoints { source: source.into(), target: "10.1.0.1".into() })
+        };
         for (source, expected) in [
             ("10.1.0.2", "10.1.0.2:7000"),
             ("10.1.0.2:7001", "10.1.0.2:7001"),
@@ -170,7 +171,7 @@ mod tests {
         }
         let mut unknown = streams();
         unknown.ways.plain.clear();
-        let ends = Ends { source: "10.1.0.2".into(), target: "10.1.0.1".into() };
+        let ends = CircuitEndpoints { source: "10.1.0.2".into(), target: "10.1.0.1".into() };
         assert!(unknown.address(&ends).is_none() && !unknown.probe(&ends));
     }
 
@@ -178,7 +179,7 @@ mod tests {
     fn a_circuit_whose_streams_went_back_is_lost_and_one_that_rests_is_not() {
         let mut streams = streams();
         let circuit: SocketAddr = "10.1.0.2:7000".parse().unwrap();
-        let ends = Ends { source: "10.1.0.2".into(), target: "10.1.0.1".into() };
+        let ends = CircuitEndpoints { source: "10.1.0.2".into(), target: "10.1.0.1".into() };
         streams.use_circuit(100, &ends);
         let local = "10.1.0.1".parse().ok();
         let way = CircuitWay { address: circuit, local, bytes_per_s: Some(12_500_000) };
@@ -205,7 +206,7 @@ mod tests {
     fn copies_of_others_use_a_circuit_as_streams_do_and_say_nothing_of_how_it_does() {
         let mut streams = streams();
         let circuit: SocketAddr = "10.1.0.2:7000".parse().unwrap();
-        streams.use_circuit(100, &Ends { source: "10.1.0.2".into(), target: "10.1.0.1".into() });
+        streams.use_circuit(100, &CircuitEndpoints { source: "10.1.0.2".into(), target: "10.1.0.1".into() });
         streams.ways.there = vec![circuit];
         streams.ways.others = 3;
         assert_eq!(streams.health().users, 4);
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn a_circuit_is_left_for_another_when_no_stream_is_on_it_any_more() {
         let mut streams = streams();
-        let ends = |source: &str| Ends { source: source.into(), target: "10.1.0.1".into() };
+        let ends = |source: &str| CircuitEndpoints { source: source.into(), target: "10.1.0.1".into() };
         let (first, second): (SocketAddr, SocketAddr) =
             ("10.1.0.2:7000".parse().unwrap(), "10.2.0.2:7000".parse().unwrap());
         streams.use_circuit(100, &ends("10.1.0.2"));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use longhaul_circuits::{Answer, Event, Grant, Held, RequestKey, Wish};
+use longhaul_circuits::{Answer, CircuitRequest, Event, Grant, ProviderReservation, RequestKey};
 use longhaul_gateways::circuits::{CircuitConfig, Provider, Wake, open};
 use longhaul_model::{Fault, Timestamp};
 use serde_json::{Value, json};
@@ -184,7 +184,7 @@ impl Bench {
         // As it is in life, unlike that of any other run.
         let key = RequestKey(0x1234_5678_9abc_8def_8123_0000_0000_0000 + self.keys);
         let lifetime = self.config.settings.lifetime;
-        self.provider.request(&Wish { key, mbit, lifetime }, self.now());
+        self.provider.request(&CircuitRequest { key, mbit, lifetime }, self.now());
         key
     }
 
@@ -273,12 +273,12 @@ impl Bench {
     pub fn tear_down(&mut self, key: RequestKey) {
         let now = self.now();
         self.provider.tear_down(key, now);
-        self.until("its end", |event| (*event == Event::Gone(key)).then_some(()));
+        self.until("its end", |event| (*event == Event::TornDown(key)).then_some(()));
     }
 
     /// What is held now: an older list may still be under way.
     #[track_caller]
-    pub fn list(&mut self) -> Vec<Held> {
+    pub fn list(&mut self) -> Vec<ProviderReservation> {
         let begun = self.now();
         loop {
             self.provider.list(self.now());
@@ -330,7 +330,7 @@ fn opened(
 struct Nobody;
 
 impl Provider for Nobody {
-    fn request(&mut self, _wish: &Wish, _now: Timestamp) {}
+    fn request(&mut self, _wish: &CircuitRequest, _now: Timestamp) {}
     fn tear_down(&mut self, _key: RequestKey, _now: Timestamp) {}
     fn list(&mut self, _now: Timestamp) {}
     fn news(&mut self, _now: Timestamp) -> Vec<Event> {

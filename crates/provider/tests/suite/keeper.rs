@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_circuits::{Ends, Event, Note};
+use longhaul_circuits::{CircuitEndpoints, Event, Note};
 use longhaul_gateways::circuits::{CircuitConfig, Clock, Health, Keeper, Place, Traffic};
 use longhaul_model::Timestamp;
 
@@ -18,11 +18,11 @@ const WITHIN: Duration = Duration::from_secs(60);
 struct Willing(Sender<String>);
 
 impl Traffic for Willing {
-    fn probe(&mut self, _ends: &Ends) -> bool {
+    fn probe(&mut self, _ends: &CircuitEndpoints) -> bool {
         true
     }
 
-    fn use_circuit(&mut self, mbit: u64, ends: &Ends) {
+    fn use_circuit(&mut self, mbit: u64, ends: &CircuitEndpoints) {
         let _ = self.0.send(format!("{mbit} Mbit/s to {}", ends.source));
     }
 
@@ -54,7 +54,7 @@ fn a_keeper_gets_a_circuit_and_gives_it_back() {
         let clock: Clock = Arc::new(now);
         let (heard, hears) = channel();
         let keeper = Keeper::start(place(), &config, clock, Box::new(Willing(heard))).unwrap();
-        keeper.tell(Event::Wanted(true));
+        keeper.tell(Event::SetWanted(true));
         assert_eq!(hears.recv_timeout(WITHIN).unwrap(), "1000 Mbit/s to 10.77.1.2");
         assert_eq!(simulator.booked().len(), 1);
         drop(keeper);

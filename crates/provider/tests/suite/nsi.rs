@@ -193,7 +193,7 @@ fn what_anybody_says_is_a_reason_to_ask_and_no_more() {
         bench.live(HOUR / 60);
     }
     assert!(bench.simulator().count("querySummarySync") > queries, "it was asked");
-    assert!(!bench.has_news(|event| matches!(event, Event::Answer { .. } | Event::Gone(_))));
+    assert!(!bench.has_news(|event| matches!(event, Event::Answer { .. } | Event::TornDown(_))));
     let held = bench.list();
     assert!(held.len() == 1 && held[0].up, "{held:?}");
     // The data plane is gone, and nothing else is.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use longhaul_api::agent::CircuitCopies;
 use longhaul_catalog::CatalogError;
-use longhaul_circuits::plan::{Pair, Waits};
+use longhaul_circuits::plan::{PendingWork, SitePair};
 use longhaul_model::{AgentId, CircuitUse, Fault, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::{Lacking, Party, Scheduler};
 use longhaul_storage_remote::{RemoteUrl, on_host};
@@ -92,7 +92,7 @@ fn way(shared: &Shared, order: &CopyOrder) -> Option<Way> {
     let hosts = &shared.config.circuits.hosts;
     let (source, target) = (named(hosts, &order.source.url)?, named(hosts, &order.target.url)?);
     let directory = shared.directory();
-    let wanted = Pair { source: site(&directory, source)?, target: site(&directory, target)? };
+    let wanted = SitePair { source: site(&directory, source)?, target: site(&directory, target)? };
     let now = shared.now();
     let (key, circuit) = shared.circuits.used().into_iter().find(|(key, circuit)| {
         pair_of(shared, &directory, key) == Some(wanted)
@@ -179,7 +179,7 @@ pub fn under_way(shared: &Shared, agent: AgentId) -> Vec<CircuitCopies> {
 
 /// What jobs want moved between sites whose storages can be reached by circuits.
 pub struct Ahead {
-    pub pair: Pair,
+    pub pair: SitePair,
     pub bytes: u64,
     /// What is expected of the plain way.
     pub bytes_per_s: f64,
@@ -216,7 +216,7 @@ pub fn ahead(shared: &Shared) -> Result<Vec<Ahead>, CatalogError> {
                 continue;
             };
             let ahead = Ahead {
-                pair: Pair { source, target },
+                pair: SitePair { source, target },
                 bytes: link.bytes,
                 bytes_per_s: link.plain_expected,
                 lacking: lacking.clone(),
@@ -244,9 +244,9 @@ impl Ahead {
     }
 
     /// As the plan of circuits counts it: each party's and priority's part.
-    pub fn waits(&self) -> impl Iterator<Item = Waits> + '_ {
+    pub fn waits(&self) -> impl Iterator<Item = PendingWork> + '_ {
         let all: u128 = self.lacking.iter().map(|row| u128::from(row.bytes)).sum();
-        self.lacking.iter().map(move |row| Waits {
+        self.lacking.iter().map(move |row| PendingWork {
             target: self.pair.target,
             sources: vec![self.pair.source],
             bytes: u64::try_from(u128::from(self.bytes) * u128::from(row.bytes) / all.max(1))
@@ -267,7 +267,7 @@ pub fn ahead_of(shared: &Shared, agent: AgentId) -> Result<Vec<(StorageName, u64
     }
     let directory = shared.directory();
     let links = shared.circuits.links().into_iter().filter(|(key, _)| key.0 == agent);
-    let links: Vec<(StorageName, Option<Pair>)> =
+    let links: Vec<(StorageName, Option<SitePair>)> =
         links.map(|(key, _)| (key.1.clone(), pair_of(shared, &directory, &key))).collect();
     let told = all.into_iter().filter_map(|row| {
         // Where several links join two sites, it is the first one's.
@@ -306,7 +306,7 @@ mod tests {
             bytes,
         };
         let ahead = Ahead {
-            pair: Pair { source: SiteId(1), target: SiteId(2) },
+            pair: SitePair { source: SiteId(1), target: SiteId(2) },
             bytes: 600,
             bytes_per_s: 1.0,
             lacking: vec![lacking("atlas", 8, 2_000), lacking("cms", 5, 1_000)],

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_api::circuits::{Circuit, CircuitOrderState, CircuitState, CircuitWish};
 use longhaul_catalog::CatalogError;
-use longhaul_circuits::plan::{News, Request};
+use longhaul_circuits::plan::{BookingEvent, BookingRequest};
 use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +54,7 @@ pub(super) struct Wish {
 }
 
 impl Carried {
-    pub fn new(key: LinkKey, request: &Request, wish: Wish, now: Timestamp) -> Carried {
+    pub fn new(key: LinkKey, request: &BookingRequest, wish: Wish, now: Timestamp) -> Carried {
         let Wish { order, replaces, setup, why } = wish;
         Carried {
             agent: key.0,
@@ -113,7 +113,7 @@ impl Carried {
         shared: &Shared,
         booking: u64,
         now: Timestamp,
-    ) -> Result<Option<News>, CatalogError> {
+    ) -> Result<Option<BookingEvent>, CatalogError> {
         let key = self.key();
         let link = shared.circuits.link(&key);
         let order = shared.catalog.circuit_order(self.order)?;
@@ -145,7 +145,7 @@ impl Carried {
         let circuit = self.circuit_of(link.as_ref()).filter(|circuit| had && circuit.used.is_some());
         Ok(circuit.and_then(|circuit| circuit.booked_mbit).map(|mbit| {
             self.used = true;
-            News::Established { mbit }
+            BookingEvent::Established { mbit }
         }))
     }
 
@@ -186,8 +186,8 @@ impl Carried {
         }
     }
 
-    fn end(&self, shared: &Shared, link: Option<&Known>) -> Result<News, CatalogError> {
-        let Some(id) = self.circuit.as_ref().filter(|_| self.used) else { return Ok(News::Failed) };
+    fn end(&self, shared: &Shared, link: Option<&Known>) -> Result<BookingEvent, CatalogError> {
+        let Some(id) = self.circuit.as_ref().filter(|_| self.used) else { return Ok(BookingEvent::Failed) };
         let kept = link.and_then(|known| known.kept(id)).map(|kept| kept.circuit.carried_bytes);
         let carried = match kept {
             Some(bytes) => bytes,
@@ -196,7 +196,7 @@ impl Carried {
                 None => 0,
             },
         };
-        Ok(News::Ended { carried })
+        Ok(BookingEvent::Ended { carried })
     }
 
     /// Tells its agent what is wanted, unless it was told. What must not be forgotten was written down

@@ -198,16 +198,16 @@ impl CircuitsConfig {
         let span = |seconds: u32| Duration::from_secs(seconds.into());
         let budgets = self.budgets.iter().map(|row| (row.community.clone(), row.gbit_h.into()));
         PlanSettings {
-            floor: self.floor,
-            age_step: span(self.age_step_s),
-            gain: span(self.gain_s),
-            gain_share: f64::from(self.gain_percent) / 100.0,
-            checks: self.checks,
-            leave: span(self.leave_s),
-            hold: span(self.hold_s),
-            rest: span(self.rest_s),
-            rest_max: span(self.rest_max_s),
-            rest_after: span(self.rest_s),
+            priority_floor: self.floor,
+            aging_step: span(self.age_step_s),
+            gain_min: span(self.gain_s),
+            gain_share_min: f64::from(self.gain_percent) / 100.0,
+            plans_in_a_row: self.checks,
+            release_below: span(self.leave_s),
+            age_min: span(self.hold_s),
+            cooldown: span(self.rest_s),
+            cooldown_max: span(self.rest_max_s),
+            cooldown_after_release: span(self.rest_s),
             budget: self.budget_gbit_h.map(f64::from),
             budgets: budgets.collect(),
             ..PlanSettings::default()

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use longhaul_api::circuits::{CircuitPlan, CircuitWish};
 use longhaul_catalog::{Catalog, CatalogError};
-use longhaul_circuits::plan::{BookingId, Decision, Kept, News, Pair, Planner, Request};
+use longhaul_circuits::plan::{
+    BookingEvent, BookingId, BookingRequest, Decision, Planner, PlannerSnapshot, SitePair,
+};
 use longhaul_model::{SiteId, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -48,7 +50,7 @@ pub struct Plan {
 struct State {
     planner: Planner,
     carried: BTreeMap<BookingId, Carried>,
-    decided: BTreeMap<Pair, Decided>,
+    decided: BTreeMap<SitePair, Decided>,
     /// Sites without contact, and since when they are.
     silent: BTreeMap<SiteId, Timestamp>,
     planned: Option<Timestamp>,
@@ -66,9 +68,9 @@ struct Decided {
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Written {
-    planner: Kept,
+    planner: PlannerSnapshot,
     carried: Vec<(BookingId, Carried)>,
-    decided: Vec<(Pair, Decided)>,
+    decided: Vec<(SitePair, Decided)>,
 }
 
 impl Plan {
@@ -198,8 +200,8 @@ impl State {
         let mut over = Vec::new();
         for (&id, carried) in &mut self.carried {
             if let Some(news) = carried.listen(shared, id.0, now)? {
-                self.planner.hear(id, news, now);
-                over.extend((!matches!(news, News::Established { .. })).then_some(id));
+                self.planner.apply_event(id, news, now);
+                over.extend((!matches!(news, BookingEvent::Established { .. })).then_some(id));
             }
         }
         for id in over {
@@ -208,7 +210,7 @@ impl State {
         // A booking that stands for nothing is none.
         let known: Vec<BookingId> = self.planner.circuits().map(|circuit| circuit.booking).collect();
         for id in known.into_iter().filter(|id| !self.carried.contains_key(id)) {
-            self.planner.hear(id, News::Failed, now);
+            self.planner.apply_event(id, BookingEvent::Failed, now);
         }
         Ok(())
     }
@@ -250,7 +252,7 @@ impl State {
 
     /// Of several agents and storages of a pair, the one for which most waits; and the one that has what is
     /// to be replaced.
-    fn ask(&mut self, shared: &Shared, sight: &Sight, request: &Request, words: &str, now: Timestamp) {
+    fn ask(&mut self, shared: &Shared, sight: &Sight, request: &BookingRequest, words: &str, now: Timestamp) {
         let before = request.replaces.and_then(|booking| self.carried.get(&booking));
         let ways = sight.ways.get(&request.pair).into_iter().flatten();
         let ways = ways.filter(|way| way.provider == request.provider);
@@ -265,7 +267,7 @@ impl State {
 
     fn write(&mut self, catalog: &Catalog) -> Result<(), CatalogError> {
         let written = Written {
-            planner: self.planner.to_keep(),
+            planner: self.planner.snapshot(),
             carried: self.carried.iter().map(|(id, carried)| (*id, carried.clone())).collect(),
             decided: self.decided.iter().map(|(pair, decided)| (*pair, decided.clone())).collect(),
         };

@@ -7,7 +7,7 @@ use longhaul_api::circuits::{
     CircuitBudget, CircuitNote, CircuitPlan, CircuitPlanAct, CircuitPlanned, CircuitProvider,
 };
 use longhaul_catalog::CatalogError;
-use longhaul_circuits::plan::{Circuit, Decision, Pair, PlanSettings, Planner, Stand};
+use longhaul_circuits::plan::{BookingState, Circuit, Decision, PlanSettings, Planner, SitePair};
 use longhaul_model::{CommunityName, SiteId, Timestamp};
 
 use super::sight::{self, Sight};
@@ -20,7 +20,7 @@ const LINKS_MAX: usize = 1_000;
 /// Of a pair on which a plan did not have to say anything.
 const NOTHING_WAITS: &str = "nothing waits that could come this way";
 
-pub(super) fn pair(directory: &Directory, pair: Pair) -> String {
+pub(super) fn pair(directory: &Directory, pair: SitePair) -> String {
     format!("{} → {}", site(directory, pair.source), site(directory, pair.target))
 }
 
@@ -29,13 +29,15 @@ fn site(directory: &Directory, id: SiteId) -> String {
 }
 
 /// What is done, and why.
-pub(super) fn decision(directory: &Directory, decision: &Decision) -> (Pair, String) {
+pub(super) fn decision(directory: &Directory, decision: &Decision) -> (SitePair, String) {
     let name = |id: SiteId| site(directory, id);
     match decision {
         Decision::Request(request) => {
-            (request.pair, format!("{} Mbit/s asked for: {}", request.mbit, request.why.words(&name)))
+            (request.pair, format!("{} Mbit/s asked for: {}", request.mbit, request.reason.describe(&name)))
         }
-        Decision::Release { pair, why, .. } => (*pair, format!("given back: {}", why.words(&name))),
+        Decision::Release { pair, reason: why, .. } => {
+            (*pair, format!("given back: {}", why.describe(&name)))
+        }
     }
 }
 
@@ -45,7 +47,7 @@ struct Dry {
     decisions: Vec<Decision>,
     before: Vec<Circuit>,
     booked: BTreeMap<CommunityName, f64>,
-    decided: BTreeMap<Pair, Decided>,
+    decided: BTreeMap<SitePair, Decided>,
     planned: Option<Timestamp>,
 }
 
@@ -53,11 +55,11 @@ struct Dry {
 pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
     let config = &shared.config.circuits;
     let sight = sight::look(shared, config, &own_links(shared), silent_for_long(shared))?;
-    let communities: BTreeSet<&CommunityName> = sight.view.waits.iter().map(|row| &row.community).collect();
+    let communities: BTreeSet<&CommunityName> = sight.view.pending.iter().map(|row| &row.community).collect();
     let dry = dry(shared, &sight, &communities);
     let directory = shared.directory();
     let waits = sight.waits();
-    let pairs: BTreeSet<Pair> =
+    let pairs: BTreeSet<SitePair> =
         sight.ways.keys().copied().chain(dry.before.iter().map(|circuit| circuit.pair)).collect();
     let mut links: Vec<CircuitPlanned> =
         pairs.into_iter().map(|pair| dry.link(&directory, &sight, &waits, pair)).collect();
@@ -130,7 +132,7 @@ pub fn of_link(shared: &Shared, key: &LinkKey) -> Option<CircuitPlanned> {
 /// What each community with a booking has booked within a day, in Gbit/s times hours.
 pub fn booked(shared: &Shared) -> Vec<(CommunityName, f64)> {
     let state = guard(&shared.plan.state);
-    state.as_ref().map(|state| state.planner.payers()).unwrap_or_default()
+    state.as_ref().map(|state| state.planner.booked_by_community()).unwrap_or_default()
 }
 
 fn note(decided: &Decided) -> CircuitNote {
@@ -138,22 +140,22 @@ fn note(decided: &Decided) -> CircuitNote {
 }
 
 fn act(circuit: Option<&Circuit>) -> CircuitPlanAct {
-    match circuit.map(|circuit| circuit.stand) {
+    match circuit.map(|circuit| circuit.state) {
         None => CircuitPlanAct::None,
-        Some(Stand::Leaving { .. }) => CircuitPlanAct::GiveBack,
-        Some(Stand::Requested | Stand::Established { .. }) => CircuitPlanAct::Keep,
+        Some(BookingState::Releasing { .. }) => CircuitPlanAct::GiveBack,
+        Some(BookingState::Requested | BookingState::Established { .. }) => CircuitPlanAct::Keep,
     }
 }
 
-fn reason(directory: &Directory, planner: &Planner, pair: Pair) -> Option<String> {
-    planner.reason(pair).map(|(_, reason)| reason.words(&|id| site(directory, id)))
+fn reason(directory: &Directory, planner: &Planner, pair: SitePair) -> Option<String> {
+    planner.reason(pair).map(|(_, reason)| reason.describe(&|id| site(directory, id)))
 }
 
 /// Where the service decides, its own planner, as it is; otherwise one that needs to see nothing twice.
 fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -> Dry {
     let now = shared.now();
     let state = guard(&shared.plan.state);
-    let settings = PlanSettings { checks: 1, ..shared.config.circuits.settings() };
+    let settings = PlanSettings { plans_in_a_row: 1, ..shared.config.circuits.settings() };
     let mut dry = Dry {
         planner: state.as_ref().map_or_else(|| Planner::new(settings), |state| state.planner.clone()),
         decisions: Vec::new(),
@@ -164,7 +166,8 @@ fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -
     };
     drop(state);
     dry.before = dry.planner.circuits().collect();
-    let booked = |community: &&CommunityName| ((*community).clone(), dry.planner.booked(community));
+    let booked =
+        |community: &&CommunityName| ((*community).clone(), dry.planner.booked_gbit_hours(community));
     dry.booked = communities.iter().map(booked).collect();
     dry.decisions = dry.planner.plan(&sight.view, now);
     dry
@@ -172,7 +175,7 @@ fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -
 
 impl Dry {
     /// The circuit of a link; that which is to follow one comes after it.
-    fn before(&self, pair: Pair) -> Option<&Circuit> {
+    fn before(&self, pair: SitePair) -> Option<&Circuit> {
         self.before.iter().find(|circuit| circuit.pair == pair)
     }
 
@@ -180,8 +183,8 @@ impl Dry {
         &self,
         directory: &Directory,
         sight: &Sight,
-        waits: &BTreeMap<Pair, u64>,
-        pair: Pair,
+        waits: &BTreeMap<SitePair, u64>,
+        pair: SitePair,
     ) -> CircuitPlanned {
         let done = self.decisions.iter().find_map(|one| match one {
             Decision::Request(request) if request.pair == pair => Some((CircuitPlanAct::Ask, request.mbit)),
@@ -195,7 +198,8 @@ impl Dry {
             Some((what, mbit)) => (what, Some(mbit)),
             None => (act(circuit), circuit.map(|circuit| circuit.mbit)),
         };
-        let [forecast, seen] = [&sight.view.plain, &sight.view.seen].map(|rates| rates.get(&pair).copied());
+        let [forecast, seen] =
+            [&sight.view.best_effort, &sight.view.observed].map(|rates| rates.get(&pair).copied());
         let why = reason(directory, &self.planner, pair);
         CircuitPlanned {
             source: site(directory, pair.source),
@@ -218,9 +222,9 @@ impl Dry {
                 name: provider.name.clone(),
                 links: u32::try_from(links).unwrap_or(u32::MAX),
                 circuits,
-                at_once: provider.at_once,
+                at_once: provider.circuits_max,
                 mbit,
-                mbit_all: provider.mbit_all,
+                mbit_all: provider.mbit_total_max,
                 gained_bytes: self.planner.gained(&provider.name) as i64,
             }
         });

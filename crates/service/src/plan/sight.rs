@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_api::circuits::{CircuitLink, CircuitOffer, CircuitState};
 use longhaul_catalog::{CatalogError, DemandRow};
-use longhaul_circuits::plan::{Held, Pair, Port, Provider, View, Waits};
+use longhaul_circuits::plan::{ForeignCircuit, PendingWork, PlanView, Port, Provider, SitePair};
 use longhaul_model::{BlockId, CircuitUse, CommunityName, SiteId, StorageId, Timestamp};
 use longhaul_network::Link;
 use longhaul_scheduler::Scheduler;
@@ -35,19 +35,19 @@ pub(super) struct Way {
 }
 
 pub(super) struct Sight {
-    pub view: View,
+    pub view: PlanView,
     /// Links by the pair that they are of.
-    pub ways: BTreeMap<Pair, Vec<Way>>,
+    pub ways: BTreeMap<SitePair, Vec<Way>>,
     pub taken: Timestamp,
 }
 
 impl Sight {
     /// What waits from each source of a pair, whoever else has it too.
-    pub fn waits(&self) -> BTreeMap<Pair, u64> {
-        let mut sums: BTreeMap<Pair, u64> = BTreeMap::new();
-        for row in &self.view.waits {
+    pub fn waits(&self) -> BTreeMap<SitePair, u64> {
+        let mut sums: BTreeMap<SitePair, u64> = BTreeMap::new();
+        for row in &self.view.pending {
             for &source in row.sources.iter().filter(|source| **source != row.target) {
-                let sum = sums.entry(Pair { source, target: row.target }).or_default();
+                let sum = sums.entry(SitePair { source, target: row.target }).or_default();
                 *sum = sum.saturating_add(row.bytes);
             }
         }
@@ -64,12 +64,16 @@ pub(super) fn look(
 ) -> Result<Sight, CatalogError> {
     let now = shared.now();
     let directory = shared.directory();
-    let mut sight = Sight { view: View { away: gone, ..View::default() }, ways: BTreeMap::new(), taken: now };
+    let mut sight = Sight {
+        view: PlanView { unreachable_sites: gone, ..PlanView::default() },
+        ways: BTreeMap::new(),
+        taken: now,
+    };
     let (links, only) = waiting(shared, &directory, &mut sight.view)?;
     rates(shared, &directory, links, &mut sight.view, now);
     for row in by_circuit::ahead(shared)? {
-        at_least(&mut sight.view.plain, row.pair, row.bytes_per_s);
-        sight.view.waits.extend(row.waits());
+        at_least(&mut sight.view.best_effort, row.pair, row.bytes_per_s);
+        sight.view.pending.extend(row.waits());
     }
     let mut all = Links { shared, own, sight, providers: BTreeMap::new() };
     for (key, known) in shared.circuits.links() {
@@ -80,8 +84,8 @@ pub(super) fn look(
     let Links { mut sight, providers, .. } = all;
     for pair in only {
         // Nothing of it comes the plain way, whatever that gives to others.
-        sight.view.plain.insert(pair, NOTHING);
-        sight.view.seen.remove(&pair);
+        sight.view.best_effort.insert(pair, NOTHING);
+        sight.view.observed.remove(&pair);
     }
     sight.view.providers =
         providers.into_iter().map(|(name, offered)| offered.provider(name, config)).collect();
@@ -89,26 +93,26 @@ pub(super) fn look(
 }
 
 /// Of several rates of one way, the highest is what it carries.
-fn at_least(rates: &mut BTreeMap<Pair, f64>, pair: Pair, rate: f64) {
+fn at_least(rates: &mut BTreeMap<SitePair, f64>, pair: SitePair, rate: f64) {
     let known = rates.entry(pair).or_insert(0.0);
     *known = known.max(rate);
 }
 
 /// From the source's site to the agent's.
-pub(crate) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &LinkKey) -> Option<Pair> {
+pub(crate) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &LinkKey) -> Option<SitePair> {
     let storage = directory.storage(source.as_str())?;
     let target = shared.agents.any(*agent)?.site;
-    (storage.site != target).then_some(Pair { source: storage.site, target })
+    (storage.site != target).then_some(SitePair { source: storage.site, target })
 }
 
 /// Target, sources, priority and community of work that waits.
 type Alike = (SiteId, Vec<SiteId>, u8, CommunityName);
 
 /// Links on which something may come, and the pairs on which some of it waits for a circuit.
-type MayCome = (BTreeSet<(StorageId, StorageId)>, BTreeSet<Pair>);
+type MayCome = (BTreeSet<(StorageId, StorageId)>, BTreeSet<SitePair>);
 
 /// All that is lacking somewhere and may go by circuits, alike together.
-fn waiting(shared: &Shared, directory: &Directory, view: &mut View) -> Result<MayCome, CatalogError> {
+fn waiting(shared: &Shared, directory: &Directory, view: &mut PlanView) -> Result<MayCome, CatalogError> {
     let demands = shared.catalog.demands()?;
     let mut sources: BTreeMap<BlockId, Vec<StorageId>> = BTreeMap::new();
     if !demands.is_empty() {
@@ -137,7 +141,7 @@ fn waiting(shared: &Shared, directory: &Directory, view: &mut View) -> Result<Ma
             CircuitUse::Never => continue,
             CircuitUse::Prefer => {}
             CircuitUse::Only => {
-                only.extend(places.iter().map(|&source| Pair { source, target: at }));
+                only.extend(places.iter().map(|&source| SitePair { source, target: at }));
             }
         }
         let sum = alike
@@ -145,15 +149,10 @@ fn waiting(shared: &Shared, directory: &Directory, view: &mut View) -> Result<Ma
             .or_insert((0, row.created));
         *sum = (sum.0.saturating_add(row.bytes_missing), sum.1.min(row.created));
     }
-    let rows = alike.into_iter().map(|((target, sources, priority, community), (bytes, since))| Waits {
-        target,
-        sources,
-        bytes,
-        priority,
-        community,
-        since,
+    let rows = alike.into_iter().map(|((target, sources, priority, community), (bytes, since))| {
+        PendingWork { target, sources, bytes, priority, community, since }
     });
-    view.waits = rows.collect();
+    view.pending = rows.collect();
     Ok((links, only))
 }
 
@@ -162,7 +161,7 @@ fn rates(
     shared: &Shared,
     directory: &Directory,
     links: BTreeSet<(StorageId, StorageId)>,
-    view: &mut View,
+    view: &mut PlanView,
     now: Timestamp,
 ) {
     let asked = brain::ask(&shared.brain, move |scheduler: &Scheduler, now: Timestamp| {
@@ -181,12 +180,12 @@ fn rates(
     let Some((expected, moving)) = asked else { return };
     let sites = |(source, target): (StorageId, StorageId)| {
         let site = |storage: StorageId| directory.storages.get(&storage).map(|row| row.site);
-        Some(Pair { source: site(source)?, target: site(target)? })
+        Some(SitePair { source: site(source)?, target: site(target)? })
     };
     for (link, rate) in expected {
         // Storages of a site share the way.
         if let Some(pair) = sites(link) {
-            at_least(&mut view.plain, pair, rate);
+            at_least(&mut view.best_effort, pair, rate);
         }
     }
     let mut ours: BTreeMap<(SiteId, bool), f64> = BTreeMap::new();
@@ -207,7 +206,7 @@ fn rates(
         if let Some(uplink) = uplink {
             for (inward, all) in [(false, uplink.out_bytes_per_s), (true, uplink.into_bytes_per_s)] {
                 let own = ours.get(&(site, inward)).copied().unwrap_or(0.0);
-                view.others.insert((site, inward), (all - own).max(0.0));
+                view.foreign_traffic.insert((site, inward), (all - own).max(0.0));
             }
         }
     }
@@ -216,7 +215,7 @@ fn rates(
 /// What agents told of one provider.
 #[derive(Default)]
 struct Offered {
-    pairs: BTreeMap<Pair, Vec<u64>>,
+    pairs: BTreeMap<SitePair, Vec<u64>>,
     lifetime: Option<Duration>,
     own_line: bool,
     /// One of its agents makes another only after the one that there is was given back.
@@ -225,7 +224,7 @@ struct Offered {
 }
 
 impl Offered {
-    fn take(&mut self, pair: Pair, offer: &CircuitOffer, known: &Known) {
+    fn take(&mut self, pair: SitePair, offer: &CircuitOffer, known: &Known) {
         self.own_line |= offer.own_line;
         self.one_a_pair |= !offer.replaces;
         let rates = self.pairs.entry(pair).or_default();
@@ -248,12 +247,12 @@ impl Offered {
             sites: None,
             mbit: Vec::new(),
             // One for each, and one that follows it.
-            at_once: known.at_once.unwrap_or(u32::try_from(self.pairs.len() * 2).unwrap_or(u32::MAX)),
+            circuits_max: known.at_once.unwrap_or(u32::try_from(self.pairs.len() * 2).unwrap_or(u32::MAX)),
             pairs: Some(self.pairs),
-            beside_ports: self.own_line,
-            one_a_pair: self.one_a_pair,
+            bypasses_ports: self.own_line,
+            one_circuit_per_pair: self.one_a_pair,
             setup: setups.get(setups.len() / 2).copied().unwrap_or(Duration::from_secs(known.setup_s.into())),
-            mbit_all: known.mbit_all,
+            mbit_total_max: known.mbit_all,
             port_share: f64::from(known.port_percent) / 100.0,
             lifetime: self.lifetime.map_or(lifetime, |offered| offered.min(lifetime)),
             requests_per_hour: known.requests_per_hour,
@@ -270,18 +269,18 @@ struct Links<'a> {
 }
 
 impl Links<'_> {
-    fn take(&mut self, pair: Pair, key: LinkKey, known: &Known) {
+    fn take(&mut self, pair: SitePair, key: LinkKey, known: &Known) {
         let (link, view) = (&known.link, &mut self.sight.view);
         let offer = link.offer.clone().unwrap_or_else(|| offer_of_old(link));
         self.providers.entry(offer.name.clone()).or_default().take(pair, &offer, known);
         let is_used = matches!(link.state, CircuitState::Established | CircuitState::Draining);
         if let Some(seen) = link.look.bytes_per_s.filter(|_| !is_used) {
-            at_least(&mut view.seen, pair, seen);
+            at_least(&mut view.observed, pair, seen);
         }
         let asked = is_used || link.state == CircuitState::Requested;
         if !self.own.contains(&key) && (asked || self.shared.circuits.is_requested(&key)) {
             let mbit = link.circuit.as_ref().map_or(0, |one| one.booked_mbit.unwrap_or(one.asked_mbit));
-            view.held.insert(pair, Held { provider: offer.name.clone(), mbit });
+            view.foreign_circuits.insert(pair, ForeignCircuit { provider: offer.name.clone(), mbit });
         }
         let connected = self.shared.agents.is_connected(key.0, self.sight.taken);
         let way = Way { key, provider: offer.name, pending: link.look.pending_bytes, connected };

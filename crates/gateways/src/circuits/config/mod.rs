@@ -5,7 +5,7 @@ mod remote;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use longhaul_circuits::{Ends, Settings};
+use longhaul_circuits::{CircuitEndpoints, Settings};
 use longhaul_model::{Fault, FaultCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -40,7 +40,7 @@ pub enum ProviderConfig {
 /// Address pairs that are always there. Whatever else is set is for trying out what happens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FixedConfig {
-    pub ends: Ends,
+    pub ends: CircuitEndpoints,
     pub mbit: u64,
     /// From a request to its answer.
     pub setup: Duration,
@@ -156,27 +156,31 @@ impl Reader<'_> {
             Some(value) => self.seconds(name, value),
             None => Ok(usual),
         };
-        let percent = common.failures_percent.unwrap_or(usual.failures_share * 100.0);
+        let percent = common.failures_percent.unwrap_or(usual.failure_share_min * 100.0);
         if !(0.0..100.0).contains(&percent) {
             return Err(self.wrong(format!("failures_percent is 0 to less than 100, not {percent}")));
         }
-        let failures = common.failures.unwrap_or(usual.failures);
+        let failures = common.failures.unwrap_or(usual.failures_min);
         if failures == 0 {
             return Err(self.wrong("failures is 0: every circuit would be left at once; the least is 1"));
         }
         Ok(Settings {
             mbit: self.mbit("ask_mbit", common.ask_mbit.unwrap_or(common.mbit))?,
-            steps: common.steps.clone().map_or(Ok(usual.steps), |steps| self.steps(steps))?,
+            rate_steps: common.steps.clone().map_or(Ok(usual.rate_steps), |steps| self.steps(steps))?,
             lifetime,
-            consistency_every: seconds("consistency_s", common.consistency_s, usual.consistency_every)?,
-            failures,
-            failures_share: percent / 100.0,
-            failures_within: seconds("failures_within_s", common.failures_within_s, usual.failures_within)?,
+            reconciliation_interval: seconds(
+                "consistency_s",
+                common.consistency_s,
+                usual.reconciliation_interval,
+            )?,
+            failures_min: failures,
+            failure_share_min: percent / 100.0,
+            failure_window: seconds("failures_within_s", common.failures_within_s, usual.failure_window)?,
             ..Settings::default()
         })
     }
 
-    fn ends(&self, common: &Common) -> Result<Ends, Fault> {
+    fn ends(&self, common: &Common) -> Result<CircuitEndpoints, Fault> {
         for (name, value) in [("source", &common.source), ("target", &common.target)] {
             let sound =
                 !value.is_empty() && value.len() <= 255 && value.bytes().all(|byte| byte.is_ascii_graphic());
@@ -190,7 +194,7 @@ impl Reader<'_> {
                 common.target
             )));
         }
-        Ok(Ends { source: common.source.clone(), target: common.target.clone() })
+        Ok(CircuitEndpoints { source: common.source.clone(), target: common.target.clone() })
     }
 
     fn fixed(&self, common: &Common, rest: toml::Table) -> Result<ProviderConfig, Fault> {
@@ -308,8 +312,8 @@ mod tests {
             25\nfailures_within_s = 120\n";
         let settings = CircuitConfig::parse(&format!("{GOOD}{own}"), "file").unwrap().settings;
         assert_eq!(settings.rates().collect::<Vec<_>>(), [1000, 700, 100]);
-        assert_eq!((settings.failures, settings.failures_share), (5, 0.25));
-        let times = [settings.consistency_every, settings.failures_within].map(|time| time.as_secs());
+        assert_eq!((settings.failures_min, settings.failure_share_min), (5, 0.25));
+        let times = [settings.reconciliation_interval, settings.failure_window].map(|time| time.as_secs());
         assert_eq!(times, [30, 120]);
         let usual = CircuitConfig::parse(GOOD, "file").unwrap().settings;
         assert_eq!(usual, Settings { mbit: 1000, ..Settings::default() });

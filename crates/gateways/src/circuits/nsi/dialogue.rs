@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use longhaul_circuits::{Answer, Event, Grant, RequestKey, Wish};
+use longhaul_circuits::{Answer, CircuitRequest, Event, Grant, RequestKey};
 use longhaul_model::{Fault, Timestamp};
 
 use super::NsiConfig;
@@ -295,7 +295,7 @@ impl Nsi {
         let has_other = self.connections.values().any(|other| other.key == connection.key && !other.is_stray);
         if !connection.is_stray {
             self.keep_name(connection.key, None);
-            self.tell(Event::Gone(connection.key));
+            self.tell(Event::TornDown(connection.key));
         } else if is_named && !has_other {
             self.keep_name(connection.key, None);
         }
@@ -310,7 +310,7 @@ fn whole_seconds(at: Timestamp) -> String {
 }
 
 impl Dialogue for Nsi {
-    fn request(&mut self, wish: &Wish, now: Timestamp) {
+    fn request(&mut self, wish: &CircuitRequest, now: Timestamp) {
         let mut connection = Connection::new(wish.key, wish.mbit, Stage::Reserve, now);
         connection.lifetime = wish.lifetime;
         let serial = self.add(connection);

@@ -1,7 +1,7 @@
 //! What the provider holds as a whole, and where it is: the list in which lost reservations are found, and
 //! its description.
 
-use longhaul_circuits::{Event, Held, RequestKey};
+use longhaul_circuits::{Event, ProviderReservation, RequestKey};
 use longhaul_model::{Fault, Timestamp};
 
 use super::answers::{self, Summary};
@@ -83,7 +83,8 @@ impl Nsi {
             let cleared =
                 |id: &str| self.connections.values().any(|one| one.is_stray && one.id.as_deref() == Some(id));
             let held = ours.iter().filter(|one| !cleared(&one.id));
-            let held = held.filter_map(|one| Some(Held { key: one.key?, up: up(one) })).collect();
+            let held =
+                held.filter_map(|one| Some(ProviderReservation { key: one.key?, up: up(one) })).collect();
             self.tell(Event::Listed { asked, held });
             self.forget_names(&ours);
         }

@@ -22,7 +22,7 @@ mod xml;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longhaul_circuits::Ends;
+use longhaul_circuits::CircuitEndpoints;
 use longhaul_model::{Fault, FaultCode};
 
 use super::Provider;
@@ -49,7 +49,7 @@ pub struct NsiConfig {
     /// What is held longer is taken for lost.
     pub(crate) hold: Duration,
     pub(crate) access: Access,
-    pub(crate) ends: Ends,
+    pub(crate) ends: CircuitEndpoints,
 }
 
 pub(super) fn open(

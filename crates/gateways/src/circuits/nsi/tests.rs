@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::messages::Header;
 use super::*;
 use crate::circuits::remote::{Call, Dialogue, Heard, Step};
-use longhaul_circuits::{Answer, Event, RequestKey, Wish};
+use longhaul_circuits::{Answer, CircuitRequest, Event, RequestKey};
 use longhaul_model::Timestamp;
 
 const KEY: RequestKey = RequestKey(0xaa2d_6f5e_2b1b_4d0c_8a57_3f8f_1c9d_7e02);
@@ -26,7 +26,7 @@ fn config() -> NsiConfig {
         reply_to: None,
         hold: Duration::from_secs(60),
         access: Access::default(),
-        ends: Ends { source: "192.0.2.7".to_owned(), target: "192.0.2.5".to_owned() },
+        ends: CircuitEndpoints { source: "192.0.2.7".to_owned(), target: "192.0.2.5".to_owned() },
     }
 }
 
@@ -133,7 +133,7 @@ impl Conversation {
 
     fn run(mut self) -> Conversation {
         let lifetime = Some(Duration::from_secs(6 * 3600));
-        self.nsi.request(&Wish { key: KEY, mbit: 10_000, lifetime }, self.now);
+        self.nsi.request(&CircuitRequest { key: KEY, mbit: 10_000, lifetime }, self.now);
         if self.plot == Plot::Good {
             self.until(|this| this.told.iter().any(|event| matches!(event, Event::Answer { .. })));
             self.nsi.tear_down(KEY, self.now);
@@ -263,7 +263,7 @@ fn conversations_are_as_written_down() {
             match (plot, answer) {
                 (Plot::Good, Answer::Granted(grant)) => {
                     assert_eq!(grant.expires, Some(NOW.plus(Duration::from_secs(6 * 3600))));
-                    assert_eq!(told.last(), Some(&Event::Gone(KEY)));
+                    assert_eq!(told.last(), Some(&Event::TornDown(KEY)));
                 }
                 (Plot::Refused | Plot::Nothing | Plot::Fault, Answer::Refused { less: true, .. }) => {
                     assert_eq!(told.len(), 1, "{told:?}");
@@ -277,7 +277,7 @@ fn conversations_are_as_written_down() {
 #[test]
 fn a_confirmation_before_its_acknowledgement_counts() {
     let mut nsi = nsi(Some("http://192.0.2.5:8085/"));
-    nsi.request(&Wish { key: KEY, mbit: 10_000, lifetime: None }, NOW);
+    nsi.request(&CircuitRequest { key: KEY, mbit: 10_000, lifetime: None }, NOW);
     let Some(Step::Call(id, call)) = nsi.poll() else { panic!("it reserves") };
     let (header, _) = sent(&call);
     let confirmed =
@@ -314,7 +314,7 @@ proptest! {
         let mut open: Vec<(u64, Call)> = Vec::new();
         let mut last = Header::default();
         let (mut now, mut torn_down) = (NOW, false);
-        nsi.request(&Wish { key: KEY, mbit: 10_000, lifetime: None }, now);
+        nsi.request(&CircuitRequest { key: KEY, mbit: 10_000, lifetime: None }, now);
         for (choice, seconds) in choices {
             let body = match choice {
                 0 => format!("<c:reserveResponse><connectionId>{ID}</connectionId></c:reserveResponse>"),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use longhaul_circuits::{Event, RequestKey, Wish};
+use longhaul_circuits::{CircuitRequest, Event, RequestKey};
 use longhaul_model::{Fault, Timestamp};
 
 /// The provider's names of our requests: kept before anything is done under them.
@@ -38,7 +38,7 @@ pub(crate) enum Step {
 }
 
 pub(crate) trait Dialogue: Send {
-    fn request(&mut self, wish: &Wish, now: Timestamp);
+    fn request(&mut self, wish: &CircuitRequest, now: Timestamp);
     fn tear_down(&mut self, key: RequestKey, now: Timestamp);
     fn list(&mut self, now: Timestamp);
     /// How a call ended. Every call ends, by a fault if nothing else.

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use longhaul_circuits::{Event, RequestKey, Wish};
+use longhaul_circuits::{CircuitRequest, Event, RequestKey};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{read_private, write_private};
 use tokio::runtime::Runtime;
@@ -137,7 +137,7 @@ impl Remote {
 }
 
 impl Provider for Remote {
-    fn request(&mut self, wish: &Wish, now: Timestamp) {
+    fn request(&mut self, wish: &CircuitRequest, now: Timestamp) {
         self.dialogue.request(wish, now);
         self.carry_out();
     }

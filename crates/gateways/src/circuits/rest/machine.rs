@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use longhaul_circuits::{Answer, Event, Grant, Held, RequestKey, Wish};
+use longhaul_circuits::{Answer, CircuitRequest, Event, Grant, ProviderReservation, RequestKey};
 use longhaul_model::{Fault, Timestamp};
 
 use super::{Job, Next, Protocol, Stage, unexpected};
@@ -25,7 +25,7 @@ enum Asked {
 struct List {
     asked: Timestamp,
     open: usize,
-    held: Vec<Held>,
+    held: Vec<ProviderReservation>,
     /// One could not be asked, so that the list would prove nothing.
     is_broken: bool,
 }
@@ -287,7 +287,7 @@ impl Rest {
             self.keep_name(job.key, None);
         }
         if !job.is_stray {
-            self.tell(Event::Gone(job.key));
+            self.tell(Event::TornDown(job.key));
         }
     }
 
@@ -317,7 +317,7 @@ impl Rest {
         list.open = list.open.saturating_sub(1);
         match up {
             Ok(Some(_)) if is_stray => {}
-            Ok(Some(up)) => list.held.push(Held { key, up }),
+            Ok(Some(up)) => list.held.push(ProviderReservation { key, up }),
             Ok(None) => {}
             Err(why) => {
                 tracing::debug!(why, "what the provider holds is not known");
@@ -355,7 +355,7 @@ impl Job {
 }
 
 impl Dialogue for Rest {
-    fn request(&mut self, wish: &Wish, now: Timestamp) {
+    fn request(&mut self, wish: &CircuitRequest, now: Timestamp) {
         let serial = self.add(wish.key, wish.mbit, Stage::Name, now);
         if let Some(job) = self.jobs.get_mut(&serial) {
             job.lifetime = wish.lifetime;

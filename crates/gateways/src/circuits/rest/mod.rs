@@ -115,7 +115,7 @@ pub(super) trait Protocol: Send {
     fn is_up(&self, heard: &Heard) -> Result<Option<bool>, String>;
     /// The question that [`Protocol::is_up`] is about.
     fn examine(&self, name: &str) -> Call;
-    fn ends(&self) -> longhaul_circuits::Ends;
+    fn ends(&self) -> longhaul_circuits::CircuitEndpoints;
 }
 
 pub(super) fn open_oscars(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_circuits::Ends;
+use longhaul_circuits::CircuitEndpoints;
 use longhaul_model::Timestamp;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -35,7 +35,7 @@ pub struct OscarsConfig {
     pub(crate) target_port: String,
     pub(crate) vlans: String,
     pub(crate) access: Access,
-    pub(crate) ends: Ends,
+    pub(crate) ends: CircuitEndpoints,
 }
 
 pub(crate) struct Oscars {
@@ -265,7 +265,7 @@ impl Protocol for Oscars {
         }
     }
 
-    fn ends(&self) -> Ends {
+    fn ends(&self) -> CircuitEndpoints {
         self.config.ends.clone()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_circuits::Ends;
+use longhaul_circuits::CircuitEndpoints;
 use longhaul_model::Timestamp;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
@@ -32,7 +32,7 @@ pub struct SenseConfig {
     /// `any`, a VLAN or a range of them.
     pub(crate) vlans: String,
     pub(crate) access: Access,
-    pub(crate) ends: Ends,
+    pub(crate) ends: CircuitEndpoints,
 }
 
 pub(crate) struct Sense {
@@ -206,7 +206,7 @@ impl Protocol for Sense {
         }
     }
 
-    fn ends(&self) -> Ends {
+    fn ends(&self) -> CircuitEndpoints {
         self.config.ends.clone()
     }
 }

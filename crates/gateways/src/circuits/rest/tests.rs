@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longhaul_circuits::{Answer, Ends, Event, RequestKey, Wish};
+use longhaul_circuits::{Answer, CircuitEndpoints, CircuitRequest, Event, RequestKey};
 use serde_json::{Value, json};
 
 use super::*;
@@ -15,8 +15,8 @@ const NOW: Timestamp = Timestamp(1_796_119_200_000_000);
 const LIFETIME: Duration = Duration::from_secs(6 * 3600);
 const WANTED_MBIT: u64 = 10_000;
 
-fn ends() -> Ends {
-    Ends { source: "192.0.2.7".to_owned(), target: "192.0.2.5".to_owned() }
+fn ends() -> CircuitEndpoints {
+    CircuitEndpoints { source: "192.0.2.7".to_owned(), target: "192.0.2.5".to_owned() }
 }
 
 fn oscars() -> Box<dyn Protocol> {
@@ -167,7 +167,8 @@ struct Conversation {
 
 impl Conversation {
     fn run(mut self) -> Conversation {
-        self.rest.request(&Wish { key: KEY, mbit: WANTED_MBIT, lifetime: Some(LIFETIME) }, self.now);
+        self.rest
+            .request(&CircuitRequest { key: KEY, mbit: WANTED_MBIT, lifetime: Some(LIFETIME) }, self.now);
         if self.plot == Plot::Good {
             self.until(|this| !this.told.is_empty());
             self.rest.tear_down(KEY, self.now);
@@ -260,7 +261,7 @@ fn conversations_are_as_written_down() {
                     assert_eq!((grant.mbit, &grant.ends), (WANTED_MBIT, &ends()));
                     let expires = grant.expires.expect("it ends");
                     assert!(expires.since(NOW.plus(LIFETIME)) < Duration::from_secs(60), "{expires}");
-                    assert_eq!(told.last(), Some(&Event::Gone(KEY)));
+                    assert_eq!(told.last(), Some(&Event::TornDown(KEY)));
                 }
                 (Plot::Less | Plot::No, Answer::Refused { less: true, .. }) => {
                     assert_eq!(told.len(), 1, "{told:?}");

@@ -16,7 +16,7 @@ pub struct RequestKey(pub u128);
 
 impl RequestKey {
     /// The `count`th of the link's requests in the run that has this seed.
-    pub(crate) fn of(link: &str, seed: u64, now: Timestamp, count: u64) -> RequestKey {
+    pub(crate) fn derive(link: &str, seed: u64, now: Timestamp, count: u64) -> RequestKey {
         let mut hash = blake3::Hasher::new();
         hash.update(link.as_bytes());
         for number in [seed, now.0 as u64, count] {
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for RequestKey {
 
 /// The addresses of a circuit, for data: what a host at each side binds to or dials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ends {
+pub struct CircuitEndpoints {
     /// `host:port`, or a host alone where the port stays what it is.
     pub source: String,
     /// The local address at the target's side.
@@ -83,29 +83,30 @@ pub struct Ends {
 #[serde(deny_unknown_fields)]
 pub struct Reservation {
     pub key: RequestKey,
-    pub stage: Stage,
+    pub stage: ReservationStage,
     pub since: Timestamp,
     pub mbit: u64,
     /// When it ends by itself, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ends: Option<Ends>,
+    pub ends: Option<CircuitEndpoints>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Stage {
+pub enum ReservationStage {
     Requested,
     Established,
     /// To be given back, as often as it takes.
-    Leaving,
+    #[serde(rename = "leaving")]
+    Releasing,
 }
 
 /// Why a link rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Why {
+pub enum CooldownReason {
     /// A request failed, or was not answered.
     Request,
     /// Transfers failed on a circuit, or its ends did not answer.
@@ -116,8 +117,9 @@ pub enum Why {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rest {
-    pub why: Why,
+pub struct Cooldown {
+    #[serde(rename = "why")]
+    pub reason: CooldownReason,
     pub since: Timestamp,
     pub until: Timestamp,
     /// What a person had requested, and cannot be had: nobody may have been told of it yet.
@@ -125,7 +127,7 @@ pub struct Rest {
     pub order: Option<CircuitOrderId>,
 }
 
-impl Rest {
+impl Cooldown {
     pub(crate) fn window(&self) -> Duration {
         self.until.since(self.since)
     }
@@ -134,26 +136,33 @@ impl Rest {
 /// All that is durable of one link, written as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Book {
+pub struct ReservationLedger {
     #[serde(default)]
     pub reservations: Vec<Reservation>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rest: Option<Rest>,
+    #[serde(rename = "rest", default, skip_serializing_if = "Option::is_none")]
+    pub cooldown: Option<Cooldown>,
     /// In whose place stands what is asked for or used, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub instead_of: Vec<RequestKey>,
+    #[serde(rename = "instead_of", default, skip_serializing_if = "Vec::is_empty")]
+    pub superseded_keys: Vec<RequestKey>,
 }
 
 impl Reservation {
     pub(crate) fn granted(self, grant: Grant, now: Timestamp) -> Reservation {
         let Grant { mbit, ends, expires } = grant;
-        Reservation { stage: Stage::Established, since: now, mbit, expires, ends: Some(ends), ..self }
+        Reservation {
+            stage: ReservationStage::Established,
+            since: now,
+            mbit,
+            expires,
+            ends: Some(ends),
+            ..self
+        }
     }
 }
 
-impl Book {
+impl ReservationLedger {
     pub fn is_empty(&self) -> bool {
-        self.reservations.is_empty() && self.rest.is_none()
+        self.reservations.is_empty() && self.cooldown.is_none()
     }
 }
 
@@ -163,7 +172,7 @@ mod tests {
 
     #[test]
     fn names_of_requests_are_uuids_and_differ() {
-        let first = RequestKey::of("alpha→beta", 1, Timestamp(1), 1);
+        let first = RequestKey::derive("alpha→beta", 1, Timestamp(1), 1);
         let text = first.to_string();
         assert_eq!(text.parse(), Ok(first));
         assert_eq!((text.len(), &text[14..15]), (36, "8"));
@@ -174,7 +183,7 @@ mod tests {
             ("alpha→beta", 2, 1, 1),
             ("beta→alpha", 1, 1, 1),
         ];
-        let differs = |(link, seed, at, count)| RequestKey::of(link, seed, Timestamp(at), count) != first;
+        let differs = |(link, seed, at, count)| RequestKey::derive(link, seed, Timestamp(at), count) != first;
         assert!(others.into_iter().all(differs));
         for wrong in
             ["", "0", "00000000-0000-0000-0000-00000000000g", "000000000-000-0000-0000-000000000000", "é"]

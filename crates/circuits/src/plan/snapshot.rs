@@ -8,38 +8,38 @@ use std::time::Duration;
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::account::Accounts;
-use super::book::{Booking, Stand};
-use super::budget::Ledger;
-use super::{BookingId, Pair, PlanSettings, Planner, Rest};
+use super::booking::{Booking, BookingState};
+use super::budget::BudgetLedger;
+use super::provider_gains::ProviderGains;
+use super::{BookingId, LinkBackoff, PlanSettings, Planner, SitePair};
 
 /// Meant to be written down after each plan, before anything that it decided is done.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Kept {
+pub struct PlannerSnapshot {
     last: u64,
     bookings: Vec<(BookingId, Booking)>,
-    ledger: Ledger,
-    accounts: Accounts,
-    plain: Vec<(Pair, f64, Option<Timestamp>)>,
-    rests: Vec<(Pair, Rest)>,
+    ledger: BudgetLedger,
+    accounts: ProviderGains,
+    plain: Vec<(SitePair, f64, Option<Timestamp>)>,
+    rests: Vec<(SitePair, LinkBackoff)>,
 }
 
 impl Planner {
-    pub fn to_keep(&self) -> Kept {
-        Kept {
+    pub fn snapshot(&self) -> PlannerSnapshot {
+        PlannerSnapshot {
             last: self.last,
             bookings: self.bookings.iter().map(|(id, booking)| (*id, booking.clone())).collect(),
             ledger: self.ledger.clone(),
             accounts: self.accounts.clone(),
-            plain: self.plain.iter().map(|(pair, (rate, until))| (*pair, *rate, *until)).collect(),
-            rests: self.rests.iter().map(|(pair, rest)| (*pair, *rest)).collect(),
+            plain: self.best_effort.iter().map(|(pair, (rate, until))| (*pair, *rate, *until)).collect(),
+            rests: self.backoffs.iter().map(|(pair, rest)| (*pair, *rest)).collect(),
         }
     }
 
     /// As if there had been no restart; the time between is no time of work.
-    pub fn restore(settings: PlanSettings, kept: Kept) -> Planner {
-        let Kept { last, bookings, ledger, accounts, plain, rests } = kept;
+    pub fn restore(settings: PlanSettings, kept: PlannerSnapshot) -> Planner {
+        let PlannerSnapshot { last, bookings, ledger, accounts, plain, rests } = kept;
         let highest = bookings.iter().map(|(id, _)| id.0).max().unwrap_or(0);
         let plain = plain.into_iter().filter(|(_, rate, _)| rate.is_finite() && *rate >= 0.0);
         Planner {
@@ -47,8 +47,8 @@ impl Planner {
             bookings: bookings.into_iter().collect(),
             ledger,
             accounts,
-            plain: plain.map(|(pair, rate, until)| (pair, (rate, until))).collect(),
-            rests: rests.into_iter().collect(),
+            best_effort: plain.map(|(pair, rate, until)| (pair, (rate, until))).collect(),
+            backoffs: rests.into_iter().collect(),
             ..Planner::new(settings)
         }
     }
@@ -57,7 +57,7 @@ impl Planner {
     /// for twice.
     pub fn adopt(
         &mut self,
-        pair: Pair,
+        pair: SitePair,
         provider: &str,
         mbit: u64,
         asked: Timestamp,
@@ -68,12 +68,12 @@ impl Planner {
         let booking = Booking {
             pair,
             provider: provider.to_owned(),
-            beside_ports: false,
+            bypasses_ports: false,
             mbit,
-            asked,
+            requested_at: asked,
             lifetime,
-            stand: Stand::Requested,
-            plain: 0.0,
+            state: BookingState::Requested,
+            best_effort: 0.0,
             replaces: None,
             idle: 0,
             useless: 0,

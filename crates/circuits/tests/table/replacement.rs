@@ -2,30 +2,31 @@
 //! the first stays.
 
 use longhaul_circuits::{
-    Action, Answer, Book, Ends, Event, Grant, Note, Order, OrderState, Ordered, Record, Renew, RequestKey,
-    Reservation, Settings, Stage, State, Why, Wish,
+    Action, Answer, CircuitEndpoints, CircuitHistory, CircuitRequest, CooldownReason, Event, Grant, Note,
+    Order, OrderKind, OrderState, RenewalRule, RequestKey, Reservation, ReservationLedger, ReservationStage,
+    Settings, State,
 };
 use longhaul_model::{CircuitOrderId, Timestamp};
 
 use crate::link::{HOUR, Link, MINUTE, MUCH, START, ends, granted, has_note, in_order, refused, wish};
 
-fn others() -> Ends {
-    Ends { source: "10.2.0.1".into(), target: "10.2.0.2".into() }
+fn others() -> CircuitEndpoints {
+    CircuitEndpoints { source: "10.2.0.1".into(), target: "10.2.0.2".into() }
 }
 
 fn order(id: u64, mbit: u64, replaces: Option<RequestKey>) -> Order {
-    let what = Ordered::Circuit { mbit, until: START.plus(24 * HOUR), replaces };
-    Order { id: CircuitOrderId(id), by: "ada".into(), what }
+    let what = OrderKind::Circuit { mbit, until: START.plus(24 * HOUR), replaces };
+    Order { id: CircuitOrderId(id), by: "ada".into(), kind: what }
 }
 
 fn is_used(link: &Link, key: RequestKey) -> bool {
-    let established = |one: &&Reservation| one.stage == Stage::Established;
+    let established = |one: &&Reservation| one.stage == ReservationStage::Established;
     let held: Vec<_> = link.book.reservations.iter().filter(established).map(|one| one.key).collect();
     matches!(link.machine.state(), State::Established { used: true, .. }) && held == [key]
 }
 
 /// A circuit that ada wants is used, and she wants another in its place.
-fn wanted() -> (Link, Wish, Wish) {
+fn wanted() -> (Link, CircuitRequest, CircuitRequest) {
     let mut link = Link::new(Settings::default());
     let first = wish(&link.tell(Event::Orders(vec![order(1, 400, None)]))).unwrap();
     link.answer(first.key, granted(400, None));
@@ -38,7 +39,7 @@ fn wanted() -> (Link, Wish, Wish) {
     (link, first, second)
 }
 
-fn grant_elsewhere(link: &mut Link, wish: Wish, expires: Option<Timestamp>) -> Vec<Action> {
+fn grant_elsewhere(link: &mut Link, wish: CircuitRequest, expires: Option<Timestamp>) -> Vec<Action> {
     let grant = Grant { mbit: wish.mbit, ends: others(), expires };
     link.answer(wish.key, Answer::Granted(grant))
 }
@@ -53,10 +54,13 @@ fn the_second_is_used_before_the_first_is_given_back() {
     assert!(actions.contains(&Action::Use { key: second.key, mbit: 800, ends: others() }), "{actions:?}");
     let broken = |action: &Action| matches!(action, Action::StopUsing(_) | Action::TearDown(_));
     assert!(!actions.iter().any(broken), "nothing stops for it: {actions:?}");
-    assert!(is_used(&link, second.key) && link.machine.is_leaving());
-    assert_eq!(link.tell(Event::Left), [Action::Keep(link.book.clone()), Action::TearDown(first.key)]);
-    link.tell(Event::Gone(first.key));
-    assert_eq!((link.book.reservations.len(), link.machine.is_leaving()), (1, false));
+    assert!(is_used(&link, second.key) && link.machine.is_draining());
+    assert_eq!(
+        link.tell(Event::PredecessorDrained),
+        [Action::Persist(link.book.clone()), Action::TearDown(first.key)]
+    );
+    link.tell(Event::TornDown(first.key));
+    assert_eq!((link.book.reservations.len(), link.machine.is_draining()), (1, false));
 }
 
 #[test]
@@ -64,7 +68,7 @@ fn what_does_not_leave_the_first_is_not_waited_for_long_and_where_both_have_one_
     let (mut link, first, second) = wanted();
     grant_elsewhere(&mut link, second, None);
     link.tell(Event::Probed { key: second.key, good: true });
-    let drain = Settings::default().drain;
+    let drain = Settings::default().drain_timeout;
     assert!(!link.after(drain - MINUTE).contains(&Action::TearDown(first.key)));
     assert!(link.after(MINUTE).contains(&Action::TearDown(first.key)));
 
@@ -77,12 +81,12 @@ fn what_does_not_leave_the_first_is_not_waited_for_long_and_where_both_have_one_
 
 #[test]
 fn where_the_second_cannot_be_had_the_first_stays() {
-    let cases: [fn(&mut Link, Wish) -> Vec<Action>; 4] = [
+    let cases: [fn(&mut Link, CircuitRequest) -> Vec<Action>; 4] = [
         |link, wish| link.answer(wish.key, refused(false)),
         |link, _| link.after(Settings::default().request_timeout),
         |link, wish| {
             grant_elsewhere(link, wish, None);
-            link.after(Settings::default().probe_within)
+            link.after(Settings::default().probe_timeout)
         },
         |link, wish| {
             grant_elsewhere(link, wish, None);
@@ -97,7 +101,7 @@ fn where_the_second_cannot_be_had_the_first_stays() {
         let stopped = |action: &Action| matches!(action, Action::StopUsing(_));
         assert!(!actions.iter().any(stopped) && is_used(&link, first.key), "{number}");
         assert_eq!(actions.contains(&Action::TearDown(second.key)), number > 0, "{number}: {actions:?}");
-        link.tell(Event::Gone(second.key));
+        link.tell(Event::TornDown(second.key));
         assert_eq!(link.book.reservations.len(), 1, "{number}");
         // And is not asked for again because of that wish.
         assert_eq!(wish(&link.after(HOUR)), None, "{number}");
@@ -140,18 +144,19 @@ fn who_changes_their_mind_keeps_the_first() {
     assert!(actions.contains(&Action::TearDown(second.key)), "{actions:?}");
     assert!(is_used(&link, first.key));
     // A grant that comes too late is given back.
-    link.tell(Event::Gone(second.key));
+    link.tell(Event::TornDown(second.key));
     assert!(grant_elsewhere(&mut link, second, None).contains(&Action::TearDown(second.key)));
 }
 
 fn release(id: u64, key: RequestKey) -> Event {
-    let what = Ordered::Release(key);
-    Event::Orders(vec![Order { id: CircuitOrderId(id), by: "ada".into(), what }])
+    let what = OrderKind::Release(key);
+    Event::Orders(vec![Order { id: CircuitOrderId(id), by: "ada".into(), kind: what }])
 }
 
 fn is_released(link: &Link, actions: &[Action], key: RequestKey) -> bool {
     let noted = has_note(actions, |note| matches!(note, Note::Released { key: of, .. } if *of == key));
-    let rests = matches!(link.machine.state(), State::Resting(rest) if rest.why == Why::Released);
+    let rests =
+        matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Released);
     noted && rests && actions.contains(&Action::TearDown(key))
 }
 
@@ -161,8 +166,8 @@ fn who_gives_back_what_another_has_replaced_gives_that_back() {
     let (mut link, first, second) = wanted();
     grant_elsewhere(&mut link, second, None);
     link.tell(Event::Probed { key: second.key, good: true });
-    link.tell(Event::Left);
-    link.tell(Event::Gone(first.key));
+    link.tell(Event::PredecessorDrained);
+    link.tell(Event::TornDown(first.key));
     let actions = link.tell(release(3, first.key));
     assert!(is_released(&link, &actions, second.key), "{actions:?}");
 
@@ -186,7 +191,7 @@ fn who_gives_back_what_another_has_replaced_gives_that_back() {
         let fourth = wish(&link.after(2 * HOUR)).or_else(|| wish(&link.after(MINUTE)));
         let fourth = fourth.expect("the work counts again");
         let actions = link.tell(release(2, first.key));
-        assert!(has_note(&actions, |note| matches!(note, Note::ReleasedNothing { .. })), "{actions:?}");
+        assert!(has_note(&actions, |note| matches!(note, Note::NothingToRelease { .. })), "{actions:?}");
         assert!(!actions.contains(&Action::TearDown(fourth.key)));
     }
 }
@@ -203,11 +208,14 @@ fn who_gives_back_what_was_refused_gives_back_the_smaller_one_that_is_asked_for_
 #[test]
 fn who_gives_back_the_first_of_two_that_a_run_before_had_gives_back_the_one_that_is_left() {
     let one = |number: u128, since: Timestamp| {
-        let (key, stage) = (RequestKey(number), Stage::Established);
+        let (key, stage) = (RequestKey(number), ReservationStage::Established);
         Reservation { key, stage, since, mbit: 1000, expires: None, ends: Some(ends()) }
     };
     let reservations = vec![one(1, START), one(2, START.plus(HOUR))];
-    let (mut link, _) = Link::restored(Book { reservations, ..Book::default() }, START.plus(2 * HOUR));
+    let (mut link, _) = Link::restored(
+        ReservationLedger { reservations, ..ReservationLedger::default() },
+        START.plus(2 * HOUR),
+    );
     link.tell(Event::Probed { key: RequestKey(2), good: true });
     let actions = link.tell(release(1, RequestKey(1)));
     assert!(is_released(&link, &actions, RequestKey(2)), "{actions:?}");
@@ -215,7 +223,7 @@ fn who_gives_back_the_first_of_two_that_a_run_before_had_gives_back_the_one_that
 
 #[test]
 fn what_people_are_told_of_both() {
-    let (mut link, mut record) = (Link::new(Settings::default()), Record::default());
+    let (mut link, mut record) = (Link::new(Settings::default()), CircuitHistory::default());
     let mut tell = |link: &mut Link, event: Event| {
         let actions = link.tell(event);
         for action in &actions {
@@ -223,7 +231,7 @@ fn what_people_are_told_of_both() {
                 record.note(note, link.now);
             }
         }
-        let said = link.machine.look().to_string();
+        let said = link.machine.explain().to_string();
         let state = |id: u64| {
             let found = record.orders().find(|(order, _)| order.0 == id);
             found.map(|(_, state)| state.clone())
@@ -240,23 +248,23 @@ fn what_people_are_told_of_both() {
         panic!()
     };
     let next = next.unwrap();
-    assert_eq!((current.unwrap().key, next.key, next.used), (first.key, second.key, None));
-    assert!(next.why.contains("ada requests a circuit of 800 Mbit/s"), "{}", next.why);
-    assert_eq!(states, [Some(OrderState::Had), Some(OrderState::Taken)]);
+    assert_eq!((current.unwrap().key, next.key, next.used_since), (first.key, second.key, None));
+    assert!(next.reason.contains("ada requests a circuit of 800 Mbit/s"), "{}", next.reason);
+    assert_eq!(states, [Some(OrderState::Satisfied), Some(OrderState::Accepted)]);
     assert!(said.contains("another of 800 Mbit/s is asked for, to be used in its place"), "{said}");
     let answer = Answer::Granted(Grant { mbit: 800, ends: others(), expires: None });
     tell(&mut link, Event::Answer { key: second.key, answer });
     let (_, current, next, states, _) = tell(&mut link, Event::Probed { key: second.key, good: true });
     let current = current.unwrap();
     assert_eq!((current.key, current.mbit, next), (second.key, Some(800), None));
-    assert!(current.used.is_some());
+    assert!(current.used_since.is_some());
     let replaced =
         |state: &Option<OrderState>| matches!(state, Some(OrderState::Done(why)) if why.contains("another"));
-    assert!(replaced(&states[0]) && states[1] == Some(OrderState::Had), "{states:?}");
+    assert!(replaced(&states[0]) && states[1] == Some(OrderState::Satisfied), "{states:?}");
 }
 
 /// With so much waiting that a circuit which lasts so long is used.
-fn expiring(lasts: std::time::Duration) -> (Link, Wish) {
+fn expiring(lasts: std::time::Duration) -> (Link, CircuitRequest) {
     let mut link = Link::new(Settings::default());
     let (first, _) = link.granted(Some(START.plus(MINUTE).plus(lasts)));
     link.tell(Event::Probed { key: first.key, good: true });
@@ -292,11 +300,11 @@ fn while_there_is_enough_to_do_the_next_is_asked_for_before_one_expires() {
     assert!(wish(&link.after(MINUTE)).is_some());
 
     // And where it is switched off, none is.
-    let mut link = Link::new(Settings { renew: None, ..Settings::default() });
+    let mut link = Link::new(Settings { renewal: None, ..Settings::default() });
     let (first, _) = link.granted(Some(START.plus(10 * HOUR)));
     link.tell(Event::Probed { key: first.key, good: true });
     assert_eq!(wish(&link.after(10 * HOUR - 5 * MINUTE)), None);
-    assert_ne!(Settings::default().renew, None::<Renew>);
+    assert_ne!(Settings::default().renewal, None::<RenewalRule>);
 }
 
 #[test]
@@ -307,12 +315,15 @@ fn of_two_that_a_run_before_has_left_the_later_is_used_on() {
         since,
         mbit: 1000,
         expires: None,
-        ends: (stage == Stage::Established).then(ends),
+        ends: (stage == ReservationStage::Established).then(ends),
     };
     let (earlier, later) = (START, START.plus(HOUR));
-    for (second, used) in [(Stage::Established, 2), (Stage::Requested, 1)] {
-        let reservations = vec![one(1, Stage::Established, earlier), one(2, second, later)];
-        let (mut link, actions) = Link::restored(Book { reservations, ..Book::default() }, later.plus(HOUR));
+    for (second, used) in [(ReservationStage::Established, 2), (ReservationStage::Requested, 1)] {
+        let reservations = vec![one(1, ReservationStage::Established, earlier), one(2, second, later)];
+        let (mut link, actions) = Link::restored(
+            ReservationLedger { reservations, ..ReservationLedger::default() },
+            later.plus(HOUR),
+        );
         assert!(actions.contains(&Action::TearDown(RequestKey(3 - used))), "{actions:?}");
         link.tell(Event::Probed { key: RequestKey(used), good: true });
         assert!(is_used(&link, RequestKey(used)));

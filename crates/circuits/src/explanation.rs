@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use longhaul_model::{Timestamp, units};
 
-use crate::note::span;
-use crate::{State, Why};
+use crate::note::duration_text;
+use crate::{CooldownReason, State};
 
 /// What one sees who asks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Look {
+pub struct Explanation {
     pub state: State,
     /// When that ends by itself, if it does: the wait for an answer, the circuit, its draining, the rest.
     pub until: Option<Timestamp>,
@@ -19,63 +19,63 @@ pub struct Look {
     /// What is asked for to be used in its place.
     pub next_mbit: Option<u64>,
     /// Who wants it, if somebody does.
-    pub ordered: Option<String>,
+    pub ordered_by: Option<String>,
     /// Another place decides whether the work is worth a circuit.
-    pub planned: bool,
+    pub planned_centrally: bool,
     pub pending_bytes: u64,
     /// What the way in use carries.
     pub bytes_per_s: Option<f64>,
-    pub rate_from: RateFrom,
+    pub rate_source: RateSource,
     /// How long what waits takes at this rate.
-    pub work: Option<Duration>,
+    pub time_to_finish: Option<Duration>,
     /// A circuit is worth asking for above this.
     pub threshold: Duration,
     /// It is given back below this.
-    pub leave_below: Option<Duration>,
+    pub release_below: Option<Duration>,
     /// Checks in a row that found enough, and how many are wanted.
     pub checks: (u32, u32),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RateFrom {
+pub enum RateSource {
     #[default]
-    Nobody,
+    Unknown,
     /// What moved here.
-    Seen,
+    Measured,
     /// The service expects it.
-    Told,
+    Forecast,
 }
 
-impl Default for Look {
+impl Default for Explanation {
     fn default() -> Self {
-        Look {
+        Explanation {
             state: State::Off,
             until: None,
             mbit: 0,
             next_mbit: None,
-            ordered: None,
-            planned: false,
+            ordered_by: None,
+            planned_centrally: false,
             pending_bytes: 0,
             bytes_per_s: None,
-            rate_from: RateFrom::Nobody,
-            work: None,
+            rate_source: RateSource::Unknown,
+            time_to_finish: None,
             threshold: Duration::ZERO,
-            leave_below: None,
+            release_below: None,
             checks: (0, 0),
         }
     }
 }
 
-impl Look {
+impl Explanation {
     pub(crate) fn is_used(&self) -> bool {
         matches!(self.state, State::Established { used: true, .. })
     }
 
     /// Without a circuit: whether what waits would bring one.
-    fn worth(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let threshold = span(self.threshold);
-        if self.planned {
-            return self.waits_for_the_plan(f);
+    fn write_without_circuit(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let threshold = duration_text(self.threshold);
+        if self.planned_centrally {
+            return self.write_planned_centrally(f);
         }
         if self.pending_bytes == 0 {
             return write!(
@@ -84,16 +84,16 @@ impl Look {
             );
         }
         let waits = units::bytes(self.pending_bytes);
-        let (Some(rate), Some(work)) = (self.bytes_per_s, self.work) else {
+        let (Some(rate), Some(work)) = (self.bytes_per_s, self.time_to_finish) else {
             return write!(
                 f,
                 "{waits} wait, and nobody knows yet what the link carries: nothing is asked for before that \
                     is seen"
             );
         };
-        let by = if self.rate_from == RateFrom::Told { "is expected to carry" } else { "carries" };
+        let by = if self.rate_source == RateSource::Forecast { "is expected to carry" } else { "carries" };
         let mbit = rate * 8e-6;
-        write!(f, "{waits} wait = {} at the {mbit:.1} Mbit/s that the link {by}; ", span(work))?;
+        write!(f, "{waits} wait = {} at the {mbit:.1} Mbit/s that the link {by}; ", duration_text(work))?;
         let needs = units::bytes((rate * self.threshold.as_secs_f64()) as u64);
         if mbit >= self.mbit as f64 {
             write!(f, "a circuit of {} Mbit/s would not be faster: none is asked for", self.mbit)
@@ -109,29 +109,33 @@ impl Look {
         }
     }
 
-    fn waits_for_the_plan(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_planned_centrally(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pending_bytes {
             0 => f.write_str("nothing waits")?,
             bytes => write!(f, "{} wait", units::bytes(bytes))?,
         }
-        if let (Some(rate), Some(work)) = (self.bytes_per_s, self.work.filter(|work| !work.is_zero())) {
-            write!(f, " = {} at {:.1} Mbit/s", span(work), rate * 8e-6)?;
+        if let (Some(rate), Some(work)) =
+            (self.bytes_per_s, self.time_to_finish.filter(|work| !work.is_zero()))
+        {
+            write!(f, " = {} at {:.1} Mbit/s", duration_text(work), rate * 8e-6)?;
         }
         f.write_str("; the service's plan decides whether a circuit is worth asking for")
     }
 
     /// With a circuit: what keeps it.
-    fn kept(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.work {
-            Some(work) => write!(f, "{} wait = {}", units::bytes(self.pending_bytes), span(work))?,
+    fn write_with_circuit(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.time_to_finish {
+            Some(work) => write!(f, "{} wait = {}", units::bytes(self.pending_bytes), duration_text(work))?,
             None => write!(f, "{} wait", units::bytes(self.pending_bytes))?,
         }
         if let Some(rate) = self.bytes_per_s {
             write!(f, " at {:.1} Mbit/s", rate * 8e-6)?;
         }
-        match (&self.ordered, self.leave_below) {
+        match (&self.ordered_by, self.release_below) {
             (Some(by), _) => write!(f, "; {by} requested it: it is kept for them")?,
-            (None, Some(below)) => write!(f, "; it is given back when that stays below {}", span(below))?,
+            (None, Some(below)) => {
+                write!(f, "; it is given back when that stays below {}", duration_text(below))?
+            }
             (None, None) => f.write_str("; it is kept until it expires")?,
         }
         if let Some(until) = self.until {
@@ -145,13 +149,13 @@ impl Look {
 }
 
 /// In words, with the numbers.
-impl fmt::Display for Look {
+impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until = |what: &str| self.until.map(|at| format!("{what}{at}")).unwrap_or_default();
         match self.state {
             State::Off => {
                 f.write_str("no circuit now: ")?;
-                self.worth(f)
+                self.write_without_circuit(f)
             }
             State::Requested { since } => {
                 let deadline = until(", and may until ");
@@ -166,20 +170,22 @@ impl fmt::Display for Look {
             }
             State::Established { used: true, .. } => {
                 write!(f, "transfers go by a circuit of {} Mbit/s: ", self.mbit)?;
-                self.kept(f)
+                self.write_with_circuit(f)
             }
             State::Draining => {
                 let deadline = until(", at the latest at ");
                 write!(f, "the circuit is given back when nothing is under way on it{deadline}")
             }
-            State::Resting(rest) => {
-                let why = match rest.why {
-                    Why::Request => "the last request failed",
-                    Why::Transfer => "the last circuit failed, or was no better than the plain way",
-                    Why::Released => "somebody gave the last circuit back",
+            State::Cooldown(rest) => {
+                let why = match rest.reason {
+                    CooldownReason::Request => "the last request failed",
+                    CooldownReason::Transfer => {
+                        "the last circuit failed, or was no better than the plain way"
+                    }
+                    CooldownReason::Released => "somebody gave the last circuit back",
                 };
                 write!(f, "no circuit now: {why}, so none is asked for until {}; ", rest.until)?;
-                self.worth(f)
+                self.write_without_circuit(f)
             }
         }
     }

@@ -6,19 +6,19 @@ use longhaul_model::Timestamp;
 
 /// When something is due. If the clock goes back, it is due no later than if it began now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct Deadline {
     at: Timestamp,
     span: Duration,
 }
 
-impl Due {
-    pub(crate) fn after(now: Timestamp, span: Duration) -> Due {
-        Due { at: now.plus(span), span }
+impl Deadline {
+    pub(crate) fn after(now: Timestamp, span: Duration) -> Deadline {
+        Deadline { at: now.plus(span), span }
     }
 
     /// As it was written down.
-    pub(crate) fn at(at: Timestamp, span: Duration) -> Due {
-        Due { at, span }
+    pub(crate) fn restored(at: Timestamp, span: Duration) -> Deadline {
+        Deadline { at, span }
     }
 
     pub(crate) fn is_past(&mut self, now: Timestamp) -> bool {

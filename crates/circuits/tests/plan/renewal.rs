@@ -6,17 +6,17 @@ use super::*;
 fn another_rate_is_made_before_the_old_one_is_broken() {
     let mut world = World::usual(vec![waits(0, 1, 2 * TB, 8)]);
     world.view.providers[0].mbit = vec![1_500, 4_000];
-    world.view.most.insert(pair(0, 1), 1.4 * GBIT);
+    world.view.storage_rate_max.insert(pair(0, 1), 1.4 * GBIT);
     let request = world.asked().remove(0);
     assert_eq!(request.mbit, 1_500);
     world.up(&request);
-    world.view.most.clear();
-    world.view.waits[0].bytes = 20 * TB;
+    world.view.storage_rate_max.clear();
+    world.view.pending[0].bytes = 20 * TB;
     let decisions = world.plans(15);
     let larger = requests(&decisions);
     assert_eq!(larger.len(), 1, "{decisions:?}");
     assert_eq!((larger[0].mbit, larger[0].replaces), (4_000, Some(request.booking)));
-    assert_eq!(larger[0].why, Reason::Resized { from_mbit: 1_500, to_mbit: 4_000 });
+    assert_eq!(larger[0].reason, Reason::Resized { from_mbit: 1_500, to_mbit: 4_000 });
     assert!(releases(&decisions).is_empty(), "both are there until the new one is up");
     world.up(&larger[0]);
     let by = larger[0].booking;
@@ -34,10 +34,14 @@ fn the_next_is_booked_before_one_expires() {
     assert!(decisions.is_empty(), "{decisions:?}");
     let next = requests(&world.plans(3));
     assert_eq!(next.len(), 1);
-    assert!(matches!(next[0].why, Reason::Renewed { .. }));
+    assert!(matches!(next[0].reason, Reason::Renewed { .. }));
     // The old one expires; it is no failure, and the link goes on with the new one.
     world.up(&next[0]);
-    world.planner.hear(request.booking, News::Ended { carried: 13 * TB }, world.now.plus(15 * MINUTE));
+    world.planner.apply_event(
+        request.booking,
+        BookingEvent::Ended { carried: 13 * TB },
+        world.now.plus(15 * MINUTE),
+    );
     assert_eq!(releases(&world.plans(20)), []);
 }
 
@@ -48,13 +52,13 @@ fn a_circuit_whose_old_one_is_replaced_and_lost_leaves_the_old_one() {
     let request = world.asked().remove(0);
     world.up(&request);
     let next = requests(&world.plans(6 * 60 - 13)).remove(0);
-    world.planner.hear(next.booking, News::Failed, world.now);
+    world.planner.apply_event(next.booking, BookingEvent::Failed, world.now);
     // Its agent says again and again that the old one is used: that is no news of what was refused.
     world.up(&request);
     assert!(world.plans(3).is_empty(), "it is used until it expires, and nothing is asked for meanwhile");
     // What comes after that is another matter: the link does not rest for it.
     world.now = world.now.plus(11 * MINUTE);
-    world.planner.hear(request.booking, News::Ended { carried: TB }, world.now);
+    world.planner.apply_event(request.booking, BookingEvent::Ended { carried: TB }, world.now);
     assert_eq!(world.asked().len(), 1);
 }
 
@@ -62,16 +66,16 @@ fn a_circuit_whose_old_one_is_replaced_and_lost_leaves_the_old_one() {
 fn one_that_ends_because_another_took_its_place_is_no_failure() {
     let mut world = World::usual(vec![waits(0, 1, 2 * TB, 8)]);
     world.view.providers[0].mbit = vec![1_500, 4_000];
-    world.view.most.insert(pair(0, 1), 1.4 * GBIT);
+    world.view.storage_rate_max.insert(pair(0, 1), 1.4 * GBIT);
     let request = world.asked().remove(0);
     world.up(&request);
-    world.view.most.clear();
-    world.view.waits[0].bytes = 20 * TB;
+    world.view.storage_rate_max.clear();
+    world.view.pending[0].bytes = 20 * TB;
     let larger = requests(&world.plans(15)).remove(0);
     // Its agent says that the old one is gone in the same breath as that the new one is used.
-    world.planner.hear(request.booking, News::Ended { carried: TB }, world.now);
+    world.planner.apply_event(request.booking, BookingEvent::Ended { carried: TB }, world.now);
     world.up(&larger);
-    assert!(!matches!(world.why(pair(0, 1)), Reason::Rests { .. }), "{}", world.why(pair(0, 1)));
+    assert!(!matches!(world.why(pair(0, 1)), Reason::CoolingDown { .. }), "{}", world.why(pair(0, 1)));
     assert!(releases(&world.plans(3)).is_empty());
 }
 
@@ -79,14 +83,14 @@ fn one_that_ends_because_another_took_its_place_is_no_failure() {
 fn where_a_pair_can_have_but_one_the_next_is_asked_for_after_it() {
     let mut world = World::usual(vec![waits(0, 1, 400 * TB, 8), waits(2, 3, 400 * TB, 8)]);
     let own = BTreeMap::from([(pair(0, 1), vec![2_000])]);
-    world.view.providers = vec![Provider { pairs: Some(own), one_a_pair: true, ..provider(4) }];
+    world.view.providers = vec![Provider { pairs: Some(own), one_circuit_per_pair: true, ..provider(4) }];
     let asked = world.asked();
     assert_eq!((asked.len(), asked[0].pair, asked[0].mbit), (1, pair(0, 1), 2_000));
     assert_eq!(*world.why(pair(2, 3)), Reason::NoProvider);
     world.up(&asked[0]);
     world.now = world.now.plus(asked[0].lifetime - 5 * MINUTE);
     assert!(world.plans(5).is_empty(), "nothing is asked for beside it");
-    world.planner.hear(asked[0].booking, News::Ended { carried: TB }, world.now);
+    world.planner.apply_event(asked[0].booking, BookingEvent::Ended { carried: TB }, world.now);
     assert_eq!(world.asked().len(), 1);
 }
 
