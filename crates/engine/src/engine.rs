@@ -7,9 +7,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, TokenBucket};
 use longhaul_security::{Credentials, PermitVerifier};
-use longhaul_wire::TokenBucket;
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
 use longhaul_wire::receiver::ORIGINS_MAX;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -31,6 +30,8 @@ use crate::serve::Serve;
 use crate::shared::{Alarm, Counters, Shared, TlsSettings};
 use crate::sync::lock;
 
+/// What may pass at once under a rate limit: short enough that a chart of seconds shows the limit.
+const RATE_LIMIT_BURST: Duration = Duration::from_millis(100);
 /// Threads that answer calls: one that takes long must not keep the others waiting.
 const RESPONDERS: usize = 4;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
@@ -124,8 +125,8 @@ impl Engine {
             keys: Keys::default(),
             receive_pool,
             send_pool,
-            pace_in: Mutex::new(TokenBucket::unlimited()),
-            pace_out: Mutex::new(TokenBucket::unlimited()),
+            pace_in: Mutex::new(TokenBucket::unlimited(RATE_LIMIT_BURST)),
+            pace_out: Mutex::new(TokenBucket::unlimited(RATE_LIMIT_BURST)),
             counters: Counters::default(),
             events: Events::default(),
             alarm,

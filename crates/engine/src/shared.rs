@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_model::mark::Treatment;
-use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp};
+use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp, TokenBucket};
 use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_server_tls};
-use longhaul_wire::{NewBatch, TokenBucket};
+use longhaul_wire::NewBatch;
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::calls::Calls;

@@ -21,6 +21,7 @@ pub mod name;
 pub mod percent;
 pub mod rules;
 pub mod time;
+pub mod token_bucket;
 pub mod tree;
 pub mod units;
 
@@ -41,4 +42,5 @@ pub use name::{
 };
 pub use rules::NameRules;
 pub use time::Timestamp;
+pub use token_bucket::TokenBucket;
 pub use tree::Tree;

@@ -21,9 +21,9 @@ mod multistatus;
 mod names;
 mod naming;
 mod order;
-mod pace;
 #[doc(hidden)]
 pub mod promises;
+mod rate_limiter;
 mod remote;
 mod s3;
 mod stream;

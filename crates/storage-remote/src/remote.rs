@@ -17,7 +17,7 @@ use crate::dial::Dialler;
 use crate::exchange::Exchange;
 use crate::naming::Renames;
 use crate::order::{End, Entry, Standing, Stat};
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 use crate::s3::{PartMemory, Records};
 use crate::tape::TapeApis;
 use crate::url::RemoteUrl;
@@ -33,7 +33,7 @@ pub struct Remote {
     pub(crate) config: RemoteConfig,
     pub(crate) exchange: Arc<Exchange>,
     /// Of what is read.
-    pub(crate) pace: Arc<Pace>,
+    pub(crate) rate_limiter: Arc<RateLimiter>,
     pub(crate) renames: Arc<Renames>,
     /// Collections that were there a moment ago.
     pub(crate) seen: Arc<Seen>,
@@ -55,7 +55,7 @@ impl Remote {
         let exchange = Exchange::new(dialler, config.redirect_hosts.clone());
         Ok(Remote {
             exchange: Arc::new(exchange),
-            pace: Arc::new(Pace::new(config.bytes_per_s)),
+            rate_limiter: Arc::new(RateLimiter::new(config.bytes_per_s)),
             renames: Arc::default(),
             seen: Arc::default(),
             without_macaroons: Arc::default(),
@@ -73,7 +73,7 @@ impl Remote {
         Remote {
             config: self.config.clone(),
             exchange: Arc::new(self.exchange.over(family)),
-            pace: self.pace.clone(),
+            rate_limiter: self.rate_limiter.clone(),
             renames: self.renames.clone(),
             seen: self.seen.clone(),
             without_macaroons: self.without_macaroons.clone(),
@@ -86,7 +86,7 @@ impl Remote {
 
     /// From now on, also for what is under way; see [`RemoteConfig::bytes_per_s`].
     pub fn limit_rate(&self, bytes_per_s: Option<u64>) {
-        self.pace.set(bytes_per_s);
+        self.rate_limiter.set_rate(bytes_per_s);
     }
 
     /// What is there; none if nothing. With an algorithm, its checksum if the storage tells it.

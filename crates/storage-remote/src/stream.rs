@@ -17,7 +17,7 @@ use crate::config::Times;
 use crate::exchange::{Call, Exchange, Payload};
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{Credential, Stat};
-use crate::pace::Pace;
+use crate::rate_limiter::RateLimiter;
 use crate::remote::Remote;
 use crate::upload::Upload;
 use crate::url::RemoteUrl;
@@ -140,7 +140,7 @@ impl Remote {
                 credential: place.credential.clone(),
                 stat: stat.clone(),
                 times: self.config.times,
-                pace: self.pace.clone(),
+                rate_limiter: self.rate_limiter.clone(),
                 sender,
             };
             tasks.spawn(async move {
@@ -198,7 +198,7 @@ struct Reader {
     credential: Credential,
     stat: Stat,
     times: Times,
-    pace: Arc<Pace>,
+    rate_limiter: Arc<RateLimiter>,
     sender: mpsc::Sender<Bytes>,
 }
 
@@ -269,7 +269,7 @@ impl Reader {
                 return Err(changed("more came than was told"));
             }
             *at += piece.len() as u64;
-            self.pace.take(piece.len()).await;
+            self.rate_limiter.pass(piece.len()).await;
             if self.sender.send(piece).await.is_err() {
                 return Err(Failure::new(Kind::Cancelled, "nobody reads any more"));
             }

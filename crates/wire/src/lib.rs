@@ -26,7 +26,6 @@ pub mod rate_meter;
 pub mod receiver;
 pub mod scavenger;
 pub mod source;
-pub mod token_bucket;
 pub mod version;
 
 pub use coverage::Coverage;
@@ -41,7 +40,6 @@ pub use receiver::{
     Budget, NewBatch, NewFile, OriginNumber, PackedFile, Receiver, Replica, StreamNumber, Wanted,
 };
 pub use source::Source;
-pub use token_bucket::TokenBucket;
 pub use version::{STREAM_OPTIONS_SINCE, VERSIONS, VersionRange};
 
 #[cfg(test)]

@@ -115,11 +115,11 @@ pub async fn admit(
 
 /// Whether a user may make one more request now.
 pub(crate) fn in_time(http: &Http, who: &str) -> Result<(), Problem> {
-    let Err(wait) = http.pace.take(who, http.operations.now()) else { return Ok(()) };
+    let Err(wait) = http.rate_limiter.take(who, http.operations.now()) else { return Ok(()) };
     let detail = format!(
         "{who} made more than {} requests a second (service.limits.user_requests_per_s): the next is taken \
             in {} ms",
-        http.pace.per_s(),
+        http.rate_limiter.per_s(),
         wait.as_millis() + 1
     );
     let seconds = whole_seconds(wait);

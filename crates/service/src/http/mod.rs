@@ -10,7 +10,7 @@ mod guard;
 mod handlers;
 mod idempotency;
 mod listen;
-mod pace;
+mod rate_limit;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub struct Http {
     pub upload_slots: Semaphore,
     pub idempotency: idempotency::InFlight,
     /// Requests of each user.
-    pub pace: pace::Pace,
+    pub rate_limiter: rate_limit::UserRateLimiter,
     pub(crate) turns: Turns,
     pub stop: watch::Receiver<bool>,
 }
@@ -60,14 +60,14 @@ pub struct Http {
 impl Http {
     pub fn new(operations: Arc<Operations>, plain_hosts: Vec<String>, stop: watch::Receiver<bool>) -> Self {
         let slots = operations.config().limits.event_streams as usize;
-        let pace = pace::Pace::new(operations.config().limits.user_requests_per_s);
+        let rate_limiter = rate_limit::UserRateLimiter::new(operations.config().limits.user_requests_per_s);
         Http {
             operations,
             plain_hosts,
             event_slots: Arc::new(Semaphore::new(slots)),
             upload_slots: Semaphore::new(UPLOADS_MAX),
             idempotency: idempotency::InFlight::default(),
-            pace,
+            rate_limiter,
             turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
             stop,
         }
