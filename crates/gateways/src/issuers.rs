@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, USER_AGENT};
 use http_body_util::{BodyExt, Empty, Limited};
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient, read_authorities};
 use longhaul_security::bearer::{
     Audience, ExpectedLogin, Fetched, KEYS_BYTES_MAX, LoginIdentity, Step, TokenIdentity, TokenRefusal,
     TokenTrust,
@@ -17,16 +18,13 @@ use longhaul_security::bearer::{
 use longhaul_security::{OutsideTrust, outside_client_tls};
 use tokio::sync::Mutex;
 
-use crate::authorities;
-use crate::outgoing::{self, Http, Reach};
-
 /// A client waits for the answer with its token, so an issuer has less time than archives have.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Verifies tokens, and asks their issuers for keys where that is needed.
 pub struct Issuers {
     trust: Arc<TokenTrust>,
-    http: Http<Empty<Bytes>>,
+    http: HttpClient<Empty<Bytes>>,
     /// One question to an issuer at a time, whoever needs the answer: the others find it there. By the
     /// trusted issuer.
     asking: std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
@@ -35,18 +33,22 @@ pub struct Issuers {
 impl Issuers {
     /// Issuers' servers are believed by certificates of these authorities, PEM.
     pub fn new(trust: Arc<TokenTrust>, authorities_pem: &str) -> Result<Self, Fault> {
-        Self::within(trust, authorities_pem, Reach::Anywhere)
+        Self::within(trust, authorities_pem, AddressPolicy::Anywhere)
     }
 
     /// The same; their documents do not lead everywhere.
-    pub fn within(trust: Arc<TokenTrust>, authorities_pem: &str, reach: Reach) -> Result<Self, Fault> {
+    pub fn within(
+        trust: Arc<TokenTrust>,
+        authorities_pem: &str,
+        policy: AddressPolicy,
+    ) -> Result<Self, Fault> {
         let tls = outside_client_tls(OutsideTrust::Authorities(authorities_pem))?;
-        Ok(Issuers { trust, http: outgoing::client_within(tls, reach), asking: Default::default() })
+        Ok(Issuers { trust, http: outbound::client(tls, policy), asking: Default::default() })
     }
 
     /// The same with a file of authorities; none: those of the system.
     pub fn open(trust: Arc<TokenTrust>, authorities: Option<&Path>) -> Result<Self, Fault> {
-        Self::new(trust, &authorities::read(authorities)?)
+        Self::new(trust, &read_authorities(authorities)?)
     }
 
     /// Whose token it is. Its issuer is asked first if its keys are not known, or lack the one that signed.
@@ -141,7 +143,7 @@ impl Issuers {
             .body(Empty::new())
             .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{url}: {error}")))?;
         let reply = self.http.request(request).await.map_err(|error| {
-            Fault::new(FaultCode::Unreachable, format!("{url}: {}", outgoing::with_causes(&error)))
+            Fault::new(FaultCode::Unreachable, format!("{url}: {}", outbound::error_chain(&error)))
         })?;
         if reply.status() != http::StatusCode::OK {
             // Redirects too: an issuer says where its keys are in its document.

@@ -11,7 +11,6 @@
 //! Start with [`perfsonar::Harvest`], which is what every form of perfSONAR's results becomes; and with
 //! [`circuits::Keeper`], behind which every provider of circuits stands.
 
-mod authorities;
 pub mod brokers;
 pub mod circuits;
 pub mod copyjob;
@@ -19,10 +18,8 @@ pub mod cric;
 pub mod issuers;
 mod lenient;
 pub mod openid;
-mod outgoing;
 pub mod perfsonar;
 pub mod storage_xml;
 pub mod token_endpoint;
 
-pub use authorities::read as read_authorities;
-pub use outgoing::Reach;
+pub use longhaul_outbound::read_authorities;

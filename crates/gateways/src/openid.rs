@@ -14,6 +14,7 @@ use http_body_util::Full;
 use longhaul_model::address::IpNetwork;
 use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient, read_authorities};
 use longhaul_security::bearer::{
     ExpectedLogin, IssuerRule, LoginDocument, LoginIdentity, TokenSettings, TokenTrust, id_token_of,
 };
@@ -21,9 +22,7 @@ use longhaul_security::{BegunLogin, OutsideTrust, PendingLogin, outside_client_t
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-use crate::authorities;
 use crate::issuers::Issuers;
-use crate::outgoing::{self, Http, Reach};
 use crate::token_endpoint::refused;
 
 /// Somebody waits before a blank page.
@@ -60,7 +59,7 @@ pub struct LoginAnswer<'a> {
 
 pub struct LoginIssuer {
     client: LoginClient,
-    http: Http<Full<Bytes>>,
+    http: HttpClient<Full<Bytes>>,
     issuers: Issuers,
     /// One question for it at a time: the others find the answer there.
     document: Mutex<Option<(Timestamp, Result<LoginDocument, Fault>)>>,
@@ -79,16 +78,16 @@ impl LoginIssuer {
             let detail = format!("{:?} is no issuer (https://host/path)", client.issuer);
             Fault::new(FaultCode::BadRequest, detail)
         };
-        let reach = Reach::Outside { named: named.ok_or_else(no_issuer)?, allow };
+        let policy = AddressPolicy::Public { trusted_host: Some(named.ok_or_else(no_issuer)?), allow };
         let rule = IssuerRule { issuer: client.issuer.clone(), vo: None, required_scope: None };
         let settings = TokenSettings { issuers: vec![rule], audiences: Vec::new(), leeway: LEEWAY };
-        let (trust, pem) = (Arc::new(TokenTrust::new(settings)?), authorities::read(authorities)?);
+        let (trust, pem) = (Arc::new(TokenTrust::new(settings)?), read_authorities(authorities)?);
         let tls = outside_client_tls(OutsideTrust::Authorities(&pem))?;
-        let http = outgoing::client_within(tls, reach.clone());
+        let http = outbound::client(tls, policy.clone());
         Ok(LoginIssuer {
             client,
             http,
-            issuers: Issuers::within(trust, &pem, reach)?,
+            issuers: Issuers::within(trust, &pem, policy)?,
             document: Mutex::default(),
         })
     }
@@ -196,7 +195,7 @@ impl LoginIssuer {
         url: &str,
         request: http::Result<http::Request<Full<Bytes>>>,
     ) -> Result<(http::StatusCode, Bytes), Fault> {
-        outgoing::ask(&self.http, url, request, ANSWER_TIME_MAX, ANSWER_BYTES_MAX).await
+        outbound::send_bounded(&self.http, url, request, ANSWER_TIME_MAX, ANSWER_BYTES_MAX).await
     }
 }
 

@@ -14,12 +14,10 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http_body_util::Full;
 use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, FaultCode};
+use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient, read_authorities};
 use longhaul_security::{OutsideTrust, outside_client_tls};
 use serde::Deserialize;
 use zeroize::Zeroizing;
-
-use crate::authorities;
-use crate::outgoing::{self, Http};
 
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -53,7 +51,7 @@ pub struct Purpose<'a> {
 }
 
 pub struct TokenEndpoints {
-    http: Http<Full<Bytes>>,
+    http: HttpClient<Full<Bytes>>,
     clients: BTreeMap<String, OurClient>,
     /// Where each issuer gives tokens, once it has said so.
     found: Mutex<BTreeMap<String, String>>,
@@ -74,13 +72,17 @@ fn key(issuer: &str) -> &str {
 impl TokenEndpoints {
     /// Issuers' servers are believed by authorities of the file, PEM; none: those of the system.
     pub fn open(clients: Vec<OurClient>, authorities: Option<&Path>) -> Result<Self, Fault> {
-        Self::new(clients, &authorities::read(authorities)?)
+        Self::new(clients, &read_authorities(authorities)?)
     }
 
     pub fn new(clients: Vec<OurClient>, authorities_pem: &str) -> Result<Self, Fault> {
         let tls = outside_client_tls(OutsideTrust::Authorities(authorities_pem))?;
         let clients = clients.into_iter().map(|client| (key(&client.issuer).to_owned(), client)).collect();
-        Ok(TokenEndpoints { http: outgoing::client(tls), clients, found: Mutex::default() })
+        Ok(TokenEndpoints {
+            http: outbound::client(tls, AddressPolicy::Anywhere),
+            clients,
+            found: Mutex::default(),
+        })
     }
 
     /// Whether we are somebody there.
@@ -133,7 +135,7 @@ impl TokenEndpoints {
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Full::new(Bytes::from(body.join("&"))));
         let (status, body) =
-            outgoing::ask(&self.http, &endpoint, request, ANSWER_TIME_MAX, ANSWER_BYTES_MAX).await?;
+            outbound::send_bounded(&self.http, &endpoint, request, ANSWER_TIME_MAX, ANSWER_BYTES_MAX).await?;
         if status != http::StatusCode::OK {
             return Err(refused(issuer, status, &body));
         }
@@ -154,7 +156,7 @@ impl TokenEndpoints {
         let url = format!("{}/.well-known/openid-configuration", key(issuer));
         let request = http::Request::get(&url).body(Full::default());
         let (status, body) =
-            outgoing::ask(&self.http, &url, request, ANSWER_TIME_MAX, ANSWER_BYTES_MAX).await?;
+            outbound::send_bounded(&self.http, &url, request, ANSWER_TIME_MAX, ANSWER_BYTES_MAX).await?;
         let document =
             serde_json::from_slice::<Document>(&body).ok().filter(|_| status == http::StatusCode::OK);
         let endpoint = document.map(|document| document.token_endpoint);

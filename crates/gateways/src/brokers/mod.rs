@@ -14,11 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode};
+use longhaul_outbound::{self as outbound, read_authorities};
 use longhaul_security::{OutsideTrust, outside_client_tls, outside_client_tls_as, read_secret};
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
-
-use crate::{authorities, outgoing};
 
 /// A broker has taken what it was given, or greeted us, within this time.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
@@ -114,11 +113,11 @@ impl Login {
         let tls = match (tls, &files.certificate, &files.key) {
             (false, ..) => None,
             (true, None, None) => {
-                let trust = authorities::read(files.authorities.as_deref())?;
+                let trust = read_authorities(files.authorities.as_deref())?;
                 Some(outside_client_tls(OutsideTrust::Authorities(&trust))?)
             }
             (true, Some(certificate), Some(key)) => {
-                let trust = authorities::read(files.authorities.as_deref())?;
+                let trust = read_authorities(files.authorities.as_deref())?;
                 let trust = OutsideTrust::Authorities(&trust);
                 Some(outside_client_tls_as(trust, &read(certificate)?, &read(key)?)?)
             }
@@ -160,11 +159,11 @@ impl Session {
     /// `confirmed`: by NATS, that a stream has stored each message.
     pub async fn open(broker: &Broker, login: &Login, confirmed: bool) -> Result<Session, Fault> {
         let opening = async {
-            let stream = outgoing::tcp(&broker.host, broker.port).await?;
+            let stream = outbound::connect(&broker.host, broker.port).await?;
             match broker.protocol {
                 Protocol::Stomp => {
                     let stream = if broker.tls {
-                        outgoing::tls(stream, &broker.host, login.tls()?).await?
+                        outbound::connect_tls(stream, &broker.host, login.tls()?).await?
                     } else {
                         stream
                     };

@@ -13,11 +13,11 @@ use http::{Method, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient};
 use longhaul_security::{OutsideTrust, io_fault, outside_client_tls, tls_fault};
 use serde_json::{Value, json};
 
 use super::{Harvest, PAGE_BYTES_MAX, documents, esmond, mesh};
-use crate::outgoing::{self, Http};
 
 /// Archives get results late and repeat them; what was begun this long before the last result is asked for
 /// again.
@@ -77,7 +77,7 @@ pub struct Settings {
 /// An archive, ready to be asked.
 #[derive(Clone)]
 pub struct Archive {
-    http: Http<Full<Bytes>>,
+    http: HttpClient<Full<Bytes>>,
     scheme: Scheme,
     authority: Authority,
     /// Without a slash at its end.
@@ -101,11 +101,17 @@ impl Archive {
         let tls = if scheme == Scheme::HTTP || !settings.verify {
             outside_client_tls(OutsideTrust::Anyone)?
         } else {
-            outside_client_tls(OutsideTrust::Authorities(&crate::authorities::read(
+            outside_client_tls(OutsideTrust::Authorities(&longhaul_outbound::read_authorities(
                 settings.authorities.as_deref(),
             )?))?
         };
-        Ok(Archive { http: outgoing::client(tls), scheme, authority, path, kind: settings.kind })
+        Ok(Archive {
+            http: outbound::client(tls, AddressPolicy::Anywhere),
+            scheme,
+            authority,
+            path,
+            kind: settings.kind,
+        })
     }
 
     /// Everything that began at or after `since`.

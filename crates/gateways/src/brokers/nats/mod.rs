@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use longhaul_model::units::printable;
 use longhaul_model::{Blame, Fault, FaultCode};
+use longhaul_outbound::{self as outbound, Stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Broker, Login, Parcel, broken, lost};
-use crate::outgoing::{self, Stream};
 
 pub use wire::{Decoder, Said};
 
@@ -43,7 +43,7 @@ impl Session {
         };
         let info: Value = serde_json::from_str(&info).map_err(|_| broken("the server's INFO is no JSON"))?;
         if broker.tls {
-            session.stream = outgoing::tls(session.stream, &broker.host, login.tls()?).await?;
+            session.stream = outbound::connect_tls(session.stream, &broker.host, login.tls()?).await?;
         } else if info["tls_required"] == json!(true) {
             let text = "the server wants TLS: name it with tls:// instead of nats://";
             return Err(Fault::new(FaultCode::BadRequest, text));

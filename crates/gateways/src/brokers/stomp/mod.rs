@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
+use longhaul_outbound::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Login, Parcel, broken, lost};
-use crate::outgoing::Stream;
 
 pub use frame::{Decoder, Frame};
 

@@ -42,7 +42,7 @@ impl Access {
         if self.is_clear {
             return outside_client_tls(OutsideTrust::Anyone);
         }
-        let authorities = crate::authorities::read(self.authorities.as_deref())?;
+        let authorities = longhaul_outbound::read_authorities(self.authorities.as_deref())?;
         let trust = OutsideTrust::Authorities(&authorities);
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
             return outside_client_tls(trust);

@@ -9,11 +9,11 @@ use http::Uri;
 use http::header::{DATE, USER_AGENT};
 use http_body_util::{BodyExt, Full, Limited};
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient};
 use longhaul_security::io_fault;
 use rustls::ClientConfig;
 
 use super::{Call, Heard};
-use crate::outgoing::{self, Http};
 
 /// From connecting to the last byte: some providers never answer some questions.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
@@ -24,14 +24,17 @@ pub(crate) type Trust = Arc<ClientConfig>;
 
 #[derive(Clone)]
 pub(crate) struct Caller {
-    http: Http<Full<Bytes>>,
+    http: HttpClient<Full<Bytes>>,
     within: Duration,
 }
 
 impl Caller {
     /// `within` none is the usual time an answer may take.
     pub(crate) fn new(tls: Trust, within: Option<Duration>) -> Caller {
-        Caller { http: outgoing::client(tls), within: within.unwrap_or(ANSWER_TIME_MAX) }
+        Caller {
+            http: outbound::client(tls, AddressPolicy::Anywhere),
+            within: within.unwrap_or(ANSWER_TIME_MAX),
+        }
     }
 
     pub(crate) async fn call(&self, call: Call) -> Result<Heard, Fault> {
