@@ -1,9 +1,11 @@
 //! Start, loops and end of an agent.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_api::agent::StorageKind;
+use longhaul_doctor::facts::Traffic;
 use longhaul_engine::{Clock, Export};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::PermitVerifier;
@@ -11,23 +13,27 @@ use longhaul_storage::{Posix, Storage, Virtual};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::circuits::{self, Circuits, CircuitsStart};
+use crate::circuits::sampler::LinkSampler;
+use crate::circuits::{Circuits, CircuitsStart};
 use crate::clock::ServiceClock;
 use crate::command_mover;
 use crate::config::Config;
 use crate::config::uplinks::UplinkConfig;
 use crate::context::AgentContext;
-use crate::door_audit::DoorAudit;
+use crate::door_audit::{AuditFlusher, DoorAudit};
 use crate::doors::Doors;
-use crate::driver;
-use crate::foreign::{self, ForeignMover};
+use crate::driver::{MonotonicClock, run_periodic, run_periodic_blocking};
+use crate::foreign::{self, ForeignMover, SilenceWatch};
 use crate::hooks::{self, Hooks};
 use crate::http_service_api::HttpServiceApi;
+use crate::lease_expiry::{ExpiryLoop, LeaseExpiry};
+use crate::measure::paths::PathMeasurement;
+use crate::measure::uplinks::UplinkMeasurement;
 use crate::measure::{self, Measurements};
 use crate::mover::{Mover, MoverHandle, MoverStart, start_engine};
 use crate::null_mover::{self, NullLinks};
 use crate::outbox_log::OutboxLog;
-use crate::outcomes::{LeaseExpiry, OutcomeRecorder};
+use crate::outcomes::OutcomeRecorder;
 use crate::service_api::ServiceApi;
 use crate::state_dir::{Identity, StateDir};
 use crate::stop::StopFlag;
@@ -39,8 +45,6 @@ use crate::{certificate_renewal, report, work};
 
 /// Between reports, until the service says otherwise.
 const REPORT_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
-/// How often leases of an earlier run are looked at for expiry.
-const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Doors let requests under way end, within a little less.
 const DOORS_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(7);
 /// The stop waits this often and this long for steps that are under way.
@@ -51,8 +55,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 pub struct Agent {
     context: Arc<AgentContext>,
     uplinks: Vec<UplinkConfig>,
-    expiring: LeaseExpiry,
-    outcomes: Arc<OutcomeRecorder>,
+    expiry: LeaseExpiry,
     doors: Doors,
     /// Something of ours that must not fail has failed.
     broken: watch::Receiver<Option<Fault>>,
@@ -151,7 +154,7 @@ impl Agent {
         }
         foreign::fail_held(&log)?;
         let (resumed, tasks_left) = log.resumed();
-        let expiring = LeaseExpiry::resume(engine.as_ref().as_ref(), &circuits, resumed);
+        let expiry = LeaseExpiry::resume(engine.as_ref().as_ref(), &circuits, resumed);
         let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {
             let can = open.capabilities();
             storage.offer(storage.writable && can.writable, can.case_insensitive)
@@ -188,6 +191,7 @@ impl Agent {
             data_addresses,
             offers,
             clock,
+            monotonic: MonotonicClock::start(),
             log,
             engine,
             storage_health: spaces,
@@ -203,11 +207,11 @@ impl Agent {
             door_audit,
             stop,
         };
-        Ok(Agent { context: Arc::new(context), uplinks: config.uplinks, expiring, outcomes, doors, broken })
+        Ok(Agent { context: Arc::new(context), uplinks: config.uplinks, expiry, doors, broken })
     }
 
     pub(crate) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
-        let Agent { context, uplinks, expiring, outcomes, doors, mut broken } = self;
+        let Agent { context, uplinks, expiry, doors, mut broken } = self;
         let (close, closed) = watch::channel(false);
         let alive = Arc::downgrade(&context);
         let credentials = move || alive.upgrade().map(|context| locked(&context.identity).credentials());
@@ -218,21 +222,27 @@ impl Agent {
         loops.spawn(work::run(context.clone()));
         loops.spawn(certificate_renewal::run(context.clone()));
         let (engine, circuits, log) = (context.engine.clone(), context.circuits.clone(), context.log.clone());
-        let (measures, clock) = (context.measurements.clone(), context.clock.clone());
-        loops.spawn(measure::probes::run(measures.clone(), clock.clone()));
-        loops.spawn(measure::uplinks::run(uplinks, measures.clone(), clock.clone()));
-        loops.spawn(measure::paths::run(engine.clone(), circuits.clone(), measures, clock));
+        let (measurements, clock) = (context.measurements.clone(), context.clock.clone());
+        let monotonic = context.monotonic;
+        loops.spawn(measure::probes::run(measurements.clone(), clock.clone()));
+        let read = Box::new(|interface: &str| Traffic::read(Path::new("/"), interface));
+        let uplinks = UplinkMeasurement::new(uplinks, read, measurements.clone(), clock.clone());
+        loops.spawn(run_periodic(monotonic, uplinks));
+        let paths = PathMeasurement::new(engine.clone(), circuits.clone(), measurements, clock.clone());
+        loops.spawn(run_periodic(monotonic, paths));
         if !circuits.is_empty() {
-            loops.spawn(circuits::sampler::run(circuits, engine, log.clone()));
+            loops.spawn(run_periodic(monotonic, LinkSampler::new(circuits, engine.clone(), log.clone())));
         }
-        loops.spawn(driver::run_audit(context.clone()));
+        let audit = AuditFlusher::new(context.door_audit.clone(), log.clone());
+        loops.spawn(run_periodic_blocking(context.clone(), audit));
         if !context.tapes.is_empty() {
             loops.spawn(context.tapes.clone().run());
         }
         if let Some(foreign) = &context.foreign {
-            loops.spawn(foreign.clone().watch_service());
+            loops.spawn(run_periodic(monotonic, SilenceWatch::new(foreign.clone())));
         }
-        loops.spawn(expire(context.clone(), outcomes, expiring));
+        let expiry = ExpiryLoop::new(expiry, engine, log, clock);
+        loops.spawn(run_periodic_blocking(context.clone(), expiry));
         let result = tokio::select! {
             () = shutdown => Ok(()),
             Some(ended_loop) = loops.join_next() => Err(ended_loop.unwrap_or_else(|error| ended("a loop", error))),
@@ -314,25 +324,6 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
         access: config.access(),
         marking: config.marking.marking(&host_name()),
     }
-}
-
-/// See [`Expiring`]. Ends its work, not itself, when nothing is left to expire.
-async fn expire(
-    context: Arc<AgentContext>,
-    outcomes: Arc<OutcomeRecorder>,
-    mut expiring: LeaseExpiry,
-) -> Fault {
-    while !expiring.is_empty() {
-        let expired = expiring.take_expired(context.clock.now(), &context.log);
-        let attempts: Vec<_> = expired.iter().map(|outcome| outcome.attempt).collect();
-        context.engine.cancel(&attempts);
-        let keep = outcomes.clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || keep.record_outcomes(&expired)).await {
-            return ended("expiry", error);
-        }
-        tokio::time::sleep(EXPIRY_CHECK_INTERVAL).await;
-    }
-    std::future::pending().await
 }
 
 /// For people; and for other agents, if the administrator names no address.

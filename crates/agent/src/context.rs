@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::circuits::Circuits;
 use crate::clock::ServiceClock;
 use crate::door_audit::DoorAudit;
+use crate::driver::MonotonicClock;
 use crate::foreign::ForeignMover;
 use crate::measure::Measurements;
 use crate::mover::MoverHandle;
@@ -29,6 +30,8 @@ pub(crate) struct AgentContext {
     pub data_addresses: Vec<String>,
     pub offers: Vec<StorageOffer>,
     pub clock: ServiceClock,
+    /// The clock that loops are stepped by.
+    pub monotonic: MonotonicClock,
     pub log: Arc<OutboxLog>,
     pub engine: MoverHandle,
     pub storage_health: Arc<StorageHealth>,

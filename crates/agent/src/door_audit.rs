@@ -16,14 +16,15 @@ use longhaul_security::{Counted, Decision, Tally, TallyBounds};
 
 use crate::clock::ServiceClock;
 use crate::outbox_log::OutboxLog;
-use crate::threads::locked;
+use crate::step::{AgentTime, PeriodicLoop, Ticker};
+use crate::threads::{guarded, locked};
 
 /// A door with tens of thousands of uploads a second tells of a hundred, and counts the others.
 const AUDIT_BOUNDS: TallyBounds = TallyBounds { most: 1_000, refused_of_one: 20, allowed_of_one: 100 };
 /// In one fact.
 const DECISIONS_PER_FACT_MAX: usize = 200;
 /// How long decisions gather.
-pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(crate) struct DoorAudit {
     aggregator: Mutex<Tally>,
@@ -80,9 +81,36 @@ fn to_wire(counted: &Counted) -> Option<DoorDecision> {
     })
 }
 
+/// Makes what has gathered durable now and then.
+pub(crate) struct AuditFlusher {
+    audit: Arc<DoorAudit>,
+    log: Arc<OutboxLog>,
+    ticker: Ticker,
+}
+
+impl AuditFlusher {
+    pub(crate) fn new(audit: Arc<DoorAudit>, log: Arc<OutboxLog>) -> Self {
+        AuditFlusher { audit, log, ticker: Ticker::new(FLUSH_INTERVAL) }
+    }
+}
+
+impl PeriodicLoop for AuditFlusher {
+    /// May wait for a disk.
+    fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
+        if self.ticker.tick(now).is_some() {
+            let flushed = guarded("the audit of doors", || self.audit.flush(&self.log));
+            if let Err(fault) = flushed.and_then(|flushed| flushed) {
+                tracing::warn!(%fault, "decisions of doors are not written yet; trying again");
+            }
+        }
+        self.ticker.due()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step::tests::drive;
     use longhaul_model::Timestamp;
 
     fn gathering() -> Arc<DoorAudit> {
@@ -132,6 +160,20 @@ mod tests {
         assert_eq!(decisions(&again), list, "it outlives the agent");
         again.acknowledge(1).unwrap();
         assert!(again.entries().is_empty());
+    }
+
+    #[test]
+    fn the_flusher_writes_every_two_seconds() {
+        let directory = tempfile::tempdir().unwrap();
+        let (audit, log) = (gathering(), Arc::new(OutboxLog::open(directory.path()).unwrap()));
+        log.set_service_version(3);
+        let mut flusher = AuditFlusher::new(audit.clone(), log.clone());
+        DoorAuditSink(audit).decided(refused("/x"));
+        let s = Duration::from_secs;
+        assert_eq!(drive(&mut flusher, s(10), s(12)), [s(10)]);
+        assert!(log.entries().is_empty(), "it gathers");
+        assert_eq!(drive(&mut flusher, s(12), s(17)), [s(12), s(14), s(16)]);
+        assert_eq!(decisions(&log).len(), 1);
     }
 
     /// Promise 7, while the service is away.

@@ -7,13 +7,10 @@ use std::time::Duration;
 
 use longhaul_api::agent::{AskedBack, AttemptTimes, LeaseBatch, Outcome};
 use longhaul_engine::{Event, FetchBatch, FetchFile, Finished, Times};
-use longhaul_model::{
-    AttemptId, DigestSet, Epoch, Fault, FaultCode, Lfn, StorageName, Timestamp, Verification,
-};
+use longhaul_model::{AttemptId, DigestSet, Epoch, Fault, FaultCode, Lfn, StorageName, Verification};
 
 use crate::circuits::Circuits;
-use crate::mover::Mover;
-use crate::outbox_log::{OutboxLog, ResumedBatch};
+use crate::outbox_log::OutboxLog;
 use crate::stop::StopFlag;
 use crate::storage_health::StorageHealth;
 use crate::tape::Tapes;
@@ -28,6 +25,19 @@ pub(crate) struct OutcomeRecorder {
     pub storage_health: Arc<StorageHealth>,
     pub tapes: Arc<Tapes>,
     pub stop: StopFlag,
+}
+
+#[cfg(test)]
+impl OutcomeRecorder {
+    pub(crate) fn for_test(log: Arc<OutboxLog>) -> Self {
+        OutcomeRecorder {
+            log,
+            circuits: Arc::default(),
+            storage_health: StorageHealth::watch(&[], Duration::from_secs(1)),
+            tapes: Arc::default(),
+            stop: StopFlag::default(),
+        }
+    }
 }
 
 impl OutcomeRecorder {
@@ -136,7 +146,7 @@ pub(crate) fn give_back(asked: &[AskedBack], log: &OutboxLog) -> Vec<Outcome> {
 }
 
 /// The end of a lease that never began.
-fn never_started(attempt: AttemptId, epoch: Epoch, fault: Fault) -> Outcome {
+pub(crate) fn never_started(attempt: AttemptId, epoch: Epoch, fault: Fault) -> Outcome {
     Outcome {
         attempt,
         epoch,
@@ -207,53 +217,5 @@ pub(crate) fn to_fetch_batch(batch: LeaseBatch) -> FetchBatch {
         start_by: batch.start_by,
         files: batch.leases.into_iter().map(file).collect(),
         replicas: Vec::new(),
-    }
-}
-
-/// Leases of an earlier run whose batch is partly begun. The engine knows one `start_by` for a batch and
-/// would not go on with what had begun before it; so such a batch is given to it without one, and this keeps
-/// the time instead.
-#[derive(Debug, Default)]
-pub(crate) struct LeaseExpiry {
-    leases: Vec<(AttemptId, Timestamp)>,
-}
-
-impl LeaseExpiry {
-    /// Gives the engine what an earlier run held. Batches go in whole, since their permits are for the whole
-    /// list; what has ended is taken out again at once, and doing it again would find the file there.
-    pub(crate) fn resume(engine: &dyn Mover, circuits: &Circuits, resumed: Vec<ResumedBatch>) -> LeaseExpiry {
-        let mut expiring = LeaseExpiry::default();
-        for ResumedBatch { mut batch, ended, begun } in resumed {
-            if !begun.is_empty() {
-                let waiting = batch.leases.iter().map(|lease| lease.attempt);
-                let waiting = waiting.filter(|attempt| !ended.contains(attempt) && !begun.contains(attempt));
-                expiring.leases.extend(waiting.map(|attempt| (attempt, batch.start_by)));
-                batch.start_by = Timestamp::MAX;
-            }
-            tracing::info!(leases = batch.leases.len() - ended.len(), begun = begun.len(), source = %batch.source.storage, target = %batch.target_storage, "going on with leases of an earlier run");
-            circuits.set_source_peer(&batch.source);
-            engine.fetch(to_fetch_batch(batch));
-            engine.cancel(&ended);
-        }
-        expiring
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.leases.is_empty()
-    }
-
-    /// Takes out what has expired by `now` and has not begun. What has begun or ended leaves the list.
-    pub(crate) fn take_expired(&mut self, now: Timestamp, log: &OutboxLog) -> Vec<Outcome> {
-        let mut outcomes = Vec::new();
-        self.leases.retain(|&(attempt, start_by)| {
-            let Some(epoch) = log.epoch_of_waiting(attempt) else { return false };
-            if now <= start_by {
-                return true;
-            }
-            let fault = Fault::new(FaultCode::LeaseExpired, format!("it had to begin by {start_by}"));
-            outcomes.push(never_started(attempt, epoch, fault));
-            false
-        });
-        outcomes
     }
 }

@@ -69,9 +69,9 @@ async fn report(context: &AgentContext) -> Result<(), Fault> {
     let greeting = !*context.greeted.borrow();
     let _gate = if greeting { Some(context.gate.lock().await) } else { None };
     let found = context.measurements.take();
-    let ask_ahead = !greeting && context.circuits.take_queue_query();
-    let circuits = context.circuits.link_statuses(greeting);
-    let (sent, began) = (context.clock.local(), Instant::now());
+    let ask_ahead = !greeting && context.circuits.take_queue_query(context.monotonic.now());
+    let circuits = context.circuits.link_statuses(context.monotonic.now(), greeting);
+    let (sent, began) = (context.clock.local(), context.monotonic.now());
     let report = Report {
         versions: AGENT_PROTOCOL,
         incarnation: context.incarnation,
@@ -106,7 +106,7 @@ async fn report(context: &AgentContext) -> Result<(), Fault> {
     let restarted = reply.say_hello;
     context.measurements.request_probes(reply.probe);
     if ask_ahead {
-        context.circuits.set_queue_ahead(&reply.ahead);
+        context.circuits.set_queue_ahead(context.monotonic.now(), &reply.ahead);
     }
     context.circuits.set_copies(&reply.circuit_copies);
     if !restarted {

@@ -17,7 +17,7 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_api::agent::{CircuitCopies, LinkAhead, SourcePeer};
 use longhaul_circuits::{CircuitHistory, Event, Order};
@@ -27,6 +27,7 @@ use longhaul_model::{AgentId, Blame, CircuitUse, Fault, FaultCode, StorageName};
 use crate::clock::ServiceClock;
 use crate::config::circuits::CircuitLinkConfig;
 use crate::mover::MoverHandle;
+use crate::step::AgentTime;
 use crate::threads::locked;
 use streams::AgentStreams;
 
@@ -40,7 +41,7 @@ const QUEUE_ANSWER_CHECKS_MAX: u32 = 3;
 pub(crate) struct Circuits {
     links: Vec<Link>,
     /// When the service was asked what waits.
-    queue_queried_at: Mutex<Option<Instant>>,
+    queue_queried_at: Mutex<Option<AgentTime>>,
     /// What it was last told of the links, and when.
     last_status: Mutex<Option<status::LastStatus>>,
 }
@@ -76,7 +77,7 @@ struct LinkState {
 struct QueueAhead {
     bytes: u64,
     bytes_per_s: Option<f64>,
-    at: Instant,
+    at: AgentTime,
 }
 
 /// What the links need to begin.
@@ -170,14 +171,15 @@ impl Circuits {
     }
 
     /// Whether the service is to be asked what waits: as often as that is looked at.
-    pub(crate) fn take_queue_query(&self) -> bool {
+    pub(crate) fn take_queue_query(&self, now: AgentTime) -> bool {
         let Some(every) = self.links.iter().map(|link| link.circuit.settings.check_interval).min() else {
             return false;
         };
         let mut asked = locked(&self.queue_queried_at);
-        let due = asked.is_none_or(|at| at.elapsed() >= every.saturating_sub(Duration::from_millis(100)));
+        let due =
+            asked.is_none_or(|at| now.saturating_sub(at) >= every.saturating_sub(Duration::from_millis(100)));
         if due {
-            *asked = Some(Instant::now());
+            *asked = Some(now);
         }
         due
     }
@@ -192,9 +194,9 @@ impl Circuits {
     }
 
     /// The service's answer. A link that it does not name has no queue.
-    pub(crate) fn set_queue_ahead(&self, all: &[LinkAhead]) {
+    pub(crate) fn set_queue_ahead(&self, now: AgentTime, all: &[LinkAhead]) {
         for link in &self.links {
-            let mut ahead = QueueAhead { bytes: 0, bytes_per_s: None, at: Instant::now() };
+            let mut ahead = QueueAhead { bytes: 0, bytes_per_s: None, at: now };
             for one in all.iter().filter(|one| one.source == link.config.from) {
                 ahead.bytes = ahead.bytes.saturating_add(one.bytes);
                 // To several storages here they share the way.

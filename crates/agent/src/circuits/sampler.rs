@@ -6,30 +6,40 @@ use std::time::Duration;
 
 use longhaul_circuits::Event;
 use longhaul_engine::SessionSnapshot;
-use longhaul_model::{CircuitUse, Fault};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use longhaul_model::CircuitUse;
 
 use super::{Circuits, Link, LinkState, QUEUE_ANSWER_CHECKS_MAX};
 use crate::command::CircuitCommands;
 use crate::mover::MoverHandle;
 use crate::outbox_log::OutboxLog;
+use crate::step::{AgentTime, PeriodicLoop, Ticker};
 use crate::threads::locked;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs for ever; to be started only if there are links.
-pub(crate) async fn run(circuits: Arc<Circuits>, engine: MoverHandle, log: Arc<OutboxLog>) -> Fault {
-    let mut ticks = interval(SAMPLE_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last = Instant::now();
-    loop {
-        ticks.tick().await;
-        let during = last.elapsed();
-        last = Instant::now();
-        let sessions = engine.snapshot().sessions;
-        for link in &circuits.links {
-            sample_link(link, &engine, &log, &sessions, during);
+/// Tells the keepers of circuits each second what waits and what moves. To be driven only if there are links.
+pub(crate) struct LinkSampler {
+    circuits: Arc<Circuits>,
+    engine: MoverHandle,
+    log: Arc<OutboxLog>,
+    ticker: Ticker,
+}
+
+impl LinkSampler {
+    pub(crate) fn new(circuits: Arc<Circuits>, engine: MoverHandle, log: Arc<OutboxLog>) -> Self {
+        LinkSampler { circuits, engine, log, ticker: Ticker::immediate(SAMPLE_INTERVAL) }
+    }
+}
+
+impl PeriodicLoop for LinkSampler {
+    fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
+        if let Some(during) = self.ticker.tick(now) {
+            let sessions = self.engine.snapshot().sessions;
+            for link in &self.circuits.links {
+                sample_link(link, &self.engine, &self.log, &sessions, (now, during));
+            }
         }
+        self.ticker.due()
     }
 }
 
@@ -38,7 +48,7 @@ fn sample_link(
     engine: &MoverHandle,
     log: &OutboxLog,
     sessions: &[SessionSnapshot],
-    during: Duration,
+    (now, during): (AgentTime, Duration),
 ) {
     let held = log.bytes_from(&link.config.from);
     let fresh = link
@@ -49,7 +59,7 @@ fn sample_link(
         .max(SAMPLE_INTERVAL * QUEUE_ANSWER_CHECKS_MAX);
     let mut state = locked(&link.state);
     let ended: Vec<_> = state.ended_transfers.drain(..).collect();
-    let ahead = state.ahead.filter(|ahead| ahead.at.elapsed() <= fresh);
+    let ahead = state.ahead.filter(|ahead| now.saturating_sub(ahead.at) <= fresh);
     let moved = state.peer.as_ref().filter(|_| held > 0).and_then(|peer| {
         // What stays on the plain way for good says nothing of what the other would carry.
         let goes = |session: &&SessionSnapshot| session.circuits != CircuitUse::Never;

@@ -1,6 +1,6 @@
 //! What the service is told of the links, so that people see them, and what people want of them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_api::circuits::{
     Circuit, CircuitLink, CircuitLook, CircuitNote, CircuitOffer, CircuitOrder, CircuitOrderState,
@@ -9,6 +9,7 @@ use longhaul_api::circuits::{
 use longhaul_circuits::{CircuitRecord, Event, Explanation, Order, OrderKind, OrderState, State};
 
 use super::{Circuits, Link};
+use crate::step::AgentTime;
 use crate::threads::locked;
 
 /// Without news the numbers go so often.
@@ -16,21 +17,22 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What was told last.
 pub(super) struct LastStatus {
-    at: Instant,
+    at: AgentTime,
     changes: u64,
 }
 
 impl Circuits {
     /// For a report: nothing if there is nothing new.
-    pub(crate) fn link_statuses(&self, greeting: bool) -> Vec<CircuitLink> {
+    pub(crate) fn link_statuses(&self, now: AgentTime, greeting: bool) -> Vec<CircuitLink> {
         let changes = self.links.iter().map(|link| locked(&link.record).revision()).sum();
         let mut told = locked(&self.last_status);
-        let fresh =
-            |told: &LastStatus| !greeting && told.changes == changes && told.at.elapsed() < STATUS_INTERVAL;
+        let fresh = |told: &LastStatus| {
+            !greeting && told.changes == changes && now.saturating_sub(told.at) < STATUS_INTERVAL
+        };
         if self.links.is_empty() || told.as_ref().is_some_and(fresh) {
             return Vec::new();
         }
-        *told = Some(LastStatus { at: Instant::now(), changes });
+        *told = Some(LastStatus { at: now, changes });
         self.links.iter().filter_map(Link::status).collect()
     }
 

@@ -21,12 +21,13 @@ use longhaul_api::foreign::{ForeignCopy, GIVEN_UP_BY_AGENT, MoverOffer};
 use longhaul_model::{AttemptId, Epoch, Fault, FaultCode};
 use longhaul_storage_remote::{Cancel, Canceller, Family, Remote, RemoteConfig, Trust, cancellation};
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::clock::ServiceClock;
 use crate::config::foreign::ForeignMoverConfig;
 use crate::outbox_log::OutboxLog;
 use crate::outcomes::OutcomeRecorder;
+use crate::step::{AgentTime, PeriodicLoop, Ticker};
 use crate::threads::locked;
 
 /// Between two looks whether the service still answers.
@@ -46,7 +47,7 @@ pub(crate) struct ForeignMover {
     /// Told when one has ended.
     ended: Notify,
     /// When the last report was sent that the service has answered.
-    answered_at: Mutex<Instant>,
+    answered_at: Mutex<AgentTime>,
     outcomes: Arc<OutcomeRecorder>,
     clock: ServiceClock,
     runtime: tokio::runtime::Handle,
@@ -99,7 +100,7 @@ impl ForeignMover {
             slots: Arc::new(Semaphore::new(config.files as usize)),
             running: Mutex::default(),
             ended: Notify::new(),
-            answered_at: Mutex::new(Instant::now()),
+            answered_at: Mutex::default(),
             outcomes,
             clock,
             runtime: tokio::runtime::Handle::current(),
@@ -150,7 +151,7 @@ impl ForeignMover {
     }
 
     /// The service has answered a report that was sent then.
-    pub(crate) fn note_answer(&self, sent: Instant) {
+    pub(crate) fn note_answer(&self, sent: AgentTime) {
         *locked(&self.answered_at) = sent;
     }
 
@@ -161,17 +162,6 @@ impl ForeignMover {
             bytes_done: running.bytes.load(Ordering::Relaxed),
         };
         running.iter().map(one).collect()
-    }
-
-    /// Ends what the service would take back, were it to hear nothing of it. Runs for ever.
-    pub(crate) async fn watch_service(self: Arc<Self>) -> Fault {
-        loop {
-            sleep(SILENCE_CHECK_INTERVAL).await;
-            if locked(&self.answered_at).elapsed() > GIVEN_UP_BY_AGENT {
-                let seconds = GIVEN_UP_BY_AGENT.as_secs();
-                self.cancel_all(&format!("the service has not answered its agent for {seconds} s"));
-            }
-        }
     }
 
     /// Before the process ends: what it wrote is cleared away, and the service hears of it, if it does not
@@ -247,5 +237,65 @@ impl ForeignMover {
             running.bytes.fetch_max(bytes, Ordering::Relaxed);
         };
         remote.copy(&wanted, &progress, cancel).await.map(|done| done.bytes)
+    }
+}
+
+/// Cancels all copies when the service has not answered for so long that it is about to give them to others
+/// (a dead man's switch: two never write the same file).
+pub(crate) struct SilenceWatch {
+    mover: Arc<ForeignMover>,
+    ticker: Ticker,
+}
+
+impl SilenceWatch {
+    pub(crate) fn new(mover: Arc<ForeignMover>) -> Self {
+        SilenceWatch { mover, ticker: Ticker::new(SILENCE_CHECK_INTERVAL) }
+    }
+}
+
+impl PeriodicLoop for SilenceWatch {
+    fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
+        let silence = now.saturating_sub(*locked(&self.mover.answered_at));
+        if self.ticker.tick(now).is_some() && silence > GIVEN_UP_BY_AGENT {
+            let seconds = GIVEN_UP_BY_AGENT.as_secs();
+            self.mover.cancel_all(&format!("the service has not answered its agent for {seconds} s"));
+        }
+        self.ticker.due()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::tests::drive;
+    use longhaul_model::Timestamp;
+
+    #[tokio::test]
+    async fn copies_end_when_the_service_has_been_silent_for_45_s() {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = ServiceClock::new(Arc::new(|| Timestamp::ZERO), 0);
+        let outcomes = OutcomeRecorder::for_test(Arc::new(OutboxLog::open(directory.path()).unwrap()));
+        let config = ForeignMoverConfig { files: 1, ..ForeignMoverConfig::default() };
+        let mover = Arc::new(ForeignMover::new(&config, Arc::new(outcomes), clock).unwrap());
+        let (canceller, cancel) = cancellation();
+        let copy = RunningCopy {
+            epoch: Epoch(1),
+            bytes: AtomicU64::new(0),
+            canceller,
+            cancel_reason: Mutex::default(),
+        };
+        locked(&mover.running).insert(AttemptId(1), Arc::new(copy));
+        let mut watch = SilenceWatch::new(mover.clone());
+        let s = Duration::from_secs;
+        mover.note_answer(s(10));
+        drive(&mut watch, s(10), s(56));
+        assert!(!cancel.is_cancelled(), "until 55 s it may be a slow service");
+        mover.note_answer(s(20));
+        drive(&mut watch, s(56), s(66));
+        assert!(!cancel.is_cancelled());
+        drive(&mut watch, s(66), s(67));
+        assert!(cancel.is_cancelled());
+        let reason = locked(&locked(&mover.running)[&AttemptId(1)].cancel_reason).clone();
+        assert_eq!(reason.unwrap().code, FaultCode::Interrupted);
     }
 }

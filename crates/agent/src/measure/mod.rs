@@ -80,14 +80,13 @@ impl Measurements {
         push_bounded(&mut locked(&self.state).unreported.paths, sample, PATHS_MAX);
     }
 
-    async fn next_probe(&self) -> ProbeAsked {
-        loop {
-            let asked = self.probe_requested.notified();
-            if let Some(peer) = locked(&self.state).probe_queue.pop_front() {
-                return peer;
-            }
-            asked.await;
-        }
+    fn take_probe(&self) -> Option<ProbeAsked> {
+        locked(&self.state).probe_queue.pop_front()
+    }
+
+    /// Completes when probes were requested since it completed last.
+    async fn probe_requested(&self) {
+        self.probe_requested.notified().await;
     }
 }
 
@@ -103,15 +102,15 @@ mod tests {
     use super::*;
     use longhaul_model::AgentId;
 
-    #[tokio::test]
-    async fn wishes_are_bounded_and_wait_once() {
+    #[test]
+    fn wishes_are_bounded_and_wait_once() {
         let measures = Measurements::new(true);
         let peer = |number| ProbeAsked { agent: AgentId(number), addresses: vec![format!("h{number}:1")] };
         measures.request_probes((0..PROBE_QUEUE_MAX as u64 + 4).map(peer).collect());
         measures.request_probes(vec![peer(9)]);
         let state_len = locked(&measures.state).probe_queue.len();
         assert_eq!(state_len, PROBE_QUEUE_MAX);
-        assert_eq!(measures.next_probe().await, peer(4), "the oldest went");
+        assert_eq!(measures.take_probe(), Some(peer(4)), "the oldest went");
         let rest: Vec<u64> = locked(&measures.state).probe_queue.iter().map(|peer| peer.agent.0).collect();
         assert_eq!(rest.iter().filter(|&&agent| agent == 9).count(), 1);
         assert_eq!(rest.last(), Some(&9));

@@ -11,37 +11,52 @@ use std::time::Duration;
 
 use longhaul_api::probe::{PathLimit, PathSample};
 use longhaul_engine::{BottleneckCause, SessionSnapshot};
-use longhaul_model::{AgentId, Fault, Timestamp, TrafficClass};
-use tokio::time::{Instant, sleep_until};
+use longhaul_model::{AgentId, Timestamp, TrafficClass};
 
 use super::Measurements;
 use crate::circuits::Circuits;
 use crate::clock::ServiceClock;
 use crate::mover::MoverHandle;
+use crate::step::{AgentTime, PeriodicLoop, Ticker};
 
 /// As often as uplinks are counted. A session that has nothing to do lives longer.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(30);
 /// Fewer packets say nothing of what a way loses.
 const SAMPLE_PACKETS_MIN: u64 = 100;
 
-/// Runs for ever.
-pub(crate) async fn run(
+/// Samples the paths of the engine's sessions; one over a circuit is left out.
+pub(crate) struct PathMeasurement {
     engine: MoverHandle,
     circuits: Arc<Circuits>,
-    measures: Arc<Measurements>,
+    measurements: Arc<Measurements>,
     clock: ServiceClock,
-) -> Fault {
-    let (mut watch, mut last) = (PathSampler::default(), Instant::now());
-    loop {
-        sleep_until(last + SAMPLE_INTERVAL).await;
-        let seconds = last.elapsed().as_secs_f64();
-        last = Instant::now();
-        let sessions = engine.snapshot().sessions;
-        let on_circuit = |address: &SocketAddr| circuits.is_circuit_address(address);
-        let plain = sessions.iter().filter(|session| !session.addresses.iter().any(on_circuit));
-        for sample in watch.sample(plain, seconds, clock.now()) {
-            measures.add_path_sample(sample);
+    sampler: PathSampler,
+    ticker: Ticker,
+}
+
+impl PathMeasurement {
+    pub(crate) fn new(
+        engine: MoverHandle,
+        circuits: Arc<Circuits>,
+        measurements: Arc<Measurements>,
+        clock: ServiceClock,
+    ) -> Self {
+        let (sampler, ticker) = (PathSampler::default(), Ticker::new(SAMPLE_INTERVAL));
+        PathMeasurement { engine, circuits, measurements, clock, sampler, ticker }
+    }
+}
+
+impl PeriodicLoop for PathMeasurement {
+    fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
+        if let Some(during) = self.ticker.tick(now) {
+            let sessions = self.engine.snapshot().sessions;
+            let on_circuit = |address: &SocketAddr| self.circuits.is_circuit_address(address);
+            let plain = sessions.iter().filter(|session| !session.addresses.iter().any(on_circuit));
+            for sample in self.sampler.sample(plain, during.as_secs_f64(), self.clock.now()) {
+                self.measurements.add_path_sample(sample);
+            }
         }
+        self.ticker.due()
     }
 }
 
@@ -185,6 +200,16 @@ mod tests {
         // Another session with the same source began anew.
         let anew = look(&[session(1, 5, 500, None)]);
         assert_eq!((anew[0].packets, anew[0].rtt_us), (500, 25_000));
+    }
+
+    #[test]
+    fn sessions_are_sampled_every_30_s() {
+        let engine: MoverHandle = Arc::new(Box::new(crate::tests::fake_engine::FakeEngine::silent()));
+        let clock = ServiceClock::new(Arc::new(|| Timestamp::ZERO), 0);
+        let measurements = Arc::new(Measurements::new(true));
+        let mut paths = PathMeasurement::new(engine, Arc::default(), measurements, clock);
+        let s = Duration::from_secs;
+        assert_eq!(crate::step::tests::drive(&mut paths, s(5), s(100)), [5, 35, 65, 95].map(s));
     }
 
     #[test]

@@ -1,46 +1,64 @@
 //! Counts what passes the interfaces that the administrator named as the site's uplinks.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::probe::UplinkSample;
 use longhaul_doctor::facts::Traffic;
-use longhaul_model::{Fault, Timestamp};
-use tokio::time::{Instant, sleep_until};
+use longhaul_model::Timestamp;
 
 use super::Measurements;
 use crate::clock::ServiceClock;
 use crate::config::uplinks::UplinkConfig;
+use crate::step::{AgentTime, PeriodicLoop, Ticker};
 
 /// The last look at one interface.
 #[derive(Default)]
 struct UplinkCounter {
-    last: Option<(Instant, Traffic)>,
+    last: Option<(AgentTime, Traffic)>,
     /// It was said that it cannot be read.
     warned: bool,
 }
 
-/// Runs for ever.
-pub(crate) async fn run(
-    uplinks: Vec<UplinkConfig>,
-    measures: Arc<Measurements>,
+/// Reads the counters of an interface; none: it has none that can be read.
+pub(crate) type ReadTraffic = Box<dyn FnMut(&str) -> Option<Traffic> + Send>;
+
+/// Samples the site's uplinks, each at its own interval.
+pub(crate) struct UplinkMeasurement {
+    uplinks: Vec<(UplinkConfig, Ticker, UplinkCounter)>,
+    read: ReadTraffic,
+    measurements: Arc<Measurements>,
     clock: ServiceClock,
-) -> Fault {
-    let begun = Instant::now();
-    let mut all: Vec<(UplinkConfig, Instant, UplinkCounter)> =
-        uplinks.into_iter().map(|uplink| (uplink, begun, UplinkCounter::default())).collect();
-    while let Some(due) = all.iter().map(|(_, due, _)| *due).min() {
-        sleep_until(due).await;
-        for (config, due, counted) in all.iter_mut().filter(|(_, due, _)| *due <= Instant::now()) {
-            let now = (Instant::now(), Traffic::read(Path::new("/"), &config.interface));
-            *due = now.0 + Duration::from_secs(config.every_s.into());
-            if let Some(sample) = counted.sample(config, now, clock.now()) {
-                measures.add_uplink_sample(sample);
+}
+
+impl UplinkMeasurement {
+    pub(crate) fn new(
+        uplinks: Vec<UplinkConfig>,
+        read: ReadTraffic,
+        measurements: Arc<Measurements>,
+        clock: ServiceClock,
+    ) -> Self {
+        let uplink = |uplink: UplinkConfig| {
+            let ticker = Ticker::immediate(Duration::from_secs(uplink.every_s.into()));
+            (uplink, ticker, UplinkCounter::default())
+        };
+        UplinkMeasurement { uplinks: uplinks.into_iter().map(uplink).collect(), read, measurements, clock }
+    }
+}
+
+impl PeriodicLoop for UplinkMeasurement {
+    fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
+        for (config, ticker, counter) in &mut self.uplinks {
+            if ticker.tick(now).is_none() {
+                continue;
+            }
+            let traffic = (self.read)(&config.interface);
+            if let Some(sample) = counter.sample(config, (now, traffic), self.clock.now()) {
+                self.measurements.add_uplink_sample(sample);
             }
         }
+        self.uplinks.iter().filter_map(|(_, ticker, _)| ticker.due()).min()
     }
-    std::future::pending().await
 }
 
 impl UplinkCounter {
@@ -48,7 +66,7 @@ impl UplinkCounter {
     fn sample(
         &mut self,
         config: &UplinkConfig,
-        (now, traffic): (Instant, Option<Traffic>),
+        (now, traffic): (AgentTime, Option<Traffic>),
         at: Timestamp,
     ) -> Option<UplinkSample> {
         let Some(traffic) = traffic else {
@@ -63,7 +81,7 @@ impl UplinkCounter {
         };
         self.warned = false;
         let (before, former) = self.last.replace((now, traffic))?;
-        let seconds = now.duration_since(before).as_secs_f64();
+        let seconds = now.saturating_sub(before).as_secs_f64();
         let into = traffic.received_bytes.checked_sub(former.received_bytes)?;
         let out = traffic.sent_bytes.checked_sub(former.sent_bytes)?;
         (seconds > 0.0).then(|| UplinkSample {
@@ -80,6 +98,9 @@ impl UplinkCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step::tests::drive;
+    use longhaul_model::Timestamp;
+    use std::path::Path;
 
     fn config(interface: &str) -> UplinkConfig {
         UplinkConfig { interface: interface.into(), bits_per_s: None, every_s: 30 }
@@ -87,7 +108,7 @@ mod tests {
 
     #[test]
     fn counters_become_rates() {
-        let (mut counted, begun) = (UplinkCounter::default(), Instant::now());
+        let (mut counted, begun) = (UplinkCounter::default(), Duration::from_secs(7));
         let mut look = |seconds, received_bytes, sent_bytes| {
             let traffic = Traffic { received_bytes, sent_bytes, bits_per_s: Some(8_000) };
             let now = begun + Duration::from_secs(seconds);
@@ -101,6 +122,25 @@ mod tests {
         assert_eq!(look(30, 15, 60).unwrap().into_bytes_per_s, 1.0);
         assert_eq!(counted.sample(&config("eth0"), (begun, None), Timestamp::ZERO), None);
         assert!(counted.warned && counted.last.is_none());
+    }
+
+    #[test]
+    fn each_uplink_is_sampled_at_its_own_interval() {
+        let measurements = Arc::new(Measurements::new(true));
+        let mut reads = 0;
+        let read = move |_: &str| {
+            reads += 1;
+            Some(Traffic { received_bytes: 100 * reads, sent_bytes: 0, bits_per_s: None })
+        };
+        let clock = ServiceClock::new(Arc::new(|| Timestamp::ZERO), 0);
+        let uplinks = vec![config("eth0"), UplinkConfig { every_s: 20, ..config("eth1") }];
+        let mut uplinks = UplinkMeasurement::new(uplinks, Box::new(read), measurements.clone(), clock);
+        let s = Duration::from_secs;
+        assert_eq!(drive(&mut uplinks, s(0), s(61)), [0, 20, 30, 40, 60].map(s));
+        let samples = measurements.take().uplinks;
+        let mut seconds: Vec<_> = samples.iter().map(|one| (one.interface.as_str(), one.seconds)).collect();
+        seconds.sort_by(|one, other| one.0.cmp(other.0));
+        assert_eq!(seconds, [("eth0", 30.0), ("eth1", 20.0)], "of an interface only the last counts");
     }
 
     #[test]

@@ -43,6 +43,15 @@ impl FakeEngine {
         }
     }
 
+    /// One whose events nobody takes.
+    pub fn silent() -> FakeEngine {
+        FakeEngine {
+            calls: Arc::new(watch::Sender::new(EngineCalls::default())),
+            events: Arc::new(|_| {}),
+            clock: Arc::new(|| Timestamp::ZERO),
+        }
+    }
+
     pub fn calls(&self) -> EngineCalls {
         self.calls.borrow().clone()
     }

@@ -3,7 +3,7 @@
 
 mod by_circuit;
 mod command_mover;
-mod fake_engine;
+pub(crate) mod fake_engine;
 mod fake_service;
 mod foreign;
 mod hooks;
