@@ -22,7 +22,7 @@ use crate::config::uplinks::UplinkConfig;
 use crate::context::AgentContext;
 use crate::door_audit::{AuditFlusher, DoorAudit};
 use crate::doors::Doors;
-use crate::driver::{MonotonicClock, run_periodic, run_periodic_blocking};
+use crate::driver::{self, MonotonicClock, run_periodic, run_periodic_blocking};
 use crate::foreign::{self, ForeignMover, SilenceWatch};
 use crate::hooks::{self, Hooks};
 use crate::http_service_api::HttpServiceApi;
@@ -35,13 +35,13 @@ use crate::null_mover::{self, NullLinks};
 use crate::outbox_log::OutboxLog;
 use crate::outcomes::OutcomeRecorder;
 use crate::service_api::ServiceApi;
-use crate::state_dir::{Identity, StateDir};
+use crate::service_session::ServiceSession;
+use crate::state_dir::{Identity, StateDir, random_u64};
 use crate::stop::StopFlag;
 use crate::storage_health::StorageHealth;
 use crate::tape::{TapeSystems, Tapes};
 use crate::tasks::{TaskContext, Tasks};
 use crate::threads::{ended, guarded, locked};
-use crate::{certificate_renewal, report, work};
 
 /// Between reports, until the service says otherwise.
 const REPORT_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
@@ -197,8 +197,8 @@ impl Agent {
             storage_health: spaces,
             tasks,
             service,
-            greeted: watch::Sender::new(false),
-            gate: tokio::sync::Mutex::new(()),
+            session: ServiceSession::new(),
+            random: Box::new(|| random_u64().unwrap_or_default()),
             report_interval: watch::Sender::new(REPORT_INTERVAL_DEFAULT),
             measurements: Arc::new(Measurements::new(config.probes)),
             circuits,
@@ -218,9 +218,9 @@ impl Agent {
         let mut doors =
             tokio::spawn(doors.run(credentials, context.clock.clone(), context.door_audit.clone(), closed));
         let mut loops = JoinSet::new();
-        loops.spawn(report::run(context.clone()));
-        loops.spawn(work::run(context.clone()));
-        loops.spawn(certificate_renewal::run(context.clone()));
+        loops.spawn(driver::run_reports(context.clone()));
+        loops.spawn(driver::run_work(context.clone()));
+        loops.spawn(driver::run_renewal(context.clone()));
         let (engine, circuits, log) = (context.engine.clone(), context.circuits.clone(), context.log.clone());
         let (measurements, clock) = (context.measurements.clone(), context.clock.clone());
         let monotonic = context.monotonic;

@@ -1,22 +1,21 @@
-//! How long to wait before asking a service again that did not answer.
+//! Exponential backoff with jitter, for a service that does not answer (the schedule is `model::Backoff`).
 
 use std::time::Duration;
 
 use longhaul_model::{Backoff as Schedule, Jitter};
 
-use crate::state_dir::random_u64;
-
 /// A service that is back is noticed within five seconds, and a site's agents do not come back all at once.
 const SCHEDULE: Schedule =
     Schedule { first: Duration::from_millis(100), max: Duration::from_secs(5), jitter: Jitter::Equal };
 
-/// Doubles with each failure in a row.
+/// Counts failures in a row; each doubles the delay.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
+    /// A try has succeeded.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }
@@ -26,10 +25,10 @@ impl Backoff {
         self.failures > 0
     }
 
-    /// The wait after one more failure.
-    pub(crate) fn next_delay(&mut self) -> Duration {
+    /// The delay after one more failure, with a random number for its jitter.
+    pub(crate) fn next_delay(&mut self, random: u64) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        delay_after(self.failures, random_u64().unwrap_or_default())
+        delay_after(self.failures, random)
     }
 }
 

@@ -15,11 +15,15 @@ use crate::measure::Measurements;
 use crate::mover::MoverHandle;
 use crate::outbox_log::OutboxLog;
 use crate::service_api::ServiceApi;
+use crate::service_session::ServiceSession;
 use crate::state_dir::{Identity, StateDir};
 use crate::stop::StopFlag;
 use crate::storage_health::StorageHealth;
 use crate::tape::Tapes;
 use crate::tasks::Tasks;
+
+/// Where random numbers come from.
+pub(crate) type RandomSource = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// What the loops share.
 pub(crate) struct AgentContext {
@@ -37,11 +41,9 @@ pub(crate) struct AgentContext {
     pub storage_health: Arc<StorageHealth>,
     pub tasks: Arc<Tasks>,
     pub service: Arc<dyn ServiceApi>,
-    /// Whether the service knows this incarnation and what it holds.
-    pub greeted: watch::Sender<bool>,
-    /// Held from a request for work until what came is safe, and while the service is told what is held: so
-    /// that no lease arrives in between and is missing from that list.
-    pub gate: tokio::sync::Mutex<()>,
+    pub session: ServiceSession,
+    /// For the jitter of retries.
+    pub random: RandomSource,
     pub report_interval: watch::Sender<Duration>,
     pub measurements: Arc<Measurements>,
     pub circuits: Arc<Circuits>,

@@ -3,14 +3,17 @@
 //! What may wait for a disk runs off the event loop. Such a step holds the whole context until it has ended,
 //! so that the agent does not give its state directory away while something is still written there.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use longhaul_model::Fault;
 use tokio::time::{Instant, sleep_until};
 
+use crate::certificate_renewal::CertificateRenewal;
 use crate::context::AgentContext;
-use crate::step::{AgentTime, PeriodicLoop};
+use crate::report::Reporter;
+use crate::step::{AgentTime, PeriodicLoop, Step};
 use crate::threads::{blocking, locked};
+use crate::work::{PollAction, WorkPoller};
 
 /// The clock of [`AgentTime`]. Paused and advanced with tokio's in tests.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +47,7 @@ pub(crate) async fn run_periodic(clock: MonotonicClock, mut periodic: impl Perio
 
 /// Drives a loop that writes to the state directory. Runs for ever.
 pub(crate) async fn run_periodic_blocking(context: Arc<AgentContext>, periodic: impl PeriodicLoop) -> Fault {
-    let periodic = Arc::new(std::sync::Mutex::new(periodic));
+    let periodic = Arc::new(Mutex::new(periodic));
     let clock = context.monotonic;
     loop {
         let (held, stepped, now) = (context.clone(), periodic.clone(), clock.now());
@@ -57,5 +60,107 @@ pub(crate) async fn run_periodic_blocking(context: Arc<AgentContext>, periodic: 
             Ok(due) => clock.sleep_until(due).await,
             Err(fault) => return fault,
         }
+    }
+}
+
+/// Drives a [`Reporter`]. Returns why there is no point in going on.
+pub(crate) async fn run_reports(context: Arc<AgentContext>) -> Fault {
+    let (clock, mut session) = (context.monotonic, context.session.subscribe());
+    let mut interval = context.report_interval.subscribe();
+    let reporter = Arc::new(Mutex::new(Reporter::new(context.clone())));
+    loop {
+        session.mark_unchanged();
+        interval.mark_unchanged();
+        let Step { send, wake_at } = locked(&reporter).step(clock.now());
+        let Some(report) = send else {
+            tokio::select! {
+                () = context.log.fact_added() => {}
+                () = context.storage_health.changed.notified() => {}
+                _ = interval.changed() => {}
+                _ = session.changed() => {}
+                () = clock.sleep_until(wake_at) => {}
+            }
+            continue;
+        };
+        let reply = context.service.report(report).await;
+        let now = clock.now();
+        let answer = move |reporter: &mut Reporter, reply| reporter.on_reply(now, reply);
+        if let Err(fault) = hand_back(&context, &reporter, reply, answer).await {
+            return fault;
+        }
+    }
+}
+
+/// Drives a [`WorkPoller`]. Returns why there is no point in going on.
+pub(crate) async fn run_work(context: Arc<AgentContext>) -> Fault {
+    let (clock, mut session) = (context.monotonic, context.session.subscribe());
+    let poller = Arc::new(Mutex::new(WorkPoller::new(context.clone())));
+    loop {
+        session.mark_unchanged();
+        let Step { send, wake_at } = locked(&poller).step(clock.now());
+        let Some(PollAction::Request(request)) = send else {
+            tokio::select! {
+                _ = session.changed() => {}
+                () = clock.sleep_until(wake_at) => {}
+            }
+            continue;
+        };
+        let mut call = context.service.work(request);
+        let reply = loop {
+            tokio::select! {
+                biased;
+                _ = session.changed() => {
+                    if let Some(PollAction::Abort) = locked(&poller).step(clock.now()).send {
+                        break None;
+                    }
+                }
+                reply = &mut call => break Some(reply),
+            }
+        };
+        drop(call);
+        let Some(reply) = reply else { continue };
+        let now = clock.now();
+        let answer = move |poller: &mut WorkPoller, reply| poller.on_reply(now, reply);
+        if let Err(fault) = hand_back(&context, &poller, reply, answer).await {
+            return fault;
+        }
+    }
+}
+
+/// Drives a [`CertificateRenewal`]. Returns why there is no point in going on.
+pub(crate) async fn run_renewal(context: Arc<AgentContext>) -> Fault {
+    let clock = context.monotonic;
+    let renewal = Arc::new(Mutex::new(CertificateRenewal::new(context.clone())));
+    loop {
+        let Step { send, wake_at } = locked(&renewal).step(clock.now());
+        let Some(request) = send else {
+            clock.sleep_until(wake_at).await;
+            continue;
+        };
+        let reply = context.service.renew(request).await;
+        let answer = |renewal: &mut CertificateRenewal, reply| renewal.on_reply(reply);
+        if let Err(fault) = hand_back(&context, &renewal, reply, answer).await {
+            return fault;
+        }
+    }
+}
+
+/// Gives an answer to its loop, off the event loop, and to its end even if the agent stops meanwhile: what is
+/// durable is also given to the engine. A panic is an answer, too: the request has failed.
+async fn hand_back<L: Send + 'static, R: Send + 'static>(
+    context: &Arc<AgentContext>,
+    state: &Arc<Mutex<L>>,
+    reply: Result<R, Fault>,
+    answer: impl Fn(&mut L, Result<R, Fault>) -> Result<(), Fault> + Clone + Send + 'static,
+) -> Result<(), Fault> {
+    let (held, answered, apply) = (context.clone(), state.clone(), answer.clone());
+    let applied = blocking(move || {
+        let result = apply(&mut locked(&answered), reply);
+        drop(held);
+        Ok(result)
+    });
+    match applied.await {
+        Ok(result) => result,
+        Err(panicked) => answer(&mut locked(state), Err(panicked)),
     }
 }

@@ -36,6 +36,7 @@ mod outcomes;
 mod record_log;
 mod report;
 mod service_api;
+mod service_session;
 mod state_dir;
 mod step;
 mod stop;

@@ -1,152 +1,238 @@
-//! Tells the service what happened: facts at once, progress and spaces at intervals.
+//! Reports to the service (a transactional outbox's relay): facts at once, progress and spaces at intervals.
+//!
+//! ```text
+//! Idle ─(facts)─► Batching ─┐
+//!   ├──(interval, trouble)──┼─► InFlight ─(answer)─► Idle
+//!   └──(not greeted)────────┘      └────(failure)──► BackingOff ─► Idle
+//! ```
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::AGENT_PROTOCOL;
-use longhaul_api::agent::{Hello, Progress, Report};
+use longhaul_api::agent::{Hello, Progress, Report, ReportReply};
 use longhaul_model::limits::BATCH_ITEMS_MAX;
-use longhaul_model::{Fault, FaultCode};
-use tokio::time::{Instant, sleep, sleep_until};
+use longhaul_model::{Fault, FaultCode, Timestamp};
+use tokio::sync::watch;
 
 use crate::backoff::Backoff;
 use crate::context::AgentContext;
 use crate::service_api::is_final;
-use crate::threads::blocking;
+use crate::step::{AgentTime, Step};
 
 /// Facts that come within this go together: thousands of small files end each second.
 const FACT_BATCH_WINDOW: Duration = Duration::from_millis(5);
-/// The kept offset of the clock is renewed when it is off by more than this.
+/// The stored offset of the clock is renewed when it is off by more than this.
 const CLOCK_OFFSET_DRIFT_US_MAX: u64 = 1_000_000;
 
-/// Runs until there is no point in going on.
-pub(crate) async fn run(context: Arc<AgentContext>) -> Fault {
-    let mut backoff = Backoff::default();
-    let mut last = Instant::now();
-    loop {
-        if *context.greeted.borrow() {
-            wait_for_reason(&context, last).await;
+/// Decides when to report, makes the reports, and applies the answers.
+pub(crate) struct Reporter {
+    context: Arc<AgentContext>,
+    interval: watch::Receiver<Duration>,
+    backoff: Backoff,
+    phase: Phase,
+    /// When the last report was made.
+    reported_at: AgentTime,
+    /// Changes of the storages' health that the last report tells of.
+    health_changes: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Phase {
+    Idle,
+    /// Waits for facts that come at the same time.
+    Batching {
+        until: AgentTime,
+    },
+    InFlight(InFlight),
+    BackingOff {
+        until: AgentTime,
+    },
+}
+
+/// What has to be known of a report when it is answered.
+#[derive(Clone, Copy)]
+struct InFlight {
+    hello: bool,
+    ask_ahead: bool,
+    /// On this host's wall clock.
+    sent: Timestamp,
+}
+
+impl Reporter {
+    pub(crate) fn new(context: Arc<AgentContext>) -> Self {
+        let mut interval = context.report_interval.subscribe();
+        interval.mark_unchanged();
+        Reporter {
+            context,
+            interval,
+            backoff: Backoff::default(),
+            phase: Phase::Idle,
+            reported_at: AgentTime::ZERO,
+            health_changes: 0,
         }
-        last = Instant::now();
-        match report(&context).await {
+    }
+
+    /// The next report, if it is time for one. To be called also when facts were added, the health of a
+    /// storage, the interval or the session have changed.
+    pub(crate) fn step(&mut self, now: AgentTime) -> Step<Report> {
+        loop {
+            match self.phase {
+                Phase::InFlight(_) => return Step::wait(),
+                Phase::BackingOff { until } | Phase::Batching { until } if now < until => {
+                    return Step::wake_at(until);
+                }
+                Phase::BackingOff { .. } => self.set_idle(),
+                Phase::Batching { .. } => return self.send(now),
+                Phase::Idle if !self.context.session.is_greeted() => return self.send(now),
+                Phase::Idle => match self.context.log.facts_pending() {
+                    0 => {
+                        let due = self.reported_at + *self.interval.borrow();
+                        let has_news = self.interval.has_changed().unwrap_or(false)
+                            || self.context.storage_health.changes() != self.health_changes;
+                        if !has_news && now < due {
+                            return Step::wake_at(due);
+                        }
+                        return self.send(now);
+                    }
+                    facts if facts < BATCH_ITEMS_MAX => {
+                        self.phase = Phase::Batching { until: now + FACT_BATCH_WINDOW };
+                    }
+                    _ => return self.send(now),
+                },
+            }
+        }
+    }
+
+    /// The service's answer to the report that was sent last. Returns a fault after which there is no point
+    /// in going on. May wait for a disk.
+    pub(crate) fn on_reply(
+        &mut self,
+        now: AgentTime,
+        reply: Result<ReportReply, Fault>,
+    ) -> Result<(), Fault> {
+        let Phase::InFlight(report) = self.phase else { return Ok(()) };
+        let applied = reply.and_then(|reply| self.apply(now, report, reply));
+        if report.hello {
+            self.context.session.end_hello();
+        }
+        match applied {
             Ok(()) => {
-                if backoff.is_failing() {
+                if self.backoff.is_failing() {
                     tracing::info!("the service answers again");
                 }
-                backoff.reset();
+                self.backoff.reset();
+                self.set_idle();
             }
-            Err(fault) if is_final(&fault) => return fault,
+            Err(fault) if is_final(&fault) => return Err(fault),
             Err(fault) => {
-                if backoff.is_failing() {
+                if self.backoff.is_failing() {
                     tracing::debug!(%fault, "the report did not arrive");
                 } else {
-                    tracing::warn!(%fault, facts = context.log.facts_pending(), "the service cannot be \
-                        told; what is held goes on");
+                    let facts = self.context.log.facts_pending();
+                    tracing::warn!(%fault, facts, "the service cannot be reached; what is leased goes on");
                 }
-                sleep(backoff.next_delay()).await;
+                let delay = self.backoff.next_delay((self.context.random)());
+                self.phase = Phase::BackingOff { until: now + delay };
             }
         }
+        Ok(())
     }
-}
 
-async fn wait_for_reason(context: &AgentContext, last: Instant) {
-    let mut every = context.report_interval.subscribe();
-    let due = last + *every.borrow_and_update();
-    if context.log.facts_pending() == 0 {
-        tokio::select! {
-            () = context.log.fact_added() => {}
-            () = context.storage_health.changed.notified() => return,
-            _ = every.changed() => return,
-            () = sleep_until(due) => return,
-        }
+    fn set_idle(&mut self) {
+        self.interval.mark_unchanged();
+        self.phase = Phase::Idle;
     }
-    if context.log.facts_pending() < BATCH_ITEMS_MAX {
-        sleep(FACT_BATCH_WINDOW).await;
-    }
-}
 
-async fn report(context: &AgentContext) -> Result<(), Fault> {
-    let greeting = !*context.greeted.borrow();
-    let _gate = if greeting { Some(context.gate.lock().await) } else { None };
-    let found = context.measurements.take();
-    let ask_ahead = !greeting && context.circuits.take_queue_query(context.monotonic.now());
-    let circuits = context.circuits.link_statuses(context.monotonic.now(), greeting);
-    let (sent, began) = (context.clock.local(), context.monotonic.now());
-    let report = Report {
-        versions: AGENT_PROTOCOL,
-        incarnation: context.incarnation,
-        now: sent,
-        hello: greeting.then(|| hello(context)),
-        entries: context.log.entries(),
-        progress: progress(context),
-        spaces: context.storage_health.latest(),
-        probes: found.probes.into(),
-        uplinks: found.uplinks.into(),
-        paths: found.paths.into(),
-        circuits,
-        ask_ahead,
-    };
-    let reply = context.service.report(report).await?;
-    if let Some(foreign) = &context.foreign {
-        foreign.note_answer(began);
-        if reply.say_hello {
-            foreign.cancel_all("the service was restarted");
+    fn send(&mut self, now: AgentTime) -> Step<Report> {
+        let context = &*self.context;
+        let hello = !context.session.is_greeted();
+        if hello && !context.session.begin_hello() {
+            return Step::wait();
         }
+        self.reported_at = now;
+        self.health_changes = context.storage_health.changes();
+        let measured = context.measurements.take();
+        let ask_ahead = !hello && context.circuits.take_queue_query(now);
+        let sent = context.clock.local();
+        let report = Report {
+            versions: AGENT_PROTOCOL,
+            incarnation: context.incarnation,
+            now: sent,
+            hello: hello.then(|| self.hello()),
+            entries: context.log.entries(),
+            progress: self.progress(),
+            spaces: context.storage_health.latest(),
+            probes: measured.probes.into(),
+            uplinks: measured.uplinks.into(),
+            paths: measured.paths.into(),
+            circuits: context.circuits.link_statuses(now, hello),
+            ask_ahead,
+        };
+        self.phase = Phase::InFlight(InFlight { hello, ask_ahead, sent });
+        Step::send(report)
     }
-    if reply.version < AGENT_PROTOCOL.lowest || reply.version > AGENT_PROTOCOL.highest {
-        let detail = format!(
-            "the service wants version {}, this agent speaks {} to {}",
-            reply.version, AGENT_PROTOCOL.lowest, AGENT_PROTOCOL.highest
-        );
-        return Err(Fault::new(FaultCode::VersionMismatch, detail));
-    }
-    context.log.set_service_version(reply.version);
-    context.clock.learn(sent, reply.now, context.clock.local());
-    let (log, offset_us) = (context.log.clone(), context.clock.offset_us());
-    let restarted = reply.say_hello;
-    context.measurements.request_probes(reply.probe);
-    if ask_ahead {
-        context.circuits.set_queue_ahead(context.monotonic.now(), &reply.ahead);
-    }
-    context.circuits.set_copies(&reply.circuit_copies);
-    if !restarted {
-        context.circuits.set_planned(reply.circuits_planned);
-        reply.circuit_peers.iter().for_each(|peer| context.circuits.set_source_peer(peer));
-        context.circuits.set_orders(&reply.circuits);
-    }
-    blocking(move || {
-        if restarted {
-            log.service_restarted();
+
+    fn apply(&self, now: AgentTime, report: InFlight, reply: ReportReply) -> Result<(), Fault> {
+        let context = &*self.context;
+        if let Some(foreign) = &context.foreign {
+            foreign.note_answer(self.reported_at);
+            if reply.say_hello {
+                foreign.cancel_all("the service was restarted");
+            }
         }
-        if log.clock_offset().abs_diff(offset_us) > CLOCK_OFFSET_DRIFT_US_MAX {
+        if reply.version < AGENT_PROTOCOL.lowest || reply.version > AGENT_PROTOCOL.highest {
+            let detail = format!(
+                "the service wants version {}, this agent speaks {} to {}",
+                reply.version, AGENT_PROTOCOL.lowest, AGENT_PROTOCOL.highest
+            );
+            return Err(Fault::new(FaultCode::VersionMismatch, detail));
+        }
+        context.log.set_service_version(reply.version);
+        context.clock.learn(report.sent, reply.now, context.clock.local());
+        context.measurements.request_probes(reply.probe);
+        if report.ask_ahead {
+            context.circuits.set_queue_ahead(now, &reply.ahead);
+        }
+        context.circuits.set_copies(&reply.circuit_copies);
+        if !reply.say_hello {
+            context.circuits.set_planned(reply.circuits_planned);
+            reply.circuit_peers.iter().for_each(|peer| context.circuits.set_source_peer(peer));
+            context.circuits.set_orders(&reply.circuits);
+        } else {
+            context.log.service_restarted();
+        }
+        let offset_us = context.clock.offset_us();
+        if context.log.clock_offset().abs_diff(offset_us) > CLOCK_OFFSET_DRIFT_US_MAX {
             tracing::info!(offset_us, "this host's clock differs from the service's; the service's counts");
-            log.set_clock_offset(offset_us)?;
+            context.log.set_clock_offset(offset_us)?;
         }
-        log.acknowledge(reply.acknowledged)
-    })
-    .await?;
-    if greeting && reply.say_hello {
-        return Err(Fault::new(FaultCode::ProtocolError, "the service asks who we are though we said it"));
+        context.log.acknowledge(reply.acknowledged)?;
+        if report.hello && reply.say_hello {
+            let detail = "the service asks who we are though we said it";
+            return Err(Fault::new(FaultCode::ProtocolError, detail));
+        }
+        context.session.set_greeted(!reply.say_hello);
+        Ok(())
     }
-    context.greeted.send_replace(!reply.say_hello);
-    Ok(())
-}
 
-fn hello(context: &AgentContext) -> Hello {
-    Hello {
-        host: context.host.clone(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        data_addresses: context.data_addresses.clone(),
-        storages: context.offers.clone(),
-        held: context.log.claimed_attempts(),
-        mover: context.foreign.as_ref().map(|foreign| foreign.offer()),
+    fn hello(&self) -> Hello {
+        let context = &*self.context;
+        Hello {
+            host: context.host.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            data_addresses: context.data_addresses.clone(),
+            storages: context.offers.clone(),
+            held: context.log.claimed_attempts(),
+            mover: context.foreign.as_ref().map(|foreign| foreign.offer()),
+        }
     }
-}
 
-fn progress(context: &AgentContext) -> Vec<Progress> {
-    // Copies first: those that are not named are taken for lost.
-    let copies = context.foreign.iter().flat_map(|foreign| foreign.progress());
-    let running = context.engine.snapshot().running.into_iter();
-    let running = running.map(|(attempt, bytes_done)| Progress { attempt, bytes_done });
-    copies.chain(running).take(BATCH_ITEMS_MAX).collect()
+    fn progress(&self) -> Vec<Progress> {
+        // Copies first: those that are not named are taken for lost.
+        let copies = self.context.foreign.iter().flat_map(|foreign| foreign.progress());
+        let running = self.context.engine.snapshot().running.into_iter();
+        let running = running.map(|(attempt, bytes_done)| Progress { attempt, bytes_done });
+        copies.chain(running).take(BATCH_ITEMS_MAX).collect()
+    }
 }

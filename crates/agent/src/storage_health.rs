@@ -6,6 +6,7 @@
 //! twentieth of the storage, so that one huge file does not hold up all small ones. Each storage has a
 //! thread, since one that hangs must not hide the others.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -34,6 +35,7 @@ pub(crate) struct StorageHealth {
     latest: Mutex<Vec<StorageSpace>>,
     /// Told when trouble begins or ends.
     pub changed: Notify,
+    changes: AtomicU64,
     failure_senders: Mutex<Vec<(StorageName, SyncSender<WriteFailure>)>>,
 }
 
@@ -49,6 +51,7 @@ impl StorageHealth {
         let spaces = Arc::new(StorageHealth {
             latest: Mutex::new(Vec::new()),
             changed: Notify::new(),
+            changes: AtomicU64::new(0),
             failure_senders: Mutex::new(Vec::new()),
         });
         for storage in storages {
@@ -63,6 +66,11 @@ impl StorageHealth {
             }
         }
         spaces
+    }
+
+    /// How often trouble has begun or ended.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     pub(crate) fn latest(&self) -> Vec<StorageSpace> {
@@ -97,6 +105,7 @@ impl StorageHealth {
                 }
                 None => tracing::info!(storage = %space.storage, "the storage takes files again"),
             }
+            self.changes.fetch_add(1, Ordering::Release);
             self.changed.notify_one();
         }
         match place {

@@ -1,76 +1,109 @@
-//! Asks the service for work, always: a request waits there until there is some.
+//! Fetches work from the service by long polling: a request waits there until there is some.
+//!
+//! ```text
+//! Idle ─(greeted)─► InFlight ─(work, failure)─► Pausing ─► Idle
+//!                      └────(no longer greeted: abort)─────► Idle
+//! ```
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_api::AGENT_PROTOCOL;
 use longhaul_api::agent::{AgentSettings, AskedBack, Work, WorkRequest};
 use longhaul_api::foreign::ForeignCopy;
-use longhaul_model::{Fault, FaultCode};
-use tokio::sync::watch;
-use tokio::time::sleep;
+use longhaul_model::Fault;
 
 use crate::backoff::Backoff;
 use crate::context::AgentContext;
 use crate::outcomes::{self, to_fetch_batch};
 use crate::service_api::is_final;
-use crate::threads::blocking;
+use crate::step::{AgentTime, Step};
 
-/// How long the service may keep a request without work: short enough for middle boxes that drop idle
+/// How long the service may hold a request without work: short enough for middle boxes that drop idle
 /// connections.
 const LONG_POLL_WAIT: Duration = Duration::from_secs(20);
 /// A service that answers empty-handed at once, against the protocol, is not asked more often than this.
 const EMPTY_REPLY_PAUSE: Duration = Duration::from_millis(100);
+/// The service may not ask for reports more often than this.
 const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(50);
+/// Nor for fewer: it would take the agent for lost.
 const REPORT_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// Runs until there is no point in going on.
-pub(crate) async fn run(context: Arc<AgentContext>) -> Fault {
-    let mut backoff = Backoff::default();
-    let mut greeted = context.greeted.subscribe();
-    loop {
-        if greeted.wait_for(|&greeted| greeted).await.is_err() {
-            return Fault::new(FaultCode::Internal, "the report loop is gone");
-        }
-        let asked = Instant::now();
-        match poll(&context, &mut greeted).await {
-            Ok(any) => {
-                backoff.reset();
-                if !any && asked.elapsed() < EMPTY_REPLY_PAUSE {
-                    sleep(EMPTY_REPLY_PAUSE).await;
-                }
-            }
-            Err(fault) if is_final(&fault) => return fault,
-            Err(fault) => {
-                tracing::debug!(%fault, "no work could be had");
-                sleep(backoff.next_delay()).await;
-            }
-        }
-    }
+/// Decides when to ask for work, and makes what comes durable before it begins.
+pub(crate) struct WorkPoller {
+    context: Arc<AgentContext>,
+    backoff: Backoff,
+    phase: Phase,
 }
 
-/// One request; whether it brought anything.
-async fn poll(context: &Arc<AgentContext>, greeted: &mut watch::Receiver<bool>) -> Result<bool, Fault> {
-    let _gate = context.gate.lock().await;
-    if !*greeted.borrow() {
-        return Ok(false);
+#[derive(Clone, Copy)]
+enum Phase {
+    Idle,
+    InFlight { since: AgentTime },
+    Pausing { until: AgentTime },
+}
+
+/// What a [`WorkPoller`] sends.
+#[derive(Debug)]
+pub(crate) enum PollAction {
+    Request(WorkRequest),
+    /// Give up the request that is under way; its answer is not wanted any more.
+    Abort,
+}
+
+impl WorkPoller {
+    pub(crate) fn new(context: Arc<AgentContext>) -> Self {
+        WorkPoller { context, backoff: Backoff::default(), phase: Phase::Idle }
     }
-    let request = WorkRequest {
-        versions: AGENT_PROTOCOL,
-        incarnation: context.incarnation,
-        received: context.log.received(),
-        wait_ms: LONG_POLL_WAIT.as_millis() as u32,
-    };
-    let work = tokio::select! {
-        biased;
-        // The service forgot us: what it was about to say it will say again after the next greeting.
-        _ = greeted.wait_for(|greeted| !greeted) => return Ok(true),
-        work = context.service.work(request) => work?,
-    };
-    let context = context.clone();
-    // Once begun this must not be torn apart by the end of the loop: what is durable is also given to the
-    // engine.
-    blocking(move || apply_work(&context, work)).await
+
+    /// The next request, if it is time for one. To be called also when the session has changed.
+    pub(crate) fn step(&mut self, now: AgentTime) -> Step<PollAction> {
+        let session = &self.context.session;
+        match self.phase {
+            // The service forgot us: what it was about to say it will say again after the next greeting.
+            Phase::InFlight { .. } if !session.is_greeted() => {
+                self.phase = Phase::Idle;
+                session.end_work();
+                Step::send(PollAction::Abort)
+            }
+            Phase::InFlight { .. } => Step::wait(),
+            Phase::Pausing { until } if now < until => Step::wake_at(until),
+            Phase::Pausing { .. } | Phase::Idle => {
+                self.phase = Phase::Idle;
+                if !session.begin_work() {
+                    return Step::wait();
+                }
+                self.phase = Phase::InFlight { since: now };
+                Step::send(PollAction::Request(WorkRequest {
+                    versions: AGENT_PROTOCOL,
+                    incarnation: self.context.incarnation,
+                    received: self.context.log.received(),
+                    wait_ms: LONG_POLL_WAIT.as_millis() as u32,
+                }))
+            }
+        }
+    }
+
+    /// The service's answer to the request under way. Returns a fault after which there is no point in going
+    /// on. May wait for a disk.
+    pub(crate) fn on_reply(&mut self, now: AgentTime, reply: Result<Work, Fault>) -> Result<(), Fault> {
+        let Phase::InFlight { since } = self.phase else { return Ok(()) };
+        let applied = reply.and_then(|work| apply_work(&self.context, work));
+        self.context.session.end_work();
+        self.phase = match applied {
+            Ok(any) => {
+                self.backoff.reset();
+                let is_hasty = !any && now.saturating_sub(since) < EMPTY_REPLY_PAUSE;
+                if is_hasty { Phase::Pausing { until: now + EMPTY_REPLY_PAUSE } } else { Phase::Idle }
+            }
+            Err(fault) if is_final(&fault) => return Err(fault),
+            Err(fault) => {
+                tracing::debug!(%fault, "no work could be had");
+                Phase::Pausing { until: now + self.backoff.next_delay((self.context.random)()) }
+            }
+        };
+        Ok(())
+    }
 }
 
 /// Makes work durable, then lets it begin.

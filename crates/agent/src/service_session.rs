@@ -1,0 +1,96 @@
+//! Whether the service knows this incarnation, and that a hello and a request for work never overlap.
+//!
+//! A hello lists the leases that the agent holds; the service forgets all others. A lease that arrived
+//! meanwhile would be missing from that list: so no hello is sent while a request for work is under way, and
+//! none is begun while a hello is.
+
+use std::sync::Mutex;
+
+use tokio::sync::watch;
+
+use crate::threads::locked;
+
+pub(crate) struct ServiceSession {
+    state: Mutex<SessionState>,
+    /// Counts changes, for whoever waits for one.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct SessionState {
+    /// The service knows this incarnation and what it holds.
+    greeted: bool,
+    hello_in_flight: bool,
+    /// From a request for work until what came is durable.
+    work_in_flight: bool,
+}
+
+impl ServiceSession {
+    pub(crate) fn new() -> Self {
+        ServiceSession { state: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+
+    pub(crate) fn is_greeted(&self) -> bool {
+        locked(&self.state).greeted
+    }
+
+    /// False while a request for work is under way: to be tried again after a change.
+    pub(crate) fn begin_hello(&self) -> bool {
+        let mut state = locked(&self.state);
+        state.hello_in_flight |= !state.work_in_flight;
+        state.hello_in_flight
+    }
+
+    pub(crate) fn end_hello(&self) {
+        self.change(|state| state.hello_in_flight = false);
+    }
+
+    /// What the service answered to a report: whether it knows us.
+    pub(crate) fn set_greeted(&self, greeted: bool) {
+        if self.is_greeted() != greeted {
+            self.change(|state| state.greeted = greeted);
+        }
+    }
+
+    /// False while the service does not know us or a hello is under way: to be tried again after a change.
+    pub(crate) fn begin_work(&self) -> bool {
+        let mut state = locked(&self.state);
+        state.work_in_flight = state.greeted && !state.hello_in_flight;
+        state.work_in_flight
+    }
+
+    pub(crate) fn end_work(&self) {
+        self.change(|state| state.work_in_flight = false);
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut SessionState)) {
+        change(&mut locked(&self.state));
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_and_a_request_for_work_exclude_each_other() {
+        let session = ServiceSession::new();
+        assert!(!session.begin_work(), "nobody knows us");
+        assert!(session.begin_hello());
+        session.set_greeted(true);
+        assert!(!session.begin_work(), "the hello is not over");
+        session.end_hello();
+        let mut changes = session.subscribe();
+        assert!(session.begin_work());
+        session.set_greeted(false);
+        assert!(changes.has_changed().unwrap() && !session.begin_hello());
+        changes.mark_unchanged();
+        session.end_work();
+        assert!(changes.has_changed().unwrap() && session.begin_hello());
+    }
+}
