@@ -15,14 +15,14 @@ use tokio::task::JoinSet;
 
 use crate::circuits::sampler::LinkSampler;
 use crate::circuits::{Circuits, CircuitsStart};
-use crate::clock::ServiceClock;
+use crate::clock::{MonotonicClock, ServiceClock};
 use crate::command_mover;
 use crate::config::Config;
 use crate::config::uplinks::UplinkConfig;
 use crate::context::AgentContext;
 use crate::door_audit::{AuditFlusher, DoorAudit};
 use crate::doors::Doors;
-use crate::driver::{self, MonotonicClock, run_periodic, run_periodic_blocking};
+use crate::driver::{self, run_periodic, run_periodic_blocking};
 use crate::foreign::{self, ForeignMover, SilenceWatch};
 use crate::hooks::{self, Hooks};
 use crate::http_service_api::HttpServiceApi;
@@ -38,7 +38,7 @@ use crate::service_api::ServiceApi;
 use crate::service_session::ServiceSession;
 use crate::state_dir::{Identity, StateDir, random_u64};
 use crate::stop::StopFlag;
-use crate::storage_health::StorageHealth;
+use crate::storage_health::{StorageHealth, StorageWatch};
 use crate::tape::{TapeSystems, Tapes};
 use crate::tasks::{TaskContext, Tasks};
 use crate::threads::{ended, guarded, locked};
@@ -53,10 +53,11 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The site daemon.
 pub struct Agent {
-    context: Arc<AgentContext>,
+    pub(crate) context: Arc<AgentContext>,
     uplinks: Vec<UplinkConfig>,
-    expiry: LeaseExpiry,
+    pub(crate) expiry: LeaseExpiry,
     doors: Doors,
+    pub(crate) watches: Vec<StorageWatch>,
     /// Something of ours that must not fail has failed.
     broken: watch::Receiver<Option<Fault>>,
 }
@@ -85,8 +86,22 @@ impl Agent {
         agent.await.map_err(|error| ended("the start", error))??.run_until(shutdown).await
     }
 
-    /// Opens everything and goes on with what an earlier run held, whether or not the service is there.
+    /// Opens everything and starts what waits for disks.
     pub(crate) fn start(
+        config: Config,
+        clock: Clock,
+        state: StateDir,
+        identity: Identity,
+        service: Arc<dyn ServiceApi>,
+        start_mover: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
+    ) -> Result<Agent, Fault> {
+        let mut agent = Agent::open(config, clock, state, identity, service, start_mover)?;
+        agent.spawn_threads()?;
+        Ok(agent)
+    }
+
+    /// Opens everything and goes on with what an earlier run held, whether or not the service is there.
+    pub(crate) fn open(
         config: Config,
         clock: Clock,
         state: StateDir,
@@ -110,11 +125,12 @@ impl Agent {
         let stop = StopFlag::default();
         let (break_down, broken) = watch::channel(None);
 
-        let spaces = StorageHealth::watch(&storages, Duration::from_secs(config.space_check_s.into()));
+        let period = Duration::from_secs(config.space_check_s.into());
+        let (storage_health, watches) = StorageHealth::new(&storages, period);
         let outcomes = Arc::new(OutcomeRecorder {
             log: log.clone(),
             circuits: circuits.clone(),
-            storage_health: spaces.clone(),
+            storage_health: storage_health.clone(),
             tapes: tapes.clone(),
             stop: stop.clone(),
         });
@@ -168,7 +184,7 @@ impl Agent {
             digest_threads: config.digest_threads(),
             stop: stop.clone(),
         };
-        let tasks = Tasks::start(room, tasks_left)?;
+        let tasks = Tasks::new(room, tasks_left);
         tracing::info!(
             agent = %identity.agent, site = %identity.site, incarnation = incarnation.number,
             addresses = ?data_addresses, leases = log.leases_held(), facts = log.facts_pending(), "agent started"
@@ -194,7 +210,7 @@ impl Agent {
             monotonic: MonotonicClock::start(),
             log,
             engine,
-            storage_health: spaces,
+            storage_health,
             tasks,
             service,
             session: ServiceSession::new(),
@@ -207,11 +223,19 @@ impl Agent {
             door_audit,
             stop,
         };
-        Ok(Agent { context: Arc::new(context), uplinks: config.uplinks, expiry, doors, broken })
+        let context = Arc::new(context);
+        Ok(Agent { context, uplinks: config.uplinks, expiry, doors, watches, broken })
+    }
+
+    /// What waits for disks has threads of its own.
+    fn spawn_threads(&mut self) -> Result<(), Fault> {
+        self.context.tasks.spawn()?;
+        self.watches.drain(..).for_each(StorageWatch::spawn);
+        Ok(())
     }
 
     pub(crate) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
-        let Agent { context, uplinks, expiry, doors, mut broken } = self;
+        let Agent { context, uplinks, expiry, doors, watches: _, mut broken } = self;
         let (close, closed) = watch::channel(false);
         let alive = Arc::downgrade(&context);
         let credentials = move || alive.upgrade().map(|context| locked(&context.identity).credentials());

@@ -1,10 +1,13 @@
-//! The service's clock, as far as this agent knows it.
+//! Clocks: the service's, as far as this agent knows it, and the one that its loops are stepped by.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use longhaul_engine::Clock;
 use longhaul_model::Timestamp;
+use tokio::time::{Instant, sleep_until};
+
+use crate::step::AgentTime;
 
 /// This host's clock plus an offset learnt from the service's replies.
 #[derive(Clone)]
@@ -44,6 +47,28 @@ impl ServiceClock {
     pub(crate) fn for_engine(&self) -> Clock {
         let clock = self.clone();
         Arc::new(move || clock.now())
+    }
+}
+
+/// The clock of [`AgentTime`]. Paused and advanced with tokio's in tests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MonotonicClock(Instant);
+
+impl MonotonicClock {
+    pub(crate) fn start() -> MonotonicClock {
+        MonotonicClock(Instant::now())
+    }
+
+    pub(crate) fn now(&self) -> AgentTime {
+        self.0.elapsed()
+    }
+
+    /// Forever if there is no time.
+    pub(crate) async fn sleep_until(&self, time: Option<AgentTime>) {
+        match time {
+            Some(time) => sleep_until(self.0 + time).await,
+            None => std::future::pending().await,
+        }
     }
 }
 

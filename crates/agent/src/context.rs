@@ -7,9 +7,8 @@ use longhaul_api::agent::{Incarnation, StorageOffer};
 use tokio::sync::watch;
 
 use crate::circuits::Circuits;
-use crate::clock::ServiceClock;
+use crate::clock::{MonotonicClock, ServiceClock};
 use crate::door_audit::DoorAudit;
-use crate::driver::MonotonicClock;
 use crate::foreign::ForeignMover;
 use crate::measure::Measurements;
 use crate::mover::MoverHandle;

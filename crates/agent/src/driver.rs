@@ -6,36 +6,14 @@
 use std::sync::{Arc, Mutex};
 
 use longhaul_model::Fault;
-use tokio::time::{Instant, sleep_until};
 
 use crate::certificate_renewal::CertificateRenewal;
+use crate::clock::MonotonicClock;
 use crate::context::AgentContext;
 use crate::report::Reporter;
-use crate::step::{AgentTime, PeriodicLoop, Step};
+use crate::step::{PeriodicLoop, Step};
 use crate::threads::{blocking, locked};
 use crate::work::{PollAction, WorkPoller};
-
-/// The clock of [`AgentTime`]. Paused and advanced with tokio's in tests.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MonotonicClock(Instant);
-
-impl MonotonicClock {
-    pub(crate) fn start() -> MonotonicClock {
-        MonotonicClock(Instant::now())
-    }
-
-    pub(crate) fn now(&self) -> AgentTime {
-        self.0.elapsed()
-    }
-
-    /// Forever if there is no time.
-    pub(crate) async fn sleep_until(&self, time: Option<AgentTime>) {
-        match time {
-            Some(time) => sleep_until(self.0 + time).await,
-            None => std::future::pending().await,
-        }
-    }
-}
 
 /// Drives a loop that never waits for a disk. Runs for ever.
 pub(crate) async fn run_periodic(clock: MonotonicClock, mut periodic: impl PeriodicLoop) -> Fault {

@@ -33,7 +33,7 @@ impl OutcomeRecorder {
         OutcomeRecorder {
             log,
             circuits: Arc::default(),
-            storage_health: StorageHealth::watch(&[], Duration::from_secs(1)),
+            storage_health: StorageHealth::new(&[], Duration::from_secs(1)).0,
             tapes: Arc::default(),
             stop: StopFlag::default(),
         }

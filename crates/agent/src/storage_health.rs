@@ -6,11 +6,11 @@
 //! twentieth of the storage, so that one huge file does not hold up all small ones. Each storage has a
 //! thread, since one that hangs must not hide the others.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_api::agent::StorageSpace;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, units};
@@ -18,6 +18,7 @@ use longhaul_storage::{Space, Storage, TempName};
 use tokio::sync::Notify;
 
 use crate::state_dir::random_u64;
+use crate::step::{AgentTime, PeriodicLoop};
 use crate::threads::guarded;
 use crate::threads::locked;
 
@@ -30,13 +31,13 @@ const CHECKS_PER_PROBE: u32 = 12;
 /// Refusals that wait for a look; more of them say nothing new.
 const WRITE_FAILURES_QUEUED_MAX: usize = 4;
 
-/// The watchers of all storages.
+/// What is known of all storages.
 pub(crate) struct StorageHealth {
     latest: Mutex<Vec<StorageSpace>>,
     /// Told when trouble begins or ends.
     pub changed: Notify,
     changes: AtomicU64,
-    failure_senders: Mutex<Vec<(StorageName, SyncSender<WriteFailure>)>>,
+    failures: Vec<Arc<FailureQueue>>,
 }
 
 /// The engine could not write a file of this size.
@@ -45,27 +46,73 @@ struct WriteFailure {
     size: u64,
 }
 
+/// Write failures at one storage, on their way to its watcher.
+struct FailureQueue {
+    storage: StorageName,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    failures: VecDeque<WriteFailure>,
+    is_closed: bool,
+}
+
+impl FailureQueue {
+    fn push(&self, failure: WriteFailure) {
+        let mut queue = locked(&self.queue);
+        // A full queue holds failures of the same storage already.
+        if queue.failures.len() < WRITE_FAILURES_QUEUED_MAX {
+            queue.failures.push_back(failure);
+            self.changed.notify_all();
+        }
+    }
+
+    fn close(&self) {
+        locked(&self.queue).is_closed = true;
+        self.changed.notify_all();
+    }
+
+    fn pop(&self) -> Option<WriteFailure> {
+        locked(&self.queue).failures.pop_front()
+    }
+
+    /// Until there is a failure or the time is over; false once it is closed.
+    fn wait(&self, time: Duration) -> bool {
+        let is_idle = |queue: &mut Queue| queue.failures.is_empty() && !queue.is_closed;
+        let waited = self.changed.wait_timeout_while(locked(&self.queue), time, is_idle);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.is_closed
+    }
+}
+
 impl StorageHealth {
-    /// Looks at each storage once, then keeps looking every `period`.
-    pub(crate) fn watch(storages: &[Arc<dyn Storage>], period: Duration) -> Arc<StorageHealth> {
-        let spaces = Arc::new(StorageHealth {
+    /// With a loop for each storage. Each needs a thread, since a storage that hangs must not hide the others.
+    pub(crate) fn new(
+        storages: &[Arc<dyn Storage>],
+        period: Duration,
+    ) -> (Arc<StorageHealth>, Vec<StorageWatch>) {
+        let queue = |storage: &Arc<dyn Storage>| {
+            let storage = storage.name().clone();
+            Arc::new(FailureQueue { storage, queue: Mutex::default(), changed: Condvar::new() })
+        };
+        let failures: Vec<_> = storages.iter().map(queue).collect();
+        let health = Arc::new(StorageHealth {
             latest: Mutex::new(Vec::new()),
             changed: Notify::new(),
             changes: AtomicU64::new(0),
-            failure_senders: Mutex::new(Vec::new()),
+            failures: failures.clone(),
         });
-        for storage in storages {
-            let (sender, refusals) = sync_channel(WRITE_FAILURES_QUEUED_MAX);
-            locked(&spaces.failure_senders).push((storage.name().clone(), sender));
-            let mut watcher = StorageWatcher::new(storage.clone());
-            let spaces_too = spaces.clone();
-            let body =
-                move || drop(guarded("watching a storage", || watcher.run(&refusals, period, &spaces_too)));
-            if let Err(error) = thread::Builder::new().name("storage-watch".into()).spawn(body) {
-                tracing::error!(%error, storage = %storage.name(), "cannot watch the storage");
-            }
-        }
-        spaces
+        let watches = storages.iter().zip(failures).map(|(storage, failures)| StorageWatch {
+            watcher: StorageWatcher::new(storage.clone()),
+            failures,
+            health: health.clone(),
+            period,
+            check_at: None,
+            is_settling: false,
+        });
+        let watches = watches.collect();
+        (health, watches)
     }
 
     /// How often trouble has begun or ended.
@@ -82,16 +129,14 @@ impl StorageHealth {
         if !matches!(fault.code, FaultCode::TargetFull | FaultCode::TargetReadOnly | FaultCode::TargetWrite) {
             return;
         }
-        let refusals = locked(&self.failure_senders);
-        if let Some((_, sender)) = refusals.iter().find(|(name, _)| name == storage) {
-            // A full channel holds refusals of the same storage already.
-            let _ = sender.try_send(WriteFailure { fault: fault.clone(), size });
+        if let Some(failures) = self.failures.iter().find(|failures| failures.storage == *storage) {
+            failures.push(WriteFailure { fault: fault.clone(), size });
         }
     }
 
     /// Ends the threads at their next step.
     pub(crate) fn stop(&self) {
-        locked(&self.failure_senders).clear();
+        self.failures.iter().for_each(|failures| failures.close());
     }
 
     fn publish(&self, space: StorageSpace) {
@@ -120,6 +165,64 @@ fn free_bytes_margin(total_bytes: u64) -> u64 {
     (total_bytes / 100).min(FREE_MARGIN_BYTES_MAX)
 }
 
+/// Checks one storage from time to time, and soon after the engine could not write to it.
+pub(crate) struct StorageWatch {
+    watcher: StorageWatcher,
+    failures: Arc<FailureQueue>,
+    health: Arc<StorageHealth>,
+    period: Duration,
+    /// None before the first check.
+    check_at: Option<AgentTime>,
+    /// A failure was published as it is: the next check may find that it has passed.
+    is_settling: bool,
+}
+
+impl StorageWatch {
+    /// Steps itself in a thread of its own.
+    pub(crate) fn spawn(self) {
+        let storage = self.failures.storage.clone();
+        let body = move || drop(guarded("watching a storage", || self.run()));
+        if let Err(error) = thread::Builder::new().name("storage-watch".into()).spawn(body) {
+            tracing::error!(%error, %storage, "cannot watch the storage");
+        }
+    }
+
+    fn run(mut self) {
+        let begun = Instant::now();
+        loop {
+            let now = begun.elapsed();
+            let due = self.step(now).unwrap_or(now);
+            if !self.failures.wait(due.saturating_sub(begun.elapsed())) {
+                return;
+            }
+        }
+    }
+}
+
+impl PeriodicLoop for StorageWatch {
+    /// May wait for a disk. To be called also when the engine could not write.
+    fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
+        let is_due = self.check_at.is_none_or(|due| now >= due);
+        let failure = self.check_at.and_then(|_| self.failures.pop());
+        // Repeated failures must not become a tight loop of probes.
+        while failure.is_some() && self.failures.pop().is_some() {}
+        match failure {
+            Some(failure) if !self.is_settling => {
+                self.is_settling = true;
+                self.watcher.trouble = Some(failure);
+                self.health.publish(self.watcher.state(self.watcher.storage.space().ok()));
+            }
+            None if !is_due => return self.check_at,
+            _ => {
+                self.is_settling = false;
+                self.health.publish(self.watcher.check());
+            }
+        }
+        self.check_at = Some(now + self.period);
+        self.check_at
+    }
+}
+
 struct StorageWatcher {
     storage: Arc<dyn Storage>,
     trouble: Option<WriteFailure>,
@@ -129,26 +232,6 @@ struct StorageWatcher {
 impl StorageWatcher {
     fn new(storage: Arc<dyn Storage>) -> Self {
         StorageWatcher { storage, trouble: None, checks: 0 }
-    }
-
-    fn run(&mut self, refusals: &Receiver<WriteFailure>, period: Duration, spaces: &StorageHealth) {
-        loop {
-            spaces.publish(self.check());
-            match refusals.recv_timeout(period) {
-                Ok(refusal) => {
-                    // What the engine met is published as it is: the next look may find that it has passed.
-                    self.trouble = Some(refusal);
-                    spaces.publish(self.state(self.storage.space().ok()));
-                    // Repeated refusals must not become a tight loop of probes.
-                    while refusals.try_recv().is_ok() {}
-                    if matches!(refusals.recv_timeout(period), Err(RecvTimeoutError::Disconnected)) {
-                        return;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
     }
 
     fn check(&mut self) -> StorageSpace {
@@ -267,12 +350,32 @@ mod tests {
         assert_eq!(code(watcher.check()), None, "small files may go on");
     }
 
+    #[test]
+    fn a_write_failure_is_published_at_once_and_checked_a_period_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = FaultInjectingStorage::new(directory.path());
+        let storages: [Arc<dyn Storage>; 1] = [storage.clone()];
+        let s = Duration::from_secs;
+        let (health, mut watches) = StorageHealth::new(&storages, s(10));
+        let mut watch = watches.pop().unwrap();
+        assert_eq!((watch.step(s(0)), watch.step(s(4))), (Some(s(10)), Some(s(10))));
+        assert_eq!(code(health.latest()[0].clone()), None);
+        let fault = Fault::new(FaultCode::TargetFull, "no room for 7 bytes");
+        (0..3).for_each(|_| health.note_write_failure(storage.name(), &fault, 7));
+        assert_eq!(watch.step(s(5)), Some(s(15)), "as it is");
+        assert_eq!((code(health.latest()[0].clone()), health.changes()), (Some(FaultCode::TargetFull), 1));
+        assert_eq!(watch.step(s(6)), Some(s(15)), "the others say nothing new");
+        assert_eq!(watch.step(s(15)), Some(s(25)));
+        assert_eq!((code(health.latest()[0].clone()), health.changes()), (None, 2), "there is room");
+    }
+
     #[tokio::test]
     async fn what_the_engine_meets_is_published_at_once() {
         let directory = tempfile::tempdir().unwrap();
         let storage = FaultInjectingStorage::new(directory.path());
         let storages: [Arc<dyn Storage>; 1] = [storage.clone()];
-        let spaces = StorageHealth::watch(&storages, Duration::from_secs(3_600));
+        let (spaces, watches) = StorageHealth::new(&storages, Duration::from_secs(3_600));
+        watches.into_iter().for_each(StorageWatch::spawn);
         spaces.note_write_failure(
             storage.name(),
             &Fault::new(FaultCode::TargetFull, "no room for 7 bytes"),

@@ -10,7 +10,7 @@ mod link_queues;
 mod links;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -23,9 +23,13 @@ pub use links::NullLinks;
 
 use crate::command::CircuitCommands;
 use crate::mover::{Mover, MoverStart};
+use crate::step::{AgentTime, PeriodicLoop};
+use crate::threads::locked;
 
 /// Events handed on at once.
 const EVENTS_PER_CALL_MAX: usize = 1_000;
+/// Between two steps, however soon something is due.
+const STEP_INTERVAL_MIN: Duration = Duration::from_micros(100);
 
 pub(crate) struct NullMover {
     shared: Arc<NullMoverInner>,
@@ -35,68 +39,97 @@ pub(crate) struct NullMover {
 struct NullMoverInner {
     state: Mutex<State>,
     changed: Condvar,
-    begun: Instant,
+    now: MoverTime,
     clock: Clock,
+    events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
 }
+
+/// The time that a null mover is stepped by.
+type MoverTime = Box<dyn Fn() -> AgentTime + Send + Sync>;
 
 struct State {
     queue: LinkQueues,
     in_bytes_per_s: Option<u64>,
+    /// Counts what was changed from outside.
+    version: u64,
     stop: bool,
 }
 
-/// In place of the engine.
+/// What makes a null mover's attempts begin and end.
+pub(crate) struct NullMoverSteps(Arc<NullMoverInner>);
+
+/// In place of the engine, with a thread of its own.
 pub(crate) fn start(links: NullLinks, start: MoverStart) -> Result<Box<dyn Mover>, Fault> {
-    let state = State { queue: LinkQueues::new(links), in_bytes_per_s: None, stop: false };
-    let shared = Arc::new(NullMoverInner {
-        state: Mutex::new(state),
-        changed: Condvar::new(),
-        begun: Instant::now(),
-        clock: start.clock,
-    });
-    let (own, events) = (shared.clone(), start.events);
-    let thread = thread::Builder::new().name("null-mover".into()).spawn(move || own.run(&*events));
+    let begun = Instant::now();
+    let (mut mover, steps) = NullMover::new(links, start, Box::new(move || begun.elapsed()));
+    let thread = thread::Builder::new().name("null-mover".into()).spawn(move || steps.run());
     let thread = thread
         .map_err(|error| Fault::new(FaultCode::Busy, format!("no thread for the null mover: {error}")))?;
     tracing::warn!("this agent has a null mover: nothing that it reports was moved");
-    Ok(Box::new(NullMover { shared, thread: Some(thread) }))
+    mover.thread = Some(thread);
+    Ok(Box::new(mover))
+}
+
+impl NullMover {
+    /// Without a thread: nothing happens but by the steps, at the time that `now` tells.
+    pub(crate) fn new(links: NullLinks, start: MoverStart, now: MoverTime) -> (NullMover, NullMoverSteps) {
+        let state = State { queue: LinkQueues::new(links), in_bytes_per_s: None, version: 0, stop: false };
+        let shared = Arc::new(NullMoverInner {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            now,
+            clock: start.clock,
+            events: start.events,
+        });
+        (NullMover { shared: shared.clone(), thread: None }, NullMoverSteps(shared))
+    }
+}
+
+impl PeriodicLoop for NullMoverSteps {
+    /// May wait for a disk. To be called also when files came or were cancelled.
+    fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
+        loop {
+            let wall = (self.0.clock)();
+            let mut state = locked(&self.0.state);
+            let limit = state.in_bytes_per_s;
+            let events = state.queue.advance(now, wall, limit, EVENTS_PER_CALL_MAX);
+            if events.is_empty() {
+                return state.queue.due().map(|due| due.max(now + STEP_INTERVAL_MIN));
+            }
+            drop(state);
+            let event = |event| match event {
+                QueueEvent::Started(attempt) => Event::Started { attempt, at: wall },
+                QueueEvent::Finished(finished) => Event::Finished(*finished),
+            };
+            (self.0.events)(events.into_iter().map(event).collect());
+        }
+    }
+}
+
+impl NullMoverSteps {
+    fn run(mut self) {
+        let inner = self.0.clone();
+        let mut state = locked(&inner.state);
+        while !state.stop {
+            let version = state.version;
+            drop(state);
+            let now = (inner.now)();
+            let due = self.step(now);
+            state = locked(&inner.state);
+            // Nothing waits longer than a day without something being due.
+            let wait = due.map_or(Duration::from_secs(86_400), |due| due.saturating_sub(now));
+            let is_idle = |state: &mut State| state.version == version;
+            let waited = inner.changed.wait_timeout_while(state, wait, is_idle);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
 }
 
 impl NullMoverInner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn run(&self, events: &(dyn Fn(Vec<Event>) + Send + Sync)) {
-        let mut state = self.lock();
-        while !state.stop {
-            let now = self.begun.elapsed();
-            let wall = (self.clock)();
-            let limit = state.in_bytes_per_s;
-            let steps = state.queue.advance(now, wall, limit, EVENTS_PER_CALL_MAX);
-            if !steps.is_empty() {
-                drop(state);
-                events(
-                    steps
-                        .into_iter()
-                        .map(|step| match step {
-                            QueueEvent::Started(attempt) => Event::Started { attempt, at: wall },
-                            QueueEvent::Finished(finished) => Event::Finished(*finished),
-                        })
-                        .collect(),
-                );
-                state = self.lock();
-                continue;
-            }
-            let wait = state.queue.due().map(|due| due.saturating_sub(now));
-            // Nothing waits longer than a day without something being due.
-            let wait = wait.unwrap_or(Duration::from_secs(86_400)).max(Duration::from_micros(100));
-            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
     fn update(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.lock());
+        let mut state = locked(&self.state);
+        change(&mut state);
+        state.version += 1;
         self.changed.notify_all();
     }
 }
@@ -111,7 +144,7 @@ impl Mover for NullMover {
         self.shared.update(|state| state.queue.add(batch, wall));
     }
     fn cancel(&self, attempts: &[AttemptId]) {
-        let now = self.shared.begun.elapsed();
+        let now = (self.shared.now)();
         self.shared.update(|state| state.queue.cancel(attempts, now));
     }
     fn set_limits(&self, in_bytes_per_s: Option<u64>, _out_bytes_per_s: Option<u64>) {
@@ -128,8 +161,8 @@ impl Mover for NullMover {
         Ok(())
     }
     fn snapshot(&self) -> Snapshot {
-        let now = self.shared.begun.elapsed();
-        let state = self.shared.lock();
+        let now = (self.shared.now)();
+        let state = locked(&self.shared.state);
         let (running, waiting) = (state.queue.running(now), state.queue.waiting());
         Snapshot { running, waiting, bytes_in: state.queue.bytes_in, ..Snapshot::default() }
     }

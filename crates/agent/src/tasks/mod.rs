@@ -71,27 +71,31 @@ pub(crate) struct TaskRun<'a> {
 }
 
 impl Tasks {
-    /// Begins with the tasks that an earlier run left.
-    pub(crate) fn start(room: TaskContext, left: Vec<Task>) -> Result<Arc<Tasks>, Fault> {
+    /// With the tasks that an earlier run left. Nothing runs before [`Tasks::spawn`].
+    pub(crate) fn new(room: TaskContext, left: Vec<Task>) -> Arc<Tasks> {
         let wanted: Vec<TaskId> = left.iter().map(|task| task.id).collect();
         if let Err(error) = cache::remove_stale_caches(&room.scans, &wanted) {
             tracing::warn!(%error, "cannot tidy the caches of ended scans");
         }
         let queue = TaskQueue { waiting: left.into(), running: BTreeMap::new() };
-        let tasks = Arc::new(Tasks {
+        Arc::new(Tasks {
             context: room,
             queue: Mutex::new(queue),
             wake: Condvar::new(),
             threads: Mutex::new(Vec::new()),
-        });
+        })
+    }
+
+    /// Starts the threads.
+    pub(crate) fn spawn(self: &Arc<Self>) -> Result<(), Fault> {
         for _ in 0..TASKS_RUNNING_MAX {
-            let runner = tasks.clone();
+            let runner = self.clone();
             let thread = thread::Builder::new().name("task".into()).spawn(move || runner.work());
             let thread = thread
                 .map_err(|error| Fault::new(FaultCode::Busy, format!("cannot start a thread: {error}")))?;
-            locked(&tasks.threads).push(thread);
+            locked(&self.threads).push(thread);
         }
-        Ok(tasks)
+        Ok(())
     }
 
     pub(crate) fn add(&self, tasks: Vec<Task>) {

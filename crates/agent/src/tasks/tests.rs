@@ -70,7 +70,9 @@ impl Site {
             stop: stop.clone(),
         };
         let (_, left) = log.resumed();
-        Run { tasks: Tasks::start(room, left).unwrap(), log, stop }
+        let tasks = Tasks::new(room, left);
+        tasks.spawn().unwrap();
+        Run { tasks, log, stop }
     }
 
     fn caches(&self) -> usize {

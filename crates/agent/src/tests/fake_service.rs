@@ -140,7 +140,7 @@ impl FakeService {
         .await
     }
 
-    fn answer(&self, report: Report) -> Result<ReportReply, Fault> {
+    pub fn answer(&self, report: Report) -> Result<ReportReply, Fault> {
         let now = self.clock.now();
         self.change(|state| {
             state.check()?;
@@ -184,7 +184,7 @@ impl FakeService {
         })
     }
 
-    fn next_work(&self, request: &WorkRequest) -> Result<Option<Work>, Fault> {
+    pub fn next_work(&self, request: &WorkRequest) -> Result<Option<Work>, Fault> {
         let mut state = locked(&self.state);
         state.check()?;
         if state.known != Some(request.incarnation) {

@@ -9,6 +9,7 @@ mod foreign;
 mod hooks;
 mod https_service;
 mod one_agent;
+mod one_thread;
 mod two_agents;
 
 use std::sync::Arc;

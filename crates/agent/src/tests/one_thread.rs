@@ -1,0 +1,261 @@
+//! Two agents and their services in one thread, on a simulated clock: every loop is stepped, every message
+//! takes its time, and the same seed gives the same history.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_api::agent::{Report, ReportReply, Work, WorkRequest};
+use longhaul_model::{AttemptId, Fault};
+use tempfile::TempDir;
+
+use super::fake_service::FakeService;
+use super::{Deployment, TestClock, lease};
+use crate::agent::Agent;
+use crate::config::{Config, StorageConfig};
+use crate::door_audit::AuditFlusher;
+use crate::lease_expiry::ExpiryLoop;
+use crate::measure::paths::PathMeasurement;
+use crate::null_mover::{NullLinks, NullMover, NullMoverSteps};
+use crate::report::Reporter;
+use crate::state_dir::StateDir;
+use crate::step::{AgentTime, PeriodicLoop};
+use crate::work::{PollAction, WorkPoller};
+
+/// How long a message travels.
+const LATENCY: Duration = Duration::from_millis(20);
+
+/// A message on its way; the number is the agent's.
+enum Message {
+    Report(usize, Report),
+    ReportReply(usize, Result<ReportReply, Fault>),
+    Poll(usize, u64, WorkRequest),
+    Work(usize, u64, Result<Work, Fault>),
+}
+
+/// All loops of one agent, with a mover that moves nothing.
+struct SimulatedAgent {
+    reporter: Reporter,
+    poller: WorkPoller,
+    mover: NullMoverSteps,
+    periodic: Vec<Box<dyn PeriodicLoop>>,
+    /// Counts requests for work: the answer to one that was given up is not wanted.
+    poll: u64,
+    _state: TempDir,
+}
+
+/// A long poll that the service holds.
+struct HeldPoll {
+    number: u64,
+    request: WorkRequest,
+    until: AgentTime,
+}
+
+struct Simulation {
+    clock: TestClock,
+    now: AgentTime,
+    agents: Vec<SimulatedAgent>,
+    services: Vec<Arc<FakeService>>,
+    held_polls: Vec<Option<HeldPoll>>,
+    /// By the time of arrival, and in the order in which they were sent.
+    messages: BTreeMap<(AgentTime, u64), Message>,
+    sent: u64,
+    /// When which message was sent.
+    history: Vec<(AgentTime, &'static str, usize)>,
+}
+
+impl SimulatedAgent {
+    fn open(deployment: &Deployment, id: u64, name: &str, service: Arc<FakeService>) -> SimulatedAgent {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = StorageConfig::new_virtual(name.parse().unwrap());
+        let config = Config::new(directory.path(), vec![storage]);
+        let links = "[default]\nrate = '1MB'\noverhead_ms = 400\nfailure_rate = 0.1\nfailure = 'target'\n";
+        let links = NullLinks::parse(links).unwrap();
+        let state = StateDir::open(directory.path()).unwrap();
+        let identity = deployment.identity(id, name);
+        let (wall, begun) = (deployment.clock.clone(), deployment.clock.now());
+        let mut mover = None;
+        let start_mover = |start| {
+            let now = Box::new(move || wall.now().since(begun));
+            let (null, steps) = NullMover::new(links, start, now);
+            mover = Some(steps);
+            Ok(Box::new(null) as _)
+        };
+        let clock = deployment.clock.ahead(0);
+        let mut agent = Agent::open(config, clock, state, identity, service, start_mover).unwrap();
+        Arc::get_mut(&mut agent.context).unwrap().random = Box::new(move || 7 * id);
+        let Agent { context, expiry, watches, .. } = agent;
+        let (engine, log, clock) = (context.engine.clone(), context.log.clone(), context.clock.clone());
+        let (circuits, measurements) = (context.circuits.clone(), context.measurements.clone());
+        let mut periodic: Vec<Box<dyn PeriodicLoop>> = vec![
+            Box::new(AuditFlusher::new(context.door_audit.clone(), log.clone())),
+            Box::new(PathMeasurement::new(engine.clone(), circuits, measurements, clock.clone())),
+            Box::new(ExpiryLoop::new(expiry, engine, log, clock)),
+        ];
+        periodic.extend(watches.into_iter().map(|watch| Box::new(watch) as Box<dyn PeriodicLoop>));
+        SimulatedAgent {
+            reporter: Reporter::new(context.clone()),
+            poller: WorkPoller::new(context),
+            mover: mover.unwrap(),
+            periodic,
+            poll: 0,
+            _state: directory,
+        }
+    }
+}
+
+impl Simulation {
+    fn new(deployment: &Deployment) -> Simulation {
+        let clock = deployment.clock.clone();
+        let services = vec![FakeService::new(&clock, false), FakeService::new(&clock, false)];
+        let agents = [(1, "alpha"), (2, "beta")].into_iter().zip(&services);
+        let agents =
+            agents.map(|((id, name), service)| SimulatedAgent::open(deployment, id, name, service.clone()));
+        Simulation {
+            clock,
+            now: AgentTime::ZERO,
+            agents: agents.collect(),
+            services,
+            held_polls: vec![None, None],
+            messages: BTreeMap::new(),
+            sent: 0,
+            history: Vec::new(),
+        }
+    }
+
+    fn run_until(&mut self, end: AgentTime) {
+        loop {
+            let next = self.step_all();
+            let next = next.into_iter().chain(self.messages.keys().next().map(|(time, _)| *time)).min();
+            let Some(next) = next.filter(|next| *next < end) else { break };
+            self.advance(next);
+            while let Some(message) = self.messages.first_entry().filter(|entry| entry.key().0 <= self.now) {
+                let message = message.remove();
+                self.deliver(message);
+            }
+        }
+        self.advance(end);
+    }
+
+    fn advance(&mut self, to: AgentTime) {
+        let micros = to.saturating_sub(self.now).as_micros() as i64;
+        self.clock.0.fetch_add(micros, std::sync::atomic::Ordering::SeqCst);
+        self.now = self.now.max(to);
+    }
+
+    fn send(&mut self, message: Message) {
+        let shown = match &message {
+            Message::Report(agent, _) => ("report", *agent),
+            Message::ReportReply(agent, _) => ("reply", *agent),
+            Message::Poll(agent, ..) => ("poll", *agent),
+            Message::Work(agent, ..) => ("work", *agent),
+        };
+        self.history.push((self.now, shown.0, shown.1));
+        self.sent += 1;
+        self.messages.insert((self.now + LATENCY, self.sent), message);
+    }
+
+    /// Steps everything that has something to do now; when something has to be done next.
+    fn step_all(&mut self) -> Option<AgentTime> {
+        let now = self.now;
+        let mut wakes = Vec::new();
+        for number in 0..self.agents.len() {
+            let agent = &mut self.agents[number];
+            wakes.extend(agent.mover.step(now));
+            wakes.extend(agent.periodic.iter_mut().filter_map(|periodic| periodic.step(now)));
+            // An abort is followed by a hello, and that by a poll.
+            for _ in 0..2 {
+                let report = self.agents[number].reporter.step(now);
+                wakes.extend(report.wake_at);
+                report.send.into_iter().for_each(|report| self.send(Message::Report(number, report)));
+                let poll = self.agents[number].poller.step(now);
+                wakes.extend(poll.wake_at);
+                match poll.send {
+                    Some(PollAction::Request(request)) => {
+                        self.agents[number].poll += 1;
+                        let poll = self.agents[number].poll;
+                        self.send(Message::Poll(number, poll, request));
+                    }
+                    Some(PollAction::Abort) => self.held_polls[number] = None,
+                    None => {}
+                }
+            }
+            wakes.extend(self.answer_poll(number));
+        }
+        wakes.into_iter().filter(|wake| *wake > now).min()
+    }
+
+    /// Answers the poll that is held, if there is work or its time is over; else when that will be.
+    fn answer_poll(&mut self, number: usize) -> Option<AgentTime> {
+        let held = self.held_polls[number].take()?;
+        let answer = match self.services[number].next_work(&held.request).transpose() {
+            Some(answer) => answer,
+            None if self.now >= held.until => Ok(Work { now: self.clock.now(), ..Work::default() }),
+            None => return Some(self.held_polls[number].insert(held).until),
+        };
+        self.send(Message::Work(number, held.number, answer));
+        None
+    }
+
+    fn deliver(&mut self, message: Message) {
+        match message {
+            Message::Report(number, report) => {
+                let reply = self.services[number].answer(report);
+                self.send(Message::ReportReply(number, reply));
+            }
+            Message::ReportReply(number, reply) => {
+                self.agents[number].reporter.on_reply(self.now, reply).unwrap();
+            }
+            Message::Poll(agent, number, request) => {
+                let until = self.now + Duration::from_millis(request.wait_ms.into());
+                self.held_polls[agent] = Some(HeldPoll { number, request, until });
+            }
+            Message::Work(agent, number, work) if number == self.agents[agent].poll => {
+                self.agents[agent].poller.on_reply(self.now, work).unwrap();
+            }
+            Message::Work(..) => {}
+        }
+    }
+}
+
+/// What a run came to: the ends of beta's attempts, and the history of messages.
+fn run() -> (Vec<(AttemptId, bool)>, Vec<(AgentTime, &'static str, usize)>) {
+    let deployment = Deployment::new();
+    let mut simulation = Simulation::new(&deployment);
+    let beta = simulation.services[1].clone();
+    let s = Duration::from_secs;
+    simulation.run_until(s(2));
+    let leases = (1..=200).map(|attempt| lease(attempt, &format!("f{attempt}"), b"0123456")).collect();
+    beta.lease(vec![deployment.batch(vec!["192.0.2.1:7470".into()], leases)]);
+    simulation.run_until(s(20));
+    beta.restart();
+    simulation.run_until(s(30));
+    beta.change(|state| state.away = true);
+    simulation.run_until(s(60));
+    beta.change(|state| state.away = false);
+    simulation.run_until(s(120));
+    let ended = beta.change(|state| {
+        assert_eq!(state.hellos.len(), 2, "one for each start of the service");
+        let outcomes = state.outcomes().into_iter();
+        outcomes.map(|outcome| (outcome.attempt, outcome.fault.is_none())).collect::<Vec<_>>()
+    });
+    (ended, simulation.history)
+}
+
+/// Promise 5, in two simulated minutes: each attempt is told once, over a restart and an absence of the
+/// service.
+#[test]
+fn two_agents_are_simulated_in_one_thread_and_always_in_the_same_way() {
+    let (ended, history) = run();
+    let mut attempts: Vec<AttemptId> = ended.iter().map(|(attempt, _)| *attempt).collect();
+    assert_eq!(attempts.len(), 200);
+    attempts.dedup();
+    assert_eq!(attempts, (1..=200).map(AttemptId).collect::<Vec<_>>(), "each once, in order");
+    let failed = ended.iter().filter(|(_, good)| !good).count();
+    assert!((5..40).contains(&failed), "a tenth of them: {failed}");
+    let reports = history.iter().filter(|(_, what, agent)| (*what, *agent) == ("report", 0)).count();
+    assert!((100..=130).contains(&reports), "alpha has nothing to tell but once a second: {reports}");
+    let again = run();
+    assert_eq!(again.0, ended);
+    assert!(again.1 == history, "the same seed is the same history");
+}
