@@ -1,4 +1,4 @@
-//! Start, loops and end of an agent.
+//! Lifecycle of an agent: opens its parts, drives its loops, shuts down in order.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -43,12 +43,13 @@ use crate::tape::{TapeSystems, Tapes};
 use crate::tasks::{TaskContext, Tasks};
 use crate::threads::{ended, guarded, locked};
 
-/// Between reports, until the service says otherwise.
+/// Interval between reports until the service sets another.
 const REPORT_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
-/// Doors let requests under way end, within a little less.
+/// How long doors may take to finish the requests under way; they give up a little earlier themselves.
 const DOORS_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(7);
-/// The stop waits this often and this long for steps that are under way.
+/// The shutdown waits at most this many times [`STOP_CHECK_INTERVAL`] for steps that are under way.
 const STOP_CHECKS_MAX: u32 = 1_000;
+/// Interval of those checks: short, since steps are.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The site daemon.
@@ -58,14 +59,13 @@ pub struct Agent {
     pub(crate) expiry: LeaseExpiry,
     doors: Doors,
     pub(crate) watches: Vec<StorageWatch>,
-    /// Something of ours that must not fail has failed.
+    /// Set when recording the engine's events has panicked: the agent cannot go on.
     broken: watch::Receiver<Option<Fault>>,
 }
 
 impl Agent {
-    /// Runs the agent that has joined with `config.state_dir` until `shutdown` completes (then the result is
-    /// `Ok`, and everything that is held goes on with the next start) or it cannot go on. `clock` is this
-    /// host's.
+    /// Runs the agent that has joined with `config.state_dir` until `shutdown` completes (returns `Ok`, and
+    /// all leases go on with the next start) or until it cannot go on. `clock` is this host's wall clock.
     pub async fn run(config: Config, clock: Clock, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
         config.check()?;
         let state = StateDir::open(&config.state_dir)?;
@@ -86,7 +86,7 @@ impl Agent {
         agent.await.map_err(|error| ended("the start", error))??.run_until(shutdown).await
     }
 
-    /// Opens everything and starts what waits for disks.
+    /// Opens the agent and starts its threads.
     pub(crate) fn start(
         config: Config,
         clock: Clock,
@@ -100,7 +100,8 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Opens everything and goes on with what an earlier run held, whether or not the service is there.
+    /// Opens everything and resumes the leases of an earlier run, whether or not the service answers. Starts
+    /// no thread of the agent's own.
     pub(crate) fn open(
         config: Config,
         clock: Clock,
@@ -148,7 +149,7 @@ impl Agent {
             clock: clock.for_engine(),
             events: Box::new(events),
         };
-        // Hooks outside: they are asked about every file, whoever moves it.
+        // Hooks are outermost: they see every file, whoever moves it.
         let start_mover =
             |start: MoverStart| command_mover::start(&config.storages, state.movers(), start, start_mover);
         let engine: MoverHandle = Arc::new(match &hooks {
@@ -187,7 +188,8 @@ impl Agent {
         let tasks = Tasks::new(room, tasks_left);
         tracing::info!(
             agent = %identity.agent, site = %identity.site, incarnation = incarnation.number,
-            addresses = ?data_addresses, leases = log.leases_held(), facts = log.facts_pending(), "agent started"
+            addresses = ?data_addresses, leases = log.leases_held(), facts = log.facts_pending(),
+            "agent started"
         );
         let door_audit = Arc::new(DoorAudit::new(clock.clone()));
         if !circuits.is_empty() {
@@ -227,7 +229,7 @@ impl Agent {
         Ok(Agent { context, uplinks: config.uplinks, expiry, doors, watches, broken })
     }
 
-    /// What waits for disks has threads of its own.
+    /// Starts the threads for work that waits for disks.
     fn spawn_threads(&mut self) -> Result<(), Fault> {
         self.context.tasks.spawn()?;
         self.watches.drain(..).for_each(StorageWatch::spawn);
@@ -269,7 +271,9 @@ impl Agent {
         loops.spawn(run_periodic_blocking(context.clone(), expiry));
         let result = tokio::select! {
             () = shutdown => Ok(()),
-            Some(ended_loop) = loops.join_next() => Err(ended_loop.unwrap_or_else(|error| ended("a loop", error))),
+            Some(ended_loop) = loops.join_next() => {
+                Err(ended_loop.unwrap_or_else(|error| ended("a loop", error)))
+            }
             ended_doors = &mut doors => Err(match ended_doors {
                 Ok(Err(fault)) => fault,
                 other => ended("the doors", format!("{other:?}")),
@@ -279,7 +283,7 @@ impl Agent {
         };
         close.send_replace(true);
         if let Some(foreign) = &context.foreign {
-            // While reports still go out.
+            // Before the report loop ends, so that the service still hears of it.
             foreign.shut_down().await;
         }
         if !doors.is_finished() && tokio::time::timeout(DOORS_SHUTDOWN_TIMEOUT, &mut doors).await.is_err() {
@@ -297,16 +301,17 @@ impl Agent {
 }
 
 fn stop(context: Arc<AgentContext>) {
-    // The doors are closed: nothing is decided any more.
+    // The doors are closed: there are no further decisions.
     if let Err(fault) = context.door_audit.flush(&context.log) {
         tracing::warn!(%fault, "what the doors decided last is not told");
     }
-    // While its streams still move.
+    // Circuits are released while their streams can still move away.
     context.circuits.release_all();
     context.stop.set();
     context.storage_health.stop();
     context.tasks.join();
-    // A step that was under way away from the loops ends by itself: a write to the ledger, at most.
+    // A step may still be running off the event loop; it ends by itself after a write to the outbox log at
+    // most.
     let mut engine = context.engine.clone();
     drop(context);
     for _ in 0..STOP_CHECKS_MAX {
@@ -350,7 +355,7 @@ fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> long
     }
 }
 
-/// For people; and for other agents, if the administrator names no address.
+/// This host's name: shown to people, and dialled by other agents if no address is configured.
 pub(crate) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::step::AgentTime;
 
-/// This host's clock plus an offset learnt from the service's replies.
+/// This host's wall clock plus an offset learnt from the service's replies.
 #[derive(Clone)]
 pub(crate) struct ServiceClock {
     local: Clock,
@@ -34,23 +34,23 @@ impl ServiceClock {
         self.offset_us.load(Ordering::Relaxed)
     }
 
-    /// The service said `service` at some time between `sent` and `received` of this host's clock. That
-    /// bounds the offset from both sides; the offset moves only as far as the bounds force it, so that a slow
-    /// reply, which says little, changes little.
+    /// Learns from a reply: the service's clock showed `service` at some time between `sent` and `received`
+    /// of this host's clock. That bounds the offset from both sides (as in Cristian's algorithm, 1989); the
+    /// offset moves only as far as the bounds force it, so that a slow reply changes little.
     pub(crate) fn learn(&self, sent: Timestamp, service: Timestamp, received: Timestamp) {
         let least = service.0.saturating_sub(received.0);
         let most = service.0.saturating_sub(sent.0).max(least);
         self.offset_us.store(self.offset_us().clamp(least, most), Ordering::Relaxed);
     }
 
-    /// As the engine wants it.
+    /// The same clock in the engine's form.
     pub(crate) fn for_engine(&self) -> Clock {
         let clock = self.clone();
         Arc::new(move || clock.now())
     }
 }
 
-/// The clock of [`AgentTime`]. Paused and advanced with tokio's in tests.
+/// The monotonic clock of [`AgentTime`], from the agent's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MonotonicClock(Instant);
 
@@ -63,7 +63,7 @@ impl MonotonicClock {
         self.0.elapsed()
     }
 
-    /// Forever if there is no time.
+    /// Sleeps until then; forever if there is no time.
     pub(crate) async fn sleep_until(&self, time: Option<AgentTime>) {
         match time {
             Some(time) => sleep_until(self.0 + time).await,
@@ -100,7 +100,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_error_is_below_the_round_trip(true_offset in -4_000_000_000i64..4_000_000_000, go in 0i64..1_000_000, back in 0i64..1_000_000) {
+        fn the_error_is_below_the_round_trip(
+            true_offset in -4_000_000_000i64..4_000_000_000,
+            go in 0i64..1_000_000,
+            back in 0i64..1_000_000,
+        ) {
             let clock = ServiceClock::new(Arc::new(|| Timestamp(0)), 0);
             let sent = 5_000_000_000;
             clock.learn(Timestamp(sent), Timestamp(sent + go + true_offset), Timestamp(sent + go + back));

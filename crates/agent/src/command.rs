@@ -1,5 +1,6 @@
-//! One command of a site: run to its end or to its time, with the last that it said. Which commands there
-//! are, and what their ends mean, is said by `hooks`, `tape` and `command_mover`.
+//! Runs one external command of the site, in a process group of its own, with a time limit.
+//!
+//! Not here: which commands there are and what their exit codes mean (`hooks`, `tape`, `command_mover`).
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,15 +10,15 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
-/// Of what it says, from the end.
+/// Bytes kept of standard error, from its end.
 const STDERR_BYTES_MAX: usize = 300;
-/// For the rest of what it said, after it has ended: whoever it left behind may hold the pipe.
+/// How long to read on after the command has ended: a child that it left behind may hold the pipe open.
 const PIPE_DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Words of one command.
+/// Program and arguments of one configured command.
 const WORDS_MAX: usize = 100;
 
-/// Whether what an administrator wrote at `name` can be run; no words: nothing is.
+/// Checks a configured command; `name` is its setting. An empty one runs nothing.
 pub(crate) fn check_command(name: &str, words: &[String]) -> Result<(), String> {
     if words.first().is_some_and(|program| !program.starts_with('/')) {
         return Err(format!("{name} begins with the whole path of a program"));
@@ -28,33 +29,33 @@ pub(crate) fn check_command(name: &str, words: &[String]) -> Result<(), String> 
     Ok(())
 }
 
-/// What is run, and how.
+/// A command to run, and how.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct CommandSpec<'a> {
-    /// The program, by its whole path, and its first arguments.
+    /// The program's absolute path and its first arguments, as configured.
     pub(crate) program: &'a [String],
     pub(crate) arguments: &'a [String],
-    /// Variables beside those of the agent.
+    /// Environment variables added to the agent's.
     pub(crate) environment: &'a [(&'a str, String)],
-    /// Of its standard output, from the beginning; 0: it has none.
+    /// Bytes kept of standard output, from its beginning; 0: standard output is discarded.
     pub(crate) stdout_bytes_max: usize,
     pub(crate) timeout: Duration,
-    /// With which it fails if it cannot be run to its end; none: as a hook.
+    /// Code of the fault if the command cannot be run to its end; none: that of a hook.
     pub(crate) failure_code: Option<FaultCode>,
 }
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct CommandExit {
-    /// None: by a signal.
+    /// Exit code; none if a signal ended it.
     pub(crate) code: Option<i32>,
-    /// The last words on its standard error.
+    /// The end of its standard error.
     pub(crate) stderr_tail: String,
-    /// The beginning of its standard output, if that was asked for.
+    /// The beginning of its standard output, if requested.
     pub(crate) stdout: String,
 }
 
 impl CommandExit {
-    /// How it ended and what it said, in words.
+    /// How it ended, with its last output, for people.
     pub(crate) fn describe(&self) -> String {
         let how = match self.code {
             Some(code) => format!("exit code {code}"),
@@ -65,16 +66,16 @@ impl CommandExit {
     }
 }
 
-/// What went by the circuits from one source.
+/// Site commands that fetch from one source over its circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CircuitCommands {
-    /// That run.
+    /// Running now.
     pub(crate) running: usize,
-    /// Of files that arrived, since the start.
+    /// Bytes of files that arrived, since the agent's start.
     pub(crate) bytes: u64,
 }
 
-/// In a process group of its own, which ends with it when its time is over, or when nobody waits any more.
+/// Runs a command to its end. Its process group is killed at the time limit, and when the future is dropped.
 pub(crate) async fn run(order: CommandSpec<'_>) -> Result<CommandExit, Fault> {
     let failed = |why: String| Fault::new(order.failure_code.unwrap_or(FaultCode::HookRefused), why);
     let (program, first) = order.program.split_first().ok_or_else(|| failed("there is no command".into()))?;
@@ -109,16 +110,16 @@ pub(crate) async fn run(order: CommandSpec<'_>) -> Result<CommandExit, Fault> {
     Ok(CommandExit { code: status.code(), stderr_tail: said.text(), stdout: answer.text() })
 }
 
-/// What is kept of a stream.
+/// The kept part of an output stream.
 struct CapturedStream {
     bytes: Vec<u8>,
     max: usize,
-    /// The end of it, not its beginning.
+    /// Keeps the end of the stream instead of its beginning.
     keeps_tail: bool,
 }
 
 impl CapturedStream {
-    /// Until there is no more.
+    /// Reads to the end of the stream.
     async fn read_to_end(&mut self, from: &mut Option<impl AsyncRead + Unpin>) {
         let Some(from) = from else { return };
         let mut buffer = [0; 1_024];
@@ -136,12 +137,12 @@ impl CapturedStream {
     }
 }
 
-/// Ends what is still there when it is dropped.
+/// Kills the whole process group when dropped.
 struct ProcessGroup(Child);
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // Its id is its own until it is waited for.
+        // The process id cannot be reused before the child is waited for.
         let id = self.0.id().and_then(|id| Pid::from_raw(id as i32));
         if let Some(id) = id {
             let _ = kill_process_group(id, Signal::KILL);
@@ -165,23 +166,23 @@ mod tests {
         }))
     }
 
-    const LONG: Duration = Duration::from_secs(60);
+    const AMPLE_TIME: Duration = Duration::from_secs(60);
 
     #[test]
     fn its_code_and_its_last_words_are_known() {
-        let ended = shell("echo \"$1 $2\" >&2; exit 3", &["a b", "c"], LONG).unwrap();
+        let ended = shell("echo \"$1 $2\" >&2; exit 3", &["a b", "c"], AMPLE_TIME).unwrap();
         assert_eq!(
             ended,
             CommandExit { code: Some(3), stderr_tail: "a b c\n".into(), stdout: String::new() }
         );
         assert_eq!(ended.describe(), "(exit code 3): a b c");
-        let much = shell("yes no | head -c 1000000 >&2; echo last >&2", &[], LONG).unwrap();
+        let much = shell("yes no | head -c 1000000 >&2; echo last >&2", &[], AMPLE_TIME).unwrap();
         assert_eq!(much.code, Some(0));
         assert!(
             much.stderr_tail.len() <= STDERR_BYTES_MAX && much.stderr_tail.ends_with("last\n"),
             "{much:?}"
         );
-        assert_eq!(shell("kill -9 $$", &[], LONG).unwrap().code, None);
+        assert_eq!(shell("kill -9 $$", &[], AMPLE_TIME).unwrap().code, None);
     }
 
     #[test]
@@ -191,7 +192,7 @@ mod tests {
             program: &words,
             environment: &[("TOLD", "a b".into())],
             stdout_bytes_max: 10,
-            timeout: LONG,
+            timeout: AMPLE_TIME,
             ..CommandSpec::default()
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -213,7 +214,7 @@ mod tests {
         };
         let begun = std::time::Instant::now();
         while !gone() {
-            assert!(begun.elapsed() < LONG, "a child lives on");
+            assert!(begun.elapsed() < AMPLE_TIME, "a child lives on");
             std::thread::yield_now();
         }
     }
@@ -224,7 +225,7 @@ mod tests {
         let fault = runtime
             .block_on(run(CommandSpec {
                 program: &["/nowhere/hook".to_owned()],
-                timeout: LONG,
+                timeout: AMPLE_TIME,
                 ..CommandSpec::default()
             }))
             .unwrap_err();

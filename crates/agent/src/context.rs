@@ -1,4 +1,4 @@
-//! What the agent's loops work with: its identity, its durable log, its engine, and the state of its parts.
+//! State that the agent's loops share: identity, outbox log, engine and the handles of its parts.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::storage_health::StorageHealth;
 use crate::tape::Tapes;
 use crate::tasks::Tasks;
 
-/// Where random numbers come from.
+/// Source of random numbers; seeded in simulations.
 pub(crate) type RandomSource = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// What the loops share.
+/// Shared by all loops of one agent.
 pub(crate) struct AgentContext {
     pub state: StateDir,
     pub identity: Mutex<Identity>,
@@ -33,7 +33,7 @@ pub(crate) struct AgentContext {
     pub data_addresses: Vec<String>,
     pub offers: Vec<StorageOffer>,
     pub clock: ServiceClock,
-    /// The clock that loops are stepped by.
+    /// The clock by which loops are stepped.
     pub monotonic: MonotonicClock,
     pub log: Arc<OutboxLog>,
     pub engine: MoverHandle,
@@ -41,15 +41,15 @@ pub(crate) struct AgentContext {
     pub tasks: Arc<Tasks>,
     pub service: Arc<dyn ServiceApi>,
     pub session: ServiceSession,
-    /// For the jitter of retries.
+    /// Jitter of retries.
     pub random: RandomSource,
     pub report_interval: watch::Sender<Duration>,
     pub measurements: Arc<Measurements>,
     pub circuits: Arc<Circuits>,
     pub tapes: Arc<Tapes>,
-    /// None where the site wants none.
+    /// Copies between foreign storages; none unless the site enables them.
     pub foreign: Option<Arc<ForeignMover>>,
-    /// At the agent's doors.
+    /// Decisions at the agent's doors, until they are reported.
     pub door_audit: Arc<DoorAudit>,
     pub stop: StopFlag,
 }

@@ -1,10 +1,10 @@
-//! What the agent's doors allowed and refused, on its way to the service's log of decisions.
+//! Audit trail of the agent's doors, aggregated and forwarded to the service.
 //!
-//! A request only counts its decision up in memory, where equal ones are one and what waits is bounded. Every
-//! few seconds what has gathered becomes facts of the ledger, a bounded number of them; from there it is told
-//! as all facts are, once. While the ledger holds as many as it may (the service is away) they gather on,
-//! counted together beyond the bound. An agent that is killed loses what its doors decided within the last
-//! seconds, one that is stopped loses nothing.
+//! A request only increments a counter in memory: equal decisions are merged, and the number of distinct ones
+//! is bounded. Every few seconds they become facts of the outbox log, a bounded number of them, and are
+//! reported exactly once like all facts. While that number is reached (the service is away), decisions keep
+//! gathering in memory; beyond the bound only their number is kept. A killed agent loses the decisions of the
+//! last seconds, one that shuts down loses none.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,11 +19,12 @@ use crate::outbox_log::OutboxLog;
 use crate::step::{AgentTime, PeriodicLoop, Ticker};
 use crate::threads::{guarded, locked};
 
-/// A door with tens of thousands of uploads a second tells of a hundred, and counts the others.
+/// Bounds of the aggregation: of tens of thousands of uploads a second, a hundred are listed and the rest
+/// counted.
 const AUDIT_BOUNDS: TallyBounds = TallyBounds { most: 1_000, refused_of_one: 20, allowed_of_one: 100 };
-/// In one fact.
+/// Decisions in one fact.
 const DECISIONS_PER_FACT_MAX: usize = 200;
-/// How long decisions gather.
+/// How long decisions gather before they are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(crate) struct DoorAudit {
@@ -31,7 +32,7 @@ pub(crate) struct DoorAudit {
     clock: ServiceClock,
 }
 
-/// Hears of the decisions at one storage's door.
+/// Receives the decisions of one storage's door.
 pub(crate) struct DoorAuditSink(pub(crate) Arc<DoorAudit>);
 
 impl Witness for DoorAuditSink {
@@ -45,7 +46,7 @@ impl DoorAudit {
         DoorAudit { aggregator: Mutex::new(Tally::new(AUDIT_BOUNDS)), clock }
     }
 
-    /// Makes what has gathered durable, as far as there is room. What cannot be written waits on.
+    /// Writes gathered decisions to the log, as far as it has room for them. On an error they stay here.
     pub(crate) fn flush(&self, log: &OutboxLog) -> Result<(), Fault> {
         while log.has_room_for_decisions() {
             let list = locked(&self.aggregator).take(DECISIONS_PER_FACT_MAX);
@@ -62,7 +63,7 @@ impl DoorAudit {
     }
 }
 
-/// None for what no door has decided.
+/// None for a decision that no door made.
 fn to_wire(counted: &Counted) -> Option<DoorDecision> {
     let Counted { decision, since, at, times } = counted.clone();
     let storage: StorageName = decision.storage?;
@@ -81,7 +82,7 @@ fn to_wire(counted: &Counted) -> Option<DoorDecision> {
     })
 }
 
-/// Makes what has gathered durable now and then.
+/// Flushes the audit trail periodically.
 pub(crate) struct AuditFlusher {
     audit: Arc<DoorAudit>,
     log: Arc<OutboxLog>,
@@ -95,7 +96,7 @@ impl AuditFlusher {
 }
 
 impl PeriodicLoop for AuditFlusher {
-    /// May wait for a disk.
+    /// Blocks on the disk.
     fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
         if self.ticker.tick(now).is_some() {
             let flushed = guarded("the audit of doors", || self.audit.flush(&self.log));

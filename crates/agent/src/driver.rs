@@ -1,7 +1,7 @@
-//! Drives the agent's loops in production: waits for time and inputs, carries out what they send.
+//! Production drivers of the agent's loops: wait for time and inputs, carry out what the loops send.
 //!
-//! What may wait for a disk runs off the event loop. Such a step holds the whole context until it has ended,
-//! so that the agent does not give its state directory away while something is still written there.
+//! Steps that may block on a disk run off the event loop. Such a step holds the whole context until it ends,
+//! so that the state directory is not released while something is still written there.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use crate::step::{PeriodicLoop, Step};
 use crate::threads::{blocking, locked};
 use crate::work::{PollAction, WorkPoller};
 
-/// Drives a loop that never waits for a disk. Runs for ever.
+/// Drives a loop that never blocks. Never ends.
 pub(crate) async fn run_periodic(clock: MonotonicClock, mut periodic: impl PeriodicLoop) -> Fault {
     loop {
         let due = periodic.step(clock.now());
@@ -23,7 +23,7 @@ pub(crate) async fn run_periodic(clock: MonotonicClock, mut periodic: impl Perio
     }
 }
 
-/// Drives a loop that writes to the state directory. Runs for ever.
+/// Drives a loop that writes to the state directory. Ends only with a panic in a step.
 pub(crate) async fn run_periodic_blocking(context: Arc<AgentContext>, periodic: impl PeriodicLoop) -> Fault {
     let periodic = Arc::new(Mutex::new(periodic));
     let clock = context.monotonic;
@@ -41,7 +41,7 @@ pub(crate) async fn run_periodic_blocking(context: Arc<AgentContext>, periodic: 
     }
 }
 
-/// Drives a [`Reporter`]. Returns why there is no point in going on.
+/// Drives a [`Reporter`]. Ends with a final fault.
 pub(crate) async fn run_reports(context: Arc<AgentContext>) -> Fault {
     let (clock, mut session) = (context.monotonic, context.session.subscribe());
     let mut interval = context.report_interval.subscribe();
@@ -69,7 +69,7 @@ pub(crate) async fn run_reports(context: Arc<AgentContext>) -> Fault {
     }
 }
 
-/// Drives a [`WorkPoller`]. Returns why there is no point in going on.
+/// Drives a [`WorkPoller`]. Ends with a final fault.
 pub(crate) async fn run_work(context: Arc<AgentContext>) -> Fault {
     let (clock, mut session) = (context.monotonic, context.session.subscribe());
     let poller = Arc::new(Mutex::new(WorkPoller::new(context.clone())));
@@ -105,7 +105,7 @@ pub(crate) async fn run_work(context: Arc<AgentContext>) -> Fault {
     }
 }
 
-/// Drives a [`CertificateRenewal`]. Returns why there is no point in going on.
+/// Drives a [`CertificateRenewal`]. Ends with a final fault.
 pub(crate) async fn run_renewal(context: Arc<AgentContext>) -> Fault {
     let clock = context.monotonic;
     let renewal = Arc::new(Mutex::new(CertificateRenewal::new(context.clone())));
@@ -123,8 +123,8 @@ pub(crate) async fn run_renewal(context: Arc<AgentContext>) -> Fault {
     }
 }
 
-/// Gives an answer to its loop, off the event loop, and to its end even if the agent stops meanwhile: what is
-/// durable is also given to the engine. A panic is an answer, too: the request has failed.
+/// Passes a reply to its loop, off the event loop, and completes even if the agent shuts down meanwhile: work
+/// that is durable is also given to the engine. A panic counts as a failed request.
 async fn hand_back<L: Send + 'static, R: Send + 'static>(
     context: &Arc<AgentContext>,
     state: &Arc<Mutex<L>>,

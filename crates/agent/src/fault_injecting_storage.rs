@@ -1,4 +1,6 @@
-//! For tests: a real storage in a temporary directory whose answers can be bent.
+//! For tests: a POSIX storage in a temporary directory with injected faults.
+//!
+//! `storage::memory` injects faults as well, but tests here need real files, links and devices.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -16,9 +18,9 @@ type OnRead = Arc<dyn Fn(&Pfn, u64) -> Result<(), Fault> + Send + Sync>;
 
 pub(crate) struct FaultInjectingStorage {
     inner: Posix,
-    /// Paths opened so far.
+    /// Paths opened since they were last taken.
     pub opened_paths: Mutex<Vec<String>>,
-    /// Called with path and offset before each read.
+    /// Hook that is called with path and offset before each read.
     pub on_read: Mutex<OnRead>,
     pub space: Mutex<Option<Space>>,
     pub create_fault: Mutex<Option<Fault>>,

@@ -1,4 +1,5 @@
-//! The service over HTTPS: [`Control`] with the typed client, and the one call without a certificate.
+//! The service over HTTPS: [`ServiceApi`] with the typed client, and joining, the one call without a
+//! certificate.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use longhaul_security::{Credentials, agent_client_tls, join_client_tls};
 use crate::service_api::{Reply, ServiceApi};
 use crate::threads::locked;
 
-/// What the network may add to the time the service keeps a request for work.
+/// Time that the network may add to the time that the service holds a long poll.
 const WORK_TIMEOUT_SLACK: Duration = Duration::from_secs(15);
 
 pub(crate) struct HttpServiceApi {
@@ -61,7 +62,7 @@ impl ServiceApi for HttpServiceApi {
     }
 }
 
-/// Trusts only the CA of this fingerprint, and has nothing to show but the secret in the request.
+/// Joins a deployment. Trusts only the CA with this fingerprint; the request's secret is the only credential.
 pub(crate) async fn join(url: &str, ca_fingerprint: &str, request: JoinRequest) -> Result<JoinReply, Fault> {
     require_https(url)?;
     let client = Client::new(url, join_client_tls(ca_fingerprint)?, None).map_err(to_fault)?;
@@ -73,7 +74,7 @@ fn connect(url: &str, credentials: &Credentials) -> Result<Client, Fault> {
     Client::new(url, agent_client_tls(credentials)?, None).map_err(to_fault)
 }
 
-/// Agents and service speak TLS only, whatever a configuration says.
+/// Agents and service only ever speak TLS, whatever is configured.
 fn require_https(url: &str) -> Result<(), Fault> {
     if url.starts_with("https://") {
         return Ok(());

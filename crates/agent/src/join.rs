@@ -1,4 +1,4 @@
-//! Joining: a token in, an identity out, once for each state directory.
+//! Joining a deployment: exchanges a join token for an identity, once per state directory.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::http_service_api;
 use crate::state_dir::{Identity, StateDir};
 use crate::threads::blocking;
 
-/// Who the agent has become.
+/// The identity that an agent was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinedAgent {
     pub agent: AgentId,
@@ -20,9 +20,8 @@ pub struct JoinedAgent {
     pub deployment: String,
 }
 
-/// Joins the deployment at `url` (the token's own if none is given) and keeps the identity in `state_dir`.
-/// The service is recognised by the fingerprint of its CA in the token; the key is made here and never
-/// leaves.
+/// Joins the deployment at `url` (by default the token's) and stores the identity in `state_dir`. The service
+/// is authenticated by the CA fingerprint in the token; the private key is generated here and never leaves.
 pub async fn join(url: Option<&str>, token: &JoinToken, state_dir: &Path) -> Result<JoinedAgent, Fault> {
     let directory = state_dir.to_path_buf();
     let state = blocking(move || open_unjoined(&directory)).await?;
@@ -56,7 +55,8 @@ pub async fn join(url: Option<&str>, token: &JoinToken, state_dir: &Path) -> Res
     Ok(joined)
 }
 
-/// A token must not be spent on a directory that cannot keep what it gives, or that is somebody already.
+/// Opens the state directory first: a token must not be spent on one that is not writable or has an identity
+/// already.
 fn open_unjoined(directory: &Path) -> Result<StateDir, Fault> {
     let state = StateDir::open(directory)?;
     match state.identity()? {

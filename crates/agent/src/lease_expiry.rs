@@ -1,4 +1,4 @@
-//! Leases of an earlier run that must not begin any more.
+//! Expires leases of an earlier run that were not begun in time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::step::{AgentTime, PeriodicLoop, Ticker};
 /// How often leases of an earlier run are checked for expiry.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Leases of an earlier run whose batch is partly begun. The engine knows one `start_by` for a batch and
-/// would not go on with what had begun before it; so such a batch is given to it without one, and this keeps
-/// the time instead.
+/// Unbegun leases of resumed batches of which other leases have begun. The engine knows one `start_by` per
+/// batch and would not resume what had begun before it; so it gets such a batch without one, and the time is
+/// kept here.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseExpiry {
     leases: Vec<(AttemptId, Timestamp)>,
 }
 
 impl LeaseExpiry {
-    /// Gives the engine what an earlier run held. Batches go in whole, since their permits are for the whole
-    /// list; what has ended is taken out again at once, and doing it again would find the file there.
+    /// Hands the leases of an earlier run to the engine. Batches go in whole, since a permit covers the whole
+    /// list; attempts that have ended are cancelled at once (repeating one would find the file in place).
     pub(crate) fn resume(engine: &dyn Mover, circuits: &Circuits, resumed: Vec<ResumedBatch>) -> LeaseExpiry {
         let mut expiring = LeaseExpiry::default();
         for ResumedBatch { mut batch, ended, begun } in resumed {
@@ -36,7 +36,11 @@ impl LeaseExpiry {
                 expiring.leases.extend(waiting.map(|attempt| (attempt, batch.start_by)));
                 batch.start_by = Timestamp::MAX;
             }
-            tracing::info!(leases = batch.leases.len() - ended.len(), begun = begun.len(), source = %batch.source.storage, target = %batch.target_storage, "going on with leases of an earlier run");
+            tracing::info!(
+                leases = batch.leases.len() - ended.len(), begun = begun.len(),
+                source = %batch.source.storage, target = %batch.target_storage,
+                "resuming leases of an earlier run"
+            );
             circuits.set_source_peer(&batch.source);
             engine.fetch(to_fetch_batch(batch));
             engine.cancel(&ended);
@@ -48,7 +52,8 @@ impl LeaseExpiry {
         self.leases.is_empty()
     }
 
-    /// Takes out what has expired by `now` and has not begun. What has begun or ended leaves the list.
+    /// Removes and returns what has expired by `now` without having begun. Attempts that have begun or ended
+    /// leave the list.
     pub(crate) fn take_expired(&mut self, now: Timestamp, log: &OutboxLog) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         self.leases.retain(|&(attempt, start_by)| {
@@ -64,13 +69,13 @@ impl LeaseExpiry {
     }
 }
 
-/// Expires leases as their time comes; has nothing to do once all of them have begun or ended.
+/// Expires leases when their time comes; done once all of them have begun or ended.
 pub(crate) struct ExpiryLoop {
     expiry: LeaseExpiry,
     engine: MoverHandle,
     log: Arc<OutboxLog>,
     clock: ServiceClock,
-    /// Expired, and not yet in the log.
+    /// Expired, not yet written to the log.
     unwritten: Vec<Outcome>,
     ticker: Ticker,
 }
@@ -88,7 +93,7 @@ impl ExpiryLoop {
 }
 
 impl PeriodicLoop for ExpiryLoop {
-    /// May wait for a disk.
+    /// Blocks on the disk.
     fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
         if self.ticker.tick(now).is_some() {
             let expired = self.expiry.take_expired(self.clock.now(), &self.log);
@@ -98,7 +103,7 @@ impl PeriodicLoop for ExpiryLoop {
             self.unwritten.extend(expired);
             match self.log.finish(&self.unwritten) {
                 Ok(_) => self.unwritten.clear(),
-                // What is not written is not told either: the next check tries again.
+                // What is not durable is not reported either: the next check tries again.
                 Err(fault) => {
                     let outcomes = self.unwritten.len();
                     tracing::error!(%fault, outcomes, "outcomes of expired leases are not written");
@@ -134,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Of two leases one has begun: it goes on; the other expires when its time has come, once.
+    /// One of two leases has begun and goes on; the other expires in time, once.
     #[test]
     fn a_lease_expires_unless_it_has_begun() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,13 +1,15 @@
-//! The site daemon: joins leases, engine, storages, tasks and reports.
+//! The site daemon: leases, engine, storages, tasks, measurements and reports of one agent.
 //!
-//! It asks the service for work and tells it what came of it, in two loops that never wait for each other.
-//! What it was given and what it has not yet told are in its ledger, durable at any kill, so that the service
-//! may be away for as long as it likes (Promises 3, 5).
+//! It polls the service for work and reports results, in two loops that never wait for each other. Leases and
+//! unacknowledged facts are in its outbox log, durable across any crash, so that the service may be away for
+//! any time (Promises 3, 5).
+//!
+//! Each loop is a state machine that is stepped with the time (`step`); `driver` drives them in production, a
+//! test drives several agents in one thread.
 //!
 //! Not here: what to move and from where (`scheduler`), moving bytes (`engine`), files and names (`storage`),
-//! certificates (`security`), what the messages look like (`api::agent`), how a way to a peer is looked at
-//! (`doctor::probe`). No algorithms live here. Start with [`Agent::run`] and [`Config`]; then `outbox_log`, which
-//! holds what must not be lost.
+//! certificates (`security`), the messages' form (`api::agent`), how to probe a path (`doctor::probe`). Start
+//! with [`Agent::run`] and [`Config`]; then `outbox_log`, which holds what must not be lost.
 
 mod agent;
 mod backoff;

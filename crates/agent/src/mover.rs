@@ -1,5 +1,5 @@
-//! What the agent needs of the engine, as an interface, so that tests can decide when an attempt begins and
-//! ends.
+//! What the agent needs of an engine, as a trait: the real one, a null one, one with hooks or site commands
+//! around it, or one that a test plays.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use longhaul_security::{Credentials, PermitVerifier};
 
 use crate::command::CircuitCommands;
 
-/// See [`Engine`], whose methods these are.
+/// Moves files. See [`Engine`], whose methods these are.
 pub(crate) trait Mover: Send + Sync {
     fn data_addresses(&self) -> Vec<SocketAddr>;
     fn fetch(&self, batch: FetchBatch);
     fn cancel(&self, attempts: &[AttemptId]);
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>);
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault>;
-    /// Commands of the site that go by the circuit from there. The engine's own streams are in the snapshot.
+    /// Site commands that use the circuit from this source. The engine's own streams are in the snapshot.
     fn commands_on_circuit(&self, source: AgentId) -> CircuitCommands;
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault>;
     fn snapshot(&self) -> Snapshot;
     fn stop(self: Box<Self>);
 }
 
-/// The running mover, as the loops hold it. It is stopped by whoever holds it last.
+/// The running mover, shared by the loops. Whoever holds it last stops it.
 pub(crate) type MoverHandle = Arc<Box<dyn Mover>>;
 
-/// What a mover is started with.
+/// Arguments with which a mover is started.
 pub(crate) struct MoverStart {
     pub config: Config,
     pub credentials: Credentials,
@@ -37,7 +37,7 @@ pub(crate) struct MoverStart {
     pub events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
 }
 
-/// Starts the real one.
+/// Starts the real engine.
 pub(crate) fn start_engine(start: MoverStart) -> Result<Box<dyn Mover>, Fault> {
     let MoverStart { config, credentials, permits, exports, clock, events } = start;
     Ok(Box::new(Engine::start(config, &credentials, permits, exports, clock, events)?))

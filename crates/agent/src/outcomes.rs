@@ -1,4 +1,4 @@
-//! Between the engine and the ledger: leases go in, outcomes come out.
+//! Turns the engine's events into durable outcomes, and leases into the engine's batches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::stop::StopFlag;
 use crate::storage_health::StorageHealth;
 use crate::tape::Tapes;
 
-/// Between two tries to write to a state directory that cannot be written.
+/// Delay between attempts to write to a state directory that refuses writes.
 const STATE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Takes the engine's events, makes them durable, and so lets them be reported.
+/// Records the engine's events in the outbox log, from where they are reported.
 pub(crate) struct OutcomeRecorder {
     pub log: Arc<OutboxLog>,
     pub circuits: Arc<Circuits>,
@@ -41,10 +41,10 @@ impl OutcomeRecorder {
 }
 
 impl OutcomeRecorder {
-    /// Called by the engine. Blocks until the events are durable; the next group gathers meanwhile, so that
-    /// the number of flushes does not grow with the number of files.
+    /// Called by the engine. Blocks until the events are durable; later events gather meanwhile and share the
+    /// next flush (group commit), so the number of flushes does not grow with the number of files.
     pub(crate) fn record_events(&self, events: Vec<Event>) {
-        // Most files are small: they begin and end within one group, and need no note of having begun.
+        // Most files are small: they begin and end within one group and need no record of having begun.
         let mut begun = BTreeSet::new();
         let mut outcomes = Vec::new();
         let mut brought: BTreeMap<StorageName, Vec<Lfn>> = BTreeMap::new();
@@ -73,7 +73,7 @@ impl OutcomeRecorder {
             }
         }
         if let Err(fault) = self.log.note_begun(&begun) {
-            // Losing this costs another lease after a restart, no more.
+            // Losing this record costs one more lease after a restart, no more.
             tracing::warn!(%fault, "cannot note that attempts have begun");
         }
         if self.queue_for_tape(&brought) {
@@ -81,8 +81,8 @@ impl OutcomeRecorder {
         }
     }
 
-    /// What came to a storage on tape is known to go there before it counts as brought. False: the agent ends
-    /// before.
+    /// Queues files that arrived at a tape-backed storage for migration, before they count as transferred.
+    /// False if the agent shuts down before that is durable.
     fn queue_for_tape(&self, brought: &BTreeMap<StorageName, Vec<Lfn>>) -> bool {
         while let Err(fault) = self.tapes.queue_migration(brought) {
             tracing::error!(%fault, "cannot keep which files are to go to tape");
@@ -94,8 +94,8 @@ impl OutcomeRecorder {
         true
     }
 
-    /// An outcome that cannot be kept must not be told either: tries until it can, or the agent ends (then
-    /// the attempt is resumed and found to be done).
+    /// Writes outcomes to the log, retrying until it succeeds or the agent shuts down: an outcome that is not
+    /// durable must not be reported. After a shutdown the attempt is resumed and found to be done.
     pub(crate) fn record_outcomes(&self, outcomes: &[Outcome]) {
         while !outcomes.is_empty() {
             match self.log.finish(outcomes) {
@@ -123,7 +123,8 @@ impl OutcomeRecorder {
                     succeeded"
             ),
             Err(fault) => {
-                tracing::warn!(%transfer, %attempt, bytes_moved, code = %fault.code, blame = %fault.blame, %fault, "attempt failed");
+                let (code, blame) = (fault.code, fault.blame);
+                tracing::warn!(%transfer, %attempt, bytes_moved, %code, %blame, %fault, "attempt failed");
                 if let Some(storage) = self.log.target_of(*attempt) {
                     let size = self.log.lease_of(*attempt).map_or(0, |(_, size)| size);
                     self.storage_health.note_write_failure(&storage, fault, size);
@@ -133,9 +134,9 @@ impl OutcomeRecorder {
     }
 }
 
-/// Of leases that are asked back, those that have not begun: they end without having been tried. What began
-/// so lately that the ledger was not told is stopped with them; what has come of it is kept, and found when
-/// it is leased again.
+/// Outcomes for recalled leases that have not begun: they end untried. An attempt that began so recently that
+/// the log does not know it yet is stopped with them; its partial file stays and is found when the file is
+/// leased again.
 pub(crate) fn give_back(asked: &[AskedBack], log: &OutboxLog) -> Vec<Outcome> {
     let waiting = asked.iter().filter_map(|asked| Some((asked, log.epoch_of_waiting(asked.attempt)?)));
     waiting
@@ -145,7 +146,7 @@ pub(crate) fn give_back(asked: &[AskedBack], log: &OutboxLog) -> Vec<Outcome> {
         .collect()
 }
 
-/// The end of a lease that never began.
+/// The outcome of a lease that never began.
 pub(crate) fn never_started(attempt: AttemptId, epoch: Epoch, fault: Fault) -> Outcome {
     Outcome {
         attempt,
@@ -163,7 +164,7 @@ pub(crate) fn never_started(attempt: AttemptId, epoch: Epoch, fault: Fault) -> O
 fn to_outcome(finished: Finished) -> Outcome {
     let (fault, digests, verification, already_there) = match finished.result {
         Ok(success) => (None, success.digests, success.verification, success.already_there),
-        // Nothing was proven: the weakest there is.
+        // A failed attempt proves nothing: the weakest verification.
         Err(fault) => (Some(fault), DigestSet::default(), Verification::Wire, false),
     };
     Outcome {
@@ -189,7 +190,7 @@ fn to_attempt_times(times: Times) -> AttemptTimes {
     }
 }
 
-/// A batch of leases in the engine's words.
+/// Converts a batch of leases into the engine's form.
 pub(crate) fn to_fetch_batch(batch: LeaseBatch) -> FetchBatch {
     let file = |lease: longhaul_api::agent::Lease| FetchFile {
         attempt: lease.attempt,
@@ -197,7 +198,8 @@ pub(crate) fn to_fetch_batch(batch: LeaseBatch) -> FetchBatch {
         epoch: lease.epoch,
         lfn: lease.lfn,
         size: lease.size,
-        // Without a digest in the catalog there is only the source's word, and the record must not say more.
+        // Without a digest in the catalog only the source vouches for the bytes; the record must not claim
+        // more.
         verification: if lease.digests.is_empty() { Verification::Wire } else { lease.verification },
         digests: lease.digests,
         priority: lease.priority,

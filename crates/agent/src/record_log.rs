@@ -1,11 +1,10 @@
-//! An append-only file of records that survives any kill.
+//! Write-ahead log: an append-only file of checksummed records that survives any crash.
 //!
-//! One record a line: eight hexadecimal digits of the crc32c of the payload, a space, the payload (JSON, so
-//! without a newline), a newline. Whatever a killed process or a power cut left behind the last good line is
-//! cut off when the file is opened. Records that were flushed are never behind a torn one, since each flush
-//! finishes before the next append begins.
+//! One record a line: eight hexadecimal digits of the payload's CRC-32C, a space, the payload (JSON, hence
+//! without a newline), a newline. A torn tail after the last good line is cut off when the file is opened. A
+//! flushed record is never behind a torn one, since each flush ends before the next append begins.
 //!
-//! Not here: what the records mean (`outbox_log`, `tasks::cache`).
+//! Not here: what the records mean (`outbox_log`, `tasks::cache`, `tape`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
@@ -14,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use longhaul_api::client::REPLY_BYTES_MAX;
 
-/// Longest record: a whole reply of the service, written as we write it.
+/// Longest record: a whole reply of the service, as we write it.
 const RECORD_BYTES_MAX: usize = 2 * REPLY_BYTES_MAX;
-/// Digits of the checksum, and the space.
+/// Bytes before the payload: the checksum's digits and a space.
 const HEAD_BYTES: usize = 9;
 
 pub(crate) struct RecordLog {
@@ -24,19 +23,19 @@ pub(crate) struct RecordLog {
     path: PathBuf,
     /// End of the last good record.
     bytes: u64,
-    /// A write or flush failed: what the file holds behind `bytes`, or holds durably, is unknown.
+    /// A write or flush failed: what the file holds after `bytes`, or holds durably, is unknown.
     broken: bool,
 }
 
-/// What opening found.
+/// Result of opening a log.
 pub(crate) struct OpenedLog {
     pub log: RecordLog,
-    /// Bytes behind the last good record that were cut off.
+    /// Bytes after the last good record that were cut off.
     pub cut_bytes: u64,
 }
 
 impl RecordLog {
-    /// Opens or makes the file and hands each payload, with the offset of its line, to `each`.
+    /// Opens or creates the file and passes each payload, with the offset of its line, to `each`.
     pub(crate) fn open(
         path: &Path,
         mut each: impl FnMut(u64, &[u8]) -> io::Result<()>,
@@ -63,9 +62,9 @@ impl RecordLog {
         Ok(OpenedLog { log, cut_bytes: length - bytes })
     }
 
-    /// Appends; with `flush`, the records are on the disk when this returns. After an error nothing counts as
-    /// written, and the log refuses all but [`RecordLog::replace`]: a flush that failed once may lie the next
-    /// time.
+    /// Appends records; with `flush` they are durable on return. After an error nothing counts as written,
+    /// and the log refuses everything but [`RecordLog::replace`]: after a failed fsync the next one may
+    /// falsely succeed.
     pub(crate) fn append<P: AsRef<[u8]>>(&mut self, payloads: &[P], flush: bool) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("an earlier write failed"));
@@ -81,7 +80,7 @@ impl RecordLog {
         result
     }
 
-    /// Puts a new file with these records in the place of the old one; durable when it returns.
+    /// Atomically replaces the file by one with these records; durable on return.
     pub(crate) fn replace<P: AsRef<[u8]>>(&mut self, payloads: impl Iterator<Item = P>) -> io::Result<()> {
         let temporary = self.path.with_extension("new");
         let file = OpenOptions::new()
@@ -145,7 +144,7 @@ fn encode(payload: &[u8], out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// The payload of a whole, undamaged line.
+/// The payload of a line, if it is complete and undamaged.
 fn decode(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_suffix(b"\n")?;
     let (head, payload) = line.split_at_checked(HEAD_BYTES)?;

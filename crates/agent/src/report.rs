@@ -20,27 +20,27 @@ use crate::context::AgentContext;
 use crate::service_api::is_final;
 use crate::step::{AgentTime, Step};
 
-/// Facts that come within this go together: thousands of small files end each second.
+/// Facts within this window go into one report: thousands of small files end each second.
 const FACT_BATCH_WINDOW: Duration = Duration::from_millis(5);
-/// The stored offset of the clock is renewed when it is off by more than this.
+/// The stored clock offset is updated when it is off by more than this.
 const CLOCK_OFFSET_DRIFT_US_MAX: u64 = 1_000_000;
 
-/// Decides when to report, makes the reports, and applies the answers.
+/// Decides when to report, builds the reports, and applies the replies.
 pub(crate) struct Reporter {
     context: Arc<AgentContext>,
     interval: watch::Receiver<Duration>,
     backoff: Backoff,
     phase: Phase,
-    /// When the last report was made.
+    /// When the last report was built.
     reported_at: AgentTime,
-    /// Changes of the storages' health that the last report tells of.
+    /// Count of health changes that the last report includes.
     health_changes: u64,
 }
 
 #[derive(Clone, Copy)]
 enum Phase {
     Idle,
-    /// Waits for facts that come at the same time.
+    /// Waits for facts of the same moment.
     Batching {
         until: AgentTime,
     },
@@ -50,12 +50,12 @@ enum Phase {
     },
 }
 
-/// What has to be known of a report when it is answered.
+/// What the reply to a report refers to.
 #[derive(Clone, Copy)]
 struct InFlight {
     hello: bool,
     ask_ahead: bool,
-    /// On this host's wall clock.
+    /// This host's wall clock when it was built.
     sent: Timestamp,
 }
 
@@ -73,8 +73,8 @@ impl Reporter {
         }
     }
 
-    /// The next report, if it is time for one. To be called also when facts were added, the health of a
-    /// storage, the interval or the session have changed.
+    /// The next report, if one is due. To be called as well when facts were added, or when a storage's
+    /// health, the interval or the session has changed.
     pub(crate) fn step(&mut self, now: AgentTime) -> Step<Report> {
         loop {
             match self.phase {
@@ -104,8 +104,8 @@ impl Reporter {
         }
     }
 
-    /// The service's answer to the report that was sent last. Returns a fault after which there is no point
-    /// in going on. May wait for a disk.
+    /// Applies the reply to the last report. Returns a final fault, after which there is no point in going
+    /// on. Blocks on the disk.
     pub(crate) fn on_reply(
         &mut self,
         now: AgentTime,
@@ -229,7 +229,7 @@ impl Reporter {
     }
 
     fn progress(&self) -> Vec<Progress> {
-        // Copies first: those that are not named are taken for lost.
+        // Copies first: the service takes unnamed ones for lost.
         let copies = self.context.foreign.iter().flat_map(|foreign| foreign.progress());
         let running = self.context.engine.snapshot().running.into_iter();
         let running = running.map(|(attempt, bytes_done)| Progress { attempt, bytes_done });

@@ -1,6 +1,7 @@
-//! The three things an agent says to its service, as an interface, so that tests can script the other side.
-//! [`HttpControl`](crate::http_service_api::HttpControl) is the real one. Each call answers or fails in bounded time, and
-//! may be repeated if it failed.
+//! The agent's calls to its service, as a trait, so that tests can play the service.
+//!
+//! [`HttpServiceApi`](crate::http_service_api::HttpServiceApi) is the real one. Each call ends in bounded
+//! time and may be repeated if it failed.
 
 use std::pin::Pin;
 
@@ -14,12 +15,12 @@ pub(crate) trait ServiceApi: Send + Sync {
     fn report(&self, report: Report) -> Reply<'_, ReportReply>;
     fn work(&self, request: WorkRequest) -> Reply<'_, Work>;
     fn renew(&self, request: RenewRequest) -> Reply<'_, RenewReply>;
-    /// New connections use these.
+    /// Uses these credentials for new connections.
     fn use_credentials(&self, credentials: &Credentials) -> Result<(), Fault>;
 }
 
-/// Whether an answer means that this agent must end: somebody else has its identity, or the service is of
-/// another deployment. Anything else may pass.
+/// Whether a fault is final for this agent: another incarnation has its identity, or the service belongs to
+/// another deployment. All other faults may pass.
 pub(crate) fn is_final(fault: &Fault) -> bool {
     matches!(fault.code, FaultCode::StaleIncarnation | FaultCode::ForeignDeployment)
 }

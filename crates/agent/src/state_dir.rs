@@ -1,12 +1,12 @@
-//! The agent's state directory: one owner at a time, an identity, a count of starts.
+//! The agent's state directory: locked by one owner, holds its identity and counts its starts.
 //!
 //! ```text
 //! lock           held (flock) by the running agent
-//! identity.json  who the agent is: certificate, key, CA, the key of permits (0600)
+//! identity.json  certificate, key, CA and permit key (mode 0600)
 //! incarnation    number and nonce of the last start
-//! ledger         leases held and facts not yet told (`outbox_log`)
-//! tape/          what is asked of the tapes of storages (`tape`)
-//! scans/         digests that running scans have made (`tasks::cache`)
+//! ledger         the outbox log: leases held, facts not yet acknowledged (`outbox_log`)
+//! tape/          requests to the tape systems behind storages (`tape`)
+//! scans/         digests of running scans (`tasks::cache`)
 //! engine/        journals of the engine
 //! ```
 
@@ -21,20 +21,20 @@ use longhaul_security::{Credentials, read_private, write_private};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-/// An open state directory. Nobody else can open it until this is dropped.
+/// An open state directory, locked against other processes until it is dropped.
 pub(crate) struct StateDir {
     path: PathBuf,
     _lock: File,
 }
 
-/// What joining gave. One file, so that a certificate never stands beside another's key.
+/// The identity that joining gave. One file, so that a certificate never stands beside another's key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub service_url: String,
     pub deployment: String,
     pub site: SiteName,
     pub agent: AgentId,
-    /// PEM, as the rest.
+    /// PEM, like the following.
     pub certificate: String,
     pub key: String,
     pub ca: String,
@@ -42,7 +42,7 @@ pub(crate) struct Identity {
 }
 
 impl StateDir {
-    /// Makes the directory if need be and locks it.
+    /// Creates the directory if needed and locks it.
     pub(crate) fn open(path: &Path) -> Result<StateDir, Fault> {
         let open = || -> io::Result<File> {
             for directory in [path, &path.join("scans"), &path.join("engine")] {
@@ -72,22 +72,22 @@ impl StateDir {
         self.path.join("engine")
     }
 
-    /// What the site's own movers are told and say.
+    /// Spool of the site's mover commands.
     pub(crate) fn movers(&self) -> PathBuf {
         self.path.join("movers")
     }
 
-    /// What clients of the doors say of their files.
+    /// Properties that clients of the doors set on files.
     pub(crate) fn doors(&self) -> PathBuf {
         self.path.join("doors")
     }
 
-    /// What is asked of tapes; made when it is needed.
+    /// Logs of the tape drivers; created on demand.
     pub(crate) fn tapes(&self) -> PathBuf {
         self.path.join("tape")
     }
 
-    /// Books of circuits; made when it is asked for.
+    /// Records of circuits; created on demand.
     pub(crate) fn circuits(&self) -> Result<PathBuf, Fault> {
         let path = self.path.join("circuits");
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
@@ -95,7 +95,7 @@ impl StateDir {
         Ok(path)
     }
 
-    /// None if nobody has joined here.
+    /// The identity; none before joining.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Fault> {
         let path = self.path.join("identity.json");
         if !path.try_exists().map_err(|error| state_fault(&self.path, &error.to_string()))? {
@@ -105,14 +105,14 @@ impl StateDir {
         serde_json::from_str(&text).map(Some).map_err(|error| state_fault(&path, &error.to_string()))
     }
 
-    /// Durable when it returns.
+    /// Stores the identity durably.
     pub(crate) fn save_identity(&self, identity: &Identity) -> Result<(), Fault> {
         let text = serde_json::to_vec_pretty(identity)
             .map_err(|error| state_fault(&self.path, &error.to_string()))?;
         Ok(write_private(&self.path.join("identity.json"), &text)?)
     }
 
-    /// Counts this start; durable when it returns, so that no two starts bear the same number and nonce.
+    /// Counts this start durably, so that no two starts have the same number and nonce.
     pub(crate) fn next_incarnation(&self) -> Result<Incarnation, Fault> {
         let path = self.path.join("incarnation");
         let last = match fs::read_to_string(&path) {
@@ -143,7 +143,7 @@ impl Identity {
     }
 }
 
-/// From the system; for nonces and for the jitter of retries.
+/// A random number from the system, for nonces and jitter.
 pub(crate) fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -199,7 +199,7 @@ mod tests {
         assert_ne!(one.nonce, two.nonce);
     }
 
-    /// A copied directory goes on under another nonce, so that the service can tell the two apart.
+    /// A copied directory continues under another nonce, so that the service can tell the two apart.
     #[test]
     fn a_copy_is_another_incarnation() {
         let directory = tempfile::tempdir().unwrap();

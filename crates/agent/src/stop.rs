@@ -1,4 +1,4 @@
-//! A flag that says "stop", looked at by threads between two steps.
+//! Cooperative cancellation: a flag that threads check between two steps, with child flags.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StopFlag {
     own: Arc<AtomicBool>,
-    /// Set for everything at once.
+    /// The parent's flag.
     all: Arc<AtomicBool>,
 }
 
 impl StopFlag {
-    /// A flag for one part, which is also set when this one is.
+    /// A child: set by itself, and whenever this flag is set.
     pub(crate) fn child(&self) -> StopFlag {
         StopFlag { own: Arc::default(), all: self.own.clone() }
     }

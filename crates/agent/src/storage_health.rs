@@ -1,10 +1,10 @@
-//! Watches the storages: how much room there is, and whether they take files.
+//! Health of the storages: free space, and whether they accept writes (a circuit breaker with active probes).
 //!
-//! Trouble begins when the engine meets it, when less than [`margin`] is free, or when a probe (a small
-//! temporary file, written, flushed, removed) fails. It ends by itself at the first look at which a probe
-//! succeeds and there is room: the margin, and besides the size of the file that was refused, but at most a
-//! twentieth of the storage, so that one huge file does not hold up all small ones. Each storage has a
-//! thread, since one that hangs must not hide the others.
+//! Trouble begins when the engine fails to write, when less than [`free_bytes_margin`] is free, or when a
+//! probe (a small temporary file is written, flushed and removed) fails. It ends at the first check at which
+//! a probe succeeds and there is room: the margin plus the size of the file that was refused, but at most a
+//! twentieth of the storage, so that one huge file does not block all small ones. Each storage has a thread
+//! of its own, so that one that hangs does not hide the others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,19 +22,19 @@ use crate::step::{AgentTime, PeriodicLoop};
 use crate::threads::guarded;
 use crate::threads::locked;
 
-/// Free bytes below which a storage counts as full: 1 % of it, but no more than this.
+/// A storage is full with less than 1 % free, or less than this, whichever is smaller.
 const FREE_MARGIN_BYTES_MAX: u64 = 256 << 20;
-/// Bytes a probe writes: enough to need blocks of its own on every file system.
+/// Bytes that a probe writes: enough to need blocks of its own on every file system.
 const PROBE_BYTES: usize = 64 << 10;
-/// A storage without trouble is probed at every so many looks.
+/// A healthy storage is probed at every n-th check.
 const CHECKS_PER_PROBE: u32 = 12;
-/// Refusals that wait for a look; more of them say nothing new.
+/// Write failures that wait for a check; further ones say nothing new.
 const WRITE_FAILURES_QUEUED_MAX: usize = 4;
 
-/// What is known of all storages.
+/// The present health of all storages.
 pub(crate) struct StorageHealth {
     latest: Mutex<Vec<StorageSpace>>,
-    /// Told when trouble begins or ends.
+    /// Notified when trouble begins or ends.
     pub changed: Notify,
     changes: AtomicU64,
     failures: Vec<Arc<FailureQueue>>,
@@ -78,7 +78,7 @@ impl FailureQueue {
         locked(&self.queue).failures.pop_front()
     }
 
-    /// Until there is a failure or the time is over; false once it is closed.
+    /// Waits for a failure, at most for `time`; false once the queue is closed.
     fn wait(&self, time: Duration) -> bool {
         let is_idle = |queue: &mut Queue| queue.failures.is_empty() && !queue.is_closed;
         let waited = self.changed.wait_timeout_while(locked(&self.queue), time, is_idle);
@@ -87,7 +87,7 @@ impl FailureQueue {
 }
 
 impl StorageHealth {
-    /// With a loop for each storage. Each needs a thread, since a storage that hangs must not hide the others.
+    /// With a loop for each storage; each needs a thread, since one that hangs must not hide the others.
     pub(crate) fn new(
         storages: &[Arc<dyn Storage>],
         period: Duration,
@@ -124,7 +124,7 @@ impl StorageHealth {
         locked(&self.latest).clone()
     }
 
-    /// The engine met `fault` when it wrote a file of `size` bytes.
+    /// Notes that the engine failed to write a file of `size` bytes.
     pub(crate) fn note_write_failure(&self, storage: &StorageName, fault: &Fault, size: u64) {
         if !matches!(fault.code, FaultCode::TargetFull | FaultCode::TargetReadOnly | FaultCode::TargetWrite) {
             return;
@@ -134,7 +134,7 @@ impl StorageHealth {
         }
     }
 
-    /// Ends the threads at their next step.
+    /// Tells the threads to end.
     pub(crate) fn stop(&self) {
         self.failures.iter().for_each(|failures| failures.close());
     }
@@ -160,25 +160,25 @@ impl StorageHealth {
     }
 }
 
-/// Free bytes that stay free.
+/// Free bytes that are never used.
 fn free_bytes_margin(total_bytes: u64) -> u64 {
     (total_bytes / 100).min(FREE_MARGIN_BYTES_MAX)
 }
 
-/// Checks one storage from time to time, and soon after the engine could not write to it.
+/// Checks one storage periodically, and a period after a failure to write.
 pub(crate) struct StorageWatch {
     watcher: StorageWatcher,
     failures: Arc<FailureQueue>,
     health: Arc<StorageHealth>,
     period: Duration,
-    /// None before the first check.
+    /// When the next check is due; none before the first.
     check_at: Option<AgentTime>,
-    /// A failure was published as it is: the next check may find that it has passed.
+    /// A write failure was published as it came: the next check may find that it has passed.
     is_settling: bool,
 }
 
 impl StorageWatch {
-    /// Steps itself in a thread of its own.
+    /// Runs the loop in a thread of its own.
     pub(crate) fn spawn(self) {
         let storage = self.failures.storage.clone();
         let body = move || drop(guarded("watching a storage", || self.run()));
@@ -200,7 +200,7 @@ impl StorageWatch {
 }
 
 impl PeriodicLoop for StorageWatch {
-    /// May wait for a disk. To be called also when the engine could not write.
+    /// Blocks on the disk. To be called as well after a failure to write.
     fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
         let is_due = self.check_at.is_none_or(|due| now >= due);
         let failure = self.check_at.and_then(|_| self.failures.pop());

@@ -1,4 +1,4 @@
-//! Threads of the agent: steps that may block run off the event loop, panics become faults, locks survive them.
+//! Threads and panics: blocking steps run off the event loop, a panic becomes a fault, locks survive it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_model::{Fault, FaultCode};
 
-/// Runs what may wait for a disk away from the threads that serve the network.
+/// Runs a step that may block on a disk, off the threads that serve the network.
 pub(crate) async fn blocking<T: Send + 'static>(
     body: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
@@ -19,8 +19,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Runs `body`; a panic becomes an internal fault and a log line. Whatever `body` shares with others must be
-/// usable after a panic: our locks recover from poisoning, and guard only state that each step leaves whole.
+/// Runs `body`; a panic becomes an internal fault and a log line. State that `body` shares must be usable
+/// after a panic: our locks ignore poisoning and guard only state that each step leaves consistent.
 pub(crate) fn guarded<T>(what: &str, body: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
         let why = message(panic.as_ref());
@@ -29,18 +29,18 @@ pub(crate) fn guarded<T>(what: &str, body: impl FnOnce() -> T) -> Result<T, Faul
     })
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// The fault of a loop that must not end and did.
+/// The fault of a loop that ended and must not.
 pub(crate) fn ended(what: &str, why: impl std::fmt::Display) -> Fault {
     Fault::new(FaultCode::Internal, format!("{what} ended: {why}"))
 }
 
-/// Our locks guard state that each step leaves whole, so a panic elsewhere does not spoil it.
+/// Locks a mutex, ignoring poisoning: our locks guard only state that each step leaves consistent.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

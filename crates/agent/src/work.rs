@@ -1,4 +1,4 @@
-//! Fetches work from the service by long polling: a request waits there until there is some.
+//! Fetches work from the service by long polling.
 //!
 //! ```text
 //! Idle ─(greeted)─► InFlight ─(work, failure)─► Pausing ─► Idle
@@ -19,17 +19,16 @@ use crate::outcomes::{self, to_fetch_batch};
 use crate::service_api::is_final;
 use crate::step::{AgentTime, Step};
 
-/// How long the service may hold a request without work: short enough for middle boxes that drop idle
-/// connections.
+/// How long the service may hold a request: short enough for middleboxes that drop idle connections.
 const LONG_POLL_WAIT: Duration = Duration::from_secs(20);
-/// A service that answers empty-handed at once, against the protocol, is not asked more often than this.
+/// Pause after an empty reply that came at once, against the protocol.
 const EMPTY_REPLY_PAUSE: Duration = Duration::from_millis(100);
-/// The service may not ask for reports more often than this.
+/// Lower bound of the report interval that the service may set.
 const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(50);
-/// Nor for fewer: it would take the agent for lost.
+/// Upper bound of the report interval: with fewer reports the agent would be taken for lost.
 const REPORT_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// Decides when to ask for work, and makes what comes durable before it begins.
+/// Decides when to poll, and makes received work durable before it begins.
 pub(crate) struct WorkPoller {
     context: Arc<AgentContext>,
     backoff: Backoff,
@@ -47,7 +46,7 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) enum PollAction {
     Request(WorkRequest),
-    /// Give up the request that is under way; its answer is not wanted any more.
+    /// Drop the request under way; its reply is not wanted any more.
     Abort,
 }
 
@@ -56,11 +55,12 @@ impl WorkPoller {
         WorkPoller { context, backoff: Backoff::default(), phase: Phase::Idle }
     }
 
-    /// The next request, if it is time for one. To be called also when the session has changed.
+    /// The next request, if one is due. To be called as well when the session has changed.
     pub(crate) fn step(&mut self, now: AgentTime) -> Step<PollAction> {
         let session = &self.context.session;
         match self.phase {
-            // The service forgot us: what it was about to say it will say again after the next greeting.
+            // The service has forgotten us: what it was about to send it will send again after the next
+            // hello.
             Phase::InFlight { .. } if !session.is_greeted() => {
                 self.phase = Phase::Idle;
                 session.end_work();
@@ -84,8 +84,8 @@ impl WorkPoller {
         }
     }
 
-    /// The service's answer to the request under way. Returns a fault after which there is no point in going
-    /// on. May wait for a disk.
+    /// Applies the reply to the request under way. Returns a final fault, after which there is no point in
+    /// going on. Blocks on the disk.
     pub(crate) fn on_reply(&mut self, now: AgentTime, reply: Result<Work, Fault>) -> Result<(), Fault> {
         let Phase::InFlight { since } = self.phase else { return Ok(()) };
         let applied = reply.and_then(|work| apply_work(&self.context, work));
@@ -106,10 +106,10 @@ impl WorkPoller {
     }
 }
 
-/// Makes work durable, then lets it begin.
+/// Makes work durable, then starts it. Returns whether there was any.
 fn apply_work(context: &AgentContext, work: Work) -> Result<bool, Fault> {
     if is_empty(&work) {
-        // The end of a wait; its number means nothing.
+        // An empty reply: its number means nothing.
         return Ok(false);
     }
     let news = context.log.receive(&work)?;
@@ -125,7 +125,8 @@ fn apply_work(context: &AgentContext, work: Work) -> Result<bool, Fault> {
         && news.cancel_tasks.is_empty());
     for batch in news.batches {
         for lease in &batch.leases {
-            tracing::debug!(transfer = %lease.transfer, attempt = %lease.attempt, source = %batch.source.storage, target = %batch.target_storage, "leased");
+            let (source, target) = (&batch.source.storage, &batch.target_storage);
+            tracing::debug!(transfer = %lease.transfer, attempt = %lease.attempt, %source, %target, "leased");
         }
         context.circuits.set_source_peer(&batch.source);
         context.engine.fetch(to_fetch_batch(batch));
@@ -147,8 +148,8 @@ fn apply_work(context: &AgentContext, work: Work) -> Result<bool, Fault> {
     Ok(any)
 }
 
-/// Durable first: what was given back is not begun again after a restart. If that cannot be written nothing
-/// is given back, and the leases go on.
+/// Gives recalled leases back if they have not begun. Durable first: a lease that was given back must not
+/// begin after a restart. If that cannot be written, nothing is given back and the leases go on.
 fn give_back(context: &AgentContext, asked: &[AskedBack]) {
     let given = outcomes::give_back(asked, &context.log);
     match context.log.finish(&given) {

@@ -1,11 +1,10 @@
-//! Circuits at the site's agent, the second of their three levels: one per peer, for many jobs.
+//! Circuits managed by the site's agent, the second of their three levels: one per peer, shared by many jobs.
 //!
-//! What waits and what each way carries goes into the lifecycle of `circuits`, by way of its keeper; when a
-//! circuit is up, what comes from the peer moves onto its addresses, and back when it goes. Leases and
-//! transfers know nothing of it: without a circuit they go the way they always went. Where none is configured
-//! there is none of this.
+//! Queue sizes and the throughput of each path feed the lifecycle of `circuits` through its keeper; while a
+//! circuit is up, the sessions with the peer use its addresses, and the plain path otherwise. Leases and
+//! transfers are not aware of it. Without configured links nothing here is active.
 //!
-//! Not here: when a circuit is worth its while (`circuits`), providers and how streams move
+//! Not here: when a circuit is worth requesting (`circuits`), providers and how streams migrate
 //! (`gateways::circuits`).
 
 pub(crate) mod sampler;
@@ -31,18 +30,18 @@ use crate::step::AgentTime;
 use crate::threads::locked;
 use streams::AgentStreams;
 
-/// Ends of transfers that wait to be told; more say nothing new.
+/// Ended transfers that wait for the keeper; further ones say nothing new.
 const ENDED_TRANSFERS_MAX: usize = 1_000;
-/// What the service said of a queue counts for so many checks.
+/// The service's answer about a queue is valid for this many checks.
 const QUEUE_ANSWER_CHECKS_MAX: u32 = 3;
 
-/// The links that may have circuits.
+/// The links for which circuits are configured.
 #[derive(Default)]
 pub(crate) struct Circuits {
     links: Vec<Link>,
-    /// When the service was asked what waits.
+    /// When the service was last asked for the queues.
     queue_queried_at: Mutex<Option<AgentTime>>,
-    /// What it was last told of the links, and when.
+    /// The last status that the service was sent.
     last_status: Mutex<Option<status::LastStatus>>,
 }
 
@@ -56,20 +55,20 @@ struct Link {
 
 #[derive(Default)]
 struct LinkState {
-    /// Who serves the storage, as the last leases say.
+    /// The agent that serves the source, as the last leases say.
     peer: Option<SourcePeer>,
-    /// Where streams go while a circuit is used.
+    /// The peer's address on the circuit while it is in use.
     circuit: Option<SocketAddr>,
     ahead: Option<QueueAhead>,
-    /// Whether on the circuit, and whether it went well.
+    /// Ended transfers: whether on the circuit, and whether successful.
     ended_transfers: VecDeque<(bool, bool)>,
-    /// Copies between storages of others that go by the circuit, as last heard.
+    /// Copies between foreign storages that use the circuit, as the service said last.
     copies: u32,
-    /// What commands of the site had brought by circuits from that peer, when that was looked at last.
+    /// Bytes that site commands had fetched over circuits from that peer at the last sample.
     counted_commands: Option<(AgentId, u64)>,
-    /// What people want, as last heard.
+    /// Orders of people, as the service said last.
     orders: Vec<Order>,
-    /// The service decides about work.
+    /// The service plans circuits for queued work.
     is_planned_by_service: bool,
 }
 
@@ -80,9 +79,9 @@ struct QueueAhead {
     at: AgentTime,
 }
 
-/// What the links need to begin.
+/// Arguments of [`Circuits::start`].
 pub(crate) struct CircuitsStart<'a> {
-    /// For what is kept of each link from run to run.
+    /// Holds the keepers' records from run to run.
     pub directory: &'a Path,
     pub agent: AgentId,
     pub seed: u64,
@@ -91,7 +90,7 @@ pub(crate) struct CircuitsStart<'a> {
 }
 
 impl Circuits {
-    /// Reads what is configured; nothing is asked for yet.
+    /// Reads the configured links; requests nothing yet.
     pub(crate) fn read(configs: &[CircuitLinkConfig]) -> Result<Circuits, Fault> {
         let link = |config: &CircuitLinkConfig| {
             let mut circuit = read(config)?;
@@ -104,7 +103,7 @@ impl Circuits {
         Ok(Circuits { links, ..Circuits::default() })
     }
 
-    /// Takes up what a run before has left in its books.
+    /// Starts the keepers, which resume the circuits that an earlier run has recorded.
     pub(crate) fn start(self: &Arc<Self>, start: CircuitsStart<'_>) -> Result<(), Fault> {
         for (place, link) in self.links.iter().enumerate() {
             let from = &link.config.from;
@@ -122,10 +121,10 @@ impl Circuits {
         Ok(())
     }
 
-    /// Gives all back. Takes some seconds at the most; what is left then is in the books.
+    /// Releases all circuits. Takes some seconds at most; what is left stays recorded.
     pub(crate) fn release_all(&self) {
         let keepers: Vec<_> = self.links.iter().filter_map(|link| locked(&link.keeper).take()).collect();
-        // All begin to end before the first is waited for.
+        // All begin to release before the first is waited for.
         keepers.iter().for_each(|keeper| keeper.tell(Event::OwnerEnded));
     }
 
@@ -137,9 +136,9 @@ impl Circuits {
         self.links.iter().filter(move |link| link.config.from == *storage)
     }
 
-    // ---- what the rest of the agent tells ------------------------------------------------------------------
+    // ---- inputs from the rest of the agent ---------------------------------------------------------------
 
-    /// Who serves a storage now: leases say it, and the service where there is none yet.
+    /// Sets who serves a storage now, as leases say, or the service where there is no lease yet.
     pub(crate) fn set_source_peer(&self, source: &SourcePeer) {
         for link in self.links_from(&source.storage) {
             let mut state = locked(&link.state);
@@ -149,12 +148,12 @@ impl Circuits {
         }
     }
 
-    /// Whether a circuit that is used leads there.
+    /// Whether this is the peer's address on a circuit in use.
     pub(crate) fn is_circuit_address(&self, address: &SocketAddr) -> bool {
         self.links.iter().any(|link| locked(&link.state).circuit.as_ref() == Some(address))
     }
 
-    /// An attempt has ended. What the disks or the permissions of either end did says nothing about the way.
+    /// Notes the end of an attempt. Faults of disks or permissions say nothing about the path.
     pub(crate) fn note_attempt_end(&self, source: &StorageName, circuits: CircuitUse, fault: Option<&Fault>) {
         let good = fault.is_none();
         if fault.is_some_and(|fault| fault.blame != Blame::Network) {
@@ -163,14 +162,14 @@ impl Circuits {
         for link in self.links_from(source) {
             let mut state = locked(&link.state);
             if state.ended_transfers.len() < ENDED_TRANSFERS_MAX {
-                // What never goes by circuits was beside it.
+                // An attempt that never uses circuits was on the plain path.
                 let on_circuit = state.circuit.is_some() && circuits != CircuitUse::Never;
                 state.ended_transfers.push_back((on_circuit, good));
             }
         }
     }
 
-    /// Whether the service is to be asked what waits: as often as that is looked at.
+    /// Whether the next report asks for the queues: as often as they are checked.
     pub(crate) fn take_queue_query(&self, now: AgentTime) -> bool {
         let Some(every) = self.links.iter().map(|link| link.circuit.settings.check_interval).min() else {
             return false;
@@ -184,7 +183,7 @@ impl Circuits {
         due
     }
 
-    /// The copies that the service makes by circuits. Those of a link that it does not name have ended.
+    /// Sets the service's copies over circuits. A link that it does not name has none.
     pub(crate) fn set_copies(&self, all: &[CircuitCopies]) {
         for link in &self.links {
             let named = all.iter().filter(|one| one.source == link.config.from);
@@ -193,13 +192,13 @@ impl Circuits {
         }
     }
 
-    /// The service's answer. A link that it does not name has no queue.
+    /// Takes the service's answer about the queues. A link that it does not name has no queue.
     pub(crate) fn set_queue_ahead(&self, now: AgentTime, all: &[LinkAhead]) {
         for link in &self.links {
             let mut ahead = QueueAhead { bytes: 0, bytes_per_s: None, at: now };
             for one in all.iter().filter(|one| one.source == link.config.from) {
                 ahead.bytes = ahead.bytes.saturating_add(one.bytes);
-                // To several storages here they share the way.
+                // Queues to several storages here share the path.
                 ahead.bytes_per_s = ahead.bytes_per_s.into_iter().chain([one.bytes_per_s]).reduce(f64::max);
             }
             locked(&link.state).ahead = Some(ahead);

@@ -1,4 +1,4 @@
-//! What waits on each link and what its ways carry, told to the keepers each second.
+//! Samples the queue and the throughput of each link for the circuit keepers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ use crate::outbox_log::OutboxLog;
 use crate::step::{AgentTime, PeriodicLoop, Ticker};
 use crate::threads::locked;
 
+/// Interval of the samples: much shorter than any check of a circuit.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tells the keepers of circuits each second what waits and what moves. To be driven only if there are links.
+/// Reports queue and throughput of each link to its keeper every second. Driven only if there are links.
 pub(crate) struct LinkSampler {
     circuits: Arc<Circuits>,
     engine: MoverHandle,
@@ -61,7 +62,7 @@ fn sample_link(
     let ended: Vec<_> = state.ended_transfers.drain(..).collect();
     let ahead = state.ahead.filter(|ahead| now.saturating_sub(ahead.at) <= fresh);
     let moved = state.peer.as_ref().filter(|_| held > 0).and_then(|peer| {
-        // What stays on the plain way for good says nothing of what the other would carry.
+        // Sessions that never use circuits say nothing of what a circuit would carry.
         let goes = |session: &&SessionSnapshot| session.circuits != CircuitUse::Never;
         let own = sessions.iter().filter(|session| session.source == peer.agent).filter(goes);
         bytes_on_path(own, state.circuit, during)
@@ -80,13 +81,13 @@ fn sample_link(
     if let Some((on_circuit, bytes)) = moved {
         keeper.tell(Event::Moved { on_circuit, bytes, during });
     }
-    // Without the service, what is leased is all one knows of.
+    // Without the service, only what is leased is known.
     let pending_bytes = ahead.map_or(held, |ahead| ahead.bytes.max(held));
     keeper.tell(Event::Work { pending_bytes, bytes_per_s: ahead.and_then(|ahead| ahead.bytes_per_s) });
 }
 
-/// Whether commands of the site go by the circuit, and what they have brought since the last look: it comes
-/// all at once when one ends, and says nothing of a rate.
+/// Whether site commands use the circuit, and what they have fetched since the last sample: it is counted
+/// when a command ends, so it gives no rate.
 fn command_traffic(engine: &MoverHandle, state: &mut LinkState) -> (bool, u64) {
     let Some(agent) = state.peer.as_ref().map(|peer| peer.agent) else { return (false, 0) };
     let CircuitCommands { running, bytes } = engine.commands_on_circuit(agent);
@@ -94,7 +95,7 @@ fn command_traffic(engine: &MoverHandle, state: &mut LinkState) -> (bool, u64) {
     (running > 0, bytes.saturating_sub(before.map_or(0, |before| before.1)))
 }
 
-/// What came in that time and on which way; nothing while streams are on their way from one to the other.
+/// Bytes in that time, and whether on the circuit; none while streams migrate from one path to the other.
 fn bytes_on_path<'a>(
     sessions: impl Iterator<Item = &'a SessionSnapshot>,
     circuit: Option<SocketAddr>,

@@ -1,4 +1,4 @@
-//! What the service is told of the links, so that people see them, and what people want of them.
+//! Status of the circuits for the service, and the orders of people that come back.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use super::{Circuits, Link};
 use crate::step::AgentTime;
 use crate::threads::locked;
 
-/// Without news the numbers go so often.
+/// Interval of the status while nothing but its figures changes.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What was told last.
+/// The last status sent.
 pub(super) struct LastStatus {
     at: AgentTime,
     changes: u64,
 }
 
 impl Circuits {
-    /// For a report: nothing if there is nothing new.
+    /// The status for a report; empty if there is nothing new.
     pub(crate) fn link_statuses(&self, now: AgentTime, greeting: bool) -> Vec<CircuitLink> {
         let changes = self.links.iter().map(|link| locked(&link.record).revision()).sum();
         let mut told = locked(&self.last_status);
@@ -36,7 +36,7 @@ impl Circuits {
         self.links.iter().filter_map(Link::status).collect()
     }
 
-    /// Whether the service decides about work.
+    /// Sets whether the service plans circuits for queued work.
     pub(crate) fn set_planned(&self, planned: bool) {
         for link in &self.links {
             let mut state = locked(&link.state);
@@ -49,7 +49,7 @@ impl Circuits {
         }
     }
 
-    /// All that people want now: what is left out is not wanted any more.
+    /// Sets all present orders: one that is left out is withdrawn.
     pub(crate) fn set_orders(&self, all: &[CircuitOrder]) {
         for link in &self.links {
             let of_link = all.iter().filter(|order| order.source == link.config.from);
@@ -155,11 +155,11 @@ fn order_state_to_wire(id: longhaul_model::CircuitOrderId, state: &OrderState) -
     CircuitOrdered { id, state, words: truncated(words) }
 }
 
-/// What makes no sense here is left alone; the service has checked it.
+/// Converts an order; none if it makes no sense here (the service has checked it).
 fn order_from_wire(order: &CircuitOrder) -> Option<Order> {
     let what = match &order.what {
         CircuitWish::Request { mbit, until, replaces } => {
-            // Of a circuit that has no name, it replaces none.
+            // An unknown circuit name replaces none.
             let replaces = replaces.as_ref().and_then(|circuit| circuit.parse().ok());
             OrderKind::Circuit { mbit: *mbit, until: *until, replaces }
         }
@@ -168,7 +168,7 @@ fn order_from_wire(order: &CircuitOrder) -> Option<Order> {
     Some(Order { id: order.id, by: truncated(&order.by), kind: what })
 }
 
-/// The words of a provider may be long.
+/// Limits texts of providers to what the service accepts.
 fn truncated(words: &str) -> String {
     words[..words.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
 }

@@ -1,4 +1,4 @@
-//! The engine's streams from one peer, for its circuit.
+//! Moves the engine's streams from one peer onto its circuit and back.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -15,13 +15,13 @@ use crate::mover::{Mover, MoverHandle};
 use crate::threads::locked;
 
 pub(super) struct AgentStreams {
-    /// The keeper ends before what it belongs to; until then it must not keep that alive.
+    /// Weak: the keeper is owned by the circuits and must not keep them or the engine alive.
     engine: Weak<Box<dyn Mover>>,
     circuits: Weak<Circuits>,
     clock: ServiceClock,
     link_index: usize,
     circuit: Option<CircuitWay>,
-    /// Whose paths are set, and the plain ways that stand by.
+    /// The peer for which paths are set, with its plain addresses as spares.
     configured_peer: Option<SourcePeer>,
 }
 
@@ -57,8 +57,8 @@ impl AgentStreams {
         }
     }
 
-    /// For whoever serves the storage now: it may have moved to another agent, or the agent to other
-    /// addresses.
+    /// Sets the paths for whoever serves the storage now: it may have moved to another agent, or that agent
+    /// to other addresses.
     fn update_paths(&mut self) {
         let peer = self.peer().filter(|_| self.circuit.is_some());
         if peer == self.configured_peer {
@@ -84,7 +84,7 @@ impl Ways for AgentStreams {
 
     fn set(&mut self, circuit: Option<CircuitWay>) {
         if circuit.is_some() && circuit != self.circuit {
-            // Another one: the paths are those of the one before.
+            // Another circuit: the paths set are those of the one before.
             self.configured_peer = None;
         }
         self.circuit = circuit;
@@ -106,7 +106,8 @@ impl Ways for AgentStreams {
             let state = locked(&link.state);
             let of_peer = state.peer.as_ref().map(|peer| {
                 let commands = engine.commands_on_circuit(peer.agent);
-                // What one has brought is counted while there is a circuit to count it for.
+                // Bytes of a command that has just ended are counted while there is a circuit to count them
+                // for.
                 let untold =
                     commands.bytes > 0 && state.counted_commands != Some((peer.agent, commands.bytes));
                 commands.running + usize::from(untold)

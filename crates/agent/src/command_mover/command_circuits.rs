@@ -1,6 +1,5 @@
-//! Commands by circuits. The agent's circuits set the engine's ways to a source; where the source has a name
-//! on them, the command is given that name in place of its usual one, just before it begins. One that runs
-//! goes on where it began.
+//! Circuits for mover commands. While a circuit is in use and the source has a name on it, a command gets
+//! that name in place of the usual one when it begins. A running command stays where it began.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,14 +9,14 @@ use longhaul_model::AgentId;
 
 use crate::command::CircuitCommands;
 
-/// Commands in a row that brought nothing on a circuit, before no further one tries it.
+/// After this many commands in a row that fetched nothing, the circuit is not used any more.
 const FAILURES_MAX: u32 = 3;
 
-/// A circuit that may be used.
+/// A circuit in use.
 #[derive(Clone, Debug)]
 struct Circuit {
     address: String,
-    /// Our end of it.
+    /// Our address on it.
     local: Option<IpAddr>,
     failures: u32,
 }
@@ -29,7 +28,7 @@ pub(super) struct CommandCircuits {
 }
 
 impl CommandCircuits {
-    /// What the engine is told: none if there is no circuit any more.
+    /// Takes the paths that the engine is given; an empty list: no circuit any more.
     pub(super) fn set(&mut self, source: AgentId, paths: &[Path]) {
         match paths.first() {
             None => {
@@ -43,15 +42,15 @@ impl CommandCircuits {
         }
     }
 
-    /// Whether a command may begin on the circuit from there, and our end of that. It counts as running until
-    /// [`Circuits::ended`].
+    /// Begins a command on the circuit from there, if there is one; returns our address on it. It counts as
+    /// running until [`CommandCircuits::ended`].
     pub(super) fn begin(&mut self, source: AgentId) -> Option<Option<IpAddr>> {
         let used = self.used.get(&source).filter(|used| used.failures < FAILURES_MAX)?;
         self.commands.entry(source).or_default().running += 1;
         Some(used.local)
     }
 
-    /// `bytes` arrived; none if that says nothing of the circuit.
+    /// Ends a command with the bytes that arrived; none if that says nothing about the circuit.
     pub(super) fn ended(&mut self, source: AgentId, bytes: Option<u64>) {
         let commands = self.commands.entry(source).or_default();
         commands.running = commands.running.saturating_sub(1);
@@ -70,8 +69,8 @@ impl CommandCircuits {
     }
 }
 
-/// The name with another host in it; scheme, user, port and path stay letter by letter. One that is no URL
-/// stays as it is.
+/// The URL with another host; scheme, user, port and path stay as they are. A name that is no URL is
+/// unchanged.
 pub(super) fn at_host(name: &str, host: &str) -> String {
     let Some((scheme, rest)) = name.split_once("://") else { return name.to_owned() };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));

@@ -1,5 +1,5 @@
-//! What makes a file count that somebody else wrote: all of its bytes are read again, and only what has the
-//! catalog's digest gets its final name. Blocks; for threads that may.
+//! Verifies and commits files that a command has written: all bytes are read again, and only a file with the
+//! catalog's digest gets its final name. Blocking.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -14,11 +14,12 @@ use rustix::fs::OFlags;
 use crate::stop::StopFlag;
 use crate::tasks::digest;
 
+/// Bytes of one read: large enough that the call costs nothing beside the hashing.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Tells our temporary names from the engine's.
+/// Distinguishes our temporary names from the engine's.
 const TEMP_NAME_MARK: u64 = 0x6d6f_7665_725f_6f75;
 
-/// One name for each attempt; never used again for another file.
+/// The temporary name of an attempt; never used for another file.
 pub(super) fn temp_name(agent: AgentId, attempt: AttemptId) -> TempName {
     let mut name = [0; 16];
     name[..8].copy_from_slice(&temp_name_prefix(agent));
@@ -30,7 +31,7 @@ fn temp_name_prefix(agent: AgentId) -> [u8; 8] {
     (agent.0.rotate_left(17) ^ TEMP_NAME_MARK).to_be_bytes()
 }
 
-/// Removes what an earlier run of this agent left: each attempt begins anew.
+/// Removes temporary files of an earlier run: each attempt starts over.
 pub(super) fn remove_stale_temps(storage: &dyn Storage, agent: AgentId) -> Result<(), Fault> {
     let mark = hex::encode(&temp_name_prefix(agent));
     storage
@@ -40,7 +41,7 @@ pub(super) fn remove_stale_temps(storage: &dyn Storage, agent: AgentId) -> Resul
         .try_for_each(|temp| storage.remove_temp(temp))
 }
 
-/// Whether the file is there already under its final name; something else there is a fault.
+/// Finds the file under its final name; anything else there is a fault.
 pub(super) fn find_present(
     storage: &dyn Storage,
     at: &Pfn,
@@ -63,14 +64,14 @@ pub(super) fn find_present(
     Ok(Some(Success { digests, verification: Verification::Readback, already_there: true }))
 }
 
-/// A file that the command says it has written.
+/// A file that the command claims to have written.
 pub(super) struct WrittenFile<'a> {
     pub(super) file: &'a FetchFile,
     pub(super) temp: &'a TempName,
     pub(super) at: &'a Pfn,
 }
 
-/// Reads all of them again, and gives their names to those that are right. One result each, in order.
+/// Verifies all files and commits the right ones. One result each, in order.
 pub(super) fn verify_and_commit(
     storage: &dyn Storage,
     arrived: &[WrittenFile<'_>],
@@ -92,7 +93,7 @@ pub(super) fn verify_and_commit(
     results.collect()
 }
 
-/// The digests of what lies under the temporary name, if they are the catalog's.
+/// The digests of the temporary file, if they match the catalog's.
 fn verify_written(
     storage: &dyn Storage,
     one: &WrittenFile<'_>,
@@ -104,7 +105,7 @@ fn verify_written(
         Fault::new(FaultCode::MoverFailed, format!("the mover says that it brought {lfn}, but {why}"))
     };
     let path = storage.temp_path(one.temp).ok_or_else(|| untrue("its storage has no paths".into()))?;
-    // Whatever the command put there: neither a link nor a pipe.
+    // The command may have put anything there: follow no link, wait for no pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(&path);
     let mut file = opened.map_err(|error| untrue(format!("{}: {error}", path.display())))?;
@@ -137,7 +138,7 @@ fn verify_written(
     Ok((digests, identity(&after)))
 }
 
-/// None: there is no time for it any more.
+/// None if told to stop.
 fn hash(
     file: &mut File,
     of: &FetchFile,
@@ -145,7 +146,7 @@ fn hash(
     stop: &StopFlag,
 ) -> std::io::Result<Option<DigestSet>> {
     let mut hasher = Hasher::new(of.digests.algorithms());
-    // A file that grows for ever must not keep us for ever.
+    // Bounded: a file may grow for ever.
     let mut left = of.size.saturating_add(1);
     while left > 0 {
         if stop.is_set() {
@@ -162,7 +163,7 @@ fn hash(
     Ok(Some(hasher.finish()))
 }
 
-/// What has the final name is what was read: a child that the command left behind may have written in
+/// Checks that the committed file is the one that was read: a child of the command may have written in
 /// between.
 fn check_unchanged(storage: &dyn Storage, one: &WrittenFile<'_>, read: &Identity) -> Result<(), Fault> {
     let named = storage.stat(one.at).map_err(|fault| fault.blaming(Blame::Target))?;

@@ -1,18 +1,18 @@
-//! A command of the site that moves files in place of the engine: an fdtcp, a globus-url-copy behind a
-//! script, whatever takes fdtcp's copyjobfile and writes its reportfile. It is told where each file is and
-//! where to put it, and its word is not taken:
+//! Mover commands: a site's own program fetches files in place of the engine (fdtcp, a script around
+//! globus-url-copy, anything that takes fdtcp's copyjobfile and writes its reportfile). Its claims are not
+//! trusted:
 //!
 //! ```text
-//! leases ─► copyjobfile ─► command ─► reportfile ─► each file read again, compared with the catalog's digest ─► its name ─► outcome
+//! leases ─► copyjobfile ─► command ─► reportfile ─► digests verified ─► commit ─► outcome
 //! ```
 //!
-//! The command writes under temporary names of the storage's work directory; only what this agent has found
-//! right gets its final name. Everything else is as with the engine: leases, outcomes, what is cancelled,
-//! what is begun anew after a restart.
+//! The command writes under temporary names in the storage's work directory; only a verified file gets its
+//! final name. Everything else is as with the engine: leases, outcomes, cancellation, starting over after a
+//! restart.
 //!
-//! Not here: running one command (`command`), lines of the two files (`gateways::copyjob`). Start with
-//! [`MoverConfig`](crate::MoverConfig); `mover` puts it around the engine, `run` is one command from its files to its outcomes,
-//! `commit` what makes a file count.
+//! Not here: running a command (`command`), the lines of the two files (`gateways::copyjob`). Start with
+//! [`MoverConfig`](crate::MoverConfig); `mover` puts commands around the engine, `run` takes one from its
+//! files to their outcomes, `commit` verifies files.
 
 mod command_circuits;
 mod commit;

@@ -1,4 +1,4 @@
-//! Around the engine: files that the site's command brings are kept from it, all others go on to it.
+//! A mover with commands: keeps the files that a site's command fetches, passes all others to the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ pub(super) struct CommandMoverInner {
     pub(super) agent: AgentId,
     pub(super) spool: PathBuf,
     runtime: Handle,
-    /// Commands so far: each has a directory of its own.
+    /// Number of commands so far: each has a directory of its own.
     runs: AtomicU64,
     state: Mutex<CommandMoverState>,
     /// Changes when attempts are cancelled.
@@ -44,7 +44,7 @@ pub(super) struct CommandMoverInner {
     pub(super) stop: StopFlag,
 }
 
-/// A storage whose files a command brings.
+/// A storage whose files a command fetches.
 pub(super) struct StorageCommand {
     pub(super) config: MoverConfig,
     pub(super) export: Export,
@@ -61,12 +61,11 @@ struct CommandMoverState {
 
 #[derive(Default)]
 struct LiveAttempt {
-    /// Where the command writes it; none before it has begun.
+    /// Where the command writes the file; none before it has begun.
     written_path: Option<PathBuf>,
 }
 
-/// The engine that `start_engine` makes, with the commands of `storages` before it. That one alone if there
-/// are none.
+/// Starts the engine with the commands of `storages` around it, or alone if there are none.
 pub(crate) fn start(
     storages: &[StorageConfig],
     spool: PathBuf,
@@ -86,7 +85,7 @@ pub(crate) fn start(
     if of.is_empty() {
         return start_engine(start);
     }
-    // What a killed run left.
+    // Remains of a killed run.
     match std::fs::remove_dir_all(&spool) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(Fault::new(FaultCode::StateDirectory, format!("{}: {error}", spool.display())));
@@ -114,7 +113,7 @@ pub(crate) fn start(
 }
 
 impl CommandMoverInner {
-    /// None: the engine's.
+    /// Whether a command fetches this batch; otherwise the engine does.
     fn is_for_command(&self, batch: &FetchBatch) -> bool {
         self.by_storage
             .get(&batch.target_storage)
@@ -129,31 +128,31 @@ impl CommandMoverInner {
         self.runs.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether nobody has cancelled it.
+    /// Whether the attempt has not been cancelled.
     pub(super) fn is_wanted(&self, attempt: AttemptId) -> bool {
         locked(&self.state).live.contains_key(&attempt)
     }
 
-    /// It is written at this path from now on.
+    /// Sets where the attempt's file is being written.
     pub(super) fn set_written_path(&self, attempt: AttemptId, path: PathBuf) {
         if let Some(live) = locked(&self.state).live.get_mut(&attempt) {
             live.written_path = Some(path);
         }
     }
 
-    /// Ends when none of these is wanted any more.
+    /// Completes when none of these attempts is wanted any more.
     pub(super) async fn until_unwanted(&self, attempts: &[AttemptId]) {
         let mut changed = self.cancelled.subscribe();
         while attempts.iter().any(|attempt| self.is_wanted(*attempt)) && changed.changed().await.is_ok() {}
     }
 
-    /// Of the site's limit, what one command may take.
+    /// One command's part of the site's limit.
     pub(super) fn bytes_per_s(&self) -> Option<u64> {
         let commands: usize = self.by_storage.values().map(|of| of.config.at_once).sum();
         locked(&self.state).in_bytes_per_s.map(|limit| (limit / commands.max(1) as u64).max(1))
     }
 
-    /// What goes by circuits, and what of that has ended.
+    /// Access to the circuits of commands.
     pub(super) fn circuits<T>(&self, work: impl FnOnce(&mut CommandCircuits) -> T) -> T {
         work(&mut locked(&self.state).circuits)
     }
@@ -164,8 +163,8 @@ impl CommandMoverInner {
         }
     }
 
-    /// The ends of attempts, of which those that were cancelled are not told, nor what failed because the
-    /// agent stops: they begin anew with its next start.
+    /// Reports the ends of attempts, except for cancelled ones and for failures during shutdown: those start
+    /// over with the next run.
     pub(super) fn finish_attempts(&self, ended: Vec<Finished>) {
         let mut state = locked(&self.state);
         let told: Vec<Event> = ended
@@ -270,7 +269,7 @@ impl Mover for CommandMover {
         drop(state);
         for (attempt, path) in written {
             match path {
-                // Of a file that the command has not begun, nothing is there.
+                // A file that the command has not begun has no bytes.
                 Some(path) => {
                     snapshot.running.push((attempt, path.metadata().map_or(0, |found| found.len())))
                 }

@@ -1,4 +1,4 @@
-//! One command: some files of one source, from the leases to their outcomes.
+//! One mover command: some files of one source, from leases to outcomes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::mover::{CommandMoverInner, StorageCommand, finished};
 use super::spool::{FilePair, Spool, Verdict};
 use crate::command::{self, CommandExit, CommandSpec};
 
-/// What one command brings.
+/// The files that one command fetches.
 pub(super) struct CommandJob {
     pub(super) source: StorageName,
     pub(super) source_agent: AgentId,
@@ -26,7 +26,7 @@ pub(super) struct CommandJob {
     pub(super) files: Vec<FetchFile>,
 }
 
-/// A file that has begun.
+/// A file of a running command.
 struct JobFile {
     file: FetchFile,
     at: Pfn,
@@ -34,20 +34,20 @@ struct JobFile {
     pair: FilePair,
 }
 
-/// One command that is to bring its files, from when it is written down to its end.
+/// A prepared command with its files and spool.
 struct PreparedCommand {
     items: Vec<JobFile>,
     spool: Spool,
     by_circuit: Option<CircuitUseGuard>,
 }
 
-/// It goes by the circuit from there, which is not given back under it.
+/// Use of the circuit from a source, which is not released meanwhile.
 struct CircuitUseGuard {
     shared: Arc<CommandMoverInner>,
     source: AgentId,
-    /// Our end.
+    /// Our address on it.
     local: Option<IpAddr>,
-    /// That arrived. None: it was given up, which says nothing of the circuit.
+    /// Bytes that arrived; none if the command was abandoned, which says nothing about the circuit.
     bytes: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Drop for CircuitUseGuard {
     }
 }
 
-/// When its turn has come, until each of its files has an end, or is not wanted any more.
+/// Waits for a slot, runs the command, and completes when each file has an end or is not wanted any more.
 pub(super) async fn run(shared: Arc<CommandMoverInner>, job: CommandJob) {
     let Some(of) = shared.storage_command(&job.target) else { return };
     let Ok(_slot) = of.slots.acquire().await else { return };
@@ -77,7 +77,7 @@ pub(super) async fn run(shared: Arc<CommandMoverInner>, job: CommandJob) {
     let PreparedCommand { items, spool, mut by_circuit } = match begun {
         Ok(Some(begun)) => begun,
         Ok(None) => return,
-        // Those of them that have an end are known by it.
+        // Files that have ended already are not reported twice.
         Err(fault) => return give_up(shared.clone(), all, fault, times).await,
     };
     let attempts: Vec<AttemptId> = items.iter().map(|item| item.file.attempt).collect();
@@ -106,8 +106,8 @@ async fn give_up(shared: Arc<CommandMoverInner>, files: Vec<FetchFile>, fault: F
     }
 }
 
-/// Looks at each file, tells of those that end here, and writes down what the command shall bring. None:
-/// nothing.
+/// Inspects each target, reports files that end here, and writes the copyjob for the others. None if there
+/// are none.
 fn prepare(shared: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp) -> Option<PreparedCommand> {
     let of = shared.storage_command(&job.target)?;
     let names = of.config.source(&job.source)?;
@@ -138,7 +138,7 @@ fn prepare(shared: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp)
     }
     let on_circuit = names.on_circuit.as_ref().filter(|_| job.circuits != CircuitUse::Never);
     let by_circuit = on_circuit.and_then(|_| CircuitUseGuard::begin(shared, job.source_agent));
-    // All of a command go one way.
+    // All files of a command take the same path.
     if let (Some(host), true) = (on_circuit, by_circuit.is_some()) {
         items.iter_mut().for_each(|item| item.pair.0 = at_host(&item.pair.0, host));
     }
@@ -202,7 +202,7 @@ fn inspect_target(
     Ok(TargetFile::Missing { at, temp, path })
 }
 
-/// A full storage is noticed before anything is sent.
+/// Notices a full storage before anything is sent.
 fn check_space(storage: &dyn Storage, bytes: u64) -> Result<(), Fault> {
     let free = storage.space()?.free_bytes;
     if bytes > free {
@@ -236,7 +236,8 @@ async fn run_command(
     .await
 }
 
-/// What became of each file, and the bytes that arrived. `ended` is none if none of them is wanted any more.
+/// Reports the result of each file and returns the bytes that arrived. `ended` is none if no file is wanted
+/// any more.
 fn finish(
     shared: &CommandMoverInner,
     items: &[JobFile],
@@ -254,7 +255,7 @@ fn finish(
         bytes = Some(told.iter().map(|one| one.bytes_moved).sum());
         shared.finish_attempts(told);
     }
-    // What has its name is not there any more; of the rest nothing is kept.
+    // A committed file has no temporary name any more; of the rest nothing is kept.
     for item in items {
         if let Err(fault) = storage.remove_temp(&item.temp) {
             tracing::warn!(temp = %item.temp, %fault, "a temporary file could not be removed");
@@ -290,7 +291,7 @@ fn results(
         Ok(verdicts) => verdicts.into_iter().map(Ok).collect(),
         Err(why) => vec![Err(why); items.len()],
     };
-    // What it has said before it was ended counts too.
+    // Results that it reported before it was killed count too.
     let said: Vec<Result<(), Fault>> =
         items.iter().zip(verdicts).map(|(item, verdict)| judge(item, verdict, ended)).collect();
     let done =
@@ -307,7 +308,7 @@ fn results(
     items.iter().zip(said).map(|(item, said)| said.and_then(|()| of(item))).collect()
 }
 
-/// What the report says of a file, with what is known of the command where it says nothing.
+/// The report's verdict on a file; where it has none, how the command ended.
 fn judge(
     item: &JobFile,
     verdict: Result<Verdict, String>,

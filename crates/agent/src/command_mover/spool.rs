@@ -1,5 +1,4 @@
-//! The two files of one command, in a directory of their own in the agent's state directory: what it shall
-//! copy, and what it says became of that.
+//! Spool of one command: copyjob and report, in a directory of their own.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -11,18 +10,18 @@ use longhaul_gateways::copyjob::{quoted, report_line};
 use longhaul_model::{Fault, FaultCode};
 use rustix::fs::OFlags;
 
-/// Room for the longest names and texts of the largest batch, many times over.
+/// Maximum size of a report: many times the longest names and texts of the largest batch.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
-/// Removed with what is in it when it is dropped.
+/// A spool directory, removed when dropped.
 pub(super) struct Spool {
     folder: PathBuf,
 }
 
-/// A source and a target, as they stand in the copyjobfile.
+/// Source and target, as in the copyjobfile.
 pub(super) type FilePair = (String, String);
 
-/// What a report says of one pair.
+/// A report's verdict on one pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Done,
@@ -30,9 +29,9 @@ pub(super) enum Verdict {
         status: u8,
         text: String,
     },
-    /// Two lines say two things.
+    /// Two lines contradict each other.
     Contradiction,
-    /// No line.
+    /// There is no line for it.
     Missing,
 }
 
@@ -65,7 +64,7 @@ impl Spool {
     /// # Errors
     /// Why there is no report, in words.
     pub(super) fn verdicts(&self, pairs: &[FilePair]) -> Result<Vec<Verdict>, String> {
-        // Whatever the command put there: a pipe must not keep us, a link not lead us.
+        // The command may have put anything there: follow no link, wait for no pipe.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let open = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(self.report());
         let file = open.map_err(|error| match error.kind() {
@@ -93,7 +92,7 @@ impl Drop for Spool {
     }
 }
 
-/// Lines are matched by the pair, as PhEDEx did; all others say nothing.
+/// Lines are matched by the pair, as in PhEDEx; other lines are ignored.
 fn verdicts(report: &[u8], pairs: &[FilePair]) -> Vec<Verdict> {
     let place = |(place, (source, target)): (usize, &'_ FilePair)| ((source.clone(), target.clone()), place);
     let places: HashMap<FilePair, usize> = pairs.iter().enumerate().map(place).collect();

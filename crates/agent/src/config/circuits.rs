@@ -1,4 +1,4 @@
-//! What a site's administrator says about circuits: from where, and when one is worth its while.
+//! `[[agent.circuits]]`: from where circuits may be requested, and when one is worth it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,67 +7,66 @@ use longhaul_circuits::{ReleaseRule, RenewalRule, Settings, SlownessRule};
 use longhaul_model::{Fault, FaultCode, StorageName};
 use serde::{Deserialize, Serialize};
 
-/// Seconds and counts are no larger than this: some thirty years.
+/// Upper bound of seconds and counts: some thirty years.
 const NUMBER_MAX: u32 = 1_000_000_000;
 
-/// Circuits for what comes from one peer. Defaults are those of the ANSE paper where it has any.
+/// Circuits from one peer. Defaults are those of the ANSE paper where it has any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CircuitLinkConfig {
-    /// A storage there. What comes from its agent goes by the circuit, whatever storage it is of.
+    /// A storage of the peer. All sessions with its agent use the circuit, whatever storage they read.
     pub from: StorageName,
     /// Provider and addresses, as for `longhaul copy --circuit`.
     pub file: PathBuf,
-    /// A circuit is asked for if what waits takes longer than this at the rate seen.
+    /// A circuit is requested if the queue takes longer than this at the measured rate.
     #[serde(default = "hours::<5>")]
     pub work_s: u32,
-    /// In so many checks in a row.
+    /// Number of consecutive checks that have to find that.
     #[serde(default = "one")]
     pub checks: u32,
     #[serde(default = "seconds::<60>")]
     pub check_s: u32,
-    /// It is given back if what waits takes less than this; 0: it is kept until it expires.
+    /// The circuit is released if the queue takes less than this; 0: it is kept until it expires.
     #[serde(default = "hours::<1>")]
     pub leave_work_s: u32,
-    /// For so long,
+    /// How long the queue has to be that short.
     #[serde(default = "seconds::<600>")]
     pub leave_during_s: u32,
-    /// and not before it is so old.
+    /// Minimum age of a circuit before it is released.
     #[serde(default = "seconds::<1800>")]
     pub leave_hold_s: u32,
-    /// Another is asked for so long before one expires, to be used in its place; 0: only after it has
-    /// expired.
+    /// A successor is requested this long before a circuit expires; 0: only after it has expired.
     #[serde(default = "seconds::<900>")]
     pub renew_before_s: u32,
-    /// If what waits takes no less than this.
+    /// A successor is requested only if the queue takes at least this.
     #[serde(default = "hours::<1>")]
     pub renew_work_s: u32,
-    /// For how long one is asked for; none: the provider says.
+    /// Requested lifetime; none: the provider's choice.
     #[serde(default)]
     pub lifetime_s: Option<u32>,
     #[serde(default = "seconds::<600>")]
     pub request_timeout_s: u32,
-    /// Rest after a request that failed.
+    /// Pause after a failed request.
     #[serde(default = "hours::<1>")]
     pub request_window_s: u32,
-    /// Rest after a circuit that failed.
+    /// Pause after a failed circuit.
     #[serde(default = "hours::<1>")]
     pub transfer_window_s: u32,
     /// How long the ends of a new circuit may take to answer.
     #[serde(default = "seconds::<60>")]
     pub probe_s: u32,
-    /// How long streams may take to leave it.
+    /// How long streams may take to migrate away.
     #[serde(default = "seconds::<300>")]
     pub drain_s: u32,
-    /// Use ends so long before it expires.
+    /// Use ends this long before the circuit expires.
     #[serde(default = "seconds::<60>")]
     pub leave_before_s: u32,
-    /// A circuit is left that carries less than so much of what the plain way carried; 0: it is kept.
+    /// A circuit is abandoned if it carries less than this part of what the plain path carried; 0: never.
     #[serde(default = "seconds::<80>")]
     pub slower_percent: u32,
     #[serde(default = "seconds::<300>")]
     pub slower_during_s: u32,
-    /// The rate of a way is what it carried over so long a time of transfers.
+    /// The rate of a path is averaged over this much transfer time.
     #[serde(default = "hours::<3>")]
     pub rate_over_s: u32,
 }
@@ -132,7 +131,7 @@ impl CircuitLinkConfig {
         Ok(())
     }
 
-    /// What the file asks for, at this link's times.
+    /// The file's settings with this link's times.
     pub(crate) fn settings(&self, asked: Settings) -> Settings {
         let span = |seconds: u32| Duration::from_secs(seconds.into());
         Settings {
@@ -169,11 +168,11 @@ impl CircuitLinkConfig {
 mod tests {
     use super::*;
 
-    const SHORT: &str = "from = 'beta'\nfile = '/etc/longhaul/beta.toml'\n";
+    const MINIMAL_TOML: &str = "from = 'beta'\nfile = '/etc/longhaul/beta.toml'\n";
 
     #[test]
     fn defaults_are_those_of_the_lifecycle_and_circuits_are_given_back() {
-        let config: CircuitLinkConfig = toml::from_str(SHORT).unwrap();
+        let config: CircuitLinkConfig = toml::from_str(MINIMAL_TOML).unwrap();
         config.check().unwrap();
         let settings = config.settings(Settings { mbit: 7, ..Settings::default() });
         let hour = Duration::from_secs(3600);
@@ -189,12 +188,12 @@ mod tests {
             ("work_s = 10\n", "given back as soon as they are there"),
             ("drain_s = 2000000000\n", "drain_s is 2000000000"),
         ] {
-            let config: CircuitLinkConfig = toml::from_str(&format!("{SHORT}{more}")).unwrap();
+            let config: CircuitLinkConfig = toml::from_str(&format!("{MINIMAL_TOML}{more}")).unwrap();
             let fault = config.check().unwrap_err();
             assert!(fault.detail.contains(expected) && fault.detail.contains("circuit from beta"), "{fault}");
         }
-        let relative: CircuitLinkConfig = toml::from_str(&SHORT.replace("/etc", "etc")).unwrap();
+        let relative: CircuitLinkConfig = toml::from_str(&MINIMAL_TOML.replace("/etc", "etc")).unwrap();
         assert!(relative.check().unwrap_err().detail.contains("absolute path"));
-        assert!(toml::from_str::<CircuitLinkConfig>(&format!("{SHORT}works = 1\n")).is_err());
+        assert!(toml::from_str::<CircuitLinkConfig>(&format!("{MINIMAL_TOML}works = 1\n")).is_err());
     }
 }

@@ -11,11 +11,13 @@ use longhaul_model::address::IpNetwork;
 use longhaul_security::bearer::{IssuerRule, TokenSettings, TokenTrust};
 use serde::{Deserialize, Serialize};
 
-/// Most doors of one agent.
+/// Maximum number of doors of one agent.
 pub const DOORS_MAX: usize = 64;
-/// For clocks that are behind those of issuers of tokens.
+/// Tolerance for clock differences to token issuers.
 const TOKEN_LEEWAY: Duration = Duration::from_secs(60);
+/// Upper bound of the setting `connections`.
 const CONNECTIONS_MAX: usize = 100_000;
+/// Upper bound of the setting `transfers`.
 const TRANSFERS_MAX: usize = 1_000;
 
 /// One `[[agent.doors]]`.
@@ -38,7 +40,7 @@ pub struct DoorConfig {
     /// certificates and proxies. None: `client_authorities` count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust_dir: Option<PathBuf>,
-    /// What says who speaks for virtual organisations; without it attributes in proxies do not count.
+    /// The VOMS directory with the attribute authorities; without it attributes in proxies do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub voms_dir: Option<PathBuf>,
     /// Further names of this door, as `host` or `host:port`.
@@ -78,12 +80,12 @@ pub struct DoorConfig {
     pub third_party_allow: Vec<IpNetwork>,
     #[serde(default = "default_connections")]
     pub connections: usize,
-    /// Files on their way at once.
+    /// Concurrent transfers.
     #[serde(default = "default_transfers")]
     pub transfers: usize,
 }
 
-/// One right, and whom it is for.
+/// One right and who has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoorRule {
@@ -119,9 +121,9 @@ pub struct DoorIssuer {
 #[serde(rename_all = "kebab-case")]
 pub enum DoorRight {
     Read,
-    /// Having files brought from tape; reading as well.
+    /// Staging files from tape; includes reading.
     Stage,
-    /// Reading and staging as well.
+    /// Writing; includes reading and staging.
     Write,
 }
 
@@ -219,7 +221,7 @@ impl DoorConfig {
     pub(crate) fn token_settings(&self) -> TokenSettings {
         let rule =
             |issuer: &DoorIssuer| IssuerRule { issuer: issuer.url.clone(), vo: None, required_scope: None };
-        // Clients ask for tokens for the host, or for the address.
+        // Clients request tokens for the host name or for the URL.
         let names = || self.names.iter().flat_map(|name| [name.clone(), format!("https://{name}")]);
         TokenSettings {
             issuers: self.issuers.iter().map(rule).collect(),
@@ -229,7 +231,7 @@ impl DoorConfig {
     }
 }
 
-/// `/vo`, groups below it, and a role at the end.
+/// Whether it is a VOMS attribute (FQAN): `/vo`, groups below it, and perhaps a role.
 fn is_fqan(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('/') else { return false };
     let (groups, role) = match rest.split_once("/Role=") {

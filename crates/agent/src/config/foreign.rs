@@ -1,20 +1,22 @@
-//! Whether a site's agent makes copies for others, and what it may reach for them.
+//! `[agent.mover]`: whether the agent streams copies between foreign storages, and what it may reach.
 
 use std::path::PathBuf;
 
 use longhaul_model::address::IpNetwork;
 use serde::{Deserialize, Serialize};
 
+/// Upper bound of concurrent copies.
 const FILES_MAX: u32 = 1_000;
+/// Maximum number of allowed networks.
 const NETWORKS_MAX: usize = 1_000;
 
-/// `[agent.mover]`: there is one where the site has decided to have one.
+/// Settings of the foreign mover; off unless the site enables it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForeignMoverConfig {
-    /// At once; 0: it makes none.
+    /// Concurrent copies; 0: none are made.
     pub files: u32,
-    /// Of all of them together, as read; none: as the site's limits say.
+    /// Rate limit of all copies together; none: the site's limits.
     pub bytes_per_s: Option<u64>,
     /// Loopback, link-local and private networks whose storages may be used; all public ones may.
     pub allow_networks: Vec<String>,

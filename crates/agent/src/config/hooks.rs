@@ -4,21 +4,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::command;
 
-/// Commands of one storage at once.
+/// Concurrent commands of one storage.
 const AT_ONCE_MAX: usize = 1_000;
+/// Upper bound of the time limit: a day.
 const TIMEOUT_MAX_S: u32 = 86_400;
 
 /// The commands of one storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HooksConfig {
-    /// The program, by its whole path, and its first arguments. Empty: files are not validated.
+    /// The program's absolute path and its first arguments. Empty: files are not validated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub validate: Vec<String>,
-    /// The same for what is deleted.
+    /// The same for deletions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delete: Vec<String>,
-    /// Whether `validate` is also asked before a transfer.
+    /// Whether `validate` also runs before a transfer.
     #[serde(default = "yes")]
     pub before: bool,
     #[serde(default = "default_at_once")]

@@ -1,4 +1,4 @@
-//! What a site's administrator says about marks: which of them streams bear, and who is told of flows.
+//! `[agent.marking]`: packet marking and flow reports (SciTags).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,11 +7,12 @@ use longhaul_engine::{FIREFLY_PORT, Marking};
 use longhaul_model::{Fault, FaultCode};
 use serde::{Deserialize, Serialize};
 
+/// Maximum number of firefly collectors.
 const COLLECTORS_MAX: usize = 16;
+/// Upper bound of the firefly interval: a day.
 const FIREFLY_INTERVAL_S_MAX: u32 = 86_400;
 
-/// The marks come with the work, from the service. As long as nothing here says that something be done about
-/// them, nothing is.
+/// Marks come with the leases. By default nothing is done about them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MarkingConfig {
@@ -19,9 +20,9 @@ pub struct MarkingConfig {
     pub flow_label: bool,
     /// Packets bear the class, also those of what other agents fetch from here.
     pub dscp: bool,
-    /// Who is told of flows by fireflies.
+    /// Collectors of firefly packets.
     pub collectors: Vec<SocketAddr>,
-    /// The target of what is sent from here is told as well, so that those on the way can read it.
+    /// Also sends fireflies to the target of outgoing flows, so that collectors on the path can read them.
     pub to_target: bool,
     /// Seconds between two fireflies of one flow; 0: only its beginning and its end.
     pub every_s: u32,
@@ -54,7 +55,7 @@ impl MarkingConfig {
         Ok(())
     }
 
-    /// For the engine; none if nothing is to be done.
+    /// The engine's setting; none if nothing is to be done.
     pub(crate) fn marking(&self, host: &str) -> Option<Marking> {
         let is_on = self.flow_label || self.dscp || self.to_target || !self.collectors.is_empty();
         is_on.then(|| Marking {

@@ -1,4 +1,4 @@
-//! What a site's administrator says about an agent.
+//! Configuration of an agent: one struct per part, composed here.
 
 pub(crate) mod circuits;
 pub(crate) mod doors;
@@ -30,9 +30,9 @@ use uplinks::UplinkConfig;
 
 pub use storage::{Flush, StorageConfig};
 
-/// Most storages of one agent.
+/// Maximum number of storages of one agent.
 pub const STORAGES_MAX: usize = 64;
-/// Least memory an engine can work with: a few chunks in each direction.
+/// Minimum memory of an engine: a few chunks in each direction.
 pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
 
 /// Settings of one agent. All but `state_dir` and `storages` have a default.
@@ -80,29 +80,29 @@ pub struct Config {
     /// Threads that read and digest files for one task; 0: as many as cores.
     #[serde(default)]
     pub digest_threads: usize,
-    /// Seconds between looks at the space of the storages.
+    /// Seconds between checks of the storages.
     #[serde(default = "default_space_check_s")]
     pub space_check_s: u32,
-    /// A file that says how fast links are and how often attempts fail. With it nothing is moved: attempts
-    /// take as long, and end, as it says. For tries of a service; all storages have to be virtual.
+    /// A file of link rates and failure rates. With it nothing is moved: attempts take as long, and end, as
+    /// it says. For trying a service; all storages have to be virtual.
     #[serde(default)]
     pub null_mover: Option<PathBuf>,
-    /// Whether the ways to other agents are looked at when the service asks for it.
+    /// Whether paths to other agents are probed when the service requests it.
     #[serde(default = "yes")]
     pub probes: bool,
-    /// Interfaces that connect the site to the world, to be counted.
+    /// Interfaces that connect the site to the world, whose traffic is counted.
     #[serde(default)]
     pub uplinks: Vec<UplinkConfig>,
     /// Storages that are open to outside clients by HTTPS and WebDAV.
     #[serde(default)]
     pub doors: Vec<DoorConfig>,
-    /// What is done about the marks that come with work.
+    /// Packet marking.
     #[serde(default)]
     pub marking: MarkingConfig,
-    /// From where circuits may be asked for.
+    /// Links for which circuits may be requested.
     #[serde(default)]
     pub circuits: Vec<CircuitLinkConfig>,
-    /// Whether it makes copies between storages of others.
+    /// Copies between foreign storages.
     #[serde(default)]
     pub mover: ForeignMoverConfig,
     pub storages: Vec<StorageConfig>,
@@ -137,7 +137,7 @@ impl Config {
         }
     }
 
-    /// Everything that can be seen to be wrong before anything is opened.
+    /// Checks everything that can be checked before anything is opened.
     pub fn check(&self) -> Result<(), Fault> {
         let wrong = |why: String| Err(Fault::new(FaultCode::BadRequest, why));
         if self.storages.is_empty() {
@@ -226,7 +226,7 @@ impl Config {
         or_cores(self.network_threads)
     }
 
-    /// What other agents should dial, given where the engine listens.
+    /// Addresses for other agents to dial, given where the engine listens.
     pub(crate) fn data_addresses(&self, listening: &[SocketAddr], host: &str) -> Vec<String> {
         if !self.advertise.is_empty() {
             return self.advertise.clone();
@@ -275,11 +275,12 @@ mod tests {
     use longhaul_model::NameRules;
     use longhaul_storage::{DirectIo, Manner};
 
-    const SHORT: &str = "state_dir = '/var/lib/longhaul'\n[[storages]]\nname = 'alpha'\nroot = '/data'\n";
+    const MINIMAL_TOML: &str =
+        "state_dir = '/var/lib/longhaul'\n[[storages]]\nname = 'alpha'\nroot = '/data'\n";
 
     #[test]
     fn a_short_file_is_enough() {
-        let config: Config = toml::from_str(SHORT).unwrap();
+        let config: Config = toml::from_str(MINIMAL_TOML).unwrap();
         config.check().unwrap();
         assert_eq!(
             config,
@@ -292,13 +293,13 @@ mod tests {
 
     #[test]
     fn a_storage_says_how_its_disk_is_used() {
-        let text = format!("{SHORT}append_only = true\ndirect_io = true\nparallel = 8\n");
+        let text = format!("{MINIMAL_TOML}append_only = true\ndirect_io = true\nparallel = 8\n");
         let config: Config = toml::from_str(&text).unwrap();
         config.check().unwrap();
         let manner = Manner { append_only: true, direct_io: DirectIo::Always, parallel: Some(8) };
         assert_eq!(config.storages[0].manner(), manner);
-        assert_eq!(toml::from_str::<Config>(SHORT).unwrap().storages[0].manner(), Manner::default());
-        let never: Config = toml::from_str(&format!("{SHORT}direct_io = false\n")).unwrap();
+        assert_eq!(toml::from_str::<Config>(MINIMAL_TOML).unwrap().storages[0].manner(), Manner::default());
+        let never: Config = toml::from_str(&format!("{MINIMAL_TOML}direct_io = false\n")).unwrap();
         assert_eq!(never.storages[0].manner().direct_io, DirectIo::Never);
     }
 
@@ -316,14 +317,15 @@ mod tests {
         );
         assert!(said(&format!("{text}parallel = 4\n")).contains("alpha-test: a virtual storage has no disk"));
         assert!(said(&text.replace("virtual", "posix")).contains("alpha-test: root is missing"));
-        let null = format!("null_mover = 'links.toml'\n{SHORT}");
+        let null = format!("null_mover = 'links.toml'\n{MINIMAL_TOML}");
         assert!(said(&null).contains("alpha: beside a null mover all storages have to be virtual"));
     }
 
     #[test]
     fn who_may_dial_is_a_list_of_texts() {
-        let text =
-            format!("allow = ['10.1.0.0/16']\nallow_subjects = ['longhaul://*/agent/beta/*']\n{SHORT}");
+        let text = format!(
+            "allow = ['10.1.0.0/16']\nallow_subjects = ['longhaul://*/agent/beta/*']\n{MINIMAL_TOML}"
+        );
         let config: Config = toml::from_str(&text).unwrap();
         let access = config.access();
         let allows = |address: &str| access.allows_address(address.parse().unwrap());
@@ -332,20 +334,20 @@ mod tests {
         assert!(access.check_subject(&"longhaul://d/agent/alpha/0CMZ85KX70000".parse().unwrap()).is_err());
         assert_eq!(toml::from_str::<Config>(&toml::to_string(&config).unwrap()).unwrap(), config);
         for bad in ["allow = ['10.1.0.0/99']", "allow_subjects = ['beta']"] {
-            assert!(toml::from_str::<Config>(&format!("{bad}\n{SHORT}")).is_err(), "{bad}");
+            assert!(toml::from_str::<Config>(&format!("{bad}\n{MINIMAL_TOML}")).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn mistakes_are_told() {
         assert!(
-            toml::from_str::<Config>(&format!("memory = 5\n{SHORT}"))
+            toml::from_str::<Config>(&format!("memory = 5\n{MINIMAL_TOML}"))
                 .unwrap_err()
                 .to_string()
                 .contains("memory")
         );
         let broken = |change: &dyn Fn(&mut Config)| {
-            let mut config: Config = toml::from_str(SHORT).unwrap();
+            let mut config: Config = toml::from_str(MINIMAL_TOML).unwrap();
             change(&mut config);
             config.check().unwrap_err().detail
         };
@@ -356,7 +358,7 @@ mod tests {
         assert!(broken(&|c| c.storages.push(c.storages[0].clone())).contains("alpha is configured twice"));
         assert!(broken(&|c| c.storages[0].parallel = 65).contains("alpha: parallel is 65, the most is 64"));
         let hooks = "[storages.hooks]\nvalidate = ['relative']\n";
-        let hooks: Config = toml::from_str(&format!("{SHORT}{hooks}")).unwrap();
+        let hooks: Config = toml::from_str(&format!("{MINIMAL_TOML}{hooks}")).unwrap();
         assert!(hooks.check().unwrap_err().detail.contains("storage alpha: hooks.validate begins"));
         assert!(
             broken(&|c| c.storages[0].rules = NameRules::prefix("", "../up").rules)
@@ -372,12 +374,12 @@ mod tests {
              = '/data/$1'\n\
              [[storages.rules]]\ndirection = 'pfn-to-lfn'\nprotocol = 'disk'\npath_match = \
              '^/data/(.*)'\nresult = '/$1'\n";
-        let config: Config = toml::from_str(&format!("{SHORT}{rules}")).unwrap();
+        let config: Config = toml::from_str(&format!("{MINIMAL_TOML}{rules}")).unwrap();
         config.check().unwrap();
         let again: Config = toml::from_str(&toml::to_string(&config).unwrap()).unwrap();
         assert_eq!(again, config);
         let wrong = |from: &str, to: &str| {
-            let text = format!("{SHORT}{}", rules.replace(from, to));
+            let text = format!("{MINIMAL_TOML}{}", rules.replace(from, to));
             toml::from_str::<Config>(&text).unwrap().check().unwrap_err().detail
         };
         assert!(
@@ -392,7 +394,7 @@ mod tests {
 
     #[test]
     fn other_agents_get_an_address_they_can_dial() {
-        let mut config: Config = toml::from_str(SHORT).unwrap();
+        let mut config: Config = toml::from_str(MINIMAL_TOML).unwrap();
         let listening = ["127.0.0.1:4000".parse().unwrap(), "0.0.0.0:4001".parse().unwrap()];
         assert_eq!(config.data_addresses(&listening, "host7"), ["127.0.0.1:4000", "host7:4001"]);
         config.advertise = vec!["dtn.example.org:7470".into()];

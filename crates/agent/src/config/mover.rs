@@ -6,10 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::source_names::SourceNames;
 use crate::command;
 
-/// Files of one command: fdtcp's batches had ten.
+/// Maximum files of one command; fdtcp's batches had ten.
 const FILES_MAX: usize = 10_000;
+/// Upper bound of concurrent commands.
 const AT_ONCE_MAX: usize = 100;
+/// Upper bound of the time limit: a week.
 const TIMEOUT_MAX_S: u32 = 7 * 86_400;
+/// Maximum number of sources of one mover command.
 const SOURCES_MAX: usize = 1_000;
 
 /// The mover of one storage.
@@ -22,14 +25,13 @@ pub struct MoverConfig {
     /// Files of one command.
     #[serde(default = "default_files")]
     pub files: usize,
-    /// Commands at once.
+    /// Concurrent commands.
     #[serde(default = "default_at_once")]
     pub at_once: usize,
     /// Seconds until a command is ended.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u32,
-    /// The sources that it brings files from, and what it calls them there. Those of other sources are
-    /// brought by the engine.
+    /// The sources from which it fetches, and their names for files. The engine fetches from all others.
     pub sources: Vec<SourceNames>,
 }
 
@@ -79,7 +81,7 @@ impl MoverConfig {
         self.sources.iter().find(|source| source.storage == *storage)
     }
 
-    /// The words after the program's name and before it, with the two files in their places.
+    /// The command line with the two files in place.
     pub(crate) fn words(&self, copyjob: &str, report: &str) -> Vec<String> {
         let placed = self.command.iter().any(|word| word.contains(COPYJOB) || word.contains(REPORT));
         let put = |word: &String| word.replace(COPYJOB, copyjob).replace(REPORT, report);
@@ -91,7 +93,9 @@ impl MoverConfig {
     }
 }
 
+/// Stands for the copyjobfile in the configured command.
 const COPYJOB: &str = "{copyjob}";
+/// Stands for the reportfile in the configured command.
 const REPORT: &str = "{report}";
 
 #[cfg(test)]

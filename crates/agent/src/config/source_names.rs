@@ -1,4 +1,4 @@
-//! What the command calls a file at its source.
+//! Names of a source's files for a mover command.
 
 use std::net::IpAddr;
 
@@ -6,6 +6,7 @@ use longhaul_model::rules::{Asked, Direction, NameRule, NameRules};
 use longhaul_model::{Fault, FaultCode, Lfn, StorageName};
 use serde::{Deserialize, Serialize};
 
+/// Maximum length of a URL prefix.
 const URL_BYTES_MAX: usize = 1_024;
 
 /// The names of one source storage's files: the LFN after a URL, or what rules by pattern make of it.
@@ -13,16 +14,16 @@ const URL_BYTES_MAX: usize = 1_024;
 #[serde(deny_unknown_fields)]
 pub struct SourceNames {
     pub storage: StorageName,
-    /// What stands before `/` and the LFN.
+    /// Prefix before `/` and the LFN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The source's own rules, as in its `storage.xml`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<NameRule>,
-    /// Whose names the rules are asked for.
+    /// The protocol for which the rules are applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// The host of these names on the circuits from there, of which [`crate::CircuitLinkConfig`] tells.
+    /// The host in these names while a circuit from there is used, see [`crate::CircuitLinkConfig`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_circuit: Option<String>,
 }
@@ -59,7 +60,7 @@ impl SourceNames {
         NameRules::new(1, self.rules.clone())
     }
 
-    /// In a whole batch, so that patterns are made ready once.
+    /// Maps LFNs of a whole batch, so that patterns are compiled once.
     pub(crate) fn names_for_target<'a>(
         &'a self,
         target: &'a str,

@@ -12,7 +12,7 @@ use super::hooks::HooksConfig;
 use super::mover::MoverConfig;
 use super::tape::TapeConfig;
 
-/// Names that a site tries its rules with at each start.
+/// Maximum number of names with which rules are tested at each start.
 const RULES_TEST_MAX: usize = 1_000;
 
 /// One exported storage.
@@ -32,52 +32,51 @@ pub struct StorageConfig {
     /// root.
     #[serde(default)]
     pub work: Option<PathBuf>,
-    /// Whether files may be brought here.
+    /// Whether the storage accepts files.
     #[serde(default = "yes")]
     pub writable: bool,
-    /// The first rule that fits gives the path. Default: LFN and path are spelled alike.
+    /// The first matching rule gives the path. Default: LFN and path are spelled alike.
     #[serde(default = "default_rules")]
     pub rules: Vec<NameRule>,
-    /// To be raised with each change of `rules` and what belongs to them.
+    /// Must be raised with each change of `rules` and their settings.
     #[serde(default = "default_rules_version")]
     pub rules_version: u32,
     /// The protocol whose names are those of the storage's own files.
     #[serde(default = "default_rules_protocol")]
     pub rules_protocol: String,
-    /// What such a name begins with where `root` is.
+    /// Prefix of such a name for `root`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rules_base: String,
     /// Whether rules for custodial copies are meant.
     #[serde(default, skip_serializing_if = "is_false")]
     pub rules_custodial: bool,
-    /// Names that have to go to their paths and come back, or the agent does not start.
+    /// Names that must map to paths and back, or the agent does not start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules_test: Vec<Lfn>,
     #[serde(default)]
     pub flush: Flush,
-    /// The file system takes bytes only at the end of a file: files are written from their beginning to their
-    /// end.
+    /// The file system is append-only: files are written sequentially.
     #[serde(default)]
     pub append_only: bool,
-    /// Whether large files go past the page cache, as far as the file system can; none: writing, while the
+    /// Whether large files bypass the page cache, as far as the file system can; none: for writing, while the
     /// disk is fast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_io: Option<bool>,
-    /// Reads, and as many writes, that the disk bears at once; 0: as is usual.
+    /// Concurrent reads, and as many writes; 0: the default.
     #[serde(default)]
     pub parallel: u16,
-    /// The site's own commands before and after each file that is brought, and for deletions.
+    /// The site's own commands before and after each fetched file, and for deletions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<HooksConfig>,
-    /// The storage is on tape: the site's own commands bring files to its disk and take them to tape.
+    /// The storage is tape-backed: the site's own commands stage and migrate files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tape: Option<TapeConfig>,
-    /// The site's own command that brings files in place of the engine.
+    /// The site's own command that fetches files in place of the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mover: Option<MoverConfig>,
 }
 
-/// What is flushed before a file counts as there.
+/// What is flushed before a file counts as complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flush {
@@ -161,7 +160,7 @@ impl StorageConfig {
         }
     }
 
-    /// The rules, and that the site's own examples come back.
+    /// Checks the rules and the site's own test names.
     pub fn check_rules(&self) -> Result<(), Fault> {
         let wrong = |why: String| {
             Err(Fault::new(FaultCode::BadName, format!("name rules of storage {}: {why}", self.name)))

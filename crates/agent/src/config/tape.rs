@@ -1,58 +1,62 @@
-//! What a site's administrator says about the tape behind a storage.
+//! `[agent.storages.tape]`: the tape system behind a storage.
 
 use serde::{Deserialize, Serialize};
 
 use crate::command;
 
-/// Commands of one kind at once.
+/// Maximum of concurrent commands of one kind.
 const AT_ONCE_MAX: usize = 1_000;
-/// Files of one command: their names have to fit into its arguments.
+/// Maximum files of one command: their names have to fit into its arguments.
 const BULK_MAX: usize = 1_000;
+/// Upper bound of the time limit of quick commands: a day.
 const TIMEOUT_MAX_S: u32 = 86_400;
+/// Upper bound of the time limit of tape commands: a week.
 const TAPE_TIMEOUT_MAX_S: u32 = 7 * 86_400;
+/// Upper bound of pin lifetimes: ten years.
 const PIN_MAX_S: u32 = 10 * 365 * 86_400;
+/// Upper bound of the delay before migration: a week.
 const MIGRATE_AFTER_MAX_S: u32 = 7 * 86_400;
 
-/// The tape behind one storage: a site's own commands.
+/// The tape system behind one storage: a site's own commands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeConfig {
-    /// Brings files to disk: the program, by its whole path, and its first arguments.
+    /// Stages files to disk: the program's absolute path and its first arguments.
     pub stage: Vec<String>,
-    /// Says where files are. Empty: what lies on the disk is told from what is only a stub of a file.
+    /// Tells the locality of files. Empty: the disk shows which files are stubs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locality: Vec<String>,
-    /// Brings to tape what was written. Empty: the tape system does it by itself.
+    /// Migrates written files to tape. Empty: the tape system does it by itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub migrate: Vec<String>,
-    /// Takes off the disk what is on tape and needed by nobody. Empty: the tape system does it by itself.
+    /// Removes from disk what is on tape and not needed. Empty: the tape system does it by itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
-    /// Files that one run of `stage`, `migrate` or `remove` is given.
+    /// Files of one `stage`, `migrate` or `remove` command.
     #[serde(default = "default_bulk")]
     pub bulk: usize,
-    /// Commands of each kind.
+    /// Concurrent commands of each kind.
     #[serde(default = "default_at_once")]
     pub at_once: usize,
-    /// Seconds until `stage` or `migrate` is ended.
+    /// Time limit of `stage` and `migrate`.
     #[serde(default = "default_tape_timeout_s")]
     pub tape_timeout_s: u32,
-    /// Seconds until `locality` or `remove` is ended.
+    /// Time limit of `locality` and `remove`.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u32,
-    /// Seconds that a file stays on disk if its client names no time.
+    /// Default pin lifetime.
     #[serde(default = "default_pin_s")]
     pub pin_s: u32,
-    /// The most that clients get.
+    /// Maximum pin lifetime.
     #[serde(default = "default_pin_max_s")]
     pub pin_max_s: u32,
-    /// Seconds from the arrival of a file until it is given to `migrate`: some clients rename what they have
+    /// Delay from a file's arrival until it is given to `migrate`: some clients rename what they have
     /// written.
     #[serde(default = "default_migrate_after_s")]
     pub migrate_after_s: u32,
 }
 
-/// Each file by itself: what comes of it is known as soon as it is there.
+/// One: a file's result is known as soon as it is there.
 fn default_bulk() -> usize {
     1
 }
@@ -61,7 +65,7 @@ fn default_at_once() -> usize {
     10
 }
 
-/// A recall may wait for a drive through a night.
+/// A day: a recall may wait for a drive through a night.
 fn default_tape_timeout_s() -> u32 {
     86_400
 }
@@ -70,7 +74,7 @@ fn default_timeout_s() -> u32 {
     600
 }
 
-/// Three days, as sites of the grid have it.
+/// Three days, as is usual at grid sites.
 fn default_pin_s() -> u32 {
     259_200
 }
@@ -114,8 +118,8 @@ impl TapeConfig {
         for (name, words) in commands {
             command::check_command(name, words)?;
         }
-        // Nobody would know whether the tape has a file: it would be removed before, or never count as
-        // written.
+        // Without locality nobody would know whether the tape has a file: it would be removed too early or
+        // never count as migrated.
         if self.locality.is_empty() && !(self.migrate.is_empty() && self.remove.is_empty()) {
             return Err("tape.migrate and tape.remove need tape.locality, which says what is on tape".into());
         }

@@ -1,22 +1,23 @@
-//! `[[agent.uplinks]]`: interfaces that connect the site to the world, to be counted.
+//! `[[agent.uplinks]]`: interfaces that connect the site to the world, whose traffic is counted.
 
 use longhaul_model::{Fault, FaultCode};
 use serde::{Deserialize, Serialize};
 
-/// The kernel's names are no longer.
+/// Maximum length of an interface name in the kernel.
 const INTERFACE_BYTES_MAX: usize = 15;
+/// Upper bound of the sampling interval.
 const SAMPLE_INTERVAL_S_MAX: u32 = 600;
 
-/// An interface through which everything passes that enters or leaves the site, or a part of it.
+/// An interface that carries all of the site's outside traffic, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UplinkConfig {
     /// As `ip link` names it.
     pub interface: String,
-    /// What it can carry in each direction; none: what its driver says.
+    /// Capacity in each direction; none: what its driver says.
     #[serde(default)]
     pub bits_per_s: Option<u64>,
-    /// Seconds between two looks.
+    /// Seconds between two samples.
     #[serde(default = "default_every_s")]
     pub every_s: u32,
 }

@@ -16,14 +16,14 @@ use longhaul_security::{
 
 use crate::config::doors::{DoorConfig, DoorIssuer, DoorRight, parse_subject};
 
-/// A bundle of a grid's authorities has some hundred kilobytes.
+/// Maximum size of a CA bundle; a grid's has some hundred kilobytes.
 const AUTHORITIES_BYTES_MAX: u64 = 16 << 20;
-/// Where systems keep the authorities of the web.
+/// Where systems keep their CA bundle.
 const SYSTEM_AUTHORITIES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 impl DoorConfig {
-    /// For copies with other servers; none if they are switched off.
+    /// TLS settings for third-party copies; none if they are disabled.
     pub(super) fn outgoing(&self) -> Result<Option<Arc<Outgoing>>, Fault> {
         if !self.third_party {
             return Ok(None);
@@ -67,13 +67,13 @@ impl DoorConfig {
         GridTrust::load(settings, now).map(Some)
     }
 
-    /// The directory of each issuer.
+    /// The directory below which each issuer's scopes apply.
     pub(super) fn issuer_areas(&self) -> BTreeMap<String, String> {
         let area = |issuer: &DoorIssuer| (issuer.url.clone(), issuer.below.trim_matches('/').to_owned());
         self.issuers.iter().map(area).collect()
     }
 
-    /// Reads everything that may change while the door is open.
+    /// Reads everything that may change while the door is open, with a hash of it.
     pub(super) fn read_access(&self, own: &Credentials) -> Result<(Access, [u8; 32]), Fault> {
         let mut read = ConfigFiles::default();
         let (certificate, key) = match (&self.certificate, &self.key) {
@@ -148,7 +148,7 @@ impl ConfigFiles {
     }
 }
 
-/// Only lines for a subject alone: roles are not known here.
+/// Subjects of a grid-map, from lines without a role: roles are not known here.
 fn grid_map_subjects(path: &Path, text: &str) -> BTreeSet<String> {
     let map = gridmap::parse(text.as_bytes());
     for bad in &map.bad {

@@ -1,5 +1,5 @@
-//! Doors: which of the agent's storages are open to outside clients, and to whom. Opened with the agent,
-//! closed with it; files of certificates, tokens and maps are read again when they change.
+//! Doors: the agent's protocol endpoints for outside clients. They open and close with the agent; files of
+//! certificates, tokens and maps are reloaded when they change.
 
 mod access;
 mod users;
@@ -25,15 +25,15 @@ use crate::tape::Tapes;
 use crate::threads::blocking;
 use users::{DoorIssuers, DoorUsers};
 
-/// Between looks whether certificates, tokens and maps have changed.
+/// Interval of checks whether certificates, tokens or maps have changed.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The doors of an agent, checked and read, not open yet.
+/// The doors of an agent, checked and loaded, not open yet.
 pub(crate) struct Doors {
     doors: Vec<PreparedDoor>,
     deployment: String,
     owner: [u8; 8],
-    /// A directory for each door, for what clients say of their files.
+    /// Parent of one directory per door for properties that clients set on files.
     properties: PathBuf,
 }
 
@@ -45,7 +45,7 @@ struct PreparedDoor {
     issuers: Option<Issuers>,
     users: Option<GridTrust>,
     tape: Option<TapeEnd>,
-    /// Hash of what the access was read from.
+    /// Hash of the files from which the access was read.
     seen: [u8; 32],
 }
 
@@ -76,14 +76,14 @@ impl Doors {
                 seen,
             });
         }
-        // What the agent's engine puts into a work directory begins with another mark.
+        // The engine's files in a work directory have another prefix.
         let mut owner = [0; 8];
         owner.copy_from_slice(&secret_hash(&format!("doors of {agent}"))[..8]);
         let deployment = own.identity()?.deployment().to_owned();
         Ok(Doors { doors: prepared, deployment, owner, properties })
     }
 
-    /// Those of storages on tape speak of it.
+    /// Gives the doors of tape-backed storages their tape drivers.
     pub(crate) fn attach_tapes(&mut self, tapes: &Tapes, site: &SiteName) {
         for door in &mut self.doors {
             let tape = tapes.tape_of(&door.config.storage);
@@ -91,7 +91,7 @@ impl Doors {
         }
     }
 
-    /// Opens them and serves until told to stop. Returns earlier only with what stands in the way.
+    /// Opens the doors and serves until told to stop; returns earlier only with a fault.
     pub(crate) async fn run(
         self,
         credentials: impl Fn() -> Option<Credentials> + Send + Sync + 'static,
@@ -103,7 +103,7 @@ impl Doors {
         let mut renewals = Vec::new();
         let mut doors_of: BTreeMap<StorageName, usize> = BTreeMap::new();
         for PreparedDoor { config, storage, access, outgoing, issuers, users, tape, seen } in self.doors {
-            // Two doors of one storage know nothing of each other.
+            // Two doors of one storage do not share properties.
             let number = doors_of.entry(config.storage.clone()).or_default();
             *number += 1;
             let directory = format!("{}.{number}", config.storage);
@@ -146,7 +146,7 @@ impl Doors {
     }
 }
 
-/// True at a stop.
+/// Waits that long; true if told to stop meanwhile.
 async fn stopped_within(time: Duration, stop: &mut watch::Receiver<bool>) -> bool {
     tokio::select! {
         _ = stop.wait_for(|stop| *stop) => true,
@@ -154,16 +154,16 @@ async fn stopped_within(time: Duration, stop: &mut watch::Receiver<bool>) -> boo
     }
 }
 
-/// What has to be read again for one door.
+/// What has to be reloaded for one door.
 struct DoorReload {
     config: DoorConfig,
     renewer: Renewer,
     users: Option<Arc<DoorUsers>>,
-    /// Hash of what was read last.
+    /// Hash of the files as last read.
     seen: [u8; 32],
 }
 
-/// What cannot be read stays as it was, and is told.
+/// Reloads what has changed; unreadable files leave the old state and a warning.
 async fn reload_doors(mut renewals: Vec<DoorReload>, own: Credentials) -> Result<Vec<DoorReload>, Fault> {
     blocking(move || {
         for DoorReload { config, renewer, users, seen } in &mut renewals {

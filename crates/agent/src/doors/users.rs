@@ -1,4 +1,4 @@
-//! Who comes to a door: users of the grid by their certificates, holders of tokens by their issuers.
+//! Identities at a door: grid users by certificate, token holders by issuer.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,18 +15,18 @@ use super::{RELOAD_INTERVAL, stopped_within};
 use crate::clock::ServiceClock;
 use crate::threads::locked;
 
-/// Users of the grid at a door.
+/// Grid users of a door.
 pub(super) struct DoorUsers {
     pub(super) trust: GridTrust,
-    /// An agent's certificate has to be of this one.
+    /// The deployment whose agents are accepted.
     pub(super) deployment: String,
     pub(super) clock: ServiceClock,
-    /// What was wrong with the files when it was told last.
+    /// Problems of the files that were logged last.
     pub(super) reported_problems: Mutex<Vec<String>>,
 }
 
 impl DoorUsers {
-    /// Takes over what has changed in the files; what cannot be read stays as it was.
+    /// Reloads changed files; unreadable ones leave the old state.
     pub(super) fn reload(&self) {
         let problems = match self.trust.reload(self.clock.now()) {
             Ok(looked) => looked.problems,
@@ -57,14 +57,14 @@ impl Users for DoorUsers {
     }
 }
 
-/// The issuers of a door's tokens.
+/// Token issuers of a door.
 pub(super) struct DoorIssuers {
     pub(super) issuers: Issuers,
     pub(super) clock: ServiceClock,
 }
 
 impl DoorIssuers {
-    /// Asks for their keys again when these get old.
+    /// Refreshes the issuers' keys when they get old.
     pub(super) async fn refresh_on(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         while !stopped_within(RELOAD_INTERVAL, &mut stop).await {
             for (issuer, fault) in self.issuers.refresh(self.clock.now()).await {

@@ -1,4 +1,4 @@
-//! What the service asks for, in the words of `storage-remote`, and what came of it in those of an outcome.
+//! Conversion between the service's foreign copies and the orders of `storage-remote`.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(super) fn family(copy: &ForeignCopy) -> Option<Family> {
     })
 }
 
-/// With the bytes of a file that is whole at its target.
+/// The outcome of a copy, with its bytes if it succeeded.
 pub(super) fn copy_outcome(
     attempt: AttemptId,
     epoch: Epoch,

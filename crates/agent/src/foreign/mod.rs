@@ -1,13 +1,13 @@
-//! Copies between storages of others whose bytes would else go through the service's host: this agent streams
-//! them, by the same code of `storage-remote`.
+//! Foreign mover: streams copies between storages of others that cannot copy between themselves and would
+//! otherwise go through the service's host, with the code of `storage-remote`.
 //!
-//! They are held like leases: in the ledger from when they came, until their outcome is. But what opens the
-//! two storages is in memory only, so that a copy does not survive this process: at the next start it has
-//! failed, and the service has it made again. A service that does not answer takes it back after a while;
-//! before that the copy has ended by itself.
+//! Copies are held like leases: in the outbox log from their arrival until their outcome is acknowledged. But
+//! the credentials are in memory only, so a copy does not survive this process: at the next start it fails,
+//! and the service schedules it again. A service that gets no reports takes copies back after a while; before
+//! that they have been cancelled here.
 //!
 //! Not here: which agent gets which copy (`service::jobs::handed`), how one is made (`storage_remote`). Start
-//! with [`Foreign`].
+//! with [`ForeignMover`].
 
 mod conversion;
 
@@ -30,23 +30,24 @@ use crate::outcomes::OutcomeRecorder;
 use crate::step::{AgentTime, PeriodicLoop, Ticker};
 use crate::threads::locked;
 
-/// Between two looks whether the service still answers.
+/// Interval of checks whether the service still answers.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// At the end: until copies have cleared away what they wrote, and until the service was told.
+/// At shutdown: how long copies may take to remove partial files.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// At shutdown: how long to wait until the service has heard of the cancelled copies.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct ForeignMover {
     remote: Remote,
-    /// For copies that are to go over one kind of addresses.
+    /// Clients restricted to one address family.
     remote_by_family: [(Family, Remote); 2],
     files: u32,
     bytes_per_s: Option<u64>,
     slots: Arc<Semaphore>,
     running: Mutex<BTreeMap<AttemptId, Arc<RunningCopy>>>,
-    /// Told when one has ended.
+    /// Notified when a copy has ended.
     ended: Notify,
-    /// When the last report was sent that the service has answered.
+    /// When the last report that the service has answered was sent.
     answered_at: Mutex<AgentTime>,
     outcomes: Arc<OutcomeRecorder>,
     clock: ServiceClock,
@@ -57,11 +58,11 @@ struct RunningCopy {
     epoch: Epoch,
     bytes: AtomicU64,
     canceller: Canceller,
-    /// Why we end it, if the service does not.
+    /// Why we cancel it, unless the service does.
     cancel_reason: Mutex<Option<Fault>>,
 }
 
-/// What an earlier run held can no longer be made: the service is told, and has it made again.
+/// Fails the copies that an earlier run held; the service schedules them again.
 pub(crate) fn fail_held(log: &OutboxLog) -> Result<(), Fault> {
     let fault = || {
         let detail = "the agent that streamed it was restarted, and keeps nothing that opens storages";
@@ -74,7 +75,7 @@ pub(crate) fn fail_held(log: &OutboxLog) -> Result<(), Fault> {
 }
 
 impl ForeignMover {
-    /// To be called where there is a runtime.
+    /// Must be called within a runtime.
     pub(crate) fn new(
         config: &ForeignMoverConfig,
         outcomes: Arc<OutcomeRecorder>,
@@ -111,13 +112,13 @@ impl ForeignMover {
         MoverOffer { files: self.files }
     }
 
-    /// What the site allows, beside what the agent's own settings do: what is streamed comes in and goes out.
+    /// Applies the site's limits besides the configured one: streamed bytes count in both directions.
     pub(crate) fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
         let all = [self.bytes_per_s, in_bytes_per_s, out_bytes_per_s];
         self.remote.limit_rate(all.into_iter().flatten().min());
     }
 
-    /// They are in the ledger already.
+    /// Starts copies, which the log holds already.
     pub(crate) fn start_copies(self: &Arc<Self>, copies: Vec<ForeignCopy>) {
         for copy in copies {
             let (canceller, cancel) = cancellation();
@@ -132,13 +133,13 @@ impl ForeignMover {
         }
     }
 
-    /// The service wants them no more; it waits for no outcome.
+    /// Cancels copies on behalf of the service, which waits for no outcome.
     pub(crate) fn cancel(&self, attempts: &[AttemptId]) {
         let running = locked(&self.running);
         attempts.iter().filter_map(|attempt| running.get(attempt)).for_each(|one| one.canceller.cancel());
     }
 
-    /// Ends all of them, for that reason.
+    /// Cancels all copies, with that reason as their fault.
     pub(crate) fn cancel_all(&self, why: &str) {
         let running = locked(&self.running);
         if !running.is_empty() {
@@ -150,7 +151,7 @@ impl ForeignMover {
         }
     }
 
-    /// The service has answered a report that was sent then.
+    /// Notes that the service has answered a report sent then.
     pub(crate) fn note_answer(&self, sent: AgentTime) {
         *locked(&self.answered_at) = sent;
     }
@@ -164,8 +165,8 @@ impl ForeignMover {
         running.iter().map(one).collect()
     }
 
-    /// Before the process ends: what it wrote is cleared away, and the service hears of it, if it does not
-    /// take long.
+    /// Cancels everything at shutdown: partial files are removed, and the service hears of it if that does
+    /// not take long.
     pub(crate) async fn shut_down(&self) {
         self.cancel_all("the agent that streamed it was stopped");
         let none_left = async {
@@ -185,7 +186,7 @@ impl ForeignMover {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        // Else it is told at the next start.
+        // Otherwise it is reported after the next start.
         let _ = timeout(FINAL_REPORT_TIMEOUT, told).await;
     }
 
@@ -194,13 +195,13 @@ impl ForeignMover {
         let mut times = AttemptTimes { received: self.clock.now(), ..AttemptTimes::default() };
         let made = self.clone();
         let counted = running.clone();
-        // In a task of its own, so that a panic is the end of one copy.
+        // In a task of its own, so that a panic ends one copy only.
         let making = tokio::spawn(async move { made.copy(copy, &counted, &cancel).await });
         let made = making.await.unwrap_or_else(|error| {
             Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}")))
         });
         let result = match (made, locked(&running.cancel_reason).take()) {
-            // What had come about before the end was asked for counts.
+            // A result that came before the cancellation counts.
             (Err(fault), Some(why)) if fault.code == FaultCode::Cancelled => Err(why),
             (made, _) => made,
         };
@@ -240,8 +241,8 @@ impl ForeignMover {
     }
 }
 
-/// Cancels all copies when the service has not answered for so long that it is about to give them to others
-/// (a dead man's switch: two never write the same file).
+/// Dead man's switch: cancels all copies when the service has been silent for so long that it is about to
+/// give them to another agent. Two never write the same file.
 pub(crate) struct SilenceWatch {
     mover: Arc<ForeignMover>,
     ticker: Ticker,

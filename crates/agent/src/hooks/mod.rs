@@ -1,14 +1,14 @@
-//! A site's own commands: before and after each file that is fetched, and for each that is deleted. What they
-//! are told is the contract of PhEDEx's download agent, so that a site's scripts go on working:
+//! A site's hooks: commands before and after each file that is fetched, and for each that is deleted. Their
+//! contract is that of PhEDEx's download agent, so that existing scripts go on working:
 //!
 //! ```text
 //! validate WORDS… pre|0 PFN SIZE CHECKSUMS n       delete WORDS… PFN
 //! ```
 //!
-//! Before a transfer, `validate` may say that the file is there already (exit code 0) or that it is not
-//! wanted (86); with any other code the transfer begins. After a transfer its word is final: any code but 0
-//! fails the attempt, and `delete` then takes back what the site made of the file. The file itself is whole
-//! and verified; it stays, so that the next attempt has only to be validated.
+//! Before a transfer, `validate` may say that the file is there already (exit code 0) or not wanted (86);
+//! with any other code the transfer begins. After a transfer its verdict is final: any code but 0 fails the
+//! attempt, and `delete` then undoes what the site made of the file. The file itself is complete and
+//! verified; it stays, so that the next attempt only has to be validated.
 //!
 //! Not here: when files are fetched or deleted. Start with [`Hooks`]; `mover` puts it around the engine.
 
@@ -28,10 +28,10 @@ use crate::config::StorageConfig;
 use crate::config::hooks::HooksConfig;
 pub(crate) use mover::start;
 
-/// With which `validate` refuses a file for good.
+/// Exit code with which `validate` refuses a file for good.
 const VETO_EXIT_CODE: i32 = 86;
 
-/// Those of all storages of an agent.
+/// The hooks of all storages of an agent.
 pub(crate) struct Hooks {
     by_storage: BTreeMap<StorageName, StorageHooks>,
     runtime: Handle,
@@ -44,7 +44,7 @@ struct StorageHooks {
     slots: Semaphore,
 }
 
-/// What `validate` says before a transfer.
+/// Verdict of `validate` before a transfer.
 #[derive(Debug, PartialEq)]
 enum PreTransferVerdict {
     Begin,
@@ -53,7 +53,7 @@ enum PreTransferVerdict {
 }
 
 impl Hooks {
-    /// None if no storage has any. To be called where there is a runtime.
+    /// None if no storage has hooks. Must be called within a runtime.
     pub(crate) fn from_storages(storages: &[StorageConfig]) -> Result<Option<Hooks>, Fault> {
         let mut of = BTreeMap::new();
         for storage in storages {
@@ -94,7 +94,7 @@ impl StorageHooks {
         };
         match ended.code {
             Some(0) => PreTransferVerdict::AlreadyThere,
-            // Nobody's fault, and nothing that a later attempt would change.
+            // Not a failure of any side, and a later attempt would not change it.
             Some(VETO_EXIT_CODE) => {
                 let fault = refusal("does not want", &file.lfn, &ended);
                 PreTransferVerdict::Vetoed(fault.blaming(Blame::Request).retrying(Retry::Never))
@@ -103,7 +103,7 @@ impl StorageHooks {
         }
     }
 
-    /// Whether the site takes what has arrived.
+    /// Whether the site accepts an arrived file.
     async fn validate_after(
         &self,
         storage: &StorageName,
@@ -132,7 +132,7 @@ impl StorageHooks {
     ) -> Result<CommandExit, Fault> {
         let at = self.pfn(storage, file)?;
         let checksums: Vec<String> = digests.iter().map(ToString::to_string).collect();
-        // Nothing here is in custody by a word of its own: the last one is always no.
+        // The last argument means custodial: always no.
         let more = [when.into(), self.path(&at), file.size.to_string(), checksums.join(","), "n".into()];
         self.run(&self.config.validate, &more).await
     }
@@ -162,7 +162,7 @@ impl StorageHooks {
         at.map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
     }
 
-    /// As the site's programs know it.
+    /// The absolute path, as the site's programs know it.
     fn path(&self, at: &Pfn) -> String {
         self.root.join(at.path()).to_string_lossy().into_owned()
     }

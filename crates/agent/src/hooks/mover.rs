@@ -1,5 +1,5 @@
-//! Around a mover: files of storages with hooks wait for `validate` before they are given to it, and are not
-//! done before `validate` says so.
+//! A mover with hooks: files wait for `validate` before they go to the inner mover, and do not count as done
+//! before `validate` accepts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,27 +20,27 @@ struct HookedMover(Arc<HookedMoverInner>);
 
 struct HookedMoverInner {
     hooks: Arc<Hooks>,
-    /// None before it has started, and after it was stopped.
+    /// None before the start and after the stop.
     mover: RwLock<Option<Box<dyn Mover>>>,
     events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
     clock: Clock,
     state: Mutex<HookedAttempts>,
-    /// Held while files go over to the mover, and while attempts are cancelled: either before or after it.
+    /// Serialises handing files to the mover with cancellation.
     gate: Mutex<()>,
     stopped: watch::Sender<bool>,
 }
 
 #[derive(Default)]
 struct HookedAttempts {
-    /// Being validated, and not yet with the mover.
+    /// Being validated, not yet with the mover.
     validating_before: BTreeSet<AttemptId>,
-    /// With the mover, to be validated when they have arrived.
+    /// With the mover, to be validated on arrival.
     with_mover: BTreeMap<AttemptId, (StorageName, FetchFile)>,
-    /// Have arrived, and are being validated.
+    /// Number of arrived files that are being validated.
     validating_after: usize,
 }
 
-/// The mover that `start_mover` makes, with the hooks around it.
+/// Starts the inner mover with the hooks around it.
 pub(crate) fn start(
     hooks: Arc<Hooks>,
     start: MoverStart,
@@ -72,7 +72,7 @@ impl HookedMoverInner {
         mover.as_deref().map(ask)
     }
 
-    /// In the background, until this is stopped.
+    /// Runs in the background until the mover is stopped.
     fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
         let mut stopped = self.stopped.subscribe();
         self.hooks.runtime.spawn(async move {
@@ -83,15 +83,15 @@ impl HookedMoverInner {
         });
     }
 
-    /// The events may wait for a disk.
+    /// Passes events on; blocks on the disk, so off the event loop.
     async fn emit(self: Arc<Self>, events: Vec<Event>) {
         if !events.is_empty() {
-            // A panic in it is caught where the events are kept.
+            // The recorder catches its own panics.
             let _ = tokio::task::spawn_blocking(move || (self.events)(events)).await;
         }
     }
 
-    /// What the mover says, without what is to be validated first.
+    /// Passes on the mover's events, except for files that are to be validated first.
     fn filter_events(self: &Arc<Self>, events: Vec<Event>) {
         let mut on = Vec::with_capacity(events.len());
         for event in events {
@@ -131,7 +131,7 @@ impl HookedMoverInner {
         self.emit(vec![Event::Finished(Finished { result, ..finished })]).await;
     }
 
-    /// Asks for each file of a batch, and then gives the batch to the mover.
+    /// Validates each file of a batch, then hands the batch to the mover.
     async fn begin(self: Arc<Self>, mut batch: FetchBatch, received: Timestamp) {
         let mut asked = JoinSet::new();
         for (place, file) in batch.files.iter().enumerate() {
@@ -146,7 +146,7 @@ impl HookedMoverInner {
         }
         let mut ended = Vec::new();
         while let Some(answer) = asked.join_next().await {
-            // One that cannot be told is one that begins.
+            // A file whose validation broke begins.
             let Ok((place, before)) = answer else { continue };
             let result = match before {
                 PreTransferVerdict::Begin => continue,
@@ -156,7 +156,7 @@ impl HookedMoverInner {
             let times = Times { received, started: Some(received), ..Times::default() };
             ended.push(finished(&batch.files[place], result, times));
         }
-        // They have begun here: the mover is not to ask when.
+        // The files have begun here: `start_by` does not apply any more.
         batch.start_by = Timestamp::MAX;
         let shared = self.clone();
         let given = tokio::task::spawn_blocking(move || shared.hand_to_mover(batch, ended));
@@ -165,8 +165,8 @@ impl HookedMoverInner {
         }
     }
 
-    /// The whole batch, since its permit is for the whole list; what is not to be fetched is taken out again
-    /// at once. Returns what has ended and was not cancelled.
+    /// Hands the whole batch to the mover, since its permit covers the whole list, and cancels at once what
+    /// is not to be fetched. Returns the ends of files that were not cancelled.
     fn hand_to_mover(&self, batch: FetchBatch, ended: Vec<Finished>) -> Vec<Event> {
         let _gate = locked(&self.gate);
         let ended: BTreeMap<AttemptId, Finished> = ended.into_iter().map(|one| (one.attempt, one)).collect();
@@ -195,7 +195,7 @@ impl HookedMoverInner {
     }
 }
 
-/// By the site's word alone: nothing was read here.
+/// Success by the site's word alone: nothing was read here.
 fn already_there() -> Success {
     Success { digests: DigestSet::default(), verification: Verification::Wire, already_there: true }
 }
@@ -221,7 +221,7 @@ impl Mover for HookedMover {
     fn fetch(&self, batch: FetchBatch) {
         let now = (self.0.clock)();
         let of = self.0.hooks.validating(&batch.target_storage);
-        // What is too late is told by the mover.
+        // The mover reports what is too late.
         let Some(of) = of.filter(|_| now <= batch.start_by) else {
             self.0.ask_mover(|mover| mover.fetch(batch));
             return;

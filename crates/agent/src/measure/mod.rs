@@ -1,8 +1,8 @@
-//! What the agent measures: the ways to peers, when the service asks for it, those from sources, as its
-//! transfers show them, and the uplinks of its site. Results wait here for the next report; what does not
-//! arrive is measured anew.
+//! Network measurements: probes of peers that the service requests, path samples from running transfers, and
+//! counters of the site's uplinks. Results wait here for the next report; what is lost on the way is measured
+//! anew.
 //!
-//! Not here: how a way is looked at (`doctor::probe`), whom to look at and what it means (`service`).
+//! Not here: how to probe (`doctor::probe`), whom to probe and what it means (`service`).
 
 pub(crate) mod paths;
 pub(crate) mod probes;
@@ -18,11 +18,11 @@ use tokio::sync::Notify;
 
 use crate::threads::locked;
 
-/// Peers that wait to be looked at; the service asks for one every few seconds.
+/// Peers that wait to be probed; the service requests one every few seconds.
 const PROBE_QUEUE_MAX: usize = 16;
 
 pub(crate) struct Measurements {
-    /// Whether the administrator lets peers be looked at.
+    /// Whether the administrator allows probes.
     probing: bool,
     state: Mutex<State>,
     probe_requested: Notify,
@@ -34,7 +34,7 @@ struct State {
     unreported: MeasurementBatch,
 }
 
-/// What waits to be told.
+/// Measurements for the next report.
 #[derive(Default)]
 pub(crate) struct MeasurementBatch {
     pub probes: VecDeque<ProbeResult>,
@@ -47,7 +47,7 @@ impl Measurements {
         Measurements { probing, state: Mutex::default(), probe_requested: Notify::new() }
     }
 
-    /// The service wants these looked at. A peer that waits already waits once; the oldest wish goes.
+    /// Queues probes that the service requests. A queued peer is queued once; when full, the oldest goes.
     pub(crate) fn request_probes(&self, peers: Vec<ProbeAsked>) {
         if !self.probing {
             return;
@@ -60,7 +60,7 @@ impl Measurements {
         self.probe_requested.notify_one();
     }
 
-    /// For a report.
+    /// Takes everything for a report.
     pub(crate) fn take(&self) -> MeasurementBatch {
         std::mem::take(&mut locked(&self.state).unreported)
     }
@@ -69,7 +69,7 @@ impl Measurements {
         push_bounded(&mut locked(&self.state).unreported.probes, result, PROBES_MAX);
     }
 
-    /// Of an interface only the last counts.
+    /// Adds a sample, in place of an older one of the same interface.
     fn add_uplink_sample(&self, sample: UplinkSample) {
         let uplinks = &mut locked(&self.state).unreported.uplinks;
         uplinks.retain(|known| known.interface != sample.interface);

@@ -1,8 +1,8 @@
-//! What transfers show of the ways from their sources. The kernels at both ends count packets, repeats and
-//! round trips of each stream, and the engine's sessions add them up; here is what came to it since the last
-//! look.
+//! Passive path measurement: loss and round-trip times of running transfers.
 //!
-//! A way over a circuit is left out: it says nothing of the one that everybody takes.
+//! The kernels at both ends count packets, retransmissions and round trips of each stream, and the engine's
+//! sessions sum them up; here are the differences since the last sample. Paths over a circuit are left out:
+//! they say nothing about the shared path.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ use crate::clock::ServiceClock;
 use crate::mover::MoverHandle;
 use crate::step::{AgentTime, PeriodicLoop, Ticker};
 
-/// As often as uplinks are counted. A session that has nothing to do lives longer.
+/// Sampling interval, that of uplinks. Idle sessions live longer.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(30);
-/// Fewer packets say nothing of what a way loses.
+/// Minimum packets of a sample: fewer say nothing about loss.
 const SAMPLE_PACKETS_MIN: u64 = 100;
 
-/// Samples the paths of the engine's sessions; one over a circuit is left out.
+/// Samples the engine's sessions periodically, without those on a circuit.
 pub(crate) struct PathMeasurement {
     engine: MoverHandle,
     circuits: Arc<Circuits>,
@@ -60,7 +60,7 @@ impl PeriodicLoop for PathMeasurement {
     }
 }
 
-/// What the sessions had carried at the last look.
+/// Counters of the sessions at the last sample.
 #[derive(Default)]
 struct PathSampler {
     before: BTreeMap<(AgentId, Duration), PathCounters>,
@@ -89,8 +89,8 @@ impl PathCounters {
 }
 
 impl PathSampler {
-    /// One sample for each source from which enough came. Of several sessions with one source, the busiest
-    /// says what limits.
+    /// One sample for each source with enough packets. Of several sessions with one source, the busiest one
+    /// determines the limiting factor.
     fn sample<'a>(
         &mut self,
         sessions: impl Iterator<Item = &'a SessionSnapshot>,
@@ -130,26 +130,27 @@ fn path_sample(
         streams: u32::try_from(session.path.streams).unwrap_or(u32::MAX),
         bytes: new.bytes,
         packets: new.packets,
-        // What was lost in one interval may be sent again in the next.
+        // A packet lost in one interval may be sent again in the next.
         resent: new.resent.min(new.packets),
         rtt_us,
         limit: path_limit(session),
     })
 }
 
-/// One that gives way to others holds itself back.
+/// What limits a session; none for the scavenger class, which holds itself back.
 fn path_limit(session: &SessionSnapshot) -> Option<PathLimit> {
     match session.path.cause.filter(|_| session.class != TrafficClass::Scavenger)? {
         BottleneckCause::Network => Some(PathLimit::Congestion),
         BottleneckCause::SourceIdle => Some(PathLimit::Application),
         BottleneckCause::SendBuffer => Some(PathLimit::SendBuffer),
         BottleneckCause::ReceiveWindow => Some(PathLimit::ReceiveWindow),
-        // Our own disk, or a limit that somebody set.
+        // Our own disk or a configured limit.
         BottleneckCause::TargetBackpressure => None,
     }
 }
 
-/// `most`: packets of the session that says what limits.
+/// Merges a sample into another of the same source; `most` is the packet count of the session that determines
+/// the limit.
 fn merge_sample(known: &mut PathSample, most: &mut u64, other: PathSample) {
     known.streams = known.streams.saturating_add(other.streams);
     known.bytes = known.bytes.saturating_add(other.bytes);
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(look(&[session(1, 0, 1_050, None)]), [], "too few packets");
         let next = look(&[session(1, 0, 3_050, None)]);
         assert_eq!((next[0].packets, next[0].bytes), (2_000, 2_000 * 1_448), "from the last look on");
-        // Another session with the same source began anew.
+        // A new session with the same source starts from zero.
         let anew = look(&[session(1, 5, 500, None)]);
         assert_eq!((anew[0].packets, anew[0].rtt_us), (500, 25_000));
     }

@@ -1,4 +1,4 @@
-//! Looks at peers, one after the other.
+//! Probes peers on request, one after the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::Measurements;
 use crate::clock::ServiceClock;
 use crate::step::Step;
 
-/// A peer that takes longer to answer a connection is as good as silent.
+/// Time to answer a connection; a slower peer counts as silent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What was found on the way to a peer: its addresses, or why there are none. The fault is ours.
+/// Result of a probe: the paths to the peer's addresses, or why there are none. The outer fault is ours.
 pub(crate) type ProbeFound = Result<Result<Vec<Way>, String>, Fault>;
 
 /// Probes the peers that the service names, one after the other.
@@ -56,7 +56,7 @@ impl Prober {
     }
 }
 
-/// Drives a [`Prober`] with real probes. Runs for ever.
+/// Drives a [`Prober`] with real probes. Never ends.
 pub(crate) async fn run(measurements: Arc<Measurements>, clock: ServiceClock) -> Fault {
     let mut prober = Prober::new(measurements.clone(), clock);
     loop {
@@ -67,7 +67,7 @@ pub(crate) async fn run(measurements: Arc<Measurements>, clock: ServiceClock) ->
     }
 }
 
-/// On a thread of its own, which an agent that stops need not wait for: it holds nothing of ours.
+/// Probes in a thread of its own, which a stopping agent need not wait for: it holds nothing of ours.
 async fn probe_peer(peer: ProbeAsked) -> ProbeFound {
     let broken = |why: String| Fault::new(FaultCode::Internal, why);
     let (found, wait) = oneshot::channel();

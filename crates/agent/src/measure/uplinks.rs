@@ -1,4 +1,4 @@
-//! Counts what passes the interfaces that the administrator named as the site's uplinks.
+//! Traffic counters of the interfaces that the administrator names as the site's uplinks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::clock::ServiceClock;
 use crate::config::uplinks::UplinkConfig;
 use crate::step::{AgentTime, PeriodicLoop, Ticker};
 
-/// The last look at one interface.
+/// Counters of one interface at the last sample.
 #[derive(Default)]
 struct UplinkCounter {
     last: Option<(AgentTime, Traffic)>,
-    /// It was said that it cannot be read.
+    /// A warning was logged that the counters cannot be read.
     warned: bool,
 }
 
-/// Reads the counters of an interface; none: it has none that can be read.
+/// Reads the counters of an interface; none if they cannot be read.
 pub(crate) type ReadTraffic = Box<dyn FnMut(&str) -> Option<Traffic> + Send>;
 
 /// Samples the site's uplinks, each at its own interval.
@@ -62,7 +62,7 @@ impl PeriodicLoop for UplinkMeasurement {
 }
 
 impl UplinkCounter {
-    /// None at the first look, and after counters that went back: the interface was made anew.
+    /// None for the first sample, and after counters went back: the interface was re-created.
     fn sample(
         &mut self,
         config: &UplinkConfig,

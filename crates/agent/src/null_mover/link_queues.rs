@@ -1,7 +1,6 @@
-//! What a null mover would be doing: every link serves its files one after the other, as fast as its file
-//! says.
+//! Queues of a null mover: every link serves its files in turn, at the rate that its file gives.
 //!
-//! Pure: time is a duration since the start, and comes from outside.
+//! Pure: time is an argument, since the start.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,7 +20,7 @@ pub(super) struct LinkQueues {
 struct Lane {
     waiting: VecDeque<QueuedFile>,
     current: Option<RunningFile>,
-    /// When the current or the last one ends.
+    /// When the current or the last file ends.
     free_at: Duration,
 }
 
@@ -36,12 +35,12 @@ struct RunningFile {
     began: Duration,
     ends: Duration,
     started: Timestamp,
-    /// How far it gets, if it fails.
+    /// Bytes after which it fails.
     fails_after: Option<u64>,
     failure: FaultCode,
 }
 
-/// What became of an attempt.
+/// An attempt has begun or ended.
 #[derive(Debug)]
 pub(super) enum QueueEvent {
     Started(AttemptId),
@@ -59,7 +58,7 @@ impl LinkQueues {
         lane.waiting.extend(batch.files.into_iter().map(item));
     }
 
-    /// What is taken back ends without a word.
+    /// Cancels attempts; they end without an event.
     pub(super) fn cancel(&mut self, attempts: &[AttemptId], now: Duration) {
         let gone: BTreeSet<&AttemptId> = attempts.iter().collect();
         for lane in self.lanes.values_mut() {
@@ -80,7 +79,7 @@ impl LinkQueues {
         self.lanes.values().filter_map(due).min()
     }
 
-    /// What has happened by now, in order of links; at most about `most` steps.
+    /// Events up to now, in order of links; about `most` at most.
     pub(super) fn advance(
         &mut self,
         now: Duration,
@@ -89,7 +88,7 @@ impl LinkQueues {
         most: usize,
     ) -> Vec<QueueEvent> {
         let mut steps = Vec::new();
-        // The site's limit is for all its links together.
+        // The site's limit is shared by all its links.
         let busy = self.lanes.values().filter(|lane| !lane.is_idle()).count().max(1);
         let limit = in_bytes_per_s.map(|limit| (limit / busy as u64).max(1));
         for ((source, target), lane) in &mut self.lanes {
@@ -103,8 +102,7 @@ impl LinkQueues {
                 } else if lane.current.is_none()
                     && let Some(item) = lane.waiting.pop_front()
                 {
-                    // Late is not lost: what could have begun earlier is taken to have begun then, so that a
-                    // mover that is asleep now and then keeps its rate; but not before it was there.
+                    // Begins at the time of the step, even if the link has been free for a while.
                     lane.begin(item, link, self.links.seed, now, wall, &mut steps);
                 } else {
                     break;
@@ -119,7 +117,7 @@ impl LinkQueues {
         self.lanes.values().map(|lane| lane.waiting.len()).sum()
     }
 
-    /// With the bytes that are there.
+    /// Running attempts with the bytes that they have.
     pub(super) fn running(&self, now: Duration) -> Vec<(AttemptId, u64)> {
         let progress = |current: &RunningFile| {
             let whole = current.fails_after.unwrap_or(current.item.file.size);
@@ -208,7 +206,7 @@ fn finished_attempt(
     }
 }
 
-/// From 0 up to 1: the same for the same attempt and seed (splitmix64).
+/// A number from 0 to 1, the same for the same attempt and seed (splitmix64, Steele et al. 2014).
 fn random(seed: u64, attempt: AttemptId, which: u64) -> f64 {
     let mut z =
         seed ^ attempt.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ which.wrapping_mul(0xd1b5_4a32_d192_ed03);

@@ -1,4 +1,4 @@
-//! What links are like for a null mover, as a file says it.
+//! Link properties for a null mover, read from a file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,13 +6,16 @@ use std::path::Path;
 use longhaul_model::{Fault, FaultCode, StorageName, units};
 use serde::Deserialize;
 
-/// Links with settings of their own, and bytes of the file: a full mesh of a hundred sites fits.
+/// Links with their own settings: a full mesh of a hundred sites fits.
 const LINKS_MAX: usize = 100_000;
+/// Maximum size of the file.
 const FILE_BYTES_MAX: u64 = 32 << 20;
+/// Upper bound of a rate: 1 TB/s.
 const RATE_MAX: u64 = 1_000_000_000_000;
+/// Upper bound of a file's fixed cost: an hour.
 const OVERHEAD_MS_MAX: u32 = 3_600_000;
 
-/// The file, checked.
+/// The parsed and checked file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NullLinks {
     pub(super) seed: u64,
@@ -20,13 +23,13 @@ pub struct NullLinks {
     links: BTreeMap<(StorageName, StorageName), NullLink>,
 }
 
-/// One link.
+/// Properties of one link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NullLink {
     pub(super) bytes_per_s: u64,
-    /// What each file costs besides its bytes.
+    /// Fixed cost of each file.
     pub(super) overhead_ms: u32,
-    /// Part of the attempts that fail.
+    /// Fraction of attempts that fail.
     pub(super) failure_rate: f64,
     pub(super) failure: FaultCode,
 }
@@ -51,7 +54,7 @@ struct LinkEntry {
     failure: Option<String>,
 }
 
-/// `flatten` and `deny_unknown_fields` do not go together, so the fields stand here again.
+/// `flatten` and `deny_unknown_fields` exclude each other, so the fields are repeated.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LinkPairEntry {
@@ -78,7 +81,7 @@ impl NullLinks {
         NullLinks::parse(&text).map_err(wrong)
     }
 
-    /// What is wrong is said with the link that it is about.
+    /// Errors name the link that they are about.
     pub fn parse(text: &str) -> Result<NullLinks, String> {
         let written: LinksFile =
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
@@ -138,7 +141,7 @@ fn within(what: &str, value: u64, least: u64, most: u64) -> Result<u64, String> 
     Err(format!("{what} is {value}, it has to be from {least} to {most}"))
 }
 
-/// Faults of attempts by the side that they blame, in a word each.
+/// The fault code for a side that is to blame.
 fn failure(text: &str) -> Result<FaultCode, String> {
     match text {
         "source" => Ok(FaultCode::SourceUnreadable),

@@ -1,10 +1,9 @@
-//! A mover that moves nothing: every attempt takes the time, and ends as a file says, that links are
-//! described in. For trying a real service with hundreds of sites on one machine, as PhEDEx's null back end
-//! did.
+//! Null mover: moves nothing; every attempt takes the time and ends as a file of link properties says. For
+//! trying a real service with hundreds of sites on one machine, like PhEDEx's null back end.
 //!
-//! It never opens a storage; it says of each file that it arrived with the digests that the catalog has. That
-//! would be a lie about a storage that holds something, so [`crate::Config::check`] admits virtual storages
-//! only beside it. Start with [`NullLinks`]; `link_queues` holds what happens when.
+//! It never opens a storage; it reports each file as arrived with the catalog's digests. That would be false
+//! for a storage that holds something, so [`crate::Config::check`] admits only virtual storages beside it.
+//! Start with [`NullLinks`]; `link_queues` holds what happens when.
 
 mod link_queues;
 mod links;
@@ -26,9 +25,9 @@ use crate::mover::{Mover, MoverStart};
 use crate::step::{AgentTime, PeriodicLoop};
 use crate::threads::locked;
 
-/// Events handed on at once.
+/// Events in one call.
 const EVENTS_PER_CALL_MAX: usize = 1_000;
-/// Between two steps, however soon something is due.
+/// Minimum time between two steps.
 const STEP_INTERVAL_MIN: Duration = Duration::from_micros(100);
 
 pub(crate) struct NullMover {
@@ -44,21 +43,21 @@ struct NullMoverInner {
     events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
 }
 
-/// The time that a null mover is stepped by.
+/// The clock by which a null mover is stepped.
 type MoverTime = Box<dyn Fn() -> AgentTime + Send + Sync>;
 
 struct State {
     queue: LinkQueues,
     in_bytes_per_s: Option<u64>,
-    /// Counts what was changed from outside.
+    /// Counts changes from outside.
     version: u64,
     stop: bool,
 }
 
-/// What makes a null mover's attempts begin and end.
+/// The loop of a null mover, in which its attempts begin and end.
 pub(crate) struct NullMoverSteps(Arc<NullMoverInner>);
 
-/// In place of the engine, with a thread of its own.
+/// Starts a null mover with a thread of its own.
 pub(crate) fn start(links: NullLinks, start: MoverStart) -> Result<Box<dyn Mover>, Fault> {
     let begun = Instant::now();
     let (mut mover, steps) = NullMover::new(links, start, Box::new(move || begun.elapsed()));
@@ -71,7 +70,7 @@ pub(crate) fn start(links: NullLinks, start: MoverStart) -> Result<Box<dyn Mover
 }
 
 impl NullMover {
-    /// Without a thread: nothing happens but by the steps, at the time that `now` tells.
+    /// A null mover without a thread: everything happens in its steps, at the time that `now` returns.
     pub(crate) fn new(links: NullLinks, start: MoverStart, now: MoverTime) -> (NullMover, NullMoverSteps) {
         let state = State { queue: LinkQueues::new(links), in_bytes_per_s: None, version: 0, stop: false };
         let shared = Arc::new(NullMoverInner {
@@ -86,7 +85,7 @@ impl NullMover {
 }
 
 impl PeriodicLoop for NullMoverSteps {
-    /// May wait for a disk. To be called also when files came or were cancelled.
+    /// Blocks on the disk. To be called as well when files came or were cancelled.
     fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
         loop {
             let wall = (self.0.clock)();
@@ -116,7 +115,7 @@ impl NullMoverSteps {
             let now = (inner.now)();
             let due = self.step(now);
             state = locked(&inner.state);
-            // Nothing waits longer than a day without something being due.
+            // An idle loop wakes once a day.
             let wait = due.map_or(Duration::from_secs(86_400), |due| due.saturating_sub(now));
             let is_idle = |state: &mut State| state.version == version;
             let waited = inner.changed.wait_timeout_while(state, wait, is_idle);
@@ -135,7 +134,7 @@ impl NullMoverInner {
 }
 
 impl Mover for NullMover {
-    /// Nobody can dial it.
+    /// None: it cannot be dialled.
     fn data_addresses(&self) -> Vec<SocketAddr> {
         Vec::new()
     }
@@ -150,7 +149,7 @@ impl Mover for NullMover {
     fn set_limits(&self, in_bytes_per_s: Option<u64>, _out_bytes_per_s: Option<u64>) {
         self.shared.update(|state| state.in_bytes_per_s = in_bytes_per_s);
     }
-    /// It has no streams.
+    /// Ignored: it has no streams.
     fn set_paths(&self, _source: AgentId, _paths: Vec<Path>) -> Result<(), Fault> {
         Ok(())
     }

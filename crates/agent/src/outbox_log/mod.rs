@@ -1,16 +1,17 @@
-//! The agent's durable memory: which leases and tasks it holds, which facts it has not yet told (Promises 3,
-//! 5).
+//! Transactional outbox and lease store: which leases and tasks the agent holds, and which facts the service
+//! has not acknowledged yet (Promises 3, 5).
 //!
-//! One append-only file, `outbox_log`, of checksummed JSON lines (`record_log`; kinds in [`record::Record`]):
+//! One write-ahead log, the file `ledger`, of checksummed JSON lines (`record_log`; kinds in
+//! [`record::Record`]):
 //!
-//! * a *parcel* of leases and tasks is flushed before the next request acknowledges it to the service;
-//! * a *fact* is flushed before it is reported, and kept until the service has acknowledged its number;
-//!   an outcome and the end of its lease are one line, so that no kill can come between them;
+//! * received leases and tasks are flushed before the next request acknowledges them to the service;
+//! * a fact is flushed before it is reported, and kept until the service has acknowledged its number; an
+//!   outcome and the end of its lease are one line, so that no crash can come between them;
 //! * *begun*, *acknowledged* and the clock's offset are not flushed: losing them repeats what is harmless.
 //!
 //! Facts and leases share the file so that they share flushes and cannot contradict each other. When most of
-//! the file is history it is rewritten to what is still alive; it is bounded by what the service leases at
-//! once, plus [`HISTORY_BYTES_MAX`].
+//! the file is history, it is compacted to the live state; it is bounded by what the service leases at once,
+//! plus [`HISTORY_BYTES_MAX`].
 
 mod record;
 mod state;
@@ -34,21 +35,21 @@ use record::{ReceivedWork, Record};
 use state::LogState;
 pub(crate) use state::ResumedBatch;
 
-/// History in the file before it is rewritten; twice what is alive, if that is more.
+/// History in the file before it is compacted; twice the live state, if that is more.
 const HISTORY_BYTES_MAX: u64 = 4 << 20;
-/// Unacknowledged facts of tasks, at most: each may hold a thousand files.
+/// Unacknowledged facts of tasks: each may hold a thousand files.
 pub(crate) const TASK_FACTS_MAX: usize = 16;
-/// Unacknowledged facts of doors' decisions; further decisions are counted up meanwhile.
+/// Unacknowledged facts with decisions of doors; further decisions are aggregated meanwhile.
 const DECISION_FACTS_MAX: usize = 16;
-/// How often a waiting task looks whether it is to stop; only a lost wake-up would need it.
+/// How often a waiting task checks whether it is to stop; only a lost wake-up would need it.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) struct OutboxLog {
-    /// Taken before `state` where both are needed.
+    /// Locked before `state` where both are needed.
     file: Mutex<LogFile>,
     state: Mutex<LogState>,
     task_facts_acknowledged: Condvar,
-    /// Told when there is a fact to report.
+    /// Notified when there is a fact to report.
     fact_added: Notify,
 }
 
@@ -58,7 +59,7 @@ struct LogFile {
     alive_bytes: u64,
 }
 
-/// What a reply of the service brought that was not known.
+/// The work of a reply that was not known before.
 #[derive(Debug, Default)]
 pub(crate) struct NewWork {
     pub batches: Vec<LeaseBatch>,
@@ -69,7 +70,7 @@ pub(crate) struct NewWork {
 }
 
 impl OutboxLog {
-    /// Opens or makes the ledger in `directory`.
+    /// Opens or creates the log in `directory`.
     pub(crate) fn open(directory: &Path) -> Result<OutboxLog, Fault> {
         let mut state = LogState::default();
         let replay = |_, payload: &[u8]| {
@@ -79,7 +80,7 @@ impl OutboxLog {
         let opened =
             RecordLog::open(&directory.join("ledger"), replay).map_err(|error| log_fault("open", &error))?;
         if opened.cut_bytes > 0 {
-            tracing::warn!(bytes = opened.cut_bytes, "the ledger's torn end was cut off");
+            tracing::warn!(bytes = opened.cut_bytes, "the torn end of the outbox log was cut off");
         }
         let file = LogFile { log: opened.log, alive_bytes: 0 };
         Ok(OutboxLog {
@@ -90,7 +91,7 @@ impl OutboxLog {
         })
     }
 
-    /// Makes a reply's work durable and tells what of it is new.
+    /// Makes a reply's work durable and returns what of it is new.
     pub(crate) fn receive(&self, work: &Work) -> Result<NewWork, Fault> {
         let mut news = NewWork::default();
         self.write(true, |state| {
@@ -100,7 +101,7 @@ impl OutboxLog {
                 tasks: work.tasks.clone(),
                 cancel: work.cancel.clone(),
                 cancel_tasks: work.cancel_tasks.clone(),
-                // What opens the storages stays in memory.
+                // Credentials of foreign storages stay in memory.
                 copies: work
                     .copies
                     .iter()
@@ -122,7 +123,7 @@ impl OutboxLog {
         Ok(news)
     }
 
-    /// Notes that these attempts have begun, so that after a restart their leases count as used.
+    /// Records that these attempts have begun, so that after a restart an expired lease does not stop them.
     pub(crate) fn note_begun(&self, attempts: &[AttemptId]) -> Result<(), Fault> {
         self.write(false, |state| {
             let held: Vec<_> = attempts.iter().copied().filter(|&attempt| state.holds(attempt)).collect();
@@ -130,8 +131,8 @@ impl OutboxLog {
         })
     }
 
-    /// Makes outcomes durable and ends their leases. Those of leases no longer held (cancelled, or told
-    /// already) are left out. Returns how many were kept.
+    /// Makes outcomes durable and ends their leases. Outcomes of leases that are not held any more
+    /// (cancelled, or ended already) are ignored. Returns how many were recorded.
     pub(crate) fn finish(&self, outcomes: &[Outcome]) -> Result<usize, Fault> {
         let mut kept = 0;
         self.write(true, |state| {
@@ -145,8 +146,8 @@ impl OutboxLog {
         Ok(kept)
     }
 
-    /// Makes a fact of a task durable. Waits while too many are unacknowledged; false if told to stop
-    /// meanwhile.
+    /// Makes a fact of a task durable. Blocks while too many are unacknowledged (backpressure); false if told
+    /// to stop meanwhile.
     pub(crate) fn add_task_fact(&self, fact: &Fact, stop: &StopFlag) -> Result<bool, Fault> {
         let mut state = locked(&self.state);
         while state.task_facts_pending() >= TASK_FACTS_MAX {
@@ -168,7 +169,7 @@ impl OutboxLog {
         Ok(true)
     }
 
-    /// Whether one more fact of decisions may be added now.
+    /// Whether another fact with door decisions may be added now.
     pub(crate) fn has_room_for_decisions(&self) -> bool {
         locked(&self.state).decision_facts_pending() < DECISION_FACTS_MAX
     }
@@ -180,12 +181,12 @@ impl OutboxLog {
         Ok(())
     }
 
-    /// The version of the protocol that the service answered with.
+    /// Sets the protocol version that the service answered with.
     pub(crate) fn set_service_version(&self, version: u16) {
         locked(&self.state).set_service_version(version);
     }
 
-    /// The service has all facts up to this number.
+    /// Notes that the service has all facts up to this number.
     pub(crate) fn acknowledge(&self, sequence: u64) -> Result<(), Fault> {
         if sequence > locked(&self.state).sequence {
             self.skip_to(sequence)?;
@@ -198,7 +199,7 @@ impl OutboxLog {
         Ok(())
     }
 
-    /// The service was restarted: see [`State::forget_ended_tasks`].
+    /// Notes a restart of the service: see [`LogState::forget_ended_tasks`].
     pub(crate) fn service_restarted(&self) {
         locked(&self.state).forget_ended_tasks();
     }
@@ -206,7 +207,7 @@ impl OutboxLog {
     fn skip_to(&self, sequence: u64) -> Result<(), Fault> {
         tracing::warn!(
             sequence,
-            "the service has facts of this agent that its ledger does not: was the state directory restored \
+            "the service has facts of this agent that its log does not: was the state directory restored \
                 from a copy?"
         );
         let mut file = locked(&self.file);
@@ -225,7 +226,7 @@ impl OutboxLog {
         })
     }
 
-    /// The last that the service sent.
+    /// The settings that the service sent last.
     pub(crate) fn settings(&self) -> Option<AgentSettings> {
         locked(&self.state).settings.clone()
     }
@@ -234,12 +235,12 @@ impl OutboxLog {
         locked(&self.state).clock_offset_us
     }
 
-    /// Number of the last parcel that is safe here.
+    /// Number of the last reply whose work is durable here.
     pub(crate) fn received(&self) -> u64 {
         locked(&self.state).received
     }
 
-    /// As many unacknowledged facts as one report may hold.
+    /// The next unacknowledged facts, as many as one report may hold.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         locked(&self.state).entries()
     }
@@ -257,7 +258,7 @@ impl OutboxLog {
         locked(&self.state).claimed_attempts()
     }
 
-    /// Copies between storages of others that have not ended.
+    /// Copies between foreign storages that have not ended.
     pub(crate) fn copies_held(&self) -> Vec<HeldCopy> {
         locked(&self.state).copies_held()
     }
@@ -275,33 +276,33 @@ impl OutboxLog {
         state.lease(attempt).map(|(_, lease)| lease.epoch)
     }
 
-    /// Where the file of an attempt is to lie.
+    /// The target storage of an attempt.
     pub(crate) fn target_of(&self, attempt: AttemptId) -> Option<StorageName> {
         locked(&self.state).lease(attempt).map(|(batch, _)| batch.target_storage.clone())
     }
 
-    /// Which file an attempt brings, and where to.
+    /// The target storage and file of an attempt.
     pub(crate) fn target_file_of(&self, attempt: AttemptId) -> Option<(StorageName, Lfn)> {
         let state = locked(&self.state);
         state.lease(attempt).map(|(batch, lease)| (batch.target_storage.clone(), lease.lfn.clone()))
     }
 
-    /// What is leased from a source and has not ended.
+    /// Bytes leased from a source that have not ended.
     pub(crate) fn bytes_from(&self, source: &StorageName) -> u64 {
         locked(&self.state).bytes_from(source)
     }
 
-    /// Where the file of an attempt comes from, and whether by circuits.
+    /// The source storage of an attempt, and whether it uses circuits.
     pub(crate) fn source_of(&self, attempt: AttemptId) -> Option<(StorageName, CircuitUse)> {
         locked(&self.state).lease(attempt).map(|(batch, _)| (batch.source.storage.clone(), batch.circuits))
     }
 
-    /// Which transfer an attempt serves, and how large the file is.
+    /// The transfer that an attempt serves, and the file's size.
     pub(crate) fn lease_of(&self, attempt: AttemptId) -> Option<(TransferId, u64)> {
         locked(&self.state).lease(attempt).map(|(_, lease)| (lease.transfer, lease.size))
     }
 
-    /// What a restarted agent goes on with.
+    /// Batches and tasks that a restarted agent resumes.
     pub(crate) fn resumed(&self) -> (Vec<ResumedBatch>, Vec<Task>) {
         let state = locked(&self.state);
         (state.resumed(), state.tasks.values().cloned().collect())
@@ -312,8 +313,8 @@ impl OutboxLog {
         self.task_facts_acknowledged.notify_all();
     }
 
-    /// Appends what `make` says and applies it. With `flush` it is durable on return. After an error nothing
-    /// has changed, and the next write starts a new file from what is known to be true.
+    /// Appends the records that `make` returns and applies them. With `flush` they are durable on return.
+    /// After an error nothing has changed, and the next write starts a new file from the known state.
     fn write(&self, flush: bool, make: impl FnOnce(&LogState) -> Vec<Record>) -> Result<(), Fault> {
         let mut file = locked(&self.file);
         let records = make(&locked(&self.state));
@@ -352,5 +353,5 @@ fn numbered_facts(last: u64, facts: impl Iterator<Item = Fact>) -> Vec<Record> {
 }
 
 fn log_fault(what: &str, error: &io::Error) -> Fault {
-    Fault::new(FaultCode::StateDirectory, format!("cannot {what} the ledger: {error}"))
+    Fault::new(FaultCode::StateDirectory, format!("cannot {what} the outbox log: {error}"))
 }

@@ -1,4 +1,4 @@
-//! Lines of the ledger: what each says and how it is written.
+//! Records of the outbox log and their encoding.
 
 use std::io;
 
@@ -6,29 +6,29 @@ use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Task};
 use longhaul_model::{AttemptId, Epoch, TaskId};
 use serde::{Deserialize, Serialize};
 
-/// One line. External tags, so that an unknown kind is an error with its name.
+/// One line of the log. Externally tagged, so that an unknown kind is an error that names it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Record {
-    /// First line of a compacted ledger: the numbers that no other line repeats.
+    /// First line of a compacted log: the numbers that no other line repeats.
     Head { received: u64, acknowledged: u64, sequence: u64, clock_offset_us: i64 },
     #[serde(rename = "parcel")]
     ReceivedWork(ReceivedWork),
     /// These attempts have begun: an expired lease no longer stops them.
     Begun(Vec<AttemptId>),
-    /// These leases of an earlier parcel have ended. Written by compaction; else facts and parcels say it.
+    /// These received leases have ended. Written by compaction; otherwise facts and cancellations say it.
     Ended(Vec<AttemptId>),
-    /// Something to tell the service; an outcome ends its lease, the last fact of a task ends the task.
+    /// A fact for the service; an outcome ends its lease, the last fact of a task ends the task.
     Fact(Entry),
     /// The service has everything up to this number.
     Acknowledged(u64),
-    /// What the site allows: kept, so that what is resumed before the service answers stays within it.
+    /// The site's limits: stored so that what is resumed before the service answers stays within them.
     Settings(AgentSettings),
-    /// What to add to this host's clock to get the service's.
+    /// Offset of the service's clock from this host's.
     ClockOffsetUs(i64),
 }
 
-/// What a reply of the service changes for good.
+/// The durable part of one reply to a request for work.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ReceivedWork {
     pub number: u64,
@@ -44,7 +44,7 @@ pub(crate) struct ReceivedWork {
     pub copies: Vec<HeldCopy>,
 }
 
-/// A copy between storages of others: that it was given, and nothing by which it could be made. After a
+/// A copy between foreign storages: that it is held, and nothing with which it could be repeated. After a
 /// restart it has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HeldCopy {
@@ -68,8 +68,8 @@ impl Record {
         serde_json::to_vec(self).map_err(io::Error::other)
     }
 
-    /// A line whose checksum is right but that means nothing was written by another version: refused, never
-    /// cut.
+    /// A line with a good checksum that cannot be parsed was written by another version: an error, never cut
+    /// off.
     pub(crate) fn decode(payload: &[u8]) -> io::Result<Self> {
         serde_json::from_slice(payload).map_err(|error| {
             io::Error::new(
@@ -80,7 +80,7 @@ impl Record {
     }
 }
 
-/// How much of a report's limit a fact takes: the files it tells of.
+/// How many of a report's items a fact counts for: the files it tells of.
 pub(crate) fn items(fact: &Fact) -> usize {
     match fact {
         Fact::Outcome(_) | Fact::TaskDone { .. } => 1,

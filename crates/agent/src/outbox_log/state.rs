@@ -1,5 +1,6 @@
-//! What the ledger's lines add up to. Knows no file: replaying and running apply the same records in the same
-//! way.
+//! State of the outbox log: what its records add up to.
+//!
+//! Knows no file: replay and normal operation apply the same records in the same way.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,11 +11,11 @@ use longhaul_model::{AttemptId, Epoch, StorageName, TaskId};
 
 use super::record::{HeldCopy, ReceivedWork, Record, items};
 
-/// JSON bytes of the facts of one report: half of what the service takes as a body.
+/// JSON bytes of the facts in one report: half of what the service accepts as a body.
 const REPORT_BYTES_MAX: usize = longhaul_model::limits::BODY_BYTES_MAX / 2;
-/// The service understands decisions of doors from this version of the protocol on.
+/// First protocol version in which the service understands decisions of doors.
 const DECISIONS_VERSION_MIN: u16 = 3;
-/// Ended attempts that are remembered, so that a parcel that comes twice starts nothing again.
+/// Ended attempts that are remembered, so that work that comes twice starts nothing again.
 const ENDED_ATTEMPTS_MAX: usize = 65_536;
 
 #[derive(Debug, Default)]
@@ -29,23 +30,24 @@ pub(crate) struct LogState {
     batch_last: u64,
     leases: BTreeMap<AttemptId, LeaseSlot>,
     pub tasks: BTreeMap<TaskId, Task>,
-    /// Between storages of others.
+    /// Held copies between foreign storages.
     copies: BTreeMap<AttemptId, Epoch>,
-    /// Facts the service has not acknowledged, in order.
+    /// Facts that the service has not acknowledged, in order.
     pending: VecDeque<PendingFact>,
-    /// How many of them are of tasks, which may be large.
+    /// How many pending facts are of tasks, which may be large.
     task_facts: usize,
-    /// How many are of decisions at doors.
+    /// How many pending facts are decisions of doors.
     decision_facts: usize,
-    /// What the service speaks, once it has said so.
+    /// The service's protocol version, once it has answered.
     version: Option<u16>,
     ended: BTreeSet<AttemptId>,
     ended_order: VecDeque<AttemptId>,
-    /// With what they held: a long task comes a page at a time under one id.
+    /// Ended tasks with a digest of their content: a long task comes a page at a time under one id.
     ended_tasks: VecDeque<(TaskId, PartDigest)>,
 }
 
-/// A batch stays whole until its last lease has ended, since its permit is for the whole list.
+/// A batch with leases that are held. It stays whole until the last one has ended, since its permit covers
+/// the whole list.
 #[derive(Debug)]
 struct HeldBatch {
     batch: LeaseBatch,
@@ -65,17 +67,17 @@ struct PendingFact {
     bytes: usize,
 }
 
-/// A batch of which leases are left, for the engine after a restart.
+/// A batch to resume after a restart.
 #[derive(Clone, Debug)]
 pub(crate) struct ResumedBatch {
-    /// As it was leased, ended ones included.
+    /// As it was leased, including ended leases.
     pub batch: LeaseBatch,
     pub ended: Vec<AttemptId>,
     pub begun: Vec<AttemptId>,
 }
 
 impl LogState {
-    /// `bytes` is the size of the record as it was written.
+    /// Applies a record; `bytes` is its size as written.
     pub(crate) fn apply(&mut self, record: Record, bytes: usize) {
         match record {
             Record::Head { received, acknowledged, sequence, clock_offset_us } => {
@@ -173,12 +175,13 @@ impl LogState {
         }
     }
 
-    /// The service was restarted and may not know what it had heard: what it asks for again is done again.
+    /// Forgets which tasks have ended: a restarted service may have lost their results, and what it asks for
+    /// again is done again.
     pub(crate) fn forget_ended_tasks(&mut self) {
         self.ended_tasks.clear();
     }
 
-    /// Of a parcel, what is new here. Leases and tasks that are held or have ended are left out.
+    /// Filters a reply's work to what is new. Leases and tasks that are held or have ended are left out.
     pub(crate) fn new_work(&self, mut parcel: ReceivedWork) -> ReceivedWork {
         let mut seen = BTreeSet::new();
         let known = |attempt: &AttemptId| self.holds(*attempt) || self.ended.contains(attempt);
@@ -218,7 +221,7 @@ impl LogState {
         self.leases.contains_key(&attempt) || self.copies.contains_key(&attempt)
     }
 
-    /// Of copies between storages of others.
+    /// Held copies between foreign storages.
     pub(crate) fn copies_held(&self) -> Vec<HeldCopy> {
         self.copies.iter().map(|(&attempt, &epoch)| HeldCopy { attempt, epoch }).collect()
     }
@@ -227,8 +230,8 @@ impl LogState {
         self.leases.len()
     }
 
-    /// What the service must not give to anybody else: leases that are held, and those whose outcome it may
-    /// not know yet.
+    /// Attempts that the service must not give to anybody else: those that are held, and those whose outcome
+    /// it may not know yet.
     pub(crate) fn claimed_attempts(&self) -> Vec<AttemptId> {
         let untold = self.pending.iter().filter_map(|pending| match &pending.entry.fact {
             Fact::Outcome(outcome) => Some(outcome.attempt),
@@ -253,8 +256,8 @@ impl LogState {
         self.version = Some(version);
     }
 
-    /// The first unacknowledged facts, as many as one report may hold. What the service would not understand
-    /// is left out; until it is known whether it would, what comes after waits as well.
+    /// The next unacknowledged facts, as many as one report may hold. What the service would not understand
+    /// is skipped; until its version is known, later facts wait as well.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let (mut count, mut bytes) = (0, 0);
         self.pending
@@ -277,18 +280,18 @@ impl LogState {
         self.pending.len()
     }
 
-    /// Tasks wait when there are too many of these.
+    /// Tasks wait while there are too many of these.
     pub(crate) fn task_facts_pending(&self) -> usize {
         self.task_facts
     }
 
-    /// Further decisions wait when there are too many of these.
+    /// Further decisions wait while there are too many of these.
     pub(crate) fn decision_facts_pending(&self) -> usize {
         self.decision_facts
     }
 
-    /// The service remembers numbers that this ledger has not given yet: the state directory was restored
-    /// from an older copy. What is still to be told gets numbers that the service has not seen.
+    /// Renumbers pending facts: the service has seen numbers that this log has not assigned, since the state
+    /// directory was restored from an older copy.
     pub(crate) fn renumber_after(&mut self, sequence: u64) {
         self.acknowledged = sequence;
         self.sequence = sequence;
@@ -298,7 +301,7 @@ impl LogState {
         }
     }
 
-    /// The shortest list of records that makes this state.
+    /// The shortest list of records that produces this state.
     pub(crate) fn compacted(&self) -> Vec<Record> {
         let first_pending = self.pending.front().map(|pending| pending.entry.sequence);
         let mut records = vec![Record::Head {
@@ -337,7 +340,7 @@ impl LogState {
     }
 }
 
-/// Tells one page of a task from another.
+/// Distinguishes one page of a task from another.
 fn content_of(task: &Task) -> PartDigest {
     PartDigest::of(&serde_json::to_vec(&task.kind).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Crash-point sweeps and random histories of the ledger.
+//! Crash-point sweeps and random histories of the outbox log.
 
 use std::fs;
 use std::path::Path;
@@ -132,7 +132,7 @@ fn what_comes_twice_starts_once_and_what_is_cancelled_is_gone() {
     assert_eq!(log.leases_held(), 1);
 }
 
-/// Promises 3, 5: the ledger at any byte of its file is the ledger after some whole step.
+/// Promises 3, 5: cut at any byte, the file is the log after some complete step.
 #[test]
 fn every_cut_is_the_state_after_a_whole_step() {
     let directory = tempfile::tempdir().unwrap();
@@ -302,7 +302,8 @@ proptest! {
                 Step::Receive(leases, cancel) => {
                     number += 1;
                     let cancel = cancel.into_iter().map(AttemptId).collect();
-                    log.receive(&Work { cancel, tasks: vec![task(number)], ..work(number, vec![batch(&leases)]) }).unwrap();
+                    let work = work(number, vec![batch(&leases)]);
+                    log.receive(&Work { cancel, tasks: vec![task(number)], ..work }).unwrap();
                 }
                 Step::Begin(attempt) => log.note_begun(&[AttemptId(attempt)]).unwrap(),
                 Step::Finish(mut attempts) => {
@@ -311,7 +312,8 @@ proptest! {
                     log.finish(&attempts.into_iter().map(outcome).collect::<Vec<_>>()).unwrap();
                 }
                 Step::TaskDone(id) => {
-                    if log.resumed().1.iter().any(|task| task.id == TaskId(id)) && locked(&log.state).task_facts_pending() < TASK_FACTS_MAX {
+                    let is_held = log.resumed().1.iter().any(|task| task.id == TaskId(id));
+                    if is_held && locked(&log.state).task_facts_pending() < TASK_FACTS_MAX {
                         log.add_task_fact(&done(id), &StopFlag::default()).unwrap();
                     }
                 }

@@ -1,5 +1,5 @@
-//! The book of one tape, kept in a file, and the site's commands that follow from it: each file that is
-//! waited for is brought, each that nobody needs is removed, each that came goes to tape.
+//! Tape driver of one storage: persists its state and runs the site's commands that follow from it. Requested
+//! files are staged, unpinned ones removed from disk, arrived ones migrated to tape.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -20,18 +20,18 @@ use crate::state_dir::random_u64;
 use crate::threads::blocking;
 use crate::threads::locked;
 
-/// Between looks at what time has brought: ends of pins, files that are old enough to go to tape.
+/// Interval of checks for expired pins and for files old enough to be migrated.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// A shorter log is not written anew.
+/// Minimum size of the log before it is compacted.
 const LOG_BYTES_MIN: u64 = 8 << 20;
-/// Our own temporary names: the file gets another in a moment.
+/// Prefix of our own temporary names: such a file is renamed in a moment.
 const TEMP_NAME_PREFIX: &str = ".longhaul-";
 
 pub(crate) struct TapeDriver {
     site: Arc<TapeSystem>,
     clock: ServiceClock,
     state: Mutex<DriverState>,
-    /// Counts changes of the book.
+    /// Counts changes of the state.
     changed: watch::Sender<u64>,
     staging: Arc<Semaphore>,
     migrating: Arc<Semaphore>,
@@ -41,13 +41,13 @@ pub(crate) struct TapeDriver {
 struct DriverState {
     tape: TapeState,
     log: RecordLog,
-    /// From here on the log is worth being written anew.
+    /// Size of the log at which it is compacted.
     rewrite_at: u64,
-    /// Taken from the book, not begun.
+    /// Expired, their removal not begun.
     removals: VecDeque<ExpiredPins>,
 }
 
-/// One thing to be done by the site.
+/// A command for the site to run.
 enum TapeCommand {
     Stage(Vec<String>, Option<Arc<str>>),
     Migrate(Vec<(String, u64)>),
@@ -88,7 +88,7 @@ impl TapeDriver {
         locked(&self.state)
     }
 
-    /// Durable, and only then true.
+    /// Makes records durable, then applies them.
     fn write(&self, state: &mut DriverState, records: Vec<Record>) -> Result<(), Fault> {
         if records.is_empty() {
             return Ok(());
@@ -106,12 +106,12 @@ impl TapeDriver {
         Ok(())
     }
 
-    /// Files that the engine has brought: they go to tape as those that came through doors do.
+    /// Queues files that the engine has transferred for migration, like those that came through doors.
     pub(super) fn queue_migration(&self, lfns: &[Lfn]) -> Result<(), Fault> {
         if !self.site.can(Verb::Migrate) {
             return Ok(());
         }
-        // What arrived under its name has a path.
+        // A file that arrived under its name has a path.
         let paths: Vec<String> = lfns.iter().filter_map(|lfn| self.site.path_of(lfn)).collect();
         let mut state = self.lock_state();
         let records = paths.iter().map(|path| state.tape.arriving(path)).collect();
@@ -132,7 +132,7 @@ impl TapeDriver {
 
     // ---- what the site does --------------------------------------------------------------------------
 
-    /// Until it is dropped; ends only with what must not have happened.
+    /// Runs commands until it is dropped; ends only with a defect.
     pub(super) async fn run(self: Arc<Self>) -> Fault {
         let mut changed = self.changed.subscribe();
         let mut at_work = JoinSet::new();
@@ -160,7 +160,7 @@ impl TapeDriver {
         }
     }
 
-    /// As much as may be begun now.
+    /// The commands that may begin now.
     fn next_commands(&self) -> Vec<(TapeCommand, OwnedSemaphorePermit)> {
         let (now, bulk) = (self.clock.now(), self.site.config.bulk);
         let mut state = self.lock_state();
@@ -231,7 +231,8 @@ impl TapeDriver {
         if wanted.is_empty() {
             return;
         }
-        tracing::info!(storage = %self.site.storage, files = wanted.len(), first = units::printable(&wanted[0]), "bringing files from tape");
+        let first = units::printable(&wanted[0]);
+        tracing::info!(storage = %self.site.storage, files = wanted.len(), first, "staging files from tape");
         let ended = tokio::select! {
             ended = self.site.run(Verb::Stage, &wanted, metadata.as_deref()) => ended,
             () = self.clone().unwanted(wanted.clone()) => {
@@ -250,7 +251,7 @@ impl TapeDriver {
         self.settle(ends.collect()).await;
     }
 
-    /// When nobody waits for any of them.
+    /// Completes when nobody waits for any of these files.
     async fn unwanted(self: Arc<Self>, paths: Vec<String>) {
         let mut changed = self.changed.subscribe();
         let paths = Arc::new(paths);
@@ -266,7 +267,7 @@ impl TapeDriver {
         }
     }
 
-    /// Tells whoever waits for these files what came of them; the site is at work on them no more.
+    /// Records the results of staged files for all who wait for them, and releases their paths.
     async fn settle(self: &Arc<Self>, ends: Vec<(String, Option<End>)>) {
         if ends.is_empty() {
             return;
@@ -311,7 +312,8 @@ impl TapeDriver {
                 Ok(()) => done = vec![true; done.len()],
                 Err(why) => {
                     let (storage, again_s) = (&self.site.storage, MIGRATE_RETRY_INTERVAL.as_secs());
-                    tracing::warn!(%storage, files = wanted.len(), first = units::printable(&wanted[0]), why, again_s, "the site does not take files to tape; they are tried again");
+                    let (files, first) = (wanted.len(), units::printable(&wanted[0]));
+                    tracing::warn!(%storage, files, first, why, again_s, "migration to tape failed; trying again");
                 }
             }
         }
@@ -337,7 +339,7 @@ impl TapeDriver {
     async fn remove_files(self: Arc<Self>, over: Vec<ExpiredPins>) {
         let paths: Vec<String> = over.iter().map(|over| over.path.to_string()).collect();
         let found = self.site.locate(&paths).await;
-        // What the tape does not have is nobody's to remove.
+        // A file that is not on tape must not be removed from disk.
         let both = paths.iter().zip(found).filter(|(_, at)| *at == Locality::DiskAndTape);
         let both: Vec<String> = both.map(|(path, _)| path.clone()).collect();
         if !both.is_empty() {
@@ -367,7 +369,7 @@ impl TapeDriver {
 }
 
 impl DriverState {
-    /// A log that is broken, or much longer than what it says, is written anew.
+    /// Compacts a log that is broken or much longer than its state.
     fn rewrite(&mut self) -> std::io::Result<()> {
         if !self.log.is_broken() && self.log.bytes() < self.rewrite_at {
             return Ok(());
@@ -380,7 +382,7 @@ impl DriverState {
     }
 }
 
-/// The disk has the last word; where nobody can say, the command's.
+/// The end of staging: what is on the disk decides; where that is unknown, the command's exit code.
 fn stage_end(at: Locality, ended: &Result<CommandExit, Fault>) -> End {
     let why = match ended {
         _ if at.is_on_disk() => return End::OnDisk,

@@ -1,12 +1,12 @@
-//! Storages that are on tape: a site's own commands bring files to disk, take them to tape, remove them from
-//! the disk, and say where they are.
+//! Tape-backed storages: the site's own commands stage files to disk, migrate them to tape, remove them from
+//! disk, and tell their locality.
 //!
-//! Clients ask by the Tape REST API of the storage's doors (`doors::tape`), and what they ask for is kept
-//! over any kill. What comes to such a storage, through a door or by the engine, goes to tape. What is on
-//! tape only is seen and not read.
+//! Clients use the Tape REST API of the storage's doors (`doors::tape`), and their requests survive any
+//! crash. What arrives at such a storage, through a door or by the engine, is migrated to tape. A file that
+//! is on tape only is listed but not read.
 //!
-//! Not here: the form of questions, and who may ask (`doors`); tape systems themselves. Start with [`Tapes`];
-//! then `state`, which is the state, and `driver`, which keeps it and does what follows from it.
+//! Not here: the form of requests and who may make them (`doors`); tape systems themselves. Start with
+//! [`Tapes`]; then `state`, and `driver`, which persists it and acts on it.
 
 mod driver;
 mod state;
@@ -30,12 +30,12 @@ use driver::TapeDriver;
 use stub_storage::TapeBackedStorage;
 use system::TapeSystem;
 
-/// The sites behind an agent's storages, as far as they are on tape.
+/// The tape systems behind an agent's storages, where there are any.
 #[derive(Default)]
 pub(crate) struct TapeSystems(BTreeMap<StorageName, Arc<TapeSystem>>);
 
 impl TapeSystems {
-    /// To be called where there is a runtime.
+    /// Must be called within a runtime.
     pub(crate) fn from_storages(storages: &[StorageConfig]) -> Result<TapeSystems, Fault> {
         let mut systems = BTreeMap::new();
         for storage in storages {
@@ -45,7 +45,7 @@ impl TapeSystems {
         Ok(TapeSystems(systems))
     }
 
-    /// The storage as it is to be read.
+    /// Wraps a tape-backed storage so that stubs are not read.
     pub(crate) fn wrap(&self, storage: Arc<dyn Storage>) -> Arc<dyn Storage> {
         match self.0.get(storage.name()) {
             Some(site) => Arc::new(TapeBackedStorage::new(storage, site.clone())),
@@ -54,12 +54,12 @@ impl TapeSystems {
     }
 }
 
-/// All that is asked of an agent's tapes.
+/// The tape drivers of an agent's storages.
 #[derive(Default)]
 pub(crate) struct Tapes(BTreeMap<StorageName, Arc<TapeDriver>>);
 
 impl Tapes {
-    /// Reads what an earlier run has kept in `directory`.
+    /// Restores the state of an earlier run from `directory`.
     pub(crate) fn open(systems: TapeSystems, directory: &Path, clock: &ServiceClock) -> Result<Tapes, Fault> {
         let mut drivers = BTreeMap::new();
         if !systems.0.is_empty() {
@@ -83,14 +83,13 @@ impl Tapes {
         self.0.get(storage).map(|driver| driver.clone() as Arc<dyn Tape>)
     }
 
-    /// Files that the engine has brought, by storages. An error: they are not known to be on their way to
-    /// tape.
+    /// Queues files that the engine has transferred for migration. An error: that is not durable.
     pub(crate) fn queue_migration(&self, files: &BTreeMap<StorageName, Vec<Lfn>>) -> Result<(), Fault> {
         let of_tapes = files.iter().filter_map(|(storage, lfns)| Some((self.0.get(storage)?, lfns)));
         of_tapes.into_iter().try_for_each(|(driver, lfns)| driver.queue_migration(lfns))
     }
 
-    /// Does what there is to do, until it is dropped.
+    /// Runs all drivers until it is dropped.
     pub(crate) async fn run(self: Arc<Tapes>) -> Fault {
         let mut running = JoinSet::new();
         for driver in self.0.values() {

@@ -1,14 +1,13 @@
-//! What is asked of one tape, what of it is on disk for how long, and what is to go to tape: a state that is
-//! changed by records only, so that whoever reads the records again has the same. No clock, no file, no
-//! command: see `driver`.
+//! State of one tape driver: stage requests, pins, and files to migrate. Event-sourced: only records change
+//! it, so that replay gives the same state. No clock, no file, no command: see `driver`.
 //!
 //! ```text
-//! a file of a request:  Submitted ─► Completed ─► Spent        its pin is over, and the disk may forget it
+//! file of a request:    Submitted ─► Completed ─► Spent        its pin has expired, the disk may drop it
 //!                            └────► Failed, Cancelled
-//! a file that came:     arriving ─► due ─► (on tape, or gone)
+//! file that arrived:    arriving ─► due ─► (on tape, or gone)
 //! ```
 //!
-//! That the site is at work on a file is not recorded: after a restart it is asked again.
+//! Which files a command works on is not recorded: after a restart it is run again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,26 +17,27 @@ use longhaul_doors::{Report, ReportedFile, StageState, WantedFile};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Requests that are kept.
+/// Stage requests of one storage.
 pub(super) const REQUESTS_MAX: usize = 10_000;
-/// Files of all of them.
+/// Files of all stage requests of one storage.
 pub(super) const FILES_MAX: usize = 200_000;
-/// Files that wait for their way to tape: beyond these doors take no more.
+/// Files that wait for migration: beyond this, doors accept no more.
 pub(super) const ARRIVALS_MAX: usize = 100_000;
-/// A request is kept so long after its last file has ended or lost its pin; clients end theirs earlier.
+/// How long a request is kept after its last file has ended or lost its pin; clients usually end theirs
+/// earlier.
 const REQUEST_RETENTION: Duration = Duration::from_secs(86_400);
-/// Between two tries to bring a file to tape.
+/// Delay before a failed migration is tried again.
 pub(super) const MIGRATE_RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
 pub(super) type Path = Arc<str>;
-/// A file of a request.
+/// A file of a request: the request's id and the index.
 type FileRef = (Arc<str>, u32);
 
-/// What has happened; durable before it counts.
+/// An event; durable before it takes effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub(super) enum Record {
-    /// A new request, or (in a log that was written anew) one as it stands.
+    /// A new request, or (in a compacted log) one in its present state.
     Request {
         id: Arc<str>,
         request: Request,
@@ -54,7 +54,7 @@ pub(super) enum Record {
     Spent {
         files: Vec<FileRef>,
     },
-    /// By its client: nothing is told of it any more.
+    /// Deleted by its client: it is not reported any more.
     Forgotten {
         id: Arc<str>,
     },
@@ -64,7 +64,7 @@ pub(super) enum Record {
     Arriving {
         path: Path,
     },
-    /// It is on tape, or gone.
+    /// The file is on tape, or gone.
     Settled {
         path: Path,
     },
@@ -94,7 +94,7 @@ pub(super) struct Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct File {
     path: Path,
-    /// How long it is to stay.
+    /// Lifetime of its pin.
     stays_s: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     metadata: Option<Arc<str>>,
@@ -102,7 +102,7 @@ struct File {
     state: FileState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     finished: Option<Timestamp>,
-    /// In this run.
+    /// When a command for it began in this run.
     #[serde(skip)]
     started: Option<Timestamp>,
 }
@@ -120,12 +120,12 @@ enum FileState {
     Cancelled,
 }
 
-/// A file on its way to tape.
+/// A file to be migrated to tape.
 #[derive(Debug)]
 struct Arrival {
-    /// When it is to be given to the site; none while it gets its name.
+    /// When it may be migrated; none until it has its final name.
     due: Option<Timestamp>,
-    /// Which of several files of this name it is.
+    /// Distinguishes several files that came under this name.
     stamp: u64,
     migrating: bool,
 }
@@ -134,33 +134,33 @@ struct Arrival {
 pub(super) struct TapeState {
     requests: BTreeMap<Arc<str>, Request>,
     files: usize,
-    /// Who waits for a file to be on disk.
+    /// Files of requests that wait for a path to be staged.
     waiters: BTreeMap<Path, Vec<FileRef>>,
     queue: VecDeque<Path>,
-    /// The site is at work on these.
+    /// Paths that a command works on.
     in_command: BTreeSet<Path>,
-    /// By the time when they end.
+    /// Pins by expiry.
     pins: BTreeSet<(Timestamp, Arc<str>, u32)>,
-    /// How many files of requests are on disk under a name and not spent.
+    /// Files of requests on disk and not spent, by path.
     pin_counts: BTreeMap<Path, u32>,
     arrivals: BTreeMap<Path, Arrival>,
     due: BTreeSet<(Timestamp, Path)>,
     stamp: u64,
 }
 
-/// Files whose pins are over, of one name.
+/// Files of one path whose pins have expired.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ExpiredPins {
     pub(super) path: Path,
     pub(super) files: Vec<FileRef>,
-    /// Nobody else has the file on disk or waits for it.
+    /// Nobody else has pinned the path or waits for it.
     pub(super) last: bool,
 }
 
 impl TapeState {
     // ---- questions of clients ------------------------------------------------------------------------
 
-    /// What a new request is recorded as.
+    /// The record of a new request.
     pub(super) fn new_request(
         &self,
         id: &str,
@@ -217,7 +217,7 @@ impl TapeState {
         Some(Report { created: request.created, started, files: request.files.iter().map(one).collect() })
     }
 
-    /// What is not on disk yet is waited for no more.
+    /// Cancels files that are not on disk yet.
     pub(super) fn cancel(&self, id: &str, paths: &[String], now: Timestamp) -> Option<Record> {
         let wanted: BTreeSet<&str> = paths.iter().map(String::as_str).collect();
         let files =
@@ -225,7 +225,7 @@ impl TapeState {
         (!files.is_empty()).then_some(Record::Ended { at: now, end: End::Cancelled, files })
     }
 
-    /// The pins of these end now.
+    /// Ends the pins of these files now.
     pub(super) fn release(&self, id: &str, paths: &[String], now: Timestamp) -> Option<Record> {
         let wanted: BTreeSet<&str> = paths.iter().map(String::as_str).collect();
         let pinned = |file: &File| matches!(file.state, FileState::Completed { until } if until > now);
@@ -233,7 +233,7 @@ impl TapeState {
         (!files.is_empty()).then_some(Record::Released { at: now, files })
     }
 
-    /// Everything of a request ends, and it is told of no more.
+    /// Ends everything of a request; it is not reported any more.
     pub(super) fn end_request(&self, id: &str, now: Timestamp) -> Vec<Record> {
         let Some((id, _)) = self.visible_request(id) else { return Vec::new() };
         let waiting = self.files_where(id, |file| file.state == FileState::Submitted);
@@ -258,8 +258,8 @@ impl TapeState {
 
     // ---- from tape to disk ---------------------------------------------------------------------------
 
-    /// The next files for one command, at most `most`, with what clients said of them, which is the same for
-    /// all.
+    /// The next files for one stage command, at most `most`, with the clients' metadata, which is the same
+    /// for all of them.
     pub(super) fn next_stage(
         &mut self,
         most: usize,
@@ -286,7 +286,7 @@ impl TapeState {
         (!paths.is_empty()).then(|| (paths, said.flatten()))
     }
 
-    /// None: nobody waits for it any more.
+    /// The client's metadata; the outer none: nobody waits for the path any more.
     fn metadata_of(&self, path: &Path) -> Option<Option<Arc<str>>> {
         let (id, place) = self.waiters.get(path)?.first()?;
         Some(self.requests.get(id)?.files.get(*place as usize)?.metadata.clone())
@@ -306,13 +306,13 @@ impl TapeState {
         self.waiters.contains_key(path)
     }
 
-    /// For everybody who waits for it.
+    /// The record of a staged path, for everybody who waits for it.
     pub(super) fn staged(&self, path: &str, end: End, now: Timestamp) -> Option<Record> {
         let files = self.waiters.get(path)?.clone();
         Some(Record::Ended { at: now, end, files })
     }
 
-    /// The site is at work on it no more; who still waits for it has his turn later.
+    /// Releases a path after a command; if somebody still waits for it, it is queued again.
     pub(super) fn release_path(&mut self, path: &str) {
         self.in_command.remove(path);
         if let Some((path, _)) = self.waiters.get_key_value(path) {
@@ -322,8 +322,8 @@ impl TapeState {
 
     // ---- the ends of pins ----------------------------------------------------------------------------
 
-    /// Takes out what is over by now, by names. Where the site removes files, nothing else is begun with the
-    /// last of a name until that is done.
+    /// Takes expired pins, by path. Where the site removes files, no other command begins on a path whose
+    /// last pin has expired until it is removed.
     pub(super) fn take_expired_pins(&mut self, now: Timestamp, removes: bool) -> Vec<ExpiredPins> {
         let mut by_path: BTreeMap<Path, Vec<FileRef>> = BTreeMap::new();
         let mut later = Vec::new();
@@ -348,7 +348,7 @@ impl TapeState {
         over
     }
 
-    /// Requests that nobody needs to know of any more.
+    /// Requests that may be dropped.
     pub(super) fn expired_requests(&self, now: Timestamp) -> Vec<Record> {
         let old = |request: &Request| {
             request.open == 0 && (request.forgotten || request.last + REQUEST_RETENTION <= now)
@@ -367,12 +367,12 @@ impl TapeState {
         Record::Arriving { path: path.into() }
     }
 
-    /// It has its name, or was given up; in either case the site looks at it then.
+    /// The file has its name or was given up; either way it is checked when due.
     pub(super) fn arrived(&mut self, path: &str, due: Timestamp) {
         self.due_at(path, due);
     }
 
-    /// What a predecessor was about to name, and perhaps has.
+    /// Files that an earlier run was about to name, and perhaps has.
     pub(super) fn all_arrived(&mut self, due: Timestamp) {
         let waiting = self.arrivals.iter().filter(|(_, arrival)| arrival.due.is_none());
         let paths: Vec<Path> = waiting.map(|(path, _)| path.clone()).collect();
@@ -390,7 +390,7 @@ impl TapeState {
         }
     }
 
-    /// The next files for one command, each with its stamp.
+    /// The next files for one migrate command, each with its stamp.
     pub(super) fn next_migrate(&mut self, most: usize, now: Timestamp) -> Vec<(String, u64)> {
         let mut next = Vec::new();
         for (_, path) in self.due.range(..(now + Duration::from_micros(1), Path::from(""))) {
@@ -407,8 +407,8 @@ impl TapeState {
         next
     }
 
-    /// The site has taken it, or it is gone. Another file that came under its name meanwhile goes its own
-    /// way.
+    /// The record of a migrated (or gone) file. Another file that came under its name meanwhile is migrated
+    /// by itself.
     pub(super) fn migrated(&mut self, path: &str, stamp: u64) -> Option<Record> {
         let (path, arrival) = self.arrivals.get_key_value(path)?;
         if arrival.stamp == stamp {
@@ -418,7 +418,7 @@ impl TapeState {
         None
     }
 
-    /// It has to be tried again.
+    /// Schedules another migration.
     pub(super) fn retry_migration(&mut self, path: &str, due: Option<Timestamp>) {
         if let Some(arrival) = self.arrivals.get_mut(path) {
             arrival.migrating = false;
@@ -455,7 +455,7 @@ impl TapeState {
         }
     }
 
-    /// The shortest records of what stands.
+    /// The shortest list of records that produces this state.
     pub(super) fn records(&self) -> impl Iterator<Item = Record> {
         let requests = self.requests.iter();
         let requests =
@@ -548,7 +548,7 @@ impl TapeState {
         }
     }
 
-    /// Only what is closed is dropped, or read again.
+    /// Only a closed request is dropped, or replaced by a compacted one.
     fn drop_request(&mut self, id: &Arc<str>) {
         let Some(request) = self.requests.remove(id) else { return };
         self.files -= request.files.len();

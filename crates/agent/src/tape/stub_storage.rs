@@ -1,6 +1,7 @@
-//! A storage whose files may be on tape only: these are seen, and not read. Reading a stub would give no
-//! bytes of the file, or make the file system bring them one by one, in the order in which somebody happens
-//! to ask.
+//! A tape-backed storage whose stubs are listed but not read.
+//!
+//! Reading a stub would return no bytes, or make the file system recall files one by one in the order in
+//! which somebody happens to ask.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ impl TapeBackedStorage {
         TapeBackedStorage { storage, system }
     }
 
-    /// Looked at after it was opened: what is taken off the disk later is another file, or changes under who
-    /// reads it.
+    /// Checks after opening: a file that is removed from disk later is another file, or changes under its
+    /// reader.
     fn guard_stub(&self, at: &Pfn, file: Box<dyn SourceFile>) -> Box<dyn SourceFile> {
         if self.system.disk_state(at.path()) != DiskState::Stub {
             return file;
         }
-        // A file full of holes looks like a stub: whoever can tell them apart is asked.
+        // A sparse file looks like a stub: the tape system can tell them apart.
         let path = [at.path().to_owned()];
         if self.system.knows_tape()
             && self.system.locate_blocking(&path).first().is_some_and(|at| at.is_on_disk())
@@ -40,7 +41,7 @@ impl TapeBackedStorage {
     }
 }
 
-/// A file without its bytes.
+/// A file whose bytes are on tape only.
 struct StubFile {
     file: Box<dyn SourceFile>,
     name: String,
@@ -168,7 +169,7 @@ mod tests {
                 fault.to_string().contains("on tape only") && fault.code.next_step().contains("bring_online")
             );
         }
-        // A site that can tell says that it is a file of nothing but holes.
+        // The tape system says that it is a sparse file.
         let knows = open(folder.path(), "echo DISK");
         let file = std::thread::spawn(move || knows.open(&at("stub")).unwrap().check_at_hand());
         assert_eq!(file.join().unwrap(), Ok(()));

@@ -1,8 +1,8 @@
-//! The site's commands for its tape, and what can be seen on the disk.
+//! A site's tape system: its commands, and what the disk shows.
 //!
 //! ```text
 //! stage|migrate|remove WORDS… PATH…      exit code 0: done with all of them
-//! locality WORDS… PATH…                  a line for each on standard output: DISK, TAPE, DISK_AND_TAPE, LOST, NONE, UNAVAILABLE
+//! locality WORDS… PATH…                  a line per path: DISK, TAPE, DISK_AND_TAPE, LOST, NONE, UNAVAILABLE
 //! ```
 
 use std::path::PathBuf;
@@ -21,29 +21,29 @@ use crate::command::{CommandExit, CommandSpec, run};
 use crate::config::StorageConfig;
 use crate::config::tape::TapeConfig;
 
-/// Files that `locality` is asked for at once.
+/// Files of one `locality` command.
 const LOCALITY_FILES_MAX: usize = 100;
-/// A line of its answer, the longest word with room for white space.
+/// Bytes of one line of its answer: the longest word with room for white space.
 const LOCALITY_LINE_BYTES: usize = 32;
-/// A file of which no more sectors than this are on the disk, though it is larger, is a stub: some file
-/// systems count one.
+/// A file larger than its few sectors is a stub; some file systems count one sector for it.
 const STUB_SECTORS: i64 = 1;
+/// Smallest size of a stub: a smaller file may have all of its bytes in one sector.
 const STUB_BYTES_MIN: i64 = 513;
-/// In which `stage` finds what the client said for the tape system.
+/// Environment variable with the client's metadata for `stage`.
 const METADATA_VARIABLE: &str = "LONGHAUL_METADATA";
 
-/// What is at a name on the disk.
+/// What the disk has at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiskState {
     Present,
-    /// Its name and size, without its bytes.
+    /// Name and size without the bytes.
     Stub,
     Absent,
-    /// Nobody can say.
+    /// The disk cannot be read.
     Unknown,
 }
 
-/// The tape behind one storage.
+/// The tape system behind one storage.
 pub(crate) struct TapeSystem {
     pub(super) config: TapeConfig,
     pub(super) storage: StorageName,
@@ -62,7 +62,7 @@ pub(super) enum Verb {
 }
 
 impl TapeSystem {
-    /// To be called where there is a runtime.
+    /// Must be called within a runtime.
     pub(super) fn open(storage: &StorageConfig, config: &TapeConfig) -> Result<TapeSystem, Fault> {
         let failed = |why: String| {
             Fault::new(FaultCode::SourceUnreadable, format!("{}: {why}", storage.root.display()))
@@ -96,7 +96,7 @@ impl TapeSystem {
         !self.config.locality.is_empty()
     }
 
-    /// Where a file of the catalog lies.
+    /// The path of a file of the catalog.
     pub(super) fn path_of(&self, lfn: &Lfn) -> Option<String> {
         self.rules.to_pfn(&self.storage, lfn).ok().map(|at| at.path().to_owned())
     }
@@ -109,18 +109,18 @@ impl TapeSystem {
                 {
                     DiskState::Stub
                 }
-                // What a link leads to is there, or the storage says that it is not.
+                // A link's target is present, or the storage says that it is not.
                 FileType::RegularFile | FileType::Symlink => DiskState::Present,
                 _ => DiskState::Absent,
             },
             Err(Errno::NOENT | Errno::NOTDIR) => DiskState::Absent,
-            // There is a link on the way.
+            // A directory of the path is a link.
             Err(Errno::LOOP) => DiskState::Present,
             Err(_) => DiskState::Unknown,
         }
     }
 
-    /// Runs one of the commands for these files.
+    /// Runs a command on these paths.
     pub(super) async fn run(
         &self,
         verb: Verb,
@@ -142,12 +142,12 @@ impl TapeSystem {
         .await
     }
 
-    /// As the site's programs know them.
+    /// Absolute paths, as the site's programs know them.
     fn absolute_paths(&self, paths: &[String]) -> Vec<String> {
         paths.iter().map(|path| self.root.join(path).to_string_lossy().into_owned()).collect()
     }
 
-    /// Where files are, in their order.
+    /// Localities of paths, in their order.
     pub(super) async fn locate(self: &Arc<TapeSystem>, paths: &[String]) -> Vec<Locality> {
         if !self.knows_tape() {
             let (system, paths) = (self.clone(), paths.to_vec());
@@ -171,12 +171,12 @@ impl TapeSystem {
         found
     }
 
-    /// The same for threads that may wait; not to be called from the runtime's own.
+    /// The same, blocking. Not to be called from the runtime's own threads.
     pub(super) fn locate_blocking(self: &Arc<TapeSystem>, paths: &[String]) -> Vec<Locality> {
         self.runtime.block_on(self.locate(paths))
     }
 
-    /// By the disk alone.
+    /// Locality as far as the disk shows it.
     fn locality_on_disk(&self, path: &str) -> Locality {
         match self.disk_state(path) {
             DiskState::Present => Locality::Disk,
@@ -206,7 +206,7 @@ impl TapeSystem {
     }
 }
 
-/// A word a line; what is missing, or no word, is not known.
+/// Parses one word a line; a missing or unknown word is `Unavailable`.
 fn parse_localities(text: &str, count: usize) -> Vec<Locality> {
     let mut lines = text.lines();
     let word = |line: &str| Locality::of(line.trim());
@@ -278,7 +278,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_is_one_answer_for_each_file(text in "(DISK|TAPE|tape | |\n|[A-Z_]{0,5}){0,20}", count in 0usize..10) {
+        fn there_is_one_answer_for_each_file(
+            text in "(DISK|TAPE|tape | |\n|[A-Z_]{0,5}){0,20}",
+            count in 0usize..10,
+        ) {
             prop_assert_eq!(parse_localities(&text, count).len(), count);
         }
     }

@@ -1,7 +1,7 @@
-//! What a scan has digested already, so that a scan that was killed reads nothing twice.
+//! Digest cache of a scan, so that a scan that was killed reads nothing twice.
 //!
-//! One file per scan, removed with its end: records (`record_log`) of path, identity and digests, appended as
-//! files are done. Not flushed: a power cut costs some reading. In memory only 16 bytes for each file of an
+//! One file per scan, removed when it ends: records (`record_log`) of path, identity and digests, appended as
+//! files are done. Not flushed: a power cut costs some reading. In memory only 16 bytes per file of an
 //! earlier run.
 
 use std::fs;
@@ -36,7 +36,7 @@ impl ScanCache {
         let path = directory.join(task.to_string());
         let mut index = Vec::new();
         let opened = RecordLog::open(&path, |offset, payload| {
-            // A line of another version is as good as none.
+            // A record of another version is ignored.
             if let Ok(line) = serde_json::from_slice::<CacheRecord>(payload) {
                 index.push((key(&line.path, &line.identity), offset));
             }
@@ -81,7 +81,7 @@ impl ScanCache {
     }
 }
 
-/// Removes the caches of scans that are no longer wanted.
+/// Removes caches of scans that are not wanted any more.
 pub(crate) fn remove_stale_caches(directory: &Path, wanted: &[TaskId]) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

@@ -1,5 +1,5 @@
-//! Tasks over listed files: `Verify` reads each again and compares, `Delete` removes each that is still what
-//! the catalog says.
+//! Tasks over listed files: `Verify` reads each file again and compares digests, `Delete` removes each that
+//! is still what the catalog says.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::scan::FACT_ITEMS_MAX;
 use super::{TaskRun, parallel};
 use crate::threads::guarded;
 
-/// A batch that is not full is told after this long without a new result.
+/// A partial batch is reported after this long without a new result.
 const BATCH_IDLE: Duration = Duration::from_secs(1);
 
-/// Whether each file is there with the bytes the catalog promises.
+/// Checks that each file is there with the bytes that the catalog promises.
 pub(crate) fn verify(bench: &TaskRun<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
     check_each(bench, files, BUFFER_BYTES, |file, buffer| {
         let at = pfn(bench, file)?;
@@ -40,8 +40,8 @@ pub(crate) fn verify(bench: &TaskRun<'_>, files: &[ExpectedFile]) -> Result<(), 
     })
 }
 
-/// Removes each file. One that is gone counts as removed; one of another size is not the catalog's, and
-/// stays. Content is not compared: that would read everything that is to be thrown away.
+/// Removes each file. A missing one counts as removed; one of another size is not the catalog's and stays.
+/// Content is not compared: that would read everything that is to be deleted.
 pub(crate) fn delete(bench: &TaskRun<'_>, files: &[ExpectedFile]) -> Result<(), Fault> {
     check_each(bench, files, 1, |file, _| {
         let at = pfn(bench, file)?;
@@ -56,8 +56,8 @@ pub(crate) fn delete(bench: &TaskRun<'_>, files: &[ExpectedFile]) -> Result<(), 
         let Some(hooks) = bench.hooks else {
             return found.map_or(Ok(()), |identity| bench.storage.delete(&at, &identity));
         };
-        // Also of a file that is not on disk: the site may hold it elsewhere. It may remove what is on disk,
-        // too.
+        // The hook runs as well for a file that is not on disk: the site may hold it elsewhere. It may also
+        // remove the one on disk.
         hooks.delete(&at)?;
         let left = bench.storage.stat(&at).map_err(|fault| fault.blaming(Blame::Target))?;
         left.map_or(Ok(()), |identity| bench.storage.delete(&at, &identity))

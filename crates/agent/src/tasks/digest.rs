@@ -1,4 +1,4 @@
-//! Reads one version of a file for its digests.
+//! Digests one version of a file.
 
 use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Hasher, Pfn};
 use longhaul_storage::{Identity, Storage};
@@ -9,7 +9,7 @@ use crate::stop::StopFlag;
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 
 /// Like `storage::digest_file`, but gives up (`Cancelled`) soon after `stop` is set, however large the file
-/// is. `SourceChanged` if the file changed while it was read.
+/// is. `SourceChanged` if the file changes while it is read.
 pub(crate) fn digest(
     storage: &dyn Storage,
     at: &Pfn,
@@ -33,7 +33,7 @@ pub(crate) fn digest(
         let read = file.read_at(buffer, offset)?;
         hasher.update(&buffer[..read]);
         offset += read as u64;
-        // A file that grows for ever must not keep us for ever.
+        // Bounded: a file may grow for ever.
         if read < buffer.len() || offset > before.size {
             break;
         }

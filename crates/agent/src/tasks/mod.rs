@@ -1,7 +1,7 @@
-//! Work that moves no bytes between sites: scan, verify, delete.
+//! Tasks that move no bytes between sites: scan, verify, delete.
 //!
-//! A task lives in the ledger until its last fact is there, so a killed agent begins it again; doing any of
-//! it twice changes nothing. A few threads run tasks in the order in which they came.
+//! A task stays in the outbox log until its last fact is there, so a killed agent starts it again; tasks are
+//! idempotent. A few threads run them in order of arrival.
 
 mod cache;
 mod check;
@@ -29,9 +29,9 @@ use crate::stop::StopFlag;
 use crate::threads::guarded;
 use crate::threads::locked;
 
-/// Tasks that run at once: a long scan must not hold up a deletion.
+/// Tasks that run at once: a long scan must not delay a deletion.
 const TASKS_RUNNING_MAX: usize = 4;
-/// Between two tries to write to a state directory that cannot be written.
+/// Delay between attempts to write to a state directory that refuses writes.
 const STATE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What tasks need from the agent.
@@ -58,7 +58,7 @@ struct TaskQueue {
     running: BTreeMap<TaskId, StopFlag>,
 }
 
-/// One running task's place of work.
+/// One running task with what it works on.
 pub(crate) struct TaskRun<'a> {
     pub task: TaskId,
     pub storage: &'a dyn Storage,
@@ -71,7 +71,7 @@ pub(crate) struct TaskRun<'a> {
 }
 
 impl Tasks {
-    /// With the tasks that an earlier run left. Nothing runs before [`Tasks::spawn`].
+    /// Queues the tasks that an earlier run left. Nothing runs before [`Tasks::spawn`].
     pub(crate) fn new(room: TaskContext, left: Vec<Task>) -> Arc<Tasks> {
         let wanted: Vec<TaskId> = left.iter().map(|task| task.id).collect();
         if let Err(error) = cache::remove_stale_caches(&room.scans, &wanted) {
@@ -103,7 +103,7 @@ impl Tasks {
         self.wake.notify_all();
     }
 
-    /// The ledger has dropped these already.
+    /// Cancels tasks, which the log has dropped already.
     pub(crate) fn cancel(&self, tasks: &[TaskId]) {
         let mut queue = locked(&self.queue);
         queue.waiting.retain(|task| !tasks.contains(&task.id));
@@ -117,13 +117,13 @@ impl Tasks {
         self.context.log.wake_tasks();
     }
 
-    /// Waits until all threads have ended. `Room::stop` must be set.
+    /// Waits until all threads have ended. `TaskContext::stop` must be set.
     pub(crate) fn join(&self) {
         assert!(self.context.stop.is_set(), "threads end when they are told to");
         self.wake.notify_all();
         self.context.log.wake_tasks();
         for thread in std::mem::take(&mut *locked(&self.threads)) {
-            // `work` catches what tasks throw; there is nothing more to say here.
+            // `work` catches panics; there is nothing more to report here.
             let _ = thread.join();
         }
     }
@@ -153,7 +153,7 @@ impl Tasks {
                 queue.running.insert(task.id, stop.clone());
                 return Some((task, stop));
             }
-            // The time limit is for a wake-up that came between the look and the wait.
+            // The timeout covers a wake-up between the check and the wait.
             let waited = self.wake.wait_timeout(queue, STATE_RETRY_INTERVAL);
             queue = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
@@ -205,13 +205,13 @@ impl Tasks {
 }
 
 impl TaskRun<'_> {
-    /// Makes a fact durable; waits while the service has too many to take. Breaks when told to stop.
+    /// Makes a fact durable; blocks while the service has too many to take. Breaks when told to stop.
     pub(crate) fn emit(&self, fact: &Fact) -> ControlFlow<()> {
         if persist(self.log, fact, self.stop) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }
 
-/// Tries until the ledger takes the fact; false if told to stop.
+/// Retries until the log takes the fact; false if told to stop.
 fn persist(log: &OutboxLog, fact: &Fact, stop: &StopFlag) -> bool {
     loop {
         match log.add_task_fact(fact, stop) {

@@ -1,4 +1,4 @@
-//! One producer, some workers, one consumer; bounded in between; ends early when the consumer has enough.
+//! Bounded pipeline: one producer, some workers, one consumer; ends early when the consumer has enough.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -11,15 +11,15 @@ use longhaul_model::Fault;
 use crate::threads::guarded;
 use crate::threads::locked;
 
-/// Jobs and results that wait between the stages.
+/// Jobs and results queued between the stages.
 const QUEUED_MAX: usize = 256;
-/// Threads of one task: beyond this a disk is not read faster.
+/// Threads of one task: more do not read a disk faster.
 const THREADS_MAX: usize = 16;
 
-/// Runs `work` over all that `produce` gives, on `threads` threads, each with a buffer of `buffer_bytes`;
-/// hands the results to `consume` on the caller's thread, in the order in which they come; `None` after each
-/// `idle` without one. When `consume` breaks, everything ends at its next step. Returns what `produce`
-/// returned; its panic is a fault. `work` must not panic (see [`guarded`]).
+/// Runs `work` on everything that `produce` yields, on `threads` threads, each with a buffer of
+/// `buffer_bytes`. Passes the results to `consume` on the caller's thread as they come, and `None` after each
+/// `idle` without one. When `consume` breaks, every stage ends at its next step. Returns the result of
+/// `produce`; its panic is a fault. `work` must not panic (see [`guarded`]).
 pub(crate) fn run<J: Send, D: Send, R: Send>(
     threads: usize,
     buffer_bytes: usize,
@@ -51,8 +51,7 @@ pub(crate) fn run<J: Send, D: Send, R: Send>(
                 }
             });
         }
-        // Only the workers hold these now: when they have ended, the producer's and the consumer's ends
-        // notice.
+        // Only the workers hold these now: when they end, producer and consumer see closed channels.
         drop((jobs, done_sender));
         loop {
             let more = match done.recv_timeout(idle) {

@@ -1,4 +1,4 @@
-//! Registration by scanning: walks a directory, digests every file in parallel, tells the service in batches.
+//! Registers existing files: walks a directory, digests every file in parallel, reports in batches.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::digest::{BUFFER_BYTES, digest};
 use super::{TaskRun, parallel};
 use crate::threads::guarded;
 
-/// Files and left-out things of one fact.
+/// Files and left-out entries in one fact.
 pub(crate) const FACT_ITEMS_MAX: usize = 1_000;
-/// A batch that is not full is told after this long without a new file, so that large files show progress.
+/// A partial batch is reported after this long without a new file, so that large files show progress.
 const BATCH_IDLE_MAX: Duration = Duration::from_secs(1);
 
-/// Runs a scan to its end. The error is what keeps it from being complete.
+/// Runs a scan to its end. The error is what kept it from being complete.
 pub(crate) fn run(bench: &TaskRun<'_>, path: &str, algorithms: &[Algorithm]) -> Result<(), Fault> {
     let cache = match ScanCache::open(&bench.scans, bench.task) {
         Ok(cache) => Some(cache),
@@ -39,13 +39,13 @@ pub(crate) fn run(bench: &TaskRun<'_>, path: &str, algorithms: &[Algorithm]) -> 
             None => batch.emit(),
         },
     );
-    // Breaking means that we are to stop, which the caller looks at first.
+    // A break means that we are to stop, which the caller checks first.
     let _ = batch.emit();
     walked.and_then(|walked| walked)?;
     batch.internal.map_or(Ok(()), Err)
 }
 
-/// A file to digest, or something that is none.
+/// A file to digest, or an entry that is not a file.
 enum ScanItem {
     File { at: Pfn, lfn: Lfn, identity: Identity },
     LeftOut(LeftOut),
@@ -54,7 +54,7 @@ enum ScanItem {
 enum ScanResult {
     Found(FoundFile),
     LeftOut(LeftOut),
-    /// We failed: the file is left out, and the scan ends with this.
+    /// A defect of ours: the file is left out, and the scan ends with this fault.
     Internal(LeftOut, Fault),
     Stopped,
 }
@@ -129,7 +129,7 @@ struct Batch<'a> {
     bench: &'a TaskRun<'a>,
     found: Vec<FoundFile>,
     left_out: Vec<LeftOut>,
-    /// The first of our own failures.
+    /// The first of our own defects.
     internal: Option<Fault>,
 }
 
@@ -167,7 +167,7 @@ impl Batch<'_> {
     }
 }
 
-/// Removes what a scan has kept for its next start.
+/// Removes the digest cache of a scan.
 pub(crate) fn remove_cache(scans: &std::path::Path, task: TaskId) {
     if let Ok(cache) = ScanCache::open(scans, task) {
         cache.remove();

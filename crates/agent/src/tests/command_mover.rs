@@ -94,12 +94,12 @@ impl Moved {
     }
 }
 
-fn of(outcomes: &[Outcome], attempt: u64) -> &Outcome {
+fn outcome_of(outcomes: &[Outcome], attempt: u64) -> &Outcome {
     outcomes.iter().find(|outcome| outcome.attempt == attempts(&[attempt])[0]).unwrap()
 }
 
 fn fault(outcomes: &[Outcome], attempt: u64) -> Fault {
-    of(outcomes, attempt).fault.clone().unwrap()
+    outcome_of(outcomes, attempt).fault.clone().unwrap()
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn what_a_mover_says_is_compared() {
     let agent = moved.site.start();
     moved.site.lease(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     let outcomes = moved.site.service.wait_for_outcomes(11).await;
-    let good = of(&outcomes, 1);
+    let good = outcome_of(&outcomes, 1);
     assert_eq!((&good.fault, good.verification), (&None, Verification::Readback));
     assert_eq!((good.bytes_moved, good.already_there), (7, false));
     assert_eq!(good.digests, super::digests(b"0123456"));
@@ -148,7 +148,7 @@ async fn one_that_hangs_dies_or_leaves_no_report() {
     // In order, two each: f12 hangs with f1 behind it, f13 dies, f14's report is a pipe.
     moved.site.lease(&[12, 1, 13, 2, 14, 3]);
     let outcomes = moved.site.service.wait_for_outcomes(6).await;
-    assert_eq!(of(&outcomes, 12).fault, None, "what it said before it was ended counts");
+    assert_eq!(outcome_of(&outcomes, 12).fault, None, "what it said before it was ended counts");
     let late = fault(&outcomes, 1);
     assert!(late.detail.contains("did not end within 1s; its report says nothing of it"), "{late}");
     let died = fault(&outcomes, 13);
@@ -177,7 +177,7 @@ async fn what_is_there_is_not_brought_and_what_is_not_theirs_is_the_engines() {
     let agent = moved.site.start();
     moved.site.lease(&[1, 2]);
     let outcomes = moved.site.service.wait_for_outcomes(2).await;
-    let there = of(&outcomes, 1);
+    let there = outcome_of(&outcomes, 1);
     assert_eq!((&there.fault, there.already_there, there.bytes_moved), (&None, true, 0));
     assert_eq!(fault(&outcomes, 2).code, FaultCode::NameClash);
     assert_eq!(fs::read(moved.path("f2")).unwrap(), b"others!", "a good replica is never destroyed");
@@ -222,7 +222,10 @@ async fn cancelling_and_restarts_in_the_middle() {
     moved.until_said("waits").await;
     fs::write(&go, "go\n").unwrap();
     let outcomes = moved.site.service.wait_for_outcomes(2).await;
-    assert_eq!((outcomes.len(), &of(&outcomes, 15).fault, &of(&outcomes, 1).fault), (2, &None, &None));
+    assert_eq!(
+        (outcomes.len(), &outcome_of(&outcomes, 15).fault, &outcome_of(&outcomes, 1).fault),
+        (2, &None, &None)
+    );
     moved.is_tidy();
     agent.end().await;
 }

@@ -55,7 +55,7 @@ impl Hooked {
     }
 }
 
-fn of(outcomes: &[Outcome], attempt: u64) -> &Outcome {
+fn outcome_of(outcomes: &[Outcome], attempt: u64) -> &Outcome {
     outcomes.iter().find(|outcome| outcome.attempt == attempts(&[attempt])[0]).unwrap()
 }
 
@@ -78,19 +78,19 @@ async fn the_site_is_asked_before_and_after() {
     agent.engine.finish(&[5], Err(longhaul_model::Fault::new(FaultCode::Stalled, "at alpha")));
     let outcomes = hooked.site.service.wait_for_outcomes(5).await;
 
-    let there = of(&outcomes, 1);
+    let there = outcome_of(&outcomes, 1);
     assert_eq!((&there.fault, there.already_there), (&None, true));
     assert_eq!(there.verification, Verification::Wire, "nothing was read here");
-    let vetoed = of(&outcomes, 2).fault.clone().unwrap();
+    let vetoed = outcome_of(&outcomes, 2).fault.clone().unwrap();
     assert_eq!(
         (vetoed.code, vetoed.blame, vetoed.retry),
         (FaultCode::HookRefused, Blame::Request, Retry::Never)
     );
-    assert_eq!(of(&outcomes, 3).fault, None);
-    let refused = of(&outcomes, 4).fault.clone().unwrap();
+    assert_eq!(outcome_of(&outcomes, 3).fault, None);
+    let refused = outcome_of(&outcomes, 4).fault.clone().unwrap();
     assert_eq!((refused.code, refused.blame), (FaultCode::HookRefused, Blame::Target));
     assert!(refused.detail.contains("does not take f4 (exit code 2): 0 f4"), "{refused}");
-    assert_eq!(of(&outcomes, 5).fault.as_ref().unwrap().code, FaultCode::Stalled, "its own end");
+    assert_eq!(outcome_of(&outcomes, 5).fault.as_ref().unwrap().code, FaultCode::Stalled, "its own end");
 
     let sums = super::digests(b"0123456");
     let sums: Vec<String> = sums.iter().map(ToString::to_string).collect();
@@ -145,7 +145,7 @@ async fn cancelling_and_restarts_in_the_middle() {
     agent.engine.wait_until(|asked| asked.cancelled == attempts(&[2, 2])).await;
     agent.engine.succeed(&[1]);
     let outcomes = hooked.site.service.wait_for_outcomes(1).await;
-    assert_eq!((outcomes.len(), &of(&outcomes, 1).fault), (1, &None));
+    assert_eq!((outcomes.len(), &outcome_of(&outcomes, 1).fault), (1, &None));
     agent.end().await;
 }
 

@@ -1,5 +1,5 @@
-//! Whole agents: against a service played by the test, with an engine played by the test (`one_agent`), and two
-//! with real engines over real TLS (`two_agents`).
+//! Whole agents: one against a fake service with a fake engine (`one_agent`), two with real engines over real
+//! TLS (`two_agents`), two in one thread on a simulated clock (`one_thread`).
 
 mod by_circuit;
 mod command_mover;

@@ -25,19 +25,23 @@ for path; do
         on_disk= on_tape=
         test -e "$path" && test "$(stat -c %b "$path")" -gt 0 && on_disk=1
         test -e "$tape/$name" && on_tape=1
-        case $on_disk$on_tape in 11) echo DISK_AND_TAPE ;; 1) test $on_disk && echo DISK || echo TAPE ;; *) echo NONE ;; esac ;;
+        case $on_disk$on_tape in
+            11) echo DISK_AND_TAPE ;;
+            1) test $on_disk && echo DISK || echo TAPE ;;
+            *) echo NONE ;;
+        esac ;;
     esac
 done
 "#;
 
-struct Place {
+struct TapeSite {
     folder: tempfile::TempDir,
     clock_us: Arc<AtomicI64>,
     config: TapeConfig,
 }
 
-impl Place {
-    fn new() -> Place {
+impl TapeSite {
+    fn new() -> TapeSite {
         let folder = tempfile::tempdir().unwrap();
         let (disk, tape) = (folder.path().join("disk"), folder.path().join("tape"));
         fs::create_dir(&disk).unwrap();
@@ -55,7 +59,7 @@ impl Place {
             ..TapeConfig::new(command("stage"))
         };
         config.check().unwrap();
-        Place { clock_us: Arc::new(AtomicI64::new(1_760_000_000_000_000)), folder, config }
+        TapeSite { clock_us: Arc::new(AtomicI64::new(1_760_000_000_000_000)), folder, config }
     }
 
     fn disk(&self, name: &str) -> PathBuf {
@@ -117,7 +121,7 @@ async fn until(what: &str, met: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_come_from_tape_stay_and_are_removed() {
-    let place = Place::new();
+    let place = TapeSite::new();
     for name in ["a", "b"] {
         place.put_on_tape(name);
     }
@@ -151,7 +155,7 @@ async fn files_come_from_tape_stay_and_are_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_survive_and_what_nobody_wants_ends() {
-    let place = Place::new();
+    let place = TapeSite::new();
     for name in ["wait1", "wait2"] {
         place.put_on_tape(name);
     }
@@ -193,7 +197,7 @@ async fn requests_survive_and_what_nobody_wants_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_goes_to_tape() {
-    let place = Place::new();
+    let place = TapeSite::new();
     let driver = place.open();
     let running = tokio::spawn(driver.clone().run());
     let come = |name: &str| {

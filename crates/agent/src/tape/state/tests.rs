@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-const USUAL: Duration = Duration::from_secs(100);
-const MOST: Duration = Duration::from_secs(1_000);
+const PIN_LIFETIME: Duration = Duration::from_secs(100);
+const PIN_LIFETIME_MAX: Duration = Duration::from_secs(1_000);
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_seconds(seconds)
@@ -14,11 +14,11 @@ fn wanted(path: &str, lifetime_s: Option<u64>) -> WantedFile {
 
 impl TapeState {
     fn asked(&mut self, id: &str, files: Vec<WantedFile>, now: Timestamp) {
-        let record = self.new_request(id, files, now, (USUAL, MOST)).unwrap();
+        let record = self.new_request(id, files, now, (PIN_LIFETIME, PIN_LIFETIME_MAX)).unwrap();
         self.apply(record);
     }
 
-    fn did(&mut self, records: impl IntoIterator<Item = Record>) {
+    fn apply_all(&mut self, records: impl IntoIterator<Item = Record>) {
         records.into_iter().for_each(|record| self.apply(record));
     }
 
@@ -44,9 +44,9 @@ fn a_file_is_brought_once_for_all_who_wait_and_stays_for_the_longest() {
     assert_eq!(tape.next_stage(5, at(2)), None);
     assert_eq!(tape.states("2", 2), [(Started, false)]);
     let record = tape.staged("a", End::OnDisk, at(10));
-    tape.did(record);
+    tape.apply_all(record);
     let record = tape.staged("b", End::Failed("no such volume".into()), at(11));
-    tape.did(record);
+    tape.apply_all(record);
     tape.release_path("a");
     tape.release_path("b");
     assert_eq!(tape.states("1", 12), [(Completed, true), (Failed, false)]);
@@ -54,7 +54,7 @@ fn a_file_is_brought_once_for_all_who_wait_and_stays_for_the_longest() {
     // The first pin ends: the other goes on, for no longer than anybody gets.
     let over = tape.take_expired_pins(at(110), true);
     assert_eq!(over.iter().map(|over| (&*over.path, over.last)).collect::<Vec<_>>(), [("a", false)]);
-    tape.did([Record::Spent { files: over[0].files.clone() }]);
+    tape.apply_all([Record::Spent { files: over[0].files.clone() }]);
     assert_eq!((tape.states("1", 110)[0], tape.states("2", 110)[0]), ((Completed, false), (Completed, true)));
     assert!(tape.take_expired_pins(at(1_009), true).is_empty());
     let over = tape.take_expired_pins(at(1_010), true);
@@ -62,7 +62,7 @@ fn a_file_is_brought_once_for_all_who_wait_and_stays_for_the_longest() {
     // While it is removed nobody brings it; afterwards who has asked meanwhile has his turn.
     tape.asked("3", vec![wanted("a", None)], at(1_011));
     assert_eq!(tape.next_stage(5, at(1_011)), None);
-    tape.did([Record::Spent { files: over[0].files.clone() }]);
+    tape.apply_all([Record::Spent { files: over[0].files.clone() }]);
     tape.release_path("a");
     assert_eq!(tape.next_stage(5, at(1_012)), Some((paths(&["a"]), None)));
 }
@@ -72,26 +72,26 @@ fn what_is_cancelled_released_or_ended_is_not_held() {
     let mut tape = TapeState::default();
     tape.asked("1", vec![wanted("a", None), wanted("b", None), wanted("c", None)], at(0));
     let record = tape.cancel("1", &paths(&["a", "zz"]), at(1));
-    tape.did(record);
+    tape.apply_all(record);
     assert!(!tape.is_awaited("a") && tape.is_awaited("b"));
     assert_eq!(tape.next_stage(5, at(1)), Some((paths(&["b", "c"]), None)));
     let record = tape.staged("b", End::OnDisk, at(2));
-    tape.did(record);
+    tape.apply_all(record);
     tape.release_path("b");
     assert_eq!(tape.cancel("1", &paths(&["b"]), at(3)), None, "it is on disk already");
     let record = tape.release("1", &paths(&["b", "c", "zz"]), at(3));
-    tape.did(record);
+    tape.apply_all(record);
     assert_eq!(tape.release("1", &paths(&["b"]), at(4)), None);
     assert_eq!(tape.take_expired_pins(at(3), false)[0].files.len(), 1);
     let records = tape.end_request("1", at(5));
-    tape.did(records);
+    tape.apply_all(records);
     assert!(tape.report("1", at(5)).is_none() && !tape.is_awaited("c"));
     assert!(tape.end_request("1", at(5)).is_empty() && tape.cancel("1", &paths(&["c"]), at(5)).is_none());
     // It waits for the end of its last pin, and is gone.
     assert_eq!(tape.expired_requests(at(6)), []);
-    tape.did([Record::Spent { files: vec![("1".into(), 1)] }]);
+    tape.apply_all([Record::Spent { files: vec![("1".into(), 1)] }]);
     let old = tape.expired_requests(at(6));
-    tape.did(old);
+    tape.apply_all(old);
     assert_eq!((tape.requests.len(), tape.files, tape.pin_counts.len()), (0, 0, 0));
 }
 
@@ -100,7 +100,7 @@ fn finished_requests_are_told_of_for_a_day() {
     let mut tape = TapeState::default();
     tape.asked("1", vec![wanted("a", None)], at(0));
     let record = tape.staged("a", End::Failed("x".into()), at(50));
-    tape.did(record);
+    tape.apply_all(record);
     assert_eq!(tape.expired_requests(at(86_449)), []);
     assert_eq!(tape.expired_requests(at(86_450)), [Record::Dropped { id: "1".into() }]);
 }
@@ -126,7 +126,8 @@ fn what_is_kept_has_bounds() {
     for id in 0..FILES_MAX / 10_000 {
         tape.asked(&id.to_string(), many(), at(0));
     }
-    let refused = tape.new_request("x", vec![wanted("a", None)], at(0), (USUAL, MOST)).unwrap_err();
+    let refused =
+        tape.new_request("x", vec![wanted("a", None)], at(0), (PIN_LIFETIME, PIN_LIFETIME_MAX)).unwrap_err();
     assert!(
         refused.code == FaultCode::Busy && refused.detail.contains("200000 of 200000 files"),
         "{refused}"
@@ -135,7 +136,8 @@ fn what_is_kept_has_bounds() {
     for id in 0..REQUESTS_MAX {
         tape.asked(&id.to_string(), vec![wanted("a", None)], at(0));
     }
-    let refused = tape.new_request("x", vec![wanted("a", None)], at(0), (USUAL, MOST)).unwrap_err();
+    let refused =
+        tape.new_request("x", vec![wanted("a", None)], at(0), (PIN_LIFETIME, PIN_LIFETIME_MAX)).unwrap_err();
     assert!(refused.code == FaultCode::Busy && refused.detail.contains("10000 requests"), "{refused}");
 }
 
@@ -143,7 +145,7 @@ fn what_is_kept_has_bounds() {
 fn a_file_goes_to_tape_when_it_is_there_and_again_if_another_has_come() {
     let mut tape = TapeState::default();
     let record = tape.arriving("a");
-    tape.did([record]);
+    tape.apply_all([record]);
     assert!(tape.next_migrate(5, at(1_000)).is_empty(), "it has no name yet");
     tape.arrived("a", at(60));
     assert!(tape.next_migrate(5, at(59)).is_empty());
@@ -152,7 +154,7 @@ fn a_file_goes_to_tape_when_it_is_there_and_again_if_another_has_come() {
     assert!(tape.next_migrate(5, at(61)).is_empty(), "it is on its way");
     // Another file under its name while the site takes the first.
     let record = tape.arriving("a");
-    tape.did([record]);
+    tape.apply_all([record]);
     tape.arrived("a", at(100));
     assert!(tape.next_migrate(5, at(100)).is_empty());
     assert_eq!(tape.migrated("a", first[0].1), None);
@@ -162,7 +164,7 @@ fn a_file_goes_to_tape_when_it_is_there_and_again_if_another_has_come() {
     assert!(tape.next_migrate(5, at(699)).is_empty());
     let third = tape.next_migrate(5, at(700));
     let record = tape.migrated("a", third[0].1);
-    tape.did(record);
+    tape.apply_all(record);
     assert_eq!((tape.arrivals(), tape.due.len()), (0, 0));
 }
 
@@ -216,7 +218,7 @@ struct Played {
 }
 
 impl Played {
-    fn did(&mut self, records: impl IntoIterator<Item = Record>) {
+    fn apply_all(&mut self, records: impl IntoIterator<Item = Record>) {
         for record in records {
             self.log.push(record.clone());
             self.tape.apply(record);
@@ -230,31 +232,38 @@ impl Played {
                 let files: BTreeMap<u8, u16> = files.into_iter().collect();
                 let files =
                     files.into_iter().map(|(path, s)| wanted(&path.to_string(), Some(s.into()))).collect();
-                let record = self.tape.new_request(&self.ids.to_string(), files, now, (USUAL, MOST)).unwrap();
+                let record = self
+                    .tape
+                    .new_request(&self.ids.to_string(), files, now, (PIN_LIFETIME, PIN_LIFETIME_MAX))
+                    .unwrap();
                 self.ids += 1;
-                self.did([record]);
+                self.apply_all([record]);
             }
-            Step::Cancel(id, path) => self.did(self.tape.cancel(&id.to_string(), &[path.to_string()], now)),
-            Step::Release(id, path) => self.did(self.tape.release(&id.to_string(), &[path.to_string()], now)),
-            Step::End(id) => self.did(self.tape.end_request(&id.to_string(), now)),
+            Step::Cancel(id, path) => {
+                self.apply_all(self.tape.cancel(&id.to_string(), &[path.to_string()], now))
+            }
+            Step::Release(id, path) => {
+                self.apply_all(self.tape.release(&id.to_string(), &[path.to_string()], now))
+            }
+            Step::End(id) => self.apply_all(self.tape.end_request(&id.to_string(), now)),
             Step::Stage(well) => {
                 let Some((paths, _)) = self.tape.next_stage(2, now) else { return };
                 for path in paths {
                     let end = if well { End::OnDisk } else { End::Failed("x".into()) };
-                    self.did(self.tape.staged(&path, end, now));
+                    self.apply_all(self.tape.staged(&path, end, now));
                     self.tape.release_path(&path);
                 }
             }
             Step::Pass(seconds) => {
                 self.now += i64::from(seconds);
                 for over in self.tape.take_expired_pins(at(self.now), true) {
-                    self.did([Record::Spent { files: over.files }]);
+                    self.apply_all([Record::Spent { files: over.files }]);
                     self.tape.release_path(&over.path);
                 }
-                self.did(self.tape.expired_requests(at(self.now)));
+                self.apply_all(self.tape.expired_requests(at(self.now)));
             }
             Step::Arrive(path) => {
-                self.did([self.tape.arriving(&path.to_string())]);
+                self.apply_all([self.tape.arriving(&path.to_string())]);
                 self.tape.arrived(&path.to_string(), now);
             }
             Step::Migrate(well) => {
@@ -262,7 +271,7 @@ impl Played {
                     match well {
                         true => {
                             let record = self.tape.migrated(&path, stamp);
-                            self.did(record);
+                            self.apply_all(record);
                         }
                         false => self.tape.retry_migration(&path, Some(now)),
                     }
@@ -323,7 +332,7 @@ proptest! {
         // In the end everything ends.
         while let Some((paths, _)) = played.tape.next_stage(10, at(played.now)) {
             for path in paths {
-                played.did(played.tape.staged(&path, End::OnDisk, at(played.now)));
+                played.apply_all(played.tape.staged(&path, End::OnDisk, at(played.now)));
                 played.tape.release_path(&path);
             }
         }
@@ -331,6 +340,7 @@ proptest! {
         played.now += 86_400;
         played.play(Step::Pass(1));
         prop_assert!(played.tape.requests.is_empty());
-        prop_assert!(played.tape.pins.is_empty() && played.tape.pin_counts.is_empty() && played.tape.waiters.is_empty());
+        prop_assert!(played.tape.pins.is_empty() && played.tape.pin_counts.is_empty());
+        prop_assert!(played.tape.waiters.is_empty());
     }
 }
