@@ -303,7 +303,7 @@ impl Agent {
 fn stop(context: Arc<AgentContext>) {
     // The doors are closed: there are no further decisions.
     if let Err(fault) = context.door_audit.flush(&context.log) {
-        tracing::warn!(%fault, "what the doors decided last is not told");
+        tracing::warn!(%fault, "the last decisions of doors were not recorded");
     }
     // Circuits are released while their streams can still move away.
     context.circuits.release_all();

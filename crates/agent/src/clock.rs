@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_off_is_learnt_from_one_reply() {
+    fn an_offset_of_an_hour_is_learnt_from_one_reply() {
         let clock = ServiceClock::new(Arc::new(|| at(3_600)), 0);
         clock.learn(at(3_600), at(1), at(3_602));
         assert!(clock.now().since(at(0)) <= std::time::Duration::from_secs(1));

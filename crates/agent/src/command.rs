@@ -169,7 +169,7 @@ mod tests {
     const AMPLE_TIME: Duration = Duration::from_secs(60);
 
     #[test]
-    fn its_code_and_its_last_words_are_known() {
+    fn exit_code_and_end_of_stderr_are_captured() {
         let ended = shell("echo \"$1 $2\" >&2; exit 3", &["a b", "c"], AMPLE_TIME).unwrap();
         assert_eq!(
             ended,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn its_answer_is_read_to_a_bound_and_it_may_be_told_something() {
+    fn stdout_is_bounded_and_the_environment_is_passed() {
         let words = ["/bin/sh", "-c", "echo \"$TOLD\"; yes no | head -c 1000000"].map(str::to_owned);
         let order = CommandSpec {
             program: &words,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_end_is_ended_with_its_children() {
+    fn a_command_that_hangs_is_killed_with_its_children() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pids");
         let script = "sleep 600 & echo $! > \"$1\"; wait";
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn a_missing_program_is_reported() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let fault = runtime
             .block_on(run(CommandSpec {

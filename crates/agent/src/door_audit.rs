@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_doors_decided_is_told_once() {
+    fn decisions_are_reported_once() {
         let directory = tempfile::tempdir().unwrap();
         let decided = gathering();
         let door = DoorAuditSink(decided.clone());
@@ -179,7 +179,7 @@ mod tests {
 
     /// Promise 7, while the service is away.
     #[test]
-    fn a_door_that_refuses_all_the_time_fills_nothing() {
+    fn a_door_that_refuses_constantly_stays_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let decided = gathering();
         let door = DoorAuditSink(decided.clone());
@@ -208,7 +208,7 @@ mod tests {
 
     /// A service of an older release would not understand the report.
     #[test]
-    fn an_older_service_is_not_told() {
+    fn an_older_service_gets_no_decisions() {
         let directory = tempfile::tempdir().unwrap();
         let decided = gathering();
         let log = OutboxLog::open(directory.path()).unwrap();

@@ -74,7 +74,7 @@ impl OutcomeRecorder {
         }
         if let Err(fault) = self.log.note_begun(&begun) {
             // Losing this record costs one more lease after a restart, no more.
-            tracing::warn!(%fault, "cannot note that attempts have begun");
+            tracing::warn!(%fault, "begun attempts cannot be recorded");
         }
         if self.queue_for_tape(&brought) {
             self.record_outcomes(&outcomes);
@@ -85,7 +85,7 @@ impl OutcomeRecorder {
     /// False if the agent shuts down before that is durable.
     fn queue_for_tape(&self, brought: &BTreeMap<StorageName, Vec<Lfn>>) -> bool {
         while let Err(fault) = self.tapes.queue_migration(brought) {
-            tracing::error!(%fault, "cannot keep which files are to go to tape");
+            tracing::error!(%fault, "files for migration cannot be recorded; trying again");
             if self.stop.is_set() {
                 return false;
             }
@@ -100,7 +100,9 @@ impl OutcomeRecorder {
         while !outcomes.is_empty() {
             match self.log.finish(outcomes) {
                 Ok(_) => return,
-                Err(fault) => tracing::error!(%fault, outcomes = outcomes.len(), "cannot keep outcomes"),
+                Err(fault) => {
+                    tracing::error!(%fault, outcomes = outcomes.len(), "outcomes cannot be recorded; trying again")
+                }
             }
             if self.stop.is_set() {
                 return;

@@ -92,7 +92,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_ticker_keeps_its_period_and_makes_up_for_nothing() {
+    fn a_ticker_keeps_its_period_and_skips_missed_ticks() {
         let s = Duration::from_secs;
         let mut ticker = Ticker::new(s(10));
         assert_eq!((ticker.due(), ticker.tick(s(3)), ticker.due()), (None, None, Some(s(13))));

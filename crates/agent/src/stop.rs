@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_stops_its_parts_and_not_the_reverse() {
+    fn a_parent_stops_its_children_and_not_the_reverse() {
         let whole = StopFlag::default();
         let (one, other) = (whole.child(), whole.child());
         one.set();

@@ -146,9 +146,9 @@ impl StorageHealth {
         if before.as_ref().map(|fault| fault.code) != space.trouble.as_ref().map(|fault| fault.code) {
             match &space.trouble {
                 Some(fault) => {
-                    tracing::warn!(storage = %space.storage, %fault, "the storage takes no files now")
+                    tracing::warn!(storage = %space.storage, %fault, "the storage stopped accepting files")
                 }
-                None => tracing::info!(storage = %space.storage, "the storage takes files again"),
+                None => tracing::info!(storage = %space.storage, "the storage accepts files again"),
             }
             self.changes.fetch_add(1, Ordering::Release);
             self.changed.notify_one();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_begins_and_ends_by_itself() {
+    fn trouble_begins_and_ends_with_free_space_and_probes() {
         let directory = tempfile::tempdir().unwrap();
         let storage = FaultInjectingStorage::new(directory.path());
         let mut watcher = StorageWatcher::new(storage.clone());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_engine_meets_is_published_at_once() {
+    async fn write_failures_are_published_at_once() {
         let directory = tempfile::tempdir().unwrap();
         let storage = FaultInjectingStorage::new(directory.path());
         let storages: [Arc<dyn Storage>; 1] = [storage.clone()];

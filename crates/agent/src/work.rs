@@ -98,7 +98,7 @@ impl WorkPoller {
             }
             Err(fault) if is_final(&fault) => return Err(fault),
             Err(fault) => {
-                tracing::debug!(%fault, "no work could be had");
+                tracing::debug!(%fault, "polling for work failed");
                 Phase::Pausing { until: now + self.backoff.next_delay((self.context.random)()) }
             }
         };
@@ -136,7 +136,7 @@ fn apply_work(context: &AgentContext, work: Work) -> Result<bool, Fault> {
         foreign.start_copies(work.copies.into_iter().filter(is_new).collect());
     }
     if !news.cancel.is_empty() {
-        tracing::info!(leases = news.cancel.len(), "the service took leases back");
+        tracing::info!(leases = news.cancel.len(), "the service cancelled leases");
         context.engine.cancel(&news.cancel);
         if let Some(foreign) = &context.foreign {
             foreign.cancel(&news.cancel);

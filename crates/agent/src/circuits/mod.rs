@@ -222,7 +222,7 @@ mod tests {
     const LINK: &str = "provider = \"static\"\nsource = \"10.1.0.2\"\ntarget = \"10.1.0.1\"\nmbit = 100\n";
 
     #[test]
-    fn an_attempt_that_stays_on_the_plain_way_says_nothing_of_the_circuit() {
+    fn an_attempt_on_the_plain_path_says_nothing_about_the_circuit() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("circuit.toml");
         std::fs::write(&file, LINK).unwrap();

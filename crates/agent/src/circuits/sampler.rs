@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_counts_for_the_way_that_all_streams_are_on() {
+    fn bytes_count_for_the_path_that_all_streams_use() {
         let (plain, circuit): (SocketAddr, SocketAddr) =
             ("10.0.0.2:1".parse().unwrap(), "10.1.0.2:1".parse().unwrap());
         let session = |addresses: &[SocketAddr], rate| {

@@ -59,7 +59,7 @@ impl CommandCircuits {
         if let Some(used) = self.used.get_mut(&source) {
             used.failures = if bytes > 0 { 0 } else { used.failures.saturating_add(1) };
             if used.failures == FAILURES_MAX {
-                tracing::warn!(%source, "commands brought nothing on the circuit: no further one tries it");
+                tracing::warn!(%source, "commands fetched nothing over the circuit; it is not used any more");
             }
         }
     }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_host_leaves_all_else_as_it_was() {
+    fn only_the_host_of_a_url_is_replaced() {
         for (name, host, expected) in [
             ("fdt://dtn.example:8444/data/f", "10.77.1.2", "fdt://10.77.1.2:8444/data/f"),
             ("gsiftp://me@a.example/x@y:z", "b.example", "gsiftp://me@b.example/x@y:z"),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circuit_is_used_until_it_goes_or_brings_nothing() {
+    fn a_circuit_is_used_until_it_ends_or_delivers_nothing() {
         let (mut circuits, source) = (CommandCircuits::default(), AgentId(7));
         let circuit = |at: &str| Path { local: "10.1.0.1".parse().ok(), ..Path::to(at) };
         assert_eq!(circuits.begin(source), None);

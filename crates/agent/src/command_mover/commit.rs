@@ -102,7 +102,7 @@ fn verify_written(
 ) -> Result<(DigestSet, Identity), Fault> {
     let lfn = one.file.lfn.shown();
     let untrue = |why: String| {
-        Fault::new(FaultCode::MoverFailed, format!("the mover says that it brought {lfn}, but {why}"))
+        Fault::new(FaultCode::MoverFailed, format!("the mover reported {lfn} as copied, but {why}"))
     };
     let path = storage.temp_path(one.temp).ok_or_else(|| untrue("its storage has no paths".into()))?;
     // The command may have put anything there: follow no link, wait for no pipe.
@@ -132,7 +132,7 @@ fn verify_written(
     }
     if let Some((wanted, is)) = one.file.digests.contradiction(&digests) {
         let detail =
-            format!("the mover says that it brought {lfn}: the bytes have {is}, {wanted} is registered");
+            format!("the mover reported {lfn} as copied: the bytes have {is}, {wanted} is registered");
         return Err(Fault::new(FaultCode::Corrupted, detail));
     }
     Ok((digests, identity(&after)))

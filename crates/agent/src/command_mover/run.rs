@@ -102,7 +102,7 @@ async fn give_up(shared: Arc<CommandMoverInner>, files: Vec<FetchFile>, fault: F
     let ended = files.iter().map(|file| finished(file, Err(fault.clone()), times)).collect();
     let told = blocking(move || shared.finish_attempts(ended)).await;
     if let Err(fault) = told {
-        tracing::error!(%fault, "ends of attempts are not told");
+        tracing::error!(%fault, "ends of attempts could not be reported");
     }
 }
 
@@ -182,7 +182,7 @@ fn inspect_target(
     }
     if file.digests.is_empty() {
         let detail = format!(
-            "the catalog has no digest of {}, and the word of a site's mover is not enough",
+            "the catalog has no digest of {}, and a mover command's claim is not enough",
             file.lfn.shown()
         );
         return Err(Fault::new(FaultCode::MoverFailed, detail).retrying(longhaul_model::Retry::Never));
@@ -274,7 +274,7 @@ fn finished_file(
     let one = finished(&item.file, result, Times { committed, ..times });
     tracing::debug!(
         attempt = %one.attempt, transfer = %one.transfer, lfn = %item.file.lfn, arrived = one.result.is_ok(),
-        "the site's mover is done with a file"
+        "a mover command finished a file"
     );
     one
 }
@@ -325,10 +325,10 @@ fn judge(
                 _ => "it failed",
             };
             let said = if text.is_empty() { "without a word".to_owned() } else { text };
-            return failed(format!("the mover says: {what} (status {status}): {said}"));
+            return failed(format!("the mover reports: {what} (status {status}): {said}"));
         }
-        Ok(Verdict::Contradiction) => return failed("the mover's report says two things of it".into()),
-        Ok(Verdict::Missing) => "its report says nothing of it".to_owned(),
+        Ok(Verdict::Contradiction) => return failed("the mover's report contradicts itself about it".into()),
+        Ok(Verdict::Missing) => "its report does not mention it".to_owned(),
         Err(why) => why,
     };
     match ended {

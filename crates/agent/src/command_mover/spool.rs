@@ -72,7 +72,7 @@ impl Spool {
             _ => format!("its report cannot be read: {error}"),
         })?;
         if !file.metadata().is_ok_and(|is| is.is_file()) {
-            return Err("its report is no file".into());
+            return Err("its report is not a regular file".into());
         }
         let mut bytes = Vec::new();
         let read = file.take(REPORT_BYTES_MAX + 1).read_to_end(&mut bytes);
@@ -87,7 +87,7 @@ impl Spool {
 impl Drop for Spool {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::warn!(folder = %self.folder.display(), %error, "files of a mover's command stay");
+            tracing::warn!(folder = %self.folder.display(), %error, "spool files of a mover command could not be removed");
         }
     }
 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pair_has_its_line_or_none() {
+    fn each_pair_is_matched_with_its_line() {
         let parent = tempfile::tempdir().unwrap();
         let spool = Spool::create(&parent.path().join("new"), 7, &pairs()).unwrap();
         let text = fs::read_to_string(spool.copyjob()).unwrap();
@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_told() {
+    fn an_unusable_report_is_an_error() {
         let parent = tempfile::tempdir().unwrap();
         let spool = Spool::create(parent.path(), 1, &pairs()).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, spool.report(), rustix::fs::FileType::Fifo, 0o600.into(), 0)
             .unwrap();
-        assert_eq!(spool.verdicts(&pairs()).unwrap_err(), "its report is no file");
+        assert_eq!(spool.verdicts(&pairs()).unwrap_err(), "its report is not a regular file");
         fs::remove_file(spool.report()).unwrap();
         std::os::unix::fs::symlink(spool.copyjob(), spool.report()).unwrap();
         assert!(spool.verdicts(&pairs()).unwrap_err().contains("cannot be read"));

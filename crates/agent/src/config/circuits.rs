@@ -171,7 +171,7 @@ mod tests {
     const MINIMAL_TOML: &str = "from = 'beta'\nfile = '/etc/longhaul/beta.toml'\n";
 
     #[test]
-    fn defaults_are_those_of_the_lifecycle_and_circuits_are_given_back() {
+    fn defaults_are_those_of_the_lifecycle_and_circuits_are_released() {
         let config: CircuitLinkConfig = toml::from_str(MINIMAL_TOML).unwrap();
         config.check().unwrap();
         let settings = config.settings(Settings { mbit: 7, ..Settings::default() });
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         for (more, expected) in [
             ("checks = 0\n", "checks is 0"),
             ("slower_percent = 101\n", "slower_percent is 101"),

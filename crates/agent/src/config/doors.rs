@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_door_is_closed_to_all() {
+    fn a_minimal_door_is_closed_to_everybody() {
         let config = door("").unwrap();
         assert!(!config.anonymous_read && config.allow.is_empty() && config.tokens.is_none());
         assert!(config.make_parents && !config.delete_trees);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         for (more, why) in [
             ("issuers = [{ url = 'http://iam' }]", "no issuer"),
             ("issuers = [{ url = 'https://iam' }, { url = 'https://iam/' }]", "twice"),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_run_is_refused() {
+    fn an_unusable_command_is_refused() {
         let config = |text: &str| toml::from_str::<HooksConfig>(text).unwrap();
         let said = |text: &str| config(text).check().unwrap_err();
         assert_eq!(config("validate = ['/bin/true', 'x']").check(), Ok(()));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_marked_unless_it_is_said() {
+    fn nothing_is_marked_by_default() {
         assert_eq!(MarkingConfig::default().marking("h"), None);
         let config: MarkingConfig = toml::from_str("to_target = true\nevery_s = 0\n").unwrap();
         let marking = config.marking("h").unwrap();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         let said = |text: &str| toml::from_str::<MarkingConfig>(text).unwrap().check().unwrap_err().detail;
         assert!(said("collectors = ['192.0.2.1:0']").contains("192.0.2.1:0 has no port"));
         assert!(said("every_s = 100000").contains("every_s is 100000"));

@@ -141,7 +141,7 @@ impl Config {
     pub fn check(&self) -> Result<(), Fault> {
         let wrong = |why: String| Err(Fault::new(FaultCode::BadRequest, why));
         if self.storages.is_empty() {
-            return wrong("no storage is configured: an agent without one has nothing to do".into());
+            return wrong("no storage is configured".into());
         }
         if self.storages.len() > STORAGES_MAX {
             return wrong(format!("{} storages, the limit is {STORAGES_MAX}", self.storages.len()));
@@ -279,7 +279,7 @@ mod tests {
         "state_dir = '/var/lib/longhaul'\n[[storages]]\nname = 'alpha'\nroot = '/data'\n";
 
     #[test]
-    fn a_short_file_is_enough() {
+    fn a_minimal_file_is_enough() {
         let config: Config = toml::from_str(MINIMAL_TOML).unwrap();
         config.check().unwrap();
         assert_eq!(
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_says_how_its_disk_is_used() {
+    fn disk_settings_of_a_storage_are_read() {
         let text = format!("{MINIMAL_TOML}append_only = true\ndirect_io = true\nparallel = 8\n");
         let config: Config = toml::from_str(&text).unwrap();
         config.check().unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_dial_is_a_list_of_texts() {
+    fn allowed_peers_are_lists_of_texts() {
         let text = format!(
             "allow = ['10.1.0.0/16']\nallow_subjects = ['longhaul://*/agent/beta/*']\n{MINIMAL_TOML}"
         );
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         assert!(
             toml::from_str::<Config>(&format!("memory = 5\n{MINIMAL_TOML}"))
                 .unwrap_err()
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_by_pattern_are_tried_with_the_names_of_the_site() {
+    fn pattern_rules_are_checked_with_the_sites_test_names() {
         let rules = "rules_version = 2\nrules_protocol = 'disk'\nrules_base = '/data'\nrules_test = \
             ['run7/f1']\n\
              [[storages.rules]]\ndirection = 'lfn-to-pfn'\nprotocol = 'disk'\npath_match = '/+(.*)'\nresult \

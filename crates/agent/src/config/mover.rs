@@ -64,9 +64,7 @@ impl MoverConfig {
             }
         }
         if self.sources.is_empty() || self.sources.len() > SOURCES_MAX {
-            return Err(format!(
-                "mover.sources has to name 1 to {SOURCES_MAX} storages that files come from"
-            ));
+            return Err(format!("mover.sources has to name 1 to {SOURCES_MAX} source storages"));
         }
         for (place, source) in self.sources.iter().enumerate() {
             if self.sources[..place].iter().any(|other| other.storage == source.storage) {
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_files_have_their_places() {
+    fn placeholders_are_replaced() {
         let good = config(GOOD);
         good.check().unwrap();
         assert_eq!(good.words("/c", "/r"), ["/bin/mover", "--report=/r", "/c"]);
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_refused() {
+    fn an_unusable_command_is_refused() {
         let why = |from: &str, to: &str| config(&GOOD.replace(from, to)).check().unwrap_err();
         assert!(why("'/bin/mover'", "'mover'").contains("mover.command begins with the whole path"));
         assert!(why("'/bin/mover', '--report={report}', '{copyjob}'", "").contains("command is empty"));
@@ -128,6 +126,6 @@ mod tests {
         assert!(why("[[sources]]", "timeout_s = 999999\n[[sources]]").contains("mover.timeout_s"));
         let twice = format!("{GOOD}[[sources]]\nstorage = 'alpha'\nurl = 'x:/'\n");
         assert!(config(&twice).check().unwrap_err().contains("names alpha twice"));
-        assert!(why("url = 'fdt://a:1/d'", "").contains("mover.sources, alpha: it needs either url"));
+        assert!(why("url = 'fdt://a:1/d'", "").contains("mover.sources, alpha: set either url"));
     }
 }

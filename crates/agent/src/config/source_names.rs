@@ -52,7 +52,7 @@ impl SourceNames {
                 }
                 rules.check_each().map_err(|error| error.to_string())
             }
-            _ => Err("it needs either url, or rules and their protocol".into()),
+            _ => Err("set either url, or rules and their protocol".into()),
         }
     }
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn by_a_prefix_or_by_rules() {
+    fn names_come_from_a_prefix_or_from_rules() {
         let lfn: Lfn = "run7/f1".parse().unwrap();
         let plain = names("url = 'fdt://dtn.example.org:8444/data'");
         plain.check().unwrap();

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_enough_and_mistakes_are_told() {
+    fn a_command_is_enough_and_mistakes_are_reported() {
         let config = |text: &str| toml::from_str::<TapeConfig>(text).unwrap();
         let stage = "stage = ['/bin/stage', 'x']\n";
         assert_eq!(config(stage), TapeConfig::new(vec!["/bin/stage".into(), "x".into()]));

@@ -31,9 +31,9 @@ impl UplinkConfig {
         let name = &self.interface;
         let plain = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
         let why = if name.is_empty() || name.len() > INTERFACE_BYTES_MAX || !plain || name.starts_with('.') {
-            format!("uplink {name:?} is no name of an interface; `ip link` lists them")
+            format!("uplink {name:?} is not an interface name; `ip link` lists them")
         } else if self.bits_per_s == Some(0) {
-            format!("uplink {name}: bits_per_s is 0; leave it out if it is not known")
+            format!("uplink {name}: bits_per_s is 0; omit it if unknown")
         } else if !(1..=SAMPLE_INTERVAL_S_MAX).contains(&self.every_s) {
             format!("uplink {name}: every_s is {}: 1 to {SAMPLE_INTERVAL_S_MAX}", self.every_s)
         } else {
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         config("bond0.120").check().unwrap();
         for bad in ["", "..", "a/b", "a b", "far-too-long-a-name"] {
             assert!(config(bad).check().unwrap_err().detail.contains("ip link"), "{bad}");

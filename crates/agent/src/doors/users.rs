@@ -34,7 +34,7 @@ impl DoorUsers {
         };
         let mut told = locked(&self.reported_problems);
         for problem in problems.iter().filter(|problem| !told.contains(problem)) {
-            tracing::warn!("users of the grid at a door: {problem}");
+            tracing::warn!("grid trust of a door: {problem}");
         }
         *told = problems;
     }
@@ -68,7 +68,7 @@ impl DoorIssuers {
     pub(super) async fn refresh_on(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         while !stopped_within(RELOAD_INTERVAL, &mut stop).await {
             for (issuer, fault) in self.issuers.refresh(self.clock.now()).await {
-                tracing::warn!(issuer, %fault, "an issuer of tokens does not tell its keys");
+                tracing::warn!(issuer, %fault, "keys of a token issuer could not be fetched");
             }
         }
     }

@@ -65,7 +65,7 @@ struct RunningCopy {
 /// Fails the copies that an earlier run held; the service schedules them again.
 pub(crate) fn fail_held(log: &OutboxLog) -> Result<(), Fault> {
     let fault = || {
-        let detail = "the agent that streamed it was restarted, and keeps nothing that opens storages";
+        let detail = "the agent that streamed it was restarted and stores no credentials";
         Fault::new(FaultCode::Interrupted, detail)
     };
     let end = |held: crate::outbox_log::HeldCopy| {
@@ -143,7 +143,7 @@ impl ForeignMover {
     pub(crate) fn cancel_all(&self, why: &str) {
         let running = locked(&self.running);
         if !running.is_empty() {
-            tracing::info!(copies = running.len(), why, "copies between storages of others end");
+            tracing::info!(copies = running.len(), why, "cancelling copies between foreign storages");
         }
         for one in running.values() {
             locked(&one.cancel_reason).get_or_insert_with(|| Fault::new(FaultCode::Interrupted, why));
@@ -208,15 +208,15 @@ impl ForeignMover {
         match &result {
             Ok(bytes) => {
                 times.committed = Some(self.clock.now());
-                tracing::info!(%attempt, bytes, "streamed from storage to storage");
+                tracing::info!(%attempt, bytes, "foreign copy succeeded");
             }
-            Err(fault) => tracing::info!(%attempt, code = %fault.code, %fault, "streaming failed"),
+            Err(fault) => tracing::info!(%attempt, code = %fault.code, %fault, "foreign copy failed"),
         }
         let (outcomes, outcome) =
             (self.outcomes.clone(), conversion::copy_outcome(attempt, epoch, result, times));
         let kept = tokio::task::spawn_blocking(move || outcomes.record_outcomes(&[outcome])).await;
         if let Err(error) = kept {
-            tracing::error!(%attempt, %error, "an outcome was not kept; it has failed at the next start");
+            tracing::error!(%attempt, %error, "an outcome was not recorded; the copy fails at the next start");
         }
         locked(&self.running).remove(&attempt);
         self.ended.notify_waiters();

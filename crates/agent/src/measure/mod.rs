@@ -103,7 +103,7 @@ mod tests {
     use longhaul_model::AgentId;
 
     #[test]
-    fn wishes_are_bounded_and_wait_once() {
+    fn queued_probes_are_bounded_and_unique() {
         let measures = Measurements::new(true);
         let peer = |number| ProbeAsked { agent: AgentId(number), addresses: vec![format!("h{number}:1")] };
         measures.request_probes((0..PROBE_QUEUE_MAX as u64 + 4).map(peer).collect());

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_the_last_look_is_told() {
+    fn a_sample_is_the_difference_to_the_last_one() {
         let mut watch = PathSampler::default();
         let mut look = |sessions: &[SessionSnapshot]| watch.sample(sessions.iter(), 30.0, Timestamp::ZERO);
         let first = look(&[session(1, 0, 1_000, Some(BottleneckCause::ReceiveWindow))]);

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_back_of_this_host_is_counted() {
+    fn the_loopback_of_this_host_is_counted() {
         let read = || Traffic::read(Path::new("/"), "lo").unwrap();
         let before = read();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

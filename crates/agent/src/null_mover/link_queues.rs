@@ -174,7 +174,7 @@ impl RunningFile {
                 finished_attempt(&self.item, Some(self.started), Some(wall), Ok(success), self.item.file.size)
             }
             Some(bytes) => {
-                let fault = Fault::new(self.failure, "a failure of the null mover, as its file says");
+                let fault = Fault::new(self.failure, "a failure of the null mover, as configured");
                 finished_attempt(&self.item, Some(self.started), Some(wall), Err(fault), bytes)
             }
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn links_work_beside_each_other_and_a_limit_is_for_all() {
+    fn links_work_in_parallel_and_share_a_limit() {
         let mut queue = queue("[default]\nrate = '10MB'\n");
         for (place, source) in ["alpha", "gamma"].into_iter().enumerate() {
             queue.add(batch(place as u64 * 10..place as u64 * 10 + 10, source, 1_000_000), Timestamp(0));
@@ -294,7 +294,7 @@ mod tests {
 
     /// Within four standard deviations; the same again with the same seed, and others with another.
     #[test]
-    fn failures_come_at_their_rate_and_by_the_seed() {
+    fn failures_have_their_rate_and_depend_on_the_seed() {
         let failed = |seed: u64| -> Vec<u64> {
             let mut queue =
                 queue(&format!("seed = {seed}\n[default]\nfailure_rate = 0.2\nfailure = 'target'\n"));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_or_too_late_does_not_happen() {
+    fn cancelled_and_late_files_do_not_run() {
         let mut queue = queue("[default]\nrate = '1MB'\n");
         queue.add(batch(0..3, "alpha", 1_000_000), Timestamp(0));
         let steps = queue.advance(Duration::ZERO, Timestamp(0), None, 10);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_its_own_or_the_default() {
+    fn a_link_has_its_own_settings_or_the_default() {
         let text = "seed = 3\n[default]\nrate = '50MB/s'\nfailure_rate = 0.01\n\
                     [[links]]\nsource = 'alpha'\ntarget = 'beta'\nfailure_rate = 0.5\nfailure = 'source'\n";
         let (own, other) = (link(text, "alpha", "beta"), link(text, "beta", "alpha"));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_place() {
+    fn mistakes_are_reported_with_their_link() {
         let of_link = |line: &str| format!("[[links]]\nsource = 'alpha'\ntarget = 'beta'\n{line}\n");
         let twice = of_link("").repeat(2);
         for (text, words) in [

@@ -176,7 +176,7 @@ impl Drop for NullMover {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the null mover broke");
+            tracing::error!("the null mover panicked");
         }
     }
 }

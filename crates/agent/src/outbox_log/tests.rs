@@ -109,7 +109,7 @@ fn a_lease_lives_until_its_outcome_and_the_outcome_until_it_is_acknowledged() {
 }
 
 #[test]
-fn what_comes_twice_starts_once_and_what_is_cancelled_is_gone() {
+fn duplicates_start_once_and_cancelled_leases_are_gone() {
     let directory = tempfile::tempdir().unwrap();
     let log = open(directory.path());
     let parcel = Work { tasks: vec![task(5)], ..work(1, vec![batch(&[1, 2]), batch(&[2, 3])]) };

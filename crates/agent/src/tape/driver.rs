@@ -200,7 +200,7 @@ impl TapeDriver {
             records.push(Record::Spent { files });
         }
         if let Err(fault) = self.write(state, records) {
-            tracing::error!(%fault, "what time has ended is looked at again after the next start");
+            tracing::error!(%fault, "expired pins could not be recorded; they expire again after the next start");
         }
     }
 
@@ -283,7 +283,7 @@ impl TapeDriver {
             written
         });
         if let Err(fault) = state.await {
-            tracing::error!(%fault, "files are asked for once more");
+            tracing::error!(%fault, "staged files could not be recorded; they are staged again");
         }
     }
 
@@ -332,7 +332,7 @@ impl TapeDriver {
             driver.write(&mut state, records)
         });
         if let Err(fault) = noted.await {
-            tracing::error!(%fault, "files are brought to tape once more after the next start");
+            tracing::error!(%fault, "migrated files could not be recorded; they are migrated again after the next start");
         }
     }
 
@@ -363,7 +363,7 @@ impl TapeDriver {
             written
         });
         if let Err(fault) = noted.await {
-            tracing::error!(%fault, "files are removed once more after the next start");
+            tracing::error!(%fault, "removed files could not be recorded; they are removed again after the next start");
         }
     }
 }

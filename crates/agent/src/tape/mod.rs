@@ -97,7 +97,7 @@ impl Tapes {
         }
         match running.join_next().await {
             Some(Ok(fault)) => fault,
-            Some(Err(error)) => Fault::new(FaultCode::Internal, format!("the care for tapes ended: {error}")),
+            Some(Err(error)) => Fault::new(FaultCode::Internal, format!("a tape driver ended: {error}")),
             None => std::future::pending().await,
         }
     }

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stub_is_seen_and_not_read() {
+    fn a_stub_is_listed_and_not_read() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let _inside = runtime.enter();
         let folder = tempfile::tempdir().unwrap();

@@ -201,7 +201,7 @@ impl TapeSystem {
             Ok(ended) => ended.describe(),
             Err(fault) => fault.detail,
         };
-        tracing::warn!(storage = %self.storage, why, "the site does not say where files are");
+        tracing::warn!(storage = %self.storage, why, "localities could not be queried");
         vec![Locality::Unavailable; paths.len()]
     }
 }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_command_the_disk_says_what_is_a_stub() {
+    async fn without_a_command_the_disk_shows_stubs() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         fs::write(root.join("there"), vec![7; 10_000]).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_is_asked_in_bulks_and_what_it_does_not_say_is_not_known() {
+    async fn localities_are_queried_in_bulk_and_missing_answers_are_unavailable() {
         let folder = tempfile::tempdir().unwrap();
         let script =
             r#"echo $# >> "$0"; for f; do case $f in */f7) echo no word;; */f*) echo tape;; esac; done"#;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn commands_get_whole_paths_and_the_clients_word() {
+    async fn commands_get_absolute_paths_and_the_clients_metadata() {
         let folder = tempfile::tempdir().unwrap();
         let system =
             system(folder.path(), TapeConfig::new(shell("echo \"$1 $2 $LONGHAUL_METADATA\" >&2; exit 4")));

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_of_ended_scans_go() {
+    fn caches_of_ended_scans_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         for task in [1, 2] {
             ScanCache::open(directory.path(), TaskId(task)).unwrap();

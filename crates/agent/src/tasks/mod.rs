@@ -216,7 +216,7 @@ fn persist(log: &OutboxLog, fact: &Fact, stop: &StopFlag) -> bool {
     loop {
         match log.add_task_fact(fact, stop) {
             Ok(added) => return added,
-            Err(fault) => tracing::error!(%fault, "cannot keep what a task found; trying again"),
+            Err(fault) => tracing::error!(%fault, "results of a task cannot be recorded; trying again"),
         }
         thread::sleep(STATE_RETRY_INTERVAL);
     }

@@ -285,7 +285,7 @@ async fn a_file_that_changes_while_it_is_read_is_left_out() {
 
 /// A panic is told, and takes nothing else with it.
 #[tokio::test]
-async fn a_panic_costs_one_file_and_is_said() {
+async fn a_panic_costs_one_file_and_is_reported() {
     let site = Site::new();
     for name in ["a", "poison", "z"] {
         site.write(name, name.as_bytes());
@@ -324,7 +324,7 @@ async fn a_panic_costs_one_file_and_is_said() {
 }
 
 #[tokio::test]
-async fn a_scan_of_what_is_not_there_says_so() {
+async fn a_scan_of_a_missing_directory_fails() {
     let site = Site::new();
     let run = site.run();
     run.give(scan_all("no/such/directory"));
@@ -336,7 +336,7 @@ async fn a_scan_of_what_is_not_there_says_so() {
 }
 
 #[tokio::test]
-async fn verification_tells_each_kind_of_damage() {
+async fn verification_reports_each_kind_of_damage() {
     let site = Site::new();
     for name in ["right", "flipped", "cut", "longer", "unreadable", "changing"] {
         site.write(name, b"0123456789");
@@ -375,7 +375,7 @@ async fn verification_tells_each_kind_of_damage() {
 }
 
 #[tokio::test]
-async fn deletion_removes_what_is_the_catalogs_and_nothing_else() {
+async fn deletion_removes_only_what_the_catalog_has() {
     let site = Site::new();
     site.write("d/old", b"old");
     site.write("other", b"somebody else's");
@@ -392,7 +392,7 @@ async fn deletion_removes_what_is_the_catalogs_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_cancelled_task_ends_without_a_word() {
+async fn a_cancelled_task_ends_silently() {
     let site = Site::new();
     for name in ["a", "b", "c"] {
         site.write(name, b"x");

@@ -94,7 +94,7 @@ async fn until_paths(agent: &Running, are_set: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_goes_by_the_circuit_that_there_is_when_it_begins() {
+async fn a_command_uses_the_circuit_that_is_up_when_it_begins() {
     let world = World::new();
     let agent = world.site.start();
     let plain = |file: u64| format!("fdt://me@dtn.example:8444/data/f{file} from anywhere");

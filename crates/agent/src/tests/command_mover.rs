@@ -103,7 +103,7 @@ fn fault(outcomes: &[Outcome], attempt: u64) -> Fault {
 }
 
 #[tokio::test]
-async fn what_a_mover_says_is_compared() {
+async fn a_movers_claims_are_verified() {
     let moved = Moved::new(|_| {});
     let agent = moved.site.start();
     moved.site.lease(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
@@ -114,15 +114,15 @@ async fn what_a_mover_says_is_compared() {
     assert_eq!(good.digests, super::digests(b"0123456"));
     assert_eq!(fs::read(moved.path("f1")).unwrap(), b"0123456");
     for (attempt, why) in [
-        (2, "f2: the mover says: it failed (status 1): no such file"),
-        (3, "f3: the mover has ended (exit code 4): it is over; its report says nothing of it"),
-        (4, "the mover says that it brought f4, but "),
-        (6, "the mover says that it brought f6, but it has 2 bytes, 7 are registered"),
-        (7, "f7: the mover's report says two things of it"),
-        (8, "the mover says that it brought f8, but "),
+        (2, "f2: the mover reports: it failed (status 1): no such file"),
+        (3, "f3: the mover has ended (exit code 4): it is over; its report does not mention it"),
+        (4, "the mover reported f4 as copied, but "),
+        (6, "the mover reported f6 as copied, but it has 2 bytes, 7 are registered"),
+        (7, "f7: the mover's report contradicts itself about it"),
+        (8, "the mover reported f8 as copied, but "),
         (9, "is no file of its own"),
         (10, "is no file of its own"),
-        (11, "f11: the mover says: no permission (status 3): without a word"),
+        (11, "f11: the mover reports: no permission (status 3): without a word"),
     ] {
         let fault = fault(&outcomes, attempt);
         assert_eq!(
@@ -142,7 +142,7 @@ async fn what_a_mover_says_is_compared() {
 }
 
 #[tokio::test]
-async fn one_that_hangs_dies_or_leaves_no_report() {
+async fn a_command_may_hang_die_or_leave_no_report() {
     let moved = Moved::new(|mover| (mover.files, mover.timeout_s) = (2, 1));
     let agent = moved.site.start();
     // In order, two each: f12 hangs with f1 behind it, f13 dies, f14's report is a pipe.
@@ -150,11 +150,11 @@ async fn one_that_hangs_dies_or_leaves_no_report() {
     let outcomes = moved.site.service.wait_for_outcomes(6).await;
     assert_eq!(outcome_of(&outcomes, 12).fault, None, "what it said before it was ended counts");
     let late = fault(&outcomes, 1);
-    assert!(late.detail.contains("did not end within 1s; its report says nothing of it"), "{late}");
+    assert!(late.detail.contains("did not end within 1s; its report does not mention it"), "{late}");
     let died = fault(&outcomes, 13);
-    assert!(died.detail.contains("(it was ended by a signal); its report says nothing of it"), "{died}");
+    assert!(died.detail.contains("(it was ended by a signal); its report does not mention it"), "{died}");
     let none = fault(&outcomes, 14);
-    assert!(none.detail.contains("(exit code 7): last words; its report is no file"), "{none}");
+    assert!(none.detail.contains("(exit code 7): last words; its report is not a regular file"), "{none}");
     assert_eq!(moved.said().iter().filter(|line| *line == "call").count(), 3);
     moved.is_tidy();
     agent.end().await;
@@ -170,7 +170,7 @@ async fn one_that_hangs_dies_or_leaves_no_report() {
 }
 
 #[tokio::test]
-async fn what_is_there_is_not_brought_and_what_is_not_theirs_is_the_engines() {
+async fn present_files_are_not_fetched_and_other_sources_are_the_engines() {
     let moved = Moved::new(|_| {});
     fs::write(moved.path("f1"), "0123456").unwrap();
     fs::write(moved.path("f2"), "others!").unwrap();
@@ -194,7 +194,7 @@ async fn what_is_there_is_not_brought_and_what_is_not_theirs_is_the_engines() {
 /// Promise 5: what is cancelled ends with its command and has no outcome; what was under way begins anew
 /// after a restart.
 #[tokio::test]
-async fn cancelling_and_restarts_in_the_middle() {
+async fn attempts_survive_cancellation_and_restart() {
     let moved = Moved::new(|mover| mover.files = 1);
     let agent = moved.site.start();
     moved.site.lease(&[12]);

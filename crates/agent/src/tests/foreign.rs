@@ -56,7 +56,7 @@ async fn until_closed(mut connection: TcpStream) {
 }
 
 #[tokio::test]
-async fn an_agent_says_that_it_makes_copies_and_refuses_what_it_may_not_reach() {
+async fn an_agent_offers_copies_and_refuses_forbidden_networks() {
     let site = site("10.0.0.0/8");
     let agent = site.start();
     let storage = storage().await;
@@ -72,7 +72,7 @@ async fn an_agent_says_that_it_makes_copies_and_refuses_what_it_may_not_reach() 
 }
 
 #[tokio::test]
-async fn a_cancelled_copy_ends_and_nobody_is_told() {
+async fn a_cancelled_copy_ends_without_an_outcome() {
     let site = site("127.0.0.0/8");
     let agent = site.start();
     let storage = storage().await;
@@ -90,7 +90,7 @@ async fn a_cancelled_copy_ends_and_nobody_is_told() {
 }
 
 #[tokio::test]
-async fn what_a_stop_interrupts_is_told_once_and_not_made_again() {
+async fn a_copy_interrupted_by_shutdown_is_reported_once_and_not_repeated() {
     let site = site("127.0.0.0/8");
     let agent = site.start();
     let storage = storage().await;
@@ -114,7 +114,7 @@ async fn what_a_stop_interrupts_is_told_once_and_not_made_again() {
 }
 
 #[tokio::test]
-async fn a_service_that_was_restarted_wants_none_of_them() {
+async fn a_restarted_service_ends_all_copies() {
     let site = site("127.0.0.0/8");
     let agent = site.start();
     let storage = storage().await;

@@ -60,7 +60,7 @@ fn outcome_of(outcomes: &[Outcome], attempt: u64) -> &Outcome {
 }
 
 #[tokio::test]
-async fn the_site_is_asked_before_and_after() {
+async fn validate_runs_before_and_after() {
     let hooked = Hooked::new(true);
     hooked.ends("pre", "f1", 0);
     hooked.ends("pre", "f2", 86);
@@ -105,7 +105,7 @@ async fn the_site_is_asked_before_and_after() {
 }
 
 #[tokio::test]
-async fn without_a_look_before_files_are_fetched_at_once() {
+async fn without_validation_before_files_are_fetched_at_once() {
     let hooked = Hooked::new(false);
     let agent = hooked.site.start();
     hooked.site.lease(&[1]);
@@ -120,7 +120,7 @@ async fn without_a_look_before_files_are_fetched_at_once() {
 /// What is cancelled while the site is asked is not fetched, and has no outcome; what waits is known after a
 /// restart.
 #[tokio::test]
-async fn cancelling_and_restarts_in_the_middle() {
+async fn attempts_survive_cancellation_and_restart() {
     let hooked = Hooked::new(true);
     let pipe = |file: &str| make_pipe(&hooked.folder.path().join(format!("pre-{file}.wait")));
     pipe("f1");

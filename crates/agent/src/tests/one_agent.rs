@@ -147,7 +147,7 @@ async fn the_service_may_be_away() {
 
 /// Promise 5: expiry forbids only starting, also after a restart.
 #[tokio::test]
-async fn what_has_begun_is_finished_and_what_has_not_expires() {
+async fn begun_leases_finish_and_others_expire() {
     let site = Site::new();
     let agent = site.start();
     site.lease(&[1, 2]);
@@ -170,7 +170,7 @@ async fn what_has_begun_is_finished_and_what_has_not_expires() {
 }
 
 #[tokio::test]
-async fn what_the_service_takes_back_is_dropped_without_a_word() {
+async fn cancelled_leases_are_dropped_silently() {
     let site = Site::new();
     let agent = site.start();
     site.lease(&[1, 2]);
@@ -186,7 +186,7 @@ async fn what_the_service_takes_back_is_dropped_without_a_word() {
 
 /// Promise 5: what has begun is finished, whatever is asked back.
 #[tokio::test]
-async fn what_is_asked_back_is_given_back_unless_it_has_begun() {
+async fn recalled_leases_are_given_back_unless_begun() {
     let site = Site::new();
     let agent = site.start();
     site.lease(&[1, 2, 3]);

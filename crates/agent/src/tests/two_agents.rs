@@ -157,7 +157,7 @@ async fn two_agents_move_a_tree_over_a_restart() {
 
 /// Over real sockets, at the port where data are served; the counters are those of this host's loop back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_looks_at_its_peers_and_counts_its_uplink() {
+async fn an_agent_probes_its_peers_and_samples_its_uplink() {
     let front = Front::open().await;
     let (alpha, mut beta) = (Site::join(&front, "alpha", 1).await, Site::join(&front, "beta", 2).await);
     beta.config.uplinks =

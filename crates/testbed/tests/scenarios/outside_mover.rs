@@ -65,7 +65,7 @@ fn a_program_of_the_site_brings_its_files() {
         let text = waiting.to_string();
         text.contains("E3008").then_some(text)
     });
-    assert!(fault.contains("the mover says that it brought other/lies, but"), "{fault}");
+    assert!(fault.contains("the mover reported other/lies as copied, but"), "{fault}");
     assert!(!beta.join("other/lies").exists());
     deployment.check();
 }

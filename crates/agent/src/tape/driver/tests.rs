@@ -120,7 +120,7 @@ async fn until(what: &str, met: impl Fn() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_come_from_tape_stay_and_are_removed() {
+async fn files_are_staged_pinned_and_removed() {
     let place = TapeSite::new();
     for name in ["a", "b"] {
         place.put_on_tape(name);
@@ -154,7 +154,7 @@ async fn files_come_from_tape_stay_and_are_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_survive_and_what_nobody_wants_ends() {
+async fn requests_survive_and_unwanted_commands_end() {
     let place = TapeSite::new();
     for name in ["wait1", "wait2"] {
         place.put_on_tape(name);
@@ -196,7 +196,7 @@ async fn requests_survive_and_what_nobody_wants_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_goes_to_tape() {
+async fn arrived_files_are_migrated() {
     let place = TapeSite::new();
     let driver = place.open();
     let running = tokio::spawn(driver.clone().run());

@@ -33,7 +33,7 @@ fn paths(paths: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_file_is_brought_once_for_all_who_wait_and_stays_for_the_longest() {
+fn a_file_is_staged_once_for_all_and_pinned_for_the_longest() {
     use StageState::{Completed, Failed, Started, Submitted};
     let mut tape = TapeState::default();
     tape.asked("1", vec![wanted("a", None), wanted("b", None)], at(0));
@@ -68,7 +68,7 @@ fn a_file_is_brought_once_for_all_who_wait_and_stays_for_the_longest() {
 }
 
 #[test]
-fn what_is_cancelled_released_or_ended_is_not_held() {
+fn cancelled_released_and_ended_files_are_not_pinned() {
     let mut tape = TapeState::default();
     tape.asked("1", vec![wanted("a", None), wanted("b", None), wanted("c", None)], at(0));
     let record = tape.cancel("1", &paths(&["a", "zz"]), at(1));
@@ -120,7 +120,7 @@ fn files_are_brought_together_that_clients_said_the_same_of() {
 }
 
 #[test]
-fn what_is_kept_has_bounds() {
+fn requests_and_files_are_bounded() {
     let mut tape = TapeState::default();
     let many = || (0..10_000).map(|n| wanted(&n.to_string(), None)).collect::<Vec<_>>();
     for id in 0..FILES_MAX / 10_000 {
@@ -323,7 +323,7 @@ impl Played {
 
 proptest! {
     #[test]
-    fn whatever_happens_the_book_is_sound_and_survives(steps in steps()) {
+    fn any_history_keeps_the_state_sound_and_replayable(steps in steps()) {
         let mut played = Played::default();
         for step in steps {
             played.play(step);
