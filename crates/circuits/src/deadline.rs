@@ -1,10 +1,10 @@
-//! Points in time that a clock which jumps cannot move away.
+//! Deadlines that are robust against clock steps.
 
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
-/// When something is due. If the clock goes back, it is due no later than if it began now.
+/// A deadline. If the clock steps back, it is due no later than if it began now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline {
     at: Timestamp,
@@ -16,7 +16,7 @@ impl Deadline {
         Deadline { at: now.plus(span), span }
     }
 
-    /// As it was written down.
+    /// Restores a persisted deadline.
     pub(crate) fn restored(at: Timestamp, span: Duration) -> Deadline {
         Deadline { at, span }
     }

@@ -1,4 +1,4 @@
-//! What goes into a [`crate::Lifecycle`] and what comes out.
+//! Inputs and outputs of a [`crate::Lifecycle`].
 
 use std::time::Duration;
 
@@ -6,57 +6,57 @@ use longhaul_model::Timestamp;
 
 use crate::{CircuitEndpoints, Note, Order, RequestKey, ReservationLedger};
 
-/// What has happened.
+/// Input of the state machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Time has passed.
     Tick,
-    /// What waits on the link, and what it is known to achieve: counts only until something was seen to move,
-    /// and is none if nobody knows.
+    /// Pending bytes of the link, and its forecast rate if any: the forecast counts only until a rate was
+    /// measured.
     Work { pending_bytes: u64, bytes_per_s: Option<f64> },
-    /// So much was seen to move, in a time in which something was under way throughout.
+    /// Bytes moved during a time in which transfers were under way throughout.
     Moved { on_circuit: bool, bytes: u64, during: Duration },
-    /// Somebody wants a circuit, whatever the work; or does not want it any more.
+    /// Whether a circuit is wanted regardless of the work.
     SetWanted(bool),
-    /// All that people want of this link now. What was said before may be said again, and what is left out is
+    /// All current orders of people for this link. Repeated orders are idempotent; those left out are
     /// withdrawn.
     Orders(Vec<Order>),
-    /// Whether another place, which sees more links, decides about work: then none is asked for here because
-    /// of it.
+    /// Whether a central planner decides about work: then none is requested here because of it.
     SetPlannedCentrally(bool),
-    /// The link's owner ends: all is given back, and nothing is asked for any more.
+    /// The link's owner ends: everything is released, and nothing is requested any more.
     OwnerEnded,
-    /// The provider's answer to a request, or news of what it had granted.
+    /// The provider's answer to a request, or a later notification about it.
     Answer { key: RequestKey, answer: Answer },
-    /// The provider holds nothing under this name any more.
+    /// The provider holds nothing under this key any more.
     TornDown(RequestKey),
-    /// Whether the circuit's ends answer, as [`Action::Probe`] had asked.
+    /// Whether the circuit's endpoints answer, after [`Action::Probe`].
     Probed { key: RequestKey, good: bool },
-    /// A transfer has ended, on the circuit or beside it. Failures of disks and permissions say nothing and
-    /// are not told.
+    /// A transfer ended, on the circuit or beside it. Failures of disks and permissions are not reported,
+    /// since they say nothing about the circuit.
     Transfer { on_circuit: bool, good: bool },
     /// Transfers that use the circuit now.
     Users(usize),
-    /// Nothing uses any more the circuit in whose place another is used.
+    /// The superseded circuit is no longer in use.
     PredecessorDrained,
-    /// What the provider held under names of ours for this link when it was asked, at the time given.
+    /// Reservations that the provider listed under our keys for this link, and the time of the query.
     Listed { asked: Timestamp, held: Vec<ProviderReservation> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Granted(Grant),
-    /// `less` if there may be less than was asked for.
+    /// `less` if a lower rate may be available.
     Refused {
         less: bool,
         detail: String,
     },
-    /// What was granted has ended before its time.
+    /// The circuit ended before its time.
     Lost {
         detail: String,
     },
 }
 
+/// What a provider granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     pub mbit: u64,
@@ -64,7 +64,7 @@ pub struct Grant {
     pub expires: Option<Timestamp>,
 }
 
-/// One of the provider's records.
+/// A reservation as listed by the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProviderReservation {
     pub key: RequestKey,
@@ -72,34 +72,34 @@ pub struct ProviderReservation {
     pub up: bool,
 }
 
-/// What is to be done, in this order.
+/// Output of the state machine, to be carried out in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Written down durably before anything that follows is done.
+    /// Persist durably before anything that follows is done.
     Persist(ReservationLedger),
     Request(CircuitRequest),
-    /// Given back, or cancelled if it was not granted yet. To be answered with [`Event::Gone`]; said again
-    /// until it is.
+    /// Release, or cancel if not granted yet. Confirmed by [`Event::TornDown`]; repeated until then.
     TearDown(RequestKey),
-    /// The provider's list of what it holds for this link is wanted.
+    /// Query the provider's reservations for this link.
     List,
     Probe {
         key: RequestKey,
         ends: CircuitEndpoints,
     },
-    /// From now on what moves on the link may go by the circuit; and not by the one before, if one is used:
-    /// what is under way there moves over.
+    /// From now on transfers may use the circuit, and no longer its predecessor; what is under way there
+    /// moves over.
     Use {
         key: RequestKey,
         mbit: u64,
         ends: CircuitEndpoints,
     },
-    /// From now on nothing begins on it; what is under way moves away or ends.
+    /// From now on nothing starts on it; what is under way moves away or ends.
     StopUsing(RequestKey),
     /// For people.
     Note(Note),
 }
 
+/// A request to a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitRequest {
     pub key: RequestKey,

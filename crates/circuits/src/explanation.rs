@@ -1,4 +1,5 @@
-//! Why a link has a circuit, or has none: the numbers that decide, and what they mean in words.
+//! Explanation of why a link has a circuit or none: the numbers behind the decision, and a sentence for
+//! people.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,41 +9,42 @@ use longhaul_model::{Timestamp, units};
 use crate::note::duration_text;
 use crate::{CooldownReason, State};
 
-/// What one sees who asks.
+/// State of a link's circuit and the numbers behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     pub state: State,
-    /// When that ends by itself, if it does: the wait for an answer, the circuit, its draining, the rest.
+    /// Deadline of the state, if any: of the answer, the circuit, its draining or the cool-down.
     pub until: Option<Timestamp>,
-    /// What is asked for, or is had.
+    /// Mbit/s requested or granted.
     pub mbit: u64,
-    /// What is asked for to be used in its place.
+    /// Mbit/s of a replacement, if one is requested.
     pub next_mbit: Option<u64>,
-    /// Who wants it, if somebody does.
+    /// Who ordered it, if somebody did.
     pub ordered_by: Option<String>,
-    /// Another place decides whether the work is worth a circuit.
+    /// A central planner decides whether the work deserves a circuit.
     pub planned_centrally: bool,
     pub pending_bytes: u64,
-    /// What the way in use carries.
+    /// Rate of the path in use.
     pub bytes_per_s: Option<f64>,
     pub rate_source: RateSource,
-    /// How long what waits takes at this rate.
+    /// Time to finish the pending bytes at this rate.
     pub time_to_finish: Option<Duration>,
-    /// A circuit is worth asking for above this.
+    /// A circuit is requested above this.
     pub threshold: Duration,
-    /// It is given back below this.
+    /// It is released below this.
     pub release_below: Option<Duration>,
-    /// Checks in a row that found enough, and how many are wanted.
+    /// Consecutive checks that passed, and how many are needed.
     pub checks: (u32, u32),
 }
 
+/// Where the rate comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateSource {
     #[default]
     Unknown,
-    /// What moved here.
+    /// Measured on this link.
     Measured,
-    /// The service expects it.
+    /// Forecast by the service.
     Forecast,
 }
 
@@ -71,7 +73,7 @@ impl Explanation {
         matches!(self.state, State::Established { used: true, .. })
     }
 
-    /// Without a circuit: whether what waits would bring one.
+    /// Without a circuit: whether the pending work deserves one.
     fn write_without_circuit(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let threshold = duration_text(self.threshold);
         if self.planned_centrally {
@@ -122,7 +124,7 @@ impl Explanation {
         f.write_str("; the service's plan decides whether a circuit is worth asking for")
     }
 
-    /// With a circuit: what keeps it.
+    /// With a circuit: why it is kept.
     fn write_with_circuit(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.time_to_finish {
             Some(work) => write!(f, "{} wait = {}", units::bytes(self.pending_bytes), duration_text(work))?,
@@ -148,7 +150,7 @@ impl Explanation {
     }
 }
 
-/// In words, with the numbers.
+/// A sentence for people, with the numbers.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let until = |what: &str| self.until.map(|at| format!("{what}{at}")).unwrap_or_default();

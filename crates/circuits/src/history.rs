@@ -1,5 +1,5 @@
-//! What came of a link's circuits, put together from the notes: the one there is, those that ended and why,
-//! and what became of each wish of a person. Bounded; pure.
+//! Bounded history of a link's circuits, built from its notes: the present one, ended ones with reasons, and
+//! the state of each order. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,58 +8,64 @@ use longhaul_model::{CircuitOrderId, Timestamp};
 
 use crate::{Note, RequestKey};
 
-/// The last ones are kept.
+/// Notes kept.
 pub const NOTES_MAX: usize = 20;
+/// Ended circuits kept.
 const ENDED_MAX: usize = 8;
+/// Orders kept.
 const ORDERS_MAX: usize = 16;
 
-/// One circuit, from the request on.
+/// Record of one circuit, from its request on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CircuitRecord {
     pub key: RequestKey,
-    /// What it was asked for.
+    /// Why it was requested.
     pub reason: String,
-    /// When, and how much; of one that a run before had asked for, what is left in the book.
+    /// Time of the request; for a circuit of an earlier run, as far as the ledger has it.
     pub requested_at: Timestamp,
     pub requested_mbit: u64,
     pub granted_at: Option<Timestamp>,
     pub mbit: Option<u64>,
     pub expires: Option<Timestamp>,
     pub used_since: Option<Timestamp>,
-    /// What moved while all streams were on it, and in how much time, since this run began.
+    /// Bytes moved while all streams were on it, since this run began.
     pub carried_bytes: u64,
+    /// Time in which these bytes moved.
     pub carried_for: Duration,
-    /// What the plain way carried before, in bytes per second.
+    /// Rate of the best-effort path before, in bytes per second.
     pub best_effort: Option<f64>,
-    /// And why.
+    /// Time and reason of its end.
     pub ended: Option<(Timestamp, String)>,
 }
 
-/// What became of what a person wants.
+/// State of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderState {
-    /// It is seen to.
+    /// Accepted.
     Accepted,
-    /// The circuit is used.
+    /// The circuit is in use.
     Satisfied,
     /// Done, or its time is over.
     Done(String),
     Failed(String),
 }
 
+/// History of one link's circuits.
 #[derive(Debug, Default)]
 pub struct CircuitHistory {
     current: Option<CircuitRecord>,
-    /// One that is to follow it.
+    /// The replacement, if one is requested.
     next: Option<CircuitRecord>,
     ended: VecDeque<CircuitRecord>,
     notes: VecDeque<(Timestamp, String)>,
     orders: BTreeMap<CircuitOrderId, OrderState>,
-    /// Why the next request is made; and that for one which is to follow, with who wants it.
+    /// Reason of the next request.
     next_reason: String,
+    /// Reason of the next replacement.
     replacement_reason: String,
+    /// Order of the replacement.
     replacement_order: Option<CircuitOrderId>,
-    /// The last thing that did not go well.
+    /// The last failure, which explains a failed order.
     last_failure: String,
     revision: u64,
 }
@@ -69,17 +75,17 @@ impl CircuitHistory {
         self.current.as_ref()
     }
 
-    /// What is asked for while there is one, to be used in its place.
+    /// The requested replacement of the present circuit.
     pub fn next(&self) -> Option<&CircuitRecord> {
         self.next.as_ref()
     }
 
-    /// Oldest first.
+    /// Ended circuits, oldest first.
     pub fn ended(&self) -> impl Iterator<Item = &CircuitRecord> {
         self.ended.iter()
     }
 
-    /// Oldest first.
+    /// Notes, oldest first.
     pub fn notes(&self) -> impl Iterator<Item = &(Timestamp, String)> {
         self.notes.iter()
     }
@@ -88,12 +94,12 @@ impl CircuitHistory {
         self.orders.iter().map(|(order, state)| (*order, state))
     }
 
-    /// Counts what was noted: as long as it stays, there is nothing new but what is carried.
+    /// Revision of the history: while it stays, only the carried bytes have changed.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// So much moved on the circuit; on the last one, if what is under way is still leaving that.
+    /// Adds bytes moved on the circuit, or on the last one while it drains.
     pub fn add_carried(&mut self, bytes: u64, during: Duration) {
         if let Some(entry) = self.current.as_mut().or(self.ended.back_mut()) {
             entry.carried_bytes = entry.carried_bytes.saturating_add(bytes);
@@ -205,7 +211,7 @@ impl CircuitHistory {
                 self.replacement_order.take_if(|follows| follows == order);
                 self.set_order(*order, OrderState::Accepted);
             }
-            // The link has one at a time, and one that follows is not it yet.
+            // The link has one circuit at a time, and a replacement does not count yet.
             Note::InUse { .. } => {
                 let waits = |order: CircuitOrderId, state: &OrderState| {
                     *state == OrderState::Accepted && Some(order) != self.replacement_order

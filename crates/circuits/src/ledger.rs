@@ -1,4 +1,4 @@
-//! What is written down before anybody outside is told: the durable record of one link.
+//! Durable ledger of a link's reservations, written before a provider is asked (write-ahead).
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Grant;
 
-/// Our name of a request, which the provider keeps with the reservation: what is found there under such a
-/// name and in no book is an orphan. Prints as a UUID in lower case (RFC 9562, version 8).
+/// Our id of a request, which the provider stores with the reservation: an id found there and in no ledger is
+/// an orphan. Prints as a UUID in lower case (RFC 9562, version 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestKey(pub u128);
 
 impl RequestKey {
-    /// The `count`th of the link's requests in the run that has this seed.
+    /// Derives the id of the `count`th request of the link in the run with this seed.
     pub(crate) fn derive(link: &str, seed: u64, now: Timestamp, count: u64) -> RequestKey {
         let mut hash = blake3::Hasher::new();
         hash.update(link.as_bytes());
@@ -69,16 +69,16 @@ impl<'de> Deserialize<'de> for RequestKey {
     }
 }
 
-/// The addresses of a circuit, for data: what a host at each side binds to or dials.
+/// Data-plane addresses of a circuit, which a host at each end binds to or dials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CircuitEndpoints {
-    /// `host:port`, or a host alone where the port stays what it is.
+    /// `host:port`, or a host alone where the port stays.
     pub source: String,
-    /// The local address at the target's side.
+    /// Local address at the target.
     pub target: String,
 }
 
-/// What a provider may hold for us.
+/// A reservation that a provider may hold for us.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reservation {
@@ -86,7 +86,7 @@ pub struct Reservation {
     pub stage: ReservationStage,
     pub since: Timestamp,
     pub mbit: u64,
-    /// When it ends by itself, if that is known.
+    /// End of the reservation, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ pub struct Reservation {
 pub enum ReservationStage {
     Requested,
     Established,
-    /// To be given back, as often as it takes.
+    /// To be torn down, and retried until confirmed.
     #[serde(rename = "leaving")]
     Releasing,
 }
@@ -109,12 +109,13 @@ pub enum ReservationStage {
 pub enum CooldownReason {
     /// A request failed, or was not answered.
     Request,
-    /// Transfers failed on a circuit, or its ends did not answer.
+    /// Transfers failed on a circuit, or its endpoints did not answer.
     Transfer,
-    /// A person gave it back.
+    /// A person released it.
     Released,
 }
 
+/// A time in which no circuit is requested for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cooldown {
@@ -122,7 +123,7 @@ pub struct Cooldown {
     pub reason: CooldownReason,
     pub since: Timestamp,
     pub until: Timestamp,
-    /// What a person had requested, and cannot be had: nobody may have been told of it yet.
+    /// The order that failed with it, which may not have been reported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<CircuitOrderId>,
 }
@@ -133,7 +134,7 @@ impl Cooldown {
     }
 }
 
-/// All that is durable of one link, written as a whole.
+/// Durable state of one link, written as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReservationLedger {
@@ -141,7 +142,7 @@ pub struct ReservationLedger {
     pub reservations: Vec<Reservation>,
     #[serde(rename = "rest", default, skip_serializing_if = "Option::is_none")]
     pub cooldown: Option<Cooldown>,
-    /// In whose place stands what is asked for or used, oldest first.
+    /// Keys of the circuits that the present one superseded, oldest first.
     #[serde(rename = "instead_of", default, skip_serializing_if = "Vec::is_empty")]
     pub superseded_keys: Vec<RequestKey>,
 }

@@ -1,29 +1,30 @@
-//! The life of reserved bandwidth on a link: when it is asked for, used, left and given back. Pure: events
-//! with `now` go in, actions come out, and whoever owns it carries them out in their order.
+//! Lifecycle of reserved bandwidth (circuits) on a link as a sans-IO state machine: when a circuit is
+//! requested, used, drained and released. Pure: events with `now` go in, actions come out, and the owner
+//! carries them out in order.
 //!
 //! ```text
-//!            work, or a wish                granted, and its ends answer
+//!            work or an order               granted, and its endpoints answer
 //!    Off ───────────────────► Requested ───────────────────────────────► Established
-//!     ▲                          │ refused, or no answer in time              │ expires, is not wanted any more
-//!     │        window has passed ▼                            transfers fail  ▼
-//!     └──────────────────── Resting ◄──────────────────────────────────── Draining ──► Off
+//!     ▲                          │ refused, or no answer in time              │ expires, or no longer wanted
+//!     │       cool-down is over  ▼                            transfers fail  ▼
+//!     └──────────────────── Cooldown ◄───────────────────────────────────── Draining ──► Off
 //! ```
 //!
-//! What must hold whatever happens (`tests/random.rs`): at most one request or circuit of a link is alive;
-//! each reservation that a provider may hold is in the durable [`Book`] before it is asked for, and stays
-//! there until the provider says that it is gone; nothing uses a circuit that is not established, and use
-//! stops before the circuit is given back; a clock that jumps prolongs nothing beyond its window. The
-//! exception is a circuit that is to follow another: it is asked for while that is used, and that is given
-//! back when it is used itself.
+//! Invariants, tested in `tests/random.rs`: at most one request or circuit of a link is alive; each
+//! reservation that a provider may hold is in the durable [`ReservationLedger`] before it is requested
+//! (write-ahead), and stays there until the provider confirms its release; nothing uses a circuit that is not
+//! established, and its use stops before it is released; a clock step prolongs nothing beyond its window. The
+//! exception is a replacement (make before break): it is requested while its predecessor is used, and that is
+//! released once the replacement is used itself.
 //!
-//! A transfer never waits for a circuit: without one it goes the way it always went. Not here: providers and
-//! what they speak (`gateways`), and streams that move onto the circuit's addresses (`engine`).
+//! A transfer never waits for a circuit: without one it takes the best-effort path. Not here: providers and
+//! their protocols (`gateways`), and streams that move onto the circuit's addresses (`engine`).
 //!
-//! What people want of a link ([`Order`]) goes the same way as what the work asks for. [`Look`] says why a
-//! link has a circuit or none, with the numbers; [`Record`] keeps what came of each.
+//! An [`Order`] is what people want of a link, and takes the same path as demand from work. [`Explanation`]
+//! says why a link has a circuit or none, with the numbers; [`CircuitHistory`] records what came of each.
 //!
-//! Start with [`Lifecycle`]; where one place sees all links, [`plan::Planner`] decides which of them deserve
-//! a circuit, and a lifecycle of its own carries out each of its wishes.
+//! Start with [`Lifecycle`]; where one service sees all links, [`plan::Planner`] selects those that deserve a
+//! circuit, and a lifecycle carries out each of its bookings.
 
 mod deadline;
 mod event;

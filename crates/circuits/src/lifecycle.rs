@@ -1,4 +1,5 @@
-//! The machine of one link. The rows named are those of the ANSE paper's table, as numbered in `tests/table`.
+//! State machine of one link's circuit. The rows named in comments are those of the ANSE paper's table, as
+//! numbered in `tests/table`.
 
 mod orders;
 mod replacement;
@@ -15,28 +16,26 @@ use crate::transfer_outcomes::TransferOutcomes;
 use crate::workload::Workload;
 use crate::{Explanation, Note, Settings};
 
-/// Reservations of one link that are given back at the same time. A provider that makes up more is not
-/// followed.
+/// Reservations of one link being torn down at the same time; a provider that invents more is not followed.
 const RELEASING_MAX: usize = 256;
-/// The ends of a new circuit are probed so many times within their time.
+/// Probes of a new circuit's endpoints within their timeout.
 const PROBES_PER_TIMEOUT: u32 = 10;
-/// Names of circuits in whose place there is another. Who has heard of none of these has heard nothing for
-/// days.
+/// Superseded keys remembered. Who knows none of these has heard nothing for days.
 const SUPERSEDED_KEYS_MAX: usize = 32;
 
-/// What a link has, for whoever looks.
+/// Public state of a link's circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Off,
     Requested {
         since: Timestamp,
     },
-    /// `used` once its ends have answered.
+    /// `used` once its endpoints have answered.
     Established {
         since: Timestamp,
         used: bool,
     },
-    /// Nothing begins on it any more.
+    /// Nothing starts on it any more.
     Draining,
     Cooldown(Cooldown),
 }
@@ -50,7 +49,7 @@ enum Phase {
     Cooldown { rest: Cooldown, until: Deadline },
 }
 
-/// Of a circuit whose ends have not answered yet.
+/// Probing of a circuit whose endpoints have not answered yet.
 #[derive(Debug)]
 struct Probe {
     deadline: Deadline,
@@ -69,7 +68,7 @@ impl Probe {
         self.deadline.is_past(now)
     }
 
-    /// Whether the ends are to be asked now.
+    /// Whether the endpoints are to be probed now.
     fn is_due(&mut self, settings: &Settings, now: Timestamp) -> bool {
         let due = self.again.is_past(now);
         if due {
@@ -91,26 +90,25 @@ pub struct Lifecycle {
     phase: Phase,
     replacement: Option<replacement::Replacement>,
     predecessor: Option<replacement::Predecessor>,
-    /// For the circuit that there is none is to be had that would follow it.
+    /// The present circuit could not be renewed; not tried again.
     renewal_failed: bool,
     releasing: BTreeMap<RequestKey, (Reservation, Deadline)>,
-    /// In whose place stands what is asked for or used, oldest first: whoever names one of these means what
-    /// there is.
+    /// Keys of superseded circuits, oldest first: whoever names one of these means the present one.
     superseded_keys: Vec<RequestKey>,
     actions: VecDeque<Action>,
     requests: u64,
     workload: Workload,
     wanted: bool,
-    /// Another place decides about work.
+    /// A central planner decides about work.
     planned_centrally: bool,
-    /// The owner ends: nothing is asked for any more.
+    /// The owner ended: nothing is requested any more.
     owner_ended: bool,
     users: usize,
     transfer_outcomes: TransferOutcomes,
-    /// What a person wants, and the latest that was heard of.
+    /// The order of a person, if any.
     order: Option<orders::StandingOrder>,
     last_order: CircuitOrderId,
-    /// What a run before could not have.
+    /// Order that failed in an earlier run and may not have been reported.
     unreported_order: Option<CircuitOrderId>,
     check: Deadline,
     reconciliation: Deadline,
@@ -146,8 +144,8 @@ impl Lifecycle {
         }
     }
 
-    /// After a restart: what was established and lasts is used on, everything else that a provider may hold
-    /// is given back (rows 10 to 12).
+    /// Restores after a restart: an established circuit that lasts is used on, everything else that a
+    /// provider may hold is torn down (rows 10 to 12).
     pub fn restore(
         link: impl Into<String>,
         settings: Settings,
@@ -166,7 +164,7 @@ impl Lifecycle {
             let lasts = reservation.expires.is_none_or(|at| at > now.plus(leave_before));
             reservation.stage == ReservationStage::Established && reservation.ends.is_some() && lasts
         };
-        // Of one that was to follow another, and that one, the later.
+        // Of a circuit and its replacement, the later one.
         let newest = book.reservations.iter().filter(usable).max_by_key(|one| one.since).map(|one| one.key);
         let mut left = Vec::new();
         for reservation in book.reservations {
@@ -201,7 +199,7 @@ impl Lifecycle {
         }
     }
 
-    /// Why it is as it is.
+    /// Explains the present state.
     pub fn explain(&self) -> Explanation {
         let mbit = self.current().map_or(self.settings.mbit, |reservation| reservation.mbit);
         let until = match &self.phase {
@@ -226,14 +224,14 @@ impl Lifecycle {
         self.workload.explain(&self.settings, look)
     }
 
-    /// All that must be known after a restart.
+    /// Durable state, for a restart.
     pub fn ledger(&self) -> ReservationLedger {
         let mut reservations: Vec<_> =
             self.releasing.values().map(|(reservation, _)| reservation.clone()).collect();
         reservations.extend(self.current().cloned());
         let rest = match &self.phase {
             Phase::Cooldown { rest, .. } => Some(*rest),
-            // What is killed while streams leave must not ask for the same again.
+            // A process killed while the circuit drains must not request the same again.
             Phase::Draining { since, then: Some(why), .. } => Some(self.cooldown_from(*why, *since)),
             _ => None,
         };
@@ -246,12 +244,12 @@ impl Lifecycle {
         book
     }
 
-    /// The next thing to do. To be carried out before the one after it.
+    /// The next action, to be carried out before the one after it.
     pub fn poll(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`Event::Tick`] is due, at the latest.
+    /// Time by which [`Event::Tick`] is due.
     pub fn next_wake(&self) -> Timestamp {
         let phase = match &self.phase {
             Phase::Off => None,
@@ -293,7 +291,7 @@ impl Lifecycle {
             Event::Listed { asked, held } => self.reconcile(asked, &held, now),
         }
         self.tick(now);
-        // The book of a circuit that leaves names what cannot be had then.
+        // The ledger of a draining circuit names the order that fails with it.
         if matches!(self.phase, Phase::Draining { then: Some(_), .. }) && self.order_in_backoff() != failing {
             self.persist();
         }
@@ -343,7 +341,7 @@ impl Lifecycle {
                     self.persist();
                     self.request_if_wanted(now);
                 } else if until.when() < rest.until {
-                    // The clock has gone back: a restart is not to begin the rest anew.
+                    // The clock stepped back: a restart must not begin the cool-down anew.
                     (rest.since, rest.until) = (now, until.when());
                     self.persist();
                 }
@@ -381,7 +379,7 @@ impl Lifecycle {
         }
     }
 
-    /// Row 1, and when little work is left.
+    /// Row 1; and releases the circuit when little work is left.
     fn check_work(&mut self, now: Timestamp) {
         let worth = self.workload.worth_requesting(&self.settings);
         match (&self.phase, worth) {
@@ -403,14 +401,14 @@ impl Lifecycle {
         }
     }
 
-    /// Somebody wants the circuit that there is, or one that is to follow it, whatever waits.
+    /// Whether somebody wants the circuit or its replacement, regardless of the work.
     fn is_ordered(&self) -> bool {
         self.wanted
             || self.order.is_some()
             || self.replacement.as_ref().and_then(replacement::Replacement::order).is_some()
     }
 
-    /// All is given back, however much waits.
+    /// Releases everything, regardless of the work.
     fn end_owner(&mut self, now: Timestamp) {
         (self.owner_ended, self.wanted, self.order) = (true, false, None);
         self.cancel_replacement(now);
@@ -453,7 +451,7 @@ impl Lifecycle {
         }
     }
 
-    /// Asks for the given part of the bandwidth.
+    /// Requests the given step of the rate.
     fn request(&mut self, step: usize, deadline: Deadline, now: Timestamp) {
         let Some(mbit) = self.requested_mbit(step) else {
             return self.start_cooldown(CooldownReason::Request, now);
@@ -471,7 +469,7 @@ impl Lifecycle {
         self.actions.push_back(Action::Request(CircuitRequest { key, mbit, lifetime }));
     }
 
-    /// With a new name.
+    /// A new reservation with a fresh key.
     fn new_reservation(&mut self, mbit: u64, now: Timestamp) -> Reservation {
         self.requests += 1;
         let key = RequestKey::derive(&self.link, self.seed, now, self.requests);
@@ -483,7 +481,7 @@ impl Lifecycle {
             return self.handle_replacement_answer(answer, now);
         }
         if self.is_releasing(key) {
-            // Given back anyway.
+            // It is being released anyway.
             return if matches!(answer, Answer::Lost { .. }) {
                 self.release_predecessor(now)
             };
@@ -518,7 +516,7 @@ impl Lifecycle {
                 self.note(Note::GrantedTooLate { key });
                 self.tear_down_orphan(key, grant.mbit, now);
             }
-            // Said twice, or of something that is given back anyway.
+            // A repetition, or about a reservation that is being released.
             _ => {}
         }
     }
@@ -563,7 +561,7 @@ impl Lifecycle {
         self.actions.extend(ends.map(|ends| Action::Use { key, mbit, ends }));
     }
 
-    /// Nothing begins on the circuit any more; given back when nobody uses it.
+    /// Stops new use of the circuit; released when nobody uses it.
     fn start_draining(&mut self, then: Option<CooldownReason>, now: Timestamp) {
         self.stop_using();
         let Phase::Established { reservation, .. } = std::mem::replace(&mut self.phase, Phase::Off) else {
@@ -587,7 +585,7 @@ impl Lifecycle {
         }
     }
 
-    /// Gives back what there is. The use has stopped.
+    /// Tears down the present reservation. Its use has stopped.
     fn release_current(&mut self, then: Option<CooldownReason>, now: Timestamp) {
         let reservation = self.current().cloned();
         match then {
@@ -601,7 +599,7 @@ impl Lifecycle {
         self.note_cooldown();
     }
 
-    /// Nothing is to be given back.
+    /// Cools down with nothing to release.
     fn start_cooldown(&mut self, why: CooldownReason, now: Timestamp) {
         self.enter_cooldown(why, now);
         self.persist();
@@ -622,7 +620,7 @@ impl Lifecycle {
         Cooldown { reason: why, since, until: since.plus(window), order: self.order_in_backoff() }
     }
 
-    /// Said once it is written down.
+    /// Noted once it is persisted.
     fn note_cooldown(&mut self) {
         if let Phase::Cooldown { rest, .. } = self.phase {
             self.note(Note::CoolingDown { until: rest.until });
@@ -638,7 +636,7 @@ impl Lifecycle {
         self.actions.push_back(Action::TearDown(key));
     }
 
-    /// What nobody here wants.
+    /// Tears down a reservation that nobody here wants.
     fn tear_down_orphan(&mut self, key: RequestKey, mbit: u64, now: Timestamp) {
         if self.releasing.contains_key(&key) {
             self.actions.push_back(Action::TearDown(key));
@@ -664,24 +662,23 @@ impl Lifecycle {
             let known = self.current().is_some_and(|reservation| reservation.key == one.key)
                 || self.is_replacement(one.key)
                 || self.is_releasing(one.key);
-            // Those that are given back are seen to anyway.
+            // Those being torn down are seen to anyway.
             if !known && !self.releasing.contains_key(&one.key) {
                 self.note(Note::Orphan { key: one.key });
                 self.tear_down_orphan(one.key, 0, now);
             }
         }
-        // A request may have crossed with the list; a circuit that was there before the provider was asked
-        // has not.
+        // A request may have crossed with the list; a circuit that existed before the query has not.
         let Phase::Established { reservation, .. } = &self.phase else { return };
         let (key, since) = (reservation.key, reservation.since);
-        // What began in the future, for a clock that has gone back, was there as well.
+        // A start in the future, after a clock step, was before the query as well.
         if (since < asked || since > now) && !held.iter().any(|one| one.key == key && one.up) {
             let detail = "the provider does not list it any more".to_owned();
             self.handle_answer(key, Answer::Lost { detail }, now);
         }
     }
 
-    /// What is asked for or had. Not what is given back.
+    /// The reservation that is requested or established, but not one being released.
     fn current(&self) -> Option<&Reservation> {
         match &self.phase {
             Phase::Requested { reservation, .. }
@@ -691,7 +688,7 @@ impl Lifecycle {
         }
     }
 
-    /// What there is now was wanted where that one is, or was.
+    /// Records that the present circuit supersedes this one.
     fn mark_superseded(&mut self, key: RequestKey) {
         if self.superseded_keys.len() >= SUPERSEDED_KEYS_MAX {
             self.superseded_keys.remove(0);
@@ -699,7 +696,7 @@ impl Lifecycle {
         self.superseded_keys.push(key);
     }
 
-    /// What one means that names this: it, or what stands in its place.
+    /// Resolves a key to the present circuit that has or superseded it.
     fn resolve_key(&self, key: RequestKey) -> Option<RequestKey> {
         let current = self.current()?.key;
         (current == key || self.superseded_keys.contains(&key)).then_some(current)

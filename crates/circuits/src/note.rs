@@ -1,4 +1,4 @@
-//! Why something was or was not done, with the numbers it rests on.
+//! Notes on what was done and why, with the numbers.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,9 +7,10 @@ use longhaul_model::{CircuitOrderId, Timestamp, units};
 
 use crate::RequestKey;
 
+/// One decision or event of a lifecycle, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// The work that waits is enough.
+    /// The pending work exceeds the threshold.
     WorthRequesting {
         work: Duration,
         threshold: Duration,
@@ -23,7 +24,7 @@ pub enum Note {
         mbit: u64,
         detail: String,
     },
-    /// No answer within the time.
+    /// No answer within the timeout.
     Unanswered {
         within: Duration,
     },
@@ -32,11 +33,11 @@ pub enum Note {
         mbit: u64,
         expires: Option<Timestamp>,
     },
-    /// It grants what nobody waits for any more.
+    /// Granted after the request was given up.
     GrantedTooLate {
         key: RequestKey,
     },
-    /// The provider holds what no book has.
+    /// The provider holds a reservation that is in no ledger.
     Orphan {
         key: RequestKey,
     },
@@ -45,7 +46,7 @@ pub enum Note {
     },
     InUse {
         mbit: u64,
-        /// What the plain way carried before, in bytes per second, if it was seen.
+        /// Rate of the best-effort path before, in bytes per second, if measured.
         best_effort: Option<f64>,
     },
     TransfersFailing {
@@ -53,7 +54,7 @@ pub enum Note {
         of: usize,
         within: Duration,
     },
-    /// Bytes per second.
+    /// Rates in bytes per second.
     SlowerThanBestEffort {
         circuit: f64,
         best_effort: f64,
@@ -62,7 +63,7 @@ pub enum Note {
         detail: String,
     },
     Expires,
-    /// Little is left to do.
+    /// Little work is left.
     Idle {
         work: Duration,
         threshold: Duration,
@@ -77,30 +78,30 @@ pub enum Note {
         since: Timestamp,
         expires: Option<Timestamp>,
     },
-    /// What a run before had asked for and not used is given back.
+    /// A reservation of an earlier run, requested and not used, is torn down.
     Leftover {
         key: RequestKey,
     },
     TornDown {
         key: RequestKey,
     },
-    /// A person wants a circuit, whatever the work.
+    /// A person ordered a circuit regardless of the work.
     OrderAccepted {
         order: CircuitOrderId,
         by: String,
         mbit: u64,
         until: Timestamp,
     },
-    /// There is one already, or it is asked for.
+    /// A circuit that exists or is requested already satisfies the order.
     OrderSatisfied {
         order: CircuitOrderId,
         mbit: u64,
     },
-    /// Why is what was noted before.
+    /// The order failed; the note before says why.
     OrderFailed {
         order: CircuitOrderId,
     },
-    /// In the run before, which could not tell any more.
+    /// The order failed in an earlier run, which could not report it.
     OrderFailedBefore {
         order: CircuitOrderId,
     },
@@ -110,32 +111,32 @@ pub enum Note {
     OrderWithdrawn {
         order: CircuitOrderId,
     },
-    /// Another stands in its place.
+    /// Another order replaced it.
     OrderReplaced {
         order: CircuitOrderId,
     },
-    /// It expires while there is enough to do for another.
+    /// It expires while enough work is left for another.
     RenewingForWork {
         work: Duration,
         expires: Timestamp,
     },
-    /// The same, while somebody wants it for longer.
+    /// It expires while somebody wants it for longer.
     RenewingForDemand {
         expires: Timestamp,
     },
-    /// Of the circuit that is to follow the one that there is.
+    /// A note about the replacement.
     Replacement(Box<Note>),
-    /// It takes the place of the one before.
+    /// The replacement is the present circuit now.
     ReplacementInUse {
         key: RequestKey,
     },
-    /// A person gives it back.
+    /// A person released it.
     Released {
         order: CircuitOrderId,
         by: String,
         key: RequestKey,
     },
-    /// What a person wants to give back is not there.
+    /// The circuit that a person wants to release does not exist.
     NothingToRelease {
         order: CircuitOrderId,
         key: RequestKey,

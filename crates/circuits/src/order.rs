@@ -1,25 +1,24 @@
-//! What people want of a link. Said again and again for as long as it holds, so that nothing is lost with a
-//! message.
+//! Orders of people for a link. They are repeated for as long as they hold, so that no lost message matters.
 
 use longhaul_model::{CircuitOrderId, Timestamp};
 
 use crate::RequestKey;
 
-/// Those given later have larger ids.
+/// One order; later ones have larger ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub id: CircuitOrderId,
-    /// Who, for people.
+    /// Who gave it, for people.
     pub by: String,
     pub kind: OrderKind,
 }
 
+/// What an order asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderKind {
-    /// A circuit, whatever the work, and though the link rests. One that is there already serves, unless it
-    /// is the one that is to be replaced: then that is used until the new one is, and kept if the new one
-    /// cannot be had.
+    /// A circuit regardless of work and cool-down. An existing one satisfies it, unless it is the one to be
+    /// replaced: that is used until the replacement is, and kept if the replacement cannot be had.
     Circuit { mbit: u64, until: Timestamp, replaces: Option<RequestKey> },
-    /// It is given back, and the link rests.
+    /// Releases the circuit; the link cools down.
     Release(RequestKey),
 }

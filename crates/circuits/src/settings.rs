@@ -5,74 +5,77 @@ use std::time::Duration;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// Settings of one link's circuits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// How often the work that waits is compared with what makes a circuit worth its while.
+    /// Interval of the workload check.
     pub check_interval: Duration,
-    /// How often a give-back that was not confirmed is tried again, and the provider's list is wanted.
+    /// Interval of repeated teardowns and of reconciliation with the provider's list.
     pub reconciliation_interval: Duration,
-    /// A circuit is asked for if the work that waits takes longer than this at the link's rate.
+    /// A circuit is requested if the pending work takes longer than this.
     pub work_threshold: Duration,
-    /// So many checks in a row.
+    /// Consecutive checks that must pass.
     pub checks_in_a_row: u32,
-    /// A circuit is given back before its time when little is left to do; none keeps it until it expires.
+    /// When a circuit is released before its end; none keeps it until it expires.
     pub release: Option<ReleaseRule>,
-    /// The rate of a way is what it carried over so long a time of transfers.
+    /// Window of the rate measurement, in busy time.
     pub rate_window: Duration,
-    /// Another circuit is made before the one that there is expires; none: only after that.
+    /// When a replacement is requested before expiry; none: only after it.
     pub renewal: Option<RenewalRule>,
-    /// A circuit that carries less than the plain way is left; none: it is kept.
+    /// When a circuit slower than the best-effort path is dropped; none keeps it.
     pub slowness: Option<SlownessRule>,
-    /// Mbit/s asked for first; and the parts of it that are tried, one after the other, when there is not so
-    /// much.
+    /// Mbit/s requested first.
     pub mbit: u64,
+    /// Shares of it that are tried in turn when less is available.
     pub rate_steps: Vec<f64>,
-    /// How long a circuit is asked for; none leaves it to the provider.
+    /// Lifetime requested; none leaves it to the provider.
     pub lifetime: Option<Duration>,
-    /// From the first request of a wish to its grant.
+    /// Timeout from the first request to the grant.
     pub request_timeout: Duration,
-    /// Rest after a request that failed.
+    /// Cool-down after a failed request.
     pub request_cooldown: Duration,
-    /// Rest after transfers that failed on a circuit.
+    /// Cool-down after transfers failed on a circuit.
     pub transfer_cooldown: Duration,
-    /// How long the ends of a new circuit may take to answer.
+    /// Timeout of the probes of a new circuit's endpoints.
     pub probe_timeout: Duration,
-    /// Transfers under way may end on the circuit for so long after its use stopped.
+    /// Time for transfers under way to finish on the circuit after its use stopped.
     pub drain_timeout: Duration,
-    /// Use stops so long before the circuit expires.
+    /// Use stops this long before the circuit expires.
     pub expiry_margin: Duration,
-    /// A circuit is left if so many transfers fail on it within the time, and more than the share.
+    /// A circuit is dropped if so many transfers fail on it,
     pub failures_min: u32,
+    /// and more than this share,
     pub failure_share_min: f64,
+    /// within this time.
     pub failure_window: Duration,
 }
 
-/// When little work is left.
+/// When little work is left:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseRule {
-    /// Less than this at the link's rate,
+    /// it takes less than this at the link's rate,
     pub work_below: Duration,
-    /// for so long,
+    /// for this long,
     pub during: Duration,
-    /// and not before the circuit is so old.
+    /// and the circuit is at least this old.
     pub age_min: Duration,
 }
 
-/// When another circuit is to follow one that expires.
+/// When an expiring circuit is renewed:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenewalRule {
-    /// So long before, and not in the first half of its life,
+    /// this long before expiry, but not in the first half of its life,
     pub before: Duration,
-    /// if what waits takes no less than this at the circuit's rate.
+    /// if the pending work takes at least this at the circuit's rate.
     pub work_min: Duration,
 }
 
-/// When a circuit is no better than none.
+/// When a circuit is no better than none:
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlownessRule {
-    /// It carries less than this part of what the plain way carried just before,
+    /// it carries less than this share of the best-effort rate just before,
     pub rate_share_min: f64,
-    /// over so long a time of transfers.
+    /// over this long a time of transfers.
     pub during: Duration,
 }
 
@@ -104,12 +107,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// All that is asked for, one after the other, in Mbit/s.
+    /// The rates requested in turn, in Mbit/s.
     pub fn rates(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.rate_steps.len()).filter_map(|step| self.step(self.mbit, step))
     }
 
-    /// What of `mbit` is asked for at the given step, if there is such a step. Never less than 1 Mbit/s.
+    /// Rate at the given step of `mbit`, if there is such a step. Never less than 1 Mbit/s.
     pub(crate) fn step(&self, mbit: u64, step: usize) -> Option<u64> {
         let part = *self.rate_steps.get(step)?;
         let mbit = if part.is_finite() { (mbit as f64 * part.clamp(0.0, 1.0)) as u64 } else { 0 };

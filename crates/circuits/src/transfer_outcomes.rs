@@ -1,4 +1,5 @@
-//! Whether transfers fare worse on a circuit than beside it.
+//! Circuit breaker (Nygard, *Release It!*): drops a circuit whose transfers fail more often than those beside
+//! it.
 
 use std::collections::VecDeque;
 
@@ -6,14 +7,15 @@ use longhaul_model::Timestamp;
 
 use crate::{Note, Settings};
 
-/// Ends of transfers that are remembered.
+/// Outcomes remembered.
 const OUTCOMES_MAX: usize = 1000;
-/// So much larger must the share of failures be on the circuit than beside it: noise is no reason to leave.
+/// Margin by which the failure share on the circuit must exceed the one beside it: noise is no reason to drop
+/// a circuit.
 const FAILURE_SHARE_MARGIN: f64 = 0.2;
 
 #[derive(Debug, Default)]
 pub(crate) struct TransferOutcomes {
-    /// When, whether on the circuit, whether it went well.
+    /// Time, whether on the circuit, whether it succeeded.
     outcomes: VecDeque<(Timestamp, bool, bool)>,
 }
 
@@ -30,7 +32,7 @@ impl TransferOutcomes {
     }
 
     pub(crate) fn check_failures(&mut self, now: Timestamp, settings: &Settings) -> Option<Note> {
-        // Also what comes from a clock that has gone back since.
+        // Drops outcomes from the future as well, after a clock step.
         self.outcomes.retain(|(at, ..)| *at <= now && now.since(*at) <= settings.failure_window);
         let count = |circuit: bool, only_bad: bool| {
             let these = self.outcomes.iter().filter(|(_, on, good)| *on == circuit && !(only_bad && *good));

@@ -1,5 +1,5 @@
-//! The workload check of the ANSE paper: what waits on a link, at the rate that the link is seen to carry.
-//! And whether a circuit carries less than the plain way did.
+//! Workload check of the ANSE paper: time to finish the pending bytes at the measured rate of the link; and
+//! whether a circuit is slower than the best-effort path was.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use longhaul_model::Timestamp;
 use crate::settings::{ReleaseRule, SlownessRule};
 use crate::{Explanation, Note, RateSource, Settings};
 
-/// A rate that was seen for less than this is none yet.
+/// Busy seconds before a measured rate counts.
 const BUSY_S_MIN: f64 = 1.0;
 
-/// Bytes over the time in which something was under way: pauses between jobs are no slowness.
+/// Busy-time average rate with a bounded memory: idle time between jobs does not count.
 #[derive(Debug, Default)]
 struct BusyRate {
     bytes: f64,
@@ -19,7 +19,7 @@ struct BusyRate {
 }
 
 impl BusyRate {
-    /// What lies further back than `over` fades.
+    /// Adds bytes; what lies further back than `over` decays.
     fn add(&mut self, bytes: u64, during: Duration, over: Duration) {
         self.bytes += bytes as f64;
         self.busy_s += during.as_secs_f64();
@@ -38,16 +38,16 @@ impl BusyRate {
 #[derive(Debug, Default)]
 pub(crate) struct Workload {
     pending_bytes: u64,
-    /// By somebody who sees more than this link's owner.
+    /// Rate forecast by the service, which sees more than this link.
     forecast_rate: Option<f64>,
     best_effort: BusyRate,
     best_effort_moved_at: Timestamp,
     circuit: BusyRate,
-    /// Since its use began.
+    /// Busy time since the use of the circuit began.
     circuit_busy: Duration,
-    /// What the plain way carried not long before that.
+    /// Best-effort rate shortly before that.
     best_effort_before: Option<f64>,
-    /// Checks in a row that found enough.
+    /// Consecutive checks that passed.
     checks_passed: u32,
     little_since: Option<Timestamp>,
 }
@@ -67,7 +67,7 @@ impl Workload {
         now: Timestamp,
     ) {
         if circuit {
-            // What a circuit is judged by must be able to forget sooner.
+            // The rate that a circuit is judged by has a shorter memory.
             let over = settings.slowness.map_or(settings.rate_window, |slower| slower.during);
             self.circuit.add(bytes, during, over.min(settings.rate_window));
             self.circuit_busy = self.circuit_busy.saturating_add(during);
@@ -77,27 +77,27 @@ impl Workload {
         }
     }
 
-    /// Its use begins.
+    /// The use of a circuit begins.
     pub(crate) fn start_circuit(&mut self, settings: &Settings, now: Timestamp) {
         self.reset_circuit_rate();
         let fresh = now.since(self.best_effort_moved_at) <= settings.rate_window;
         self.best_effort_before = self.best_effort.bytes_per_s().filter(|_| fresh);
     }
 
-    /// Its use goes on, on another. What the plain way carried is known from before the first.
+    /// The use moves to a replacement. The best-effort rate is known from before the first circuit.
     pub(crate) fn reset_circuit_rate(&mut self) {
         self.circuit = BusyRate::default();
         self.circuit_busy = Duration::ZERO;
         self.little_since = None;
     }
 
-    /// What was seen here counts more than what one is told; without either nothing is known.
+    /// A measured rate takes precedence over the forecast; none without either.
     fn rate(&self, circuit: bool) -> Option<f64> {
         let seen = if circuit { self.circuit.bytes_per_s() } else { None };
         seen.or_else(|| self.best_effort.bytes_per_s()).or(self.forecast_rate)
     }
 
-    /// How long what waits takes. Nothing takes no time, at whatever rate.
+    /// Time to finish the pending bytes; zero without any, at whatever rate.
     pub(crate) fn time_to_finish(&self, circuit: bool) -> Option<Duration> {
         if self.pending_bytes == 0 {
             return Some(Duration::ZERO);
@@ -106,12 +106,12 @@ impl Workload {
         Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// What the plain way carried before the circuit's use began, in bytes per second.
+    /// Best-effort rate before the use of the circuit began, in bytes per second.
     pub(crate) fn best_effort_before(&self) -> Option<f64> {
         self.best_effort_before
     }
 
-    /// The numbers that decide.
+    /// Fills in the numbers of the explanation.
     pub(crate) fn explain(&self, settings: &Settings, look: Explanation) -> Explanation {
         let on_circuit = self.circuit.bytes_per_s().filter(|_| look.is_used());
         let rate_from = match (on_circuit, self.best_effort.bytes_per_s(), self.forecast_rate) {
@@ -131,8 +131,8 @@ impl Workload {
         }
     }
 
-    /// To be called at each check: how much waits if it is enough, and was in as many checks in a row as are
-    /// wanted. Where the plain way carries what the circuit would, none is worth its while.
+    /// Called at each check: time to finish, if it exceeded the threshold in enough consecutive checks. No
+    /// circuit is worth requesting where the best-effort path is as fast.
     pub(crate) fn worth_requesting(&mut self, settings: &Settings) -> Option<Duration> {
         let gains = self.rate(false).is_some_and(|rate| rate * 8e-6 < settings.mbit as f64);
         let much = self.time_to_finish(false).filter(|work| gains && *work > settings.work_threshold);
@@ -140,8 +140,8 @@ impl Workload {
         much.filter(|_| self.checks_passed >= settings.checks_in_a_row)
     }
 
-    /// To be called at each check of a circuit that was established at `since`: how little waits, if a
-    /// circuit is to be given back for it.
+    /// Called at each check of a circuit established at `since`: time to finish, if so little is left that
+    /// the circuit is to be released.
     pub(crate) fn worth_releasing(
         &mut self,
         leave: &ReleaseRule,
@@ -153,12 +153,12 @@ impl Workload {
             return None;
         };
         let little_since = *self.little_since.get_or_insert(now);
-        // A clock that goes back begins anew, at the latest.
+        // A clock step back starts the time anew, at the latest.
         self.little_since = Some(little_since.min(now));
         (now.since(little_since) >= leave.during && now.since(since) >= leave.age_min).then_some(work)
     }
 
-    /// Whether the circuit carries less than the plain way did, for long enough to tell.
+    /// Whether the circuit is slower than the best-effort path was, for long enough to tell.
     pub(crate) fn check_slowness(&self, slower: &SlownessRule) -> Option<Note> {
         let (before, now) =
             (self.best_effort_before?, self.circuit.bytes / self.circuit.busy_s.max(BUSY_S_MIN));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// The paper's formula, worked out in another way: bytes that would have to pass in that time.
+        /// The paper's formula, computed in another way: bytes that would have to pass in that time.
         #[test]
         fn work_is_enough_exactly_if_it_takes_longer_than_the_threshold(
             pending in any::<u64>(), moved in proptest::collection::vec((0..1_u64 << 40, 1..100_u64), 0..20),
@@ -196,7 +196,7 @@ mod tests {
             let rate = if bytes > 0 { Some(bytes as f64 / busy as f64) } else { told };
             let much = rate.is_some_and(|rate| pending as f64 > rate * (hours * 3600) as f64);
             let faster = rate.is_some_and(|rate| mbit as f64 * 125_000.0 > rate);
-            // Floating point has its say where both are equal.
+            // Rounding decides where both are equal.
             let close = rate.is_some_and(|rate| (pending as f64 / (rate * (hours * 3600) as f64) - 1.0).abs() < 1e-9
                 || (mbit as f64 * 125_000.0 / rate - 1.0).abs() < 1e-9);
             prop_assume!(!close);
@@ -210,8 +210,8 @@ mod tests {
             prop_assert_eq!(load.worth_requesting(&settings).is_some(), much && faster && checks == 1, "it begins anew");
         }
 
-        /// More waiting, or a slower link, never makes a circuit less worth its while; nor does less keep one
-        /// longer.
+        /// Monotonic: more pending bytes, or a slower link, never make a circuit less worthwhile; nor do
+        /// fewer keep one longer.
         #[test]
         fn more_work_is_never_worth_less(pending in 0..1_u64 << 50, more in 0..1_u64 << 50, rate in 1e4..1e8_f64) {
             let settings = Settings::default();
@@ -231,7 +231,7 @@ mod tests {
             prop_assert!(!(little(pending) && worth(pending)), "asked for and given back for the same work");
         }
 
-        /// A circuit is given back only after little work without a break, and not before its time.
+        /// A circuit is released only after little work without a break, and not before its minimum age.
         #[test]
         fn a_circuit_is_kept_while_work_comes_and_goes(
             found in proptest::collection::vec(0..3_u64, 1..60), during in 0..10_u64, hold in 0..30_u64,
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(load.rate(false), Some(1_000.0));
         (0..1_000).for_each(|_| load.record_moved(false, 10, seconds(1), &settings, START));
         assert!(load.rate(false).is_some_and(|rate| (10.0..10.1).contains(&rate)), "{load:?}");
-        // A plain way that was not used for long says nothing about a circuit.
+        // A best-effort rate from long ago says nothing about a circuit.
         load.start_circuit(&settings, START.plus(seconds(101)));
         assert_eq!(load.best_effort_before, None);
     }

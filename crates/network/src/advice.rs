@@ -1,37 +1,39 @@
-//! What a path needs of the hosts at its ends, and which setting of a host stands in the way.
+//! TCP tuning: the bandwidth-delay product of a path, the socket buffers and streams it needs, throughput
+//! models (Mathis 1997, CUBIC RFC 9438), and the host settings that stand in the way.
 //!
 //! Units: rates are bytes per second of payload, round trips microseconds, buffers bytes as the kernel counts
 //! them (payload with its bookkeeping, of which about half is payload). Nothing here reads or changes a
 //! setting: the present ones come in as [`HostLimits`], lines for `sysctl` go out as [`Advice`].
 //!
-//! The kernel bounds a socket's buffer in two ways. Left alone, it grows up to the third value of `tcp_rmem`
-//! or `tcp_wmem`. Set by the program, it stays at what was asked for, at most `rmem_max` or `wmem_max`
-//! (doubled, for the bookkeeping), and does not grow. Either can be the larger one, so setting a buffer helps
-//! on one host and hurts on the next: [`Ceilings`] knows which.
+//! The kernel bounds a socket's buffer in two ways. With autotuning it grows up to the third value of
+//! `tcp_rmem` or `tcp_wmem`. Set by the program (`SO_RCVBUF`, `SO_SNDBUF`) it stays at what was requested, at
+//! most `rmem_max` or `wmem_max` (doubled, for the bookkeeping), and does not grow. Either can be the larger
+//! one, so setting a buffer helps on one host and hurts on the next: [`Ceilings`] knows which.
 //!
-//! Start with [`PathShape`]; then [`choose`] for a socket and [`advise`] for a host.
+//! Start with [`PathShape`]; then [`choose_buffers`] for a socket and [`advise`] for a host.
 
 use serde::{Deserialize, Serialize};
 
-/// What a session opens unless told otherwise.
+/// Streams of a session by default.
 pub const STREAMS_DEFAULT: u32 = 4;
-/// More streams than this for one transfer are unfair to everybody else on the path.
+/// More streams for one transfer would be unfair to other users of the path.
 pub const STREAMS_MAX: u32 = 16;
 
-/// Largest third value of `tcp_rmem` and `tcp_wmem` ever advised: one socket must not be able to take more.
+/// Largest third value of `tcp_rmem` and `tcp_wmem` ever advised: one socket must not take more.
 const AUTOTUNED_BYTES_MAX: u64 = 1 << 30;
-/// These settings are 32-bit numbers with a sign.
+/// These settings are signed 32-bit numbers.
 const SETTING_MAX: u64 = (1 << 31) - 1;
-/// Lower values of a line `tcp_rmem` that is advised where the present one is not known: minimum and first
-/// size.
+/// Minimum and initial value of `tcp_rmem` where the present ones are unknown.
 const RECEIVE_START: [u64; 2] = [4_096, 131_072];
-/// The same for `tcp_wmem`.
+/// Minimum and initial value of `tcp_wmem` where the present ones are unknown.
 const SEND_START: [u64; 2] = [4_096, 65_536];
 
+/// 10 Gbit/s in bytes per second.
 const TEN_GBIT: u64 = 1_250_000_000;
+/// 1 Gbit/s in bytes per second.
 const ONE_GBIT: u64 = 125_000_000;
 
-/// What matters of a path for the buffers at its ends.
+/// Rate and round trip of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PathShape {
     pub rate_bytes_per_s: u64,
@@ -39,19 +41,19 @@ pub struct PathShape {
 }
 
 impl PathShape {
-    /// Bandwidth-delay product: bytes that are under way when the path is full.
+    /// Bandwidth-delay product: bytes in flight when the path is full.
     pub fn bdp_bytes(self) -> u64 {
         let product = u128::from(self.rate_bytes_per_s) * u128::from(self.rtt_us);
         u64::try_from(product.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
-    /// Buffer that each of `streams` needs at each end, bookkeeping included.
+    /// Buffer that each of `streams` needs at each end, kernel bookkeeping included.
     pub fn buffer_bytes(self, streams: u32) -> u64 {
         let both = u128::from(self.bdp_bytes()) * 2;
         u64::try_from(both.div_ceil(u128::from(streams.max(1)))).unwrap_or(u64::MAX)
     }
 
-    /// Streams of which each has a buffer of `buffer_bytes`, to fill the path.
+    /// Streams needed to fill the path if each has a buffer of `buffer_bytes`.
     pub fn streams_needed(self, buffer_bytes: u64) -> u64 {
         (u128::from(self.bdp_bytes()) * 2).div_ceil(u128::from(buffer_bytes.max(1))).max(1) as u64
     }
@@ -64,8 +66,7 @@ impl PathShape {
     }
 }
 
-/// What a stream carries with a given buffer: surely, and at the most (if nothing of the buffer went to
-/// bookkeeping).
+/// Rate of one stream with a given buffer: guaranteed, and at most (if bookkeeping took none of the buffer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StreamRate {
     #[serde(rename = "sure_bytes_per_s")]
@@ -73,7 +74,7 @@ pub struct StreamRate {
     pub most_bytes_per_s: u64,
 }
 
-/// Rate of one stream whose window is bounded by `buffer_bytes`: a window per round trip.
+/// Window-limited rate of one stream: one window per round trip.
 pub fn stream_rate(buffer_bytes: u64, rtt_us: u64) -> StreamRate {
     let rate = u128::from(buffer_bytes) * 1_000_000 / u128::from(rtt_us.max(1));
     let most = u64::try_from(rate).unwrap_or(u64::MAX);
@@ -83,13 +84,13 @@ pub fn stream_rate(buffer_bytes: u64, rtt_us: u64) -> StreamRate {
 /// The two bounds of the buffers of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Ceilings {
-    /// Third value of `tcp_rmem` or `tcp_wmem`: what the kernel grows a buffer to.
+    /// Third value of `tcp_rmem` or `tcp_wmem`: the limit of autotuning.
     pub autotuned_bytes: u64,
     /// `rmem_max` or `wmem_max`: the largest request of a program that is granted.
     pub request_bytes_max: u64,
 }
 
-/// What it does to a socket if a program asks for the largest buffer it can get.
+/// Effect on a socket of requesting the largest buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LargestRequestEffect {
@@ -99,16 +100,17 @@ pub enum LargestRequestEffect {
 }
 
 impl Ceilings {
-    /// The buffer that the largest request gets: the kernel doubles it for its bookkeeping.
+    /// Buffer that the largest request gets: the kernel doubles it for its bookkeeping.
     pub fn granted_bytes(self) -> u64 {
         self.request_bytes_max.saturating_mul(2)
     }
 
-    /// The larger of the two.
+    /// The larger of autotuned and granted buffer.
     pub fn best_bytes(self) -> u64 {
         self.autotuned_bytes.max(self.granted_bytes())
     }
 
+    /// Whether requesting the largest buffer gets more than autotuning.
     pub fn largest_request_effect(self) -> LargestRequestEffect {
         match self.granted_bytes().cmp(&self.autotuned_bytes) {
             std::cmp::Ordering::Greater => LargestRequestEffect::Helps,
@@ -118,21 +120,20 @@ impl Ceilings {
     }
 }
 
-/// What to do with the sockets of a path at one end.
+/// Buffer policy for the sockets of a path at one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "choice")]
 pub enum BufferChoice {
-    /// The kernel grows the buffers as far as is needed.
+    /// Autotuning grows the buffers far enough.
     LeaveAlone,
-    /// Ask for this many bytes: the kernel by itself would stop short.
+    /// Request this many bytes: autotuning would stop short.
     Set { request_bytes: u64 },
-    /// No buffer is large enough; so many streams are, with `request_bytes` asked for if that gets more.
+    /// No buffer is large enough, but so many streams are, with `request_bytes` if that gets more.
     MoreStreams { streams: u64, request_bytes: Option<u64> },
 }
 
-/// The rule for buffers: leave them alone where the kernel grows them far enough, set them where only that
-/// gets enough, and open more streams where neither does. Setting them by habit switches off what mostly
-/// works.
+/// Buffer policy: autotuning where it suffices, a request where only that suffices, and more streams where
+/// neither does. Requesting buffers by habit switches off autotuning, which mostly works.
 pub fn choose_buffers(path: PathShape, streams: u32, ceilings: Ceilings) -> BufferChoice {
     let need = path.buffer_bytes(streams);
     if ceilings.autotuned_bytes >= need {
@@ -148,7 +149,7 @@ pub fn choose_buffers(path: PathShape, streams: u32, ceilings: Ceilings) -> Buff
     }
 }
 
-/// Which address family carries the packets.
+/// Address family of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -156,8 +157,7 @@ pub enum Family {
     Ipv6,
 }
 
-/// Payload of a full TCP segment: what is left of an IP packet of `mtu` bytes. Time stamps (usual) take 12
-/// bytes.
+/// Maximum segment size: the payload in an IP packet of `mtu` bytes. TCP timestamps (usual) take 12 bytes.
 pub fn mss_bytes(mtu: u32, family: Family, timestamps: bool) -> u32 {
     let address = match family {
         Family::Ipv4 => 20,
@@ -166,37 +166,37 @@ pub fn mss_bytes(mtu: u32, family: Family, timestamps: bool) -> u32 {
     mtu.saturating_sub(address + 20 + if timestamps { 12 } else { 0 })
 }
 
-/// Share of a link's bytes that is payload: no transfer is faster than rate × this.
+/// Share of the bytes on the wire that is payload: no transfer is faster than rate × this.
 pub fn payload_share(mtu: u32, family: Family, timestamps: bool) -> f64 {
     if mtu == 0 { 0.0 } else { f64::from(mss_bytes(mtu, family, timestamps)) / f64::from(mtu) }
 }
 
-/// Bytes per second of one stream of the Reno kind at a loss of `loss` (0 to 1), by Mathis and others (1997),
-/// every packet acknowledged. Infinite without loss.
+/// Rate of one Reno stream at packet loss `loss` (0 to 1), every packet acknowledged (Mathis, Semke, Mahdavi
+/// and Ott, 1997). Infinite without loss.
 pub fn mathis_bytes_per_s(mss_bytes: u32, rtt_us: u64, loss: f64) -> f64 {
     let rtt_s = rtt_us.max(1) as f64 / 1e6;
     f64::from(mss_bytes) / rtt_s * 1.5_f64.sqrt() / loss.clamp(0.0, 1.0).sqrt()
 }
 
-/// The same for CUBIC (RFC 9438, section 5), which is never slower than Reno.
+/// Rate of one CUBIC stream at packet loss `loss` (RFC 9438, section 5); never below Reno's.
 pub fn cubic_bytes_per_s(mss_bytes: u32, rtt_us: u64, loss: f64) -> f64 {
     let rtt_s = rtt_us.max(1) as f64 / 1e6;
     let window = 1.054 * (rtt_s / loss.clamp(0.0, 1.0)).powf(0.75);
     (window * f64::from(mss_bytes) / rtt_s).max(mathis_bytes_per_s(mss_bytes, rtt_us, loss))
 }
 
-/// The loss at which one stream of the Reno kind just fills the path. Paths this clean are rare beyond 1
-/// Gbit/s and 50 ms, which is why loss, not buffers, mostly calls for several streams.
+/// Packet loss at which one Reno stream just fills the path. Paths this clean are rare beyond 1 Gbit/s and 50
+/// ms, which is why loss rather than buffers mostly calls for several streams.
 pub fn loss_for_full_rate(path: PathShape, mss_bytes: u32) -> f64 {
     let rtt_s = path.rtt_us.max(1) as f64 / 1e6;
     let segments = path.rate_bytes_per_s.max(1) as f64 * rtt_s / f64::from(mss_bytes.max(1));
     (1.5 / (segments * segments)).min(1.0)
 }
 
-/// Settings of a host that bear on long paths; none where it does not have them.
+/// Host settings that matter on long paths; none where the host lacks them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HostLimits {
-    /// `net.ipv4.tcp_rmem`: least, first and largest buffer.
+    /// `net.ipv4.tcp_rmem`: minimum, initial and largest buffer.
     pub tcp_rmem: Option<[u64; 3]>,
     pub tcp_wmem: Option<[u64; 3]>,
     pub rmem_max: Option<u64>,
@@ -223,37 +223,37 @@ impl HostLimits {
     }
 }
 
-/// One setting to change.
+/// A setting to change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Advice {
-    /// As `sysctl` names it.
+    /// Name for `sysctl`.
     pub setting: &'static str,
-    /// What it is now, if known.
+    /// Present value, if known.
     pub present: Option<String>,
     pub wanted: String,
     pub why: String,
 }
 
 impl Advice {
-    /// For a file in `/etc/sysctl.d`: `net.ipv4.tcp_wmem = 4096 65536 134217728`.
+    /// Line for a file in `/etc/sysctl.d`: `net.ipv4.tcp_wmem = 4096 65536 134217728`.
     pub fn sysctl_line(&self) -> String {
         format!("{} = {}", self.setting, self.wanted)
     }
 
-    /// To try it until the next boot: `sysctl -w net.ipv4.tcp_wmem="4096 65536 134217728"`.
+    /// Command that sets it until the next boot: `sysctl -w net.ipv4.tcp_wmem="4096 65536 134217728"`.
     pub fn sysctl_command(&self) -> String {
         format!("sysctl -w {}=\"{}\"", self.setting, self.wanted)
     }
 }
 
-/// The third value of `tcp_rmem` and `tcp_wmem` that the path needs: a power of two, so that small changes of
-/// the path change nothing.
+/// Third value of `tcp_rmem` and `tcp_wmem` for the path: a power of two, so that small changes of the path
+/// do not change the advice.
 pub fn autotuning_ceiling(path: PathShape, streams: u32) -> u64 {
     path.buffer_bytes(streams).min(AUTOTUNED_BYTES_MAX).next_power_of_two()
 }
 
-/// Every setting of `host` that keeps `streams` streams from filling `path`, with what it should be. Never
-/// less than it is now. `mtu_max` is the largest of the host's interfaces.
+/// Advises on each setting of `host` that keeps `streams` streams from filling `path`. Never lowers one.
+/// `mtu_max` is the largest MTU of the host's interfaces.
 pub fn advise(host: &HostLimits, path: PathShape, streams: u32, mtu_max: u32) -> Vec<Advice> {
     let mut all = Vec::new();
     advise_buffers(host, path, streams, &mut all);
@@ -286,7 +286,7 @@ fn advise_buffers(host: &HostLimits, path: PathShape, streams: u32, all: &mut Ve
         ("net.core.wmem_max", host.wmem_max, host.tcp_wmem),
     ];
     for (setting, present, growth) in requests {
-        // Half would do, since the kernel doubles; equal numbers are what people expect to find.
+        // Half would do, since the kernel doubles it; equal numbers are what administrators expect.
         let wanted = wanted.max(growth.map_or(0, |growth| growth[2])).min(SETTING_MAX);
         advise_minimum(
             all,
@@ -321,7 +321,7 @@ fn advise_queues(host: &HostLimits, path: PathShape, all: &mut Vec<Advice>) {
 }
 
 fn advise_tcp_features(host: &HostLimits, path: PathShape, mtu_max: u32, all: &mut Vec<Advice>) {
-    // Windows of more than 64 KiB need scaling.
+    // Windows above 64 KiB need window scaling (RFC 7323).
     if path.bdp_bytes() > 65_535 {
         advise_minimum(
             all,
@@ -385,7 +385,7 @@ mod tests {
     const LONG: PathShape = PathShape { rate_bytes_per_s: TEN_GBIT, rtt_us: 150_000 };
     const MIB: u64 = 1 << 20;
 
-    /// The host that the notes on the engine speak of.
+    /// A host with small send buffers and a large `wmem_max`.
     fn mistuned() -> HostLimits {
         HostLimits {
             tcp_rmem: Some([4_096, 131_072, 32 * MIB]),

@@ -1,40 +1,51 @@
-//! How good forecasts were, and how wide they have to be: an interval that promises 90 % is widened or
-//! narrowed until 90 % of the outcomes lie in it, for each link and for links with as much history.
+//! Online calibration of prediction intervals by quantile tracking (stochastic gradient descent on the
+//! pinball loss; Gibbs and Candès, *Adaptive conformal inference*, 2021).
+//!
+//! An interval that promises 90 % is widened or narrowed until 90 % of the outcomes lie in it, per link and
+//! per class of links with as much history.
 
 use serde::{Deserialize, Serialize};
 
 use crate::forecast_combiner::ForecastCombiner;
 
-/// Where the tracked points begin, in spreads: 5 %, half, 95 % of a normal distribution, and some more for
-/// caution.
+/// Initial quantiles in standard deviations: those of a normal distribution for 5 %, 50 % and 95 %, widened
+/// for caution.
 const QUANTILES_INITIAL: [f32; 3] = [-2.3, 0.0, 2.3];
+/// Levels of the tracked quantiles: the ends of the 90 % interval, and its median.
 const QUANTILE_LEVELS: [f32; 3] = [0.05, 0.5, 0.95];
-/// Steps by which a point moves when an outcome was beyond it: large at first, never so small that it cannot
-/// follow.
+/// First step of a link's quantiles: large, so that they adapt within a few outcomes.
 const LINK_STEP_INITIAL: f32 = 0.8;
+/// Smallest step of a link's quantiles: never so small that they cannot follow a change.
 const LINK_STEP_MIN: f32 = 0.12;
+/// First step of the quantiles of a class.
 const CLASS_STEP_INITIAL: f32 = 1.0;
+/// Smallest step of the quantiles of a class: small, since a class sees many outcomes.
 const CLASS_STEP_MIN: f32 = 0.03;
-/// Spreads; outcomes further off count as this.
+/// Standardised errors are clipped to this many standard deviations.
 const STANDARDIZED_ERROR_MAX: f32 = 30.0;
-/// Until outcomes tell, what they are off in logarithms, and for how many that counts.
+/// Prior standard deviation of the error of a forecast (logarithm of the time).
 const ERROR_SPREAD_ASSUMED: f32 = 0.6;
+/// Outcomes that the prior standard deviation weighs.
 const ERROR_SPREAD_PRIOR_OUTCOMES: f32 = 5.0;
-/// Outcomes whose spread is remembered; what is wilder than this counts as this.
+/// Outcomes over which the mean square of the error is averaged.
 const ERROR_OUTCOMES_MAX: f32 = 500.0;
+/// Errors are clipped to this (a factor of e³) before they are squared.
 const ERROR_LOG_MAX: f32 = 3.0;
-/// Outcomes before which a link's own points are not better than those of its class.
+/// Shrinkage of a link's quantiles: outcomes that the quantiles of its class weigh.
 const LINK_PRIOR_OUTCOMES: u16 = 8;
 
-/// Classes of history: links with fewer outcomes than this.
+/// Upper bounds of the classes: links with fewer outcomes than this.
 pub(crate) const CLASS_OUTCOMES_MAX: [u16; 4] = [8, 32, 128, u16::MAX];
 
-/// Empirical quantiles of a link's rates in a histogram: what a forecast that knows nothing else would say.
-/// It reaches from 7 B/s to 1 TB/s: small files are slow by factors of millions, and what is cut off at the
-/// ends would count as if the link's own quantiles were further off than they are.
+/// Bins of the histogram of a link's rates, which gives the baseline forecast: empirical quantiles, without
+/// knowledge of sizes and loads. The range is 7 B/s to 1 TB/s, since small files are slow by factors of
+/// millions; a narrower one would flatter our forecasts.
 const HISTOGRAM_BINS: usize = 72;
+/// Width of a histogram bin in log(rate).
 const HISTOGRAM_BIN_LOG_WIDTH: f32 = 0.36;
+/// Lower end of the histogram in log(rate).
 const HISTOGRAM_LOG_MIN: f32 = 2.0;
+/// Outcomes before the histogram gives a baseline.
 const BASELINE_OUTCOMES_MIN: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +60,7 @@ impl Default for QuantileTracker {
 impl QuantileTracker {
     fn update(&mut self, off: f32, step: f32) {
         for (point, share) in self.0.iter_mut().zip(QUANTILE_LEVELS) {
-            // A step each way in the ratio that leaves the point where `share` of the outcomes are below it.
+            // Steps up and down in the ratio that balances when `share` of the outcomes lie below the point.
             *point += if off > *point { step * share } else { -step * (1.0 - share) } * 2.0;
         }
         let [low, middle, high] = &mut self.0;
@@ -67,7 +78,7 @@ impl QuantileTracker {
     }
 }
 
-/// Of one link.
+/// Calibration of one link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinkCalibration {
     points: QuantileTracker,
@@ -82,7 +93,7 @@ impl Default for LinkCalibration {
 }
 
 impl LinkCalibration {
-    /// A transfer came at this rate, whether or not it was foreseen.
+    /// Counts the rate of a finished transfer, whether or not it had a forecast.
     pub(crate) fn record_rate(&mut self, log_rate: f32) {
         let at = ((log_rate - HISTOGRAM_LOG_MIN) / HISTOGRAM_BIN_LOG_WIDTH)
             .floor()
@@ -95,7 +106,7 @@ impl LinkCalibration {
         }
     }
 
-    /// The logarithm of the rate below which `share` of the outcomes were; none before there were a few.
+    /// Logarithm of the rate below which `share` of the outcomes lie; none until there are a few.
     fn quantile(&self, share: f32) -> Option<f32> {
         let total: u32 = self.histogram.iter().map(|&count| u32::from(count)).sum();
         if total < BASELINE_OUTCOMES_MIN {
@@ -126,13 +137,13 @@ impl LinkCalibration {
     }
 }
 
-/// How outcomes lay in their intervals.
+/// Coverage and interval scores of forecasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct IntervalScores {
     scored: f64,
     within: f64,
     score: f64,
-    /// Of those outcomes for which the link's own quantiles were known, ours and theirs.
+    /// Outcomes for which the link had a baseline, with our scores and the baseline's.
     compared: f64,
     #[serde(rename = "ours")]
     score_ours: f64,
@@ -145,7 +156,7 @@ impl IntervalScores {
         [self.scored, self.within, self.score, self.compared, self.score_ours, self.score_baseline]
     }
 
-    /// Adds a part of another.
+    /// Adds a part of another's sums.
     fn add(&mut self, other: &IntervalScores, part: f64) {
         let [scored, within, score, compared, ours, theirs] = other.numbers().map(|sum| sum * part);
         self.scored += scored;
@@ -174,46 +185,45 @@ impl IntervalScores {
     }
 }
 
-/// Links with about as much history.
+/// Calibration of the links with about as much history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct HistoryClass {
     points: QuantileTracker,
     #[serde(rename = "tally", default)]
     scores: IntervalScores,
-    /// Mean square of what outcomes of late were off.
+    /// Mean square of recent errors.
     #[serde(rename = "square", default)]
     error_square: f32,
 }
 
-/// How forecasts for links with about as much history turned out.
+/// Quality of the forecasts for links with about as much history.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ForecastQuality {
-    /// Outcomes that the links had before, at most.
+    /// Upper bound of the outcomes that these links had before.
     pub history_max: Option<u16>,
     pub outcomes: u64,
-    /// Share of the outcomes within their 90 % interval.
+    /// Coverage: share of the outcomes within their 90 % interval.
     pub within: f64,
-    /// Mean interval score (Winkler) of the logarithm of the time: its width, and twenty times by what an
-    /// outcome was outside of it. Less is better.
+    /// Mean interval score (Winkler, 1972; Gneiting and Raftery, 2007) of the logarithm of the time: the
+    /// width of the interval plus 20 times the distance of an outcome outside it. Less is better.
     pub score: f64,
-    /// The same in relation to the quantiles of the link's former rates, which know nothing of sizes and
-    /// loads.
+    /// Our score relative to that of the baseline, the quantiles of the link's earlier rates, which knows
+    /// nothing of sizes and loads.
     pub score_ratio: Option<f64>,
 }
 
-/// Outcomes are told apart by the history that their links had, in octaves: 0, 1, 2 to 3, 4 to 7, …
+/// Outcomes are grouped by the history of their link in octaves: 0, 1, 2 to 3, 4 to 7, …
 const HISTORY_OCTAVES: usize = 17;
 
-/// What was expected and what came; all in logarithms of seconds.
+/// A forecast and its outcome, in logarithms of seconds.
 pub(crate) struct Outcome {
-    /// Nine in ten should lie in it.
+    /// The interval in which nine of ten outcomes should lie.
     pub interval: (f64, f64),
     pub value: f64,
-    /// By how much it was off what was expected before the correction by former outcomes, and the spread of
-    /// that.
+    /// Error against the uncorrected forecast, and the standard deviation that was expected of it.
     pub error: f64,
     pub spread: f64,
-    /// The logarithm of the bytes.
+    /// Logarithm of the bytes.
     pub bytes_log: f64,
 }
 
@@ -236,7 +246,7 @@ fn interval_score(low: f64, high: f64, value: f64) -> f64 {
 }
 
 impl Calibration {
-    /// Where low, middle and high lie for a link, in spreads.
+    /// Low, middle and high quantile for a link, in standard deviations.
     pub(crate) fn quantiles(&self, record: Option<&LinkCalibration>) -> [f64; 3] {
         let outcomes = record.map_or(0, LinkCalibration::outcomes);
         let class = self.classes.get(class_index(outcomes)).copied().unwrap_or_default().points;
@@ -249,7 +259,7 @@ impl Calibration {
         points.map(f64::from)
     }
 
-    /// What outcomes of links with so much history are off, as a standard deviation.
+    /// Standard deviation of the error for links with as much history.
     pub(crate) fn spread(&self, record: Option<&LinkCalibration>) -> f32 {
         let class = self.classes.get(class_index(record.map_or(0, LinkCalibration::outcomes)));
         let (square, seen) =
@@ -306,7 +316,8 @@ impl Calibration {
         self.classes.iter().zip(CLASS_OUTCOMES_MAX).map(of).collect()
     }
 
-    /// Four parts of as many outcomes, by history; an octave that two parts share is divided between them.
+    /// Four quarters with equally many outcomes, ordered by history; an octave that straddles two is divided
+    /// between them.
     pub(crate) fn quarters(&self) -> [ForecastQuality; 4] {
         let all: f64 = self.octaves.iter().map(|tally| tally.scored).sum();
         let mut parts = [IntervalScores::default(); 4];

@@ -1,4 +1,4 @@
-//! What changed in the network: noticed, located as far as the other links tell, and put into words.
+//! Changes of the network: what shifted, where its cause lies, and a sentence for people.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::topology::Locality;
 
 /// Changes remembered.
 const CHANGES_MAX: usize = 256;
-/// Changes within this time may have one cause.
+/// Changes within this time may have a common cause.
 pub(crate) const COMMON_CAUSE_WINDOW: Duration = Duration::from_secs(2 * 3_600);
 
-/// What a change was noticed on.
+/// The link or path on which a change was detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeScope {
@@ -48,14 +48,14 @@ pub enum Shift {
         after: u32,
         black_hole: bool,
     },
-    /// It comes and goes; `with_load` is the correlation with the load we make, if that is known.
+    /// The path comes and goes; `with_load` is the correlation with our own load, if known.
     Flapping {
         times: u32,
         with_load: Option<f64>,
     },
 }
 
-/// Where the cause lies, by what else changed and what did not.
+/// Where the cause of a change lies, inferred from what else changed and what did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "at", content = "hop")]
 pub enum CauseLocation {
@@ -63,29 +63,29 @@ pub enum CauseLocation {
     Source,
     /// Most of what goes to the target changed too.
     Target,
-    /// Other links of both ends are as they were.
+    /// Other links of both ends are unchanged.
     Link,
-    /// A router that is on the paths that changed and on no other.
+    /// A router that all changed paths share and no unchanged path has.
     Hop(std::net::IpAddr),
-    /// Nothing else was measured since.
+    /// Nothing else was measured since the change.
     Unknown,
 }
 
-/// What it took to notice a change: whether a handful of transfers said so, or hours of them.
+/// What it took to detect a change: a handful of measurements, or hours of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
     #[default]
     #[serde(rename = "untold")]
     Unspecified,
-    /// Of a link, each over some seconds of its transfers.
+    /// Measurements of a link, each over some seconds of its transfers.
     Measurements(u32),
-    /// Means of five minutes.
+    /// Five-minute means of a link.
     #[serde(rename = "five-minutes")]
     FiveMinuteMeans(u32),
 }
 
-/// One way through the network was replaced by another.
+/// One route through the network was replaced by another; `before` and `after` are digests of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteChange {
     pub at: Timestamp,
@@ -95,8 +95,9 @@ pub struct RouteChange {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// Since when it is so, as far as can be told, and when it was noticed.
+    /// Estimated time of the change.
     pub from: Timestamp,
+    /// When it was detected.
     pub noticed: Timestamp,
     pub affected: ChangeScope,
     pub shift: Shift,
@@ -107,7 +108,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// One line; the names are those of the ends.
+    /// One sentence; `source` and `target` name the ends.
     pub fn describe(&self, source: &str, target: &str) -> String {
         let mut text = match self.shift {
             Shift::Rate { before, after } => {
@@ -167,7 +168,7 @@ impl Change {
         text
     }
 
-    /// In one word, for labels.
+    /// One word, for labels.
     pub fn kind(&self) -> &'static str {
         match self.shift {
             Shift::Rate { .. } => "rate",
@@ -178,7 +179,7 @@ impl Change {
         }
     }
 
-    /// Whether it is a change for the worse.
+    /// Whether it is a degradation.
     pub fn is_worse(&self) -> bool {
         match self.shift {
             Shift::Rate { before, after } => after < before,
@@ -200,11 +201,11 @@ impl Change {
     }
 }
 
-/// The last ones, oldest first.
+/// The most recent changes, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ChangeLog {
     list: VecDeque<Change>,
-    /// Of this run, those that are not remembered any more with them.
+    /// All changes since the start of the process, those included that are no longer remembered.
     #[serde(skip)]
     count_since_start: u64,
 }

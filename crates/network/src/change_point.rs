@@ -1,86 +1,91 @@
-//! Notices that a link is not what it was. Two cumulated sums of how far measurements, corrected for the load
-//! we make ourselves, are off the usual level:
+//! Change-point detection: two-sided CUSUM (Page, 1954) over samples and over five-minute means of log(rate),
+//! corrected for our own load.
 //!
-//! - one over single measurements, for what is far off: it answers within a few transfers. It lets pass
-//!   whatever the link's five-minute means are known to wander, since their noise lasts for hundreds of
-//!   measurements;
-//! - one over five-minute means, for smaller shifts that stay.
+//! - Over single samples, for large shifts: it answers within a few transfers. Its slack covers the known
+//!   fluctuation of the five-minute means, whose noise lasts for hundreds of samples.
+//! - Over five-minute means, for smaller shifts that last.
 //!
-//! A third looks at single windows alone ([`Falls`]), since on a link that has become very slow nothing else
-//! comes soon.
+//! A one-sided CUSUM over single windows ([`DropDetector`]) complements them, since a link that has become
+//! very slow yields little else.
 //!
-//! The bounds follow the link's own noise and its number of measurements in a month, for less than one false
-//! alarm in a month.
+//! Thresholds follow the link's own noise and its number of measurements, for less than one false alarm per
+//! month (average run length).
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::change::Evidence;
 
-/// Measurements, then five-minute means, before there is a usual level to be off.
+/// Samples before there is a baseline.
 const BASELINE_SAMPLES_MIN: f32 = 12.0;
+/// Five-minute means before there is a baseline.
 const BASELINE_BLOCKS_MIN: f32 = 6.0;
-/// What five-minute means are assumed to wander until so many were seen.
+/// Prior noise of five-minute means.
 const BLOCK_NOISE_ASSUMED: f32 = 0.12;
+/// Five-minute means that the prior noise weighs.
 const BLOCK_NOISE_PRIOR_BLOCKS: f32 = 4.0;
-/// Noise of single measurements until some were seen.
+/// Prior noise of single samples.
 const SAMPLE_NOISE_ASSUMED: f32 = 0.4;
-/// Memory for the level and for the noise, in measurements and in five-minute means.
+/// Memory of the level and the noise, in samples.
 const MEMORY_SAMPLES_MAX: f32 = 300.0;
+/// Memory of the level, in five-minute means: three hours.
 const LEVEL_BLOCKS_MAX: f32 = 36.0;
+/// Memory of the noise of five-minute means, in means.
 const NOISE_BLOCKS_MAX: f32 = 200.0;
-/// Less than this factor (1.65) is none of the single measurements' business, …
+/// Minimum slack of the sample CUSUM: shifts below a factor of 1.65 are left to the means.
 const SAMPLE_SLACK_MIN: f32 = 0.5;
-/// … nor is what the means reach once in a hundred months.
+/// Slack of the sample CUSUM in standard deviations of the means: these reach it once in a hundred months.
 const SAMPLE_SLACK_BLOCK_NOISES: f32 = 4.5;
-/// One wild measurement counts no more than a factor of 4.5.
+/// One sample counts for at most a factor of 4.5, so that an outlier alone raises no alarm.
 const SAMPLE_CLIP_MIN: f32 = 1.5;
-/// Several measurements have to agree.
+/// Minimum threshold of the sample CUSUM: several samples have to agree.
 const SAMPLE_THRESHOLD_MIN: f32 = 2.2;
-/// Logarithms of how many measurements (a hundred months of a million) and how many means (a hundred of
-/// 8,640) one of them may reach it by chance.
+/// Logarithm of the samples per false alarm: a hundred months of a million samples.
 const FALSE_ALARM_SAMPLES_LOG: f32 = 18.4;
+/// Logarithm of the five-minute means per false alarm: a hundred months of 8,640.
 const FALSE_ALARM_BLOCKS_LOG: f32 = 13.7;
-/// Half of what an alarm takes at least: who is so far from the level may have changed, and teaches no
-/// wandering.
+/// Half of the minimum threshold: a sum above this may be a change, so the noise is not updated from it.
 const SUSPICION_THRESHOLD: f32 = SAMPLE_THRESHOLD_MIN / 2.0;
-/// For means: slack, in their noise and at least; the least bound.
+/// Slack of the CUSUM over means, in standard deviations of the means.
 const BLOCK_SLACK_NOISES: f32 = 1.0;
+/// Minimum slack of the CUSUM over means.
 const BLOCK_SLACK_MIN: f32 = 0.2;
+/// Minimum threshold of the CUSUM over means.
 const BLOCK_THRESHOLD_MIN: f32 = 1.0;
 
-/// Logarithms, corrected for load.
+/// Two-sided CUSUM over samples and five-minute means; values are logarithms corrected for load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ChangePointDetector {
     #[serde(flatten)]
     usual: Baseline,
     blocks: f32,
-    /// Mean square of what means are off.
+    /// Mean square of the deviations of five-minute means.
     block_noise: f32,
     noise_blocks: f32,
-    /// Down and up, of single measurements and of means.
+    /// CUSUM of single samples, downwards and upwards.
     sums: [f32; 2],
+    /// CUSUM of five-minute means, downwards and upwards.
     block_sums: [f32; 2],
-    /// Measurements since each sum left zero, and their sum, for the level after.
+    /// Samples since each sum left zero: they estimate the time of the change and the new level.
     #[serde(rename = "since")]
     excursions: [Excursion; 2],
-    /// Of the last block, for the level after an alarm of the means.
+    /// Five-minute means since each of their sums left zero.
     #[serde(rename = "block_since")]
     block_excursions: [Excursion; 2],
 }
 
-/// The level of measurements and how far they are off it.
+/// Level and noise of the samples while nothing changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Baseline {
     samples: f32,
     level: f32,
-    /// Mean square of what measurements are off.
+    /// Mean square of the deviations of samples.
     #[serde(rename = "sample_noise")]
     noise: f32,
 }
 
-/// Notices from single windows alone that a link has become far slower. They are noisier than what is put
-/// together, and they come when a link has become too slow for much to be put together.
+/// One-sided CUSUM over single windows: detects that a link has become far slower. Single windows are noisier
+/// than aggregates, but on a very slow link they come much sooner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DropDetector {
     #[serde(flatten)]
@@ -97,13 +102,13 @@ struct Excursion {
     total: f32,
 }
 
-/// The level moved.
+/// A detected change of the level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Alarm {
     pub from: Timestamp,
     pub before: f64,
     pub after: f64,
-    /// What came since then and agreed: measurements, or means of five minutes.
+    /// How many samples or five-minute means since the change agree.
     pub evidence: Evidence,
 }
 
@@ -116,7 +121,7 @@ impl Excursion {
         self.total += value;
     }
 
-    /// The level moved to the mean of these.
+    /// Alarm with the mean of the excursion as the new level.
     fn alarm(&self, before: f32, now: Timestamp) -> Alarm {
         Alarm {
             from: Timestamp::from_seconds(i64::from(self.from_s)).min(now),
@@ -133,7 +138,7 @@ impl Excursion {
 }
 
 impl Baseline {
-    /// Learns from one more; says how far it is off once there is a level to be off.
+    /// Updates level and noise; returns the deviation once there is a baseline.
     fn learn(&mut self, value: f32) -> Option<f32> {
         let off = value - self.level;
         if !self.is_ready() {
@@ -145,7 +150,7 @@ impl Baseline {
             }
             return None;
         }
-        // Robust: what is wild raises the noise no more than what is just unusual.
+        // Robust: an outlier raises the noise no more than three standard deviations do.
         let noise = self.deviation();
         let bounded = off.clamp(-3.0 * noise, 3.0 * noise);
         self.noise += (bounded * bounded - self.noise) / self.samples.min(MEMORY_SAMPLES_MAX);
@@ -153,7 +158,7 @@ impl Baseline {
         Some(off)
     }
 
-    /// The level follows, by little.
+    /// Moves the level by a small, bounded step.
     fn follow(&mut self, off: f32) {
         let noise = self.deviation();
         self.level += off.clamp(-noise, noise) / (self.samples + 1.0);
@@ -164,19 +169,19 @@ impl Baseline {
     }
 
     fn deviation(&self) -> f32 {
-        // Few measurements say little about their noise.
+        // Shrunk towards the prior while samples are few.
         let assumed = SAMPLE_NOISE_ASSUMED * SAMPLE_NOISE_ASSUMED;
         ((self.noise * self.samples + assumed * 4.0) / (self.samples + 4.0)).max(0.0025).sqrt()
     }
 
-    /// What the cumulated sum may reach, with such a slack, and what one measurement counts at most.
+    /// Threshold of the CUSUM for a slack, and the clip of one sample.
     fn threshold_and_clip(&self, slack: f32) -> (f32, f32) {
         let noise = self.deviation();
         let bound = SAMPLE_THRESHOLD_MIN.max(noise * noise * FALSE_ALARM_SAMPLES_LOG / (2.0 * slack));
         (bound, SAMPLE_CLIP_MIN.max(slack * 1.4).max(noise * 2.5))
     }
 
-    /// Begins anew at another level; what is known of the noise stays.
+    /// Restarts at another level; the noise is kept.
     fn restart(&mut self, level: f32) {
         *self = Baseline { samples: BASELINE_SAMPLES_MIN, level, noise: self.noise };
     }
@@ -187,14 +192,14 @@ impl Baseline {
     }
 }
 
-/// One that no arithmetic can be upset by.
+/// A finite number in a range that no arithmetic overflows.
 fn clamp_finite(value: f64) -> Option<f32> {
     let value = (value as f32).clamp(-100.0, 100.0);
     value.is_finite().then_some(value)
 }
 
 impl DropDetector {
-    /// One measurement of a link whose means wander so that less than `slack` says nothing.
+    /// Observes one window of a link whose means fluctuate by up to `slack`.
     pub(crate) fn observe(&mut self, value: f64, slack: f32, now: Timestamp) -> Option<Alarm> {
         let value = clamp_finite(value)?;
         let off = self.usual.learn(value)?;
@@ -226,7 +231,7 @@ impl DropDetector {
 }
 
 impl ChangePointDetector {
-    /// One measurement that tells about the link itself.
+    /// Observes one sample that shows the link itself.
     pub(crate) fn observe_sample(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
         let value = clamp_finite(value)?;
         let off = self.usual.learn(value)?;
@@ -236,9 +241,9 @@ impl ChangePointDetector {
         self.update_sample_sums(value, self.slack(), now)
     }
 
-    /// One measurement while an end was busy with other links, and by how much it is `below` the link's part
-    /// of what the end gave, if it is. Tells neither of the level nor of the noise. What is less than the
-    /// link's wandering explains counts for as much as others do not explain.
+    /// Observes one sample while an end was busy with other links; `below` is how far the link was under its
+    /// share of that end. Updates neither level nor noise. A shortfall within the link's fluctuation is
+    /// ignored; beyond it, the unexplained part counts.
     pub(crate) fn observe_shared_sample(&mut self, value: f64, below: f64, now: Timestamp) -> Option<Alarm> {
         let (value, below) = (clamp_finite(value)?, clamp_finite(below)?);
         if !self.is_ready() {
@@ -252,11 +257,11 @@ impl ChangePointDetector {
         self.update_sample_sums(self.usual.level - counts, SAMPLE_SLACK_MIN, now)
     }
 
-    /// Five minutes in which there were only such measurements, and by how much the link stayed `below` its
-    /// part in the mean. Who gets less than its part of an end is kept by itself, so that this tells how much
-    /// it wanders, at least: else a link that is seldom alone would be held to what it wanders in the few
-    /// hours in which it was. Nothing is told by what is less than is known already, nor while a change is
-    /// suspected, or the change would pass for wandering.
+    /// Observes five minutes in which an end was always busy with other links; `below` is how far the link
+    /// was under its share in the mean. A link is held back by itself when it gets less than its share, so
+    /// this is a lower bound of its fluctuation; a link that is seldom alone would otherwise be judged by a
+    /// few quiet hours. Ignored if it is less than the known noise, or while a change is suspected, which
+    /// would pass for noise.
     pub(crate) fn observe_shared_block(&mut self, below: f64) {
         let Some(below) = clamp_finite(below) else { return };
         let [down, _] = self.sums;
@@ -265,12 +270,12 @@ impl ChangePointDetector {
         }
     }
 
-    /// Whether there is a usual level to be off.
+    /// Whether there is a baseline.
     pub(crate) fn is_ready(&self) -> bool {
         self.usual.is_ready()
     }
 
-    /// What the link wanders in any case.
+    /// Slack of the sample CUSUM: what the link fluctuates in any case.
     pub(crate) fn slack(&self) -> f32 {
         SAMPLE_SLACK_MIN.max(SAMPLE_SLACK_BLOCK_NOISES * self.block_deviation())
     }
@@ -287,7 +292,7 @@ impl ChangePointDetector {
         alarm.map(|(alarm, count)| Alarm { evidence: Evidence::Measurements(count), ..alarm })
     }
 
-    /// The mean of five minutes.
+    /// Observes a five-minute mean.
     pub(crate) fn observe_block(&mut self, value: f64, now: Timestamp) -> Option<Alarm> {
         let value = clamp_finite(value)?;
         if !self.is_ready() {
@@ -312,7 +317,7 @@ impl ChangePointDetector {
         alarm.map(|(alarm, count)| Alarm { evidence: Evidence::FiveMinuteMeans(count), ..alarm })
     }
 
-    /// Learns from how far five minutes were off; says what of it counts.
+    /// Updates the noise of the means; returns the clipped deviation.
     fn learn_block_noise(&mut self, off: f32) -> f32 {
         let wander = self.block_deviation();
         let bounded = off.clamp(-3.0 * wander, 3.0 * wander);
@@ -346,7 +351,7 @@ impl ChangePointDetector {
         None
     }
 
-    /// Begins anew at another level; what is known of the noise stays.
+    /// Restarts at another level; the noise is kept.
     pub(crate) fn restart(&mut self, level: f32) {
         self.usual.restart(level);
         *self = ChangePointDetector {
@@ -357,17 +362,17 @@ impl ChangePointDetector {
         };
     }
 
-    /// Where measurements usually lie.
+    /// Level of the baseline.
     pub(crate) fn level(&self) -> f64 {
         f64::from(self.usual.level)
     }
 
-    /// Standard deviation of single measurements, …
+    /// Standard deviation of single samples.
     pub(crate) fn noise(&self) -> f64 {
         f64::from(self.usual.deviation())
     }
 
-    /// … and of five-minute means.
+    /// Standard deviation of five-minute means.
     pub(crate) fn block_noise(&self) -> f64 {
         f64::from(self.block_deviation())
     }
@@ -394,7 +399,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Uniform in (0, 1), the same on every run.
+    /// Uniform in (0, 1), deterministic.
     struct Noise(u64);
 
     impl Noise {
@@ -411,8 +416,8 @@ mod tests {
         }
     }
 
-    /// A link of a kind: noise of single measurements and of five-minute means, the latter also from hour to
-    /// hour.
+    /// A synthetic link with noise of single samples and of five-minute means; the latter also drifts over
+    /// the day.
     struct Stream {
         noise: Noise,
         single: f64,
@@ -427,7 +432,7 @@ mod tests {
             Stream { noise: Noise(seed), single, block, block_now: 0.0, sum: 0.0, count: 0 }
         }
 
-        /// `second` of a link that gives one measurement a second.
+        /// One step per second, with one sample each.
         fn step(&mut self, detector: &mut ChangePointDetector, second: i64, level: f64) -> Option<Alarm> {
             let now = Timestamp::from_seconds(1_800_000_000 + second);
             let mut alarm = None;
@@ -484,8 +489,8 @@ mod tests {
         }
     }
 
-    /// Calm while it is alone, in the night of its first day; then it shares its target and its own port is
-    /// busy by turns.
+    /// A link that is calm while alone, in its first night; then its target is shared, and its own port is
+    /// busy in every other five minutes.
     fn run_among_other_links(detector: &mut ChangePointDetector, minutes: i64, low: f64) -> Option<i64> {
         let mut noise = Noise(11);
         let mut stream = Stream::new(5, 0.4, 0.1);
@@ -493,7 +498,7 @@ mod tests {
         (0..minutes * 6).find(|&tenth| {
             let now = Timestamp::from_seconds(1_800_007_200 + tenth * 10);
             let block = tenth / 30;
-            // What its part would be, and a port that leaves less of it in each second five minutes.
+            // Its share, and in every second five minutes a port that leaves less than that.
             let part = 18.0 - 0.7;
             let rate = if block % 2 == 0 { part - low } else { part } + 0.2 * noise.normal();
             if tenth > 0 && tenth % 30 == 0 {

@@ -1,31 +1,33 @@
-//! How the rate of a link grows with the number of files under way: linearly at first, each at its own best,
-//! then no more. Learned by octaves of concurrency; what lies between is interpolated, what lies beyond
-//! follows the model rate(c) = min(c · r_max, C).
+//! Throughput as a function of concurrency: linear while each file runs at its own best, then saturated
+//! (roofline, rate(c) = min(c · r_max, C)).
+//!
+//! Learned by octaves of concurrency; interpolated between them and extrapolated by the model.
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// 1, 2, 4, … 128 and more files.
+/// Octaves of concurrency: 1, 2, 4, … 128 and more files.
 const CONCURRENCY_OCTAVES: usize = 8;
-/// Seconds of observation remembered of each.
+/// Seconds of observation remembered per octave.
 const WEIGHT_S_MAX: f32 = 3_600.0;
-/// From so many on an octave says what to expect.
+/// Seconds of observation from which an octave counts as measured.
 const MEASURED_WEIGHT_S_MIN: f32 = 10.0;
+/// Half-life of an observation: a day.
 const HALF_LIFE_S: f32 = 86_400.0;
+/// Rates are clamped to this, so that no arithmetic overflows.
 const RATE_BYTES_PER_S_MAX: f64 = 1e15;
-/// Growth of the rate with the concurrency where nobody knows: the square root.
+/// Prior exponent of the growth of the rate with concurrency: the square root.
 const GROWTH_EXPONENT_ASSUMED: f64 = 0.5;
-/// An octave that adds less than this part of what it could is full.
+/// Growth exponent below which an octave counts as saturated.
 const GROWTH_EXPONENT_SATURATED: f64 = 0.3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Octave {
-    /// Bytes per second: all bytes by all seconds, since bytes may be told of only when a whole file is
-    /// there.
+    /// Bytes per second: all bytes by all seconds, since a file may be reported only when it is complete.
     rate: f32,
-    /// Seconds.
+    /// Seconds of observation.
     weight: f32,
-    /// Seconds since 1970.
+    /// Last observation, in seconds since 1970.
     last: u32,
 }
 
@@ -49,7 +51,7 @@ impl ConcurrencyCurve {
         let clock = u32::try_from(now.as_micros() / 1_000_000).unwrap_or(0);
         let kept = octave.weight * (-(clock.saturating_sub(octave.last) as f32) / HALF_LIFE_S).exp2();
         let weight = (seconds as f32).min(WEIGHT_S_MAX);
-        // To the middle of the octave, as if growth were half and half.
+        // Moved to the middle of the octave along the prior growth.
         let value =
             rate.clamp(1e-9, RATE_BYTES_PER_S_MAX) * (-(at - index as f64) * GROWTH_EXPONENT_ASSUMED).exp2();
         let total = kept + weight;
@@ -62,7 +64,7 @@ impl ConcurrencyCurve {
         octave.last = clock;
     }
 
-    /// Octaves seen for a while: position and logarithm of the rate.
+    /// Octaves with at least a second of observation: position and logarithm of the rate.
     fn measured_octaves(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         self.octaves
             .iter()
@@ -71,7 +73,7 @@ impl ConcurrencyCurve {
             .map(|(index, octave)| (index as f64, f64::from(octave.rate).ln()))
     }
 
-    /// Logarithm of the rate with so many files, and whether that was measured about there.
+    /// Logarithm of the rate with so many files, and whether that was measured nearby.
     pub(crate) fn log_rate(&self, files: f64) -> Option<(f64, bool)> {
         let at = position(files);
         let below = self.measured_octaves().take_while(|&(index, _)| index <= at).last();
@@ -86,7 +88,7 @@ impl ConcurrencyCurve {
                 let growth = self.last_growth(low);
                 Some((from + (at - low) * octave * growth, at - low <= 0.5))
             }
-            // Fewer files than ever: each at its own best, as far as is known.
+            // Fewer files than ever measured: scaled down along the prior growth.
             (None, Some((high, to))) => {
                 Some((to - (high - at) * octave * GROWTH_EXPONENT_ASSUMED, high - at <= 0.5))
             }
@@ -94,7 +96,7 @@ impl ConcurrencyCurve {
         }
     }
 
-    /// Logarithm of the rate with so many files, if that was measured often.
+    /// Logarithm of the rate with so many files, if that was measured for long enough.
     pub(crate) fn measured_log_rate(&self, files: f64) -> Option<f64> {
         let at = position(files);
         let octave = self.octaves.get(at.round() as usize)?;
@@ -103,14 +105,13 @@ impl ConcurrencyCurve {
             .then(|| f64::from(octave.rate).ln() + within)
     }
 
-    /// By how much more it gives with `then` files than with `now`, in logarithms, and whether both were
-    /// measured.
+    /// Growth of log(rate) from `now` to `then` files, and whether both were measured.
     pub(crate) fn growth(&self, now: f64, then: f64) -> Option<(f64, bool)> {
         let ((from, one), (to, other)) = (self.log_rate(now)?, self.log_rate(then)?);
         Some((to - from, one && other))
     }
 
-    /// Number of files with which most was measured.
+    /// Mean number of files at which the link was measured.
     pub(crate) fn usual_files(&self) -> f64 {
         let weight: f32 = self.octaves.iter().map(|octave| octave.weight).sum();
         let sum: f32 =
@@ -118,7 +119,7 @@ impl ConcurrencyCurve {
         if weight > 0.0 { f64::from(sum / weight).exp2() } else { 1.0 }
     }
 
-    /// By how much the last two octaves known differ, of what they could.
+    /// Growth exponent between the last two measured octaves; zero if saturated.
     fn last_growth(&self, last: f64) -> f64 {
         let before = self.measured_octaves().take_while(|&(index, _)| index < last).last();
         let (Some((low, from)), Some((high, to))) = (before, self.measured_octaves().last()) else {
@@ -128,19 +129,19 @@ impl ConcurrencyCurve {
         if growth < GROWTH_EXPONENT_SATURATED { 0.0 } else { growth.min(1.0) }
     }
 
-    /// Best rate of one file, by the fewest files seen.
+    /// Best rate of one file, from the lowest measured octave.
     pub(crate) fn file_max(&self) -> Option<f64> {
         self.measured_octaves().next().map(|(index, log)| log.exp() / index.exp2())
     }
 
-    /// Most that all files together get, if more files were seen to bring no more.
+    /// Capacity: the highest rate, if more files were seen to bring no more.
     pub(crate) fn capacity(&self) -> Option<f64> {
         let (last, _) = self.measured_octaves().last()?;
         let most = self.measured_octaves().map(|(_, log)| log).reduce(f64::max)?;
         (self.measured_octaves().count() > 1 && self.last_growth(last) == 0.0).then(|| most.exp())
     }
 
-    /// After a change of the link the shape stays and the level moves.
+    /// After a change of the link its curve keeps the shape and moves its level.
     pub(crate) fn shift(&mut self, by: f64) {
         for octave in self.octaves.iter_mut().filter(|octave| octave.weight > 0.0) {
             octave.rate =

@@ -1,33 +1,37 @@
-//! One belief about a quantity above zero: a fading weighted mean and variance of its logarithm.
+//! Exponentially weighted moving average (EWMA) and variance of the logarithm of a rate.
+//!
+//! Weights are seconds of observation, so the update is West's incremental weighted mean and variance
+//! (Communications of the ACM 22, 1979) with a weight that decays by half in each half-life.
 
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Taken for a link when nothing at all was ever measured: a fair part of the slowest ports in use (1 Gb/s).
+/// Prior rate of a link when nothing was ever measured: most of the slowest ports in use (1 Gbit/s).
 pub const RATE_BYTES_PER_S_ASSUMED: f64 = 100e6;
-/// Nothing slower or faster than these is believed, so that no arithmetic can overflow.
+/// Rates are clamped to at least this, so that logarithms stay finite.
 const VALUE_MIN: f64 = 1.0;
+/// Rates are clamped to at most this, so that no arithmetic overflows.
 const VALUE_MAX: f64 = 1e15;
-/// A clock that is ahead of what is remembered by more than this was set back meanwhile.
+/// If the newest observation lies further in the future than this, the clock was set back.
 const CLOCK_STEP_MIN: Duration = Duration::from_secs(3_600);
-/// Logarithms beyond are absurd, also as differences.
+/// Bound of a logarithm, and of a difference of logarithms: exp(40) is beyond any rate.
 const LOG_MAX: f64 = 40.0;
 
-/// What was seen half an hour ago counts half, and no more than 20 s are remembered: a change of rate shows
-/// after a few windows.
+/// EWMA with a half-life of 30 minutes and at most 20 s of weight: a change of rate shows within a few
+/// windows.
 pub type FastEwma = LogEwma<1_800, 20>;
-/// What holds from day to day.
+/// EWMA with a half-life of a day and at most 10 minutes of weight: what holds from day to day.
 pub(crate) type SlowEwma = LogEwma<86_400, 600>;
 
-/// Weights are seconds of observation; they halve every `HALF_LIFE_S`, and at most `WEIGHT_MAX` are
-/// remembered.
+/// EWMA of a logarithm. The weight is seconds of observation; it halves every `HALF_LIFE_S` and is capped at
+/// `WEIGHT_MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogEwma<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> {
     weight: f32,
     variance: f32,
-    /// Of the natural logarithm of bytes per second.
+    /// Mean of the natural logarithm of bytes per second.
     mean: f64,
     last: Timestamp,
 }
@@ -41,7 +45,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> LogEwma<HALF_LIFE_S, WEIGHT_
         }
     }
 
-    /// The same for a logarithm, or a difference of logarithms.
+    /// Observes a value that is a logarithm already, or a difference of logarithms.
     pub(crate) fn observe_log(&mut self, value: f64, weight: f64, now: Timestamp) {
         if !value.is_finite() || !weight.is_finite() || weight <= 0.0 {
             return;
@@ -49,7 +53,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> LogEwma<HALF_LIFE_S, WEIGHT_
         if self.last.since(now) > CLOCK_STEP_MIN {
             self.last = now;
         }
-        // What comes late counts as much as it would now had it come in time.
+        // A late observation weighs what it would weigh now had it come in time.
         let late = (-self.last.since(now).as_secs_f64() / f64::from(HALF_LIFE_S)).exp2();
         let weight = weight.min(Self::WEIGHT_MAX) * late;
         let kept = self.weight_at(now).min(Self::WEIGHT_MAX);
@@ -67,7 +71,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> LogEwma<HALF_LIFE_S, WEIGHT_
         self.last = self.last.max(now);
     }
 
-    /// The level moved by so much: it is kept, believed less.
+    /// Shifts the level by `by` and keeps a quarter of the weight, so that new observations soon prevail.
     pub(crate) fn shift(&mut self, by: f64) {
         if by.is_finite() {
             self.mean = (self.mean + by).clamp(-LOG_MAX, LOG_MAX);
@@ -75,12 +79,12 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> LogEwma<HALF_LIFE_S, WEIGHT_
         }
     }
 
-    /// Nothing before counts any more.
+    /// Discards all weight: the next observation sets the mean.
     pub(crate) fn restart(&mut self) {
         self.weight = 0.0;
     }
 
-    /// Whether anything was ever observed.
+    /// Whether anything was observed since the last restart.
     pub(crate) fn has_data(&self) -> bool {
         self.weight > 0.0
     }
@@ -106,7 +110,7 @@ impl<const HALF_LIFE_S: u32, const WEIGHT_MAX: u32> LogEwma<HALF_LIFE_S, WEIGHT_
         self.last
     }
 
-    /// Numbers read from outside are made sound.
+    /// Makes deserialised numbers valid.
     pub(crate) fn sanitized(mut self) -> Self {
         let finite = self.weight.is_finite() && self.mean.is_finite() && self.variance.is_finite();
         if !finite || self.weight < 0.0 {

@@ -1,5 +1,5 @@
-//! What instances tell each other of the network: a document with names instead of numbers. Made by
-//! [`Knowledge::export`], put together by [`merge`], taken by [`Knowledge::import`]; described in
+//! Exchange of network knowledge between instances: a JSON document with names instead of numbers. Made by
+//! [`Knowledge::export`], combined by [`merge`], read by [`Knowledge::import`]; described in
 //! `docs/reference/network-exchange.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,15 +15,17 @@ use crate::observation::{
     PathSelector, Subject,
 };
 
-/// The word by which the document is known, and the version of its form.
+/// Identifies the document.
 pub const FORMAT: &str = "longhaul-network";
+/// Version of its form.
 pub const VERSION: u32 = 1;
-/// Links of one document: all pairs of a thousand sites.
+/// Links per document: all pairs of a thousand sites.
 pub const LINKS_MAX: usize = 1_000_000;
+/// Length of a name; longer ones are refused, since they are shown to people.
 const NAME_BYTES_MAX: usize = 200;
-/// What was seen a day earlier weighs half.
+/// Half-life of an estimate in a merge: a day.
 const HALF_LIFE_S: f64 = 86_400.0;
-/// More seconds of observation than this no instance can claim for a link.
+/// No instance can claim more seconds of observation for a link.
 const OBSERVED_S_MAX: f64 = 1e6;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,25 +33,25 @@ const OBSERVED_S_MAX: f64 = 1e6;
 pub struct Exchange {
     pub format: String,
     pub version: u32,
-    /// Whose beliefs these are; several after a merge.
+    /// Instances whose estimates these are; several after a merge.
     pub instances: Vec<String>,
     pub written: Timestamp,
     pub links: Vec<ExchangeLink>,
 }
 
-/// What is believed of the links between two sites.
+/// Estimate of the links between two sites.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeLink {
     pub source: String,
     pub target: String,
-    /// None for whichever was used.
+    /// Address family; none means whichever was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<Family>,
     pub bytes_per_s: f64,
-    /// Standard deviation of the logarithm.
+    /// Standard deviation of log(rate).
     pub spread: f64,
-    /// Seconds of observation that it rests on, as they count at `seen`.
+    /// Seconds of observation that it rests on, as they counted at `seen_at`.
     pub seconds: f64,
     #[serde(rename = "seen")]
     pub seen_at: Timestamp,
@@ -64,7 +66,7 @@ fn bad(text: impl Into<String>) -> Fault {
 }
 
 impl Exchange {
-    /// Whether it is such a document, of a version that is understood, with possible numbers.
+    /// Checks format, version, limits and ranges.
     pub fn check(&self) -> Result<(), Fault> {
         if self.format != FORMAT {
             return Err(bad(format!(
@@ -116,12 +118,12 @@ impl ExchangeLink {
     }
 }
 
-/// Names of others for sites of ours.
+/// Names that other instances use for our sites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Aliases(BTreeMap<String, String>);
 
 impl Aliases {
-    /// From pairs (their name, our name). Two meanings of one name are refused.
+    /// From pairs (their name, our name). Ambiguous names are refused.
     pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, Fault> {
         let mut aliases = BTreeMap::new();
         for (theirs, ours) in pairs {
@@ -155,7 +157,7 @@ impl Aliases {
         self.0.get(theirs).map_or(theirs, String::as_str)
     }
 
-    /// An alias must not take the name of one of our sites for another.
+    /// Checks that each alias names a site of ours and hides none.
     fn check_against(&self, sites: &BTreeMap<String, SiteId>) -> Result<(), Fault> {
         for (theirs, ours) in &self.0 {
             let (theirs, ours) = (printable(theirs), printable(ours));
@@ -173,8 +175,8 @@ impl Aliases {
     }
 }
 
-/// Several documents as one: each link is weighed by how much it was observed and how long ago. Names are
-/// replaced by what they stand for.
+/// Combines documents: each link is weighted by its observation time and age. Names are resolved through the
+/// aliases.
 pub fn merge(documents: &[Exchange], aliases: &Aliases) -> Result<Exchange, Fault> {
     let mut groups: BTreeMap<(String, String, Option<Family>), Vec<ExchangeLink>> = BTreeMap::new();
     let mut instances = BTreeSet::new();
@@ -239,27 +241,28 @@ fn combine(
     })
 }
 
-/// What became of a document.
+/// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
-    /// Links whose rate, round trip or loss was taken.
+    /// Links whose rate, round trip or loss was imported.
     #[serde(rename = "taken")]
     pub imported: u32,
-    /// Links of which we know more ourselves.
+    /// Links for which our own knowledge is better.
     #[serde(rename = "own_is_better")]
     pub kept_own: u32,
-    /// Links that were taken before, or are too old.
+    /// Links that were imported before, or are too old.
     pub nothing_new: u32,
-    /// Names that no site of ours has.
+    /// Names that match no site of ours.
     pub unmapped: Vec<String>,
-    /// What was refused, and why; the first few.
+    /// The first refusals, with reasons.
     pub refused: Vec<String>,
 }
 
+/// Refusals shown: enough to see the pattern.
 const REFUSED_SHOWN: usize = 20;
 
 impl Knowledge {
-    /// All that is believed of links between sites, by name. Sites without a name are left out.
+    /// Exports the estimates between sites by name. Sites without a name are left out.
     pub fn export(&self, instance: &str, names: &BTreeMap<SiteId, String>, now: Timestamp) -> Exchange {
         let links = self.site_pair_estimates(now).filter_map(|known| {
             let (source, target) = (names.get(&known.source)?, names.get(&known.target)?);
@@ -285,7 +288,7 @@ impl Knowledge {
         }
     }
 
-    /// Takes what others believe, where we do not know better.
+    /// Imports the estimates of others where our own knowledge is not better.
     pub fn import(
         &mut self,
         document: &Exchange,
@@ -326,7 +329,7 @@ impl Knowledge {
         Ok(imported)
     }
 
-    /// False if we know better.
+    /// Returns false if our own knowledge is better.
     fn import_link(
         &mut self,
         instance: &str,
@@ -358,7 +361,7 @@ impl Knowledge {
         let own_is_better = own.is_some_and(|(seconds, seen)| {
             seconds >= theirs.min(OWN_OBSERVED_S_MIN) && seen + OWN_AGE_ADVANTAGE > link.seen_at
         });
-        // Round trip and loss do no harm beside our own: they fade soon.
+        // Round trip and loss do no harm beside our own: they decay soon.
         if !own_is_better {
             if let Some(us) = link.rtt_us {
                 self.observe(&observation("rtt", Metric::Rtt { us }), now).or_else(ignore_duplicates)?;
@@ -378,12 +381,12 @@ impl Knowledge {
     }
 }
 
-/// Own observation of so many seconds is enough to trust it rather than others, …
+/// Seconds of own observation that we trust over those of others.
 const OWN_OBSERVED_S_MIN: f64 = 10.0;
-/// … unless theirs is newer by this much.
+/// Unless theirs is newer by this much.
 const OWN_AGE_ADVANTAGE: std::time::Duration = std::time::Duration::from_secs(3_600);
 
-/// What came before in the same document must not keep the rest from being taken.
+/// Duplicates within a document must not keep the rest from being imported.
 fn ignore_duplicates(refused: ObservationError) -> Result<(), ObservationError> {
     match refused {
         ObservationError::Duplicate | ObservationError::OutOfOrder { .. } => Ok(()),
@@ -392,7 +395,7 @@ fn ignore_duplicates(refused: ObservationError) -> Result<(), ObservationError> 
 }
 
 impl Imported {
-    /// For people, a sentence a line.
+    /// One sentence per line, for people.
     pub fn describe(&self) -> Vec<String> {
         let count = |number: u32| units::count(u64::from(number));
         let mut lines = vec![format!(

@@ -1,26 +1,29 @@
-//! From several guesses of how long something takes, one: each guess rests on a model that is right at times
-//! (the link is shared evenly; it works in turn through what it was given; its source, or its target, is what
-//! everything waits for), and which of them weighs how much is learned from outcomes. Least squares in
-//! logarithms, with fading memory; until there are outcomes, the longest of the guesses stands.
+//! Forecast combination: recursive least squares with a forgetting factor (Haykin, *Adaptive Filter Theory*,
+//! chapter 10; Bates and Granger, 1969, for combining forecasts).
+//!
+//! Several models predict how long work takes, and each is right at times: the link is shared evenly; it
+//! works through its queue in order; its source, or its target, is the bottleneck. The weights of the models
+//! are learned from outcomes, in logarithms. Until there are outcomes, the longest prediction is used.
 
 use serde::{Deserialize, Serialize};
 
-/// Models of [`Guesses`].
+/// Models in [`ModelPredictions`].
 pub(crate) const MODELS: usize = 4;
-/// A constant, the longest guess, what each model says below that, and the start of a file below that.
+/// Regressors: a constant, the longest prediction, each model below it, and the start-up time below it.
 const REGRESSORS: usize = MODELS + 3;
-/// The longest guess is counted from about here, so that its weight and the constant learn apart.
+/// The longest prediction is centred here (log seconds), so that its weight and the constant are learned
+/// independently.
 const LONGEST_LOG_CENTRE: f64 = 3.0;
-/// What one outcome leaves of the weight of those before.
+/// Forgetting factor λ: what one outcome leaves of the weight of earlier ones (a memory of about 1,000).
 const FORGETTING_FACTOR: f64 = 0.999;
-/// Spread assumed of each term's weight before any outcome.
+/// Prior standard deviation of each weight.
 const WEIGHT_SPREAD_INITIAL: f64 = 0.3;
-/// Never so unsure again, whatever was forgotten meanwhile.
+/// If the variance of a weight exceeds this, the covariance has wound up and is reset.
 const WEIGHT_VARIANCE_MAX: f64 = 10.0;
-/// Outcomes further off than this factor (e²) pull no more than it.
+/// Residuals are clipped to this factor (e²), so that one outlier does not move the weights far.
 const RESIDUAL_LOG_MAX: f64 = 2.0;
 
-/// How long it takes by each model, and how long a file takes to start; in seconds.
+/// Seconds that the work takes by each model, and seconds to start its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ModelPredictions {
     pub models: [f32; MODELS],
@@ -29,7 +32,7 @@ pub(crate) struct ModelPredictions {
 
 impl ModelPredictions {
     fn regressors(&self) -> (f64, [f64; REGRESSORS]) {
-        // Whatever is no number is next to nothing.
+        // Not a number counts as next to nothing.
         let log = |seconds: f32| {
             let known = if seconds.is_nan() { 0.0 } else { seconds };
             f64::from(known.clamp(1e-3, 1e9)).ln()
@@ -42,7 +45,7 @@ impl ModelPredictions {
     }
 }
 
-/// The weights, and how sure they are.
+/// The weights and their covariance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ForecastCombiner {
     weights: [f64; REGRESSORS],
@@ -61,14 +64,14 @@ impl Default for ForecastCombiner {
 }
 
 impl ForecastCombiner {
-    /// The logarithm of the seconds to expect.
+    /// Expected logarithm of the seconds.
     pub(crate) fn predict(&self, guesses: &ModelPredictions) -> f64 {
         let (longest, terms) = guesses.regressors();
         longest + dot(&self.weights, &terms)
     }
 
-    /// It took so long, in logarithms; `level` is what this link's outcomes are above what is expected of
-    /// all.
+    /// Learns from an outcome: `took` is the logarithm of the seconds, `level` the bias of this link against
+    /// all links.
     pub(crate) fn update(&mut self, guesses: &ModelPredictions, took: f64, level: f64) {
         let (longest, terms) = guesses.regressors();
         let off = took - level - longest - dot(&self.weights, &terms);
@@ -88,7 +91,8 @@ impl ForecastCombiner {
         }
         let most = (0..REGRESSORS).map(|at| self.covariance[at][at]).fold(0.0, f64::max);
         if most > WEIGHT_VARIANCE_MAX || !self.is_valid() {
-            // Nothing was learned of some term for very long: all begin to learn again, from where they are.
+            // Covariance wind-up: a regressor had no excitation for very long. Start over from the present
+            // weights.
             let weights = self.weights.map(|weight| if weight.is_finite() { weight } else { 0.0 });
             *self = ForecastCombiner { weights, ..ForecastCombiner::default() };
         }
@@ -108,18 +112,21 @@ fn dot(one: &[f64; REGRESSORS], other: &[f64; REGRESSORS]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// What the outcomes of one link are above what is expected of all links, and by how much they differ among
-/// themselves. How many there were is known elsewhere: a link has little room.
+/// Mean and variance of one link's residuals against the combined forecast (a random intercept). The number
+/// of outcomes is kept elsewhere, since a link has little room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LinkBias {
     mean: f32,
     square: f32,
 }
 
-/// Outcomes remembered, and outcomes that count as much as what all links show.
+/// Residuals remembered per link.
 const BIAS_OUTCOMES_MAX: u16 = 12;
+/// Shrinkage of the mean: outcomes that the prior of zero weighs.
 const BIAS_PRIOR_OUTCOMES: f32 = 2.0;
+/// Shrinkage of the spread: outcomes that the spread of all links weighs.
 const SPREAD_PRIOR_OUTCOMES: f32 = 6.0;
+/// No spread is believed below 5 %: a run of equal outcomes is chance.
 const SPREAD_MIN: f32 = 0.05;
 
 fn outcomes_in_memory(outcomes: u16) -> f32 {
@@ -127,7 +134,7 @@ fn outcomes_in_memory(outcomes: u16) -> f32 {
 }
 
 impl LinkBias {
-    /// `off`: above what is expected of all; after `before` outcomes.
+    /// Learns from residual `off`, after `before` earlier outcomes.
     pub(crate) fn update(&mut self, off: f64, before: u16) {
         if off.is_nan() {
             return;
@@ -144,7 +151,7 @@ impl LinkBias {
         self.mean * count / (count + BIAS_PRIOR_OUTCOMES)
     }
 
-    /// Of one outcome, where those of all links have `all`.
+    /// Standard deviation of one outcome, shrunk towards that of all links.
     pub(crate) fn spread(&self, all: f32, outcomes: u16) -> f32 {
         let count = outcomes_in_memory(outcomes);
         let square =
@@ -163,7 +170,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Uniform in (0, 1), the same on every run.
+    /// Uniform in (0, 1), deterministic.
     fn noise(number: u64) -> f32 {
         (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f32 / (1 << 24) as f32
     }

@@ -1,40 +1,42 @@
-//! Measures what arrives while there is work: the goodput of a link, or of everything into or out of a
-//! storage.
+//! Goodput of a link, or of one direction of a storage, while it has work (busy-time average).
 
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
-/// Shorter windows show the grouping of reports rather than the rate.
+/// Shorter windows show how reports are grouped rather than the rate.
 const WINDOW_MIN: Duration = Duration::from_millis(250);
-/// Arrivals closer than this are one report, which belongs into one window.
+/// Arrivals closer than this belong to one report, and so to one window.
 const REPORT_GAP_MAX: Duration = Duration::from_millis(5);
-/// A window with less than this tells about start-up costs rather than about the link, unless it was long.
+/// A window with fewer bytes is not informative: it shows start-up cost rather than the link.
 const INFORMATIVE_BYTES_MIN: u64 = 1_000_000;
+/// A window with so many files is informative even with few bytes.
 const INFORMATIVE_FILES_MIN: u32 = 20;
+/// A window of this length is informative whatever came.
 const INFORMATIVE_TIME_MIN: Duration = Duration::from_secs(5);
+/// Weight of a window that is not informative, per second.
 const UNINFORMATIVE_WEIGHT: f64 = 0.05;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct GoodputMeter {
-    /// Attempts that have work for it now.
+    /// Attempts under way.
     active: u32,
-    /// Up to when `busy` is counted.
+    /// Time up to which `busy` is counted.
     counted: Timestamp,
     busy: BusyMicros,
-    /// The part of `busy` up to the last arrival, in seconds, and when that was.
+    /// Part of `busy` up to the last arrival, in seconds.
     busy_arrived: f32,
     arrived: Timestamp,
     bytes: u64,
-    /// Of the bytes of each report, and those of the last one.
+    /// Sum of the squared bytes of each report.
     squares: f32,
     report: f32,
     files: u32,
-    /// Attempts times seconds, of `busy`.
+    /// Attempts times seconds, over `busy`.
     load: f32,
 }
 
-/// Microseconds, in half the room of a [`Duration`].
+/// Microseconds, in half the size of a [`Duration`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct BusyMicros(u64);
 
@@ -48,19 +50,19 @@ impl BusyMicros {
     }
 }
 
-/// What one window showed.
+/// Measurement of one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub bytes_per_s: f64,
     pub files_per_s: f64,
-    /// Sum of the squares of the bytes of each report.
+    /// Sum of the squared bytes of each report.
     pub squares: f64,
-    /// Attempts under way, in the mean.
+    /// Mean number of attempts under way.
     pub files: f64,
     pub seconds: f64,
-    /// Whether it says anything of the rate: much came, or it was long.
+    /// Whether it shows the rate: it has many bytes or files, or is long.
     pub informative: bool,
-    /// Seconds of observation it is worth.
+    /// Seconds of observation that it is worth.
     pub weight: f64,
 }
 
@@ -69,7 +71,7 @@ impl GoodputMeter {
         self.active
     }
 
-    /// Of what is under way, as if it had begun now.
+    /// The attempts under way, as if they had begun now.
     pub(crate) fn restarted(&self, now: Timestamp) -> GoodputMeter {
         GoodputMeter { active: self.active, counted: now, ..GoodputMeter::default() }
     }
@@ -84,8 +86,8 @@ impl GoodputMeter {
         self.active = self.active.saturating_sub(1);
     }
 
-    /// Bytes and files arrived. A window ends only with the first report after it: silence may just mean that
-    /// no report came, and the parts of one report must not fall into two windows.
+    /// Records bytes and files that arrived. A window closes only with the first report after it: silence may
+    /// just mean that no report came, and one report must not be split over two windows.
     pub(crate) fn record_arrival(&mut self, bytes: u64, files: u32, now: Timestamp) -> Option<Sample> {
         self.count_busy_time(now);
         let sample = (self.busy_arrived >= WINDOW_MIN.as_secs_f32()
@@ -93,7 +95,7 @@ impl GoodputMeter {
             .then(|| self.close());
         self.bytes = self.bytes.saturating_add(bytes);
         let more = bytes as f32;
-        // What comes together was under way together.
+        // Arrivals of one report were under way together.
         let before = if now.since(self.arrived) > REPORT_GAP_MAX { 0.0 } else { self.report };
         self.squares += more * (more + 2.0 * before);
         self.report = before + more;
@@ -103,7 +105,7 @@ impl GoodputMeter {
         sample
     }
 
-    /// What has passed since the last arrival is none of a rate.
+    /// Drops the time since the last arrival from the rate.
     pub(crate) fn discard_silence(&mut self, now: Timestamp) {
         self.count_busy_time(now);
         let arrived = BusyMicros((f64::from(self.busy_arrived) * 1e6) as u64);
@@ -146,21 +148,20 @@ impl GoodputMeter {
     }
 }
 
-/// What went through both ends of a link while it had work, in units of 64 KiB that may wrap around: tells a
-/// link that is slow from one whose ends were busy with others.
+/// Bytes through both ends of a link while it had work, in wrapping units of 64 KiB: distinguishes a slow
+/// link from one whose ends were busy with others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct EndpointCounters {
     mark: [u32; 2],
     moved: [u32; 2],
-    /// The part of `moved` up to the last arrival.
+    /// Part of `moved` up to the last arrival.
     arrived: [u32; 2],
 }
 
 impl EndpointCounters {
     const UNIT: u64 = 65_536;
 
-    /// To be told at whatever happens to the link: what its ends moved in all since ever, and whether it had
-    /// work.
+    /// Called at every event of the link with the total bytes of its ends and whether the link had work.
     pub(crate) fn count(&mut self, moved: [u64; 2], active: bool) {
         let now = moved.map(|moved| (moved / Self::UNIT) as u32);
         if active {
@@ -171,7 +172,7 @@ impl EndpointCounters {
         self.mark = now;
     }
 
-    /// Bytes of each end in the window that ends with the last arrival; the next begins there.
+    /// Bytes of each end in the window that ends with the last arrival; starts the next window there.
     pub(crate) fn close(&mut self) -> [f64; 2] {
         let bytes = self.arrived.map(|units| f64::from(units) * Self::UNIT as f64);
         for (moved, arrived) in self.moved.iter_mut().zip(self.arrived) {
@@ -184,7 +185,7 @@ impl EndpointCounters {
         self.arrived = self.moved;
     }
 
-    /// What they moved since the last arrival.
+    /// Drops what the ends moved since the last arrival.
     pub(crate) fn discard_silence(&mut self) {
         self.moved = self.arrived;
     }

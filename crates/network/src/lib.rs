@@ -1,13 +1,23 @@
-//! What we believe about links: observations of our own transfers in, estimates with spread out. Pure: time
-//! is an argument.
+//! What we believe about links: observations of transfers and probes in, estimates with their spread out.
+//! Pure: the time is an argument.
 //!
-//! A link is measured as a whole: bytes that arrived in a stretch of time in which it had work, whatever the
-//! number of files, so that many small files in parallel and one large file give the same number. Beliefs are
-//! kept in logarithms (rates are heavy-tailed), fade with time, and fall back on those of the link's ends,
-//! then of all links, then on [`ASSUMED_BYTES_PER_S`].
+//! A link is measured as a whole: the bytes that arrived while it had work, whatever the number of files, so
+//! that many small files in parallel and one large file give the same number. Rates are heavy-tailed, so
+//! beliefs are exponentially weighted moving averages of log(rate). A link that was never measured gets its
+//! estimate by shrinkage (empirical Bayes): from its two ends, then its regions, then all links, then
+//! [`RATE_BYTES_PER_S_ASSUMED`].
 //!
-//! Not here: what to do about it (`scheduler`). Start with [`Knowledge`]; one measurement is a
-//! `meter::Meter`, one belief a [`Belief`]. What a path needs of its hosts is [`advice`].
+//!  Mechanism | Module |
+//! ---|---|
+//!  exponentially weighted moving average (EWMA) of log(rate) | `ewma` |
+//!  change-point detection (two-sided CUSUM) | `change_point` |
+//!  prediction intervals by online quantile tracking | `calibration` |
+//!  forecast combination by recursive least squares | `forecast_combiner` |
+//!  hierarchical prior with shrinkage | `knowledge::prior` |
+//!  TCP throughput models, bandwidth-delay product | `advice` |
+//!
+//! Not here: what to do about it (`scheduler`). Start with [`Knowledge`]; [`FastEwma`] is one belief, and
+//! [`advice`] says which host settings a path needs.
 
 pub mod advice;
 mod calibration;

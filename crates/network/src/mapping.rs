@@ -1,7 +1,7 @@
-//! Which site a measurement host belongs to: an explicit table first, then what a directory of sites says,
-//! and last inference from names and networks, marked as such and believed less.
+//! Maps measurement hosts to sites: by an explicit table, then by a directory of sites, and last by inference
+//! from domains and networks, which is marked as such and trusted less.
 //!
-//! Start with [`HostMap::find`]. The table itself is kept by the catalog.
+//! Start with [`HostMap::find`]. The table itself is stored by the catalog.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,72 +14,72 @@ use serde::{Deserialize, Serialize};
 pub use crate::advice::Family;
 pub use crate::observation::Mapping;
 
-/// Labels that a domain must have below its public suffix to say anything about who owns it, suffix included.
+/// Labels of the shortest domain that identifies an owner, public suffix included.
 const DOMAIN_LABELS_MIN: usize = 2;
-/// Second labels under a country's domain that belong to nobody in particular (`ac.uk`, `edu.au`, `co.jp`,
-/// `gov.br`).
+/// Second-level domains under a country code that are public suffixes (`ac.uk`, `edu.au`, `co.jp`, `gov.br`).
 const SHARED_SECOND_LEVEL_DOMAINS: &[&str] = &[
     "ac", "co", "com", "edu", "go", "gob", "gov", "govt", "ltd", "mil", "ne", "net", "nom", "or", "org",
     "plc", "re", "res", "sch",
 ];
-/// Networks at least this long belong to one site; longer ones than a registered prefix are inferred by it.
+/// A longer IPv4 prefix is widened to this length for inference: a /24 belongs to one site.
 const SITE_PREFIX_BITS_V4: u8 = 24;
+/// A longer IPv6 prefix is widened to this length for inference: a /48 belongs to one site.
 const SITE_PREFIX_BITS_V6: u8 = 48;
 
-/// What a host measures, or holds.
+/// Role of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     Bandwidth,
     Latency,
-    /// Measures both.
+    /// Bandwidth and latency.
     Both,
-    /// No measurement host but an end point of a storage: its domain tells whose hosts are near.
+    /// Not a measurement host but a storage endpoint: its domain identifies hosts nearby.
     Storage,
 }
 
-/// What an entry of the table is about.
+/// What an entry maps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostOrNetwork {
-    /// A host by name or address, as the measurements spell it; in lower case.
+    /// Host name or address, as the measurements spell it, in lower case.
     Host(String),
     Network(Prefix),
 }
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub what: HostOrNetwork,
     pub site: SiteName,
-    /// Of a network: none.
+    /// None for a network.
     pub role: Option<Role>,
-    /// Only measurements over this one; none: both.
+    /// Restricts the entry to one address family.
     pub family: Option<Family>,
     pub mapping: Mapping,
 }
 
-/// A network such as `192.0.2.0/24`.
+/// An IP prefix such as `192.0.2.0/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     network: IpAddr,
     bits: u8,
 }
 
-/// The site of a host, and how that is known.
+/// The site of a host, and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteMatch {
     pub site: SiteName,
     pub mapping: Mapping,
-    /// In words, for whoever wonders.
+    /// Explanation for people.
     pub reason: String,
 }
 
-/// The table, ready to be asked.
+/// Lookup table from hosts to sites.
 #[derive(Clone, Debug, Default)]
 pub struct HostMap {
     hosts: BTreeMap<String, Entry>,
     networks: Vec<(Prefix, SiteName)>,
-    /// Domains of storages' end points, with their sites; several sites in one domain make it useless.
+    /// Domains of storage endpoints; a domain shared by several sites maps to none.
     domains: BTreeMap<String, Option<SiteName>>,
 }
 
@@ -94,7 +94,7 @@ impl HostMap {
         match &entry.what {
             HostOrNetwork::Network(prefix) => {
                 self.networks.push((*prefix, entry.site));
-                // The longest first: it is the one that counts.
+                // Longest prefix first.
                 self.networks.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.bits));
             }
             HostOrNetwork::Host(host) if entry.role == Some(Role::Storage) => {
@@ -109,7 +109,7 @@ impl HostMap {
         }
     }
 
-    /// An end point of a storage of the site: hosts of its domain may be the site's.
+    /// Adds a storage endpoint: hosts in its domain may belong to its site.
     pub fn add_storage(&mut self, host: &str, site: SiteName) {
         let mut domain = host;
         while let Some((_, parent)) = domain.split_once('.') {
@@ -128,7 +128,7 @@ impl HostMap {
         }
     }
 
-    /// The site of a host that is known by this name, this address or both.
+    /// Finds the site of a host by name, address or both.
     pub fn find(
         &self,
         name: Option<&str>,
@@ -157,7 +157,7 @@ impl HostMap {
         self.find_by_domain(name.as_deref()).or_else(|| self.find_by_network(address))
     }
 
-    /// The longest domain that it shares with end points of one site.
+    /// By the longest domain shared with storage endpoints of one site.
     fn find_by_domain(&self, name: Option<&str>) -> Option<SiteMatch> {
         let mut domain = name?;
         while let Some((_, parent)) = domain.split_once('.') {
@@ -181,7 +181,7 @@ impl HostMap {
             .iter()
             .find(|(prefix, _)| prefix.contains(address))
             .or_else(|| self.networks.iter().find(|(prefix, _)| near(prefix)))?;
-        // Two sites in one widened network: none of them.
+        // Ambiguous if two sites share the widened network.
         let contested = !prefix.contains(address)
             && self.networks.iter().any(|(other, owner)| owner != site && near(other));
         if contested {
@@ -192,9 +192,8 @@ impl HostMap {
     }
 }
 
-/// Whether a domain belongs to somebody in particular, by a small rule in place of the list of public
-/// suffixes: at least two labels, and three under a country's domain whose second label is shared
-/// (`example.ac.uk`).
+/// Whether a domain identifies an owner, by a short rule in place of the public suffix list: at least two
+/// labels, and three under a country code whose second level is shared (`example.ac.uk`).
 fn is_registrable(domain: &str) -> bool {
     let labels: Vec<&str> = domain.split('.').collect();
     if labels.len() < DOMAIN_LABELS_MIN || labels.iter().any(|label| label.is_empty()) {
@@ -220,7 +219,7 @@ impl Prefix {
         }
     }
 
-    /// The /24 or /48 around a longer prefix.
+    /// The /24 or /48 that contains a longer prefix.
     fn widened(&self) -> Option<Prefix> {
         let most = if self.network.is_ipv4() { SITE_PREFIX_BITS_V4 } else { SITE_PREFIX_BITS_V6 };
         (self.bits > most).then_some(Prefix { bits: most, ..*self })
@@ -235,7 +234,7 @@ impl fmt::Display for Prefix {
 
 impl FromStr for Prefix {
     type Err = String;
-    /// Bits beyond the prefix must be zero: somebody who wrote them meant another network.
+    /// Host bits must be zero: a prefix with host bits is a mistake.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!("{} {why}", longhaul_model::units::printable(&text.chars().take(60).collect::<String>()))
@@ -291,7 +290,7 @@ words!(Mapping, "a mapping": Explicit = "explicit", Imported = "imported", Infer
 words!(Family, "a family": Ipv4 = "v4", Ipv6 = "v6");
 
 impl HostOrNetwork {
-    /// A host, or a network if there is a slash.
+    /// Parses a host, or a network if there is a slash.
     pub fn parse(text: &str) -> Result<HostOrNetwork, String> {
         if text.contains('/') {
             return text.parse().map(HostOrNetwork::Network);
@@ -304,7 +303,7 @@ impl HostOrNetwork {
                 "{shown:?} is neither a host name, an address nor a network such as 192.0.2.0/24"
             ));
         }
-        // One spelling for one address.
+        // Canonical spelling of an address.
         Ok(HostOrNetwork::Host(host.parse::<IpAddr>().map_or(host, |address| address.to_string())))
     }
 }

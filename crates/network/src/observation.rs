@@ -1,8 +1,8 @@
-//! What was seen of the network: one [`Observation`] says what, between which ends, when, by whom, and how
-//! sure it is that the ends are the ones meant. Every source of knowledge speaks this form;
-//! [`crate::Knowledge::observe`] takes it or says why not ([`Refused`]).
+//! Observations of the network: one [`Observation`] says what was measured, between which ends, when, by
+//! whom, and how sure the mapping of the ends is. All sources of knowledge use this form;
+//! [`crate::Knowledge::observe`] accepts or rejects it ([`ObservationError`]).
 //!
-//! Not here: how archives, probes or counters are read (`gateways`, `agent`), and what is made of it
+//! Not here: how archives, probes and counters are read (`gateways`, `agent`), and what is made of it
 //! (`knowledge`).
 
 use std::fmt;
@@ -13,32 +13,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::advice::Family;
 
-/// Clocks of different machines differ by so much before something counts as seen in the future.
+/// Clock skew tolerated before an observation counts as from the future.
 pub const CLOCK_AHEAD_MAX: Duration = Duration::from_secs(60);
-/// What is older tells nothing about now, and archives repeat their last days when asked again.
+/// Oldest observation accepted: archives repeat their last days when asked again.
 pub const OBSERVATION_AGE_MAX: Duration = Duration::from_secs(14 * 86_400);
-/// So much later than the newest of its kind an observation may come: archivers retry.
+/// Reordering tolerated within a kind: archivers retry.
 pub const REORDERING_MAX: Duration = Duration::from_secs(3_600);
-/// Routers on a path; more is a loop.
+/// Hops on a path; more are a loop.
 pub const HOPS_MAX: usize = 64;
 
-/// Faster than any network: a unit was mistaken.
+/// Faster than any network: the unit is wrong.
 const BYTES_PER_S_MAX: f64 = 1e13;
-/// A minute: to the moon and back takes 2.6 s.
+/// Largest round trip: a minute (to the moon and back takes 2.6 s).
 const RTT_US_MAX: f64 = 60e6;
-/// The least that IPv4 allows, and the largest IP packet.
+/// From the minimum of IPv4 to the largest IP packet.
 const MTU_BYTES: std::ops::RangeInclusive<u32> = 68..=65_535;
-/// A month: no file takes longer.
+/// Longest measurement: a month, since no file takes longer.
 const DURATION_S_MAX: f64 = 31.0 * 86_400.0;
 
-/// Tells one observation from another, so that what comes twice counts once. The same text gives the same id.
+/// Identifies an observation, so that a duplicate counts once. The same text gives the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObservationId(pub u64);
 
 impl ObservationId {
-    /// From whatever names it at its origin: a run id with the kind of result, an attempt, a probe's number.
+    /// From whatever identifies it at its origin: a run id with the kind of result, an attempt, a probe's
+    /// number.
     pub fn from_parts(parts: &[&str]) -> Self {
-        // FNV-1a: stable over versions and machines, and good enough against chance.
+        // FNV-1a: stable over versions and machines, and good enough against accidental collisions.
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         for part in parts {
             for byte in part.bytes().chain([0xff]) {
@@ -49,7 +50,7 @@ impl ObservationId {
     }
 }
 
-/// One end: a storage where that is known, its site otherwise.
+/// One end: its storage if known, its site otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Endpoint {
@@ -57,11 +58,11 @@ pub enum Endpoint {
     Site(SiteId),
 }
 
-/// Which of the ways between two ends: none is "whichever was taken".
+/// Selects one of the paths between two ends; the default is "whichever was used".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PathSelector {
     pub family: Option<Family>,
-    /// A circuit, by the number its planner gave it.
+    /// Number of the circuit, as given by its planner.
     pub circuit: Option<u64>,
 }
 
@@ -71,7 +72,7 @@ impl PathSelector {
     }
 }
 
-/// What an observation is about.
+/// What was observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
@@ -81,54 +82,54 @@ pub enum Subject {
         #[serde(rename = "way")]
         path: PathSelector,
     },
-    /// A site's connection to the world.
+    /// A site's connection to the wide-area network.
     Uplink { site: SiteId },
 }
 
-/// Who saw it.
+/// Who observed it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     OwnTransfer,
-    /// An agent of ours.
+    /// One of our agents.
     Probe,
     PerfSonar,
     /// A network provider, or a router of the site.
     Provider,
-    /// Another deployment or instance, by its name.
+    /// Another deployment or instance, by name.
     Instance(String),
 }
 
-/// How the ends were found from the names the origin uses. The order is that of trust.
+/// How the ends were mapped to sites, in the order of trust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mapping {
-    /// By nearness of names or addresses: may be wrong.
+    /// Inferred from similar names or addresses: may be wrong.
     Inferred,
-    /// From a catalogue of sites.
+    /// From a directory of sites.
     Imported,
-    /// Our own agents, or a person said so.
+    /// From our own agents, or confirmed by a person.
     Explicit,
 }
 
-/// What kept a sender back, by its kernel's account.
+/// What limited a sender, as counted by its kernel (`tcp_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SenderLimit {
-    /// Nothing to send: the source was read too slowly.
+    /// Nothing to send: the source is read too slowly.
     Application,
-    /// The receiver's window: its buffers, or it writes too slowly.
+    /// The receiver's window: small buffers, or slow writes.
     ReceiveWindow,
     SendBuffer,
-    /// Loss and congestion.
+    /// The congestion window.
     Congestion,
 }
 
-/// What was seen. Rates are bytes per second of payload, times are in the unit of the field's name.
+/// A measured metric. Rates are bytes per second of payload; other units are in the field's name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// A test of throughput, over so many seconds.
+    /// A throughput test.
     Throughput {
         bytes_per_s: f64,
         seconds: f64,
@@ -137,36 +138,36 @@ pub enum Metric {
     Rtt {
         us: f64,
     },
-    /// Packets, not shares, so that samples can be added up.
+    /// Packets rather than shares, so that samples add up.
     Loss {
         sent: u64,
         lost: u64,
     },
-    /// The largest packet that passes; `black_hole` if larger ones vanish without a word.
+    /// Path MTU; `black_hole` if larger packets vanish without an ICMP message.
     Mtu {
         bytes: u32,
         black_hole: bool,
     },
-    /// Routers on the way, in order, none where one did not answer.
+    /// Routers on the path, in order; none where one did not answer.
     Hops(Vec<Option<std::net::IpAddr>>),
-    /// Only a digest of the routers is known.
+    /// A digest of the route, where the routers are not known.
     PathChecksum(u64),
     Reach {
         up: bool,
     },
-    /// Counters of a site's uplink, as rates; capacity if known.
+    /// Interface counters of a site's uplink, as rates.
     Uplink {
         into_bytes_per_s: f64,
         out_bytes_per_s: f64,
         capacity_bytes_per_s: Option<f64>,
     },
-    /// One file brought, with `alongside` others under way on the same link in the mean.
+    /// One transferred file, with `alongside` others under way on the same link in the mean.
     Transfer {
         bytes: u64,
         seconds: f64,
         alongside: f64,
     },
-    /// One connection over a while.
+    /// Counters of one TCP connection over an interval.
     Tcp {
         bytes_sent: u64,
         bytes_resent: u64,
@@ -175,7 +176,7 @@ pub enum Metric {
         window_bytes: u64,
         limit: Option<SenderLimit>,
     },
-    /// What another instance believes: median rate, spread of its logarithm, and what that rests on.
+    /// Estimate of another instance: median rate, standard deviation of its logarithm, and what it rests on.
     Summary {
         bytes_per_s: f64,
         spread: f64,
@@ -197,7 +198,7 @@ pub struct Observation {
     pub mapping: Mapping,
 }
 
-/// Why an observation was not taken.
+/// Why an observation was rejected.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObservationError {
     Future {
@@ -206,14 +207,14 @@ pub enum ObservationError {
     TooOld {
         age: Duration,
     },
-    /// Newer ones of its kind were taken already.
+    /// Much newer ones of its kind were accepted already.
     OutOfOrder {
         behind: Duration,
     },
     Duplicate,
     UnknownSite(SiteId),
     UnknownStorage(StorageId),
-    /// A number no network gives.
+    /// A number that no network yields.
     Implausible(String),
 }
 
@@ -251,7 +252,7 @@ impl From<ObservationError> for Fault {
 }
 
 impl Observation {
-    /// What can be said without knowing anything else: time and numbers.
+    /// Checks time and ranges.
     pub fn check(&self, now: Timestamp) -> Result<(), ObservationError> {
         let ahead = self.at.since(now);
         if ahead > CLOCK_AHEAD_MAX {
@@ -275,8 +276,8 @@ impl Observation {
         self.metric.check()
     }
 
-    /// How much it tells compared with a second of own transfers. A probe measures hosts near the storages,
-    /// not the storages.
+    /// Weight relative to a second of own transfers. A probe measures hosts near the storages, not the
+    /// storages.
     pub fn weight(&self) -> f64 {
         let origin = match self.origin {
             Origin::OwnTransfer => 1.0,
@@ -315,7 +316,7 @@ impl Metric {
             }
             Metric::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } => {
                 for value in [into_bytes_per_s, out_bytes_per_s] {
-                    // An idle uplink is none of the absurdities.
+                    // An idle uplink is plausible.
                     if value != 0.0 {
                         check_rate(value)?;
                     }
@@ -357,7 +358,7 @@ impl Metric {
         }
     }
 
-    /// The kinds among which order matters.
+    /// Index of its kind; order is tracked per kind.
     pub(crate) fn kind_index(&self) -> usize {
         match self {
             Metric::Throughput { .. } | Metric::Summary { .. } => 0,

@@ -1,6 +1,5 @@
-//! What is known of one path between two sites: its round trip, loss, largest packet, routers, and what tests
-//! of it gave. Measured by probes and archives, or read from connections of ours; a rate alone needs none of
-//! it.
+//! State of one path between two sites: round trip, loss, path MTU (RFC 4821), route, and rates of tests;
+//! detects shifts of each. Measured by probes and archives, or read from our own connections.
 
 use std::time::Duration;
 
@@ -12,51 +11,58 @@ use crate::change::Shift;
 use crate::ewma::{LogEwma, SlowEwma};
 use crate::observation::{Metric, ObservationError, REORDERING_MAX, SenderLimit};
 
-/// Loss counts half after an hour.
+/// Half-life of a loss measurement: an hour.
 const LOSS_HALF_LIFE_S: f64 = 3_600.0;
-/// More packets than this are not remembered, so that a change of loss shows.
+/// Packets remembered; more would hide a change of the loss.
 const PACKETS_MAX: f64 = 1e6;
-/// Assumed for a path whose MTU nobody measured.
+/// Segment size of a path whose MTU was not measured.
 const MSS_BYTES_ASSUMED: u32 = 1_448;
+/// Kinds of measurements whose order is tracked, see [`Metric::kind_index`].
 const MEASUREMENT_KINDS: usize = 8;
-/// A test is odd if it is off by this factor, and by so many of its usual spreads, which are at least so
-/// wide.
+/// A test is an outlier if its rate is off by this factor,
 const OUTLIER_RATE_FACTOR: f64 = 2.0;
+/// and by so many standard deviations.
 const OUTLIER_RATE_SPREADS: f64 = 3.0;
+/// Smallest standard deviation assumed for that.
 const OUTLIER_RATE_SPREAD_MIN: f64 = 0.15;
-/// A round trip is odd if it is off by this part and by so much.
+/// A round trip is an outlier if it is off by this share,
 const OUTLIER_RTT_SHARE: f64 = 0.2;
+/// and by so many microseconds.
 const OUTLIER_RTT_US: f64 = 5_000.0;
-/// So many odd ones in a row are no chance, even if the route is not known to have changed.
+/// So many outlying round trips in a row are a change, even on an unchanged route.
 const OUTLIER_RTTS_IN_A_ROW: u8 = 5;
-/// An odd test or round trip and a change of route this close belong together.
+/// An outlier and a route change within this time belong together.
 const ROUTE_CHANGE_WINDOW: Duration = Duration::from_secs(12 * 3_600);
-/// What is odd is believed only when it lasts.
+/// Weight of an outlier: believed only if it persists.
 const OUTLIER_WEIGHT: f64 = 0.1;
-/// Loss is told when at least so many packets of so many are lost, and ten times as many as before.
+/// Packets sent before a change of loss is detected.
 const LOSS_SENT_PACKETS_MIN: u64 = 1_000;
+/// Packets lost before a change of loss is detected.
 const LOSS_LOST_PACKETS_MIN: u64 = 5;
+/// Loss that is reported as a change.
 const LOSS_SHARE_MIN: f64 = 1e-3;
+/// Factor by which the loss must have grown.
 const LOSS_INCREASE_MIN: f64 = 10.0;
-/// It flaps when it came or went so often, counting half after three hours.
+/// A path flaps after so many transitions,
 const FLAPS_MIN: f32 = 4.0;
+/// counted with this half-life: three hours.
 const FLAPS_HALF_LIFE_S: f32 = 10_800.0;
 
-/// What tells one way through the network from another.
+/// Identifies one route through the network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RouteSignature {
     #[serde(rename = "sum")]
     pub digest: u64,
     pub since: Timestamp,
-    /// The one before, zero if there was none.
+    /// Digest of the route before, zero if there was none.
     pub before: u64,
-    /// Digests of the routers in order, if those are known.
+    /// Digests of the routers in order, if known.
     pub hops: Box<[u32]>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PathState {
-    /// Of tests, and of transfers known to have used this way.
+    /// Rate of tests, and of transfers known to have used this path.
     pub rate: SlowEwma,
     pub rtt: LogEwma<1_800, 20>,
     sent: f32,
@@ -68,9 +74,9 @@ pub(crate) struct PathState {
     pub limits: SenderLimitCounts,
     pub signature: Option<RouteSignature>,
     pub up: Option<bool>,
-    /// When the newest of each kind was seen, in seconds.
+    /// Newest observation of each kind, in seconds.
     latest: [u32; MEASUREMENT_KINDS],
-    /// What the last test and the last round trip were off, as long as that may be chance.
+    /// Deviation of the last test while it may be an outlier.
     #[serde(rename = "odd_rate")]
     outlier_rate: f32,
     #[serde(rename = "odd_rtt_us")]
@@ -78,7 +84,7 @@ pub(crate) struct PathState {
     #[serde(rename = "odd_rtts")]
     outlier_rtts: u8,
     lossy: bool,
-    /// How often it came or went lately.
+    /// Recent up/down transitions.
     flaps: Flaps,
     pub load: LoadCorrelation,
 }
@@ -89,7 +95,7 @@ struct Flaps {
     at: Timestamp,
 }
 
-/// Whether trouble comes with the load we make: sums for the correlation, fading with every look.
+/// Exponentially weighted correlation of trouble with our own load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoadCorrelation {
     sums: [f32; 6],
@@ -103,7 +109,7 @@ impl LoadCorrelation {
         }
     }
 
-    /// None where either hardly varied.
+    /// Pearson's coefficient; none where either hardly varied.
     pub(crate) fn correlation(&self) -> Option<f64> {
         let [n, x, y, xx, yy, xy] = self.sums.map(f64::from);
         if n < 8.0 {
@@ -117,7 +123,7 @@ impl LoadCorrelation {
     }
 }
 
-/// How often each limit held a connection back; fades by halves when it fills.
+/// How often each limit held a connection back; halved when full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SenderLimitCounts {
     pub counts: [u16; 4],
@@ -132,7 +138,7 @@ impl SenderLimitCounts {
         }
     }
 
-    /// The one seen most, with its share.
+    /// The most frequent limit, with its share.
     pub(crate) fn dominant(&self) -> Option<(SenderLimit, f64)> {
         let all = [
             SenderLimit::Application,
@@ -147,7 +153,7 @@ impl SenderLimitCounts {
 }
 
 impl PathState {
-    /// Bounds how much later than the newest of its kind something may come.
+    /// Rejects an observation that is too much older than the newest of its kind.
     pub(crate) fn check_order(
         &mut self,
         kind: usize,
@@ -155,7 +161,7 @@ impl PathState {
         now: Timestamp,
     ) -> Result<(), ObservationError> {
         let Some(latest) = self.latest.get_mut(kind) else { return Ok(()) };
-        // A clock that was ahead for a while must not shut the door for as long.
+        // A clock that was ahead for a while must not block observations for as long.
         let known = Timestamp::from_seconds(i64::from(*latest)).min(now);
         let behind = known.since(at);
         if behind > REORDERING_MAX {
@@ -165,8 +171,7 @@ impl PathState {
         Ok(())
     }
 
-    /// What is not as it was. To be asked before [`PathState::take`]; `load` is the number of our transfers
-    /// on it.
+    /// Detects a shift. Call before [`PathState::apply`]; `load` is the number of our transfers on the path.
     pub(crate) fn detect_shift(&mut self, seen: &Metric, load: f64, at: Timestamp) -> Option<Shift> {
         match *seen {
             Metric::Throughput { bytes_per_s, .. } => self.detect_rate_shift(bytes_per_s, at),
@@ -224,8 +229,8 @@ impl PathState {
         Some(Shift::RoundTrip { before_us, after_us: us })
     }
 
-    /// What was odd for itself is a change once the route is known to be another. To be asked after
-    /// [`PathState::take`] gave the signature that was replaced.
+    /// Confirms a pending outlier once the route is known to have changed. Call after [`PathState::apply`]
+    /// returned the replaced signature.
     pub(crate) fn confirm_outlier(&mut self) -> Option<Shift> {
         let off = std::mem::take(&mut self.outlier_rate);
         if off != 0.0 {
@@ -277,7 +282,7 @@ impl PathState {
         Some(Shift::Flapping { times, with_load: self.load.correlation() })
     }
 
-    /// Takes what a path can show. Returns the signature that was replaced, if one was.
+    /// Applies a measurement. Returns the route signature that was replaced, if one was.
     pub(crate) fn apply(&mut self, seen: &Metric, weight: f64, at: Timestamp) -> Option<RouteSignature> {
         match *seen {
             Metric::Rtt { us } => {
@@ -329,8 +334,8 @@ impl PathState {
         self.loss_at = self.loss_at.max(at);
     }
 
-    /// A path of several equal ways shows now the one, now the other: only what replaces a signature that
-    /// stood for a while is a change, and a return to the one before is none.
+    /// With equal-cost multipath (ECMP), routes alternate: only the replacement of an established signature
+    /// is a change, and a return to the previous one is none.
     fn update_signature(&mut self, sum: u64, hops: Box<[u32]>, at: Timestamp) -> Option<RouteSignature> {
         match &mut self.signature {
             Some(known) if known.digest == sum => {
@@ -350,7 +355,7 @@ impl PathState {
         }
     }
 
-    /// It answered when it was last looked at, and that is not longer ago.
+    /// Whether it answered when last probed, within this time.
     pub(crate) fn answered_within(&self, at: Timestamp, within: Duration) -> bool {
         let seen = self.latest[Metric::Reach { up: true }.kind_index()];
         self.up == Some(true) && at.since(Timestamp::from_seconds(seen.into())) < within
@@ -360,7 +365,7 @@ impl PathState {
         self.rtt.has_data().then(|| self.rtt.mean().exp())
     }
 
-    /// Packets lost of those sent; none before a hundred were seen.
+    /// Share of packets lost; none before a hundred were sent.
     pub(crate) fn loss_share(&self) -> Option<f64> {
         (self.sent >= 100.0).then(|| f64::from(self.lost / self.sent).clamp(0.0, 1.0))
     }
@@ -369,19 +374,19 @@ impl PathState {
         self.mtu.map_or(MSS_BYTES_ASSUMED, |mtu| mtu.saturating_sub(52).max(16))
     }
 
-    /// Bytes per second of one stream by round trip and loss; none without either.
+    /// Rate limit of one stream by round trip and loss (see [`advice`]); none without either.
     pub(crate) fn loss_limit(&self) -> Option<f64> {
         let loss = self.loss_share().filter(|&loss| loss > 0.0)?;
         Some(advice::cubic_bytes_per_s(self.mss_bytes(), self.rtt_us()? as u64, loss))
     }
 
-    /// Bytes per second of one stream by its window.
+    /// Rate limit of one stream by its window.
     pub(crate) fn window_limit(&self) -> Option<f64> {
         (self.window_bytes > 0).then_some(())?;
         Some(self.window_bytes as f64 / (self.rtt_us()? / 1e6))
     }
 
-    /// What no transfer over it can exceed, whatever the streams.
+    /// Rate that no transfer can exceed with the most streams.
     pub(crate) fn rate_max(&self) -> Option<f64> {
         let one = match (self.loss_limit(), self.window_limit()) {
             (Some(loss), Some(window)) => loss.min(window),
@@ -390,19 +395,19 @@ impl PathState {
         Some(one * f64::from(STREAMS_MAX))
     }
 
-    /// Bytes that this takes, all told.
+    /// Memory in use.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.signature.as_ref().map_or(0, |signature| signature.hops.len() * size_of::<u32>())
     }
 
-    /// When anything was last seen.
+    /// Time of the newest observation.
     pub(crate) fn last(&self) -> u32 {
         self.latest.into_iter().max().unwrap_or(0)
     }
 
-    /// Numbers read from outside are made sound.
+    /// Makes deserialised numbers valid.
     pub(crate) fn sanitized(mut self) -> Self {
         self.rate = self.rate.sanitized();
         self.rtt = self.rtt.sanitized();
@@ -436,7 +441,7 @@ fn mix(sum: u64, more: u64) -> u64 {
     (sum ^ more).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
-/// Of one router: 32 bits are enough to tell the few thousand of a network apart.
+/// Digest of a router's address: 32 bits tell the few thousand of a network apart.
 pub(crate) fn router_digest(hop: std::net::IpAddr) -> u32 {
     let bits = match hop {
         std::net::IpAddr::V4(v4) => u128::from(v4.to_bits()),

@@ -1,35 +1,41 @@
-//! What a link gave in the past: a day in bins of five minutes, two days before that in hours. Two bytes a
-//! bin.
+//! Round-robin archive of a link's rate, as in RRDtool: one day in five-minute bins, the two days before in
+//! hours, two bytes per bin.
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// Length of a fine bin: five minutes, the interval at which routers are usually polled.
 pub(crate) const BIN_S: i64 = 300;
+/// Fine bins kept: one day.
 const DAY_BINS: usize = 288;
+/// Hourly bins kept: two days.
 const HOUR_BINS: usize = 48;
+/// Fine bins that one hourly bin consolidates.
 const BINS_PER_HOUR: i64 = 12;
-/// Five bits say which part of the bin had work, eleven the logarithm of the rate, to 1.7 %.
+/// Steps of the busy share, stored in five bits.
 const BUSY_STEPS: f64 = 31.0;
+/// Steps of the logarithm of the rate, stored in eleven bits: 1.7 % per step.
 const LOG_STEPS: f64 = 2_047.0;
+/// Largest logarithm that can be stored: e³⁵ bytes per second is beyond any link.
 const LOG_MAX: f64 = 35.0;
 
-/// One stretch of time in which a link had work.
+/// One bin of a link's history in which it had work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bin {
     pub from: Timestamp,
     pub seconds: u32,
     pub bytes_per_s: f64,
-    /// Part of the time in which there was work.
+    /// Share of the time in which the link had work.
     pub busy: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RateHistory {
-    /// Number of the bin being filled, since 1970.
+    /// Number of the bin being filled, counted from 1970.
     number: i64,
     sum: f32,
     weight: f32,
-    /// Full bins by number modulo their count; empty until the first was closed.
+    /// Closed bins by number modulo their count; empty until the first one is closed.
     day: Box<[u16]>,
     hours: Box<[u16]>,
 }
@@ -47,12 +53,12 @@ fn unpack(bin: u16) -> Option<(f64, f64)> {
 }
 
 impl RateHistory {
-    /// Adds a measurement; gives the mean of the bin that it closed, if it closed one with enough in it to
-    /// tell.
+    /// Adds a measurement. Returns the mean of the bin that this closed, if that bin held more than 1 % of
+    /// its time.
     pub(crate) fn add(&mut self, log: f64, seconds: f64, now: Timestamp) -> Option<f64> {
         let number = now.as_micros().div_euclid(BIN_S * 1_000_000);
         let closed = if number > self.number { self.close(number) } else { None };
-        // A clock that went back far begins anew; a little is forgiven.
+        // A clock that was set back by more than a bin starts the archive anew.
         if number < self.number - 1 {
             *self = RateHistory { number, ..RateHistory::default() };
         }
@@ -73,7 +79,7 @@ impl RateHistory {
             }
             self.store(self.number, pack(mean, share.min(1.0)));
         }
-        // What lies between had no work; a day at the most matters.
+        // The bins in between had no work; more than a day of them need not be cleared.
         for empty in (self.number + 1..next).take(DAY_BINS) {
             self.store(empty, 0);
         }
@@ -81,7 +87,7 @@ impl RateHistory {
         mean.filter(|_| share > 0.01)
     }
 
-    /// The bin of a day ago, in whose place this one comes, goes to its hour.
+    /// Stores a bin and consolidates the one of a day ago, whose slot it takes, into its hour.
     fn store(&mut self, number: i64, bin: u16) {
         let Some(slot) = self.day.get_mut(number.rem_euclid(DAY_BINS as i64) as usize) else { return };
         let old = std::mem::replace(slot, bin);
@@ -98,7 +104,7 @@ impl RateHistory {
         }
     }
 
-    /// Oldest first; the bin being filled is not among them.
+    /// All closed bins, oldest first.
     pub(crate) fn list(&self) -> Vec<Bin> {
         let bin = |number: i64, seconds: i64, value: u16| {
             let (log, busy) = unpack(value)?;
@@ -123,11 +129,11 @@ impl RateHistory {
         (self.day.len() + self.hours.len()) * size_of::<u16>()
     }
 
-    /// Numbers read from outside are made sound.
+    /// Makes deserialised numbers valid.
     pub(crate) fn sanitized(self) -> Self {
         let sized = |list: &[u16], full: usize| list.is_empty() || list.len() == full;
         let numbers = self.sum.is_finite() && self.weight.is_finite() && self.weight >= 0.0;
-        // Far from the ends of what a time can be.
+        // Far from the ends of the range of timestamps.
         let sane = (0..1 << 40).contains(&self.number);
         if numbers && sane && sized(&self.day, DAY_BINS) && sized(&self.hours, HOUR_BINS) {
             self

@@ -1,18 +1,22 @@
-//! What each file costs beyond its bytes: the time of a file is a start plus its bytes at the rate it gets.
-//! Fitted to own transfers with errors counted in parts of the time, so that large files do not drown small
-//! ones.
+//! Start-up cost of a file: the affine latency–bandwidth model t = start + slope · t_data (Hockney, 1994),
+//! fitted by exponentially weighted least squares.
+//!
+//! Residuals are relative to the time, so that large files do not drown small ones.
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Transfers remembered, and how long they count.
+/// Transfers remembered.
 const WEIGHT_MAX: f64 = 300.0;
+/// Half-life of a transfer's weight: a day.
 const HALF_LIFE_S: f64 = 86_400.0;
-/// The start assumed for a file as long as nothing is known, and how many transfers that is worth.
+/// Prior start-up time of a file.
 const START_S_ASSUMED: f64 = 0.2;
+/// Transfers that the prior weighs.
 const PRIOR_TRANSFERS: f64 = 2.0;
 
-/// Sums over transfers of 1 / time², by the expected time of the bytes (x) and the time taken (y).
+/// Weighted sums over transfers (weight 1 / time²) of the expected time of the bytes (x) and the time taken
+/// (y).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StartupCost {
     count: f32,
@@ -25,7 +29,7 @@ pub(crate) struct StartupCost {
 }
 
 impl StartupCost {
-    /// A file took `seconds`; at the rate believed, its bytes should have taken `data_s`.
+    /// Observes a file that took `seconds`; at the estimated rate its bytes take `data_s`.
     pub(crate) fn observe(&mut self, data_s: f64, seconds: f64, now: Timestamp) {
         let sane = |value: f64| value.is_finite() && value < 1e8;
         if !sane(data_s) || !sane(seconds) || data_s < 0.0 || seconds <= 0.0 {
@@ -45,13 +49,13 @@ impl StartupCost {
         self.last = self.last.max(now);
     }
 
-    /// Start in seconds, and by how much the bytes take longer than expected.
+    /// Start-up seconds, and the factor by which bytes take longer than expected.
     pub(crate) fn fit(&self) -> (f64, f64) {
         let count = f64::from(self.count);
         if count <= 0.0 || self.one <= 0.0 {
             return (START_S_ASSUMED, 1.0);
         }
-        // What is assumed takes part as transfers without bytes, and as a slope of one.
+        // The prior enters as transfers without bytes, and as a slope of one.
         let unit = PRIOR_TRANSFERS / count;
         let (one, y) = (self.one * (1.0 + unit), self.y + self.one * unit * START_S_ASSUMED);
         let (xx, xy) = (self.xx * (1.0 + unit), self.xy + self.xx * unit);

@@ -1,5 +1,5 @@
-//! Where things are: which site a storage belongs to, which region a site. What is close together is believed
-//! to be alike. Told by whoever keeps the catalog; nothing is guessed here.
+//! Topology: the site of each storage and the region of each site. Links between the same localities are
+//! assumed to be alike. The catalog's owner sets it; nothing is inferred here.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::observation::{Endpoint, ObservationError};
 
-/// The site of a storage; a storage whose site nobody told stands for itself.
+/// The site of a storage; a storage whose site is unknown stands for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Locality {
@@ -17,15 +17,15 @@ pub enum Locality {
     Storage(StorageId),
 }
 
-/// A region by number; sites whose region nobody told share one.
+/// A region by number; all sites without a region share the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RegionId(pub u32);
 
 impl RegionId {
-    /// The same for the same name, today and after a restart, so that nobody has to keep a table; that two of
-    /// some dozens of names share a number is as good as impossible, and would only make two regions one.
-    /// Never that of no region.
+    /// FNV-1a of the name, so that a name has the same number after a restart without a table. A collision
+    /// among some dozens of names is as good as impossible, and would only merge two regions. Never the
+    /// default region.
     pub fn from_name(name: &str) -> Self {
         let sum =
             name.bytes().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -51,7 +51,7 @@ impl Topology {
         }
     }
 
-    /// `used` says whether a storage took part in a transfer.
+    /// Resolves an endpoint; `used` says whether a storage took part in a transfer.
     pub(crate) fn resolve(
         &self,
         place: Endpoint,

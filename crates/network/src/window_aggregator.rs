@@ -1,45 +1,49 @@
-//! Puts the windows of a link together until what they say of its rate is worth hearing. A file may be told
-//! of only when all of it is there, so that a window shows whole files of which it saw a part, and none of
-//! others that moved as well: with four files under way single windows are off by a factor of two and more.
-//! One after the other they make up for that, since what one has too much another lacks.
+//! Aggregates measurement windows of a link until their mean is representative.
+//!
+//! A file may be reported only when it is complete, so that a single window credits whole files of which it
+//! saw a part, and nothing of others: with four files under way it is off by a factor of two and more.
+//! Consecutive windows cancel these errors, since what one has too much another lacks.
 
 use crate::goodput_meter::Sample;
 
-/// Reports that are waited for: as many, about, as make what is under way unreported less than half of what
-/// came.
+/// Reports needed per square root of the files under way: enough that what is not reported yet is less than
+/// half of what is.
 const REPORTS_PER_SQRT_FILES: f32 = 2.5;
+/// Offset of that rule: one report is enough for one file.
 const REPORTS_OFFSET: f32 = 1.5;
-/// Less, and less long, says nothing.
+/// Fewer bytes than this are not representative, unless the time is long enough.
 const AGGREGATE_BYTES_MIN: f32 = 20e6;
+/// Less time than this is not representative, unless the bytes are enough.
 const AGGREGATE_S_MIN: f32 = 20.0;
-/// After so many seconds it says something whatever came.
+/// After so many seconds the aggregate is complete, whatever came.
 const AGGREGATE_S_MAX: f32 = 300.0;
 
-/// Windows so far.
+/// The aggregate so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct WindowAggregator {
     bytes: f32,
-    /// Of the bytes of each report: many small reports beside a large one count as one.
+    /// Sum of the squared bytes of each report: many small reports beside a large one count as one (effective
+    /// sample size, Kish, 1965).
     squares: f32,
     seconds: f32,
     /// Files times seconds.
     load: f32,
-    /// Bytes that went through the source and into the target meanwhile.
+    /// Bytes through the source and into the target meanwhile.
     ends: [f32; 2],
 }
 
-/// What they say together.
+/// Mean over an aggregate of windows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AggregatedWindow {
     pub bytes_per_s: f64,
-    /// Files under way, in the mean.
+    /// Mean number of files under way.
     pub files: f64,
     pub ends_per_s: [f64; 2],
 }
 
 impl WindowAggregator {
-    /// One more window; `ends`: bytes of both ends meanwhile; `starts`: by how much more would have come had
-    /// all files been there from the start.
+    /// Adds a window; `ends` are the bytes of both ends meanwhile, `starts` the factor by which more would
+    /// have come without the start-up of files. Returns the aggregate when it is complete.
     pub(crate) fn add(&mut self, sample: &Sample, starts: f64, ends: [f64; 2]) -> Option<AggregatedWindow> {
         let seconds = sample.seconds as f32;
         self.bytes += (sample.bytes_per_s * starts) as f32 * seconds;
@@ -67,7 +71,7 @@ impl WindowAggregator {
         }
         let under_way = (self.load / self.seconds).max(1.0);
         let wanted = REPORTS_PER_SQRT_FILES * under_way.sqrt() - REPORTS_OFFSET;
-        // A few small files tell of starts rather than of the link.
+        // A few small files show start-up cost rather than the link.
         let telling = self.bytes >= AGGREGATE_BYTES_MIN || self.seconds >= AGGREGATE_S_MIN;
         self.seconds >= AGGREGATE_S_MAX || telling && self.bytes * self.bytes >= wanted * self.squares * 0.999
     }
@@ -77,7 +81,7 @@ impl WindowAggregator {
 mod tests {
     use super::*;
 
-    /// A window of a second in which one report came.
+    /// A window of a second with one report.
     fn window(bytes: f64, files: f64) -> Sample {
         Sample {
             bytes_per_s: bytes,

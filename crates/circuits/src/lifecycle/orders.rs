@@ -1,4 +1,4 @@
-//! What people want of the link: a circuit though nothing asks for it, or to give back one that there is.
+//! Orders of people: a circuit regardless of the work, or the release of the present one.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use crate::deadline::Deadline;
 use crate::ledger::{CooldownReason, RequestKey};
 use crate::{Note, Order, OrderKind};
 
-/// A circuit that a person wants.
+/// A person's order for a circuit.
 #[derive(Debug)]
 pub(super) struct StandingOrder {
     id: CircuitOrderId,
     by: String,
     mbit: u64,
     until: Timestamp,
-    /// Not worth asking any more.
+    /// After this the order is not worth a request.
     deadline: Deadline,
     stage: OrderStage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OrderStage {
-    /// Until the circuit of before is gone.
+    /// Until the previous circuit is gone.
     Pending,
-    /// What there was already serves.
+    /// The circuit that existed already satisfies it.
     Satisfied,
-    /// What there is was asked for because of this.
+    /// The present circuit was requested for it.
     Requested,
 }
 
@@ -53,7 +53,7 @@ impl StandingOrder {
         self.deadline.is_past(now)
     }
 
-    /// There is a circuit that was asked for because of it.
+    /// The order with a circuit that was requested for it.
     pub(super) fn into_requested(self) -> StandingOrder {
         StandingOrder { stage: OrderStage::Requested, ..self }
     }
@@ -79,7 +79,7 @@ impl Lifecycle {
         self.last_order = orders.last().map_or(self.last_order, |order| order.id);
         let (releases, requests): (Vec<Order>, Vec<Order>) =
             orders.into_iter().partition(|order| matches!(order.kind, OrderKind::Release(_)));
-        // First: a circuit whose request goes as well is given back because somebody said so.
+        // First, so that a circuit whose order is withdrawn as well counts as released by a person.
         for order in releases {
             if let OrderKind::Release(key) = order.kind {
                 self.release(order.id, order.by, key, now);
@@ -103,7 +103,7 @@ impl Lifecycle {
                     deadline: over,
                     stage: OrderStage::Pending,
                 };
-                // What stands in its place already may be what came of this very order, before a restart.
+                // A replacement that exists already may stem from this very order, before a restart.
                 match replaces.filter(|key| self.current().is_some_and(|there| there.key == *key)) {
                     Some(key) => {
                         self.note(Note::Replacement(Box::new(standing.accepted_note())));
@@ -121,7 +121,7 @@ impl Lifecycle {
         self.start_order(now);
     }
 
-    /// It stands in the place of what was wanted before.
+    /// Replaces the present order.
     pub(super) fn replace_order(&mut self, standing: StandingOrder) {
         if let Some(StandingOrder { id: order, .. }) = self.order.replace(standing) {
             self.note(Note::OrderReplaced { order });
@@ -144,12 +144,12 @@ impl Lifecycle {
                 standing.stage = OrderStage::Satisfied;
                 self.note(Note::OrderSatisfied { order, mbit });
             }
-            // Asked for at the check after.
+            // Requested at the next check.
             Phase::Draining { .. } => {}
         }
     }
 
-    /// Asks for what is ordered. There is nothing else.
+    /// Requests the ordered circuit again. There is no other.
     pub(super) fn retry_order(&mut self, now: Timestamp) {
         self.expire_order(now);
         let Some(standing) = &mut self.order else { return };
@@ -157,7 +157,7 @@ impl Lifecycle {
         self.request(0, Deadline::after(now, self.settings.request_timeout), now);
     }
 
-    /// What is asked for at the given step.
+    /// Mbit/s to request at the given step.
     pub(super) fn requested_mbit(&self, step: usize) -> Option<u64> {
         let ordered = self
             .order
@@ -167,7 +167,7 @@ impl Lifecycle {
         self.settings.step(ordered.unwrap_or(self.settings.mbit), step)
     }
 
-    /// For how long it is asked for.
+    /// Lifetime to request for the order.
     pub(super) fn order_lifetime(&self, now: Timestamp) -> Option<Duration> {
         let standing = self.order.as_ref().filter(|standing| standing.stage == OrderStage::Requested)?;
         Some(standing.until.since(now))
@@ -183,7 +183,7 @@ impl Lifecycle {
         }
     }
 
-    /// The one who wanted it has changed their mind.
+    /// The order was withdrawn.
     fn withdraw_order(&mut self, now: Timestamp) {
         if let Some(standing) = self.order.take() {
             self.note(Note::OrderWithdrawn { order: standing.id });
@@ -191,7 +191,7 @@ impl Lifecycle {
         }
     }
 
-    /// What was begun for an order goes with it. The work may ask for another.
+    /// Releases what was requested for the order. Work may request another.
     fn release_if_requested(&mut self, stage: OrderStage, now: Timestamp) {
         let begun = stage == OrderStage::Requested;
         match &self.phase {
@@ -207,7 +207,7 @@ impl Lifecycle {
         }
     }
 
-    /// It rests: a person decides anew. What waits for its turn has not failed.
+    /// The order failed: a person decides anew. A pending order has not failed.
     pub(super) fn fail_order(&mut self) {
         if let Some(order) = self.order_in_backoff() {
             self.order = None;
@@ -215,7 +215,7 @@ impl Lifecycle {
         }
     }
 
-    /// What cannot be had if the link rests now.
+    /// The order that fails if the link cools down now.
     pub(super) fn order_in_backoff(&self) -> Option<CircuitOrderId> {
         self.order.as_ref().filter(|standing| standing.stage != OrderStage::Pending).map(StandingOrder::id)
     }
@@ -234,8 +234,8 @@ impl Lifecycle {
         self.note(Note::Released { order, by, key });
         match &mut self.phase {
             Phase::Requested { .. } => self.release_current(Some(CooldownReason::Released), now),
-            // It leaves already, and the work is not to bring another one at once: somebody has said that it
-            // is not wanted.
+            // It is draining already, and work must not request another at once: a person said that it is not
+            // wanted.
             Phase::Draining { then, .. } => {
                 then.get_or_insert(CooldownReason::Released);
                 self.persist();
@@ -256,8 +256,9 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
     const HOUR: Duration = Duration::from_secs(3600);
     const START: Timestamp = Timestamp(1_790_000_000_000_000);
-    /// At 100 MB/s: 3 h and 8 h.
+    /// Three hours of work at 100 MB/s.
     const LITTLE: u64 = 3 * 3600 * 100_000_000;
+    /// Eight hours of work at 100 MB/s.
     const MUCH: u64 = 8 * 3600 * 100_000_000;
 
     struct Link {
@@ -272,7 +273,7 @@ mod tests {
             Link { machine, record: CircuitHistory::default(), now: START }
         }
 
-        /// The request that came of it, if any.
+        /// Handles an event; returns the request that it led to, if any.
         fn tell(&mut self, event: Event) -> Option<CircuitRequest> {
             self.machine.handle(event, self.now);
             let mut wish = None;
@@ -364,13 +365,13 @@ mod tests {
         assert!(link.order(1).is_some_and(failed), "{:?}", link.order(1));
         assert!(link.why().contains("the last request failed, so none is asked for until"), "{}", link.why());
         assert_eq!((link.tell(Event::Orders(orders)), link.after(2 * HOUR)), (None, None));
-        // A person may insist while the link rests.
+        // A person may insist during the cool-down.
         let third = link.refuse_all_then(circuit(2, 100, 6 * HOUR));
         assert_eq!(third.mbit, 100);
     }
 
     impl Link {
-        /// Rests by a refusal, and is given an order then.
+        /// Cools down after a refusal, and gets an order then.
         fn refuse_all_then(&mut self, order: Order) -> CircuitRequest {
             let before = circuit(order.id.0 - 1, 100, 6 * HOUR);
             self.tell(Event::Orders(vec![before]));
@@ -434,7 +435,7 @@ mod tests {
         let wish = link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
         link.grant(&wish);
         link.tell(Event::Users(2));
-        // That the request is withdrawn may be heard before that the circuit is to be given back.
+        // The withdrawal may arrive before the release.
         link.tell(Event::Orders(Vec::new()));
         assert_eq!(link.machine.state(), State::Draining);
         link.tell(Event::Orders(vec![release(2, wish.key)]));
@@ -480,7 +481,7 @@ mod tests {
         let mut link = Link::new();
         let wish = link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
         link.grant(&wish);
-        // The service sends the order to give it back in place of the one for it.
+        // The service sends the release in place of the order.
         link.tell(Event::Orders(vec![release(2, wish.key)]));
         assert!(matches!(link.order(2), Some(OrderState::Done(_))), "{:?}", link.order(2));
         assert!(matches!(link.order(1), Some(OrderState::Done(_))), "{:?}", link.order(1));

@@ -1,6 +1,5 @@
-//! Another circuit while there is one: made before that is broken. Transfers move onto it once its ends
-//! answer, and what is under way on the one before leaves it; if it cannot be had, the one that there is
-//! stays.
+//! Make-before-break replacement of a circuit. Transfers move onto the replacement once its endpoints answer,
+//! and its predecessor drains; if the replacement cannot be had, the present circuit stays.
 
 use longhaul_model::{CircuitOrderId, Timestamp};
 
@@ -11,10 +10,10 @@ use crate::event::{Action, Answer, CircuitRequest};
 use crate::ledger::{RequestKey, Reservation, ReservationStage as Held};
 use crate::{Note, ReservationLedger};
 
-/// What is to follow the circuit that there is.
+/// A replacement for the present circuit.
 #[derive(Debug)]
 pub(super) struct Replacement {
-    /// Who wants it; none: whoever wanted the one that there is.
+    /// The order for it; none if whoever wanted the present circuit wants this one.
     standing: Option<StandingOrder>,
     replaces: RequestKey,
     stage: ReplacementStage,
@@ -22,7 +21,7 @@ pub(super) struct Replacement {
 
 #[derive(Debug)]
 enum ReplacementStage {
-    /// What it is to follow is not used yet.
+    /// Its predecessor is not in use yet.
     Pending,
     Requested {
         reservation: Reservation,
@@ -35,7 +34,7 @@ enum ReplacementStage {
     },
 }
 
-/// The circuit of before, until nothing is under way on it.
+/// The superseded circuit while it drains.
 #[derive(Debug)]
 pub(super) struct Predecessor {
     reservation: Reservation,
@@ -65,7 +64,7 @@ impl Replacement {
 }
 
 impl Lifecycle {
-    /// Whether something may be under way on a circuit that is not used any more.
+    /// Whether transfers may be under way on a circuit that takes no new ones.
     pub fn is_draining(&self) -> bool {
         self.predecessor.is_some() || matches!(self.phase, Phase::Draining { .. })
     }
@@ -89,7 +88,7 @@ impl Lifecycle {
         before.into_iter().chain(self.replacement.as_ref().and_then(Replacement::wake)).min()
     }
 
-    /// Another is wanted in place of that one.
+    /// Plans a replacement for the circuit `replaces`.
     pub(super) fn plan_replacement(
         &mut self,
         standing: Option<StandingOrder>,
@@ -145,7 +144,7 @@ impl Lifecycle {
             Phase::Established { reservation, probe: None } if reservation.key == following.replaces => {
                 self.request_replacement(0, Deadline::after(now, self.settings.request_timeout), now);
             }
-            // It may yet come to be used, or leaves its place to whatever comes.
+            // It may still come into use, or make way for what follows.
             Phase::Requested { .. } | Phase::Established { probe: Some(_), .. } | Phase::Draining { .. } => {}
             Phase::Off | Phase::Cooldown { .. } | Phase::Established { .. } => {
                 let standing = self.replacement.take().and_then(|following| following.standing);
@@ -201,12 +200,12 @@ impl Lifecycle {
                 self.note_replacement(Note::Lost { detail });
                 self.fail_replacement(now);
             }
-            // Said twice.
+            // A repetition.
             _ => {}
         }
     }
 
-    /// Its ends answer: it is used, and the one before is left.
+    /// Its endpoints answer: switches to it, and drains the predecessor.
     pub(super) fn switch_to_replacement(&mut self, now: Timestamp) {
         if !matches!(self.phase, Phase::Established { probe: None, .. }) {
             return;
@@ -234,7 +233,7 @@ impl Lifecycle {
         }
     }
 
-    /// What was to follow is all that there is now, if anything was.
+    /// Promotes a requested replacement to the present circuit. Returns false if there is none.
     pub(super) fn promote_replacement(&mut self) -> bool {
         let begun = |following: &mut Replacement| following.reservation().is_some();
         let Some(Replacement { standing, replaces, stage }) = self.replacement.take_if(begun) else {
@@ -264,7 +263,7 @@ impl Lifecycle {
         self.renewal_failed = false;
     }
 
-    /// Nothing begins on it any more; given back when nothing is under way on it.
+    /// Releases a circuit once nothing is under way on it; it takes no new transfers.
     pub(super) fn release_after_drain(&mut self, reservation: Reservation, now: Timestamp) {
         self.release_predecessor(now);
         let reservation = Reservation { stage: Held::Releasing, ..reservation };
@@ -279,7 +278,7 @@ impl Lifecycle {
         }
     }
 
-    /// The circuit that there is stays.
+    /// Gives up the replacement; the present circuit stays.
     fn fail_replacement(&mut self, now: Timestamp) {
         self.renewal_failed = true;
         if let Some(order) = self.replacement.as_ref().and_then(Replacement::order) {
@@ -288,7 +287,7 @@ impl Lifecycle {
         self.drop_replacement(now);
     }
 
-    /// Nobody wants it any more.
+    /// Cancels the replacement, since nobody wants it any more.
     pub(super) fn cancel_replacement(&mut self, now: Timestamp) {
         if self.replacement.as_ref().and_then(Replacement::reservation).is_some() {
             self.note_replacement(Note::NoLongerWanted);
@@ -314,7 +313,7 @@ impl Lifecycle {
         self.note(Note::Replacement(Box::new(note)));
     }
 
-    /// Whether the circuit that there is ends soon, and there is enough to do for another.
+    /// Requests a replacement if the circuit expires soon and enough work is left.
     pub(super) fn renew_if_expiring(&mut self, now: Timestamp) {
         let (Some(renew), Phase::Established { reservation, probe: None }) =
             (self.settings.renewal, &self.phase)

@@ -1,4 +1,4 @@
-//! What has been asked for and is not given back yet.
+//! Bookings: circuits requested and not released yet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use super::Planner;
 use super::decision::BookingId;
 use super::view::{MBIT_BYTES_PER_S, PlanView, SitePair};
 
-/// How a booking stands.
+/// State of a booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BookingState {
     Requested,
     Established {
         since: Timestamp,
     },
-    /// To be given back; established since then, if it was.
+    /// To be released; `since` if it was established.
     #[serde(rename = "Leaving")]
     Releasing {
         since: Option<Timestamp>,
     },
 }
 
-/// A booking as others see it.
+/// Public view of a booking.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Circuit {
     pub booking: BookingId,
@@ -36,11 +36,12 @@ pub struct Circuit {
     pub state: BookingState,
 }
 
+/// One requested or established circuit, with its accounting.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Booking {
     pub pair: SitePair,
     pub provider: String,
-    /// It takes nothing from the ports.
+    /// It takes no bandwidth from the ports.
     #[serde(rename = "beside_ports")]
     pub bypasses_ports: bool,
     pub mbit: u64,
@@ -49,16 +50,19 @@ pub(crate) struct Booking {
     pub lifetime: Duration,
     #[serde(rename = "stand")]
     pub state: BookingState,
-    /// What the link carried without it, in bytes a second.
+    /// Best-effort rate of the link, in bytes per second.
     #[serde(rename = "plain")]
     pub best_effort: f64,
     pub replaces: Option<BookingId>,
-    /// Plans in a row in which it had too little to do, gained nothing, or had the wrong rate.
+    /// Consecutive plans in which it had too little work.
     pub idle: u32,
+    /// Consecutive plans in which it gained nothing.
     pub useless: u32,
+    /// Consecutive plans in which another rate was better.
     pub misfit: u32,
-    /// Seconds in which it had something to do, and bytes that others lost by it.
+    /// Seconds in which it had work.
     pub busy_s: f64,
+    /// Bytes that others lost by it.
     pub lost: f64,
 }
 
@@ -75,7 +79,7 @@ impl Booking {
         }
     }
 
-    /// Whether something of that port is reserved for it.
+    /// Whether it reserves bandwidth of that port.
     pub(crate) fn reserves_port(&self, end: (SiteId, bool)) -> bool {
         !self.bypasses_ports && self.pair.ends().contains(&end)
     }
@@ -84,7 +88,7 @@ impl Booking {
         since.plus(self.lifetime)
     }
 
-    /// Bytes a second that it carries if there is enough to do.
+    /// Bytes per second that it carries with enough work.
     pub(crate) fn rate(&self, view: &PlanView) -> f64 {
         usable_rate(view, self.pair, self.mbit)
     }
@@ -94,7 +98,7 @@ impl Booking {
         used.as_secs_f64() / self.lifetime.as_secs_f64().max(1.0)
     }
 
-    /// Bytes more than without it; less, if others lost more.
+    /// Bytes gained over the best-effort path, less what others lost.
     pub(crate) fn gained(&self, carried: u64) -> f64 {
         carried as f64 - self.best_effort * self.busy_s - self.lost
     }
@@ -112,14 +116,14 @@ impl Booking {
     }
 }
 
-/// Of so many Mbit/s, what the storages of the pair can use.
+/// Share of the rate that the storages of the pair can use, in bytes per second.
 pub(crate) fn usable_rate(view: &PlanView, pair: SitePair, mbit: u64) -> f64 {
     let most = view.storage_rate_max.get(&pair).copied().filter(|most| most.is_finite() && *most > 0.0);
     (mbit as f64 * MBIT_BYTES_PER_S).min(most.unwrap_or(f64::INFINITY))
 }
 
 impl Planner {
-    /// Of each port, bytes a second. What is being given back counts until it is gone.
+    /// Reserved bytes per second of each port; a circuit being released counts until it is gone.
     pub(crate) fn reserved_by_port(&self, view: &PlanView) -> BTreeMap<(SiteId, bool), f64> {
         let mut reserved = BTreeMap::new();
         let own = self.bookings.values().filter(|booking| !booking.bypasses_ports);
@@ -138,7 +142,7 @@ impl Planner {
         self.bookings.values().filter(move |booking| booking.provider == name)
     }
 
-    /// The circuit that the link has or will have, if it has one that stays.
+    /// Whether the link has, or will have, a circuit that is not being released.
     pub(crate) fn has_circuit(&self, pair: SitePair) -> bool {
         let stays = |booking: &&Booking| {
             booking.pair == pair && !matches!(booking.state, BookingState::Releasing { .. })

@@ -1,4 +1,4 @@
-//! Who has booked how much of late: Gbit/s times hours of a community, and requests to a provider.
+//! Budgets: Gbit/s × hours per community in a sliding window, and requests per provider (rate limit).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::BookingId;
 use super::settings::PlanSettings;
 
+/// Window of the rate limit.
 const HOUR: Duration = Duration::from_secs(3600);
-/// Entries that are kept; with more, nothing is booked until the oldest are past.
+/// Entries kept; beyond this, nothing is booked until the oldest expire.
 const BUDGET_ENTRIES_MAX: usize = 10_000;
 
+/// One booking charged to a community.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct BudgetEntry {
     at: Timestamp,
@@ -21,9 +23,10 @@ struct BudgetEntry {
     gbit_hours: f64,
 }
 
-/// What a booking costs each community that has work on the link, in parts of one.
+/// Share of a booking's cost for each community with work on the link.
 pub(crate) type CostShares = BTreeMap<CommunityName, f64>;
 
+/// Bookings and requests within their windows.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BudgetLedger {
     entries: VecDeque<BudgetEntry>,
@@ -31,7 +34,7 @@ pub(crate) struct BudgetLedger {
 }
 
 impl BudgetLedger {
-    /// What is past its window does not count any more.
+    /// Drops what has left its window.
     pub(crate) fn expire(&mut self, settings: &PlanSettings, now: Timestamp) {
         self.entries.retain(|entry| entry.at <= now && now.since(entry.at) < settings.budget_window);
         for times in self.requests.values_mut() {
@@ -52,7 +55,7 @@ impl BudgetLedger {
         sums.into_iter().collect()
     }
 
-    /// The first payer that cannot, with what it has left and what it would need.
+    /// The first community over budget, with what it has left and what it would need.
     pub(crate) fn over_budget(
         &self,
         payers: &CostShares,
@@ -77,7 +80,7 @@ impl BudgetLedger {
         }));
     }
 
-    /// Only this part of it was used in the end.
+    /// Settles a booking of which only this part was used.
     pub(crate) fn settle(&mut self, booking: BookingId, part: f64) {
         for entry in self.entries.iter_mut().filter(|entry| entry.booking == booking) {
             entry.gbit_hours *= part.clamp(0.0, 1.0);

@@ -1,4 +1,4 @@
-//! What the planner decides, and why, with the numbers it rests on.
+//! Decisions of the planner, and their reasons with the numbers.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::SitePair;
 use crate::note::duration_text;
 
-/// One circuit from its request to its end.
+/// Identifies one circuit from its request to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BookingId(pub u64);
 
+/// A decision to carry out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     Request(BookingRequest),
-    /// To be given back, or cancelled.
+    /// Release a circuit, or cancel its request.
     Release {
         booking: BookingId,
         pair: SitePair,
@@ -24,36 +25,36 @@ pub enum Decision {
     },
 }
 
-/// A circuit to ask for.
+/// A circuit to request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BookingRequest {
     pub booking: BookingId,
     pub pair: SitePair,
-    /// Its name.
+    /// Name of the provider.
     pub provider: String,
     pub mbit: u64,
     pub lifetime: Duration,
-    /// Used in place of this one, which is given back once the new one is up.
+    /// The circuit it replaces, which is released once the new one is up.
     pub replaces: Option<BookingId>,
     pub reason: Reason,
 }
 
-/// What comes of a booking.
+/// Outcome of a booking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BookingEvent {
-    /// It is up and used.
+    /// It is up and in use.
     Established { mbit: u64 },
     /// Refused or unanswered; nothing is held.
     Failed,
-    /// Nothing is held any more. So much went over it.
+    /// It has ended, after carrying so many bytes.
     Ended { carried: u64 },
 }
 
-/// Why a circuit is or is not asked for, or given back.
+/// Why a circuit is requested, not requested, or released.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
-    /// What counts on the link takes `before` without it, `after` with it; others at its ports keep the rest
-    /// of their rate.
+    /// The work takes `before` without it and `after` with it; others at its ports lose this share of their
+    /// rate.
     Gains {
         bytes: u64,
         before: Duration,
@@ -61,7 +62,7 @@ pub enum Reason {
         mbit: u64,
         others_lose: f64,
     },
-    /// It is about to expire, and there is enough to do for another.
+    /// It is about to expire, and enough work is left.
     Renewed {
         bytes: u64,
         left: Duration,
@@ -70,12 +71,12 @@ pub enum Reason {
         from_mbit: u64,
         to_mbit: u64,
     },
-    /// Nothing that waits has the priority.
+    /// No pending work has the required priority.
     BelowPriorityFloor {
         highest: u8,
         floor: u8,
     },
-    /// The plain way carries what the circuit would.
+    /// The best-effort path is as fast as the circuit.
     BestEffortSuffices {
         plain: f64,
         mbit: u64,
@@ -85,7 +86,7 @@ pub enum Reason {
         needed: Duration,
         mbit: u64,
     },
-    /// What it would take from others at its ports is worth more; both weighted by priority, in TB hours.
+    /// The loss of others at its ports exceeds the gain; both in TB·h weighted by priority.
     CostsOthers {
         gain: f64,
         loss: f64,
@@ -96,7 +97,7 @@ pub enum Reason {
         left: f64,
         needed: f64,
     },
-    /// The part of a port that may be reserved is.
+    /// The reservable share of a port is exhausted.
     PortFull {
         site: SiteId,
         inward: bool,
@@ -116,7 +117,7 @@ pub enum Reason {
         gained: i64,
         until: Timestamp,
     },
-    /// The gain must be seen in more plans in a row.
+    /// The gain must be confirmed in more consecutive plans.
     AwaitingConfirmation {
         seen: u32,
         of: u32,
@@ -125,7 +126,7 @@ pub enum Reason {
         until: Timestamp,
     },
     NoProvider,
-    /// Somebody else asked for a circuit there.
+    /// Somebody else requested a circuit there.
     HeldElsewhere,
     Idle {
         left: Duration,
@@ -154,7 +155,7 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// In words, with sites by their names.
+    /// A sentence for people, with site names.
     pub fn describe(&self, name: &dyn Fn(SiteId) -> String) -> String {
         match self {
             Reason::Gains { bytes, before, after, mbit, others_lose } => format!(

@@ -1,9 +1,9 @@
-//! What waits, as a load on links and ports, and what a circuit would change about it.
+//! Fluid model of pending work: what each link and port has to carry, and what a circuit would change (total
+//! weighted completion time).
 //!
-//! Work that several sources have comes from all of them, as fast as they are. A link does what has the
-//! highest priority first. So a group that waits behind others on a link is done after the sum of their bytes
-//! over the rates at which they come. Each byte counts for the time until it has come, twice as much with
-//! each step of priority.
+//! Work with several sources is shared among them in proportion to their rates. A link serves the highest
+//! priority first, so a group completes after the bytes before it over their rates. Each byte costs the time
+//! until it has come, twice as much with each step of priority.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,41 +14,45 @@ use super::budget::CostShares;
 use super::settings::{PRIORITY_MAX, PlanSettings};
 use super::view::{PENDING_ROWS_MAX, PlanView, SOURCES_PER_ROW_MAX, SitePair};
 
-/// A byte a second for a second counts so little that it is none: divisions by rates stay what they are.
+/// Minimum rate in divisions: negligible, and keeps them finite.
 const RATE_BYTES_PER_S_MIN: f64 = 1.0;
-/// Weighted byte seconds in a TB hour of priority 0.
+/// Weighted byte-seconds in one TB·h of priority 0.
 pub(crate) const TB_HOUR: f64 = 1e12 * 3600.0;
 
+/// Work of one row, shared by all links that can serve it.
 #[derive(Debug)]
 struct Group {
     bytes: f64,
     level: u8,
     community: CommunityName,
-    /// Of all its sources together.
+    /// Rate of all its sources together.
     rate: f64,
 }
 
+/// Pending work of one link.
 #[derive(Debug)]
 pub(crate) struct LinkLoad {
     pub pair: SitePair,
     pub plain: f64,
-    /// With the circuit that is there.
+    /// Rate with the present circuit.
     pub rate: f64,
-    /// The highest priority first.
+    /// Groups, highest priority first.
     groups: Vec<u32>,
-    /// Weighted byte seconds of what is to come this way.
+    /// Cost of what comes over this link, in weighted byte-seconds.
     cost: f64,
     pub bytes: f64,
     pub highest: u8,
 }
 
+/// Best-effort load of one port.
 #[derive(Clone, Copy, Debug, Default)]
 struct PortLoad {
-    /// Of links without a circuit that have work.
+    /// Rate of links with work and without a circuit.
     plain: f64,
     cost: f64,
 }
 
+/// Pending work of all links and ports.
 #[derive(Debug, Default)]
 pub(crate) struct LinkLoads {
     pub links: Vec<LinkLoad>,
@@ -57,27 +61,27 @@ pub(crate) struct LinkLoads {
     ports: BTreeMap<(SiteId, bool), PortLoad>,
 }
 
-/// What a rate in place of another does for the work of a link.
+/// What another rate changes for the work of a link.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Saving {
-    /// Until what counts is done.
+    /// Seconds until the work that counts is done, at the former rate.
     pub before: f64,
     pub after: f64,
-    /// Weighted byte seconds.
+    /// Gain in weighted byte-seconds.
     pub gain: f64,
-    /// What counts, in bytes.
+    /// Bytes that count.
     pub bytes: f64,
     pub payers: CostShares,
 }
 
-/// What reserving a rate takes from others at a pair's ports.
+/// What a reservation takes from others at a pair's ports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PortLoss {
-    /// Weighted byte seconds.
+    /// Cost in weighted byte-seconds.
     pub cost: f64,
-    /// The part of their rate, where it is largest.
+    /// Largest share of their rate that they lose.
     pub share: f64,
-    /// Bytes a second.
+    /// Rate that they lose, in bytes per second.
     pub rate: f64,
 }
 
@@ -86,7 +90,7 @@ fn weight(level: u8) -> f64 {
 }
 
 impl LinkLoads {
-    /// `rates`: of links, without their circuits and with them.
+    /// `rates` of links without their circuits and with them.
     pub(crate) fn build(
         view: &PlanView,
         rates: &BTreeMap<SitePair, (f64, f64)>,
@@ -151,7 +155,7 @@ impl LinkLoads {
                 link.bytes += bytes;
                 link.cost += bytes * weight(level) * done;
             }
-            // What has a circuit takes nothing from the others, and they take nothing from it.
+            // A link on a circuit neither takes from the others nor loses to them.
             if link.rate == link.plain {
                 for end in link.pair.ends() {
                     let port = self.ports.entry(end).or_default();
@@ -166,7 +170,7 @@ impl LinkLoads {
         self.index.get(&pair).map(|&at| &self.links[at])
     }
 
-    /// Of work at or above the floor; `setup` seconds pass at the former rate.
+    /// Saving for work at or above the floor; `setup` seconds pass at the former rate.
     pub(crate) fn saving(&self, link: &LinkLoad, from: f64, to: f64, setup: f64, floor: u8) -> Saving {
         let mut saving = Saving::default();
         let (mut before, mut after) = (0.0, 0.0);
@@ -181,7 +185,7 @@ impl LinkLoads {
                 let others = group.rate - link.rate;
                 before += group.bytes / (others + from).max(RATE_BYTES_PER_S_MIN);
                 after += group.bytes / (others + to).max(RATE_BYTES_PER_S_MIN);
-                // What would come this way; a faster source is given more.
+                // Bytes that would come this way; a faster source gets more.
                 let bytes = group.bytes * (to / (others + to).max(RATE_BYTES_PER_S_MIN)).clamp(0.0, 1.0);
                 *saving.payers.entry(group.community.clone()).or_default() += bytes;
                 saving.bytes += bytes;
@@ -196,7 +200,7 @@ impl LinkLoads {
         saving
     }
 
-    /// Seconds that all that waits on a link would take without its circuit.
+    /// Seconds to finish the pending work of a link without its circuit.
     pub(crate) fn remaining_s(&self, pair: SitePair) -> f64 {
         let Some(link) = self.link(pair) else { return 0.0 };
         let groups = link.groups.iter().map(|&group| &self.groups[group as usize]);
@@ -205,7 +209,7 @@ impl LinkLoads {
         each.sum()
     }
 
-    /// `reserved` is what others have booked of each end's port.
+    /// Loss of others by a reservation; `reserved` is what others have booked at each port.
     pub(crate) fn loss(&self, view: &PlanView, pair: SitePair, rate: f64, reserved: [f64; 2]) -> PortLoss {
         let link = self.link(pair);
         let mut loss = PortLoss::default();

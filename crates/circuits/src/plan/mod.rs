@@ -1,15 +1,16 @@
-//! Which links deserve a circuit, where one place sees them all: the central level.
+//! Central planner: selects the links that deserve a circuit where one service sees them all (admission with
+//! a greedy knapsack by gain density).
 //!
-//! A plan looks at everything that waits, at what each link carries without a circuit, and at the ports. A
-//! circuit is asked for if it saves enough time for what has the priority, if that is worth more than what
-//! the others at both its ports lose by the reservation, and if provider, ports and budgets have room; where
-//! they have not room for all, those come first that gain most for the part of the scarcest thing that they
-//! take. It is given back when little is left to do, when it gains nothing any more, or when its room is
-//! worth more to another link; a better rate, and the time after its expiry, are booked before the old one is
-//! given back. What a circuit gained is added up at its end.
+//! A plan looks at all pending work, at the best-effort rate of each link, and at the ports. A circuit is
+//! requested if it saves enough time for work of sufficient priority, if the gain exceeds what others at both
+//! its ports lose by the reservation, and if provider, ports and budgets have room; where they lack room for
+//! all, those with the highest gain per share of the scarcest resource come first. A circuit is released when
+//! little work is left, when it gains nothing any more, or when its room is worth more to another link
+//! (preemption); a better rate, and a renewal, are booked before the old circuit is released. Its actual gain
+//! is accounted at its end.
 //!
-//! Each booking is carried out by a [`crate::Lifecycle`] of its own, which tells what came of it. What could
-//! not be foreseen (a request that is refused, a circuit that dies) makes the link rest here as well.
+//! Each booking is carried out by a [`crate::Lifecycle`], which reports the outcome. After failures that
+//! could not be foreseen (a refused request, a circuit that dies) the link backs off exponentially.
 //!
 //! Start with [`Planner::plan`].
 
@@ -41,21 +42,23 @@ pub use settings::PlanSettings;
 pub use snapshot::PlannerSnapshot;
 pub use view::{ForeignCircuit, PendingWork, PlanView, Port, Provider, SitePair};
 
-/// Reasons that are kept to be told.
+/// Reasons kept for explanations.
 const REASONS_MAX: usize = 4_096;
-/// Rows of what is remembered of links; more than any mesh has.
+/// Back-offs kept; more than any mesh has.
 const BACKOFFS_MAX: usize = 100_000;
 
+/// Exponential back-off of one link.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct LinkBackoff {
     until: Timestamp,
-    /// Requests that failed in a row.
+    /// Consecutive failed requests.
     failed: u32,
-    /// How often its circuit gave way to another's.
+    /// How often its circuit was preempted.
     #[serde(rename = "gave_way", default)]
     preemptions: u32,
 }
 
+/// The central planner; its state survives restarts by [`PlannerSnapshot`].
 #[derive(Clone, Debug)]
 pub struct Planner {
     settings: PlanSettings,
@@ -63,10 +66,10 @@ pub struct Planner {
     last: u64,
     ledger: BudgetLedger,
     accounts: ProviderGains,
-    /// What links carried without a circuit before they had one, and how long that counts.
+    /// Best-effort rates from before links had a circuit, and how long they count.
     best_effort: BTreeMap<SitePair, (f64, Option<Timestamp>)>,
     backoffs: BTreeMap<SitePair, LinkBackoff>,
-    /// Plans in a row in which a circuit seemed worth asking for.
+    /// Consecutive plans in which a circuit seemed worthwhile (hysteresis).
     confirmations: BTreeMap<SitePair, u32>,
     reasons: BTreeMap<SitePair, (Timestamp, Reason)>,
     last_planned_at: Option<Timestamp>,
@@ -88,12 +91,12 @@ impl Planner {
         }
     }
 
-    /// What is to be done now, in this order.
+    /// Plans all links; decisions are to be carried out in order.
     pub fn plan(&mut self, view: &PlanView, now: Timestamp) -> Vec<Decision> {
         self.plan_for(view, None, now)
     }
 
-    /// After something happened at these sites: what neither begins nor ends there stays as it is.
+    /// Plans after an event at these sites; what neither begins nor ends there stays.
     pub fn plan_around(
         &mut self,
         view: &PlanView,
@@ -119,7 +122,7 @@ impl Planner {
         decisions
     }
 
-    /// What came of a booking.
+    /// Applies the outcome of a booking.
     pub fn apply_event(&mut self, id: BookingId, news: BookingEvent, now: Timestamp) {
         let Some(booking) = self.bookings.get_mut(&id) else { return };
         let pair = booking.pair;
@@ -133,18 +136,18 @@ impl Planner {
                     self.ledger.settle(id, mbit as f64 / booking.mbit.max(1) as f64);
                 }
                 booking.mbit = mbit.min(booking.mbit);
-                // Said again of one that is there, it says nothing of what was refused meanwhile.
+                // A repetition for an existing circuit says nothing about later refusals.
                 if begins && let Some(rest) = self.backoffs.get_mut(&pair) {
                     *rest = LinkBackoff { until: now, failed: 0, ..*rest };
                 }
             }
             BookingEvent::Failed => {
-                // One that was taken back before it was answered says nothing about the link.
+                // A booking released before it was answered says nothing about the link.
                 let refused = booking.state == BookingState::Requested;
                 let replaces = booking.replaces;
                 self.bookings.remove(&id);
                 self.ledger.settle(id, 0.0);
-                // Where it was to follow one, that is used on, and what comes after that is another matter.
+                // If it was a replacement, the old circuit is used on until it expires.
                 let kept = replaces.and_then(|before| self.bookings.get(&before));
                 let until = kept.and_then(|before| Some(before.expires(before.used_since()?)));
                 if refused {
@@ -170,8 +173,8 @@ impl Planner {
         self.backoffs.insert(pair, LinkBackoff { until, failed, preemptions: gave_way });
     }
 
-    /// What one circuit gains depends on the others, so that two may be worth more than each other in turn:
-    /// each time that a link's gave way it rests four times as long.
+    /// The gain of a circuit depends on the others, so two may preempt each other in turn: the back-off of a
+    /// link quadruples with each preemption.
     fn back_off_preempted(&mut self, pair: SitePair, now: Timestamp) {
         let gave_way = self.backoffs.get(&pair).map_or(0, |rest| rest.preemptions);
         let longer = self.settings.cooldown_after_release.saturating_mul(1 << (2 * gave_way).min(16));
@@ -186,8 +189,7 @@ impl Planner {
         self.ledger.settle(id, booking.share_used(now));
         if let Some(since) = booking.used_since() {
             self.accounts.record_end(&booking.provider, booking.gained(carried), &self.settings, now);
-            // Lost soon after it came up, and not because it was not wanted: the link rests as after a
-            // refusal.
+            // Lost early while still wanted: backs off as after a refusal.
             let early = now.plus(self.settings.renew_before) < booking.expires(since);
             let replaced = self.bookings.values().any(|other| other.replaces == Some(id));
             if booking.state == (BookingState::Established { since }) && early && !replaced {
@@ -197,7 +199,7 @@ impl Planner {
         self.expire_best_effort_rate(pair, now);
     }
 
-    /// What a link carried before its circuit counts for a while after it.
+    /// The best-effort rate from before a circuit counts for a while after it.
     fn expire_best_effort_rate(&mut self, pair: SitePair, now: Timestamp) {
         if !self.bookings.values().any(|booking| booking.pair == pair)
             && let Some((_, until)) = self.best_effort.get_mut(&pair)
@@ -206,7 +208,7 @@ impl Planner {
         }
     }
 
-    /// Why the link has no circuit, or has one, as of the last plan that looked at it.
+    /// Why the link has a circuit or none, as of the last plan that looked at it.
     pub fn reason(&self, pair: SitePair) -> Option<&(Timestamp, Reason)> {
         self.reasons.get(&pair)
     }
@@ -215,22 +217,22 @@ impl Planner {
         self.reasons.iter().map(|(pair, (_, reason))| (*pair, reason))
     }
 
-    /// Everything that a provider may hold by our wish.
+    /// All circuits that a provider may hold for us.
     pub fn circuits(&self) -> impl Iterator<Item = Circuit> + '_ {
         self.bookings.iter().map(|(id, booking)| booking.circuit(*id))
     }
 
-    /// More bytes than the plain way would have carried, by the last circuits of a provider.
+    /// Bytes gained over the best-effort path by the last circuits of a provider.
     pub fn gained(&self, provider: &str) -> f64 {
         self.accounts.gained(provider)
     }
 
-    /// What a community has booked within its window, in Gbit/s times hours.
+    /// Gbit/s × hours that a community booked within its window.
     pub fn booked_gbit_hours(&self, community: &longhaul_model::CommunityName) -> f64 {
         self.ledger.booked_gbit_hours(community)
     }
 
-    /// The same of all that have booked.
+    /// Gbit/s × hours booked, by community.
     pub fn booked_by_community(&self) -> Vec<(longhaul_model::CommunityName, f64)> {
         self.ledger.booked_by_community()
     }
@@ -243,12 +245,12 @@ impl Planner {
         self.reasons.insert(pair, (now, reason));
     }
 
-    /// What does not count any more. A clock that went back prolongs nothing.
+    /// Drops what has expired. A clock step back prolongs nothing.
     fn expire(&mut self, now: Timestamp) {
         self.ledger.expire(&self.settings, now);
         let memory = self.settings.best_effort_memory;
         self.best_effort.retain(|_, (_, until)| until.is_none_or(|at| now < at && at <= now.plus(memory)));
-        // How often a link failed is known for as long as its longest rest.
+        // Failures are remembered for as long as the longest back-off.
         let longest = self.settings.cooldown_max.max(self.settings.cooldown_after_release);
         self.backoffs.retain(|_, rest| now < rest.until.plus(longest) && rest.until <= now.plus(longest));
         if self.backoffs.len() > BACKOFFS_MAX {
@@ -256,7 +258,7 @@ impl Planner {
         }
     }
 
-    /// What links carry: without a circuit, and with the one they have.
+    /// Rates of links without a circuit, and with the one they have.
     fn link_rates(&mut self, view: &PlanView) -> BTreeMap<SitePair, (f64, f64)> {
         let mut rates: BTreeMap<SitePair, (f64, f64)> = BTreeMap::new();
         for (&pair, &forecast) in &view.best_effort {
@@ -274,7 +276,7 @@ impl Planner {
         rates
     }
 
-    /// What each circuit took from others since the last plan, and whether it had something to do.
+    /// Accounts what each circuit took from others since the last plan, and whether it had work.
     fn account_interval(&mut self, view: &PlanView, load: &LinkLoads, now: Timestamp) {
         let since = self.last_planned_at.replace(now);
         let passed = since.map_or(Duration::ZERO, |since| now.since(since)).as_secs_f64();

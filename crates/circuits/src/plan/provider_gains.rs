@@ -1,5 +1,5 @@
-//! What circuits came to: more bytes than the plain way would have carried, less what others at their ports
-//! lost. A provider whose circuits gain less than nothing is left alone for a time.
+//! Gains of the circuits of each provider: bytes over the best-effort path, less what others at their ports
+//! lost. A provider with a negative sum is suspended for a time (circuit breaker).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,18 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::PlanSettings;
 
-/// Circuits of a provider that are remembered.
+/// Circuits of a provider whose gains are remembered.
 const GAINS_PER_PROVIDER_MAX: usize = 20;
 
+/// Gains of one provider's last circuits.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct GainHistory {
     gains: VecDeque<f64>,
     #[serde(rename = "off_until")]
     suspended_until: Option<Timestamp>,
-    /// Of the circuits for which it was switched off.
+    /// Sum of the gains for which it was suspended.
     gained: f64,
 }
 
+/// Gains by provider.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ProviderGains(BTreeMap<String, GainHistory>);
 
@@ -40,13 +42,13 @@ impl ProviderGains {
         if past.gains.len() >= settings.provider_suspension_circuits && sum < 0.0 {
             past.suspended_until = Some(now.plus(settings.provider_suspension));
             past.gained = sum;
-            // It gets another chance then, and one bad circuit more ends that.
+            // It gets another chance then, and one more bad circuit suspends it again.
             let keep = settings.provider_suspension_circuits.saturating_sub(1);
             past.gains.drain(..past.gains.len() - keep);
         }
     }
 
-    /// Until when it is not asked, and for which gain.
+    /// End of the suspension, and the sum of gains that caused it.
     pub(crate) fn suspension(&self, provider: &str, now: Timestamp) -> Option<(Timestamp, i64)> {
         let past = self.0.get(provider)?;
         past.suspended_until.filter(|until| *until > now).map(|until| (until, past.gained as i64))

@@ -1,4 +1,4 @@
-//! What becomes of the circuits that are there: kept, given back, or replaced by others.
+//! Review of existing circuits: kept, released, renewed or resized.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ impl Planner {
                 self.release_booking(id, Reason::SiteUnreachable { site }, decisions, now);
             } else if let BookingState::Established { since } = booking.state {
                 if let Some(old) = booking.replaces.filter(|old| self.bookings.contains_key(old)) {
-                    // Made before it is broken.
+                    // Make before break.
                     self.release_booking(old, Reason::Replaced { by: id }, decisions, now);
                 }
                 self.review_booking(view, load, id, since, decisions, now);
@@ -67,7 +67,7 @@ impl Planner {
         let (leave, checks, hold) =
             (self.settings.release_below, self.settings.plans_in_a_row, self.settings.age_min);
         let expires = booking.expires(since);
-        // One that was booked for a short while is not followed from its beginning.
+        // A short booking is not renewed from its beginning.
         let renew_before = self.settings.renew_before.min(booking.lifetime / 2);
         let Some(booking) = self.bookings.get_mut(&id) else { return };
         let count = |so_far: u32, holds: bool| if holds { so_far.saturating_add(1) } else { 0 };
@@ -96,7 +96,8 @@ impl Planner {
         }
     }
 
-    /// Another rate of the same provider, if it fits what waits far better: larger, or as good and smaller.
+    /// Another rate of the same provider that fits far better: a larger one, or a smaller one with about the
+    /// same gain.
     fn better_fitting_rate(
         &self,
         view: &PlanView,
@@ -120,7 +121,7 @@ impl Planner {
         (factor >= self.settings.resize_factor || factor <= 1.0 / self.settings.resize_factor).then_some(best)
     }
 
-    /// Asks for another, if there is room for both.
+    /// Requests a replacement, if there is room for both.
     fn replace(
         &mut self,
         view: &PlanView,
@@ -143,7 +144,7 @@ impl Planner {
         decisions.push(Decision::Request(request));
     }
 
-    /// It is given back; counts as there until that is confirmed.
+    /// Releases a booking; it counts until that is confirmed.
     pub(super) fn release_booking(
         &mut self,
         id: BookingId,

@@ -1,5 +1,5 @@
-//! Which links get circuits that have none: what each would gain, and who comes first where there is not room
-//! for all.
+//! Selection of links for new circuits: greedy by gain density, the heuristic of Dantzig (1957) for the
+//! knapsack problem, with preemption.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,22 +12,24 @@ use super::load::{LinkLoad, LinkLoads, PortLoss, Saving, TB_HOUR, duration_from_
 use super::view::{MBIT_BYTES_PER_S, PlanView, Provider, SitePair};
 use super::{LinkBackoff, Planner};
 
-/// Links that are looked at closely, those first that could gain most.
+/// Links evaluated, those with the highest potential gain first.
 const CANDIDATES_MAX: usize = 256;
-/// Circuits asked for in one plan.
+/// Circuits requested per plan.
 const REQUESTS_PER_PLAN_MAX: usize = 32;
-/// Links for which room may be made, and circuits that may give way.
+/// Links that may preempt others.
 const PREEMPTORS_MAX: usize = 16;
+/// Circuits that may be preempted.
 const PREEMPTION_VICTIMS_MAX: usize = 16;
+/// Providers evaluated.
 const PROVIDERS_MAX: usize = 16;
-/// A smaller circuit is taken if it gains so much of what the best one would.
+/// A smaller circuit is chosen if it gains this share of the best one's gain.
 const NET_GAIN_SHARE_MIN: f64 = 0.9;
-/// Booked longer than the work is expected to take by this factor: forecasts are forecasts.
+/// Lifetime as a multiple of the expected time: forecasts err.
 const LIFETIME_MARGIN_FACTOR: f64 = 1.3;
 /// Lifetimes are multiples of this.
 const LIFETIME_STEP_S: f64 = 300.0;
 
-/// A circuit that could be asked for.
+/// A candidate circuit.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     pub pair: SitePair,
@@ -36,7 +38,7 @@ pub(super) struct Offer {
     pub lifetime: Duration,
     pub saving: Saving,
     pub loss: PortLoss,
-    /// Net gain for the part of the scarcest thing that it takes.
+    /// Net gain per share of the scarcest resource that it takes.
     pub density: f64,
 }
 
@@ -101,7 +103,7 @@ impl Planner {
             let request = self.record_booking(view, &best, None, why, load, now);
             decisions.push(Decision::Request(request));
             offers.remove(&best.pair);
-            // What was taken is not there for others.
+            // The capacity taken is not available to others.
             let near: Vec<SitePair> = offers.keys().copied().collect();
             for link in candidates.iter().filter(|link| near.contains(&link.pair)) {
                 let offer = self.best_offer(view, load, link, now);
@@ -121,7 +123,7 @@ impl Planner {
         }
     }
 
-    /// Links without a circuit whose work counts, those first that could gain most.
+    /// Links without a circuit whose work counts, those with the highest potential gain first.
     fn candidates<'a>(
         &mut self,
         view: &PlanView,
@@ -167,7 +169,7 @@ impl Planner {
         found.into_iter().map(|(_, link)| link).collect()
     }
 
-    /// The best circuit that can be had for a link now, or why there is none.
+    /// The best circuit available for a link, or why there is none.
     pub(super) fn best_offer(
         &self,
         view: &PlanView,
@@ -183,7 +185,7 @@ impl Planner {
             }
             for mbit in provider.rates(link.pair) {
                 let offer = self.evaluate(view, load, link, (at, mbit), None, true);
-                // What is lost where there is no room is no question.
+                // The loss of others is irrelevant where there is no room.
                 let lacks = || self.check_capacity(view, provider, &offer, now).map_or(Ok(()), Err);
                 let judged = self
                     .check_saving(&offer)
@@ -191,7 +193,7 @@ impl Planner {
                     .and_then(|()| self.check_net_gain(&offer));
                 match judged {
                     Ok(()) => good.push(offer),
-                    // Of several reasons, the one that is nearest to being none is told.
+                    // Of several reasons, the one closest to success is reported.
                     Err(reason) if why.rank() <= reason.rank() => why = reason,
                     Err(_) => {}
                 }
@@ -202,8 +204,7 @@ impl Planner {
         enough.min_by_key(|offer| (offer.mbit, offer.provider)).ok_or(why)
     }
 
-    /// What a circuit would do for a link and to others. `without`: a booking that would not be there any
-    /// more.
+    /// Gain for the link and loss of others by a circuit. `without` is a booking assumed gone.
     pub(super) fn evaluate(
         &self,
         view: &PlanView,
@@ -254,7 +255,7 @@ impl Planner {
         Err(Reason::CostsOthers { gain, loss, mbit: offer.mbit })
     }
 
-    /// What there is not enough of.
+    /// The lacking resource, if any.
     pub(super) fn check_capacity(
         &self,
         view: &PlanView,
@@ -274,7 +275,7 @@ impl Planner {
         self.check_room(view, provider, offer.pair, offer.mbit, None)
     }
 
-    /// Whether provider or ports have no room for it beside everything that is booked but `without`.
+    /// The limit of provider or ports that it would exceed, beside all bookings except `without`.
     fn check_room(
         &self,
         view: &PlanView,
@@ -320,7 +321,7 @@ impl Planner {
         })
     }
 
-    /// Where the best that is wanted has no room, one circuit that gains far less gives way.
+    /// Preempts one circuit that gains far less than the best candidate without room.
     fn preempt(
         &mut self,
         view: &PlanView,
@@ -331,7 +332,7 @@ impl Planner {
         decisions: &mut Vec<Decision>,
         now: Timestamp,
     ) {
-        // One after the other: what one makes room for may fit others' places.
+        // One at a time: the room that one makes may fit others.
         if self.bookings.values().any(|booking| matches!(booking.state, BookingState::Releasing { .. })) {
             return;
         }
@@ -367,7 +368,7 @@ impl Planner {
         self.back_off_preempted(pair, now);
     }
 
-    /// The best circuit that could be had if one that is there were not.
+    /// The best circuit available if a given booking were gone.
     fn best_after_preemption(
         &self,
         view: &PlanView,
@@ -387,7 +388,7 @@ impl Planner {
         good.max_by(|one, other| one.density.total_cmp(&other.density))
     }
 
-    /// What a circuit that is there gains from now on, for the scarcest thing that it takes.
+    /// Remaining gain density of an existing circuit.
     fn remaining_density(&self, view: &PlanView, load: &LinkLoads, booking: &Booking) -> f64 {
         let at = view.providers.iter().position(|provider| provider.name == booking.provider);
         match (load.link(booking.pair), at) {
@@ -398,7 +399,7 @@ impl Planner {
         }
     }
 
-    /// Writes down what is asked for.
+    /// Records the booking of a circuit to be requested.
     pub(super) fn record_booking(
         &mut self,
         view: &PlanView,
@@ -442,13 +443,13 @@ impl Planner {
     }
 }
 
-/// Bytes a second of a port that may be reserved.
+/// Reservable bytes per second of a port.
 fn reservable(view: &PlanView, provider: &Provider, site: SiteId, inward: bool) -> f64 {
     let share = if provider.port_share.is_finite() { provider.port_share.clamp(0.0, 1.0) } else { 0.0 };
     view.ports.get(&site).map_or(0.0, |port| port.rate(inward)) * share
 }
 
-/// The largest part that a circuit takes of anything it needs.
+/// Largest share that a circuit takes of any resource (dominant share).
 fn scarcity(view: &PlanView, provider: &Provider, pair: SitePair, mbit: u64) -> f64 {
     let rate = mbit as f64 * MBIT_BYTES_PER_S;
     let ports = pair.ends().map(|(site, inward)| rate / reservable(view, provider, site, inward).max(1.0));
@@ -459,7 +460,7 @@ fn scarcity(view: &PlanView, provider: &Provider, pair: SitePair, mbit: u64) -> 
 }
 
 impl Reason {
-    /// A circuit would be worth its while, and there is not room or money for it.
+    /// A circuit would be worthwhile, but capacity or budget is lacking.
     fn is_capacity_limit(&self) -> bool {
         self.rank() >= 3
     }

@@ -1,4 +1,4 @@
-//! What the planner is told to keep to.
+//! Settings of the planner.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,47 +8,48 @@ use longhaul_model::CommunityName;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The highest priority there is.
+/// The highest priority.
 pub(crate) const PRIORITY_MAX: u8 = 9;
 
+/// Thresholds, back-offs and budgets of the planner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanSettings {
-    /// Work below this priority asks for no circuit.
+    /// Work below this priority gets no circuit.
     pub priority_floor: u8,
-    /// Work counts as one priority higher for each such time that it has waited, so that it does not wait
-    /// forever.
+    /// Aging: priority rises by one for each such time of waiting, so that no work starves.
     pub aging_step: Duration,
-    /// A circuit must save so much time,
+    /// Time that a circuit must save,
     pub gain_min: Duration,
-    /// and such a part of the time that the work takes without it,
+    /// as well as this share of the time without it,
     pub gain_share_min: f64,
-    /// in so many plans in a row.
+    /// in so many consecutive plans.
     pub plans_in_a_row: u32,
-    /// A circuit is given back if what waits takes less without it, in as many plans in a row,
+    /// A circuit is released if the pending work takes less than this without it, in as many consecutive
+    /// plans,
     pub release_below: Duration,
-    /// and not before it is so old.
+    /// and if it is at least this old.
     pub age_min: Duration,
-    /// Another link takes the room of a circuit if its gain from it is so many times as large.
+    /// Preemption requires this multiple of the victim's gain.
     pub preemption_factor: f64,
-    /// Another rate must be larger or smaller by this factor to be worth a change.
+    /// Another rate must differ by this factor to be worth a change.
     pub resize_factor: f64,
-    /// The next circuit is asked for so long before one expires, if there is still enough to do.
+    /// A renewal is requested this long before expiry, if enough work is left.
     pub renew_before: Duration,
-    /// A link rests so long after a request that failed, twice as long after each further one,
+    /// Initial back-off after a failed request, doubled with each further one,
     pub cooldown: Duration,
-    /// at the most.
+    /// up to this.
     pub cooldown_max: Duration,
-    /// And so long after a circuit that was given back before its time.
+    /// Back-off after a circuit that was released before its end.
     pub cooldown_after_release: Duration,
-    /// What a link carried without a circuit is remembered for so long after one.
+    /// How long the best-effort rate from before a circuit counts after it.
     pub best_effort_memory: Duration,
-    /// Gbit/s times hours that a community may book within `budget_window`; none: as much as there is.
+    /// Gbit/s × hours that a community may book within `budget_window`; none means no limit.
     pub budget: Option<f64>,
     pub budgets: BTreeMap<CommunityName, f64>,
     pub budget_window: Duration,
-    /// A provider whose last circuits gained less than nothing, all together, is not asked for so long.
+    /// Suspension of a provider whose last circuits gained less than nothing in total.
     pub provider_suspension: Duration,
-    /// After so many circuits at the earliest.
+    /// Circuits before a provider can be suspended.
     pub provider_suspension_circuits: usize,
 }
 

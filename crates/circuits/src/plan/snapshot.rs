@@ -1,7 +1,7 @@
-//! What of a planner outlives the process that it runs in: what was asked for and how it stands, rests,
-//! budgets and accounts.
+//! Snapshot of a planner, which survives the process: bookings with their states, back-offs, budgets and
+//! gains.
 //!
-//! Reasons and what was seen in plans in a row are not kept: the next plans say them anew.
+//! Reasons and confirmations are not kept: the next plans restore them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::budget::BudgetLedger;
 use super::provider_gains::ProviderGains;
 use super::{BookingId, LinkBackoff, PlanSettings, Planner, SitePair};
 
-/// Meant to be written down after each plan, before anything that it decided is done.
+/// To be persisted after each plan, before its decisions are carried out.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlannerSnapshot {
@@ -37,7 +37,7 @@ impl Planner {
         }
     }
 
-    /// As if there had been no restart; the time between is no time of work.
+    /// Restores a planner; the downtime does not count as time of work.
     pub fn restore(settings: PlanSettings, kept: PlannerSnapshot) -> Planner {
         let PlannerSnapshot { last, bookings, ledger, accounts, plain, rests } = kept;
         let highest = bookings.iter().map(|(id, _)| id.0).max().unwrap_or(0);
@@ -53,8 +53,8 @@ impl Planner {
         }
     }
 
-    /// What an earlier planner had asked for, of which nothing else is known: it is there, and is not asked
-    /// for twice.
+    /// Adopts a circuit requested by an earlier planner of which nothing else is known, so that it is not
+    /// requested twice.
     pub fn adopt(
         &mut self,
         pair: SitePair,

@@ -1,5 +1,4 @@
-//! What the planner is told: ports, what links carry without a circuit, what waits, and who provides
-//! circuits.
+//! Input of the planner: ports, best-effort rates, pending work, and providers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,16 +6,16 @@ use std::time::Duration;
 use longhaul_model::{CommunityName, SiteId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// More rows of waiting work are not looked at: groups of a dataset and a target are thousands, not millions.
+/// Rows of pending work considered: groups of a dataset and a target are thousands, not millions.
 pub(crate) const PENDING_ROWS_MAX: usize = 100_000;
-/// Of one provider, at one pair.
+/// Rates of one provider for one pair.
 const RATES_PER_PAIR_MAX: usize = 16;
-/// Sources of one row.
+/// Sources of one row of pending work.
 pub(crate) const SOURCES_PER_ROW_MAX: usize = 64;
-/// One Mbit/s in bytes a second.
+/// 1 Mbit/s in bytes per second.
 pub(crate) const MBIT_BYTES_PER_S: f64 = 125_000.0;
 
-/// From one site to another.
+/// Ordered pair of sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SitePair {
     pub source: SiteId,
@@ -24,7 +23,7 @@ pub struct SitePair {
 }
 
 impl SitePair {
-    /// Both ends, each with whether data enter there.
+    /// Both ports: the site, and whether data enters there.
     pub(crate) fn ends(self) -> [(SiteId, bool); 2] {
         [(self.source, false), (self.target, true)]
     }
@@ -34,7 +33,7 @@ impl SitePair {
     }
 }
 
-/// What a site's uplink carries, in bytes a second.
+/// Capacity of a site's uplink, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Port {
     pub outward: f64,
@@ -48,43 +47,43 @@ impl Port {
     }
 }
 
-/// Work that waits: all that is wanted of it at a target, queued already or not.
+/// Pending work for a target, queued already or not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingWork {
     pub target: SiteId,
-    /// Sites that have it.
+    /// Sites that have the data.
     pub sources: Vec<SiteId>,
     pub bytes: u64,
-    /// 1 to 9, the higher the sooner.
+    /// 1 to 9, higher is more urgent.
     pub priority: u8,
     pub community: CommunityName,
-    /// Since when.
+    /// Waiting since.
     pub since: Timestamp,
 }
 
-/// Who makes circuits, and within which limits.
+/// A provider of circuits and its limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Provider {
     pub name: String,
-    /// Sites that it reaches; none: all.
+    /// Sites that it reaches; none means all.
     pub sites: Option<BTreeSet<SiteId>>,
-    /// Mbit/s that can be had.
+    /// Rates on offer, in Mbit/s.
     pub mbit: Vec<u64>,
-    /// The only pairs that it reaches, each with what can be had there; none: all of `sites`, at `mbit`.
+    /// The only pairs that it reaches, with the rates on offer there; none means all of `sites`, at `mbit`.
     pub pairs: Option<BTreeMap<SitePair, Vec<u64>>>,
-    /// Its circuits are lines of their own, and take nothing from any port.
+    /// Its circuits are lines of their own and take no bandwidth from any port.
     pub bypasses_ports: bool,
-    /// A pair has at most one circuit at a time: another one is made only after it was broken.
+    /// A pair has at most one circuit at a time, so a replacement can only be made after a break.
     pub one_circuit_per_pair: bool,
-    /// From a request to its use, as seen so far.
+    /// Time from a request to its use, as measured.
     pub setup: Duration,
-    /// Circuits at once.
+    /// Concurrent circuits.
     pub circuits_max: u32,
-    /// Of all its circuits together.
+    /// Total rate of all its circuits.
     pub mbit_total_max: Option<u64>,
-    /// The part of each port that may be reserved: what is left is everybody's.
+    /// Share of each port that may be reserved; the rest stays best effort.
     pub port_share: f64,
-    /// No circuit lasts longer.
+    /// Longest lifetime of a circuit.
     pub lifetime: Duration,
     pub requests_per_hour: u32,
 }
@@ -98,15 +97,15 @@ impl Provider {
         has(&pair.source) && has(&pair.target)
     }
 
-    /// What can be had there, in Mbit/s.
+    /// Rates on offer for the pair, in Mbit/s.
     pub(crate) fn rates(&self, pair: SitePair) -> impl Iterator<Item = u64> + '_ {
         let own = self.pairs.as_ref().map(|pairs| pairs.get(&pair).map_or(&[][..], Vec::as_slice));
         own.unwrap_or(&self.mbit).iter().copied().take(RATES_PER_PAIR_MAX)
     }
 }
 
-/// A circuit that somebody else asked for: the pair gets none from the plan, and what it takes is not there
-/// for others.
+/// A circuit requested by somebody else: the pair gets none from the plan, and its rate is not available to
+/// others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignCircuit {
     /// Its provider.
@@ -115,7 +114,7 @@ pub struct ForeignCircuit {
 }
 
 impl PlanView {
-    /// Of a port, in bytes a second: what others leave to us.
+    /// Capacity of a port that foreign traffic leaves to us, in bytes per second.
     pub(crate) fn available(&self, site: SiteId, inward: bool) -> f64 {
         let others = self.foreign_traffic.get(&(site, inward)).copied().filter(|others| *others > 0.0);
         let port = self.ports.get(&site).map_or(0.0, |port| port.rate(inward));
@@ -123,24 +122,23 @@ impl PlanView {
     }
 }
 
-/// Everything at one moment.
+/// The planner's input at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanView {
     pub ports: BTreeMap<SiteId, Port>,
-    /// What each pair is expected to carry without a circuit, in bytes a second. What is not here is not
-    /// known, and gets none.
+    /// Forecast best-effort rate of each pair, in bytes per second. A pair that is missing is unknown, and
+    /// gets no circuit.
     pub best_effort: BTreeMap<SitePair, f64>,
-    /// What pairs were seen to carry of late without a circuit, while they had work: a forecast below that is
-    /// wrong.
+    /// Recently measured best-effort rates of busy pairs: a forecast below that is wrong.
     pub observed: BTreeMap<SitePair, f64>,
-    /// Of ports, what those take whose traffic is not ours, each with whether data enter there.
+    /// Foreign traffic by port (site, and whether data enters there).
     pub foreign_traffic: BTreeMap<(SiteId, bool), f64>,
-    /// What the storages of a pair allow at most, where that is known.
+    /// Rate that the storages of a pair allow, where known.
     pub storage_rate_max: BTreeMap<SitePair, f64>,
     pub pending: Vec<PendingWork>,
     pub providers: Vec<Provider>,
     /// Sites that do not answer.
     pub unreachable_sites: BTreeSet<SiteId>,
-    /// Pairs whose circuit is not of the plan.
+    /// Pairs with a circuit that is not of the plan.
     pub foreign_circuits: BTreeMap<SitePair, ForeignCircuit>,
 }

@@ -1,5 +1,5 @@
-//! What follows when something is not what it was: beliefs begin anew, the change is told, and its cause is
-//! located by what else changed and what did not.
+//! Reaction to a detected change: beliefs restart, the change is recorded, and its cause is located by what
+//! else changed and what did not.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use crate::change::{COMMON_CAUSE_WINDOW, CauseLocation, Change, ChangeScope, Evi
 use crate::change_point::Alarm;
 use crate::topology::Locality;
 
-/// Routers remembered by address.
+/// Router addresses remembered.
 const ROUTER_ADDRESSES_MAX: usize = 20_000;
-/// So many of a kind changed for each that did not, or it is no common cause.
+/// A common cause needs so many changed pairs for each unchanged one.
 const COMMON_CAUSE_RATIO_MIN: usize = 2;
 
 type LocalityPairs = BTreeSet<(Locality, Locality)>;
 
 impl Knowledge {
-    /// The last changes, oldest first.
+    /// The recorded changes, oldest first.
     pub fn changes(&self) -> impl DoubleEndedIterator<Item = &Change> {
         self.changes.iter()
     }
 
-    /// How many there were since the start of the program.
+    /// Changes since the start of the process.
     pub fn changes_since_start(&self) -> u64 {
         self.changes.count_since_start()
     }
@@ -61,7 +61,7 @@ impl Knowledge {
             }
             for link in self.links_between(source, target) {
                 let Some(state) = self.links.get_mut(&link) else { continue };
-                // A link that has work at the moment sees for itself.
+                // A link with work detects the change by itself.
                 if state.meter.active() == 0 {
                     state.shift(by);
                 }
@@ -74,7 +74,7 @@ impl Knowledge {
         self.record_change(Change { from: at, noticed: now, affected, shift, rerouted, location, evidence });
     }
 
-    /// The last change of route between two homes, if it was about then.
+    /// The last route change between two localities near this time.
     fn recent_route_change(
         &self,
         source: Locality,
@@ -99,7 +99,7 @@ impl Knowledge {
     fn record_change(&mut self, change: Change) {
         let now = change.noticed;
         self.changes.push(change);
-        // What comes now may tell where the cause of former ones lies.
+        // A new change may locate the cause of earlier ones.
         let recent: Vec<Change> =
             self.changes.iter().filter(|one| now.since(one.noticed) < COMMON_CAUSE_WINDOW).copied().collect();
         let located: Vec<CauseLocation> = recent.iter().map(|change| self.locate(change, &recent)).collect();
@@ -155,7 +155,7 @@ impl Knowledge {
         if out.1 + into.1 > 0 && out.0 + into.0 == 0 { CauseLocation::Link } else { CauseLocation::Unknown }
     }
 
-    /// A router that all of `these` pass and none of `those`.
+    /// A router that all of `these` pairs pass and none of `those`.
     fn shared_hop(&self, these: &LocalityPairs, those: &LocalityPairs) -> Option<IpAddr> {
         let hops = |&(source, target): &(Locality, Locality)| -> BTreeSet<u32> {
             let signatures = self.paths_between(source, target).filter_map(|path| path.signature.as_ref());

@@ -1,6 +1,5 @@
-//! Links that go by a circuit now. What was seen of one way says nothing of the other, so that each keeps a
-//! state of its own; the one that is not in use waits for its turn, and is known again at once. Nothing that
-//! a circuit gave says anything of other links.
+//! Links on circuits. Measurements of one path say nothing about the other, so each keeps a state of its own,
+//! and the inactive one is restored on a switch. Nothing measured on a circuit is used for other links.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +9,23 @@ use super::prior::Prior;
 use super::{Basis, Knowledge, Link, LinkState};
 use crate::goodput_meter::EndpointCounters;
 
-/// The part of what is booked that comes as data at least: headers, and what senders leave.
+/// Share of the reserved rate that arrives as payload: headers, and what senders leave unused.
 const CIRCUIT_PAYLOAD_SHARE: f64 = 0.9;
-/// Spread of its logarithm: it is reserved, so little.
+/// Variance of log(rate) on a circuit: small, since the rate is reserved.
 const CIRCUIT_VARIANCE: f64 = 0.02;
-/// States that wait; beyond it those of links that are not on a circuit are forgotten.
+/// Inactive states kept; beyond this, those of links without a circuit are dropped.
 pub(super) const INACTIVE_STATES_MAX: usize = 10_000;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CircuitStates {
-    /// What is booked, in bytes a second.
+    /// Reserved bytes per second of the links on circuits.
     reserved: BTreeMap<Link, f64>,
-    /// Of the way that is not in use.
+    /// States of the paths not in use.
     inactive: BTreeMap<Link, LinkState>,
 }
 
 impl CircuitStates {
-    /// Known from before: none of the links is on its circuit.
+    /// Restored after a restart: no link is on its circuit yet.
     pub(super) fn from_inactive(aside: BTreeMap<Link, LinkState>) -> CircuitStates {
         CircuitStates { reserved: BTreeMap::new(), inactive: aside }
     }
@@ -35,19 +34,19 @@ impl CircuitStates {
         self.reserved.contains_key(&link)
     }
 
-    /// What nobody measured yet.
+    /// Prior of a link on a circuit that was not measured yet.
     pub(super) fn prior(&self, link: Link) -> Option<Prior> {
         let bytes_per_s = self.reserved.get(&link)?;
         let mean = (bytes_per_s * CIRCUIT_PAYLOAD_SHARE).max(1.0).ln();
         Some(Prior { mean, variance: CIRCUIT_VARIANCE, basis: Basis::Reserved })
     }
 
-    /// No more comes than is booked.
+    /// Reserved bytes per second, the upper bound of the rate.
     pub(super) fn reserved_rate(&self, link: Link) -> Option<f64> {
         self.reserved.get(&link).copied()
     }
 
-    /// Of a link that is on its circuit: what is known of the plain way.
+    /// State of the best-effort path of a link on a circuit.
     pub(super) fn best_effort_state(&self, link: Link) -> Option<&LinkState> {
         self.inactive.get(&link).filter(|_| self.contains(link))
     }
@@ -58,8 +57,8 @@ impl CircuitStates {
 }
 
 impl Knowledge {
-    /// The links that go by circuits from now on, with what is booked in bytes a second, in place of what was
-    /// said before. Gives those that go another way than before.
+    /// Replaces the set of links on circuits, with their reserved bytes per second. Returns the links that
+    /// changed path.
     pub fn set_circuits(&mut self, all: &BTreeMap<Link, f64>, now: Timestamp) -> Vec<Link> {
         let sound = |rate: f64| rate.is_finite() && rate > 0.0;
         let all: BTreeMap<Link, f64> = all
@@ -84,7 +83,7 @@ impl Knowledge {
         self.circuits.contains(link)
     }
 
-    /// What is under way goes on; what it has brought so far tells of neither way.
+    /// Attempts under way continue; bytes of the open window count for neither path.
     fn switch_path(&mut self, link: Link, now: Timestamp) {
         let moved = self.end_bytes_moved(link);
         let mut other = self.circuits.inactive.remove(&link).unwrap_or_default();
@@ -102,7 +101,7 @@ impl Knowledge {
         }
     }
 
-    /// As if no link were on a circuit: for what is kept.
+    /// Puts all links on their best-effort paths, for the snapshot.
     pub(super) fn with_best_effort_paths(mut self) -> Knowledge {
         self.set_circuits(&BTreeMap::new(), Timestamp::ZERO);
         self
@@ -123,7 +122,7 @@ mod tests {
         Timestamp(1_800_000_000_000_000 + ms * 1_000)
     }
 
-    /// Moves files of 100 MB one after the other; says when it is done.
+    /// Moves files of 100 MB in sequence; returns when it is done.
     fn run(knowledge: &mut Knowledge, files: i64, rate: f64, from: i64) -> i64 {
         let each = (100e6 / rate * 1e3) as i64;
         for file in 0..files {
@@ -152,7 +151,7 @@ mod tests {
         assert!(knowledge.rate_with(LINK, 50, at(now)).bytes_per_s <= 1e9, "no more than is booked");
         let plain = knowledge.best_effort_rate(LINK, at(now)).bytes_per_s;
         assert!((plain / 1e8 - 1.0).abs() < 0.15, "{plain} without it");
-        // It gives less, and that is soon believed.
+        // It yields less than reserved, which is soon believed.
         let now = run(&mut knowledge, 300, 7e8, now);
         assert!(near(&knowledge, 7e8, now), "{:?}", knowledge.rate(LINK, at(now)));
         assert_eq!(knowledge.set_circuits(&circuit(1e9), at(now)), [], "the same again");
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!(knowledge.rate(LINK, at(now)).basis, Basis::Measured);
         let after = knowledge.rate(OTHER, at(now)).bytes_per_s;
         assert!((after / elsewhere - 1.0).abs() < 0.05, "others are as they were: {elsewhere} {after}");
-        // And the next circuit is what the last one was.
+        // The next circuit starts from what the last one yielded.
         knowledge.set_circuits(&circuit(1e9), at(now));
         assert!(near(&knowledge, 7e8, now), "{:?}", knowledge.rate(LINK, at(now)));
     }

@@ -1,5 +1,5 @@
-//! Changes for the worse that still hold: what a person should know of until it is over. Each ends by itself,
-//! when what changed is nearly as it was, or when so much time has passed that it is how things are.
+//! Ongoing degradations: changes for the worse that a person should know of. Each ends by itself, when the
+//! value has nearly recovered or the change is so old that it is the new normal.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,22 +9,24 @@ use longhaul_model::Timestamp;
 use super::{Knowledge, Link, PathKey};
 use crate::change::{Change, ChangeScope, Shift};
 
-/// After a day it is how things are, …
+/// A degradation older than a day is the new normal.
 const DEGRADATION_AGE_MAX: Duration = Duration::from_secs(86_400);
-/// … and what came and went is quiet after this.
+/// A path that flapped counts as quiet after three hours.
 const FLAPPING_AGE_MAX: Duration = Duration::from_secs(3 * 3_600);
-/// Less than this part of the former rate is worth a person's time, …
+/// A rate below this share of the former one is reported.
 const RATE_DEGRADED_SHARE: f64 = 0.7;
-/// … and from this part on it is over.
+/// A rate from this share of the former one has recovered.
 const RATE_RECOVERED_SHARE: f64 = 0.8;
-/// A round trip is back within this factor of what it was, loss within this one or below this share.
+/// A round trip within this factor of the former one has recovered.
 const ROUND_TRIP_RECOVERED_FACTOR: f64 = 1.2;
+/// A loss within this factor of the former one has recovered.
 const LOSS_RECOVERED_FACTOR: f64 = 2.0;
+/// A loss below this has recovered in any case.
 const LOSS_NEGLIGIBLE_SHARE: f64 = 1e-4;
 
 impl Knowledge {
-    /// What is worse than it was, by what it was before all of it: several falls are one, with the first
-    /// `from` and the first `before`.
+    /// The ongoing degradations, relative to the value before the first: successive falls are merged, with
+    /// the first `from` and `before`.
     pub fn ongoing_degradations(&self, now: Timestamp) -> Vec<Change> {
         let mut standing: BTreeMap<(ChangeScope, &'static str), Change> = BTreeMap::new();
         for change in self.changes() {
@@ -48,7 +50,7 @@ impl Knowledge {
         standing.into_values().filter(holds).collect()
     }
 
-    /// What it is now, in the unit of the shift; none if that is not known.
+    /// Current value in the unit of the shift; none if unknown.
     fn current_value(&self, change: &Change) -> Option<f64> {
         match (change.affected, change.shift) {
             (ChangeScope::Link(link), Shift::Rate { .. }) => self.level(link),
@@ -66,7 +68,7 @@ impl Knowledge {
         }
     }
 
-    /// Where the detector sees the link's usual rate: it follows slow recoveries, which raise no alarm.
+    /// Level of the change-point detector: it follows slow recoveries, which raise no alarm.
     fn level(&self, link: Link) -> Option<f64> {
         let state = self.links.get(&link)?;
         let (log, _) = state.curve.log_rate(state.files_usual())?;
@@ -74,7 +76,7 @@ impl Knowledge {
     }
 }
 
-/// A later change of the same, on top of one that stands.
+/// Merges a later change of the same kind into an ongoing one.
 fn merge(first: Change, then: &Change) -> Change {
     let shift = match (first.shift, then.shift) {
         (Shift::Rate { before, .. }, Shift::Rate { before: level, after }) => {
@@ -92,7 +94,7 @@ fn merge(first: Change, then: &Change) -> Change {
     Change { from: first.from, shift, ..*then }
 }
 
-/// Whether a change is large enough to be told as a problem.
+/// Whether a change is large enough to report.
 fn is_reportable(shift: &Shift) -> bool {
     match *shift {
         Shift::Rate { before, after } => after < RATE_DEGRADED_SHARE * before,
@@ -100,7 +102,7 @@ fn is_reportable(shift: &Shift) -> bool {
     }
 }
 
-/// Whether it is nearly as it was, by what it is `now` or else by the change itself.
+/// Whether the value has nearly recovered, by its value `now` or else by the change itself.
 fn has_recovered(shift: &Shift, now: Option<f64>) -> bool {
     match *shift {
         Shift::Rate { before, after } => now.unwrap_or(after) >= RATE_RECOVERED_SHARE * before,
@@ -132,7 +134,7 @@ mod tests {
 
     const LINK: Link = Link { source: StorageId(1), target: StorageId(2) };
 
-    /// One file of a second after the other for so long, at a rate.
+    /// Transfers one-second files in sequence at a rate.
     fn run(knowledge: &mut Knowledge, rate: u64, from: i64, seconds: i64) -> i64 {
         for second in from..from + seconds {
             knowledge.attempt_began(LINK, at(second));
@@ -171,7 +173,7 @@ mod tests {
         assert_eq!(knowledge.ongoing_degradations(at(end)), []);
     }
 
-    /// A round trip as a probe saw it.
+    /// A round trip measured by a probe.
     fn rtt(knowledge: &mut Knowledge, ms: f64, second: i64) {
         let seen = Observation {
             id: ObservationId(second as u64),

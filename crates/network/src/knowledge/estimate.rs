@@ -1,46 +1,46 @@
-//! The words in which questions about links are asked and answered.
+//! Types of questions and answers: links, estimates and their basis, ends of attempts.
 
 use longhaul_model::{Blame, StorageId};
 use serde::{Deserialize, Serialize};
 
-/// From one storage to another.
+/// Ordered pair of storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Link {
     pub source: StorageId,
     pub target: StorageId,
 }
 
-/// A belief about a rate.
+/// Estimate of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// As likely less as more.
+    /// Median.
     pub bytes_per_s: f64,
-    /// One in ten is less.
+    /// 10 % quantile.
     pub low: f64,
-    /// One in ten is more.
+    /// 90 % quantile.
     pub high: f64,
-    /// Standard deviation of the logarithm.
+    /// Standard deviation of log(rate).
     pub spread: f64,
     pub basis: Basis,
 }
 
-/// What a choice of a source goes by.
+/// What the selection of a source needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateSummary {
     pub bytes_per_s: f64,
     pub basis: Basis,
     pub failure_share: f64,
-    /// As last measured; 0 if it has no work.
+    /// Last measured goodput; 0 if it has no work.
     pub rate_now: f64,
 }
 
-/// What an estimate rests on most, best first.
+/// What an estimate mainly rests on, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// The link itself.
+    /// Measurements of the link itself.
     Measured,
-    /// What the circuit that it goes by was booked for.
+    /// The reserved rate of its circuit.
     #[serde(rename = "booked")]
     Reserved,
     /// Tests between its two sites, or other links between them.
@@ -55,7 +55,7 @@ pub enum Basis {
 }
 
 impl Basis {
-    /// After "by".
+    /// Phrase to follow "by".
     pub fn describe(self) -> &'static str {
         match self {
             Basis::Measured => "its own transfers",
@@ -69,12 +69,12 @@ impl Basis {
     }
 }
 
-/// How an attempt ended, as far as the link is concerned.
+/// How an attempt ended, as seen by the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptEnd {
     Arrived,
-    /// Source or network are to blame.
+    /// Failed by the fault of the given party.
     Failed(Blame),
-    /// Cancelled, or somebody else is to blame.
+    /// Cancelled, or not the link's fault.
     Void,
 }

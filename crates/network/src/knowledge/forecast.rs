@@ -1,4 +1,5 @@
-//! What a link will do for given work, and how such forecasts turned out.
+//! Forecasts: how long a link takes for given work, with a calibrated 90 % interval, and the scoring of
+//! outcomes.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use crate::calibration::{ForecastQuality, Outcome};
 use crate::forecast_combiner::ModelPredictions;
 use crate::observation::PathSelector;
 
-/// More spread where the number of files is one that was never measured.
+/// Additional standard deviation where the concurrency was never measured.
 const UNMEASURED_SPREAD: f64 = 0.4;
-/// Longer is as good as never.
+/// Longest forecast; longer is as good as never.
 const FORECAST_S_MAX: f64 = 1e9;
 
-/// Files to bring, of which `at_once` are under way together.
+/// Files to transfer, `at_once` of them concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     pub bytes: u64,
@@ -25,7 +26,7 @@ pub struct Work {
     pub backlog: Backlog,
 }
 
-/// Bytes that were asked of the link, of its source and into its target before, and are not there yet.
+/// Bytes requested earlier of the link, of its source and into its target, and not there yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     pub link: u64,
@@ -39,29 +40,32 @@ impl Work {
     }
 }
 
-/// How long it will take. Small, so that it can be kept until the outcome is known and then be scored.
+/// Forecast of a duration. Small, so that it can be kept until the outcome is known and is scored.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// As likely less as more.
+    /// Median.
     pub seconds: f32,
-    /// Nine in ten lie between these.
+    /// Lower end of the 90 % interval.
     pub low_s: f32,
+    /// Upper end of the 90 % interval.
     pub high_s: f32,
-    /// What it rests on: the bytes alone at the rate believed, and all of it by each model.
+    /// Seconds of the bytes alone at the estimated rate.
     data_s: f32,
+    /// Seconds of the work by each model.
     #[serde(rename = "guesses")]
     predictions: ModelPredictions,
-    /// Of the logarithm: what is expected of all links together, and of this one; and its standard deviation.
+    /// Expected logarithm of the seconds over all links.
     #[serde(rename = "all")]
     log_mean: f32,
+    /// Expected logarithm of the seconds with the bias of this link.
     #[serde(rename = "own")]
     with_bias: f32,
+    /// Standard deviation of the logarithm.
     spread: f32,
 }
 
 impl Knowledge {
-    /// What the link will give with `more` files beyond those under way, its ends shared with what else runs
-    /// there.
+    /// Estimated rate with `more` files beyond those under way; busy ends are shared with their other links.
     pub fn rate_with(&self, link: Link, more: u32, now: Timestamp) -> Estimate {
         self.rate_under_load(link, more, now).estimate()
     }
@@ -89,7 +93,7 @@ impl Knowledge {
             );
         }
         let own = state.and_then(|state| state.curve.growth(state.files_usual(), files));
-        // A link that is new grows as others do.
+        // A new link grows as others do.
         let usual = state
             .filter(|state| state.slow.has_data())
             .map_or(self.typical_curve.usual_files(), |state| state.files_usual());
@@ -102,7 +106,7 @@ impl Knowledge {
         self.share_of_busy_ends(link, loaded, files, more, now)
     }
 
-    /// An end that others use too gives this link its part of what all of them get.
+    /// Caps the rate by the link's share of an end that other links use.
     fn share_of_busy_ends(&self, link: Link, loaded: Prior, files: f64, more: u32, now: Timestamp) -> Prior {
         let mut mean = loaded.mean;
         for (into, storage) in [(false, link.source), (true, link.target)] {
@@ -118,7 +122,7 @@ impl Knowledge {
         Prior { mean, ..loaded }
     }
 
-    /// The rate over one of the ways between the ends, if that was measured; else that of the link.
+    /// Estimated rate over one path between the ends if measured, else that of the link.
     pub fn rate_over_path(&self, link: Link, path: PathSelector, now: Timestamp) -> Estimate {
         let posterior = self.posterior(link, now);
         match self.path_state(link, path) {
@@ -133,13 +137,13 @@ impl Knowledge {
         }
     }
 
-    /// How long the work will take, next to what is under way already.
+    /// Forecasts the duration of work next to what is under way.
     pub fn forecast(&self, link: Link, work: Work, now: Timestamp) -> Forecast {
         let at_once = work.at_once.clamp(1, work.files.max(1));
         let rate = self.rate_under_load(link, at_once, now).mean.exp().max(1.0);
         let state = self.links.get(&link);
         let active = f64::from(state.map_or(0, |state| state.meter.active()).saturating_add(at_once));
-        // Its part of the link is that of its files among all of them.
+        // Its share of the link is that of its files.
         let data_s = (work.bytes as f64 * active.max(1.0) / f64::from(at_once) / rate).min(FORECAST_S_MAX);
         let (start, slope) = state.map_or((0.2, 1.0), |state| state.startup.fit());
         let starts = start * f64::from(work.files.max(1)) / f64::from(at_once);
@@ -178,7 +182,7 @@ impl Knowledge {
         }
     }
 
-    /// How a forecast for work of `bytes` over the link turned out: it came complete after `took`.
+    /// Scores a forecast for work of `bytes` that completed after `took`.
     pub fn score(&mut self, link: Link, forecast: &Forecast, bytes: u64, took: Duration, now: Timestamp) {
         let seconds = took.as_secs_f64().max(1e-3);
         let Some(state) = self.links.get_mut(&link) else { return };
@@ -194,7 +198,7 @@ impl Knowledge {
         state.startup.observe(f64::from(forecast.data_s), seconds, now);
     }
 
-    /// A transfer of so many bytes came, whether it was foreseen or not: what forecasts are held against.
+    /// Records a completed transfer, with or without a forecast, for the baseline.
     pub fn record_completion(&mut self, link: Link, bytes: u64, took: Duration) {
         if let Some(state) = self.links.get_mut(&link) {
             let log_rate = (bytes.max(1) as f64).ln() - took.as_secs_f64().max(1e-3).ln();
@@ -202,12 +206,12 @@ impl Knowledge {
         }
     }
 
-    /// How forecasts turned out, by the history that their links had.
+    /// Quality of the forecasts by the history of their links.
     pub fn quality(&self) -> Vec<ForecastQuality> {
         self.calibration.quality()
     }
 
-    /// The same in four parts of about as many outcomes each, those of links with the least history first.
+    /// Quality in four quarters of equally many outcomes, links with the least history first.
     pub fn quarters(&self) -> [ForecastQuality; 4] {
         self.calibration.quarters()
     }

@@ -1,4 +1,4 @@
-//! What is kept of one link, and of each side of a storage.
+//! State of one link, and of each direction of a storage.
 
 use longhaul_model::{Blame, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -13,17 +13,18 @@ use crate::rate_history::RateHistory;
 use crate::startup_cost::StartupCost;
 use crate::window_aggregator::{AggregatedWindow, WindowAggregator};
 
-/// Failures count half after this; attempts beyond the most recent so many do not count.
+/// Half-life of a failure: ten minutes.
 const FAILURE_HALF_LIFE_S: f64 = 600.0;
+/// Attempts remembered.
 pub(super) const FAILURE_ATTEMPTS_MAX: f64 = 100.0;
-/// Trust in a link before its first attempts, in attempts that succeeded.
+/// Prior trust in a link, in attempts that succeeded (additive smoothing).
 const FAILURE_PRIOR_ATTEMPTS: f64 = 3.0;
 
-/// How fast the usual number of files follows, in seconds of observation.
+/// Memory of the usual number of files, in seconds of observation.
 const FILES_MEMORY_S: f64 = 20.0;
-/// Starting files may take this part of a window before it says nothing of the rate.
+/// Start-up may take this share of a window before the window says nothing of the rate.
 const STARTUP_SHARE_MAX: f64 = 0.5;
-/// What of the noise of single measurements a whole transfer still shows.
+/// Share of the sample noise that a whole transfer still shows.
 const TRANSFER_NOISE_SHARE: f64 = 0.1;
 
 #[derive(Clone, Debug, Default)]
@@ -32,32 +33,32 @@ pub(crate) struct LinkState {
     pub slow: SlowEwma,
     pub meter: GoodputMeter,
     pub endpoint_counters: EndpointCounters,
-    /// What the detector is told of next.
+    /// Aggregate that the detector observes next.
     pub aggregator: WindowAggregator,
     pub failures: FailureStats,
     pub rate_last: f32,
     pub curve: ConcurrencyCurve,
     pub startup: StartupCost,
-    /// Of windows put together and of five minutes: sees through files told of late and through busy ends, …
+    /// Over aggregates and five-minute means: robust against late reports and busy ends.
     pub detector: ChangePointDetector,
-    /// … and of single windows, which come soon enough on a link that has become very slow.
+    /// Over single windows, which come soon enough on a link that has become very slow.
     pub drops: DropDetector,
     pub calibration: LinkCalibration,
-    /// Of its outcomes against what is expected of all links.
+    /// Bias of its outcomes against the forecast of all links.
     pub bias: LinkBias,
     pub history: RateHistory,
-    /// Logarithm of the number of files with which `belief` was measured.
+    /// Logarithm of the number of files with which `fast` was measured.
     pub files_log: f32,
-    /// The five minutes that the detector is told of next.
+    /// Five-minute mean that the detector observes next.
     pub block: FiveMinuteBlock,
 }
 
-/// What measurements of five minutes come to, in so many of them.
+/// Sum of the measurements of the current five minutes, and their number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FiveMinuteBlock {
-    /// How far they were off what is usual. Those among others do not count beside.
+    /// Deviations from the baseline. Measurements beside other links' work are dropped then.
     Alone { off: f32, count: u16 },
-    /// There were only such while an end was busy with others: how far they were below the link's part of it.
+    /// Only measurements beside other links' work: how far they were below the link's share.
     Shared { below: f32, count: u16 },
 }
 
@@ -85,12 +86,12 @@ impl FiveMinuteBlock {
 }
 
 impl LinkState {
-    /// Number of files with which the rate believed was measured.
+    /// Number of files with which the rate was measured.
     pub(super) fn files_usual(&self) -> f64 {
         f64::from(self.files_log).exp()
     }
 
-    /// Takes a measurement in which the link itself showed; says if the link is not what it was.
+    /// Observes a window of the link; returns an alarm if the link changed.
     pub(super) fn observe_window(&mut self, sample: &Sample, telling: bool, now: Timestamp) -> Option<Alarm> {
         let log = sample.bytes_per_s.max(1.0).ln();
         self.fast.observe(sample.bytes_per_s, sample.weight, now);
@@ -109,8 +110,8 @@ impl LinkState {
         alarm.or(self.drops.observe(off, self.detector.slack(), now))
     }
 
-    /// Holds what several windows say against what is usual with so many files, or against `share`, which is
-    /// what the link had to get of an end that was busy with others.
+    /// Compares an aggregate with the curve, or with `share`, the link's fair share of an end busy with other
+    /// links.
     pub(super) fn detect_change(
         &mut self,
         whole: &AggregatedWindow,
@@ -132,8 +133,8 @@ impl LinkState {
         }
     }
 
-    /// What the link will give with so many files, by its own curve and by what it lately was off that: mean
-    /// and variance of the logarithm; none for a number of files that was never measured.
+    /// Mean and variance of log(rate) with so many files, from the link's own curve and its recent deviation;
+    /// none for a concurrency that was never measured.
     pub(super) fn expected(&self, files: f64) -> Option<(f64, f64)> {
         let usual = self.curve.measured_log_rate(files)?;
         let (sum, count) = match self.block {
@@ -141,7 +142,7 @@ impl LinkState {
             FiveMinuteBlock::Shared { .. } => (0.0, 0.0),
         };
         let (noise, wander) = (self.detector.noise(), self.detector.block_noise());
-        // The mean of these five minutes, as far as it is more than the noise of single measurements.
+        // The mean of these five minutes, shrunk by the noise of single measurements.
         let trust = count * wander * wander / (count * wander * wander + noise * noise);
         let off = if count > 0.0 { (sum / count - self.detector.level()) * trust } else { 0.0 };
         Some((usual + off, wander * wander * (1.0 - trust) + noise * noise * TRANSFER_NOISE_SHARE))
@@ -159,14 +160,14 @@ impl LinkState {
         }
     }
 
-    /// One more window, for the detector; gives what several say together.
+    /// Adds a window to the aggregate; returns it when complete.
     pub(super) fn aggregate(&mut self, sample: &Sample, ends: [f64; 2]) -> Option<AggregatedWindow> {
         let starts = self.startup_correction(sample)?;
         self.aggregator.add(sample, starts, ends)
     }
 
-    /// By what factor more would have come had all files been there from the start; none where starting them
-    /// was most of it.
+    /// Factor by which more would have come without the start-up of files; none where that was most of the
+    /// window.
     fn startup_correction(&self, sample: &Sample) -> Option<f64> {
         let (start, _) = self.startup.fit();
         let known = self.calibration.outcomes() > 0;
@@ -174,39 +175,39 @@ impl LinkState {
         (starts < STARTUP_SHARE_MAX).then(|| 1.0 / (1.0 - starts))
     }
 
-    /// From now on it is another link: by so much, in logarithms.
+    /// Moves the level by `by` (logarithm) after a change; what was learned about the shape is kept.
     pub(super) fn shift(&mut self, by: f64) {
         self.curve.shift(by);
         self.slow.shift(by);
         self.fast.restart();
         self.block = FiveMinuteBlock::default();
         self.aggregator = WindowAggregator::default();
-        // The curve moved, so that measurements are off by nothing again.
+        // The curve moved, so that deviations are zero again.
         self.detector.restart(0.0);
         self.drops.restart();
     }
 
-    /// Bytes that this takes, all told.
+    /// Memory in use.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.history.heap_bytes()
     }
 }
 
-/// One side of a storage.
+/// State of one direction of a storage.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StorageEndState {
-    /// What all its links give together.
+    /// Total rate of all its links.
     pub total: FastEwma,
     pub meter: GoodputMeter,
-    /// Links that have work now.
+    /// Links with work.
     pub links: u32,
-    /// Bytes since ever.
+    /// Bytes since the start.
     pub moved: u64,
     pub intake: IntakeRate,
 }
 
-/// What a target took lately; follows a rise at once and a fall slowly.
+/// Recent intake of a target: peak detector that follows a rise at once and decays slowly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IntakeRate {
     pub bytes_per_s: f64,
@@ -221,7 +222,7 @@ impl IntakeRate {
     }
 }
 
-/// Attempts of late, and how many failed by whose fault.
+/// Exponentially weighted counts of attempts and of failures by blame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FailureStats {
     #[serde(rename = "tries")]
@@ -245,8 +246,8 @@ impl FailureStats {
         (-now.since(self.last).as_secs_f64() / FAILURE_HALF_LIFE_S).exp2()
     }
 
-    /// Of the attempts that did not fail by another's fault, those that failed by that of the source or of
-    /// the network: what speaks against this source. A target that is full would be so for any.
+    /// Share of failures that speak against this link: by its source or the network, among attempts that
+    /// others did not fail. A full target would be full for any source.
     pub(super) fn link_share(&self, now: Timestamp) -> f64 {
         let of = |blame: Blame| self.failures.get(blame as usize).map_or(0.0, |count| f64::from(*count));
         let all: f64 = self.failures.iter().map(|count| f64::from(*count)).sum();
@@ -254,7 +255,7 @@ impl FailureStats {
         self.shrunk_share(own, f64::from(self.attempts) - (all - own), now)
     }
 
-    /// By whose fault attempts failed, of all.
+    /// Shares of failures by blame, among all attempts.
     pub(super) fn shares_by_blame(&self, now: Timestamp) -> [f64; Blame::ALL.len()] {
         self.failures.map(|failures| self.shrunk_share(failures.into(), self.attempts.into(), now))
     }
@@ -264,7 +265,7 @@ impl FailureStats {
         (failures * kept / (tries.max(failures) * kept + FAILURE_PRIOR_ATTEMPTS)).clamp(0.0, 1.0)
     }
 
-    /// Numbers read from outside are made sound.
+    /// Makes deserialised numbers valid.
     pub(super) fn sanitized(mut self) -> Self {
         self.attempts = if self.attempts.is_finite() {
             self.attempts.clamp(0.0, FAILURE_ATTEMPTS_MAX as f32)

@@ -1,7 +1,7 @@
-//! Everything believed about links, and the questions asked of it.
+//! State of the network: estimates of all links, paths and ends, and the questions asked of it.
 //!
-//! Here: what the beliefs are and how own transfers feed them. Elsewhere: what others saw (`observe`), what a
-//! link is expected to give before it was measured (`prior`), what is kept over a restart (`stored`).
+//! Here: what the state is, and how our own transfers update it. Elsewhere: observations of others
+//! (`observe`), priors (`prior`), persistence (`snapshot`).
 
 mod changes;
 mod circuits;
@@ -45,30 +45,31 @@ use observe::RecentIds;
 use prior::{EffectEwma, LocalityEffects};
 use snapshot::KnowledgeSnapshot;
 
-/// Links remembered: all pairs of 300 storages. Beyond it the longest unused go.
+/// Links remembered: all pairs of 300 storages. Beyond it, the least recently used are evicted.
 pub const LINKS_MAX: usize = 90_000;
-/// Seconds of a link's own observation that weigh as much as what its ends suggest.
+/// Seconds of observation that the prior of a link weighs.
 const PRIOR_WEIGHT: f64 = 1.0;
-/// Spread of the logarithm without own observation: a factor of 2 either way within a deployment, 4 without.
+/// Variance of log(rate) of the prior within a deployment: a factor of 2 either way.
 const PRIOR_VARIANCE: f64 = 0.3;
+/// Variance of log(rate) when nothing was ever measured: a factor of 4 either way.
 const ASSUMED_VARIANCE: f64 = 1.2;
-/// The 10 % point of a normal distribution.
+/// 90 % quantile of the standard normal distribution.
 const NORMAL_QUANTILE_90: f64 = 1.2816;
-/// An end that gives this part of its usual total is busy; …
+/// An end is busy from this share of its usual total.
 const END_BUSY_SHARE: f64 = 0.7;
-/// … with others, if it gives this many times what the link gives: …
+/// Its other links keep an end busy if it yields this many times the link's rate.
 const OTHER_LINKS_FACTOR: f64 = 1.3;
-/// … what one of its links gets less meanwhile counts so much: it is believed only when it lasts.
+/// Weight of a low rate measured meanwhile: believed only if it persists.
 const SHARED_END_WEIGHT: f64 = 0.1;
-/// A rate measured longer ago is not "now".
+/// A rate measured longer ago than this is not current.
 const RATE_NOW_AGE_S_MAX: f64 = 15.0;
 
-/// All of it. Serialises without what is under way: after a restart attempts begin anew.
+/// The network state. Serialises without attempts under way: after a restart they begin anew.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "KnowledgeSnapshot", into = "KnowledgeSnapshot")]
 pub struct Knowledge {
     topology: Topology,
-    /// Of the way that each goes now.
+    /// Each on the path it uses now.
     links: BTreeMap<Link, LinkState>,
     circuits: CircuitStates,
     sources: BTreeMap<StorageId, StorageEndState>,
@@ -77,37 +78,37 @@ pub struct Knowledge {
     localities: BTreeMap<Locality, LocalityEffects>,
     regions: BTreeMap<(RegionId, RegionId), EffectEwma>,
     all: EffectEwma,
-    /// How the rate grows with the number of files where nothing is known of the link itself.
+    /// Concurrency curve of a typical link, for links without their own.
     typical_curve: ConcurrencyCurve,
     paths: BTreeMap<PathKey, PathState>,
     uplinks: BTreeMap<SiteId, Uplink>,
     recent_ids: RecentIds,
     changes: ChangeLog,
     calibration: Calibration,
-    /// Addresses of routers by their digest.
+    /// Router addresses by digest.
     router_addresses: BTreeMap<u32, IpAddr>,
-    /// Not kept over a restart: probes tell it again.
+    /// Not persisted: probes report it again.
     unreachable_pairs: reachability::UnreachablePairs,
 }
 
 impl Knowledge {
-    /// Where a storage is. May be told again at any time.
+    /// Sets the site of a storage; may be repeated.
     pub fn set_storage_site(&mut self, storage: StorageId, site: SiteId) {
         self.add_site(site);
         self.topology.storages.insert(storage, site);
     }
 
-    /// That there is a site.
+    /// Adds a site.
     pub fn add_site(&mut self, site: SiteId) {
         self.topology.sites.entry(site).or_default();
     }
 
-    /// That there is a site, and in which region.
+    /// Adds a site with its region.
     pub fn set_site_region(&mut self, site: SiteId, region: RegionId) {
         self.topology.sites.insert(site, region);
     }
 
-    /// An attempt over the link got its lease.
+    /// Records that an attempt over the link got its lease.
     pub fn attempt_began(&mut self, link: Link, now: Timestamp) {
         if self.links.len() >= LINKS_MAX && !self.links.contains_key(&link) {
             self.evict_unused_links();
@@ -124,18 +125,18 @@ impl Knowledge {
         }
     }
 
-    /// Bytes that its ends moved since ever.
+    /// Bytes that the ends of a link moved since the start.
     fn end_bytes_moved(&self, link: Link) -> [u64; 2] {
         [self.sources.get(&link.source), self.targets.get(&link.target)]
             .map(|end| end.map_or(0, |end| end.moved))
     }
 
-    /// Bytes of a running attempt arrived.
+    /// Records bytes of a running attempt.
     pub fn bytes_arrived(&mut self, link: Link, bytes: u64, now: Timestamp) {
         self.record_bytes(link, bytes, 0, now);
     }
 
-    /// An attempt ended, with `bytes` that [`Knowledge::arrived`] was not told of.
+    /// Records the end of an attempt, with `bytes` not reported by [`Knowledge::bytes_arrived`] yet.
     pub fn attempt_ended(&mut self, link: Link, bytes: u64, end: AttemptEnd, now: Timestamp) {
         if bytes > 0 || end == AttemptEnd::Arrived {
             self.record_bytes(link, bytes, u32::from(end == AttemptEnd::Arrived), now);
@@ -180,8 +181,8 @@ impl Knowledge {
         }
     }
 
-    /// Nothing came any more, and then an attempt failed: that is counted as a failure. As a rate it would be
-    /// one of nothing at all, after which the link would not be tried again.
+    /// Drops the silence before a failure: it counts as a failure, not as a rate of zero, after which the
+    /// link would not be tried again.
     fn discard_silence(&mut self, link: Link, now: Timestamp) {
         let moved = self.end_bytes_moved(link);
         if let Some(state) = self.links.get_mut(&link) {
@@ -193,7 +194,7 @@ impl Knowledge {
         ends.into_iter().flatten().for_each(|end| end.meter.discard_silence(now));
     }
 
-    /// A window of the link ended, in which its ends moved so many bytes.
+    /// Observes a window of the link, in which its ends moved so many bytes.
     fn window_measured(&mut self, link: Link, mut sample: Sample, ends: [f64; 2], now: Timestamp) {
         let rate = sample.bytes_per_s;
         let telling = self.informativeness(link, rate, ends.map(|bytes| bytes / sample.seconds), now);
@@ -219,8 +220,8 @@ impl Knowledge {
         }
     }
 
-    /// What the link had to get at least of an end that others kept busy meanwhile, however they share it: by
-    /// links or by files. None if its ends had room.
+    /// Fair share of the link in an end that others kept busy, by links or by files, whichever is less. None
+    /// if its ends had room.
     fn fair_share(&self, link: Link, whole: &AggregatedWindow) -> Option<f64> {
         let own = f64::from(self.links.get(&link)?.meter.active());
         let states = [self.sources.get(&link.source), self.targets.get(&link.target)];
@@ -234,8 +235,8 @@ impl Knowledge {
         shares.reduce(f64::min)
     }
 
-    /// How much a measurement tells about the link itself. Less than expected, while one of its ends was kept
-    /// busy by other links as well as ever, only tells that the end took its turns.
+    /// Weight of a measurement. A low rate while an end was fully used by other links only shows that the end
+    /// took turns.
     fn informativeness(&self, link: Link, rate: f64, ends: [f64; 2], now: Timestamp) -> f64 {
         let states = [self.sources.get(&link.source), self.targets.get(&link.target)];
         let elsewhere = states.into_iter().zip(ends).any(|(end, total)| {
@@ -245,13 +246,13 @@ impl Knowledge {
         if elsewhere && rate < self.rate(link, now).bytes_per_s { SHARED_END_WEIGHT } else { 1.0 }
     }
 
-    /// What the link will give.
+    /// Estimated rate of the link.
     pub fn rate(&self, link: Link, now: Timestamp) -> Estimate {
         self.posterior(link, now).estimate()
     }
 
-    /// What [`Knowledge::rate`], [`Knowledge::failure_share`] and [`Knowledge::rate_now`] say, as far as a
-    /// choice of a source goes by it: asked for so often that one look at the link is to be enough.
+    /// Rate, basis, failure share and current goodput in one lookup, since the selection of sources asks so
+    /// often.
     pub fn rate_summary(&self, link: Link, now: Timestamp) -> RateSummary {
         let state = self.links.get(&link);
         let believed = self.posterior_of(state, link, now);
@@ -263,7 +264,7 @@ impl Knowledge {
         }
     }
 
-    /// What all links out of (`into` false) or into a storage give together; none if never measured.
+    /// Total rate of all links out of (`into` false) or into a storage; none if never measured.
     pub fn end_rate(&self, storage: StorageId, into: bool, now: Timestamp) -> Option<Estimate> {
         let ends = if into { &self.targets } else { &self.sources };
         let total = ends.get(&storage)?.total;
@@ -271,14 +272,13 @@ impl Knowledge {
         (total.weight_at(now) > 1e-3).then(|| prior.updated_by(&total, now).estimate())
     }
 
-    /// What a target took lately.
+    /// Recent intake of a target.
     pub fn intake_rate(&self, target: StorageId) -> IntakeRate {
         self.targets.get(&target).map(|state| state.intake).unwrap_or_default()
     }
 
-    /// Share of recent attempts over the link that failed by the fault of its source or of the network, on
-    /// the careful side while there were few; where probes found that nothing answers, what is to be
-    /// expected.
+    /// Share of recent attempts over the link that failed by its source or the network, smoothed while they
+    /// are few; at least the expected share where probes get no answer.
     pub fn failure_share(&self, link: Link, now: Timestamp) -> f64 {
         self.failure_share_of(self.links.get(&link), link, now)
     }
@@ -292,8 +292,8 @@ impl Knowledge {
         }
     }
 
-    /// By whose fault attempts are to fail, those included that say nothing of the link, such as a full
-    /// target; in the order of [`Blame::ALL`].
+    /// Expected shares of failures by blame, in the order of [`Blame::ALL`]; includes those that say nothing
+    /// of the link, such as a full target.
     pub fn failure_shares(&self, link: Link, now: Timestamp) -> [f64; Blame::ALL.len()] {
         let mut shares = self
             .links
@@ -307,7 +307,7 @@ impl Knowledge {
         shares
     }
 
-    /// Goodput of a link that has work, as last measured.
+    /// Last measured goodput of a link with work.
     pub fn rate_now(&self, link: Link, now: Timestamp) -> f64 {
         rate_now_of(self.links.get(&link), now)
     }
@@ -316,7 +316,7 @@ impl Knowledge {
         self.links.keys().copied()
     }
 
-    /// An eighth at once, so that the sweep is rare.
+    /// Evicts an eighth at once, so that the sweep is rare.
     fn evict_unused_links(&mut self) {
         let mut idle: Vec<(Timestamp, Link)> = self
             .links

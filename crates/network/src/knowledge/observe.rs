@@ -1,4 +1,4 @@
-//! What others saw: refused with a reason, or taken to where it belongs.
+//! Observations of others: validated, deduplicated and applied.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,11 +12,11 @@ use crate::observation::{
 use crate::path_state::PathState;
 use crate::topology::Locality;
 
-/// Identities of observations remembered: an archive that is asked again repeats its last quarter of an hour.
+/// Observation ids remembered: an archive that is asked again repeats its last quarter of an hour.
 const RECENT_MAX: usize = 8_192;
-/// Paths remembered; beyond it the longest unused go.
+/// Paths remembered; beyond it, the least recently used are evicted.
 pub(super) const PATHS_MAX: usize = 180_000;
-/// Counters older than this say nothing about now.
+/// Uplink counters older than this are stale.
 const UPLINK_AGE_S_MAX: f64 = 900.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub(crate) struct PathKey {
     pub path: PathSelector,
 }
 
-/// A site's connection to the world, by its counters.
+/// Counters of a site's uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Uplink {
     pub into_bytes_per_s: f64,
@@ -37,7 +37,7 @@ pub(crate) struct Uplink {
 }
 
 impl Uplink {
-    /// Share of the capacity in use, if both are known and recent.
+    /// Utilisation of the capacity, if both are known and recent.
     pub(crate) fn utilization(&self, into: bool, now: Timestamp) -> Option<f64> {
         let capacity = self.capacity_bytes_per_s?;
         if now.since(self.at).as_secs_f64() > UPLINK_AGE_S_MAX {
@@ -56,7 +56,7 @@ impl Uplink {
     }
 }
 
-/// The identities of the last observations.
+/// Ids of the last observations, in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecentIds {
     known: BTreeSet<ObservationId>,
@@ -64,7 +64,7 @@ pub(crate) struct RecentIds {
 }
 
 impl RecentIds {
-    /// False if it was there already.
+    /// Returns false for a duplicate.
     pub(super) fn insert(&mut self, id: ObservationId) -> bool {
         if !self.known.insert(id) {
             return false;
@@ -84,7 +84,7 @@ impl RecentIds {
 }
 
 impl Knowledge {
-    /// Takes what was seen, or says why not. Whatever comes, what is believed stays sound.
+    /// Applies an observation or rejects it. Whatever comes, estimates stay valid.
     pub fn observe(&mut self, observation: &Observation, now: Timestamp) -> Result<(), ObservationError> {
         observation.check(now)?;
         let place = |place: Endpoint| {
@@ -173,7 +173,7 @@ impl Knowledge {
         Ok(())
     }
 
-    /// Transfers of ours under way between the ends of a path.
+    /// Our transfers under way between the ends of a path.
     fn load_between(&self, key: &PathKey) -> f64 {
         let links = self.links_between(key.source, key.target);
         links
@@ -191,7 +191,7 @@ impl Knowledge {
         }
     }
 
-    /// What is known of one path between the homes of two storages.
+    /// State of one path between the localities of two storages.
     pub(crate) fn path_state(&self, link: Link, path: PathSelector) -> Option<&PathState> {
         let (source, target) = self.localities_of(link);
         self.paths.get(&PathKey { source, target, path })

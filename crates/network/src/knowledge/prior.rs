@@ -1,8 +1,8 @@
-//! What a link is expected to give before it was measured, from what is like it: other links between the two
-//! sites, other links of each site, links between the two regions, all links.
+//! Hierarchical prior of a link's rate with shrinkage (empirical Bayes, James–Stein): from other links
+//! between the two sites, other links of each site, links between the two regions, all links.
 //!
-//! In logarithms a link's rate is the sum of a general level and of what its regions, its source and its
-//! target add or take away; each addend is drawn to zero as long as little was seen of it (n / (n + k)).
+//! In logarithms, a rate is an additive effects model: a grand mean plus effects of the regions, the source
+//! and the target. Each effect is shrunk towards zero while few observations support it (n / (n + k)).
 
 use longhaul_model::Timestamp;
 
@@ -16,24 +16,27 @@ use crate::topology::Locality;
 
 use super::PathKey;
 
-/// Several minutes of work are remembered, and halve in a day.
+/// EWMA of an effect: several minutes of work, with a half-life of a day.
 pub(crate) type EffectEwma = LogEwma<86_400, 200>;
 
-/// Seconds of observation that make an addend count half.
+/// Shrinkage constant k: seconds of observation at which an effect counts half.
 const EFFECT_PRIOR_S: f64 = 2.0;
-/// A source's addend and its target's can stand for each other; a bit less than all of each keeps both small.
+/// Source and target effects are not identifiable separately; counting a bit less than all of each keeps both
+/// small.
 const EFFECT_SHRINKAGE_MAX: f64 = 0.9;
-/// Less than so many seconds is as good as nothing.
+/// Weights below this count as no observation.
 const EFFECT_WEIGHT_S_MIN: f64 = 1e-3;
 
+/// Effects of one site, as a source and as a target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LocalityEffects {
-    /// What its links as a source have above others.
+    /// Effect on links with this source.
     pub out: EffectEwma,
+    /// Effect on links with this target.
     pub into: EffectEwma,
 }
 
-/// A normal distribution of the logarithm.
+/// Normal distribution of log(rate).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prior {
     pub mean: f64,
@@ -42,12 +45,12 @@ pub(crate) struct Prior {
 }
 
 impl Prior {
-    /// After own observation.
+    /// Updated by own observations.
     pub(crate) fn updated_by<const H: u32, const W: u32>(self, own: &LogEwma<H, W>, now: Timestamp) -> Prior {
         self.combined_with(own, own.weight_at(now), Basis::Measured)
     }
 
-    /// After all that was seen of a way. What the slow belief saw lately the fast one saw too: it counts
+    /// Updated by all observations of a path. The slow average contains what the fast one saw, so that counts
     /// once.
     fn updated_by_link(self, state: &LinkState, now: Timestamp) -> Prior {
         let (fast, slow) = (state.fast.weight_at(now), state.slow.weight_at(now));
@@ -58,7 +61,7 @@ impl Prior {
         )
     }
 
-    /// With something that is believed with `weight`, without what is counted elsewhere.
+    /// Combined with an average of the given weight.
     pub(crate) fn combined_with<const H: u32, const W: u32>(
         self,
         own: &LogEwma<H, W>,
@@ -70,7 +73,7 @@ impl Prior {
             return self;
         }
         let total = weight + half;
-        // Disagreement between the two is uncertainty as well.
+        // Disagreement between the two adds variance.
         let between = weight * half / total / total * (own.mean() - self.mean).powi(2);
         Prior {
             mean: (weight * own.mean() + half * self.mean) / total,
@@ -91,17 +94,17 @@ impl Prior {
     }
 }
 
-/// The addends of one link, each drawn to zero.
+/// Effects on one link, shrunk.
 struct Effects {
     all: f64,
     regions: f64,
     out: f64,
     into: f64,
-    /// Seconds seen of all links, of the regions, of the ends.
+    /// Seconds of observation of all links, of the regions, of the ends.
     weights: [f64; 3],
 }
 
-/// An addend, drawn to zero while little was seen of it.
+/// Mean of an effect, shrunk towards zero while its weight is small.
 fn shrunk(effect: &EffectEwma, now: Timestamp) -> f64 {
     let weight = effect.weight_at(now);
     effect.mean() * weight / (weight + EFFECT_PRIOR_S) * EFFECT_SHRINKAGE_MAX
@@ -112,7 +115,7 @@ impl Knowledge {
         (self.topology.locality(link.source), self.topology.locality(link.target))
     }
 
-    /// What is believed of the link's own logarithm, all things considered.
+    /// Posterior of log(rate).
     pub(crate) fn posterior(&self, link: Link, now: Timestamp) -> Prior {
         self.posterior_of(self.links.get(&link), link, now)
     }
@@ -126,7 +129,7 @@ impl Knowledge {
         }
     }
 
-    /// What the link will give without its circuit, if it goes by one now.
+    /// Estimated rate without the circuit that the link uses now.
     pub fn best_effort_rate(&self, link: Link, now: Timestamp) -> Estimate {
         match self.circuits.best_effort_state(link) {
             Some(state) => self
@@ -137,18 +140,18 @@ impl Knowledge {
         }
     }
 
-    /// What links like it give: without anything of its own.
+    /// Estimated rate of links like it, without its own measurements.
     pub(crate) fn expected_rate(&self, link: Link, now: Timestamp) -> Estimate {
         let own = self.links.get(&link).map_or(0.0, |state| state.slow.weight_at(now));
         self.current_path_prior(link, own, now).estimate()
     }
 
-    /// Before anything was seen of the way that it goes: what is booked, or what links like it give.
+    /// Prior of the current path: the reserved rate of its circuit, or what links like it yield.
     fn current_path_prior(&self, link: Link, own: f64, now: Timestamp) -> Prior {
         self.circuits.prior(link).unwrap_or_else(|| self.best_effort_prior(link, own, now))
     }
 
-    /// For a link of which `own` seconds were seen, without these.
+    /// Prior of the best-effort path, without the `own` seconds of the link itself.
     fn best_effort_prior(&self, link: Link, own: f64, now: Timestamp) -> Prior {
         let (source, target) = self.localities_of(link);
         let prior = self.prior_between(source, target, own, now);
@@ -193,8 +196,8 @@ impl Knowledge {
         Effects { all: self.all.mean(), regions, out, into, weights }
     }
 
-    /// One measurement of one link, to everything it belongs to. Each addend learns what the others leave.
-    /// Gives what the addends would have said.
+    /// Updates all effects by one measurement; each learns the residual of the others (backfitting). Returns
+    /// what they predicted before.
     pub(super) fn learn(&mut self, link: Link, value: f64, weight: f64, now: Timestamp) -> f64 {
         let (source, target) = self.localities_of(link);
         self.learn_between(source, target, value, weight, now)
@@ -217,7 +220,7 @@ impl Knowledge {
             self.regions.entry((self.topology.region(source), self.topology.region(target))).or_default();
         regions.observe_log(left, weight, now);
         let left = left - shrunk(regions, now);
-        // The second with what the first has taken up, so that together they do not overshoot.
+        // The second effect sees what the first has taken up, so that together they do not overshoot.
         let out = &mut self.localities.entry(source).or_default().out;
         out.observe_log(left - parts.into, weight, now);
         let left = left - shrunk(out, now);

@@ -1,4 +1,4 @@
-//! Pairs of sites between which no address answers, and how full the uplinks of a link's sites are.
+//! Reachability of site pairs, and utilisation of the uplinks of a link's sites.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,24 +8,25 @@ use longhaul_model::{SiteId, Timestamp, units};
 use super::{Knowledge, Link, PathKey};
 use crate::topology::Locality;
 
-/// What did not answer is looked at again and again: older, nobody looks any more.
+/// Unreachable pairs are probed again and again: an older result is stale.
 const UNREACHABLE_TTL: Duration = Duration::from_secs(600);
-/// The share of attempts that may be expected to fail where nothing answers: some peers do come back.
+/// Expected share of failures between unreachable sites: some peers do come back.
 pub(super) const UNREACHABLE_FAILURE_SHARE: f64 = 0.9;
 /// An uplink this full is the bottleneck.
 pub(super) const UPLINK_FULL_SHARE: f64 = 0.9;
-/// Ours are most of what passes an uplink from this part on, and hardly any of it below the other.
+/// Our transfers are most of an uplink's traffic from this share on.
 const UPLINK_MOSTLY_OURS_SHARE: f64 = 0.7;
+/// Our transfers are hardly any of an uplink's traffic below this share.
 const UPLINK_HARDLY_OURS_SHARE: f64 = 0.3;
 
-/// Pairs of which no way is up, by when that was last seen. Empty as a rule, so that asking costs nothing.
+/// Pairs without a reachable path, by the last result. Usually empty, so that lookups cost nothing.
 pub(crate) type UnreachablePairs = BTreeMap<(Locality, Locality), Timestamp>;
 
 impl Knowledge {
-    /// One of the ways between two homes answers or not. Silent is a pair of which no way is known to answer.
+    /// Records whether a path answers. A pair is unreachable if none of its paths is known to answer.
     pub(super) fn record_reachability(&mut self, key: PathKey, up: bool, at: Timestamp) {
         let pair = (key.source, key.target);
-        // One that nobody looked at since is the address of a host that is gone.
+        // A path that was not probed lately is the address of a host that is gone.
         let mut paths = self.paths_between(key.source, key.target);
         let any = up || paths.any(|path| path.answered_within(at, UNREACHABLE_TTL));
         drop(paths);
@@ -45,13 +46,13 @@ impl Knowledge {
             .is_some_and(|&at| now.since(at) < UNREACHABLE_TTL)
     }
 
-    /// Share of an uplink in use; none without a capacity or a recent count.
+    /// Utilisation of an uplink; none without a capacity or a recent counter.
     pub(super) fn uplink_utilization(&self, home: Locality, into: bool, now: Timestamp) -> Option<f64> {
         let Locality::Site(site) = home else { return None };
         self.uplinks.get(&site)?.utilization(into, now)
     }
 
-    /// How full the uplinks of both sites are, and whether with our transfers; a sentence each.
+    /// Utilisation of the uplinks of both sites and our part of it, one sentence each.
     pub(super) fn describe_uplinks(&self, link: Link, now: Timestamp) -> Vec<String> {
         let (source, target) = self.localities_of(link);
         let ends = [(source, false, "source"), (target, true, "target")];
@@ -87,7 +88,7 @@ impl Knowledge {
         Some(text)
     }
 
-    /// What our transfers move into or out of a site now, other transfers within it left out.
+    /// Rate of our transfers into or out of a site; transfers within the site are left out.
     fn own_rate(&self, site: SiteId, into: bool, now: Timestamp) -> f64 {
         let crosses = |link: &Link| {
             let (source, target) = self.localities_of(*link);

@@ -1,5 +1,4 @@
-//! What is known of one link, put together: what it gives beside what it could, where it is held up, what
-//! would help.
+//! Report on one link: what it yields against what it could, its bottleneck, and advice.
 
 use longhaul_model::{Timestamp, units};
 use serde::Serialize;
@@ -12,18 +11,18 @@ use crate::observation::{PathSelector, SenderLimit};
 use crate::path_state::PathState;
 use crate::rate_history::Bin;
 
-/// What achieves this part of a bound is held up by it.
+/// A link is held up by a bound of which it reaches this share.
 const BOUND_REACHED_SHARE: f64 = 0.7;
-/// Tests that give this many times what transfers do show that the network could do more.
+/// Tests faster than transfers by this factor show that the network has headroom.
 const NETWORK_HEADROOM_FACTOR: f64 = 2.5;
-/// A limit that held connections back this often is the one to tell of.
+/// A sender limit of this share is the bottleneck.
 const SENDER_LIMIT_SHARE_MIN: f64 = 0.4;
-/// One address family is better if it gives this many times what the other does.
+/// An address family is preferred if it is faster by this factor.
 const FAMILY_ADVANTAGE_MIN: f64 = 1.2;
-/// Loss that calls for streams.
+/// Loss from which more streams are advised.
 const LOSS_ADVISED_SHARE_MIN: f64 = 1e-6;
 
-/// What holds a link up.
+/// What limits the rate of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bottleneck {
@@ -34,9 +33,9 @@ pub enum Bottleneck {
     RemoteWindow,
     TargetUplink,
     TargetWrite,
-    /// Its ends are busy with other links of ours.
+    /// Its ends are busy with our other links.
     OtherWork,
-    /// One of its ends, nobody knows which.
+    /// One of its ends, unknown which.
     Storage,
     Unknown,
 }
@@ -58,7 +57,7 @@ impl Bottleneck {
     }
 }
 
-/// One way between the ends, as measured.
+/// Measurements of one path between the ends.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PathReport {
     #[serde(rename = "way")]
@@ -67,32 +66,34 @@ pub struct PathReport {
     pub loss: Option<f64>,
     pub mtu: Option<u32>,
     pub black_hole: bool,
-    /// What tests gave.
+    /// Mean rate of tests.
     pub tested_bytes_per_s: Option<f64>,
-    /// One stream by its window, and by loss and round trip (Mathis for Reno, more for CUBIC).
+    /// Rate limit of one stream by its window.
     pub window_limit_bytes_per_s: Option<f64>,
+    /// Rate limit of one stream by loss and round trip (Mathis for Reno, higher for CUBIC).
     pub loss_limit_bytes_per_s: Option<f64>,
     pub up: Option<bool>,
     pub route: Option<u64>,
     pub route_since: Option<Timestamp>,
-    /// How trouble goes with the load we make, from -1 to 1.
+    /// Correlation of trouble with our own load, from -1 to 1.
     pub trouble_with_load: Option<f64>,
 }
 
-/// One link, all things considered.
+/// Everything known about one link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
     pub link: Link,
     pub rate: Estimate,
-    /// What links of its kind give.
+    /// Estimated rate of links like it.
     pub expected: Estimate,
-    /// What it gives now, nothing if it has no work.
+    /// Current goodput; zero if it has no work.
     pub achieved_bytes_per_s: f64,
     pub active: u32,
-    /// One file alone, and all files together once more bring no more.
+    /// Rate of one file alone.
     pub file_max_bytes_per_s: Option<f64>,
+    /// Rate of all files together once more bring no more.
     pub capacity_bytes_per_s: Option<f64>,
-    /// What starting one file costs.
+    /// Start-up seconds per file.
     pub start_s: f64,
     pub failure_share: f64,
     pub bottleneck: Bottleneck,
@@ -117,12 +118,12 @@ impl Knowledge {
         }
     }
 
-    /// What the link gave in the last days, oldest first.
+    /// History of the last three days, oldest first.
     pub fn history(&self, link: Link) -> Vec<Bin> {
         self.links.get(&link).map(|state| state.history.list()).unwrap_or_default()
     }
 
-    /// The last changes that bear on the link, newest first.
+    /// Recorded changes between the link's sites, newest first.
     pub fn changes_for(&self, link: Link) -> Vec<Change> {
         let homes = self.localities_of(link);
         self.changes().rev().filter(|change| self.localities_of_change(change) == homes).copied().collect()
@@ -154,7 +155,7 @@ impl Knowledge {
         self.paths_of(link).map(report).collect()
     }
 
-    /// What holds the link up, by what is known: counters first, then what kernels say, then comparisons.
+    /// Finds the bottleneck: by uplink counters first, then by kernels' sender limits, then by comparisons.
     pub fn bottleneck(&self, link: Link, now: Timestamp) -> Bottleneck {
         let full = |home, into| {
             self.uplink_utilization(home, into, now).is_some_and(|used| used >= UPLINK_FULL_SHARE)
@@ -179,7 +180,7 @@ impl Knowledge {
                 SenderLimit::Application => Bottleneck::SourceRead,
                 SenderLimit::SendBuffer => Bottleneck::SendBuffer,
                 SenderLimit::Congestion => Bottleneck::Network,
-                // A window that would carry more than the link gives is held shut by who should empty it.
+                // A window that would carry more than the link yields is kept shut by a slow writer.
                 SenderLimit::ReceiveWindow => match path.window_limit() {
                     Some(window) if window > NETWORK_HEADROOM_FACTOR * rate => Bottleneck::TargetWrite,
                     _ => Bottleneck::RemoteWindow,
@@ -214,7 +215,7 @@ impl Knowledge {
         if tested < NETWORK_HEADROOM_FACTOR * rate {
             return Bottleneck::Unknown;
         }
-        // The network could do more: which end is slow shows on its other links.
+        // The network has headroom: the slow end shows on its other links.
         let total = |storage, into| self.end_rate(storage, into, now).map_or(0.0, |total| total.bytes_per_s);
         match (
             total(link.source, false) > NETWORK_HEADROOM_FACTOR * rate,
@@ -226,7 +227,7 @@ impl Knowledge {
         }
     }
 
-    /// Why the link gives what it gives, a sentence a line.
+    /// Explains the rate of the link, one sentence per line.
     pub fn explain(&self, link: Link, now: Timestamp) -> Vec<String> {
         let report = self.report(link, now);
         let rate = units::rate;
@@ -268,7 +269,8 @@ impl Knowledge {
         lines
     }
 
-    /// What would make the link faster or safer, a sentence a line; nothing if nothing is known to help.
+    /// Advice that would make the link faster or safer, one sentence per line; empty if nothing is known to
+    /// help.
     pub fn advise(&self, link: Link, now: Timestamp) -> Vec<String> {
         let mut lines = Vec::new();
         let wanted = self.expected_rate(link, now).bytes_per_s.max(self.rate(link, now).bytes_per_s);

@@ -1,4 +1,4 @@
-//! What is known between sites, whatever their storages: the form in which instances tell each other.
+//! Estimates between sites, whatever their storages: the form in which instances exchange knowledge.
 
 use longhaul_model::{SiteId, Timestamp};
 
@@ -20,8 +20,8 @@ pub(crate) struct SitePairEstimate {
 }
 
 impl Knowledge {
-    /// Each ordered pair of sites of which a rate is known, and each address family of it that was tested for
-    /// itself.
+    /// Each ordered pair of sites with a known rate, and each address family of it that was tested
+    /// separately.
     pub(crate) fn site_pair_estimates(&self, now: Timestamp) -> impl Iterator<Item = SitePairEstimate> + '_ {
         let pairs = self.pairs.iter().filter_map(move |(&(source, target), pair)| {
             let path = self.paths_between(source, target).find(|path| path.rtt_us().is_some());
@@ -60,7 +60,7 @@ impl Knowledge {
         pairs.chain(families)
     }
 
-    /// Seconds of observation between two sites that still count, and when the last was.
+    /// Seconds of observation between two sites that still count, and the time of the last.
     pub(crate) fn observed_seconds(
         &self,
         source: SiteId,

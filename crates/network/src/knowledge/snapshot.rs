@@ -1,4 +1,5 @@
-//! The serialised form: lists, since JSON knows only text as keys. Absurd numbers in it are made sound.
+//! Serialised form of the network state: lists, since JSON allows only text as keys. Invalid numbers are
+//! corrected on reading.
 
 use std::net::IpAddr;
 
@@ -22,7 +23,7 @@ use crate::rate_history::RateHistory;
 use crate::startup_cost::StartupCost;
 use crate::topology::{Locality, RegionId, Topology};
 
-/// Grows when what was kept before cannot be read any more.
+/// Version of the form; a snapshot of another version is discarded.
 const VERSION: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
@@ -31,7 +32,7 @@ pub(super) struct KnowledgeSnapshot {
     storages: Vec<(StorageId, SiteId)>,
     sites: Vec<(SiteId, RegionId)>,
     links: Vec<LinkSnapshot>,
-    /// The same of their circuits.
+    /// States of the paths not in use.
     #[serde(default)]
     circuits: Vec<LinkSnapshot>,
     sources: Vec<(StorageId, FastEwma, IntakeRate)>,

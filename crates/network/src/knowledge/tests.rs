@@ -1,4 +1,4 @@
-//! What the beliefs promise.
+//! Properties of the estimates.
 
 use super::*;
 use crate::ewma::RATE_BYTES_PER_S_ASSUMED;
@@ -12,7 +12,7 @@ fn link(source: u64, target: u64) -> Link {
     Link { source: StorageId(source), target: StorageId(target) }
 }
 
-/// Moves `files` of 10 MB over `link` at `rate`, one after the other.
+/// Moves `files` of 10 MB over `link` at `rate` in sequence.
 fn run(knowledge: &mut Knowledge, link: Link, files: i64, rate: f64, from: i64) -> i64 {
     let each = (10e6 / rate * 1e3) as i64;
     for file in 0..files {
@@ -37,8 +37,7 @@ fn the_unknown_has_a_stated_rank() {
     assert!(neighbour.low < neighbour.bytes_per_s && neighbour.bytes_per_s < neighbour.high);
 }
 
-/// A source goes away under what is on its way, and comes back: it failed for a while, and is as fast as it
-/// was.
+/// A source disappears during its transfers and comes back: it failed for a while, and is as fast as before.
 #[test]
 fn silence_that_ends_in_failures_is_no_rate() {
     let mut knowledge = Knowledge::default();
@@ -119,7 +118,7 @@ fn survives_a_restart() {
     assert_eq!(is.basis, Basis::Measured);
 }
 
-/// All that is kept for one link that had work for days, with both address families probed.
+/// Memory of a link that had work for days, with both address families probed.
 #[test]
 fn a_link_takes_less_than_two_kilobytes() {
     use crate::advice::Family;

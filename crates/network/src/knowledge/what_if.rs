@@ -1,5 +1,5 @@
-//! What if: so many more files on a link, so many more bytes to bring, one more attempt. Answers for people
-//! who decide; the scheduler asks for the same numbers one at a time. Start with [`Knowledge::what_if`].
+//! What-if questions: so many more files, so many more bytes, one more attempt. Answers for people; the
+//! scheduler asks for the same numbers one at a time. Start with [`Knowledge::what_if`].
 
 use longhaul_model::{Blame, Timestamp};
 
@@ -7,9 +7,9 @@ use super::{Backlog, Estimate, Forecast, Knowledge, Link, Work};
 
 /// Questions of each kind that are answered at once.
 pub const WHAT_IF_QUERIES_MAX: usize = 16;
-/// Bytes that are asked about come in files of this size, the mean of the grid (1.5 GB) in round numbers.
+/// File size assumed for bytes that are asked about: the mean of the grid (1.5 GB) in round numbers.
 pub const WHAT_IF_FILE_BYTES: u64 = 1_000_000_000;
-/// More files at once than any link has.
+/// Bound of the concurrency: more than any link has.
 pub const WHAT_IF_FILES_MAX: u32 = 10_000;
 
 /// What is asked.
@@ -17,20 +17,20 @@ pub const WHAT_IF_FILES_MAX: u32 = 10_000;
 pub struct WhatIfQuery {
     /// Files beyond those under way.
     pub more: Vec<u32>,
-    /// Bytes beyond those that were asked for.
+    /// Bytes beyond those requested already.
     pub bytes: Vec<u64>,
-    /// Files of these bytes under way at once; none: as many as the link usually has.
+    /// Concurrency of these bytes; none: the link's usual one.
     pub at_once: Option<u32>,
-    /// What was asked for before.
+    /// Bytes requested earlier.
     pub backlog: Backlog,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct WhatIfAnswer {
-    /// What all files of the link together would get with so many more.
+    /// Total rate of the link with so many more files.
     pub rates: Vec<(u32, Estimate)>,
     pub times: Vec<(Work, Forecast)>,
-    /// How likely the next attempt fails by whose fault, most likely first; those that are to be expected.
+    /// Odds that the next attempt fails, by blame, most likely first; zero odds are left out.
     pub failures: Vec<(Blame, f64)>,
 }
 
