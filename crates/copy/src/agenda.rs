@@ -10,10 +10,10 @@ use crate::progress::Progress;
 use crate::stop::{Stop, interrupted};
 
 /// Pages planned ahead.
-const PAGES_AHEAD: usize = 3;
+const PAGES_AHEAD_MAX: usize = 3;
 
 /// What to do with a page's steps; the page is the last one; entries kept out by filters so far.
-pub(crate) type TakePage<'a, S> = &'a mut dyn FnMut(Vec<S>, bool, u64) -> Result<(), Fault>;
+pub(crate) type PageSink<'a, S> = &'a mut dyn FnMut(Vec<S>, bool, u64) -> Result<(), Fault>;
 
 pub(crate) struct Page<S> {
     steps: Vec<S>,
@@ -22,28 +22,31 @@ pub(crate) struct Page<S> {
 }
 
 /// A page, or why there will be no more.
-pub(crate) type Planned<S> = Result<Page<S>, Fault>;
+pub(crate) type PlannedPage<S> = Result<Page<S>, Fault>;
 
-pub(crate) struct Agenda<S> {
+pub(crate) struct PlanQueue<S> {
     steps: VecDeque<S>,
-    listed: bool,
+    is_fully_listed: bool,
     excluded: u64,
     /// The size, if a step is about a file that somebody wants.
     wanted_bytes: fn(&S) -> Option<u64>,
     /// Taking from it lets the planner plan another page.
-    may_plan: Receiver<()>,
+    planner_tokens: Receiver<()>,
 }
 
-impl<S> Agenda<S> {
+impl<S> PlanQueue<S> {
     /// With the end that the planner's thread holds.
-    pub(crate) fn new(wanted_bytes: fn(&S) -> Option<u64>) -> (Agenda<S>, SyncSender<()>) {
-        let (pages, may_plan) = sync_channel(PAGES_AHEAD);
+    pub(crate) fn new(wanted_bytes: fn(&S) -> Option<u64>) -> (PlanQueue<S>, SyncSender<()>) {
+        let (pages, may_plan) = sync_channel(PAGES_AHEAD_MAX);
         let steps = VecDeque::new();
-        (Agenda { steps, listed: false, excluded: 0, wanted_bytes, may_plan }, pages)
+        (
+            PlanQueue { steps, is_fully_listed: false, excluded: 0, wanted_bytes, planner_tokens: may_plan },
+            pages,
+        )
     }
 
     /// Counts what has come, and keeps it.
-    pub(crate) fn take(&mut self, page: Page<S>, progress: &Progress) {
+    pub(crate) fn push_page(&mut self, page: Page<S>, progress: &Progress) {
         let wanted = page.steps.iter().filter_map(self.wanted_bytes);
         let (files, bytes) = wanted.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size));
         progress.change(|totals| {
@@ -53,7 +56,7 @@ impl<S> Agenda<S> {
             totals.excluded += page.excluded - self.excluded;
         });
         self.excluded = page.excluded;
-        self.listed = page.last;
+        self.is_fully_listed = page.last;
         self.steps.extend(page.steps);
     }
 
@@ -62,23 +65,23 @@ impl<S> Agenda<S> {
     }
 
     /// Lets the planner go on, if nothing is left of what it has planned.
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume_planner(&self) {
         if self.steps.is_empty() {
-            while self.may_plan.try_recv().is_ok() {}
+            while self.planner_tokens.try_recv().is_ok() {}
         }
     }
 
     /// Everything was planned, and taken.
     pub(crate) fn is_done(&self) -> bool {
-        self.listed && self.steps.is_empty()
+        self.is_fully_listed && self.steps.is_empty()
     }
 }
 
 /// The planner's thread: tells each page of `each`, in the words of whoever takes it.
 pub(crate) fn plan_ahead<S, I>(
-    each: impl FnOnce(TakePage<'_, S>) -> Result<(), Fault>,
+    each: impl FnOnce(PageSink<'_, S>) -> Result<(), Fault>,
     to: &Sender<I>,
-    words: fn(Planned<S>) -> I,
+    words: fn(PlannedPage<S>) -> I,
     pages: &SyncSender<()>,
     stop: &Stop,
 ) {

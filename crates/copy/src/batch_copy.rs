@@ -6,26 +6,26 @@ use std::path::PathBuf;
 
 use longhaul_model::{DataSecurity, Fault, FaultCode};
 
-use crate::copy::{CopyOrder, copy};
+use crate::copy::{CopyRequest, copy};
 use crate::options::Options;
 use crate::progress::{FileOutcome, Outcome, Progress};
 use crate::pull::Pull;
 use crate::push::Push;
 use crate::stop::Stop;
-use crate::url::{Place, RemotePath, ServerUrl};
+use crate::url::{Endpoint, RemotePath, ServerUrl};
 
 /// Told of the files of the pair with this index; of a pair that is a file exactly once, unless the copy is
 /// stopped.
-pub type TellPair<'a> = &'a mut dyn FnMut(usize, &FileOutcome);
+pub type PairCallback<'a> = &'a mut dyn FnMut(usize, &FileOutcome);
 
 /// Pairs that one transfer moves.
 struct Group<'a> {
-    ends: Ends<'a>,
+    ends: GroupEnds<'a>,
     indices: Vec<usize>,
     names: HashMap<String, usize>,
 }
 
-enum Ends<'a> {
+enum GroupEnds<'a> {
     Pull {
         url: &'a ServerUrl,
         sources: Vec<RemotePath>,
@@ -36,20 +36,20 @@ enum Ends<'a> {
         url: &'a ServerUrl,
     },
     /// One by one.
-    Alone(&'a Place, &'a Place),
+    Single(&'a Endpoint, &'a Endpoint),
 }
 
 /// Copies all pairs. What goes wrong with one leaves the others alone.
 pub fn copy_pairs(
-    pairs: &[(Place, Place)],
+    pairs: &[(Endpoint, Endpoint)],
     options: &Options,
     data_security: DataSecurity,
     progress: &Progress,
     stop: &Stop,
-    tell: TellPair<'_>,
+    tell: PairCallback<'_>,
 ) -> Result<(), Fault> {
     options.check().map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
-    for group in grouped(pairs) {
+    for group in group_pairs(pairs) {
         stop.check()?;
         let mut told = vec![false; group.indices.len()];
         let (failed_before, bytes_before) = (progress.failed().len(), progress.totals().bytes_done);
@@ -61,7 +61,7 @@ pub fn copy_pairs(
         };
         let result = group.run(options, data_security, progress, stop, &mut of_pair);
         let Err(fault) = result else {
-            if let (Ends::Alone(..), false) = (&group.ends, told[0]) {
+            if let (GroupEnds::Single(..), false) = (&group.ends, told[0]) {
                 // A directory without a file in it.
                 let outcome = match progress.failed().get(failed_before) {
                     Some((_, fault)) => Outcome::Failed(fault.clone()),
@@ -92,7 +92,7 @@ pub fn copy_pairs(
 
 impl Group<'_> {
     fn find(&self, outcome: &FileOutcome) -> Option<usize> {
-        if matches!(self.ends, Ends::Alone(..)) {
+        if matches!(self.ends, GroupEnds::Single(..)) {
             return Some(0);
         }
         // A directory's files lie beneath its name.
@@ -112,8 +112,8 @@ impl Group<'_> {
         let mut names = vec![String::new(); self.indices.len()];
         self.names.iter().for_each(|(name, at)| names[*at].clone_from(name));
         match &self.ends {
-            Ends::Alone(source, target) => {
-                let order = CopyOrder {
+            GroupEnds::Single(source, target) => {
+                let order = CopyRequest {
                     sources: vec![(*source).clone()],
                     target: (*target).clone(),
                     options: options.clone(),
@@ -125,7 +125,7 @@ impl Group<'_> {
                 };
                 copy(&order, progress, stop, tell)
             }
-            Ends::Pull { url, sources, directory } => {
+            GroupEnds::Pull { url, sources, directory } => {
                 if !options.dry_run {
                     std::fs::create_dir_all(directory).map_err(|error| {
                         let shown = longhaul_model::units::printable(&directory.to_string_lossy());
@@ -145,7 +145,7 @@ impl Group<'_> {
                 };
                 pull.run(progress, stop, tell)
             }
-            Ends::Push { sources, url } => {
+            GroupEnds::Push { sources, url } => {
                 let root = RemotePath::root();
                 let push = Push { sources, url, target: &root, options, data_security, names: Some(&names) };
                 push.run(progress, stop, tell)
@@ -156,34 +156,36 @@ impl Group<'_> {
 
 /// Where a pair goes: two of one kind are moved together unless they want the same name.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum GroupKey {
     Pull(String, PathBuf),
     Push(String),
 }
 
-fn grouped(pairs: &[(Place, Place)]) -> Vec<Group<'_>> {
+fn group_pairs(pairs: &[(Endpoint, Endpoint)]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut known: BTreeMap<Key, usize> = BTreeMap::new();
+    let mut known: BTreeMap<GroupKey, usize> = BTreeMap::new();
     for (index, (source, target)) in pairs.iter().enumerate() {
         let found = match (source, target) {
-            (Place::Server { url, path }, Place::Local(target)) => split(target).map(|(directory, name)| {
-                let key = Key::Pull(url.reveal("").to_string(), directory.clone());
-                (key, name, Member::Pull(url, path, directory))
-            }),
-            (Place::Local(source), Place::Server { url, path }) if !path.contents => {
-                let key = Key::Push(url.reveal("").to_string());
-                Some((key, path.path.clone(), Member::Push(source, url)))
+            (Endpoint::Server { url, path }, Endpoint::Local(target)) => {
+                split_target(target).map(|(directory, name)| {
+                    let key = GroupKey::Pull(url.reveal("").to_string(), directory.clone());
+                    (key, name, GroupMember::Pull(url, path, directory))
+                })
+            }
+            (Endpoint::Local(source), Endpoint::Server { url, path }) if !path.contents => {
+                let key = GroupKey::Push(url.reveal("").to_string());
+                Some((key, path.path.clone(), GroupMember::Push(source, url)))
             }
             _ => None,
         };
         let Some((key, name, member)) = found else {
-            let ends = Ends::Alone(source, target);
+            let ends = GroupEnds::Single(source, target);
             groups.push(Group { ends, indices: vec![index], names: HashMap::new() });
             continue;
         };
         let at = known.get(&key).copied().filter(|at| !groups[*at].names.contains_key(&name));
         let at = at.unwrap_or_else(|| {
-            groups.push(Group { ends: member.begin(), indices: Vec::new(), names: HashMap::new() });
+            groups.push(Group { ends: member.new_ends(), indices: Vec::new(), names: HashMap::new() });
             known.insert(key, groups.len() - 1);
             groups.len() - 1
         });
@@ -191,32 +193,32 @@ fn grouped(pairs: &[(Place, Place)]) -> Vec<Group<'_>> {
         group.names.insert(name, group.indices.len());
         group.indices.push(index);
         match (&mut group.ends, member) {
-            (Ends::Pull { sources, .. }, Member::Pull(_, path, _)) => sources.push(path.clone()),
-            (Ends::Push { sources, .. }, Member::Push(source, _)) => sources.push(source.clone()),
+            (GroupEnds::Pull { sources, .. }, GroupMember::Pull(_, path, _)) => sources.push(path.clone()),
+            (GroupEnds::Push { sources, .. }, GroupMember::Push(source, _)) => sources.push(source.clone()),
             _ => {}
         }
     }
     groups
 }
 
-enum Member<'a> {
+enum GroupMember<'a> {
     Pull(&'a ServerUrl, &'a RemotePath, PathBuf),
     Push(&'a PathBuf, &'a ServerUrl),
 }
 
-impl<'a> Member<'a> {
-    fn begin(&self) -> Ends<'a> {
+impl<'a> GroupMember<'a> {
+    fn new_ends(&self) -> GroupEnds<'a> {
         match self {
-            Member::Pull(url, _, directory) => {
-                Ends::Pull { url, sources: Vec::new(), directory: directory.clone() }
+            GroupMember::Pull(url, _, directory) => {
+                GroupEnds::Pull { url, sources: Vec::new(), directory: directory.clone() }
             }
-            Member::Push(_, url) => Ends::Push { sources: Vec::new(), url },
+            GroupMember::Push(_, url) => GroupEnds::Push { sources: Vec::new(), url },
         }
     }
 }
 
 /// Directory and name of a local target; none if it is meant to be a directory itself.
-fn split(target: &std::path::Path) -> Option<(PathBuf, String)> {
+fn split_target(target: &std::path::Path) -> Option<(PathBuf, String)> {
     let text = target.to_str()?;
     if text.ends_with('/') || target.is_dir() {
         return None;

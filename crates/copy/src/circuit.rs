@@ -11,29 +11,30 @@ use longhaul_gateways::circuits::{CircuitConfig, CircuitWay, Keeper, Place, Stre
 use longhaul_model::{AgentId, Fault, FaultCode};
 
 use crate::clock;
-use crate::progress::Story;
+use crate::progress::CircuitLog;
 use crate::site::{Site, Source};
 use crate::state::StateDir;
 
-const BOOK: &str = "circuit.json";
+const CIRCUIT_STATE_FILE: &str = "circuit.json";
 
 /// Asks for a circuit; what comes back gives it back when dropped. `story` hears what is done and why.
-pub(crate) fn ask_for(
+pub(crate) fn request_circuit(
     config: &CircuitConfig,
     site: &Arc<Site>,
     source: &Source,
     state: &StateDir,
-    story: Arc<Story>,
+    story: Arc<CircuitLog>,
 ) -> Result<Keeper, Fault> {
     let mut seed = [0; 8];
     rand::fill(&mut seed)
         .map_err(|_| Fault::new(FaultCode::Internal, "the system gives no random numbers"))?;
     let place = Place {
         link: format!("{}→{}", source.agent, site.agent()),
-        book: state.path().join(BOOK),
+        book: state.path().join(CIRCUIT_STATE_FILE),
         seed: u64::from_le_bytes(seed),
     };
-    let ways = CopyWays { site: site.clone(), source: source.agent, plain: source.addresses.clone(), story };
+    let ways =
+        SessionPaths { site: site.clone(), source: source.agent, plain: source.addresses.clone(), story };
     let keeper =
         Keeper::start(place, config, Arc::new(clock::now), Box::new(Streams::new(ways, config.paced)))?;
     keeper.tell(Event::SetWanted(true));
@@ -41,15 +42,15 @@ pub(crate) fn ask_for(
 }
 
 /// The ways of one session.
-struct CopyWays {
+struct SessionPaths {
     site: Arc<Site>,
     source: AgentId,
     /// Where its streams go without a circuit.
     plain: Vec<String>,
-    story: Arc<Story>,
+    story: Arc<CircuitLog>,
 }
 
-impl Ways for CopyWays {
+impl Ways for SessionPaths {
     fn plain(&self) -> Vec<String> {
         self.plain.clone()
     }
@@ -69,6 +70,6 @@ impl Ways for CopyWays {
 
     fn tell(&mut self, note: &Note) {
         tracing::info!(%note, "circuit");
-        self.story.say(note.to_string());
+        self.story.record(note.to_string());
     }
 }

@@ -23,13 +23,13 @@ use crate::state::work_directory;
 use crate::walk::beneath::{make_directories, split};
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
-const TEMPS: &str = "temps";
+const TEMPS_DIR: &str = "temps";
 /// Files that are remembered for those who wait for their names.
-const LANDED_KEPT: usize = 20_000;
+const COMMITTED_REMEMBERED_MAX: usize = 20_000;
 
 /// What becomes of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct Destination {
     /// Beneath the root.
     pub(crate) path: String,
     pub(crate) mode: u32,
@@ -37,32 +37,32 @@ pub(crate) struct Spot {
     pub(crate) replace: bool,
 }
 
-pub(crate) struct Landing {
+pub(crate) struct MappedStorage {
     inner: Posix,
     name: StorageName,
     root: NoLinks,
-    spots: Mutex<Spots>,
+    reservations: Mutex<Reservations>,
 }
 
 /// By the names that the engine uses.
 #[derive(Default)]
-struct Spots {
-    held: HashMap<String, Arc<Held>>,
+struct Reservations {
+    active: HashMap<String, Arc<Reservation>>,
     /// What has landed while somebody waited for its name.
-    landed: HashMap<String, Arc<Held>>,
+    committed: HashMap<String, Arc<Reservation>>,
 }
 
-struct Held {
-    spot: Spot,
+struct Reservation {
+    destination: Destination,
     /// Somebody else wants a file of this name as well.
     waited_for: AtomicBool,
     /// What lay there when the file was begun, and may go.
     replaces: Option<Identity>,
 }
 
-impl Landing {
+impl MappedStorage {
     /// `root` must exist.
-    pub(crate) fn open(name: StorageName, root: PathBuf, flush: FlushPolicy) -> Result<Landing, Fault> {
+    pub(crate) fn open(name: StorageName, root: PathBuf, flush: FlushPolicy) -> Result<MappedStorage, Fault> {
         let beneath = NoLinks::open_root(&root).map_err(|errno| {
             let why = std::io::Error::from(errno);
             Fault::new(FaultCode::TargetWrite, format!("{}: {why}", printable(&root.to_string_lossy())))
@@ -70,82 +70,91 @@ impl Landing {
         let work = work_directory(&root);
         let work = (work != WORK_DIRECTORY).then(|| root.join(work));
         let options = PosixOptions { name: name.clone(), root, work, writable: true, flush };
-        Ok(Landing { inner: Posix::open(options)?, name, root: beneath, spots: Mutex::default() })
+        Ok(MappedStorage {
+            inner: Posix::open(options)?,
+            name,
+            root: beneath,
+            reservations: Mutex::default(),
+        })
     }
 
-    fn spots(&self) -> MutexGuard<'_, Spots> {
-        self.spots.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Reservations> {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says where a file will land, before the engine hears of it. False if a file of that name is under way
     /// already.
     ///
     /// What lies there now is what may be replaced: a file that somebody puts there meanwhile stays.
-    pub(crate) fn expect(&self, name: &str, spot: Spot) -> bool {
-        let replaces = if spot.replace { self.lies_at(&spot.path) } else { None };
-        let mut spots = self.spots();
-        if let Some(held) = spots.held.get(name) {
+    pub(crate) fn reserve(&self, name: &str, spot: Destination) -> bool {
+        let replaces = if spot.replace { self.existing_identity(&spot.path) } else { None };
+        let mut spots = self.lock();
+        if let Some(held) = spots.active.get(name) {
             held.waited_for.store(true, Ordering::Relaxed);
             return false;
         }
         let waited_for = AtomicBool::new(false);
-        spots.held.insert(name.to_owned(), Arc::new(Held { spot, waited_for, replaces }));
+        spots
+            .active
+            .insert(name.to_owned(), Arc::new(Reservation { destination: spot, waited_for, replaces }));
         true
     }
 
     /// A file, or a link itself: that is replaced and not followed.
-    fn lies_at(&self, path: &str) -> Option<Identity> {
+    fn existing_identity(&self, path: &str) -> Option<Identity> {
         let stat = self.root.stat(path.as_bytes()).ok()?;
         (FileType::from_raw_mode(stat.st_mode) != FileType::Directory).then(|| Identity::from(&stat))
     }
 
     /// The file has landed, with every chunk compared.
-    pub(crate) fn landed(&self, name: &str) {
-        let mut spots = self.spots();
-        let Some(held) = spots.held.remove(name).filter(|held| held.waited_for.load(Ordering::Relaxed))
+    pub(crate) fn mark_committed(&self, name: &str) {
+        let mut spots = self.lock();
+        let Some(held) = spots.active.remove(name).filter(|held| held.waited_for.load(Ordering::Relaxed))
         else {
             return;
         };
-        if spots.landed.len() >= LANDED_KEPT {
+        if spots.committed.len() >= COMMITTED_REMEMBERED_MAX {
             // Whoever still waits is told that something has the name.
-            spots.landed.clear();
+            spots.committed.clear();
         }
-        spots.landed.insert(name.to_owned(), held);
+        spots.committed.insert(name.to_owned(), held);
     }
 
     /// The file will not land.
-    pub(crate) fn forget(&self, name: &str) {
-        self.spots().held.remove(name);
+    pub(crate) fn release(&self, name: &str) {
+        self.lock().active.remove(name);
     }
 
-    fn held(&self, at: &Pfn) -> Option<Arc<Held>> {
-        self.spots().held.get(at.path()).cloned()
+    fn reservation(&self, at: &Pfn) -> Option<Arc<Reservation>> {
+        self.lock().active.get(at.path()).cloned()
     }
 
     /// What the engine commits, as the storage shall.
-    fn landing(&self, item: &Commit) -> Result<Commit, Fault> {
-        let Some(held) = self.held(&item.target) else { return Ok(item.clone()) };
+    fn map_commit(&self, item: &Commit) -> Result<Commit, Fault> {
+        let Some(held) = self.reservation(&item.target) else { return Ok(item.clone()) };
         Ok(Commit {
-            target: self.real(&item.target)?,
-            mode: Some(held.spot.mode),
-            mtime_ns: Some(held.spot.mtime_ns),
+            target: self.map_path(&item.target)?,
+            mode: Some(held.destination.mode),
+            mtime_ns: Some(held.destination.mtime_ns),
             replaces: held.replaces.clone(),
             ..item.clone()
         })
     }
 
     /// The place in the storage behind a name of the engine's.
-    fn real(&self, at: &Pfn) -> Result<Pfn, Fault> {
-        let Some(held) = self.held(at) else { return Ok(at.clone()) };
-        Pfn::new(self.name.clone(), &held.spot.path)
+    fn map_path(&self, at: &Pfn) -> Result<Pfn, Fault> {
+        let Some(held) = self.reservation(at) else { return Ok(at.clone()) };
+        Pfn::new(self.name.clone(), &held.destination.path)
             .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
     }
 
     /// Whether whoever had the name before has put this very file there, and it is there still. What lies
     /// there alone proves nothing: anybody can make a file of this size and time.
-    pub(crate) fn has_landed(&self, name: &str, spot: &Spot, size: u64) -> bool {
-        let of_spot = |held: &Arc<Held>| held.spot.path == spot.path && held.spot.mtime_ns == spot.mtime_ns;
-        if !self.spots().landed.get(name).is_some_and(of_spot) {
+    pub(crate) fn is_committed(&self, name: &str, spot: &Destination, size: u64) -> bool {
+        let of_spot = |held: &Arc<Reservation>| {
+            held.destination.path == spot.path && held.destination.mtime_ns == spot.mtime_ns
+        };
+        if !self.lock().committed.get(name).is_some_and(of_spot) {
             return false;
         }
         let at = Pfn::new(self.name.clone(), &spot.path).ok();
@@ -193,11 +202,11 @@ pub(crate) fn refuse_work_directory(path: &str) -> Result<(), Fault> {
 pub(crate) fn remove_work_directory(root: &Path) {
     let work = root.join(work_directory(root));
     // Only empty directories go: temporary files of other copies stay.
-    let _ = std::fs::remove_dir(work.join(TEMPS));
+    let _ = std::fs::remove_dir(work.join(TEMPS_DIR));
     let _ = std::fs::remove_dir(work);
 }
 
-impl Storage for Landing {
+impl Storage for MappedStorage {
     fn name(&self) -> &StorageName {
         &self.name
     }
@@ -211,7 +220,7 @@ impl Storage for Landing {
     }
 
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
-        match self.held(at) {
+        match self.reservation(at) {
             // What lies there was looked at when it was decided to copy the file: nothing, or what will not
             // stay. What comes meanwhile is noticed when the file gets its name.
             Some(_) => Ok(None),
@@ -220,7 +229,7 @@ impl Storage for Landing {
     }
 
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
-        self.inner.open(&self.real(at)?)
+        self.inner.open(&self.map_path(at)?)
     }
 
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
@@ -228,7 +237,7 @@ impl Storage for Landing {
     }
 
     fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
-        self.inner.put(&self.landing(item)?, bytes)
+        self.inner.put(&self.map_commit(item)?, bytes)
     }
 
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
@@ -239,7 +248,7 @@ impl Storage for Landing {
         let mut results: Vec<Result<(), Fault>> = batch.iter().map(|_| Ok(())).collect();
         let (mut items, mut places) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (place, item) in batch.iter().enumerate() {
-            match self.landing(item) {
+            match self.map_commit(item) {
                 Ok(item) => {
                     items.push(item);
                     places.push(place);
@@ -254,7 +263,7 @@ impl Storage for Landing {
     }
 
     fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault> {
-        let real: Result<Vec<Pfn>, Fault> = at.iter().map(|at| self.real(at)).collect();
+        let real: Result<Vec<Pfn>, Fault> = at.iter().map(|at| self.map_path(at)).collect();
         self.inner.flush_present(&real?)
     }
 
@@ -267,7 +276,7 @@ impl Storage for Landing {
     }
 
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
-        self.inner.delete(&self.real(at)?, expected)
+        self.inner.delete(&self.map_path(at)?, expected)
     }
 
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
@@ -280,27 +289,28 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-    fn landing(root: &Path) -> Landing {
-        Landing::open("target".parse().unwrap(), root.to_owned(), FlushPolicy::FileAndDirectory).unwrap()
+    fn landing(root: &Path) -> MappedStorage {
+        MappedStorage::open("target".parse().unwrap(), root.to_owned(), FlushPolicy::FileAndDirectory)
+            .unwrap()
     }
 
-    fn put(landing: &Landing, name: &str, number: u8, bytes: &[u8]) -> Result<(), Fault> {
+    fn put(landing: &MappedStorage, name: &str, number: u8, bytes: &[u8]) -> Result<(), Fault> {
         let temp = TempName::of_bytes([number; 16]);
         landing.create(&temp, bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
         let target = Pfn::new("target".parse().unwrap(), name).unwrap();
         landing.commit(&[Commit::new(temp, target, bytes.len() as u64)]).remove(0)
     }
 
-    fn spot(path: &str, replace: bool) -> Spot {
-        Spot { path: path.into(), mode: 0o100640, mtime_ns: -1_500_000_000, replace }
+    fn spot(path: &str, replace: bool) -> Destination {
+        Destination { path: path.into(), mode: 0o100640, mtime_ns: -1_500_000_000, replace }
     }
 
     #[test]
     fn lands_under_another_name_with_its_attributes() {
         let place = tempfile::tempdir().unwrap();
         let landing = landing(place.path());
-        assert!(landing.expect("theirs/a", spot("ours/b", false)));
-        assert!(!landing.expect("theirs/a", spot("ours/c", false)), "one at a time");
+        assert!(landing.reserve("theirs/a", spot("ours/b", false)));
+        assert!(!landing.reserve("theirs/a", spot("ours/c", false)), "one at a time");
         put(&landing, "theirs/a", 1, b"bytes").unwrap();
         let landed = std::fs::metadata(place.path().join("ours/b")).unwrap();
         assert_eq!(landed.permissions().mode() & 0o7777, 0o640);
@@ -314,16 +324,16 @@ mod tests {
     fn what_only_looks_like_the_file_has_not_landed() {
         let place = tempfile::tempdir().unwrap();
         let landing = landing(place.path());
-        let has_landed = || landing.has_landed("a", &spot("a", false), 5);
-        landing.expect("a", spot("a", false));
-        assert!(!landing.expect("a", spot("a", false)), "somebody waits");
+        let has_landed = || landing.is_committed("a", &spot("a", false), 5);
+        landing.reserve("a", spot("a", false));
+        assert!(!landing.reserve("a", spot("a", false)), "somebody waits");
         put(&landing, "a", 1, b"bytes").unwrap();
-        landing.forget("a");
+        landing.release("a");
         assert!(!has_landed(), "it is there, with its size and time, and nobody has said that it is right");
-        landing.expect("a", spot("a", false));
-        landing.expect("a", spot("a", false));
-        landing.landed("a");
-        assert!(has_landed() && !landing.has_landed("a", &spot("b", false), 5));
+        landing.reserve("a", spot("a", false));
+        landing.reserve("a", spot("a", false));
+        landing.mark_committed("a");
+        assert!(has_landed() && !landing.is_committed("a", &spot("b", false), 5));
         std::fs::write(place.path().join("a"), "other").unwrap();
         assert!(!has_landed(), "it was changed meanwhile");
     }
@@ -333,25 +343,25 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let landing = landing(place.path());
         std::fs::write(place.path().join("f"), "old").unwrap();
-        landing.expect("f", spot("f", false));
+        landing.reserve("f", spot("f", false));
         assert_eq!(put(&landing, "f", 1, b"new").unwrap_err().code, FaultCode::NameClash);
         assert_eq!(std::fs::read(place.path().join("f")).unwrap(), b"old");
-        landing.forget("f");
-        landing.expect("f", spot("f", true));
+        landing.release("f");
+        landing.reserve("f", spot("f", true));
         let at = Pfn::new("target".parse().unwrap(), "f").unwrap();
         assert_eq!(landing.stat(&at).unwrap(), None, "the engine must not compare with what goes");
         put(&landing, "f", 2, b"new").unwrap();
         assert_eq!(std::fs::read(place.path().join("f")).unwrap(), b"new");
-        landing.forget("f");
-        landing.expect("f", spot("f", true));
+        landing.release("f");
+        landing.reserve("f", spot("f", true));
         std::fs::write(place.path().join("f"), "somebody's, later").unwrap();
         assert_eq!(put(&landing, "f", 5, b"newer").unwrap_err().code, FaultCode::NameClash);
         assert_eq!(std::fs::read(place.path().join("f")).unwrap(), b"somebody's, later");
-        landing.expect("gone/f", spot("gone/f", true));
+        landing.reserve("gone/f", spot("gone/f", true));
         put(&landing, "gone/f", 3, b"new").unwrap();
         assert!(place.path().join("gone/f").exists());
         std::fs::create_dir(place.path().join("d")).unwrap();
-        landing.expect("d", spot("d", true));
+        landing.reserve("d", spot("d", true));
         assert_eq!(put(&landing, "d", 4, b"new").unwrap_err().code, FaultCode::NameClash);
     }
 
@@ -366,10 +376,10 @@ mod tests {
         std::os::unix::fs::symlink(&outside, root.join("out")).unwrap();
         std::os::unix::fs::symlink(outside.join("f"), root.join("link")).unwrap();
         let landing = landing(&root);
-        landing.expect("out/f", spot("out/f", true));
+        landing.reserve("out/f", spot("out/f", true));
         assert!(put(&landing, "out/f", 1, b"x").is_err());
         assert!(landing.make_directory("out/new", None).is_err());
-        landing.expect("link", spot("link", true));
+        landing.reserve("link", spot("link", true));
         put(&landing, "link", 2, b"x").unwrap();
         assert!(root.join("link").symlink_metadata().unwrap().is_file());
         assert_eq!(std::fs::read(outside.join("f")).unwrap(), b"theirs");

@@ -52,7 +52,7 @@ pub mod url;
 pub mod walk;
 
 pub use batch_copy::copy_pairs;
-pub use copy::{CopyOrder, copy};
+pub use copy::{CopyRequest, copy};
 pub use longhaul_gateways::circuits::CircuitConfig;
 pub use longhaul_model::DataSecurity;
 pub use options::{MEMORY_BYTES, Options};
@@ -60,6 +60,6 @@ pub use progress::{
     CircuitNote, FileOutcome, Outcome, Progress, ReplicaShare, ReplicaTotals, Totals, WrongRange,
 };
 pub use replicas::SERVERS_MAX;
-pub use server::{Kept, ServeOptions, Server};
+pub use server::{RetainedKey, ServeOptions, Server};
 pub use stop::Stop;
-pub use url::Place;
+pub use url::Endpoint;

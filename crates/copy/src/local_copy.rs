@@ -9,17 +9,18 @@ use std::time::{Duration, Instant};
 use longhaul_model::{Fault, FaultCode, Verification};
 
 use crate::local::{
-    self, Done, LocalOptions, LocalPlan, LocalRequest, Observer, Planned, PlannedFile, VerifiedBy,
+    self, LocalOptions, LocalOutcome, LocalPlan, LocalRequest, Observer, PlannedEntry, PlannedFile,
+    VerifiedBy,
 };
 use crate::options::Options;
 use crate::plan::Decision;
 use crate::planner::policy;
-use crate::progress::{FileOutcome, Outcome, Progress, Tell};
+use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
 use crate::stop::{Stop, interrupted};
 use crate::walk::{DirectoryEntry, LeftOutEntry};
 
 /// Files that wait to be told.
-type Told = FileOutcome;
+type PendingOutcome = FileOutcome;
 
 pub(crate) fn run(
     sources: &[PathBuf],
@@ -27,7 +28,7 @@ pub(crate) fn run(
     options: &Options,
     progress: &Progress,
     stop: &Stop,
-    tell: Tell<'_>,
+    tell: FileCallback<'_>,
 ) -> Result<(), Fault> {
     let filters = options.filters().map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
     let plan = LocalPlan::prepare(LocalRequest {
@@ -37,7 +38,7 @@ pub(crate) fn run(
         filters,
         policy: policy(options),
     })?;
-    let needed = count(&plan, options, progress, stop, &mut *tell)?;
+    let needed = count_ahead(&plan, options, progress, stop, &mut *tell)?;
     if options.dry_run {
         return Ok(());
     }
@@ -45,11 +46,13 @@ pub(crate) fn run(
     let cancelled = cancel.clone();
     let _hook = stop.hook(move || cancelled.store(true, Ordering::Relaxed));
     let (to, told) = channel();
-    let observer = Watching {
+    let observer = ProgressObserver {
         plan: &plan,
         progress,
-        told: Mutex::new(to),
-        pace: options.limit.map(|limit| Mutex::new(Pace { limit, begun: Instant::now(), bytes: 0 })),
+        outcomes: Mutex::new(to),
+        rate_limit: options
+            .limit
+            .map(|limit| Mutex::new(RateLimit { limit, begun: Instant::now(), bytes: 0 })),
     };
     let local_options = LocalOptions { verification: options.verification, ..LocalOptions::default() };
     let copied = std::thread::scope(|scope| {
@@ -79,19 +82,19 @@ fn text(path: &Path) -> Result<String, Fault> {
 }
 
 /// A pass in advance: what there is to copy.
-fn count(
+fn count_ahead(
     plan: &LocalPlan,
     options: &Options,
     progress: &Progress,
     stop: &Stop,
-    tell: Tell<'_>,
+    tell: FileCallback<'_>,
 ) -> Result<u64, Fault> {
     let mut needed = 0;
     for planned in plan.files()? {
         stop.check()?;
         let file = match planned? {
-            Planned::File(file) => file,
-            Planned::Directory(_) | Planned::LeftOut(_) => continue,
+            PlannedEntry::File(file) => file,
+            PlannedEntry::Directory(_) | PlannedEntry::LeftOut(_) => continue,
         };
         progress.change(|totals| {
             totals.files += 1;
@@ -107,7 +110,7 @@ fn count(
                 Decision::Skip(reason) => Outcome::Skipped(*reason),
                 Decision::Refuse(fault) => Outcome::Failed(fault.clone()),
             };
-            tally(progress, &file, &outcome);
+            count_outcome(progress, &file, &outcome);
             tell(&file_outcome(plan, &file, outcome));
         }
     }
@@ -115,7 +118,7 @@ fn count(
     Ok(needed)
 }
 
-fn tally(progress: &Progress, file: &PlannedFile, outcome: &Outcome) {
+fn count_outcome(progress: &Progress, file: &PlannedFile, outcome: &Outcome) {
     match outcome {
         Outcome::Failed(fault) => progress.fail(&file.shown_source(), fault),
         Outcome::Skipped(_) => progress.change(|totals| {
@@ -137,34 +140,34 @@ fn file_outcome(plan: &LocalPlan, file: &PlannedFile, outcome: Outcome) -> FileO
 }
 
 /// What is told by the copying threads.
-struct Watching<'a> {
+struct ProgressObserver<'a> {
     plan: &'a LocalPlan,
     progress: &'a Progress,
-    told: Mutex<Sender<Told>>,
-    pace: Option<Mutex<Pace>>,
+    outcomes: Mutex<Sender<PendingOutcome>>,
+    rate_limit: Option<Mutex<RateLimit>>,
 }
 
-struct Pace {
+struct RateLimit {
     limit: u64,
     begun: Instant,
     bytes: u64,
 }
 
-impl Watching<'_> {
-    fn tell(&self, outcome: Told) {
-        let to = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+impl ProgressObserver<'_> {
+    fn send(&self, outcome: PendingOutcome) {
+        let to = self.outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Whoever listens lives as long as the copy.
         let _ = to.send(outcome);
     }
 }
 
-impl Observer for Watching<'_> {
+impl Observer for ProgressObserver<'_> {
     fn bytes(&self, count: u64) {
         self.progress.change(|totals| {
             totals.bytes_running += count;
             totals.bytes_moved += count;
         });
-        let Some(pace) = &self.pace else { return };
+        let Some(pace) = &self.rate_limit else { return };
         let mut pace = pace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         pace.bytes += count;
         let due = Duration::from_secs_f64(pace.bytes as f64 / pace.limit as f64);
@@ -175,11 +178,11 @@ impl Observer for Watching<'_> {
         }
     }
 
-    fn file(&self, file: &PlannedFile, end: &Result<Done, Fault>) {
+    fn file(&self, file: &PlannedFile, end: &Result<LocalOutcome, Fault>) {
         let outcome = match end {
             Err(fault) => Outcome::Failed(fault.clone()),
-            Ok(Done::Skipped(reason)) => Outcome::Skipped(*reason),
-            Ok(Done::Copied { verified, .. }) => {
+            Ok(LocalOutcome::Skipped(reason)) => Outcome::Skipped(*reason),
+            Ok(LocalOutcome::Copied { verified, .. }) => {
                 self.progress.change(|totals| {
                     totals.files_done += 1;
                     totals.bytes_done += file.size;
@@ -198,8 +201,8 @@ impl Observer for Watching<'_> {
                 Outcome::Done { verification }
             }
         };
-        tally(self.progress, file, &outcome);
-        self.tell(file_outcome(self.plan, file, outcome));
+        count_outcome(self.progress, file, &outcome);
+        self.send(file_outcome(self.plan, file, outcome));
     }
 
     fn directory(&self, directory: &DirectoryEntry, end: &Result<(), Fault>) {
@@ -211,7 +214,7 @@ impl Observer for Watching<'_> {
 
     fn left_out(&self, entry: &LeftOutEntry) {
         self.progress.change(|totals| totals.left_out += 1);
-        self.tell(FileOutcome {
+        self.send(FileOutcome {
             source: entry.path.clone(),
             target: String::new(),
             size: 0,

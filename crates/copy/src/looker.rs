@@ -11,36 +11,36 @@ use longhaul_storage::{FlushPolicy, NoLinks, Posix, PosixOptions, digest_file};
 use rustix::fs::{self, Dir, FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::plan::{Existing, Meta};
-use crate::protocol::{Entry, Kind, Relative};
+use crate::plan::{FileMeta, TargetEntry};
+use crate::protocol::{Entry, Kind, RelativePath};
 use crate::site::{EXPORT, storage_name};
 use crate::walk::beneath::split;
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
 /// One read of a file whose digest is wanted.
-pub(crate) const READ_BYTES: usize = 1 << 20;
+pub(crate) const DIGEST_READ_BYTES: usize = 1 << 20;
 
 /// A directory in which nothing lay has nothing in it for so long: most copies land where nothing is, and a
 /// look for every file costs as much as opening it. What comes meanwhile is not replaced: the file that wants
 /// its name fails.
-const VACANT_FOR: Duration = Duration::from_secs(10);
+const EMPTY_DIR_CACHE_TTL: Duration = Duration::from_secs(10);
 
-pub(crate) struct Looker {
+pub(crate) struct TargetIndex {
     beneath: NoLinks,
     storage: Posix,
-    seen: Mutex<Option<Seen>>,
+    last_dir: Mutex<Option<ScannedDir>>,
 }
 
 /// The directory that was looked at last.
-struct Seen {
+struct ScannedDir {
     path: Vec<u8>,
-    at: Instant,
-    is_vacant: bool,
+    scanned_at: Instant,
+    is_empty: bool,
 }
 
-impl Looker {
+impl TargetIndex {
     /// None if there is no such directory: then nothing lies in it.
-    pub(crate) fn open(root: &Path) -> Result<Option<Looker>, Fault> {
+    pub(crate) fn open(root: &Path) -> Result<Option<TargetIndex>, Fault> {
         let beneath = match NoLinks::open_root(root) {
             Ok(beneath) => beneath,
             Err(Errno::NOENT) => return Ok(None),
@@ -53,7 +53,7 @@ impl Looker {
             writable: false,
             flush: FlushPolicy::None,
         };
-        Ok(Some(Looker { beneath, storage: Posix::open(options)?, seen: Mutex::default() }))
+        Ok(Some(TargetIndex { beneath, storage: Posix::open(options)?, last_dir: Mutex::default() }))
     }
 
     fn stat(&self, path: &str) -> Result<Option<fs::Stat>, Fault> {
@@ -68,44 +68,44 @@ impl Looker {
         }
     }
 
-    pub(crate) fn existing(&self, path: &str) -> Result<Existing, Fault> {
+    pub(crate) fn existing(&self, path: &str) -> Result<TargetEntry, Fault> {
         self.existing_at(path, Instant::now())
     }
 
-    fn existing_at(&self, path: &str, now: Instant) -> Result<Existing, Fault> {
-        if self.is_vacant(split(path.as_bytes()).0, now) {
-            return Ok(Existing::Missing);
+    fn existing_at(&self, path: &str, now: Instant) -> Result<TargetEntry, Fault> {
+        if self.is_empty_dir(split(path.as_bytes()).0, now) {
+            return Ok(TargetEntry::Missing);
         }
-        let Some(stat) = self.stat(path)? else { return Ok(Existing::Missing) };
+        let Some(stat) = self.stat(path)? else { return Ok(TargetEntry::Missing) };
         Ok(match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
-                let entry = entry(Relative::parse(path)?, &stat);
-                Existing::File(Meta { size: entry.size, mtime_ns: entry.mtime_ns, digest: None })
+                let entry = entry(RelativePath::parse(path)?, &stat);
+                TargetEntry::File(FileMeta { size: entry.size, mtime_ns: entry.mtime_ns, digest: None })
             }
-            FileType::Directory => Existing::Directory,
-            _ => Existing::Other,
+            FileType::Directory => TargetEntry::Directory,
+            _ => TargetEntry::Other,
         })
     }
 
     /// Whether there is no such directory, or nothing in it but what is ours.
-    fn is_vacant(&self, path: &[u8], now: Instant) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+    fn is_empty_dir(&self, path: &[u8], now: Instant) -> bool {
+        let mut seen = self.last_dir.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = &*seen
             && seen.path == path
-            && now.saturating_duration_since(seen.at) < VACANT_FOR
+            && now.saturating_duration_since(seen.scanned_at) < EMPTY_DIR_CACHE_TTL
         {
-            return seen.is_vacant;
+            return seen.is_empty;
         }
         let is_vacant = match self.beneath.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
-            Ok(directory) => Dir::read_from(&directory).is_ok_and(|entries| has_nothing(entries, path)),
+            Ok(directory) => Dir::read_from(&directory).is_ok_and(|entries| holds_only_ours(entries, path)),
             Err(errno) => errno == Errno::NOENT,
         };
-        *seen = Some(Seen { path: path.to_vec(), at: now, is_vacant });
+        *seen = Some(ScannedDir { path: path.to_vec(), scanned_at: now, is_empty: is_vacant });
         is_vacant
     }
 
     /// The same as a server tells it.
-    pub(crate) fn describe(&self, path: &Relative) -> Result<Option<Entry>, Fault> {
+    pub(crate) fn describe(&self, path: &RelativePath) -> Result<Option<Entry>, Fault> {
         Ok(self.stat(path.as_str())?.map(|stat| entry(path.clone(), &stat)))
     }
 
@@ -123,7 +123,7 @@ impl Looker {
     }
 }
 
-fn has_nothing(mut entries: Dir, path: &[u8]) -> bool {
+fn holds_only_ours(mut entries: Dir, path: &[u8]) -> bool {
     entries.all(|entry| {
         entry.is_ok_and(|entry| {
             let name = entry.file_name().to_bytes();
@@ -132,7 +132,7 @@ fn has_nothing(mut entries: Dir, path: &[u8]) -> bool {
     })
 }
 
-fn entry(path: Relative, stat: &fs::Stat) -> Entry {
+fn entry(path: RelativePath, stat: &fs::Stat) -> Entry {
     let mtime_ns = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
     let (kind, note) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => (Kind::File, ""),
@@ -164,32 +164,32 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join(WORK_DIRECTORY)).unwrap();
         std::fs::create_dir(place.path().join("sub")).unwrap();
-        let looker = Looker::open(&place.path().join("sub")).unwrap().unwrap();
-        let root = Looker::open(place.path()).unwrap().unwrap();
+        let looker = TargetIndex::open(&place.path().join("sub")).unwrap().unwrap();
+        let root = TargetIndex::open(place.path()).unwrap().unwrap();
         let begun = Instant::now();
-        assert_eq!(looker.existing_at("a", begun).unwrap(), Existing::Missing);
-        assert_eq!(looker.existing_at("none/a", begun).unwrap(), Existing::Missing);
-        assert_eq!(root.existing_at("sub", begun).unwrap(), Existing::Directory, "it is not empty");
+        assert_eq!(looker.existing_at("a", begun).unwrap(), TargetEntry::Missing);
+        assert_eq!(looker.existing_at("none/a", begun).unwrap(), TargetEntry::Missing);
+        assert_eq!(root.existing_at("sub", begun).unwrap(), TargetEntry::Directory, "it is not empty");
         std::fs::write(place.path().join("sub/a"), "x").unwrap();
-        let is_file = |existing| matches!(existing, Existing::File(_));
+        let is_file = |existing| matches!(existing, TargetEntry::File(_));
         assert!(is_file(looker.existing_at("a", begun).unwrap()), "another directory was looked at since");
         std::fs::remove_file(place.path().join("sub/a")).unwrap();
-        assert_eq!(looker.existing_at("a", begun + VACANT_FOR).unwrap(), Existing::Missing);
+        assert_eq!(looker.existing_at("a", begun + EMPTY_DIR_CACHE_TTL).unwrap(), TargetEntry::Missing);
         std::fs::write(place.path().join("sub/a"), "x").unwrap();
-        let soon = begun + VACANT_FOR + VACANT_FOR / 2;
+        let soon = begun + EMPTY_DIR_CACHE_TTL + EMPTY_DIR_CACHE_TTL / 2;
         assert_eq!(
             looker.existing_at("a", soon).unwrap(),
-            Existing::Missing,
+            TargetEntry::Missing,
             "nothing was there a moment ago"
         );
-        assert!(is_file(looker.existing_at("a", soon + VACANT_FOR).unwrap()));
+        assert!(is_file(looker.existing_at("a", soon + EMPTY_DIR_CACHE_TTL).unwrap()));
     }
 
     #[test]
     fn our_own_directory_is_nothing() {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join(WORK_DIRECTORY)).unwrap();
-        let root = Looker::open(place.path()).unwrap().unwrap();
-        assert!(root.is_vacant(b"", Instant::now()));
+        let root = TargetIndex::open(place.path()).unwrap().unwrap();
+        assert!(root.is_empty_dir(b"", Instant::now()));
     }
 }

@@ -11,35 +11,35 @@ use longhaul_storage::{
     Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit,
 };
 
-use crate::push_plan::Put;
+use crate::push_plan::PushItem;
 
-pub(crate) struct Offered {
+pub(crate) struct PushExport {
     name: StorageName,
     /// One for each source of the push.
     roots: Vec<Arc<dyn Storage>>,
-    files: Mutex<HashMap<String, Put>>,
+    files: Mutex<HashMap<String, PushItem>>,
 }
 
-impl Offered {
+impl PushExport {
     pub(crate) fn new(name: StorageName, roots: Vec<Arc<dyn Storage>>) -> Self {
-        Offered { name, roots, files: Mutex::default() }
+        PushExport { name, roots, files: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Put>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, PushItem>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The server may fetch it from now on, by the name it gets there.
-    pub(crate) fn add(&self, put: Put) {
+    pub(crate) fn add(&self, put: PushItem) {
         self.lock().insert(put.file.path.as_str().to_owned(), put);
     }
 
     /// The server has done with it.
-    pub(crate) fn take(&self, name: &str) -> Option<Put> {
+    pub(crate) fn remove(&self, name: &str) -> Option<PushItem> {
         self.lock().remove(name)
     }
 
-    fn find(&self, at: &Pfn) -> Result<(Arc<dyn Storage>, Pfn), Fault> {
+    fn resolve(&self, at: &Pfn) -> Result<(Arc<dyn Storage>, Pfn), Fault> {
         let files = self.lock();
         let put = files.get(at.path()).ok_or_else(|| {
             Fault::new(FaultCode::SourceMissing, format!("{} is not offered", printable(at.path())))
@@ -56,7 +56,7 @@ impl Offered {
     }
 }
 
-impl Storage for Offered {
+impl Storage for PushExport {
     fn name(&self) -> &StorageName {
         &self.name
     }
@@ -70,12 +70,12 @@ impl Storage for Offered {
     }
 
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
-        let (storage, real) = self.find(at)?;
+        let (storage, real) = self.resolve(at)?;
         storage.stat(&real)
     }
 
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
-        let (storage, real) = self.find(at)?;
+        let (storage, real) = self.resolve(at)?;
         storage.open(&real)
     }
 

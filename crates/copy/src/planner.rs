@@ -5,24 +5,26 @@
 use longhaul_model::units::printable;
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Lfn};
 
-use crate::agenda::TakePage;
-use crate::fetching::Wanted;
-use crate::landing::Spot;
-use crate::looker::{Looker, READ_BYTES};
+use crate::agenda::PageSink;
+use crate::fetching::FileFetch;
+use crate::landing::Destination;
+use crate::looker::{DIGEST_READ_BYTES, TargetIndex};
 use crate::options::Options;
-use crate::plan::{Collisions, Decision, Existing, Landing, Landings, Meta, Policy, SkipReason, decide};
-use crate::progress::{FileOutcome, Outcome, Progress, Tell};
-use crate::protocol::{Entry, Kind, Listed, Page, Relative, Reply, Request};
+use crate::plan::{
+    Collisions, Decision, FileMeta, Placement, Placements, Policy, SkipReason, TargetEntry, decide,
+};
+use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
+use crate::protocol::{Entry, Kind, ListRequest, Page, RelativePath, Reply, Request};
 use crate::remote::{Remote, unexpected};
 use crate::url::RemotePath;
 
 /// Bytes that a server is asked to read for digests in one question: it should not take long to answer.
-const DIGEST_BYTES_AT_ONCE: u64 = 256 << 20;
+const DIGEST_BYTES_PER_REQUEST_MAX: u64 = 256 << 20;
 /// Single files planned together.
-const SINGLES_AT_ONCE: usize = 1_000;
+const SINGLES_PER_PAGE_MAX: usize = 1_000;
 
 pub(crate) enum Step {
-    Fetch(Box<Wanted>),
+    Fetch(Box<FileFetch>),
     Skip { source: String, target: String, size: u64, reason: SkipReason },
     Refuse { source: String, target: String, size: u64, fault: Fault },
     Directory { path: Lfn, mode: u32 },
@@ -40,56 +42,57 @@ impl Step {
     }
 }
 
-pub(crate) struct Planner<'a> {
+pub(crate) struct ListingDiff<'a> {
     pub(crate) remote: &'a Remote,
     pub(crate) sources: &'a [RemotePath],
-    pub(crate) landings: &'a Landings,
+    pub(crate) placements: &'a Placements,
     pub(crate) options: &'a Options,
     /// None if the target does not exist.
-    pub(crate) looker: Option<Looker>,
+    pub(crate) target: Option<TargetIndex>,
     pub(crate) shown: &'a (dyn Fn(&str) -> String + Sync),
 }
 
 /// A file that needs digests before it can be decided.
-struct Open {
+struct Undecided {
     /// Its place among the steps.
     at: usize,
     name: Lfn,
     path: Lfn,
     entry: Entry,
-    existing: Existing,
+    existing: TargetEntry,
 }
 
-impl Planner<'_> {
-    pub(crate) fn each(&self, take: TakePage<'_, Step>) -> Result<(), Fault> {
-        let mut collisions = self.landings.may_collide.then(Collisions::default);
+impl ListingDiff<'_> {
+    pub(crate) fn for_each_page(&self, take: PageSink<'_, Step>) -> Result<(), Fault> {
+        let mut collisions = self.placements.may_collide.then(Collisions::default);
         let shown: Vec<String> = self.sources.iter().map(|source| (self.shown)(&source.path)).collect();
         let mut excluded_before = 0;
         let mut singles: Vec<(usize, Option<Entry>)> = Vec::new();
         for (number, source) in self.sources.iter().enumerate() {
-            let landing = &self.landings.landings[number];
+            let landing = &self.placements.placements[number];
             let last_source = number + 1 == self.sources.len();
-            if let Some(known) = self.known(number) {
+            if let Some(known) = self.found_in_hello(number) {
                 // A file, or nothing: there is nothing to list.
                 singles.push((number, known));
-                if last_source || singles.len() >= SINGLES_AT_ONCE {
-                    let steps = self.singles(std::mem::take(&mut singles), &mut collisions, &shown)?;
+                if last_source || singles.len() >= SINGLES_PER_PAGE_MAX {
+                    let steps =
+                        self.steps_of_singles(std::mem::take(&mut singles), &mut collisions, &shown)?;
                     take(steps, last_source, excluded_before)?;
                 }
                 continue;
             }
             if !singles.is_empty() {
-                let steps = self.singles(std::mem::take(&mut singles), &mut collisions, &shown)?;
+                let steps = self.steps_of_singles(std::mem::take(&mut singles), &mut collisions, &shown)?;
                 take(steps, false, excluded_before)?;
             }
             for page in 0.. {
-                let Page { entries, last, excluded } = self.list(number, source, landing, page)?;
+                let Page { entries, last, excluded } = self.fetch_page(number, source, landing, page)?;
                 let mut steps = Vec::with_capacity(entries.len());
                 let mut open = Vec::new();
                 for entry in entries {
-                    self.entry(number, entry, &mut steps, &mut open);
+                    self.add_entry(number, entry, &mut steps, &mut open);
                 }
-                self.compare(open, &mut steps)?;
+                self.compare_digests(open, &mut steps)?;
                 if let Some(collisions) = &mut collisions {
                     refuse_collisions(&mut steps, collisions, number as u32, &shown);
                 }
@@ -105,7 +108,7 @@ impl Planner<'_> {
 
     /// What hello has told of a source that needs no listing. Filters are the server's, so that with them one
     /// is needed.
-    fn known(&self, number: usize) -> Option<Option<Entry>> {
+    fn found_in_hello(&self, number: usize) -> Option<Option<Entry>> {
         let found = self.remote.welcome.found.get(number)?;
         match found {
             Some(entry) if entry.kind == Kind::Directory || !self.options.filters.is_empty() => None,
@@ -114,7 +117,7 @@ impl Planner<'_> {
         }
     }
 
-    fn singles(
+    fn steps_of_singles(
         &self,
         singles: Vec<(usize, Option<Entry>)>,
         collisions: &mut Option<Collisions>,
@@ -127,14 +130,14 @@ impl Planner<'_> {
             match entry {
                 Some(entry) => {
                     let last = entry.path.as_str().rsplit('/').next().unwrap_or_default();
-                    let entry = Entry { path: Relative::parse(last)?, ..entry };
-                    self.entry(number, entry, &mut steps, &mut open);
+                    let entry = Entry { path: RelativePath::parse(last)?, ..entry };
+                    self.add_entry(number, entry, &mut steps, &mut open);
                 }
                 None => {
                     let source = (self.shown)(&self.sources[number].path);
-                    let target = match &self.landings.landings[number] {
-                        Landing::As(name) | Landing::Beneath(Some(name)) => name.as_str().to_owned(),
-                        Landing::Beneath(None) => String::new(),
+                    let target = match &self.placements.placements[number] {
+                        Placement::As(name) | Placement::Beneath(Some(name)) => name.as_str().to_owned(),
+                        Placement::Beneath(None) => String::new(),
                     };
                     let fault = Fault::new(FaultCode::SourceMissing, source.clone());
                     steps.push(Step::Refuse { source, target, size: 0, fault });
@@ -144,23 +147,29 @@ impl Planner<'_> {
                 refuse_collisions(&mut steps[begin..], collisions, number as u32, shown);
             }
         }
-        self.compare(open, &mut steps)?;
+        self.compare_digests(open, &mut steps)?;
         Ok(steps)
     }
 
-    fn list(&self, number: usize, source: &RemotePath, landing: &Landing, page: u32) -> Result<Page, Fault> {
-        let of = listed(source, landing, self.options)?;
+    fn fetch_page(
+        &self,
+        number: usize,
+        source: &RemotePath,
+        landing: &Placement,
+        page: u32,
+    ) -> Result<Page, Fault> {
+        let of = list_request(source, landing, self.options)?;
         if let (0, 0, Some(page)) = (number, page, self.remote.first_page(&of)) {
             return Ok(page.clone());
         }
-        match self.remote.ask(&Request::List { listing: number as u32, of, page })? {
+        match self.remote.call(&Request::List { listing: number as u32, of, page })? {
             Reply::Page(page) => Ok(page),
             _ => Err(unexpected()),
         }
     }
 
-    fn entry(&self, number: usize, entry: Entry, steps: &mut Vec<Step>, open: &mut Vec<Open>) {
-        let (source, landing) = (&self.sources[number], &self.landings.landings[number]);
+    fn add_entry(&self, number: usize, entry: Entry, steps: &mut Vec<Step>, open: &mut Vec<Undecided>) {
+        let (source, landing) = (&self.sources[number], &self.placements.placements[number]);
         let found = self.remote.welcome.found.get(number).and_then(Option::as_ref);
         let is_file = found.is_some_and(|found| found.kind == Kind::File);
         if entry.kind == Kind::LeftOut {
@@ -181,14 +190,14 @@ impl Planner<'_> {
             Ok((_, path)) if entry.kind == Kind::Directory => {
                 steps.push(Step::Directory { path, mode: entry.mode });
             }
-            Ok((name, path)) => self.file(name, path, entry, steps, open),
+            Ok((name, path)) => self.add_file(name, path, entry, steps, open),
         }
     }
 
-    fn file(&self, name: Lfn, path: Lfn, entry: Entry, steps: &mut Vec<Step>, open: &mut Vec<Open>) {
-        let existing = match &self.looker {
+    fn add_file(&self, name: Lfn, path: Lfn, entry: Entry, steps: &mut Vec<Step>, open: &mut Vec<Undecided>) {
+        let existing = match &self.target {
             Some(looker) => looker.existing(path.as_str()),
-            None => Ok(Existing::Missing),
+            None => Ok(TargetEntry::Missing),
         };
         let refuse = |fault| Step::Refuse {
             source: (self.shown)(name.as_str()),
@@ -204,7 +213,7 @@ impl Planner<'_> {
                     let at = steps.len();
                     // Takes the place until it is decided.
                     steps.push(refuse(Fault::new(FaultCode::Internal, "it was not compared")));
-                    open.push(Open { at, name, path, entry, existing });
+                    open.push(Undecided { at, name, path, entry, existing });
                 }
             },
         }
@@ -217,21 +226,21 @@ impl Planner<'_> {
         path: &Lfn,
         entry: &Entry,
         digest: Option<Digest>,
-        existing: &Existing,
+        existing: &TargetEntry,
     ) -> Option<Step> {
-        let source = Meta { size: entry.size, mtime_ns: entry.mtime_ns, digest };
+        let source = FileMeta { size: entry.size, mtime_ns: entry.mtime_ns, digest };
         let shown = path.as_str();
         let texts = || ((self.shown)(name.as_str()), shown.to_owned());
         match decide(policy(self.options), &source, existing, shown) {
             Decision::NeedDigests => None,
             Decision::Copy { replaces } => {
-                let spot = Spot {
+                let spot = Destination {
                     path: shown.to_owned(),
                     mode: entry.mode,
                     mtime_ns: entry.mtime_ns,
                     replace: replaces,
                 };
-                Some(Step::Fetch(Box::new(Wanted::new(name.clone(), entry.size, spot))))
+                Some(Step::Fetch(Box::new(FileFetch::new(name.clone(), entry.size, spot))))
             }
             Decision::Skip(reason) => {
                 let (source, target) = texts();
@@ -245,8 +254,8 @@ impl Planner<'_> {
     }
 
     /// Reads both sides of what cannot be decided otherwise.
-    fn compare(&self, open: Vec<Open>, steps: &mut [Step]) -> Result<(), Fault> {
-        let Some(looker) = &self.looker else { return Ok(()) };
+    fn compare_digests(&self, open: Vec<Undecided>, steps: &mut [Step]) -> Result<(), Fault> {
+        let Some(looker) = &self.target else { return Ok(()) };
         let mut rest = open.as_slice();
         let mut buffer = Vec::new();
         while !rest.is_empty() {
@@ -255,28 +264,28 @@ impl Planner<'_> {
                 .iter()
                 .position(|open| {
                     bytes += open.entry.size;
-                    bytes > DIGEST_BYTES_AT_ONCE
+                    bytes > DIGEST_BYTES_PER_REQUEST_MAX
                 })
                 .unwrap_or(rest.len())
                 .max(1);
             let (group, left) = rest.split_at(many);
             rest = left;
-            let names: Result<Vec<Relative>, Fault> =
-                group.iter().map(|open| Relative::parse(open.name.as_str())).collect();
+            let names: Result<Vec<RelativePath>, Fault> =
+                group.iter().map(|open| RelativePath::parse(open.name.as_str())).collect();
             let theirs = self.remote.digests(&names?)?;
-            buffer.resize(READ_BYTES, 0);
+            buffer.resize(DIGEST_READ_BYTES, 0);
             for (open, theirs) in group.iter().zip(theirs) {
                 let both = theirs.and_then(|digests| {
                     let theirs = crate::pull::crc32c(&digests).ok_or_else(unexpected)?;
                     Ok((theirs, looker.digest(open.path.as_str(), Algorithm::Crc32c, &mut buffer)?))
                 });
-                steps[open.at] = self.decided(open, both);
+                steps[open.at] = self.decide_with_digests(open, both);
             }
         }
         Ok(())
     }
 
-    fn decided(&self, open: &Open, digests: Result<(Digest, Digest), Fault>) -> Step {
+    fn decide_with_digests(&self, open: &Undecided, digests: Result<(Digest, Digest), Fault>) -> Step {
         let refuse = |fault| Step::Refuse {
             source: (self.shown)(open.name.as_str()),
             target: open.path.as_str().to_owned(),
@@ -287,7 +296,7 @@ impl Planner<'_> {
             Err(fault) => refuse(fault),
             Ok((theirs, ours)) => {
                 let existing = match open.existing {
-                    Existing::File(meta) => Existing::File(Meta { digest: Some(ours), ..meta }),
+                    TargetEntry::File(meta) => TargetEntry::File(FileMeta { digest: Some(ours), ..meta }),
                     other => other,
                 };
                 self.decide(&open.name, &open.path, &open.entry, Some(theirs), &existing).unwrap_or_else(
@@ -299,12 +308,16 @@ impl Planner<'_> {
 }
 
 /// What is asked for of a source that is a directory.
-pub(crate) fn listed(source: &RemotePath, landing: &Landing, options: &Options) -> Result<Listed, Fault> {
-    Ok(Listed {
-        path: Relative::parse(&source.path)?,
+pub(crate) fn list_request(
+    source: &RemotePath,
+    landing: &Placement,
+    options: &Options,
+) -> Result<ListRequest, Fault> {
+    Ok(ListRequest {
+        path: RelativePath::parse(&source.path)?,
         recursive: options.recursive,
         filters: options.filters.clone(),
-        prefix: Relative::parse(landing.filter_prefix())?,
+        prefix: RelativePath::parse(landing.filter_prefix())?,
     })
 }
 
@@ -319,17 +332,17 @@ fn join(source: &RemotePath, relative: &str) -> String {
 fn refuse_collisions(steps: &mut [Step], collisions: &mut Collisions, by: u32, shown: &[String]) {
     for step in steps {
         let fault = match &*step {
-            Step::Fetch(wanted) => Lfn::parse(&wanted.spot.path)
+            Step::Fetch(wanted) => Lfn::parse(&wanted.destination.path)
                 .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
-                .and_then(|path| collisions.take_file(&path, by, shown))
+                .and_then(|path| collisions.claim_file(&path, by, shown))
                 .err(),
-            Step::Directory { path, .. } => collisions.take_directory(path, by, shown).err(),
+            Step::Directory { path, .. } => collisions.claim_directory(path, by, shown).err(),
             _ => None,
         };
         if let Some(fault) = fault {
             let (source, target, size) = match &*step {
                 Step::Fetch(wanted) => {
-                    (wanted.name.as_str().to_owned(), wanted.spot.path.clone(), wanted.size)
+                    (wanted.name.as_str().to_owned(), wanted.destination.path.clone(), wanted.size)
                 }
                 Step::Directory { path, .. } => (path.as_str().to_owned(), path.as_str().to_owned(), 0),
                 _ => continue,
@@ -340,7 +353,7 @@ fn refuse_collisions(steps: &mut [Step], collisions: &mut Collisions, by: u32, s
 }
 
 /// Counts and tells a step in which nothing is moved.
-pub(crate) fn tell_aside(step: Step, progress: &Progress, tell: Tell<'_>) {
+pub(crate) fn report_without_transfer(step: Step, progress: &Progress, tell: FileCallback<'_>) {
     let (source, target, size, outcome) = match step {
         Step::Fetch(_) | Step::Directory { .. } => return,
         Step::Skip { source, target, size, reason } => {
@@ -363,7 +376,7 @@ pub(crate) fn tell_aside(step: Step, progress: &Progress, tell: Tell<'_>) {
 }
 
 /// The same for a dry run, in which nothing is moved at all.
-pub(crate) fn tell_dry(step: Step, progress: &Progress, tell: Tell<'_>) {
+pub(crate) fn report_dry_run(step: Step, progress: &Progress, tell: FileCallback<'_>) {
     if let Some(size) = step.wanted_bytes() {
         progress.change(|totals| {
             totals.files += 1;
@@ -373,12 +386,12 @@ pub(crate) fn tell_dry(step: Step, progress: &Progress, tell: Tell<'_>) {
     match step {
         Step::Fetch(wanted) => tell(&FileOutcome {
             source: wanted.name.as_str().to_owned(),
-            target: wanted.spot.path.clone(),
+            target: wanted.destination.path.clone(),
             size: wanted.size,
-            outcome: Outcome::WouldCopy { replaces: wanted.spot.replace },
+            outcome: Outcome::WouldCopy { replaces: wanted.destination.replace },
             replicas: Vec::new(),
         }),
         Step::Directory { .. } => progress.change(|totals| totals.directories += 1),
-        step => tell_aside(step, progress, tell),
+        step => report_without_transfer(step, progress, tell),
     }
 }

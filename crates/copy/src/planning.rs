@@ -7,52 +7,52 @@ use std::path::Path;
 
 use longhaul_model::{Algorithm, Blame, Fault, FaultCode};
 
-use crate::agenda::TakePage;
-use crate::looker::{Looker, READ_BYTES};
-use crate::plan::Landings;
-use crate::planner::{Planner, Step};
+use crate::agenda::PageSink;
+use crate::looker::{DIGEST_READ_BYTES, TargetIndex};
+use crate::plan::Placements;
+use crate::planner::{ListingDiff, Step};
 use crate::pull::Pull;
-use crate::replicas::Member;
-use crate::site::Renaming;
-use crate::trees::Trees;
+use crate::replicas::ReplicaServer;
+use crate::site::PathMapping;
+use crate::trees::TreeFetcher;
 
-pub(crate) struct Planning<'a> {
+pub(crate) struct PullSteps<'a> {
     pub(crate) pull: &'a Pull<'a>,
     /// One at least, the leader first.
-    pub(crate) members: &'a [Member],
-    pub(crate) landings: &'a Landings,
+    pub(crate) members: &'a [ReplicaServer],
+    pub(crate) placements: &'a Placements,
     pub(crate) root: &'a Path,
     pub(crate) shown: &'a (dyn Fn(&str) -> String + Sync),
 }
 
-impl Planning<'_> {
+impl PullSteps<'_> {
     /// With this server.
-    pub(crate) fn planner(&self, member: usize) -> Result<Planner<'_>, Fault> {
+    pub(crate) fn diff_with(&self, member: usize) -> Result<ListingDiff<'_>, Fault> {
         let remote = &self.members[member].remote;
         let sources = match self.members {
             [_] => self.pull.sources,
             members => std::slice::from_ref(&members[member].path),
         };
-        Ok(Planner {
+        Ok(ListingDiff {
             remote,
             sources,
-            landings: self.landings,
+            placements: self.placements,
             options: self.pull.options,
-            looker: Looker::open(self.root)?,
+            target: TargetIndex::open(self.root)?,
             shown: self.shown,
         })
     }
 
-    pub(crate) fn each(&self, take: TakePage<'_, Step>) -> Result<(), Fault> {
+    pub(crate) fn for_each_page(&self, take: PageSink<'_, Step>) -> Result<(), Fault> {
         if !self.pull.is_checked() {
-            return self.planner(0)?.each(take);
+            return self.diff_with(0)?.for_each_page(take);
         }
-        let trees = Trees { members: self.members, root: self.pull.blake3 };
+        let trees = TreeFetcher { members: self.members, root: self.pull.blake3 };
         let (mut seen, mut excluded_before) = (HashSet::new(), 0);
         let mut failed = None;
         for (place, member) in self.members.iter().enumerate() {
-            let renaming = member.renaming_to(&self.members[0]);
-            let planned = self.planner(place)?.each(&mut |mut steps, last, excluded| {
+            let renaming = member.path_mapping_to(&self.members[0]);
+            let planned = self.diff_with(place)?.for_each_page(&mut |mut steps, last, excluded| {
                 if self.members.len() > 1 {
                     // Of the first list all is new.
                     steps.retain_mut(|step| {
@@ -62,7 +62,7 @@ impl Planning<'_> {
                 steps.iter_mut().try_for_each(|step| self.compare_skipped(step))?;
                 // Another server begins to count anew.
                 excluded_before = excluded.max(excluded_before);
-                trees.add(steps, last, excluded_before, &mut *take)
+                trees.attach(steps, last, excluded_before, &mut *take)
             });
             match planned {
                 Err(fault) if fault.blame == Blame::Network => {
@@ -80,8 +80,8 @@ impl Planning<'_> {
         let (Step::Skip { source, target, size, .. }, Some(root)) = (&*step, self.pull.blake3) else {
             return Ok(());
         };
-        let Some(looker) = Looker::open(self.root)? else { return Ok(()) };
-        let found = looker.digest(target, Algorithm::Blake3, &mut vec![0; READ_BYTES])?;
+        let Some(looker) = TargetIndex::open(self.root)? else { return Ok(()) };
+        let found = looker.digest(target, Algorithm::Blake3, &mut vec![0; DIGEST_READ_BYTES])?;
         if found != root {
             let detail = format!(
                 "{target} has {found}, {root} is expected; --checksum replaces it if the source differs"
@@ -96,7 +96,7 @@ impl Planning<'_> {
 /// Whether no server has told of this before.
 fn is_new(step: &Step, seen: &mut HashSet<u64>) -> bool {
     let place = match step {
-        Step::Fetch(wanted) => &wanted.spot.path,
+        Step::Fetch(wanted) => &wanted.destination.path,
         Step::Skip { target, .. } | Step::Refuse { target, .. } => target,
         Step::Directory { path, .. } => path.as_str(),
         Step::LeftOut { path, .. } => path,
@@ -107,9 +107,9 @@ fn is_new(step: &Step, seen: &mut HashSet<u64>) -> bool {
 }
 
 /// Files go by the names that they have at the leader. False if one cannot have such a name.
-fn rename(step: &mut Step, renaming: &Renaming) -> bool {
+fn rename(step: &mut Step, renaming: &PathMapping) -> bool {
     let Step::Fetch(wanted) = step else { return true };
-    match renaming.of(wanted.name.as_str()) {
+    match renaming.apply(wanted.name.as_str()) {
         Some(name) => {
             wanted.name = name;
             true

@@ -10,7 +10,7 @@ use crate::plan::SkipReason;
 use crate::sync::lock;
 
 /// Failed files told by name; more are only counted.
-pub const FAILED_TOLD_MAX: usize = 100;
+pub const FAILED_FILES_LISTED_MAX: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -125,7 +125,7 @@ pub struct ReplicaShare {
 }
 
 impl ReplicaShare {
-    pub(crate) fn of(replica: &str) -> ReplicaShare {
+    pub(crate) fn empty(replica: &str) -> ReplicaShare {
         ReplicaShare { replica: replica.to_owned(), ..ReplicaShare::default() }
     }
 
@@ -177,17 +177,17 @@ pub struct CircuitNote {
 }
 
 /// The first ones: a circuit that comes and goes all day fills no memory.
-const NOTES_MAX: usize = 1000;
+const CIRCUIT_NOTES_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Story {
+pub(crate) struct CircuitLog {
     notes: Mutex<Vec<CircuitNote>>,
 }
 
-impl Story {
-    pub(crate) fn say(&self, words: String) {
+impl CircuitLog {
+    pub(crate) fn record(&self, words: String) {
         let mut notes = lock(&self.notes);
-        if notes.len() < NOTES_MAX {
+        if notes.len() < CIRCUIT_NOTES_MAX {
             notes.push(CircuitNote { at: clock::now(), words });
         }
     }
@@ -198,7 +198,7 @@ impl Story {
 }
 
 /// Told of each file; called from the copying thread.
-pub type Tell<'a> = &'a mut dyn FnMut(&FileOutcome);
+pub type FileCallback<'a> = &'a mut dyn FnMut(&FileOutcome);
 
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -206,7 +206,7 @@ pub struct Progress {
     failed: Mutex<Vec<(String, Fault)>>,
     replicas: Mutex<Vec<ReplicaTotals>>,
     /// What was done about a circuit, and when.
-    circuit: Arc<Story>,
+    circuit: Arc<CircuitLog>,
     /// What limits the copy, as the engine sees it, or what it waits for.
     note: Mutex<String>,
 }
@@ -223,7 +223,7 @@ impl Progress {
     pub fn fail(&self, path: &str, fault: &Fault) {
         self.change(|totals| totals.files_failed += 1);
         let mut failed = lock(&self.failed);
-        if failed.len() < FAILED_TOLD_MAX {
+        if failed.len() < FAILED_FILES_LISTED_MAX {
             failed.push((path.to_owned(), fault.clone()));
         }
     }
@@ -233,7 +233,7 @@ impl Progress {
     }
 
     /// What a server did, for a file or for all.
-    pub fn share(&self, share: &ReplicaShare) {
+    pub fn add_share(&self, share: &ReplicaShare) {
         let mut all = lock(&self.replicas);
         let known = all.iter().position(|known| known.replica == share.replica);
         let place = known.unwrap_or_else(|| {
@@ -260,7 +260,7 @@ impl Progress {
     }
 
     /// The copy begins again after its connection broke: what is done will be found to be there.
-    pub fn begin_again(&self, before: Totals, failed: Vec<(String, Fault)>) {
+    pub fn restart(&self, before: Totals, failed: Vec<(String, Fault)>) {
         let now = self.totals();
         let (retries, bytes_resent, bytes_moved) = (now.retries + 1, now.bytes_resent, now.bytes_moved);
         self.set(Totals { retries, bytes_resent, bytes_moved, ..before }, failed);
@@ -272,7 +272,7 @@ impl Progress {
     }
 
     /// For who sees to a circuit, also after the copy.
-    pub(crate) fn circuit_story(&self) -> Arc<Story> {
+    pub(crate) fn circuit_log(&self) -> Arc<CircuitLog> {
         self.circuit.clone()
     }
 

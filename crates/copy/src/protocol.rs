@@ -21,29 +21,29 @@ pub const MESSAGE_BYTES_MAX: usize = (256 << 10) - 64;
 /// A page of a listing stays below this, so that the message around it fits.
 pub const PAGE_BYTES_MAX: usize = 224 << 10;
 /// Items of one message, whatever their size.
-pub const ITEMS_MAX: usize = 4_096;
+pub const ITEMS_PER_MESSAGE_MAX: usize = 4_096;
 /// Texts that are for people only.
 const TEXT_BYTES_MAX: usize = 1_024;
 /// Values of a tree in one message: 64 characters each.
-pub const VALUES_MAX: usize = 2_048;
+pub const VALUES_PER_MESSAGE_MAX: usize = 2_048;
 /// A server does not hold an answer back for longer.
 pub const WAIT_MS_MAX: u64 = 20_000;
 
 /// A path beneath the exported root; empty is the root.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
-pub struct Relative(String);
+pub struct RelativePath(String);
 
-impl Relative {
+impl RelativePath {
     pub fn parse(text: &str) -> Result<Self, Fault> {
         if !text.is_empty() {
             Lfn::parse(text).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
         }
-        Ok(Relative(text.to_owned()))
+        Ok(RelativePath(text.to_owned()))
     }
 
     pub fn root() -> Self {
-        Relative(String::new())
+        RelativePath(String::new())
     }
 
     pub fn as_str(&self) -> &str {
@@ -51,9 +51,9 @@ impl Relative {
     }
 }
 
-impl<'de> Deserialize<'de> for Relative {
+impl<'de> Deserialize<'de> for RelativePath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Relative::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+        RelativePath::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 
@@ -67,33 +67,33 @@ pub enum Request {
         /// Name and version of the program, for logs.
         program: String,
         /// Described in the answer, one for each: what the client came for.
-        looks_at: Vec<Relative>,
+        looks_at: Vec<RelativePath>,
         /// Listing 0 begins with the answer, if a directory lies there: a round trip less.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        lists: Option<Listed>,
+        lists: Option<ListRequest>,
     },
     /// One page of a listing. Pages are asked for in order, beginning with 0; the last one asked for can be
     /// asked for again.
     List {
         /// Chosen by the client; several may be under way.
         listing: u32,
-        of: Listed,
+        of: ListRequest,
         page: u32,
     },
     /// What is there, one answer for each path.
     Stat {
-        paths: Vec<Relative>,
+        paths: Vec<RelativePath>,
     },
     /// crc32c of files.
     Digests {
-        paths: Vec<Relative>,
+        paths: Vec<RelativePath>,
     },
     /// Parts of the blake3 trees of files, one answer for each.
     Trees {
         parts: Vec<TreePart>,
     },
     MakeDirectories {
-        paths: Vec<Relative>,
+        paths: Vec<RelativePath>,
     },
     /// Begin to receive files from this client, over the streams that it offers.
     Receive {
@@ -118,7 +118,7 @@ pub enum Request {
     },
     /// Third-party copy: fetch from another server into this one.
     Fetch {
-        order: Box<Order>,
+        order: Box<FetchOrder>,
     },
     FetchPoll {
         order: u64,
@@ -132,7 +132,7 @@ pub enum Request {
         order: u64,
     },
     Space {
-        path: Relative,
+        path: RelativePath,
     },
 }
 
@@ -142,9 +142,9 @@ pub enum Reply {
     Hello(Welcome),
     Page(Page),
     Stats { found: Vec<Option<Entry>> },
-    Digests { found: Vec<Answer> },
+    Digests { found: Vec<DigestAnswer> },
     Trees { found: Vec<TreeAnswer> },
-    Received(Progress),
+    Received(ReceiveProgress),
     Fetched(OrderState),
     Space { total_bytes: u64, free_bytes: u64 },
     Done,
@@ -168,12 +168,12 @@ pub struct Welcome {
 /// What lies at and beneath a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Listed {
-    pub path: Relative,
+pub struct ListRequest {
+    pub path: RelativePath,
     pub recursive: bool,
     /// Include or exclude, and the pattern; and what stands before each path when they look at it.
     pub filters: Vec<(bool, String)>,
-    pub prefix: Relative,
+    pub prefix: RelativePath,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -198,7 +198,7 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     #[serde(rename = "p")]
-    pub path: Relative,
+    pub path: RelativePath,
     #[serde(rename = "k")]
     pub kind: Kind,
     #[serde(rename = "s", default)]
@@ -216,7 +216,7 @@ pub struct Entry {
 #[serde(deny_unknown_fields)]
 pub struct PushedFile {
     #[serde(rename = "p")]
-    pub path: Relative,
+    pub path: RelativePath,
     #[serde(rename = "s")]
     pub size: u64,
     #[serde(rename = "t")]
@@ -231,7 +231,7 @@ pub struct PushedFile {
 /// The digest of one file, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Answer {
+pub enum DigestAnswer {
     Digests(DigestSet),
     Fault(Fault),
 }
@@ -241,7 +241,7 @@ pub enum Answer {
 #[serde(deny_unknown_fields)]
 pub struct TreePart {
     #[serde(rename = "p")]
-    pub path: Relative,
+    pub path: RelativePath,
     #[serde(rename = "s")]
     pub size: u64,
     #[serde(rename = "f")]
@@ -259,16 +259,16 @@ pub enum TreeAnswer {
         #[serde(rename = "t")]
         mtime_ns: i64,
         #[serde(rename = "v")]
-        values: Values,
+        values: ChunkValues,
     },
     Fault(Fault),
 }
 
 /// Written one after the other in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Values(pub Vec<ChunkValue>);
+pub struct ChunkValues(pub Vec<ChunkValue>);
 
-impl Serialize for Values {
+impl Serialize for ChunkValues {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut text = String::with_capacity(64 * self.0.len());
         for byte in self.0.iter().flatten() {
@@ -280,7 +280,7 @@ impl Serialize for Values {
     }
 }
 
-impl<'de> Deserialize<'de> for Values {
+impl<'de> Deserialize<'de> for ChunkValues {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
         let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
@@ -293,8 +293,8 @@ impl<'de> Deserialize<'de> for Values {
             Some(value)
         };
         let values: Option<Vec<ChunkValue>> = values.iter().map(value).collect();
-        match values.filter(|values| rest.is_empty() && values.len() <= VALUES_MAX) {
-            Some(values) => Ok(Values(values)),
+        match values.filter(|values| rest.is_empty() && values.len() <= VALUES_PER_MESSAGE_MAX) {
+            Some(values) => Ok(ChunkValues(values)),
             None => Err(D::Error::custom("values of a tree are 64 hexadecimal digits each")),
         }
     }
@@ -303,17 +303,17 @@ impl<'de> Deserialize<'de> for Values {
 /// What has happened to the files of a job since it was last asked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Progress {
-    pub finished: Vec<Received>,
+pub struct ReceiveProgress {
+    pub finished: Vec<ReceivedFile>,
     /// Bytes of files under way.
     pub bytes_running: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Received {
+pub struct ReceivedFile {
     #[serde(rename = "p")]
-    pub path: Relative,
+    pub path: RelativePath,
     #[serde(rename = "f", default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
     #[serde(rename = "r", default)]
@@ -329,11 +329,11 @@ pub struct Received {
 /// A third-party copy as it is ordered from the target's server.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Order {
+pub struct FetchOrder {
     /// The source's URL, secret included.
     pub source: String,
     /// Where in this server's tree it lands.
-    pub target: Relative,
+    pub target: RelativePath,
     /// The target was given with a slash at its end.
     pub target_contents: bool,
     pub options: crate::options::Options,
@@ -341,7 +341,7 @@ pub struct Order {
     pub detach: bool,
 }
 
-impl std::fmt::Debug for Order {
+impl std::fmt::Debug for FetchOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Order(to {:?}, source hidden)", self.target.0)
     }
@@ -368,7 +368,11 @@ pub struct OrderState {
 impl Request {
     fn check(&self) -> Result<(), String> {
         let count = |items: usize| {
-            if items > ITEMS_MAX { Err(format!("{items} items; the limit is {ITEMS_MAX}")) } else { Ok(()) }
+            if items > ITEMS_PER_MESSAGE_MAX {
+                Err(format!("{items} items; the limit is {ITEMS_PER_MESSAGE_MAX}"))
+            } else {
+                Ok(())
+            }
         };
         match self {
             Request::Hello { program, looks_at, lists, .. } => {
@@ -383,8 +387,8 @@ impl Request {
             Request::ReceiveFiles { files, .. } => count(files.len()),
             Request::Trees { parts } => {
                 let values: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
-                if values > VALUES_MAX as u64 {
-                    return Err(format!("{values} values; the limit is {VALUES_MAX}"));
+                if values > VALUES_PER_MESSAGE_MAX as u64 {
+                    return Err(format!("{values} values; the limit is {VALUES_PER_MESSAGE_MAX}"));
                 }
                 count(parts.len())
             }
@@ -482,16 +486,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn entry(path: String) -> Entry {
-        let path = Relative::parse(&path).unwrap();
+        let path = RelativePath::parse(&path).unwrap();
         Entry { path, kind: Kind::File, size: 7, mtime_ns: -3, mode: 0o644, note: String::new() }
     }
 
-    fn listed() -> Listed {
-        Listed {
-            path: Relative::root(),
+    fn listed() -> ListRequest {
+        ListRequest {
+            path: RelativePath::root(),
             recursive: true,
             filters: vec![(false, "*.tmp".into())],
-            prefix: Relative::parse("run7").unwrap(),
+            prefix: RelativePath::parse("run7").unwrap(),
         }
     }
 
@@ -502,14 +506,14 @@ mod tests {
                 version_min: 1,
                 version_max: 1,
                 program: "longhaul".into(),
-                looks_at: vec![Relative::parse("a").unwrap()],
+                looks_at: vec![RelativePath::parse("a").unwrap()],
                 lists: Some(listed()),
             },
             Request::List { listing: 1, of: listed(), page: 0 },
             Request::ReceiveFiles {
                 job: 1,
                 files: vec![PushedFile {
-                    path: Relative::parse("a/b").unwrap(),
+                    path: RelativePath::parse("a/b").unwrap(),
                     size: 1,
                     mtime_ns: 2,
                     mode: 3,
@@ -525,7 +529,8 @@ mod tests {
         let page = Reply::Page(page);
         assert_eq!(read_reply(&write(&page)).unwrap(), page);
         let digests: DigestSet = "crc32c:01020304".parse().unwrap();
-        let answers = [Answer::Digests(digests), Answer::Fault(Fault::new(FaultCode::SourceMissing, "x"))];
+        let answers =
+            [DigestAnswer::Digests(digests), DigestAnswer::Fault(Fault::new(FaultCode::SourceMissing, "x"))];
         let reply = Reply::Digests { found: answers.to_vec() };
         assert_eq!(read_reply(&write(&reply)).unwrap(), reply);
         let fault = Fault::new(FaultCode::NotAllowed, "no\u{1b}[2J");
@@ -540,7 +545,7 @@ mod tests {
             let text = serde_json::json!({"ask": "stat", "paths": [bad]}).to_string();
             assert!(read_request(text.as_bytes()).is_err(), "{bad}");
         }
-        let long = vec!["x"; ITEMS_MAX + 1];
+        let long = vec!["x"; ITEMS_PER_MESSAGE_MAX + 1];
         let text = serde_json::json!({"ask": "stat", "paths": long}).to_string();
         assert!(read_request(text.as_bytes()).unwrap_err().detail.contains("limit"));
         assert!(read_request(&vec![b' '; MESSAGE_BYTES_MAX + 1]).unwrap_err().detail.contains("bytes"));
@@ -551,12 +556,12 @@ mod tests {
     #[test]
     fn values_are_whole_and_few() {
         let answer =
-            |values: usize| TreeAnswer::Values { mtime_ns: 1, values: Values(vec![[0xa5; 32]; values]) };
+            |values: usize| TreeAnswer::Values { mtime_ns: 1, values: ChunkValues(vec![[0xa5; 32]; values]) };
         let reply = |values| Reply::Trees { found: vec![answer(values)] };
-        for good in [0, 1, VALUES_MAX] {
+        for good in [0, 1, VALUES_PER_MESSAGE_MAX] {
             assert_eq!(read_reply(&write(&reply(good))).unwrap(), reply(good));
         }
-        assert!(read_reply(&write(&reply(VALUES_MAX + 1))).is_err());
+        assert!(read_reply(&write(&reply(VALUES_PER_MESSAGE_MAX + 1))).is_err());
         let text = String::from_utf8(write(&reply(2))).unwrap();
         for (good, bad) in [
             ("a5a5\"", "a5\""),
@@ -568,12 +573,12 @@ mod tests {
             assert!(text.contains(good), "{good}");
             assert!(read_reply(text.replacen(good, bad, 1).as_bytes()).is_err(), "{bad}");
         }
-        let path = Relative::parse("f").unwrap();
+        let path = RelativePath::parse("f").unwrap();
         let part = |count| TreePart { path: path.clone(), size: 7, first: 0, count };
         let ask = |parts| read_request(&write(&Request::Trees { parts }));
         assert!(ask(vec![part(1_024), part(1_024)]).is_ok());
         assert!(ask(vec![part(1_024), part(1_025)]).is_err() && ask(vec![part(u32::MAX); 2]).is_err());
-        assert!(ask(vec![part(0); ITEMS_MAX + 1]).is_err());
+        assert!(ask(vec![part(0); ITEMS_PER_MESSAGE_MAX + 1]).is_err());
     }
 
     proptest! {

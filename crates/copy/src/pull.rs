@@ -18,28 +18,28 @@ use longhaul_gateways::circuits::CircuitConfig;
 use longhaul_model::{Algorithm, DataSecurity, Digest, DigestSet, Fault, FaultCode, Lfn};
 use longhaul_storage::FlushPolicy;
 
-use crate::agenda::{Agenda, Planned, plan_ahead};
+use crate::agenda::{PlanQueue, PlannedPage, plan_ahead};
 use crate::circuit;
-use crate::fetching::{Ended, Fetching, Wanted};
-use crate::landing::Landing;
+use crate::fetching::{FetchJob, FetchResult, FileFetch};
+use crate::landing::MappedStorage;
 use crate::options::Options;
-use crate::plan::{self, Landings, TargetRoot};
-use crate::planner::{self, Planner, Step};
-use crate::planning::Planning;
-use crate::progress::{FileOutcome, Outcome, Progress, Tell};
-use crate::protocol::{Entry, Kind, Listed, Relative};
+use crate::plan::{self, Placements, TargetRoot};
+use crate::planner::{self, ListingDiff, Step};
+use crate::planning::PullSteps;
+use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
+use crate::protocol::{Entry, Kind, ListRequest, RelativePath};
 use crate::remote::Remote;
-use crate::replicas::{self, Member};
+use crate::replicas::{self, ReplicaServer};
 use crate::site::{Site, SiteConfig, TARGET, storage_name};
-use crate::state::{CopyKey, Scratch, StateDir};
+use crate::state::{CopyKey, ScratchDir, StateDir};
 use crate::stop::{Stop, interrupted};
 use crate::url::{RemotePath, ServerUrl};
 
 /// Files in the hands of the engine: enough to keep long paths full of small files, and a few
 /// megabytes of memory at the most.
-const UNDER_WAY_MAX: usize = 4_000;
+const FILES_RUNNING_MAX: usize = 4_000;
 /// How often the bytes of files under way are counted, for whoever looks.
-const COUNT_EVERY: Duration = Duration::from_millis(200);
+const COUNT_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) struct Pull<'a> {
     pub(crate) url: &'a ServerUrl,
@@ -58,17 +58,17 @@ pub(crate) struct Pull<'a> {
 }
 
 /// What wakes the copying thread.
-enum Inbox {
-    Planned(Planned<Step>),
+enum PullEvent {
+    Planned(PlannedPage<Step>),
     Finished(Vec<Finished>),
     Stopped,
 }
 
 impl Pull<'_> {
-    pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
+    pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: FileCallback<'_>) -> Result<(), Fault> {
         let target = absolute(self.target)?;
         let key = self.key(&target);
-        let scratch = Scratch::new()?;
+        let scratch = ScratchDir::new()?;
         let config = SiteConfig::client(key.agent(), self.options, self.data_security, scratch.path());
         let site = Site::start(&self.url.secret, config, Vec::new())?;
         if !self.options.dry_run {
@@ -76,13 +76,13 @@ impl Pull<'_> {
         }
         let members = self.connect(&site, progress, stop)?;
         drop(site);
-        let landings = self.land(&members[0].remote)?;
-        let root = self.root(&target, &landings)?;
+        let landings = self.place_sources(&members[0].remote)?;
+        let root = self.target_root(&target, &landings)?;
         let shown = |path: &str| self.shown(path);
         let planning =
-            Planning { pull: self, members: &members, landings: &landings, root: &root, shown: &shown };
+            PullSteps { pull: self, members: &members, placements: &landings, root: &root, shown: &shown };
         if self.options.dry_run {
-            return dry_run(&planning.planner(0)?, progress, stop, tell);
+            return dry_run(&planning.diff_with(0)?, progress, stop, tell);
         }
         let state = StateDir::open(&root, "copy", &key)?;
         let copied = self.copy_to(&state, &planning, progress, stop, tell);
@@ -105,14 +105,19 @@ impl Pull<'_> {
         let target = target.to_string_lossy();
         let paths = self.sources.iter().map(|source| source.path.as_str());
         match self.replicas.is_empty() {
-            true => CopyKey::of(self.url.hosts().into_iter().chain(paths).chain([&*target])),
-            false => CopyKey::of(paths.chain([&*target, "replicas"])),
+            true => CopyKey::from_parts(self.url.hosts().into_iter().chain(paths).chain([&*target])),
+            false => CopyKey::from_parts(paths.chain([&*target, "replicas"])),
         }
     }
 
     /// The servers that have what is wanted, the one that leads first.
-    fn connect(&self, site: &Arc<Site>, progress: &Progress, stop: &Stop) -> Result<Vec<Member>, Fault> {
-        let lists = self.lists();
+    fn connect(
+        &self,
+        site: &Arc<Site>,
+        progress: &Progress,
+        stop: &Stop,
+    ) -> Result<Vec<ReplicaServer>, Fault> {
+        let lists = self.early_listing();
         if let ([source], false) = (self.sources, self.replicas.is_empty()) {
             let others = self.replicas.iter().map(|(url, path)| (url, path));
             let servers: Vec<_> = [(self.url, source)].into_iter().chain(others).collect();
@@ -120,29 +125,29 @@ impl Pull<'_> {
         }
         let mut looks_at = Vec::with_capacity(self.sources.len());
         for source in self.sources {
-            looks_at.push(Relative::parse(&source.path)?);
+            looks_at.push(RelativePath::parse(&source.path)?);
         }
         let remote = Remote::connect(site.clone(), &self.url.addresses, looks_at, lists, stop)?;
         let path = self.sources.first().cloned().unwrap_or_else(RemotePath::root);
         let shown = self.shown(&path.path);
-        Ok(vec![Member { remote, path, shown }])
+        Ok(vec![ReplicaServer { remote, path, shown }])
     }
 
     /// What the server can begin to list before it has told what is there, if there will be something to
     /// list: the only source, should it be a directory.
-    fn lists(&self) -> Option<Listed> {
+    fn early_listing(&self) -> Option<ListRequest> {
         let [source] = self.sources else { return None };
         let landings = match self.names {
             Some(_) => return None,
-            None => self.landings(&[plan::Kind::Directory]).ok()?,
+            None => self.placements_for(&[plan::Kind::Directory]).ok()?,
         };
-        planner::listed(source, &landings.landings[0], self.options).ok()
+        planner::list_request(source, &landings.placements[0], self.options).ok()
     }
 
     /// Where each source lands, after a look at both sides.
-    fn land(&self, remote: &Remote) -> Result<Landings, Fault> {
+    fn place_sources(&self, remote: &Remote) -> Result<Placements, Fault> {
         if let Some(names) = self.names {
-            return exact(names, &remote.welcome.found);
+            return named_placements(names, &remote.welcome.found);
         }
         let mut kinds = Vec::new();
         for (source, found) in self.sources.iter().zip(&remote.welcome.found) {
@@ -161,10 +166,10 @@ impl Pull<'_> {
                 None => return Err(Fault::new(FaultCode::SourceMissing, shown)),
             });
         }
-        self.landings(&kinds)
+        self.placements_for(&kinds)
     }
 
-    fn landings(&self, kinds: &[plan::Kind]) -> Result<Landings, Fault> {
+    fn placements_for(&self, kinds: &[plan::Kind]) -> Result<Placements, Fault> {
         let sources: Vec<plan::Source> = self
             .sources
             .iter()
@@ -174,10 +179,10 @@ impl Pull<'_> {
                 plan::Source::of_path(self.shown(&source.path), &format!("{}{slash}", source.path), *kind)
             })
             .collect();
-        plan::land(&sources, &local_target(self.target), self.options.recursive)
+        plan::place_sources(&sources, &local_target(self.target), self.options.recursive)
     }
 
-    fn root(&self, target: &Path, landings: &Landings) -> Result<PathBuf, Fault> {
+    fn target_root(&self, target: &Path, landings: &Placements) -> Result<PathBuf, Fault> {
         match landings.root {
             TargetRoot::Parent => Ok(target.parent().unwrap_or(Path::new("/")).to_owned()),
             TargetRoot::Target { make } => {
@@ -200,30 +205,30 @@ impl Pull<'_> {
     fn copy_to(
         &self,
         state: &StateDir,
-        planning: &Planning<'_>,
+        planning: &PullSteps<'_>,
         progress: &Progress,
         stop: &Stop,
-        tell: Tell<'_>,
+        tell: FileCallback<'_>,
     ) -> Result<(), Fault> {
         let (members, (inbox, wakes)) = (planning.members, channel());
         let root = planning.root.to_owned();
-        let landing = Arc::new(Landing::open(storage_name(TARGET), root, FlushPolicy::default())?);
+        let landing = Arc::new(MappedStorage::open(storage_name(TARGET), root, FlushPolicy::default())?);
         let site = members[0].remote.site();
         site.add_target(landing.clone(), state.path())?;
         site.engine().set_limits(self.options.limit, None);
         let told = inbox.clone();
-        let job = site.open_job(move |finished| drop(told.send(Inbox::Finished(finished))));
+        let job = site.open_job(move |finished| drop(told.send(PullEvent::Finished(finished))));
         let stopping = inbox.clone();
-        let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));
+        let _hook = stop.hook(move || drop(stopping.send(PullEvent::Stopped)));
         let source = replicas::source(members, self.options.class);
         let _circuit = match self.circuit {
             Some(config) => {
-                let story = progress.circuit_story();
-                Some(circuit::ask_for(config, site, &source, state, story)?)
+                let story = progress.circuit_log();
+                Some(circuit::request_circuit(config, site, &source, state, story)?)
             }
             None => None,
         };
-        let fetching = Fetching::new(
+        let fetching = FetchJob::new(
             site,
             job,
             landing.clone(),
@@ -232,19 +237,25 @@ impl Pull<'_> {
             self.options.verification,
         );
         std::thread::scope(|scope| {
-            let (agenda, pages) = Agenda::new(Step::wanted_bytes);
+            let (agenda, pages) = PlanQueue::new(Step::wanted_bytes);
             let plan_stop = stop.clone();
             scope.spawn(move || {
-                plan_ahead(|take| planning.each(take), &inbox, Inbox::Planned, &pages, &plan_stop);
+                plan_ahead(
+                    |take| planning.for_each_page(take),
+                    &inbox,
+                    PullEvent::Planned,
+                    &pages,
+                    &plan_stop,
+                );
             });
-            let mut work = Work {
+            let mut work = PullRun {
                 pull: self,
                 members,
-                landing: &landing,
-                fetching,
+                storage: &landing,
+                job: fetching,
                 progress,
                 tell,
-                agenda,
+                queue: agenda,
                 counted: Instant::now(),
                 moved_before: progress.totals().bytes_moved,
             };
@@ -261,28 +272,28 @@ impl Pull<'_> {
 }
 
 /// The state of the copying thread.
-struct Work<'a> {
+struct PullRun<'a> {
     pull: &'a Pull<'a>,
-    members: &'a [Member],
-    landing: &'a Landing,
-    fetching: Fetching<'a>,
+    members: &'a [ReplicaServer],
+    storage: &'a MappedStorage,
+    job: FetchJob<'a>,
     progress: &'a Progress,
-    tell: Tell<'a>,
-    agenda: Agenda<Step>,
+    tell: FileCallback<'a>,
+    queue: PlanQueue<Step>,
     counted: Instant,
     /// By what has been copied before this.
     moved_before: u64,
 }
 
-impl Work<'_> {
-    fn run(&mut self, wakes: &Receiver<Inbox>) -> Result<(), Fault> {
+impl PullRun<'_> {
+    fn run(&mut self, wakes: &Receiver<PullEvent>) -> Result<(), Fault> {
         loop {
             self.begin_more();
             if self.is_done() {
                 return Ok(());
             }
-            let most = self.counted + COUNT_EVERY;
-            let wake = self.fetching.next_wake().map_or(most, |wake| wake.min(most));
+            let most = self.counted + COUNT_INTERVAL;
+            let wake = self.job.next_retry_at().map_or(most, |wake| wake.min(most));
             match wakes.recv_timeout(wake.saturating_duration_since(Instant::now())) {
                 Ok(event) => self.handle(event)?,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -291,24 +302,24 @@ impl Work<'_> {
                 }
             }
             let now = Instant::now();
-            for ended in self.fetching.wake(now) {
-                self.ended(ended);
+            for ended in self.job.retry_due(now) {
+                self.handle_result(ended);
             }
-            if now >= self.counted + COUNT_EVERY {
+            if now >= self.counted + COUNT_INTERVAL {
                 self.count(now);
             }
         }
     }
 
     fn is_done(&self) -> bool {
-        self.agenda.is_done() && self.fetching.len() == 0
+        self.queue.is_done() && self.job.len() == 0
     }
 
     fn count(&mut self, now: Instant) {
         self.counted = now;
-        let running = self.fetching.running_bytes();
-        let waiting = self.fetching.waiting();
-        let moved = self.moved_before + self.fetching.bytes_in();
+        let running = self.job.running_bytes();
+        let waiting = self.job.deferred_files();
+        let moved = self.moved_before + self.job.bytes_in();
         self.progress.change(|totals| {
             totals.bytes_running = running;
             totals.bytes_moved = moved;
@@ -322,56 +333,56 @@ impl Work<'_> {
 
     /// Nothing is under way, and what comes next is not known chunk by chunk yet.
     fn waits_for_trees(&self) -> bool {
-        self.pull.is_checked() && self.fetching.len() == 0 && !self.agenda.is_done()
+        self.pull.is_checked() && self.job.len() == 0 && !self.queue.is_done()
     }
 
-    fn handle(&mut self, event: Inbox) -> Result<(), Fault> {
+    fn handle(&mut self, event: PullEvent) -> Result<(), Fault> {
         match event {
-            Inbox::Planned(planned) => self.agenda.take(planned?, self.progress),
-            Inbox::Finished(finished) => {
-                for ended in self.fetching.told(finished) {
-                    self.ended(ended);
+            PullEvent::Planned(planned) => self.queue.push_page(planned?, self.progress),
+            PullEvent::Finished(finished) => {
+                for ended in self.job.handle_finished(finished) {
+                    self.handle_result(ended);
                 }
             }
-            Inbox::Stopped => return Err(interrupted()),
+            PullEvent::Stopped => return Err(interrupted()),
         }
         Ok(())
     }
 
     /// Does what was planned, as long as there is room.
     fn begin_more(&mut self) {
-        let most = self.pull.options.parallel_files.unwrap_or(UNDER_WAY_MAX);
+        let most = self.pull.options.parallel_files.unwrap_or(FILES_RUNNING_MAX);
         let mut wanted = Vec::new();
-        while self.fetching.len() + wanted.len() < most {
-            let Some(step) = self.agenda.next() else { break };
+        while self.job.len() + wanted.len() < most {
+            let Some(step) = self.queue.next() else { break };
             match step {
                 Step::Fetch(file) => wanted.push(*file),
-                step => self.aside(step),
+                step => self.handle_without_transfer(step),
             }
         }
-        self.agenda.go_on();
-        for ended in self.fetching.begin(wanted) {
-            self.ended(ended);
+        self.queue.resume_planner();
+        for ended in self.job.start(wanted) {
+            self.handle_result(ended);
         }
     }
 
     /// A step that moves no bytes.
-    fn aside(&mut self, step: Step) {
+    fn handle_without_transfer(&mut self, step: Step) {
         match step {
             Step::Fetch(_) => {}
-            Step::Directory { path, mode } => match self.landing.make_directory(path.as_str(), Some(mode)) {
+            Step::Directory { path, mode } => match self.storage.make_directory(path.as_str(), Some(mode)) {
                 Ok(_) => self.progress.change(|totals| totals.directories += 1),
                 Err(fault) => {
                     self.progress.fail(path.as_str(), &fault);
                     self.report(path.as_str(), path.as_str(), 0, Outcome::Failed(fault));
                 }
             },
-            step => planner::tell_aside(step, self.progress, self.tell),
+            step => planner::report_without_transfer(step, self.progress, self.tell),
         }
     }
 
-    fn ended(&mut self, ended: Ended) {
-        let Ended { wanted, result } = ended;
+    fn handle_result(&mut self, ended: FetchResult) {
+        let FetchResult { file: wanted, result } = ended;
         self.progress.change(|totals| {
             totals.retries += u64::from(wanted.tries);
             totals.bytes_resent += wanted.resent;
@@ -382,7 +393,7 @@ impl Work<'_> {
         }
     }
 
-    fn done(&mut self, wanted: &Wanted) {
+    fn done(&mut self, wanted: &FileFetch) {
         let verification = self.pull.options.verification;
         self.progress.change(|totals| {
             totals.files_done += 1;
@@ -390,22 +401,22 @@ impl Work<'_> {
             totals.bytes_resumed += wanted.resumed();
             totals.verified(verification);
         });
-        self.report_wanted(wanted, Outcome::Done { verification });
+        self.report_file(wanted, Outcome::Done { verification });
     }
 
-    fn failed(&mut self, wanted: &Wanted, fault: Fault) {
-        self.progress.fail(&wanted.spot.path, &fault);
-        self.report_wanted(wanted, Outcome::Failed(fault));
+    fn failed(&mut self, wanted: &FileFetch, fault: Fault) {
+        self.progress.fail(&wanted.destination.path, &fault);
+        self.report_file(wanted, Outcome::Failed(fault));
     }
 
-    fn report_wanted(&mut self, wanted: &Wanted, outcome: Outcome) {
+    fn report_file(&mut self, wanted: &FileFetch, outcome: Outcome) {
         let replicas = match self.pull.replicas.is_empty() {
             true => Vec::new(),
             false => replicas::shares(self.members, wanted),
         };
-        replicas.iter().for_each(|share| self.progress.share(share));
+        replicas.iter().for_each(|share| self.progress.add_share(share));
         let source = self.pull.shown(wanted.name.as_str());
-        let (target, size) = (wanted.spot.path.clone(), wanted.size);
+        let (target, size) = (wanted.destination.path.clone(), wanted.size);
         (self.tell)(&FileOutcome { source, target, size, outcome, replicas });
     }
 
@@ -415,31 +426,36 @@ impl Work<'_> {
     }
 }
 
-fn dry_run(planner: &Planner<'_>, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
-    planner.each(&mut |steps, last, excluded| {
+fn dry_run(
+    planner: &ListingDiff<'_>,
+    progress: &Progress,
+    stop: &Stop,
+    tell: FileCallback<'_>,
+) -> Result<(), Fault> {
+    planner.for_each_page(&mut |steps, last, excluded| {
         stop.check()?;
         progress.change(|totals| {
             totals.listed = last;
             totals.excluded = excluded;
         });
         for step in steps {
-            planner::tell_dry(step, progress, &mut *tell);
+            planner::report_dry_run(step, progress, &mut *tell);
         }
         Ok(())
     })
 }
 
 /// Where sources land that have names of their own. What is missing is told when its turn comes.
-fn exact(names: &[String], found: &[Option<Entry>]) -> Result<Landings, Fault> {
+fn named_placements(names: &[String], found: &[Option<Entry>]) -> Result<Placements, Fault> {
     let mut landings = Vec::with_capacity(names.len());
     for (name, found) in names.iter().zip(found) {
         let name = Lfn::parse(name).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
         landings.push(match found {
-            Some(entry) if entry.kind == Kind::Directory => plan::Landing::Beneath(Some(name)),
-            _ => plan::Landing::As(name),
+            Some(entry) if entry.kind == Kind::Directory => plan::Placement::Beneath(Some(name)),
+            _ => plan::Placement::As(name),
         });
     }
-    Ok(Landings { root: TargetRoot::Target { make: false }, landings, may_collide: true })
+    Ok(Placements { root: TargetRoot::Target { make: false }, placements: landings, may_collide: true })
 }
 
 /// What lies at a local target.

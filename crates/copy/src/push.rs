@@ -17,35 +17,35 @@ use longhaul_model::units::printable;
 use longhaul_model::{Blame, DataSecurity, Fault, FaultCode, Lfn};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
-use crate::agenda::{Agenda, Planned, plan_ahead};
-use crate::offered::Offered;
+use crate::agenda::{PlanQueue, PlannedPage, plan_ahead};
+use crate::offered::PushExport;
 use crate::options::Options;
-use crate::plan::{self, Landings, TargetRoot};
-use crate::progress::{FileOutcome, Outcome, Progress, Tell};
-use crate::protocol::{self, Kind, PushedFile, Received, Relative, Reply, Request};
+use crate::plan::{self, Placements, TargetRoot};
+use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
+use crate::protocol::{self, Kind, PushedFile, ReceivedFile, RelativePath, Reply, Request};
 use crate::pull::absolute;
-use crate::push_plan::{Local, PutPlanner, Step};
+use crate::push_plan::{PushSource, PushSteps, Step};
 use crate::remote::{Remote, escaped_len, unexpected};
 use crate::site::{EXPORT, Site, SiteConfig, storage_name};
-use crate::state::{CopyKey, Scratch};
+use crate::state::{CopyKey, ScratchDir};
 use crate::stop::{Stop, interrupted};
 use crate::url::{RemotePath, ServerUrl};
 
 /// Files that the server knows of and that are not finished.
-const UNDER_WAY_MAX: usize = 4_000;
+const FILES_RUNNING_MAX: usize = 4_000;
 /// Streams that are kept open; the server uses as many as it needs.
-const STREAMS: usize = 8;
+const STREAMS_DEFAULT: usize = 8;
 /// Files named in one message.
-const FILES_AT_ONCE: usize = 1_000;
+const FILES_PER_MESSAGE_MAX: usize = 1_000;
 /// What a file takes in a message beside its name.
-const FILE_BYTES: usize = 110;
+const FILE_OVERHEAD_BYTES: usize = 110;
 /// A server holds an answer back for so long if nothing happens.
-const POLL_MS: u64 = 250;
+const POLL_WAIT_MS: u64 = 250;
 /// Nothing has come of it for so long: a broken connection is then the end.
-const PATIENCE: Duration = Duration::from_secs(120);
-const PAUSE: Duration = Duration::from_millis(500);
+const STALL_MAX: Duration = Duration::from_secs(120);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 /// The only job of ours.
-const JOB: u32 = 1;
+const JOB_ID: u32 = 1;
 
 pub(crate) struct Push<'a> {
     pub(crate) sources: &'a [PathBuf],
@@ -57,20 +57,20 @@ pub(crate) struct Push<'a> {
     pub(crate) names: Option<&'a [String]>,
 }
 
-enum Inbox {
-    Planned(Planned<Step>),
-    Polled(protocol::Progress),
+enum PushEvent {
+    Planned(PlannedPage<Step>),
+    Polled(protocol::ReceiveProgress),
     PollFailed(Fault),
     Stopped,
 }
 
 impl Push<'_> {
-    pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
+    pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: FileCallback<'_>) -> Result<(), Fault> {
         let (before, failed_before) = (progress.totals(), progress.failed());
         let mut best = before.bytes_moved;
         let mut last_good = Instant::now();
         loop {
-            let fault = match self.once(progress, stop, &mut *tell) {
+            let fault = match self.try_once(progress, stop, &mut *tell) {
                 Err(fault) if fault.blame == Blame::Network && !stop.is_stopped() => fault,
                 ended => return ended,
             };
@@ -83,50 +83,50 @@ impl Push<'_> {
                 best = moved;
                 last_good = Instant::now();
             }
-            if last_good.elapsed() > PATIENCE {
+            if last_good.elapsed() > STALL_MAX {
                 return Err(fault);
             }
             tracing::info!(%fault, "the connection broke; the copy begins again with what is left");
-            progress.begin_again(before.clone(), failed_before.clone());
-            if stop.wait(PAUSE) {
+            progress.restart(before.clone(), failed_before.clone());
+            if stop.wait(RECONNECT_PAUSE) {
                 return Err(interrupted());
             }
         }
     }
 
-    fn once(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
+    fn try_once(&self, progress: &Progress, stop: &Stop, tell: FileCallback<'_>) -> Result<(), Fault> {
         let locals = self.locals()?;
-        let names: Vec<String> = locals.iter().map(|local| local.whole()).collect();
+        let names: Vec<String> = locals.iter().map(|local| local.absolute_path()).collect();
         let hosts = self.url.hosts();
         let parts = names.iter().map(String::as_str).chain(hosts).chain([self.target.path.as_str()]);
-        let key = CopyKey::of(parts);
-        let scratch = Scratch::new()?;
+        let key = CopyKey::from_parts(parts);
+        let scratch = ScratchDir::new()?;
         let roots: Result<Vec<Arc<dyn Storage>>, Fault> =
             locals.iter().map(|local| Ok(Arc::new(local.storage()?) as Arc<dyn Storage>)).collect();
-        let offered = Arc::new(Offered::new(storage_name(EXPORT), roots?));
+        let offered = Arc::new(PushExport::new(storage_name(EXPORT), roots?));
         let config = SiteConfig::client(key.agent(), self.options, self.data_security, scratch.path());
         let site = Site::start(&self.url.secret, config, vec![offered.clone()])?;
         site.engine().set_limits(None, self.options.limit);
         // Dialled at once, so that they are there when the first file is.
-        let streams = self.options.streams.unwrap_or(STREAMS);
+        let streams = self.options.streams.unwrap_or(STREAMS_DEFAULT);
         let _offer = match self.options.dry_run {
             true => None,
             false => Some(site.engine().offer(&self.url.addresses, streams)?),
         };
-        let looks_at = vec![Relative::parse(&self.target.path)?];
+        let looks_at = vec![RelativePath::parse(&self.target.path)?];
         let remote = Remote::connect(site, &self.url.addresses, looks_at, None, stop)?;
         if !remote.welcome.writable {
             let detail = format!("{} is read-only: start it with --write", self.url.shown());
             return Err(Fault::new(FaultCode::NotAllowed, detail));
         }
-        let landings = self.land(&locals, &remote)?;
+        let landings = self.place_sources(&locals, &remote)?;
         let base = self.base(&landings, &remote)?;
         // What was not there a moment ago has nothing in it that has to be asked for.
         let is_new = matches!(landings.root, TargetRoot::Target { make: true });
-        let planner = PutPlanner {
+        let planner = PushSteps {
             remote: &remote,
-            locals: &locals,
-            landings: &landings,
+            sources: &locals,
+            placements: &landings,
             base: &base,
             options: self.options,
             is_new,
@@ -134,14 +134,14 @@ impl Push<'_> {
         if self.options.dry_run {
             return planner.dry_run(progress, stop, tell);
         }
-        self.put(&planner, &offered, progress, stop, tell)
+        self.send_files(&planner, &offered, progress, stop, tell)
     }
 
-    fn locals(&self) -> Result<Vec<Local>, Fault> {
+    fn locals(&self) -> Result<Vec<PushSource>, Fault> {
         self.sources
             .iter()
             .map(|path| match self.local(path) {
-                Err(fault) if self.names.is_some() => Ok(Local {
+                Err(fault) if self.names.is_some() => Ok(PushSource {
                     typed: path.clone(),
                     root: PathBuf::from("/"),
                     start: String::new(),
@@ -153,7 +153,7 @@ impl Push<'_> {
             .collect()
     }
 
-    fn local(&self, path: &Path) -> Result<Local, Fault> {
+    fn local(&self, path: &Path) -> Result<PushSource, Fault> {
         let shown = printable(&path.to_string_lossy());
         let failed =
             |error: std::io::Error| Fault::new(FaultCode::SourceMissing, format!("{shown}: {error}"));
@@ -161,16 +161,16 @@ impl Push<'_> {
         let real = absolute(path)?;
         let typed = path.to_owned();
         if found.is_dir() {
-            return Ok(Local { typed, root: real, start: String::new(), is_file: false, missing: None });
+            return Ok(PushSource { typed, root: real, start: String::new(), is_file: false, missing: None });
         }
         let name = real.file_name().and_then(std::ffi::OsStr::to_str).map(str::to_owned);
         let start =
             name.ok_or_else(|| Fault::new(FaultCode::BadName, format!("{shown}: the name is not UTF-8")))?;
         let root = real.parent().unwrap_or(Path::new("/")).to_owned();
-        Ok(Local { typed, root, start, is_file: true, missing: None })
+        Ok(PushSource { typed, root, start, is_file: true, missing: None })
     }
 
-    fn land(&self, locals: &[Local], remote: &Remote) -> Result<Landings, Fault> {
+    fn place_sources(&self, locals: &[PushSource], remote: &Remote) -> Result<Placements, Fault> {
         if let Some(names) = self.names {
             let mut landings = Vec::with_capacity(names.len());
             for (name, local) in names.iter().zip(locals) {
@@ -178,11 +178,15 @@ impl Push<'_> {
                     |error: longhaul_model::NameError| Fault::new(FaultCode::BadName, error.to_string());
                 let name = Lfn::parse(name).map_err(bad)?;
                 landings.push(match local.is_file {
-                    true => plan::Landing::As(name),
-                    false => plan::Landing::Beneath(Some(name)),
+                    true => plan::Placement::As(name),
+                    false => plan::Placement::Beneath(Some(name)),
                 });
             }
-            return Ok(Landings { root: TargetRoot::Target { make: false }, landings, may_collide: true });
+            return Ok(Placements {
+                root: TargetRoot::Target { make: false },
+                placements: landings,
+                may_collide: true,
+            });
         }
         let sources: Vec<plan::Source> = locals
             .iter()
@@ -200,55 +204,61 @@ impl Push<'_> {
         };
         let slash = if self.target.contents { "/" } else { "" };
         let target = plan::Target::of_path(self.shown(""), &format!("{}{slash}", self.target.path), kind);
-        plan::land(&sources, &target, self.options.recursive)
+        plan::place_sources(&sources, &target, self.options.recursive)
     }
 
     /// The directory at the server that landings are relative to; made if it is missing.
-    fn base(&self, landings: &Landings, remote: &Remote) -> Result<String, Fault> {
+    fn base(&self, landings: &Placements, remote: &Remote) -> Result<String, Fault> {
         match landings.root {
             TargetRoot::Parent => {
                 Ok(self.target.path.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned())
             }
             TargetRoot::Target { make } => {
                 if make && !self.options.dry_run {
-                    let paths = vec![Relative::parse(&self.target.path)?];
-                    remote.done(&Request::MakeDirectories { paths })?;
+                    let paths = vec![RelativePath::parse(&self.target.path)?];
+                    remote.call_done(&Request::MakeDirectories { paths })?;
                 }
                 Ok(self.target.path.clone())
             }
         }
     }
 
-    fn put(
+    fn send_files(
         &self,
-        planner: &PutPlanner<'_>,
-        offered: &Offered,
+        planner: &PushSteps<'_>,
+        offered: &PushExport,
         progress: &Progress,
         stop: &Stop,
-        tell: Tell<'_>,
+        tell: FileCallback<'_>,
     ) -> Result<(), Fault> {
         let remote = planner.remote;
         let (verification, class) = (self.options.verification, self.options.class);
-        remote.done_once(&Request::Receive { job: JOB, verification, class })?;
+        remote.call_done_once(&Request::Receive { job: JOB_ID, verification, class })?;
         let (inbox, wakes) = channel();
         let stopping = inbox.clone();
-        let _hook = stop.hook(move || drop(stopping.send(Inbox::Stopped)));
+        let _hook = stop.hook(move || drop(stopping.send(PushEvent::Stopped)));
         std::thread::scope(|scope| {
-            let (agenda, pages) = Agenda::new(Step::wanted_bytes);
+            let (agenda, pages) = PlanQueue::new(Step::wanted_bytes);
             let (planned, plan_stop) = (inbox.clone(), stop.clone());
             scope.spawn(move || {
-                plan_ahead(|take| planner.each(take), &planned, Inbox::Planned, &pages, &plan_stop);
+                plan_ahead(
+                    |take| planner.for_each_page(take),
+                    &planned,
+                    PushEvent::Planned,
+                    &pages,
+                    &plan_stop,
+                );
             });
             let (go_on, may_poll) = channel();
-            scope.spawn(move || poll_on(remote, &may_poll, &inbox));
-            let mut work = Work {
+            scope.spawn(move || poll_server(remote, &may_poll, &inbox));
+            let mut work = PushRun {
                 push: self,
                 remote,
-                offered,
+                export: offered,
                 progress,
                 tell,
-                agenda,
-                go_on,
+                queue: agenda,
+                poll_requests: go_on,
                 polling: false,
                 under_way: 0,
                 moved_before: progress.totals().bytes_moved,
@@ -258,7 +268,7 @@ impl Push<'_> {
             let worked = work.run(&wakes);
             work.count();
             // Lets the poller's last question be answered.
-            let _ = remote.ask_once(&Request::ReceiveEnd { job: JOB });
+            let _ = remote.call_once(&Request::ReceiveEnd { job: JOB_ID });
             worked
         })
     }
@@ -268,7 +278,7 @@ impl Push<'_> {
     }
 }
 
-impl Local {
+impl PushSource {
     pub(crate) fn storage(&self) -> Result<Posix, Fault> {
         Posix::open(PosixOptions {
             name: storage_name(EXPORT),
@@ -280,15 +290,15 @@ impl Local {
     }
 }
 
-struct Work<'a> {
+struct PushRun<'a> {
     push: &'a Push<'a>,
     remote: &'a Remote,
-    offered: &'a Offered,
+    export: &'a PushExport,
     progress: &'a Progress,
-    tell: Tell<'a>,
-    agenda: Agenda<Step>,
+    tell: FileCallback<'a>,
+    queue: PlanQueue<Step>,
     /// Lets the poller ask again.
-    go_on: Sender<()>,
+    poll_requests: Sender<()>,
     polling: bool,
     under_way: usize,
     /// By what has been copied before this.
@@ -299,16 +309,16 @@ struct Work<'a> {
     size_unknown: u64,
 }
 
-impl Work<'_> {
-    fn run(&mut self, wakes: &Receiver<Inbox>) -> Result<(), Fault> {
+impl PushRun<'_> {
+    fn run(&mut self, wakes: &Receiver<PushEvent>) -> Result<(), Fault> {
         loop {
             self.begin_more()?;
-            if self.agenda.is_done() && self.under_way == 0 {
+            if self.queue.is_done() && self.under_way == 0 {
                 self.progress.change(|totals| totals.bytes_running = 0);
                 return Ok(());
             }
             if self.under_way > 0 && !self.polling {
-                self.polling = self.go_on.send(()).is_ok();
+                self.polling = self.poll_requests.send(()).is_ok();
             }
             match wakes.recv() {
                 Ok(event) => self.handle(event)?,
@@ -333,67 +343,69 @@ impl Work<'_> {
         });
     }
 
-    fn handle(&mut self, event: Inbox) -> Result<(), Fault> {
+    fn handle(&mut self, event: PushEvent) -> Result<(), Fault> {
         match event {
-            Inbox::Planned(planned) => self.agenda.take(planned?, self.progress),
-            Inbox::Polled(polled) => {
+            PushEvent::Planned(planned) => self.queue.push_page(planned?, self.progress),
+            PushEvent::Polled(polled) => {
                 self.polling = false;
                 let moved = self.moved_before + self.bytes_out();
                 self.progress.change(|totals| {
                     totals.bytes_running = polled.bytes_running;
                     totals.bytes_moved = moved;
                 });
-                polled.finished.into_iter().for_each(|received| self.received(received));
+                polled.finished.into_iter().for_each(|received| self.handle_received(received));
             }
-            Inbox::PollFailed(fault) => return Err(fault),
-            Inbox::Stopped => return Err(interrupted()),
+            PushEvent::PollFailed(fault) => return Err(fault),
+            PushEvent::Stopped => return Err(interrupted()),
         }
         Ok(())
     }
 
     fn begin_more(&mut self) -> Result<(), Fault> {
-        let most = self.push.options.parallel_files.unwrap_or(UNDER_WAY_MAX);
+        let most = self.push.options.parallel_files.unwrap_or(FILES_RUNNING_MAX);
         loop {
             let mut files: Vec<PushedFile> = Vec::new();
             let mut directories = Vec::new();
             let mut bytes = 0;
             while self.under_way + files.len() < most
-                && files.len() < FILES_AT_ONCE
+                && files.len() < FILES_PER_MESSAGE_MAX
                 && bytes < protocol::PAGE_BYTES_MAX / 2
             {
-                let Some(step) = self.agenda.next() else { break };
+                let Some(step) = self.queue.next() else { break };
                 match step {
-                    Step::Put(put) => {
-                        bytes += FILE_BYTES + escaped_len(put.file.path.as_str());
+                    Step::Send(put) => {
+                        bytes += FILE_OVERHEAD_BYTES + escaped_len(put.file.path.as_str());
                         files.push(put.file.clone());
-                        self.offered.add(*put);
+                        self.export.add(*put);
                     }
                     Step::Directory(path) => {
-                        bytes += FILE_BYTES + escaped_len(path.as_str());
+                        bytes += FILE_OVERHEAD_BYTES + escaped_len(path.as_str());
                         directories.push(path);
                     }
-                    Step::Aside(step) => crate::planner::tell_aside(step, self.progress, self.tell),
+                    Step::NoTransfer(step) => {
+                        crate::planner::report_without_transfer(step, self.progress, self.tell)
+                    }
                 }
             }
             if !directories.is_empty() {
                 let made = directories.len() as u64;
-                self.remote.done_once(&Request::MakeDirectories { paths: directories })?;
+                self.remote.call_done_once(&Request::MakeDirectories { paths: directories })?;
                 self.progress.change(|totals| totals.directories += made);
             } else if files.is_empty() {
                 break;
             }
             if !files.is_empty() {
                 self.under_way += files.len();
-                self.remote.done_once(&Request::ReceiveFiles { job: JOB, files })?;
+                self.remote.call_done_once(&Request::ReceiveFiles { job: JOB_ID, files })?;
             }
         }
-        self.agenda.go_on();
+        self.queue.resume_planner();
         Ok(())
     }
 
-    fn received(&mut self, received: Received) {
+    fn handle_received(&mut self, received: ReceivedFile) {
         let name = received.path.as_str();
-        let Some(put) = self.offered.take(name) else { return };
+        let Some(put) = self.export.remove(name) else { return };
         self.under_way -= 1;
         self.progress.change(|totals| {
             totals.retries += u64::from(received.retries);
@@ -429,12 +441,12 @@ impl Work<'_> {
 }
 
 /// The poller's thread: asks once each time it is told to.
-fn poll_on(remote: &Remote, may_poll: &Receiver<()>, to: &Sender<Inbox>) {
+fn poll_server(remote: &Remote, may_poll: &Receiver<()>, to: &Sender<PushEvent>) {
     while may_poll.recv().is_ok() {
-        let polled = match remote.ask_once(&Request::ReceivePoll { job: JOB, wait_ms: POLL_MS }) {
-            Ok(Reply::Received(polled)) => Inbox::Polled(polled),
-            Ok(_) => Inbox::PollFailed(unexpected()),
-            Err(fault) => Inbox::PollFailed(fault),
+        let polled = match remote.call_once(&Request::ReceivePoll { job: JOB_ID, wait_ms: POLL_WAIT_MS }) {
+            Ok(Reply::Received(polled)) => PushEvent::Polled(polled),
+            Ok(_) => PushEvent::PollFailed(unexpected()),
+            Err(fault) => PushEvent::PollFailed(fault),
         };
         if to.send(polled).is_err() {
             return;
@@ -443,6 +455,6 @@ fn poll_on(remote: &Remote, may_poll: &Receiver<()>, to: &Sender<Inbox>) {
 }
 
 /// The target path of a file, from the server's root.
-pub(crate) fn beneath(base: &str, path: &Lfn) -> Result<Relative, Fault> {
-    Relative::parse(&if base.is_empty() { path.as_str().to_owned() } else { format!("{base}/{path}") })
+pub(crate) fn join_target(base: &str, path: &Lfn) -> Result<RelativePath, Fault> {
+    RelativePath::parse(&if base.is_empty() { path.as_str().to_owned() } else { format!("{base}/{path}") })
 }

@@ -6,25 +6,25 @@ use longhaul_model::units::printable;
 use longhaul_model::{Digest, Fault, FaultCode, Lfn, Pfn};
 use longhaul_storage::{Storage, digest_file};
 
-use crate::agenda::TakePage;
-use crate::looker::READ_BYTES;
+use crate::agenda::PageSink;
+use crate::looker::DIGEST_READ_BYTES;
 use crate::options::Options;
-use crate::plan::{Collisions, Decision, Existing, Landing, Landings, Meta, decide};
+use crate::plan::{Collisions, Decision, FileMeta, Placement, Placements, TargetEntry, decide};
 use crate::planner::{self, policy};
-use crate::progress::{FileOutcome, Outcome, Progress, Tell};
-use crate::protocol::{Entry, Kind, PushedFile, Relative};
-use crate::push::beneath;
+use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
+use crate::protocol::{Entry, Kind, PushedFile, RelativePath};
+use crate::push::join_target;
 use crate::remote::{Remote, unexpected};
 use crate::stop::Stop;
-use crate::walk::{FileEntry, Found, Walk, WalkOptions};
+use crate::walk::{FileEntry, Walk, WalkEntry, WalkOptions};
 
 /// Entries planned together: one question to the server for each page.
-const PAGE_ENTRIES: usize = 1_000;
+const PAGE_ENTRIES_MAX: usize = 1_000;
 /// The first page is short, so that sending begins soon.
-const FIRST_PAGE_ENTRIES: usize = 200;
+const FIRST_PAGE_ENTRIES_MAX: usize = 200;
 
 /// A source.
-pub(crate) struct Local {
+pub(crate) struct PushSource {
     pub(crate) typed: PathBuf,
     /// Without links.
     pub(crate) root: PathBuf,
@@ -35,15 +35,15 @@ pub(crate) struct Local {
     pub(crate) missing: Option<Fault>,
 }
 
-impl Local {
-    pub(crate) fn whole(&self) -> String {
+impl PushSource {
+    pub(crate) fn absolute_path(&self) -> String {
         self.root.join(&self.start).to_string_lossy().into_owned()
     }
 }
 
 /// A file on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Put {
+pub(crate) struct PushItem {
     pub(crate) file: PushedFile,
     /// Which source, and where in it.
     pub(crate) source: usize,
@@ -52,26 +52,26 @@ pub(crate) struct Put {
 }
 
 pub(crate) enum Step {
-    Put(Box<Put>),
-    Directory(Relative),
+    Send(Box<PushItem>),
+    Directory(RelativePath),
     /// Nothing is moved.
-    Aside(planner::Step),
+    NoTransfer(planner::Step),
 }
 
 impl Step {
     pub(crate) fn wanted_bytes(&self) -> Option<u64> {
         match self {
-            Step::Put(put) => Some(put.file.size),
+            Step::Send(put) => Some(put.file.size),
             Step::Directory(_) => None,
-            Step::Aside(step) => step.wanted_bytes(),
+            Step::NoTransfer(step) => step.wanted_bytes(),
         }
     }
 }
 
-pub(crate) struct PutPlanner<'a> {
+pub(crate) struct PushSteps<'a> {
     pub(crate) remote: &'a Remote,
-    pub(crate) locals: &'a [Local],
-    pub(crate) landings: &'a Landings,
+    pub(crate) sources: &'a [PushSource],
+    pub(crate) placements: &'a Placements,
     pub(crate) base: &'a str,
     pub(crate) options: &'a Options,
     /// Nothing lies at the target.
@@ -79,38 +79,38 @@ pub(crate) struct PutPlanner<'a> {
 }
 
 /// Two sources are watched for names in common.
-type Watch = Option<(Collisions, Vec<String>)>;
+type CollisionCheck = Option<(Collisions, Vec<String>)>;
 
-impl PutPlanner<'_> {
-    pub(crate) fn each(&self, take: TakePage<'_, Step>) -> Result<(), Fault> {
-        let shown = || self.locals.iter().map(|local| printable(&local.typed.to_string_lossy())).collect();
-        let mut watch: Watch = self.landings.may_collide.then(|| (Collisions::default(), shown()));
+impl PushSteps<'_> {
+    pub(crate) fn for_each_page(&self, take: PageSink<'_, Step>) -> Result<(), Fault> {
+        let shown = || self.sources.iter().map(|local| printable(&local.typed.to_string_lossy())).collect();
+        let mut watch: CollisionCheck = self.placements.may_collide.then(|| (Collisions::default(), shown()));
         let filters =
             self.options.filters().map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
         let mut excluded_before = 0;
-        let mut most = FIRST_PAGE_ENTRIES;
-        for (number, local) in self.locals.iter().enumerate() {
+        let mut most = FIRST_PAGE_ENTRIES_MAX;
+        for (number, local) in self.sources.iter().enumerate() {
             if let Some(fault) = &local.missing {
                 let source = printable(&local.typed.to_string_lossy());
-                let target = match &self.landings.landings[number] {
-                    Landing::As(name) | Landing::Beneath(Some(name)) => name.as_str().to_owned(),
-                    Landing::Beneath(None) => String::new(),
+                let target = match &self.placements.placements[number] {
+                    Placement::As(name) | Placement::Beneath(Some(name)) => name.as_str().to_owned(),
+                    Placement::Beneath(None) => String::new(),
                 };
                 let refused = planner::Step::Refuse { source, target, size: 0, fault: fault.clone() };
-                let last = number + 1 == self.locals.len();
-                take(vec![Step::Aside(refused)], last, excluded_before)?;
+                let last = number + 1 == self.sources.len();
+                take(vec![Step::NoTransfer(refused)], last, excluded_before)?;
                 continue;
             }
-            let prefix = self.landings.landings[number].filter_prefix().to_owned();
+            let prefix = self.placements.placements[number].filter_prefix().to_owned();
             let options = WalkOptions { filters: filters.clone(), prefix };
             let mut walk = Walk::open(&local.root, &local.start, options)?;
             let mut more = true;
             while more {
-                let found: Vec<Found> = walk.by_ref().take(most).collect();
+                let found: Vec<WalkEntry> = walk.by_ref().take(most).collect();
                 more = found.len() == most;
-                most = PAGE_ENTRIES;
-                let steps = self.page(number, found, &mut watch)?;
-                let last = !more && number + 1 == self.locals.len();
+                most = PAGE_ENTRIES_MAX;
+                let steps = self.steps_of_page(number, found, &mut watch)?;
+                let last = !more && number + 1 == self.sources.len();
                 take(steps, last, excluded_before + walk.excluded())?;
             }
             excluded_before += walk.excluded();
@@ -118,24 +118,29 @@ impl PutPlanner<'_> {
         Ok(())
     }
 
-    fn page(&self, number: usize, found: Vec<Found>, watch: &mut Watch) -> Result<Vec<Step>, Fault> {
+    fn steps_of_page(
+        &self,
+        number: usize,
+        found: Vec<WalkEntry>,
+        watch: &mut CollisionCheck,
+    ) -> Result<Vec<Step>, Fault> {
         let mut steps = Vec::with_capacity(found.len());
         let mut files = Vec::with_capacity(found.len());
         for entry in found {
             match entry {
-                Found::File(file) => match self.target(number, &file.path) {
+                WalkEntry::File(file) => match self.target(number, &file.path) {
                     Ok(path) => files.push((file, path)),
                     Err(fault) => {
                         let path = self.shown(number, file.path.as_str());
-                        steps.push(Step::Aside(planner::Step::LeftOut { path, note: fault.detail }));
+                        steps.push(Step::NoTransfer(planner::Step::LeftOut { path, note: fault.detail }));
                     }
                 },
-                Found::EmptyDirectory(directory) => {
+                WalkEntry::EmptyDirectory(directory) => {
                     steps.push(Step::Directory(self.target(number, &directory.path)?));
                 }
-                Found::LeftOut(left) => {
+                WalkEntry::LeftOut(left) => {
                     let path = self.shown(number, &left.path);
-                    steps.push(Step::Aside(planner::Step::LeftOut { path, note: left.detail }));
+                    steps.push(Step::NoTransfer(planner::Step::LeftOut { path, note: left.detail }));
                 }
             }
         }
@@ -152,19 +157,19 @@ impl PutPlanner<'_> {
                 None => open.push((file, path, existing)),
             }
         }
-        self.compare(number, open, &mut steps)?;
+        self.compare_digests(number, open, &mut steps)?;
         if let Some((collisions, shown)) = watch {
             steps.iter_mut().for_each(|step| refuse_collision(step, collisions, number as u32, shown));
         }
         Ok(steps)
     }
 
-    fn target(&self, number: usize, relative: &Lfn) -> Result<Relative, Fault> {
-        beneath(self.base, &self.landings.landings[number].path(relative)?)
+    fn target(&self, number: usize, relative: &Lfn) -> Result<RelativePath, Fault> {
+        join_target(self.base, &self.placements.placements[number].path(relative)?)
     }
 
     fn shown(&self, number: usize, path: &str) -> String {
-        let local = &self.locals[number];
+        let local = &self.sources[number];
         if local.is_file {
             return printable(&local.typed.to_string_lossy());
         }
@@ -175,11 +180,11 @@ impl PutPlanner<'_> {
         &self,
         number: usize,
         file: &FileEntry,
-        path: &Relative,
+        path: &RelativePath,
         digest: Option<Digest>,
-        existing: &Existing,
+        existing: &TargetEntry,
     ) -> Option<Step> {
-        let source = Meta { size: file.size, mtime_ns: file.mtime_ns, digest };
+        let source = FileMeta { size: file.size, mtime_ns: file.mtime_ns, digest };
         let texts = || (self.shown(number, file.path.as_str()), path.as_str().to_owned());
         match decide(policy(self.options), &source, existing, path.as_str()) {
             Decision::NeedDigests => None,
@@ -191,7 +196,7 @@ impl PutPlanner<'_> {
                     mode: file.mode,
                     replace: replaces,
                 };
-                Some(Step::Put(Box::new(Put {
+                Some(Step::Send(Box::new(PushItem {
                     file: pushed,
                     source: number,
                     from: file.path.clone(),
@@ -200,28 +205,28 @@ impl PutPlanner<'_> {
             }
             Decision::Skip(reason) => {
                 let (source, target) = texts();
-                Some(Step::Aside(planner::Step::Skip { source, target, size: file.size, reason }))
+                Some(Step::NoTransfer(planner::Step::Skip { source, target, size: file.size, reason }))
             }
             Decision::Refuse(fault) => {
                 let (source, target) = texts();
-                Some(Step::Aside(planner::Step::Refuse { source, target, size: file.size, fault }))
+                Some(Step::NoTransfer(planner::Step::Refuse { source, target, size: file.size, fault }))
             }
         }
     }
 
     /// Reads both sides of what cannot be decided otherwise; one after the other, since a server should
     /// answer soon.
-    fn compare(
+    fn compare_digests(
         &self,
         number: usize,
-        open: Vec<(FileEntry, Relative, Existing)>,
+        open: Vec<(FileEntry, RelativePath, TargetEntry)>,
         steps: &mut Vec<Step>,
     ) -> Result<(), Fault> {
         if open.is_empty() {
             return Ok(());
         }
-        let storage = self.locals[number].storage()?;
-        let mut buffer = vec![0; READ_BYTES];
+        let storage = self.sources[number].storage()?;
+        let mut buffer = vec![0; DIGEST_READ_BYTES];
         for (file, path, existing) in open {
             let theirs = self.remote.digests(std::slice::from_ref(&path))?.pop().ok_or_else(unexpected)?;
             let step = theirs.and_then(|digests| {
@@ -231,7 +236,7 @@ impl PutPlanner<'_> {
                 let (ours, _) = digest_file(&storage, &at, [longhaul_model::Algorithm::Crc32c], &mut buffer)?;
                 let ours = crate::pull::crc32c(&ours).ok_or_else(unexpected)?;
                 let existing = match existing {
-                    Existing::File(meta) => Existing::File(Meta { digest: Some(theirs), ..meta }),
+                    TargetEntry::File(meta) => TargetEntry::File(FileMeta { digest: Some(theirs), ..meta }),
                     other => other,
                 };
                 self.decide(number, &file, &path, Some(ours), &existing).ok_or_else(unexpected)
@@ -239,14 +244,19 @@ impl PutPlanner<'_> {
             steps.push(step.unwrap_or_else(|fault| {
                 let source = self.shown(number, file.path.as_str());
                 let target = path.as_str().to_owned();
-                Step::Aside(planner::Step::Refuse { source, target, size: file.size, fault })
+                Step::NoTransfer(planner::Step::Refuse { source, target, size: file.size, fault })
             }));
         }
         Ok(())
     }
 
-    pub(crate) fn dry_run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
-        self.each(&mut |steps, last, excluded| {
+    pub(crate) fn dry_run(
+        &self,
+        progress: &Progress,
+        stop: &Stop,
+        tell: FileCallback<'_>,
+    ) -> Result<(), Fault> {
+        self.for_each_page(&mut |steps, last, excluded| {
             stop.check()?;
             progress.change(|totals| {
                 totals.listed = last;
@@ -254,9 +264,9 @@ impl PutPlanner<'_> {
             });
             for step in steps {
                 match step {
-                    Step::Aside(step) => planner::tell_dry(step, progress, &mut *tell),
+                    Step::NoTransfer(step) => planner::report_dry_run(step, progress, &mut *tell),
                     Step::Directory(_) => progress.change(|totals| totals.directories += 1),
-                    Step::Put(put) => {
+                    Step::Send(put) => {
                         progress.change(|totals| {
                             totals.files += 1;
                             totals.bytes += put.file.size;
@@ -276,30 +286,30 @@ impl PutPlanner<'_> {
     }
 }
 
-fn existing(there: Option<&Entry>) -> Existing {
+fn existing(there: Option<&Entry>) -> TargetEntry {
     match there.map(|entry| (entry.kind, entry)) {
-        None => Existing::Missing,
+        None => TargetEntry::Missing,
         Some((Kind::File, entry)) => {
-            Existing::File(Meta { size: entry.size, mtime_ns: entry.mtime_ns, digest: None })
+            TargetEntry::File(FileMeta { size: entry.size, mtime_ns: entry.mtime_ns, digest: None })
         }
-        Some((Kind::Directory, _)) => Existing::Directory,
-        Some((Kind::LeftOut, _)) => Existing::Other,
+        Some((Kind::Directory, _)) => TargetEntry::Directory,
+        Some((Kind::LeftOut, _)) => TargetEntry::Other,
     }
 }
 
 fn refuse_collision(step: &mut Step, collisions: &mut Collisions, by: u32, shown: &[String]) {
     let (path, size, source) = match &*step {
-        Step::Put(put) => (put.file.path.clone(), put.file.size, put.shown.clone()),
+        Step::Send(put) => (put.file.path.clone(), put.file.size, put.shown.clone()),
         Step::Directory(path) => (path.clone(), 0, String::new()),
-        Step::Aside(_) => return,
+        Step::NoTransfer(_) => return,
     };
     let Ok(name) = Lfn::parse(path.as_str()) else { return };
     let taken = match &*step {
-        Step::Directory(_) => collisions.take_directory(&name, by, shown),
-        _ => collisions.take_file(&name, by, shown),
+        Step::Directory(_) => collisions.claim_directory(&name, by, shown),
+        _ => collisions.claim_file(&name, by, shown),
     };
     if let Err(fault) = taken {
         let target = path.as_str().to_owned();
-        *step = Step::Aside(planner::Step::Refuse { source, target, size, fault });
+        *step = Step::NoTransfer(planner::Step::Refuse { source, target, size, fault });
     }
 }

@@ -7,21 +7,22 @@ use longhaul_engine::Channel;
 use longhaul_model::{AgentId, Blame, DigestSet, Fault, FaultCode};
 
 use crate::protocol::{
-    self, Answer, Entry, ITEMS_MAX, Listed, Page, Relative, Reply, Request, VERSION_MAX, VERSION_MIN, Welcome,
+    self, DigestAnswer, Entry, ITEMS_PER_MESSAGE_MAX, ListRequest, Page, RelativePath, Reply, Request,
+    VERSION_MAX, VERSION_MIN, Welcome,
 };
 use crate::site::{Guest, Site};
 use crate::stop::Stop;
 
 /// For the first connection: long enough for a path with a satellite in it, short enough for a person.
-const CONNECT_WITHIN: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// A server that was there once may be restarted, or its network.
-const RECONNECT_FOR: Duration = Duration::from_secs(120);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 /// If others have the same files.
-const RECONNECT_ONE_OF_SEVERAL_FOR: Duration = Duration::from_secs(6);
-const RECONNECT_FIRST: Duration = Duration::from_millis(200);
-const RECONNECT_MOST: Duration = Duration::from_secs(5);
+const RECONNECT_TIMEOUT_WITH_REPLICAS: Duration = Duration::from_secs(6);
+const RECONNECT_BACKOFF_MIN: Duration = Duration::from_millis(200);
+const RECONNECT_BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-const LOOKS_WITH_HELLO: usize = 32;
+const HELLO_PATHS_MAX: usize = 32;
 
 pub(crate) const PROGRAM: &str = concat!("longhaul ", env!("CARGO_PKG_VERSION"));
 
@@ -30,12 +31,12 @@ pub(crate) struct Remote {
     addresses: Vec<String>,
     channel: Mutex<Arc<Channel>>,
     pub(crate) welcome: Welcome,
-    lists: Option<Listed>,
+    lists: Option<ListRequest>,
     stop: Stop,
     /// In whose deployment the server is, if not the site's.
     guest: Option<Arc<Guest>>,
     /// How long a broken connection is tried again.
-    patience: Duration,
+    reconnect_timeout: Duration,
 }
 
 impl Remote {
@@ -43,8 +44,8 @@ impl Remote {
     pub(crate) fn connect(
         site: Arc<Site>,
         addresses: &[String],
-        looks_at: Vec<Relative>,
-        lists: Option<Listed>,
+        looks_at: Vec<RelativePath>,
+        lists: Option<ListRequest>,
         stop: &Stop,
     ) -> Result<Remote, Fault> {
         Remote::connect_as(site, None, addresses, looks_at, lists, stop)
@@ -55,16 +56,16 @@ impl Remote {
         site: Arc<Site>,
         guest: Option<Arc<Guest>>,
         addresses: &[String],
-        looks_at: Vec<Relative>,
-        lists: Option<Listed>,
+        looks_at: Vec<RelativePath>,
+        lists: Option<ListRequest>,
         stop: &Stop,
     ) -> Result<Remote, Fault> {
         stop.check()?;
         let membership = guest.as_ref().map(|guest| &guest.membership);
-        let channel = Arc::new(site.engine().channel_in(membership, addresses, CONNECT_WITHIN)?);
+        let channel = Arc::new(site.engine().channel_in(membership, addresses, CONNECT_TIMEOUT)?);
         // The first few go along with hello, which saves a round trip; a long list is asked for by itself.
         let mut rest = looks_at;
-        let first: Vec<Relative> = rest.drain(..rest.len().min(LOOKS_WITH_HELLO)).collect();
+        let first: Vec<RelativePath> = rest.drain(..rest.len().min(HELLO_PATHS_MAX)).collect();
         let welcome = hello(&channel, first, lists.clone())?;
         let mut remote = Remote {
             site,
@@ -74,7 +75,7 @@ impl Remote {
             lists,
             stop: stop.clone(),
             guest,
-            patience: RECONNECT_FOR,
+            reconnect_timeout: RECONNECT_TIMEOUT,
         };
         if !rest.is_empty() {
             let found = remote.stats(rest)?;
@@ -84,8 +85,8 @@ impl Remote {
     }
 
     /// Others can answer: this one is not waited for so long.
-    pub(crate) fn is_one_of_several(&mut self) {
-        self.patience = RECONNECT_ONE_OF_SEVERAL_FOR;
+    pub(crate) fn shorten_reconnect(&mut self) {
+        self.reconnect_timeout = RECONNECT_TIMEOUT_WITH_REPLICAS;
     }
 
     pub(crate) fn guest(&self) -> Option<Arc<Guest>> {
@@ -105,7 +106,7 @@ impl Remote {
     }
 
     /// The first page of this listing, if it came along with the answer to hello.
-    pub(crate) fn first_page(&self, of: &Listed) -> Option<&Page> {
+    pub(crate) fn first_page(&self, of: &ListRequest) -> Option<&Page> {
         self.welcome.page.as_ref().filter(|_| self.lists.as_ref() == Some(of))
     }
 
@@ -114,15 +115,15 @@ impl Remote {
     }
 
     /// One question on the connection as it is.
-    pub(crate) fn ask_once(&self, request: &Request) -> Result<Reply, Fault> {
+    pub(crate) fn call_once(&self, request: &Request) -> Result<Reply, Fault> {
         protocol::read_reply(&self.channel().call(&protocol::write(request))?)
     }
 
     /// Asks again on a new connection when the old one breaks: for questions that can be asked twice.
-    pub(crate) fn ask(&self, request: &Request) -> Result<Reply, Fault> {
+    pub(crate) fn call(&self, request: &Request) -> Result<Reply, Fault> {
         let bytes = protocol::write(request);
         let begun = Instant::now();
-        let mut pause = RECONNECT_FIRST;
+        let mut pause = RECONNECT_BACKOFF_MIN;
         loop {
             let channel = self.channel();
             let fault = match channel.call(&bytes) {
@@ -130,14 +131,14 @@ impl Remote {
                 Err(fault) if channel.is_up() => return Err(fault),
                 Err(fault) => fault,
             };
-            if fault.blame != Blame::Network || begun.elapsed() > self.patience {
+            if fault.blame != Blame::Network || begun.elapsed() > self.reconnect_timeout {
                 return Err(fault);
             }
             tracing::info!(%fault, "the connection for questions broke");
             if self.stop.wait(pause) {
                 return Err(crate::stop::interrupted());
             }
-            pause = (pause * 2).min(RECONNECT_MOST);
+            pause = (pause * 2).min(RECONNECT_BACKOFF_MAX);
             self.reconnect(&channel)?;
         }
     }
@@ -149,7 +150,7 @@ impl Remote {
             return Ok(());
         }
         let membership = self.guest.as_ref().map(|guest| &guest.membership);
-        match self.site.engine().channel_in(membership, &self.addresses, RECONNECT_MOST) {
+        match self.site.engine().channel_in(membership, &self.addresses, RECONNECT_BACKOFF_MAX) {
             Ok(fresh) => {
                 if fresh.peer() != self.welcome.agent {
                     let detail = "another server answers at this address now";
@@ -165,10 +166,10 @@ impl Remote {
     }
 
     /// What lies at these paths; of any number of them.
-    pub(crate) fn stats(&self, paths: Vec<Relative>) -> Result<Vec<Option<Entry>>, Fault> {
+    pub(crate) fn stats(&self, paths: Vec<RelativePath>) -> Result<Vec<Option<Entry>>, Fault> {
         let mut all = Vec::with_capacity(paths.len());
-        for part in portions(&paths) {
-            match self.ask(&Request::Stat { paths: part.to_vec() })? {
+        for part in message_batches(&paths) {
+            match self.call(&Request::Stat { paths: part.to_vec() })? {
                 Reply::Stats { found } if found.len() == part.len() => all.extend(found),
                 _ => return Err(unexpected()),
             }
@@ -177,12 +178,12 @@ impl Remote {
     }
 
     /// crc32c of these files, one answer each.
-    pub(crate) fn digests(&self, paths: &[Relative]) -> Result<Vec<Result<DigestSet, Fault>>, Fault> {
+    pub(crate) fn digests(&self, paths: &[RelativePath]) -> Result<Vec<Result<DigestSet, Fault>>, Fault> {
         let mut all = Vec::with_capacity(paths.len());
-        for part in portions(paths) {
-            match self.ask(&Request::Digests { paths: part.to_vec() })? {
+        for part in message_batches(paths) {
+            match self.call(&Request::Digests { paths: part.to_vec() })? {
                 Reply::Digests { found } if found.len() == part.len() => {
-                    all.extend(found.into_iter().map(Answer::into_result));
+                    all.extend(found.into_iter().map(DigestAnswer::into_result));
                 }
                 _ => return Err(unexpected()),
             }
@@ -190,39 +191,43 @@ impl Remote {
         Ok(all)
     }
 
-    pub(crate) fn done(&self, request: &Request) -> Result<(), Fault> {
-        match self.ask(request)? {
+    pub(crate) fn call_done(&self, request: &Request) -> Result<(), Fault> {
+        match self.call(request)? {
             Reply::Done => Ok(()),
             _ => Err(unexpected()),
         }
     }
 
     /// For what must not be asked twice.
-    pub(crate) fn done_once(&self, request: &Request) -> Result<(), Fault> {
-        match self.ask_once(request)? {
+    pub(crate) fn call_done_once(&self, request: &Request) -> Result<(), Fault> {
+        match self.call_once(request)? {
             Reply::Done => Ok(()),
             _ => Err(unexpected()),
         }
     }
 }
 
-impl Answer {
+impl DigestAnswer {
     pub(crate) fn into_result(self) -> Result<DigestSet, Fault> {
         match self {
-            Answer::Digests(digests) => Ok(digests),
-            Answer::Fault(fault) => Err(fault),
+            DigestAnswer::Digests(digests) => Ok(digests),
+            DigestAnswer::Fault(fault) => Err(fault),
         }
     }
 
-    pub(crate) fn of(result: Result<DigestSet, Fault>) -> Answer {
+    pub(crate) fn from_result(result: Result<DigestSet, Fault>) -> DigestAnswer {
         match result {
-            Ok(digests) => Answer::Digests(digests),
-            Err(fault) => Answer::Fault(fault),
+            Ok(digests) => DigestAnswer::Digests(digests),
+            Err(fault) => DigestAnswer::Fault(fault),
         }
     }
 }
 
-fn hello(channel: &Channel, looks_at: Vec<Relative>, lists: Option<Listed>) -> Result<Welcome, Fault> {
+fn hello(
+    channel: &Channel,
+    looks_at: Vec<RelativePath>,
+    lists: Option<ListRequest>,
+) -> Result<Welcome, Fault> {
     let (asked, listed) = (looks_at.len(), lists.is_some());
     let request = Request::Hello {
         version_min: VERSION_MIN,
@@ -244,17 +249,17 @@ fn hello(channel: &Channel, looks_at: Vec<Relative>, lists: Option<Listed>) -> R
 }
 
 /// Lists of paths that fit in a message, answers too.
-fn portions(paths: &[Relative]) -> impl Iterator<Item = &[Relative]> {
+fn message_batches(paths: &[RelativePath]) -> impl Iterator<Item = &[RelativePath]> {
     /// What stands around a path in a message, and in the answer to it.
-    const AROUND: usize = 160;
+    const PATH_OVERHEAD_BYTES: usize = 160;
     let mut rest = paths;
     std::iter::from_fn(move || {
         let mut bytes = 0;
-        let too_many = |path: &Relative| {
-            bytes += AROUND + escaped_len(path.as_str());
+        let too_many = |path: &RelativePath| {
+            bytes += PATH_OVERHEAD_BYTES + escaped_len(path.as_str());
             bytes > protocol::PAGE_BYTES_MAX
         };
-        let most = rest.len().min(ITEMS_MAX);
+        let most = rest.len().min(ITEMS_PER_MESSAGE_MAX);
         let count = rest[..most].iter().position(too_many).unwrap_or(most);
         let (part, left) = rest.split_at(count);
         rest = left;

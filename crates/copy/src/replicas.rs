@@ -9,11 +9,11 @@ use std::sync::Arc;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, TrafficClass};
 
-use crate::fetching::Wanted;
+use crate::fetching::FileFetch;
 use crate::progress::{Progress, ReplicaShare};
-use crate::protocol::{Entry, Kind, Listed, Relative};
+use crate::protocol::{Entry, Kind, ListRequest, RelativePath};
 use crate::remote::Remote;
-use crate::site::{Renaming, ReplicaSource, Site, Source};
+use crate::site::{PathMapping, ReplicaSource, Site, Source};
 use crate::stop::Stop;
 use crate::url::{RemotePath, SCHEME, ServerUrl};
 
@@ -21,7 +21,7 @@ use crate::url::{RemotePath, SCHEME, ServerUrl};
 pub const SERVERS_MAX: usize = longhaul_engine::ORIGINS_MAX;
 
 /// One server that has what is wanted.
-pub(crate) struct Member {
+pub(crate) struct ReplicaServer {
     pub(crate) remote: Remote,
     /// What is wanted there.
     pub(crate) path: RemotePath,
@@ -37,30 +37,31 @@ pub(crate) fn shown(url: &ServerUrl, path: &str) -> String {
 pub(crate) fn connect(
     site: &Arc<Site>,
     servers: &[(&ServerUrl, &RemotePath)],
-    lists: Option<&Listed>,
+    lists: Option<&ListRequest>,
     progress: &Progress,
     stop: &Stop,
-) -> Result<Vec<Member>, Fault> {
-    let connected: Vec<Result<Member, Fault>> = std::thread::scope(|scope| {
+) -> Result<Vec<ReplicaServer>, Fault> {
+    let connected: Vec<Result<ReplicaServer, Fault>> = std::thread::scope(|scope| {
         let connecting: Vec<_> = servers
             .iter()
             .enumerate()
-            .map(|(place, server)| scope.spawn(move || join(site, place, server, lists, stop)))
+            .map(|(place, server)| scope.spawn(move || connect_one(site, place, server, lists, stop)))
             .collect();
         let panicked = || Fault::new(FaultCode::Internal, "a connecting thread panicked");
         connecting.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
     });
     stop.check()?;
-    let mut members: Vec<Member> = Vec::new();
+    let mut members: Vec<ReplicaServer> = Vec::new();
     let mut first_fault = None;
     for (member, (url, path)) in connected.into_iter().zip(servers) {
-        let fits = member.and_then(|member| has_the_same(&members, member));
+        let fits = member.and_then(|member| check_same_content(&members, member));
         match fits {
             Ok(member) => members.push(member),
             Err(fault) => {
                 let shown = shown(url, &path.path);
                 tracing::warn!(replica = shown, %fault, "a replica is left out");
-                progress.share(&ReplicaShare { fault: Some(fault.clone()), ..ReplicaShare::of(&shown) });
+                progress
+                    .add_share(&ReplicaShare { fault: Some(fault.clone()), ..ReplicaShare::empty(&shown) });
                 first_fault.get_or_insert(fault);
             }
         }
@@ -71,30 +72,30 @@ pub(crate) fn connect(
     }
 }
 
-fn join(
+fn connect_one(
     site: &Arc<Site>,
     place: usize,
     (url, path): &(&ServerUrl, &RemotePath),
-    lists: Option<&Listed>,
+    lists: Option<&ListRequest>,
     stop: &Stop,
-) -> Result<Member, Fault> {
-    let looks_at = vec![Relative::parse(&path.path)?];
+) -> Result<ReplicaServer, Fault> {
+    let looks_at = vec![RelativePath::parse(&path.path)?];
     // The site is of the source's deployment.
     let guest = if place == 0 { None } else { Some(Arc::new(site.guest(&url.secret)?)) };
     let lists = lists.filter(|_| place == 0).cloned();
     let mut remote = Remote::connect_as(site.clone(), guest, &url.addresses, looks_at, lists, stop)?;
-    remote.is_one_of_several();
-    Ok(Member { remote, path: (*path).clone(), shown: shown(url, &path.path) })
+    remote.shorten_reconnect();
+    Ok(ReplicaServer { remote, path: (*path).clone(), shown: shown(url, &path.path) })
 }
 
 /// Whether a server has what the leader has, as far as that can be seen from outside; the first one leads.
-fn has_the_same(members: &[Member], member: Member) -> Result<Member, Fault> {
+fn check_same_content(members: &[ReplicaServer], member: ReplicaServer) -> Result<ReplicaServer, Fault> {
     let Some(found) = member.found() else { return Err(Fault::new(FaultCode::SourceMissing, member.shown)) };
     if found.kind == Kind::LeftOut {
         let detail = format!("{} is {}", member.shown, printable(&found.note));
         return Err(Fault::new(FaultCode::SourceUnreadable, detail));
     }
-    let Some(leads) = members.first().and_then(Member::found) else { return Ok(member) };
+    let Some(leads) = members.first().and_then(ReplicaServer::found) else { return Ok(member) };
     if found.kind != leads.kind || (found.kind == Kind::File && found.size != leads.size) {
         let what = |entry: &Entry| match entry.kind {
             Kind::File => format!("a file of {} bytes", entry.size),
@@ -106,19 +107,19 @@ fn has_the_same(members: &[Member], member: Member) -> Result<Member, Fault> {
     Ok(member)
 }
 
-impl Member {
+impl ReplicaServer {
     fn found(&self) -> Option<&Entry> {
         self.remote.welcome.found.first().and_then(Option::as_ref)
     }
 
     /// From its names to those of another.
-    pub(crate) fn renaming_to(&self, other: &Member) -> Renaming {
-        Renaming { from: self.path.path.clone(), to: other.path.path.clone() }
+    pub(crate) fn path_mapping_to(&self, other: &ReplicaServer) -> PathMapping {
+        PathMapping { from: self.path.path.clone(), to: other.path.path.clone() }
     }
 }
 
 /// What each of them brought of a file.
-pub(crate) fn shares(members: &[Member], wanted: &Wanted) -> Vec<ReplicaShare> {
+pub(crate) fn shares(members: &[ReplicaServer], wanted: &FileFetch) -> Vec<ReplicaShare> {
     let shares = wanted.shares.iter().zip(members);
     shares.map(|(share, member)| ReplicaShare::new(&member.shown, share)).collect()
 }
@@ -127,13 +128,13 @@ pub(crate) fn shares(members: &[Member], wanted: &Wanted) -> Vec<ReplicaShare> {
 ///
 /// # Panics
 /// If there is no member.
-pub(crate) fn source(members: &[Member], class: TrafficClass) -> Source {
+pub(crate) fn source(members: &[ReplicaServer], class: TrafficClass) -> Source {
     let (leader, others) = (&members[0], &members[1..]);
-    let replica = |member: &Member| ReplicaSource {
+    let replica = |member: &ReplicaServer| ReplicaSource {
         agent: member.remote.agent(),
         addresses: member.remote.addresses().to_vec(),
         guest: member.remote.guest(),
-        renaming: leader.renaming_to(member),
+        path_mapping: leader.path_mapping_to(member),
     };
     Source {
         agent: leader.remote.agent(),

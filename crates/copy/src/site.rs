@@ -27,12 +27,12 @@ pub(crate) const EXPORT: &str = "export";
 /// Where files land.
 pub(crate) const TARGET: &str = "target";
 /// Streams to one source; the engine opens fewer where the path needs no more.
-const STREAMS: usize = 8;
+const STREAMS_DEFAULT: usize = 8;
 const NETWORK_THREADS: usize = 2;
 /// What questions alone need.
-const ASKING_MEMORY: u64 = 2 << 20;
+const QUERY_MEMORY_BYTES: u64 = 2 << 20;
 /// A copy may wait in the queue for days.
-const PERMIT_LIFE: Duration = Duration::from_secs(7 * 86_400);
+const PERMIT_LIFETIME: Duration = Duration::from_secs(7 * 86_400);
 
 /// # Panics
 /// If one of our own constants is no name.
@@ -77,8 +77,8 @@ impl SiteConfig {
     }
 
     /// One that only asks.
-    pub(crate) fn asking(agent: AgentId, state: &Path) -> SiteConfig {
-        let options = Options { memory_bytes: ASKING_MEMORY, ..Options::default() };
+    pub(crate) fn query_only(agent: AgentId, state: &Path) -> SiteConfig {
+        let options = Options { memory_bytes: QUERY_MEMORY_BYTES, ..Options::default() };
         SiteConfig::client(agent, &options, DataSecurity::Tls, state)
     }
 }
@@ -87,7 +87,7 @@ pub(crate) struct Site {
     engine: Engine,
     authority: SharedAuthority,
     agent: AgentId,
-    desk: Arc<Desk>,
+    router: Arc<EventRouter>,
 }
 
 /// Where the files of a fetch come from.
@@ -111,19 +111,19 @@ pub(crate) struct ReplicaSource {
     pub(crate) addresses: Vec<String>,
     pub(crate) guest: Option<Arc<Guest>>,
     /// What the files of the source are called there.
-    pub(crate) renaming: Renaming,
+    pub(crate) path_mapping: PathMapping,
 }
 
 /// Of a path and what lies beneath it, from one server to another; empty is the root.
 #[derive(Clone, Debug)]
-pub(crate) struct Renaming {
+pub(crate) struct PathMapping {
     pub(crate) from: String,
     pub(crate) to: String,
 }
 
-impl Renaming {
+impl PathMapping {
     /// None if it does not lie there.
-    pub(crate) fn of(&self, name: &str) -> Option<Lfn> {
+    pub(crate) fn apply(&self, name: &str) -> Option<Lfn> {
         let rest = match self.from.as_str() {
             "" => name,
             from if from == name => "",
@@ -148,7 +148,7 @@ impl std::fmt::Debug for Guest {
 
 /// One file for the engine.
 #[derive(Clone, Debug)]
-pub(crate) struct Fetch {
+pub(crate) struct FetchItem {
     pub(crate) attempt: AttemptId,
     pub(crate) name: Lfn,
     pub(crate) size: u64,
@@ -156,28 +156,28 @@ pub(crate) struct Fetch {
 }
 
 /// Told of the ends of attempts, in groups, from a thread of the engine's.
-type Told = Arc<dyn Fn(Vec<Finished>) + Send + Sync>;
+type FinishedCallback = Arc<dyn Fn(Vec<Finished>) + Send + Sync>;
 
 #[derive(Default)]
-struct Desk {
-    inner: Mutex<DeskInner>,
+struct EventRouter {
+    inner: Mutex<RouterState>,
     jobs: AtomicU64,
 }
 
 #[derive(Default)]
-struct DeskInner {
+struct RouterState {
     attempts: HashMap<AttemptId, u64>,
-    jobs: HashMap<u64, Told>,
+    jobs: HashMap<u64, FinishedCallback>,
     ids: IdMaker,
 }
 
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, DeskInner> {
+impl EventRouter {
+    fn lock(&self) -> MutexGuard<'_, RouterState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sorts events by job and tells each what is its.
-    fn take(&self, events: Vec<Event>) {
+    fn dispatch(&self, events: Vec<Event>) {
         let mut by_job: HashMap<u64, Vec<Finished>> = HashMap::new();
         let mut inner = self.lock();
         for event in events {
@@ -187,7 +187,7 @@ impl Desk {
                 by_job.entry(job).or_default().push(finished);
             }
         }
-        let told: Vec<(Told, Vec<Finished>)> = by_job
+        let told: Vec<(FinishedCallback, Vec<Finished>)> = by_job
             .into_iter()
             .filter_map(|(job, finished)| Some((inner.jobs.get(&job)?.clone(), finished)))
             .collect();
@@ -209,7 +209,7 @@ impl Site {
         let authority = secret.authority(now())?;
         let site: SiteName = storage_site();
         let credentials = authority.credentials(config.agent, &site, now())?;
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(EventRouter::default());
         let events = desk.clone();
         let engine_config = Config {
             agent: config.agent,
@@ -217,7 +217,7 @@ impl Site {
             listen: config.listen,
             state_dir: config.state_dir,
             memory_bytes: config.memory_bytes,
-            streams_per_session: config.streams.unwrap_or(STREAMS),
+            streams_per_session: config.streams.unwrap_or(STREAMS_DEFAULT),
             fixed_streams: config.streams.is_some(),
             local_addresses: config.bind,
             network_threads: NETWORK_THREADS,
@@ -236,9 +236,9 @@ impl Site {
             authority.permits()?,
             exports,
             Arc::new(now),
-            move |group| events.take(group),
+            move |group| events.dispatch(group),
         )?;
-        Ok(Arc::new(Site { engine, authority, agent: config.agent, desk }))
+        Ok(Arc::new(Site { engine, authority, agent: config.agent, router: desk }))
     }
 
     /// Files may land in the storage from now on; what is left of them after an interruption lies in the
@@ -253,20 +253,20 @@ impl Site {
 
     /// A number for a new job, whose files' ends `told` is called with.
     pub(crate) fn open_job(&self, told: impl Fn(Vec<Finished>) + Send + Sync + 'static) -> u64 {
-        let job = self.desk.jobs.fetch_add(1, Ordering::Relaxed);
-        self.desk.lock().jobs.insert(job, Arc::new(told));
+        let job = self.router.jobs.fetch_add(1, Ordering::Relaxed);
+        self.router.lock().jobs.insert(job, Arc::new(told));
         job
     }
 
     /// Nobody wants to hear of this job any more.
     pub(crate) fn close_job(&self, job: u64) {
-        let mut inner = self.desk.lock();
+        let mut inner = self.router.lock();
         inner.jobs.remove(&job);
         inner.attempts.retain(|_, of| *of != job);
     }
 
     pub(crate) fn new_attempt(&self) -> AttemptId {
-        self.desk.lock().ids.next(now())
+        self.router.lock().ids.next(now())
     }
 
     /// Gives files to the engine under a permit of our own: both ends hold the key.
@@ -276,10 +276,10 @@ impl Site {
         source: &Source,
         target: &StorageName,
         verification: Verification,
-        files: &[Fetch],
+        files: &[FetchItem],
     ) {
         let names: Vec<Lfn> = files.iter().map(|file| file.name.clone()).collect();
-        let mut inner = self.desk.lock();
+        let mut inner = self.router.lock();
         inner.attempts.extend(files.iter().map(|file| (file.attempt, job)));
         drop(inner);
         self.engine.fetch(FetchBatch {
@@ -293,16 +293,17 @@ impl Site {
             mark: longhaul_model::Mark::default(),
             target_storage: target.clone(),
             permit: self.permit(source.guest.as_deref(), source.agent, files, &names),
-            start_by: now() + PERMIT_LIFE,
+            start_by: now() + PERMIT_LIFETIME,
             files: files.iter().map(|file| fetch_file(file, verification)).collect(),
             replicas: source.replicas.iter().map(|replica| self.replica(replica, files)).collect(),
         });
     }
 
-    fn replica(&self, replica: &ReplicaSource, files: &[Fetch]) -> Replica {
+    fn replica(&self, replica: &ReplicaSource, files: &[FetchItem]) -> Replica {
         // A name that cannot be there is asked for all the same, and found missing.
-        let name =
-            |file: &Fetch| replica.renaming.of(file.name.as_str()).unwrap_or_else(|| file.name.clone());
+        let name = |file: &FetchItem| {
+            replica.path_mapping.apply(file.name.as_str()).unwrap_or_else(|| file.name.clone())
+        };
         let names: Vec<Lfn> = files.iter().map(name).collect();
         Replica {
             membership: replica.guest.as_ref().map(|guest| guest.membership.clone()),
@@ -315,7 +316,7 @@ impl Site {
     }
 
     /// To read these files of a server, under the names that they have there.
-    fn permit(&self, guest: Option<&Guest>, source: AgentId, files: &[Fetch], names: &[Lfn]) -> Arc<str> {
+    fn permit(&self, guest: Option<&Guest>, source: AgentId, files: &[FetchItem], names: &[Lfn]) -> Arc<str> {
         let authority = guest.map_or(&self.authority, |guest| &guest.authority);
         let listed = files.iter().zip(names).map(|(file, name)| (file.attempt, name, file.size));
         authority.sign_permit(&Permit {
@@ -324,7 +325,7 @@ impl Site {
             source_agent: source,
             source_storage: storage_name(EXPORT),
             list_digest: list_digest(listed),
-            expires: now() + PERMIT_LIFE,
+            expires: now() + PERMIT_LIFETIME,
         })
     }
 
@@ -337,7 +338,7 @@ impl Site {
     }
 }
 
-fn fetch_file(file: &Fetch, verification: Verification) -> FetchFile {
+fn fetch_file(file: &FetchItem, verification: Verification) -> FetchFile {
     FetchFile {
         attempt: file.attempt,
         transfer: TransferId(file.attempt.0),

@@ -15,20 +15,21 @@ use crate::url::{RemotePath, ServerUrl, URL_BYTES_MAX};
 const SSH_VARIABLE: &str = "LONGHAUL_SSH";
 
 /// A server over there. Ends when dropped.
-pub(crate) struct Started {
+pub(crate) struct SshServer {
     child: Child,
     /// Open until we end.
     _input: Option<ChildStdin>,
 }
 
-impl Started {
+impl SshServer {
     /// A target is the directory itself; of a source the name matters too, so that its directory is served.
     pub(crate) fn serve(
         login: &str,
         directory: &str,
         writable: bool,
-    ) -> Result<(Started, ServerUrl, RemotePath), Fault> {
-        let (root, path) = if writable { (directory, RemotePath::root()) } else { split(directory)? };
+    ) -> Result<(SshServer, ServerUrl, RemotePath), Fault> {
+        let (root, path) =
+            if writable { (directory, RemotePath::root()) } else { split_directory(directory)? };
         let program = std::env::var_os(SSH_VARIABLE).unwrap_or_else(|| "ssh".into());
         let shown = printable(&program.to_string_lossy());
         let mut child = Command::new(&program)
@@ -39,7 +40,7 @@ impl Started {
             .map_err(|error| Fault::new(FaultCode::Unreachable, format!("starting {shown}: {error}")))?;
         let input = child.stdin.take();
         let output = child.stdout.take();
-        let mut started = Started { child, _input: input };
+        let mut started = SshServer { child, _input: input };
         let mut line = Zeroizing::new(String::new());
         if let Some(output) = output {
             // What else it prints is of no use to us, and must not block it: the pipe is closed after this
@@ -70,7 +71,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for SshServer {
     fn drop(&mut self) {
         // The end of its input ends the server; ssh itself may hang on a dead network.
         self._input = None;
@@ -102,7 +103,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The directory to serve, and the path in it.
-fn split(place: &str) -> Result<(&str, RemotePath), Fault> {
+fn split_directory(place: &str) -> Result<(&str, RemotePath), Fault> {
     let bare = place.trim_end_matches('/');
     let last = bare.rsplit('/').next().unwrap_or_default();
     if place.ends_with('/') || matches!(last, "" | "." | ".." | "~") {
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_source_is_served_with_its_name() {
         let split = |place: &'static str| {
-            let (root, path) = super::split(place).unwrap();
+            let (root, path) = super::split_directory(place).unwrap();
             (root, path.path)
         };
         assert_eq!(split("run7"), (".", "run7".into()));

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use crate::landing::remove_work_directory;
 use crate::walk::WORK_DIRECTORY;
 
-const LOCK: &str = "lock";
-const PRIVATE: u32 = 0o700;
+const LOCK_FILE: &str = "lock";
+const MODE_PRIVATE: u32 = 0o700;
 
 /// Where work in progress of this account lies beneath a root: in a directory of its own if root has made one
 /// ([`crate::accounts`]), since nobody can write into that of another.
@@ -37,10 +37,10 @@ pub(crate) struct CopyKey([u8; 8]);
 
 impl CopyKey {
     /// Of texts that say what is copied where.
-    pub(crate) fn of<'a>(parts: impl IntoIterator<Item = &'a str>) -> CopyKey {
+    pub(crate) fn from_parts<'a>(parts: impl IntoIterator<Item = &'a str>) -> CopyKey {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(b"longhaul copy\0");
-        context.update(machine().as_bytes());
+        context.update(machine_id().as_bytes());
         for part in parts {
             // Its length first: no two lists spell the same bytes.
             context.update(&(part.len() as u64).to_le_bytes());
@@ -64,7 +64,7 @@ impl CopyKey {
 }
 
 /// Tells hosts apart that share a file system.
-fn machine() -> String {
+fn machine_id() -> String {
     let id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     format!("{} {}", id.trim(), rustix::system::uname().nodename().to_string_lossy())
 }
@@ -93,11 +93,12 @@ impl StateDir {
             Fault::new(code, format!("{shown}: {error}"))
         };
         let locked = || loop {
-            fs::DirBuilder::new().recursive(true).mode(PRIVATE).create(&path)?;
-            let file = OpenOptions::new().create(true).write(true).truncate(false).open(path.join(LOCK))?;
+            fs::DirBuilder::new().recursive(true).mode(MODE_PRIVATE).create(&path)?;
+            let file =
+                OpenOptions::new().create(true).write(true).truncate(false).open(path.join(LOCK_FILE))?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 // A copy that has just ended may have removed the directory before we had the lock.
-                Ok(()) if path.join(LOCK).exists() => return Ok(Some(file)),
+                Ok(()) if path.join(LOCK_FILE).exists() => return Ok(Some(file)),
                 Ok(()) => continue,
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
@@ -125,19 +126,19 @@ impl StateDir {
 
 /// A private directory for a process that writes nothing anybody would resume. Removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct ScratchDir(PathBuf);
 
-impl Scratch {
-    pub(crate) fn new() -> Result<Scratch, Fault> {
+impl ScratchDir {
+    pub(crate) fn new() -> Result<ScratchDir, Fault> {
         let mut random = [0; 8];
         assert!(rand::fill(&mut random).is_ok(), "no random numbers from the system");
         let name = hex::encode(&random);
         let path = std::env::temp_dir().join(format!("longhaul-{name}"));
         // Not recursive: what is there already is not ours.
-        fs::DirBuilder::new().mode(PRIVATE).create(&path).map_err(|error| {
+        fs::DirBuilder::new().mode(MODE_PRIVATE).create(&path).map_err(|error| {
             Fault::new(FaultCode::StateDirectory, format!("{}: {error}", printable(&path.to_string_lossy())))
         })?;
-        Ok(Scratch(path))
+        Ok(ScratchDir(path))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -145,7 +146,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -158,13 +159,13 @@ mod tests {
     #[test]
     fn the_same_copy_finds_its_directory_and_never_shares_it() {
         let place = tempfile::tempdir().unwrap();
-        let key = CopyKey::of(["far.example", "run7"]);
-        assert_eq!(key, CopyKey::of(["far.example", "run7"]));
-        assert_ne!(key, CopyKey::of(["far.example", "run", "7"]));
-        assert_ne!(key, CopyKey::of(["far.examplerun7", ""]));
+        let key = CopyKey::from_parts(["far.example", "run7"]);
+        assert_eq!(key, CopyKey::from_parts(["far.example", "run7"]));
+        assert_ne!(key, CopyKey::from_parts(["far.example", "run", "7"]));
+        assert_ne!(key, CopyKey::from_parts(["far.examplerun7", ""]));
         let first = StateDir::open(place.path(), "copy", &key).unwrap();
         assert_eq!(StateDir::open(place.path(), "copy", &key).unwrap_err().code, FaultCode::Busy);
-        let other = StateDir::open(place.path(), "copy", &CopyKey::of(["x"])).unwrap();
+        let other = StateDir::open(place.path(), "copy", &CopyKey::from_parts(["x"])).unwrap();
         let path = first.path().to_owned();
         drop(first);
         assert_eq!(StateDir::open(place.path(), "copy", &key).unwrap().path(), path);
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn scratch_goes_when_it_is_dropped() {
-        let scratch = Scratch::new().unwrap();
+        let scratch = ScratchDir::new().unwrap();
         let path = scratch.path().to_owned();
         fs::write(path.join("x"), "y").unwrap();
         drop(scratch);

@@ -24,7 +24,7 @@ struct State {
 }
 
 /// Takes its hook away when dropped.
-pub(crate) struct Hooked {
+pub(crate) struct HookGuard {
     stop: Stop,
     number: u64,
 }
@@ -52,7 +52,7 @@ impl Stop {
     }
 
     /// Called at the stop, or now if it has come. It must not wait.
-    pub(crate) fn hook(&self, hook: impl Fn() + Send + 'static) -> Hooked {
+    pub(crate) fn hook(&self, hook: impl Fn() + Send + 'static) -> HookGuard {
         let mut state = self.lock();
         if state.stopped {
             hook();
@@ -61,7 +61,7 @@ impl Stop {
         state.next += 1;
         state.hooks.push((number, Box::new(hook)));
         drop(state);
-        Hooked { stop: self.clone(), number }
+        HookGuard { stop: self.clone(), number }
     }
 
     /// Waits; true if stopped.
@@ -83,7 +83,7 @@ impl Stop {
     }
 }
 
-impl Drop for Hooked {
+impl Drop for HookGuard {
     fn drop(&mut self) {
         self.stop.lock().hooks.retain(|(number, _)| *number != self.number);
     }

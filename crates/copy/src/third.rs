@@ -5,15 +5,15 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 
 use crate::options::Options;
-use crate::progress::{FileOutcome, Outcome, Progress, Tell};
-use crate::protocol::{Order, OrderState, Relative, Reply, Request};
+use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
+use crate::protocol::{FetchOrder, OrderState, RelativePath, Reply, Request};
 use crate::remote::{Remote, unexpected};
 use crate::site::{Site, SiteConfig};
-use crate::state::{CopyKey, Scratch};
+use crate::state::{CopyKey, ScratchDir};
 use crate::stop::{Stop, interrupted};
 use crate::url::{RemotePath, ServerUrl};
 
-const POLL_MS: u64 = 2_000;
+const POLL_WAIT_MS: u64 = 2_000;
 
 pub(crate) struct ThirdParty<'a> {
     pub(crate) source: (&'a ServerUrl, &'a RemotePath),
@@ -24,14 +24,14 @@ pub(crate) struct ThirdParty<'a> {
 
 impl ThirdParty<'_> {
     /// Until it is done; with `detach` until it has begun.
-    pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: Tell<'_>) -> Result<(), Fault> {
+    pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: FileCallback<'_>) -> Result<(), Fault> {
         let (source_url, source) = self.source;
         let (target_url, target) = self.target;
         let hosts = source_url.hosts().into_iter().chain(target_url.hosts());
         let paths = [source.path.as_str(), target.path.as_str(), "third-party"];
-        let key = CopyKey::of(hosts.chain(paths));
-        let scratch = Scratch::new()?;
-        let config = SiteConfig::asking(key.agent(), scratch.path());
+        let key = CopyKey::from_parts(hosts.chain(paths));
+        let scratch = ScratchDir::new()?;
+        let config = SiteConfig::query_only(key.agent(), scratch.path());
         let site = Site::start(&target_url.secret, config, Vec::new())?;
         let remote = Remote::connect(site, &target_url.addresses, Vec::new(), None, stop)?;
         if !remote.welcome.writable {
@@ -39,20 +39,20 @@ impl ThirdParty<'_> {
             return Err(Fault::new(FaultCode::NotAllowed, detail));
         }
         let slash = if source.contents && !source.path.is_empty() { "/" } else { "" };
-        let order = Order {
+        let order = FetchOrder {
             source: source_url.reveal(&format!("{}{slash}", source.path)).to_string(),
-            target: Relative::parse(&target.path)?,
+            target: RelativePath::parse(&target.path)?,
             target_contents: target.contents,
             options: self.options.clone(),
             detach: self.detach,
         };
         let (before, failed_before) = (progress.totals(), progress.failed());
         let count = |state: &OrderState| {
-            let failed = state.failed.iter().map(|(path, fault)| (path.clone(), shown_fault(fault)));
+            let failed = state.failed.iter().map(|(path, fault)| (path.clone(), printable_fault(fault)));
             let failed = failed_before.iter().cloned().chain(failed).collect();
             progress.set(before.plus(&state.totals), failed);
         };
-        let mut state = fetched(remote.ask(&Request::Fetch { order: Box::new(order) })?)?;
+        let mut state = order_state(remote.call(&Request::Fetch { order: Box::new(order) })?)?;
         if self.detach {
             count(&state);
             return Ok(());
@@ -60,7 +60,7 @@ impl ThirdParty<'_> {
         let mut stopping = false;
         let mut told = 0;
         loop {
-            state.told.iter().map(shown).for_each(|outcome| tell(&outcome));
+            state.told.iter().map(printable_outcome).for_each(|outcome| tell(&outcome));
             told = told.max(state.told_from + state.told.len() as u64);
             // Its end does not come before that of its last file, but may come with more of them than fit in
             // an answer.
@@ -69,12 +69,12 @@ impl ThirdParty<'_> {
             }
             if stop.is_stopped() && !stopping {
                 stopping = true;
-                remote.done(&Request::FetchCancel { order: state.order })?;
+                remote.call_done(&Request::FetchCancel { order: state.order })?;
             }
             count(&state);
             let (order, seen) = (state.order, state.version);
-            let poll = Request::FetchPoll { order, seen, told, wait_ms: POLL_MS };
-            state = fetched(remote.ask(&poll)?)?;
+            let poll = Request::FetchPoll { order, seen, told, wait_ms: POLL_WAIT_MS };
+            state = order_state(remote.call(&poll)?)?;
         }
         count(&state);
         match state.fault {
@@ -86,20 +86,20 @@ impl ThirdParty<'_> {
 }
 
 /// The server's words, fit for a terminal. Names are made so where they are shown.
-fn shown(told: &FileOutcome) -> FileOutcome {
+fn printable_outcome(told: &FileOutcome) -> FileOutcome {
     let outcome = match &told.outcome {
-        Outcome::Failed(fault) => Outcome::Failed(shown_fault(fault)),
+        Outcome::Failed(fault) => Outcome::Failed(printable_fault(fault)),
         Outcome::LeftOut(why) => Outcome::LeftOut(printable(why)),
         other => other.clone(),
     };
     FileOutcome { outcome, ..told.clone() }
 }
 
-fn shown_fault(fault: &Fault) -> Fault {
+fn printable_fault(fault: &Fault) -> Fault {
     Fault { detail: printable(&fault.detail), ..fault.clone() }
 }
 
-fn fetched(reply: Reply) -> Result<OrderState, Fault> {
+fn order_state(reply: Reply) -> Result<OrderState, Fault> {
     match reply {
         Reply::Fetched(state) => Ok(state),
         _ => Err(unexpected()),

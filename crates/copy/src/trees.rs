@@ -11,50 +11,52 @@ use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::tree::{ChunkValue, VALUES_MAX, values_of};
 use longhaul_model::{Blame, Digest, Fault, FaultCode, Tree};
 
-use crate::agenda::TakePage;
-use crate::fetching::Wanted;
+use crate::agenda::PageSink;
+use crate::fetching::FileFetch;
 use crate::planner::Step;
-use crate::protocol::{ITEMS_MAX, PAGE_BYTES_MAX, Relative, Reply, Request, TreeAnswer, TreePart};
+use crate::protocol::{
+    ITEMS_PER_MESSAGE_MAX, PAGE_BYTES_MAX, RelativePath, Reply, Request, TreeAnswer, TreePart,
+};
 use crate::remote::{Remote, escaped_len, unexpected};
-use crate::replicas::Member;
+use crate::replicas::ReplicaServer;
 use crate::sync::lock;
 
 /// Values of one question: a server reads 256 MiB for them, and several questions keep several of its cores
 /// busy.
-const VALUES_AT_ONCE: u64 = 256;
-const QUESTIONS_AT_ONCE: usize = 4;
+const VALUES_PER_REQUEST_MAX: u64 = 256;
+const REQUESTS_IN_FLIGHT: usize = 4;
 /// What is begun together: trees of the next ones are asked for meanwhile.
-const PORTION_BYTES: u64 = 1 << 30;
-const PORTION_FILES: usize = 512;
+const BATCH_BYTES_MAX: u64 = 1 << 30;
+const BATCH_FILES_MAX: usize = 512;
 /// What stands around a path and its values in a message.
-const AROUND: usize = 200;
+const PART_OVERHEAD_BYTES: usize = 200;
 
-pub(crate) struct Trees<'a> {
-    pub(crate) members: &'a [Member],
+pub(crate) struct TreeFetcher<'a> {
+    pub(crate) members: &'a [ReplicaServer],
     /// Of the only file.
     pub(crate) root: Option<Digest>,
 }
 
-impl Trees<'_> {
+impl TreeFetcher<'_> {
     /// Gives the steps on in portions, each file with its tree.
-    pub(crate) fn add(
+    pub(crate) fn attach(
         &self,
         steps: Vec<Step>,
         last: bool,
         excluded: u64,
-        take: TakePage<'_, Step>,
+        take: PageSink<'_, Step>,
     ) -> Result<(), Fault> {
         let mut rest = VecDeque::from(steps);
         loop {
             let (mut portion, mut bytes) = (Vec::new(), 0);
-            while bytes < PORTION_BYTES
-                && portion.len() < PORTION_FILES
+            while bytes < BATCH_BYTES_MAX
+                && portion.len() < BATCH_FILES_MAX
                 && let Some(step) = rest.pop_front()
             {
                 bytes += step.wanted_bytes().unwrap_or(0);
                 portion.push(step);
             }
-            let portion = self.with_trees(portion)?;
+            let portion = self.fetch_trees(portion)?;
             take(portion, last && rest.is_empty(), excluded)?;
             if rest.is_empty() {
                 return Ok(());
@@ -62,10 +64,10 @@ impl Trees<'_> {
         }
     }
 
-    fn with_trees(&self, mut steps: Vec<Step>) -> Result<Vec<Step>, Fault> {
+    fn fetch_trees(&self, mut steps: Vec<Step>) -> Result<Vec<Step>, Fault> {
         let mut faults: Vec<Option<Fault>> = steps.iter().map(|_| None).collect();
         for (place, member) in self.members.iter().enumerate() {
-            let mut open: Vec<(usize, &mut Wanted)> = Vec::new();
+            let mut open: Vec<(usize, &mut FileFetch)> = Vec::new();
             for (at, step) in steps.iter_mut().enumerate() {
                 match step {
                     Step::Fetch(wanted) if wanted.tree.is_none() => open.push((at, wanted)),
@@ -75,7 +77,7 @@ impl Trees<'_> {
             if open.is_empty() {
                 return Ok(steps);
             }
-            self.ask(place, member, open, &mut faults);
+            self.fetch_from(place, member, open, &mut faults);
         }
         for (step, fault) in steps.iter_mut().zip(faults) {
             if let (Step::Fetch(wanted), Some(fault)) = (&*step, fault)
@@ -86,38 +88,41 @@ impl Trees<'_> {
                     return Err(fault);
                 }
                 let source = format!("{}: {}", self.members[0].shown, wanted.name.shown());
-                let (target, size) = (wanted.spot.path.clone(), wanted.size);
+                let (target, size) = (wanted.destination.path.clone(), wanted.size);
                 *step = Step::Refuse { source, target, size, fault };
             }
         }
         Ok(steps)
     }
 
-    fn ask(
+    fn fetch_from(
         &self,
         place: usize,
-        member: &Member,
-        open: Vec<(usize, &mut Wanted)>,
+        member: &ReplicaServer,
+        open: Vec<(usize, &mut FileFetch)>,
         faults: &mut [Option<Fault>],
     ) {
-        let renaming = self.members[0].renaming_to(member);
+        let renaming = self.members[0].path_mapping_to(member);
         let mut files = Vec::with_capacity(open.len());
         for (at, wanted) in open {
-            match renaming.of(wanted.name.as_str()).and_then(|name| Relative::parse(name.as_str()).ok()) {
+            match renaming
+                .apply(wanted.name.as_str())
+                .and_then(|name| RelativePath::parse(name.as_str()).ok())
+            {
                 Some(name) => files.push((at, name, wanted)),
                 None => faults[at] = Some(Fault::new(FaultCode::BadName, "it cannot have this name there")),
             }
         }
-        let asked: Vec<(Relative, u64)> =
+        let asked: Vec<(RelativePath, u64)> =
             files.iter().map(|(_, name, wanted)| (name.clone(), wanted.size)).collect();
         for ((at, _, wanted), found) in files.into_iter().zip(trees(&member.remote, &asked)) {
-            match found.and_then(|tree| self.believed(tree)) {
+            match found.and_then(|tree| self.check_root(tree)) {
                 Ok(tree) => wanted.tree = Some(Arc::new(tree)),
                 Err(fault) => {
                     tracing::warn!(replica = member.shown, file = wanted.name.shown(), %fault, "no tree from \
                         there");
                     if fault.code != FaultCode::Interrupted && self.members.len() > 1 {
-                        wanted.note(place, fault.clone());
+                        wanted.add_source_fault(place, fault.clone());
                     }
                     // The leader's counts: what the others say of a file that it lacks is not what is wrong.
                     faults[at].get_or_insert(fault);
@@ -127,7 +132,7 @@ impl Trees<'_> {
     }
 
     /// Whether the tree is that of the file that was asked for.
-    fn believed(&self, tree: Tree) -> Result<Tree, Fault> {
+    fn check_root(&self, tree: Tree) -> Result<Tree, Fault> {
         match self.root {
             Some(root) if tree.root() != root => {
                 let detail = format!("the file there has {}, {root} is expected", tree.root());
@@ -139,13 +144,13 @@ impl Trees<'_> {
 }
 
 /// A part of a file, by its place among those asked for.
-struct Part {
+struct FilePart {
     file: usize,
     part: TreePart,
 }
 
 /// The trees of files of one server, one answer each.
-fn trees(remote: &Remote, files: &[(Relative, u64)]) -> Vec<Result<Tree, Fault>> {
+fn trees(remote: &Remote, files: &[(RelativePath, u64)]) -> Vec<Result<Tree, Fault>> {
     let mut parts = VecDeque::new();
     let mut found: Vec<Result<Vec<ChunkValue>, Fault>> = Vec::with_capacity(files.len());
     for (file, (path, size)) in files.iter().enumerate() {
@@ -156,25 +161,28 @@ fn trees(remote: &Remote, files: &[(Relative, u64)]) -> Vec<Result<Tree, Fault>>
             continue;
         }
         found.push(Ok(vec![[0; 32]; count as usize]));
-        for first in (0..count).step_by(VALUES_AT_ONCE as usize) {
-            let count = (count - first).min(VALUES_AT_ONCE) as u32;
-            parts.push_back(Part { file, part: TreePart { path: path.clone(), size: *size, first, count } });
+        for first in (0..count).step_by(VALUES_PER_REQUEST_MAX as usize) {
+            let count = (count - first).min(VALUES_PER_REQUEST_MAX) as u32;
+            parts.push_back(FilePart {
+                file,
+                part: TreePart { path: path.clone(), size: *size, first, count },
+            });
         }
     }
     let parts = Mutex::new(parts);
     let answers = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..QUESTIONS_AT_ONCE {
+        for _ in 0..REQUESTS_IN_FLIGHT {
             scope.spawn(|| {
-                while let Some(question) = next_question(&mut lock(&parts)) {
-                    let answer = answers_to(remote, &question);
+                while let Some(question) = next_request(&mut lock(&parts)) {
+                    let answer = request_parts(remote, &question);
                     lock(&answers).extend(question.into_iter().zip(answer));
                 }
             });
         }
     });
     let mut read_at: Vec<Option<i64>> = vec![None; files.len()];
-    for (Part { file, part }, answer) in answers.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    for (FilePart { file, part }, answer) in answers.into_inner().unwrap_or_else(PoisonError::into_inner) {
         let put = answer.and_then(|(mtime_ns, values)| {
             if *read_at[file].get_or_insert(mtime_ns) != mtime_ns {
                 return Err(Fault::new(FaultCode::SourceChanged, "it changed while its tree was read"));
@@ -190,25 +198,25 @@ fn trees(remote: &Remote, files: &[(Relative, u64)]) -> Vec<Result<Tree, Fault>>
             (_, Err(_)) => {}
         }
     }
-    let whole = |(found, (_, size)): (Result<Vec<ChunkValue>, Fault>, &(Relative, u64))| {
+    let whole = |(found, (_, size)): (Result<Vec<ChunkValue>, Fault>, &(RelativePath, u64))| {
         Tree::of(*size, found?).ok_or_else(unexpected)
     };
     found.into_iter().zip(files).map(whole).collect()
 }
 
 /// As many as are read in a moment, and fit in a message. None if all is asked for.
-fn next_question(parts: &mut VecDeque<Part>) -> Option<Vec<Part>> {
+fn next_request(parts: &mut VecDeque<FilePart>) -> Option<Vec<FilePart>> {
     let (mut values, mut bytes, mut size) = (0, 0, 0);
     let mut question = Vec::new();
-    while question.len() < ITEMS_MAX
+    while question.len() < ITEMS_PER_MESSAGE_MAX
         && let Some(next) = parts.front()
     {
         values += u64::from(next.part.count);
-        bytes += AROUND + escaped_len(next.part.path.as_str()) + 64 * next.part.count as usize;
+        bytes += PART_OVERHEAD_BYTES + escaped_len(next.part.path.as_str()) + 64 * next.part.count as usize;
         size += next.part.size.min(u64::from(next.part.count) * u64::from(CHUNK_BYTES));
-        let full = values > VALUES_AT_ONCE
+        let full = values > VALUES_PER_REQUEST_MAX
             || bytes > PAGE_BYTES_MAX
-            || size > VALUES_AT_ONCE * u64::from(CHUNK_BYTES);
+            || size > VALUES_PER_REQUEST_MAX * u64::from(CHUNK_BYTES);
         if full && !question.is_empty() {
             break;
         }
@@ -217,17 +225,17 @@ fn next_question(parts: &mut VecDeque<Part>) -> Option<Vec<Part>> {
     (!question.is_empty()).then_some(question)
 }
 
-type Answered = Result<(i64, Vec<ChunkValue>), Fault>;
+type PartValues = Result<(i64, Vec<ChunkValue>), Fault>;
 
 /// One answer for each part.
-fn answers_to(remote: &Remote, question: &[Part]) -> Vec<Answered> {
+fn request_parts(remote: &Remote, question: &[FilePart]) -> Vec<PartValues> {
     let parts = question.iter().map(|one| one.part.clone()).collect();
-    let found = match remote.ask(&Request::Trees { parts }) {
+    let found = match remote.call(&Request::Trees { parts }) {
         Ok(Reply::Trees { found }) if found.len() == question.len() => found,
         Ok(_) => return question.iter().map(|_| Err(unexpected())).collect(),
         Err(fault) => return question.iter().map(|_| Err(fault.clone())).collect(),
     };
-    let checked = |(answer, one): (TreeAnswer, &Part)| match answer {
+    let checked = |(answer, one): (TreeAnswer, &FilePart)| match answer {
         TreeAnswer::Fault(fault) => Err(fault),
         TreeAnswer::Values { mtime_ns, values } if values.0.len() == one.part.count as usize => {
             Ok((mtime_ns, values.0))

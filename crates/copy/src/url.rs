@@ -42,7 +42,7 @@ pub struct RemotePath {
 
 /// One side of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     Local(PathBuf),
     Server {
         url: ServerUrl,
@@ -152,15 +152,15 @@ impl fmt::Display for RemotePath {
     }
 }
 
-impl Place {
+impl Endpoint {
     /// Reads URL files, so it may fail for more reasons than a wrong text.
-    pub fn parse(text: &str) -> Result<Place, Fault> {
+    pub fn parse(text: &str) -> Result<Endpoint, Fault> {
         if text.is_empty() {
             return Err(Fault::new(FaultCode::BadRequest, "an empty text is no place"));
         }
         if text.starts_with(SCHEME) {
             let (url, path) = ServerUrl::parse(text)?;
-            return Ok(Place::Server { url, path });
+            return Ok(Endpoint::Server { url, path });
         }
         if let Some(named) = text.strip_prefix('@') {
             return from_file(named);
@@ -173,19 +173,19 @@ impl Place {
         {
             return ssh(login, &text[login.len() + 1..]);
         }
-        Ok(Place::Local(PathBuf::from(text)))
+        Ok(Endpoint::Local(PathBuf::from(text)))
     }
 
     pub fn is_local(&self) -> bool {
-        matches!(self, Place::Local(_))
+        matches!(self, Endpoint::Local(_))
     }
 
     /// For people: without secret.
     pub fn shown(&self) -> String {
         match self {
-            Place::Local(path) => printable(&path.to_string_lossy()),
-            Place::Server { url, path } => format!("{SCHEME}{}/{}", url.shown(), printable(&path.path)),
-            Place::Ssh { login, directory } => printable(&format!("{login}:{directory}")),
+            Endpoint::Local(path) => printable(&path.to_string_lossy()),
+            Endpoint::Server { url, path } => format!("{SCHEME}{}/{}", url.shown(), printable(&path.path)),
+            Endpoint::Ssh { login, directory } => printable(&format!("{login}:{directory}")),
         }
     }
 }
@@ -204,7 +204,7 @@ pub fn read_url_file(path: &Path) -> Result<(ServerUrl, RemotePath), Fault> {
 }
 
 /// `@FILE` or `@FILE/path`: the longest prefix that is a file.
-fn from_file(named: &str) -> Result<Place, Fault> {
+fn from_file(named: &str) -> Result<Endpoint, Fault> {
     let ends = named.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| at);
     let mut ends: Vec<usize> = ends.chain([named.len()]).filter(|end| *end > 0).collect();
     ends.sort_unstable();
@@ -216,10 +216,10 @@ fn from_file(named: &str) -> Result<Place, Fault> {
     let (url, base) = read_url_file(Path::new(&named[..end]))?;
     let rest = &named[end..];
     let path = if rest.is_empty() { base } else { base.join(&rest.parse()?) };
-    Ok(Place::Server { url, path })
+    Ok(Endpoint::Server { url, path })
 }
 
-fn ssh(login: &str, directory: &str) -> Result<Place, Fault> {
+fn ssh(login: &str, directory: &str) -> Result<Endpoint, Fault> {
     let (user, host) = login.split_once('@').unwrap_or_default();
     // A host or user that begins with a dash would be an option of ssh.
     let plain = |word: &str| {
@@ -234,7 +234,7 @@ fn ssh(login: &str, directory: &str) -> Result<Place, Fault> {
         return Err(Fault::new(FaultCode::BadRequest, detail));
     }
     let directory = if directory.is_empty() { "." } else { directory };
-    Ok(Place::Ssh { login: login.to_owned(), directory: directory.to_owned() })
+    Ok(Endpoint::Ssh { login: login.to_owned(), directory: directory.to_owned() })
 }
 
 fn check_address(address: &str) -> Result<(), Fault> {
@@ -262,8 +262,8 @@ mod tests {
     const SECRET: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
     fn server(text: &str) -> (ServerUrl, RemotePath) {
-        match Place::parse(text).unwrap() {
-            Place::Server { url, path } => (url, path),
+        match Endpoint::parse(text).unwrap() {
+            Endpoint::Server { url, path } => (url, path),
             other => panic!("{other:?}"),
         }
     }
@@ -302,7 +302,7 @@ mod tests {
             (format!("{SCHEME}{SECRET}@{}/", vec!["h:1"; 17].join(",")), "17 addresses"),
             (format!("{SCHEME}{SECRET}@h:1/{}", "x".repeat(300)), "255"),
         ] {
-            let fault = Place::parse(&bad).unwrap_err();
+            let fault = Endpoint::parse(&bad).unwrap_err();
             assert!(fault.detail.contains(why), "{}", fault.detail);
             assert!(!fault.detail.contains(near), "{}", fault.detail);
         }
@@ -317,22 +317,22 @@ mod tests {
         assert_eq!(server(&named).1.path, "data");
         assert_eq!(server(&format!("{named}/")).1, RemotePath { path: "data".into(), contents: true });
         assert_eq!(server(&format!("{named}/run7/x")).1.path, "data/run7/x");
-        assert!(Place::parse(&format!("{named}x")).unwrap_err().detail.contains("no beginning"));
+        assert!(Endpoint::parse(&format!("{named}x")).unwrap_err().detail.contains("no beginning"));
         std::fs::write(&file, "hello").unwrap();
-        let fault = Place::parse(&named).unwrap_err();
+        let fault = Endpoint::parse(&named).unwrap_err();
         assert!(fault.detail.contains("far.url") && fault.detail.contains("lh://"), "{}", fault.detail);
     }
 
     #[test]
     fn logins_and_local_paths_are_told_apart() {
         let ssh =
-            |login: &str, directory: &str| Place::Ssh { login: login.into(), directory: directory.into() };
-        assert_eq!(Place::parse("me@far:run7/").unwrap(), ssh("me@far", "run7/"));
-        assert_eq!(Place::parse("me@far:").unwrap(), ssh("me@far", "."));
-        assert_eq!(Place::parse("./me@far:run7").unwrap(), Place::Local("./me@far:run7".into()));
-        assert_eq!(Place::parse("data:1").unwrap(), Place::Local("data:1".into()));
-        assert!(Place::parse("me@-oProxyCommand=x:run7").is_err());
-        assert!(Place::parse("-x@far:run7").is_err());
+            |login: &str, directory: &str| Endpoint::Ssh { login: login.into(), directory: directory.into() };
+        assert_eq!(Endpoint::parse("me@far:run7/").unwrap(), ssh("me@far", "run7/"));
+        assert_eq!(Endpoint::parse("me@far:").unwrap(), ssh("me@far", "."));
+        assert_eq!(Endpoint::parse("./me@far:run7").unwrap(), Endpoint::Local("./me@far:run7".into()));
+        assert_eq!(Endpoint::parse("data:1").unwrap(), Endpoint::Local("data:1".into()));
+        assert!(Endpoint::parse("me@-oProxyCommand=x:run7").is_err());
+        assert!(Endpoint::parse("-x@far:run7").is_err());
     }
 
     proptest! {

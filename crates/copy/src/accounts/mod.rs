@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use longhaul_model::units::printable;
 use longhaul_security::gridmap::GridMap;
 
-pub(crate) use prepare::name as work_name;
+pub(crate) use prepare::work_dir_name as work_name;
 pub use prepare::{prepare_work, remove_work};
 
 /// Accounts below belong to the system, by the convention of every large distribution.
@@ -38,7 +38,7 @@ pub struct Account {
 
 /// Who may be mapped to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct AccountPolicy {
     pub uid_min: u32,
     /// Accounts that may although their number is below.
     pub listed: Vec<String>,
@@ -46,7 +46,7 @@ pub struct Policy {
 
 /// A subject with its account.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub struct MappedSubject {
     pub line: usize,
     pub subject: String,
     pub account: Account,
@@ -54,18 +54,18 @@ pub struct Mapped {
 
 /// A line that counts for nobody, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unmapped {
+pub struct UnmappedLine {
     pub line: usize,
     pub why: String,
 }
 
-impl Default for Policy {
+impl Default for AccountPolicy {
     fn default() -> Self {
-        Policy { uid_min: UID_MIN, listed: Vec::new() }
+        AccountPolicy { uid_min: UID_MIN, listed: Vec::new() }
     }
 }
 
-impl Policy {
+impl AccountPolicy {
     fn check(&self, account: &Account) -> Result<(), String> {
         let name = &account.name;
         if account.uid == 0 {
@@ -83,21 +83,21 @@ impl Policy {
 }
 
 /// The first line of a subject counts, and the first account on it.
-pub fn map(
+pub fn map_subjects(
     lines: &GridMap,
-    policy: &Policy,
+    policy: &AccountPolicy,
     look_up: &mut dyn FnMut(&str) -> Result<Account, String>,
-) -> (Vec<Mapped>, Vec<Unmapped>) {
+) -> (Vec<MappedSubject>, Vec<UnmappedLine>) {
     let mut known: BTreeMap<&str, Result<Account, String>> = BTreeMap::new();
-    let mut mapped: Vec<Mapped> = Vec::new();
+    let mut mapped: Vec<MappedSubject> = Vec::new();
     let bad = lines.bad.iter().chain(&lines.shadowed);
-    let mut unmapped: Vec<Unmapped> =
-        bad.map(|bad| Unmapped { line: bad.line, why: bad.why.clone() }).collect();
+    let mut unmapped: Vec<UnmappedLine> =
+        bad.map(|bad| UnmappedLine { line: bad.line, why: bad.why.clone() }).collect();
     for entry in &lines.entries {
         if lines.shadowed.iter().any(|shadowed| shadowed.line == entry.line) {
             continue;
         }
-        let mut leave = |why: String| unmapped.push(Unmapped { line: entry.line, why });
+        let mut leave = |why: String| unmapped.push(UnmappedLine { line: entry.line, why });
         let Some(name) = entry.accounts.first() else { continue };
         if entry.subject == "*" || !entry.roles.is_empty() || is_role(&entry.subject) {
             leave("is for whoever has a role, which nobody can show here".into());
@@ -109,7 +109,7 @@ pub fn map(
                 policy.check(&account).map(|()| account)
             });
             match account {
-                Ok(account) => mapped.push(Mapped {
+                Ok(account) => mapped.push(MappedSubject {
                     line: entry.line,
                     subject: entry.subject.clone(),
                     account: account.clone(),
@@ -129,13 +129,13 @@ fn is_role(subject: &str) -> bool {
 
 /// Asks the system, with all the places where it keeps accounts. Runs two commands, without a shell.
 pub fn look_up(name: &str) -> Result<Account, String> {
-    let line = ask("getent", &["passwd", name])?;
+    let line = run_lookup("getent", &["passwd", name])?;
     let mut account = parse_passwd(name, line.trim_end())?;
-    account.groups = parse_groups(&ask("id", &["-G", name])?)?;
+    account.groups = parse_groups(&run_lookup("id", &["-G", name])?)?;
     Ok(account)
 }
 
-fn ask(program: &str, arguments: &[&str]) -> Result<String, String> {
+fn run_lookup(program: &str, arguments: &[&str]) -> Result<String, String> {
     let asked = Command::new(program)
         .args(arguments)
         .env_clear()
@@ -201,8 +201,8 @@ mod tests {
     /// Of each line its number, and the account or the reason.
     type Lines = Vec<(usize, String)>;
 
-    fn mapped(text: &str, policy: &Policy) -> (Lines, Lines) {
-        let (mapped, unmapped) = map(&gridmap::parse(text.as_bytes()), policy, &mut some);
+    fn mapped(text: &str, policy: &AccountPolicy) -> (Lines, Lines) {
+        let (mapped, unmapped) = map_subjects(&gridmap::parse(text.as_bytes()), policy, &mut some);
         (
             mapped.into_iter().map(|one| (one.line, one.account.name)).collect(),
             unmapped.into_iter().map(|one| (one.line, one.why)).collect(),
@@ -213,17 +213,19 @@ mod tests {
     fn only_people_are_mapped_to() {
         let text = "/CN=a jane,daemon\n/CN=b daemon\n/CN=c root\n/CN=d nobody\n/CN=e wheel\n/CN=f \
             ghost\n/CN=a root\n";
-        let (good, bad) = mapped(text, &Policy::default());
+        let (good, bad) = mapped(text, &AccountPolicy::default());
         assert_eq!(good, [(1, "jane".to_owned())]);
         let lines: Vec<usize> = bad.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
         assert!(bad[0].1.contains("--system-account daemon") && bad[1].1.contains("is root"), "{bad:?}");
         assert!(bad[4].1.contains("no account of this system") && bad[5].1.contains("line 1"), "{bad:?}");
-        let policy =
-            Policy { listed: vec!["daemon".into(), "root".into(), "nobody".into()], ..Policy::default() };
+        let policy = AccountPolicy {
+            listed: vec!["daemon".into(), "root".into(), "nobody".into()],
+            ..AccountPolicy::default()
+        };
         let (good, _) = mapped(text, &policy);
         assert_eq!(good, [(1, "jane".to_owned()), (2, "daemon".to_owned()), (4, "nobody".to_owned())]);
-        let (good, _) = mapped(text, &Policy { uid_min: 2, ..Policy::default() });
+        let (good, _) = mapped(text, &AccountPolicy { uid_min: 2, ..AccountPolicy::default() });
         assert_eq!(
             good,
             [(1, "jane".to_owned()), (2, "daemon".to_owned())],
@@ -235,7 +237,7 @@ mod tests {
     fn roles_and_pools_map_nobody() {
         let text =
             "\"/CN=a\" /cms/Role=x jane\n* /atlas jane\n/cms/Role=pilot jane\n/CN=p .pool\n/CN=q jane\n";
-        let (good, bad) = mapped(text, &Policy::default());
+        let (good, bad) = mapped(text, &AccountPolicy::default());
         assert_eq!(good, [(5, "jane".to_owned())]);
         assert_eq!(bad.len(), 4, "{bad:?}");
     }
@@ -264,8 +266,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_map_reaches_root(text in "(/CN=[a-d] (root|jane|daemon|0|nobody)(,root)?\n){0,8}", uid_min in 0u32..3_000) {
-            let policy = Policy { uid_min, listed: vec!["root".into(), "daemon".into()] };
-            let (mapped, _) = map(&gridmap::parse(text.as_bytes()), &policy, &mut some);
+            let policy = AccountPolicy { uid_min, listed: vec!["root".into(), "daemon".into()] };
+            let (mapped, _) = map_subjects(&gridmap::parse(text.as_bytes()), &policy, &mut some);
             prop_assert!(mapped.iter().all(|one| one.account.uid != 0));
         }
     }

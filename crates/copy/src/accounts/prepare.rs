@@ -16,8 +16,8 @@ use super::Account;
 use crate::walk::WORK_DIRECTORY;
 
 /// Its names are no secret; what lies behind them is each account's own.
-const SHARED: u32 = 0o755;
-const PRIVATE: u32 = 0o700;
+const MODE_SHARED: u32 = 0o755;
+const MODE_PRIVATE: u32 = 0o700;
 
 /// Makes the work directory of an account beneath an export's root.
 pub fn prepare_work(root: &Path, account: &Account) -> Result<(), Fault> {
@@ -36,14 +36,14 @@ pub fn prepare_work(root: &Path, account: &Account) -> Result<(), Fault> {
 
 fn prepare(root: &Path, account: &Account) -> io::Result<()> {
     let root = fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let work = made(&root, WORK_DIRECTORY, SHARED)?;
+    let work = make_dir(&root, WORK_DIRECTORY, MODE_SHARED)?;
     let stat = fs::fstat(&work)?;
     if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
         return Err(Errno::PERM);
     }
     // The mask of whoever started us may have taken bits away.
-    fs::fchmod(&work, Mode::from_raw_mode(SHARED))?;
-    let own = made(&work, &name(account.uid), PRIVATE)?;
+    fs::fchmod(&work, Mode::from_raw_mode(MODE_SHARED))?;
+    let own = make_dir(&work, &work_dir_name(account.uid), MODE_PRIVATE)?;
     let owner = fs::fstat(&own)?.st_uid;
     if owner == account.uid {
         return Ok(());
@@ -58,28 +58,28 @@ fn prepare(root: &Path, account: &Account) -> io::Result<()> {
 pub fn remove_work(root: &Path, account: &Account) {
     let removed = || -> io::Result<()> {
         let root = fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let work = opened(&root, WORK_DIRECTORY)?;
-        let _ =
-            opened(&work, &name(account.uid)).and_then(|own| fs::unlinkat(own, "temps", AtFlags::REMOVEDIR));
-        fs::unlinkat(&work, name(account.uid), AtFlags::REMOVEDIR)?;
+        let work = open_dir(&root, WORK_DIRECTORY)?;
+        let _ = open_dir(&work, &work_dir_name(account.uid))
+            .and_then(|own| fs::unlinkat(own, "temps", AtFlags::REMOVEDIR));
+        fs::unlinkat(&work, work_dir_name(account.uid), AtFlags::REMOVEDIR)?;
         fs::unlinkat(&root, WORK_DIRECTORY, AtFlags::REMOVEDIR)
     };
     // Others, or a copy that was broken off, still need it.
     let _ = removed();
 }
 
-pub(crate) fn name(uid: u32) -> String {
+pub(crate) fn work_dir_name(uid: u32) -> String {
     format!("as-{uid}")
 }
 
-fn opened(directory: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+fn open_dir(directory: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     fs::openat(directory, name, flags, Mode::empty())
 }
 
-fn made(directory: &OwnedFd, name: &str, mode: u32) -> io::Result<OwnedFd> {
+fn make_dir(directory: &OwnedFd, name: &str, mode: u32) -> io::Result<OwnedFd> {
     match fs::mkdirat(directory, name, Mode::from_raw_mode(mode)) {
-        Ok(()) | Err(Errno::EXIST) => opened(directory, name),
+        Ok(()) | Err(Errno::EXIST) => open_dir(directory, name),
         Err(errno) => Err(errno),
     }
 }
@@ -100,9 +100,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         prepare_work(place.path(), &me()).unwrap();
         prepare_work(place.path(), &me()).unwrap();
-        let own = place.path().join(WORK_DIRECTORY).join(name(me().uid));
+        let own = place.path().join(WORK_DIRECTORY).join(work_dir_name(me().uid));
         let made = own.metadata().unwrap();
-        assert_eq!((made.uid(), made.permissions().mode() & 0o777), (me().uid, PRIVATE));
+        assert_eq!((made.uid(), made.permissions().mode() & 0o777), (me().uid, MODE_PRIVATE));
         std::fs::write(own.join("left"), "x").unwrap();
         remove_work(place.path(), &me());
         assert!(own.exists(), "something is left in it");
@@ -120,10 +120,10 @@ mod tests {
         std::fs::remove_file(place.path().join(WORK_DIRECTORY)).unwrap();
         let work = place.path().join(WORK_DIRECTORY);
         std::fs::create_dir(&work).unwrap();
-        symlink(elsewhere.path(), work.join(name(me().uid))).unwrap();
+        symlink(elsewhere.path(), work.join(work_dir_name(me().uid))).unwrap();
         assert!(prepare_work(place.path(), &me()).is_err());
         assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
-        std::fs::remove_file(work.join(name(me().uid))).unwrap();
+        std::fs::remove_file(work.join(work_dir_name(me().uid))).unwrap();
         std::fs::set_permissions(&work, std::fs::Permissions::from_mode(0o777)).unwrap();
         assert!(prepare_work(place.path(), &me()).unwrap_err().detail.contains("somebody else"));
     }

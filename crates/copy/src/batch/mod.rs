@@ -20,7 +20,7 @@ use longhaul_gateways::copyjob as words;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 
-pub use place::Place;
+pub use place::EndpointSpec;
 pub use words::{Format, quoted};
 
 /// Bytes of one line: two URLs with paths of 1,024 bytes, quoted at their worst.
@@ -33,8 +33,8 @@ pub const BATCH_BYTES_MAX: u64 = 256 << 20;
 pub struct Pair {
     /// From 1.
     pub line: u32,
-    pub source: Place,
-    pub target: Place,
+    pub source: EndpointSpec,
+    pub target: EndpointSpec,
 }
 
 /// A line that is no pair.
@@ -183,7 +183,7 @@ fn pair(
     };
     let both = Some((source.text.clone(), target.text.clone()));
     let place = |word: &words::Word| {
-        Place::parse(&word.text, check)
+        EndpointSpec::parse(&word.text, check)
             .map_err(|why| BadLine { words: both.clone(), ..bad(word.column, why) })
     };
     Ok(Some(Pair { line: number, source: place(source)?, target: place(target)? }))
@@ -209,7 +209,7 @@ pub struct Group<K> {
 
 /// Groups pairs by what `end` says of source and target (host and port; all local paths are one end), in the
 /// order in which each first occurs.
-pub fn group<K: Ord + Clone>(pairs: &[Pair], mut end: impl FnMut(&Place) -> K) -> Vec<Group<K>> {
+pub fn group<K: Ord + Clone>(pairs: &[Pair], mut end: impl FnMut(&EndpointSpec) -> K) -> Vec<Group<K>> {
     let mut groups: Vec<Group<K>> = Vec::new();
     let mut known: BTreeMap<(K, K), usize> = BTreeMap::new();
     for (index, pair) in pairs.iter().enumerate() {

@@ -6,7 +6,7 @@ use longhaul_model::units::printable;
 
 /// A source or a target, as written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum EndpointSpec {
     Local(String),
     /// `lh://SECRET@host:port/path`
     Url(String),
@@ -14,34 +14,36 @@ pub enum Place {
     AtFile(String),
 }
 
-const NOT_FDT: &str = "fdt:// names an FDT daemon, and Longhaul does not speak its protocol: run `longhaul \
+const FDT_UNSUPPORTED: &str = "fdt:// names an FDT daemon, and Longhaul does not speak its protocol: run `longhaul \
     serve DIR` \
                        on that host, and write the lh:// URL that it prints, or @FILE with that URL in the \
                        file";
 
-impl Place {
+impl EndpointSpec {
     /// `check` says what is wrong with an `lh://` URL, if anything.
-    pub fn parse(text: &str, check: &dyn Fn(&str) -> Result<(), String>) -> Result<Place, String> {
+    pub fn parse(text: &str, check: &dyn Fn(&str) -> Result<(), String>) -> Result<EndpointSpec, String> {
         if text.is_empty() {
             return Err("an empty name names nothing".to_owned());
         }
         if let Some(file) = text.strip_prefix('@') {
             return match file {
                 "" => Err("@ needs the name of a file with a URL in it".to_owned()),
-                file => Ok(Place::AtFile(file.to_owned())),
+                file => Ok(EndpointSpec::AtFile(file.to_owned())),
             };
         }
-        let Some((before, after)) = text.split_once(':') else { return Ok(Place::Local(text.to_owned())) };
+        let Some((before, after)) = text.split_once(':') else {
+            return Ok(EndpointSpec::Local(text.to_owned()));
+        };
         if before.contains('/') {
-            return Ok(Place::Local(text.to_owned()));
+            return Ok(EndpointSpec::Local(text.to_owned()));
         }
         match (before, after.starts_with("//")) {
-            ("lh", true) => check(text).map(|()| Place::Url(text.to_owned())),
-            ("fdt", true) => Err(NOT_FDT.to_owned()),
+            ("lh", true) => check(text).map(|()| EndpointSpec::Url(text.to_owned())),
+            ("fdt", true) => Err(FDT_UNSUPPORTED.to_owned()),
             ("file", true) => Err("write the path itself, without file://".to_owned()),
             (scheme, true) => Err(format!("{}:// is not known here; lh:// is", printable(scheme))),
             // As on the command line: without a user it is a file name with a colon.
-            (name, false) if !name.contains('@') => Ok(Place::Local(text.to_owned())),
+            (name, false) if !name.contains('@') => Ok(EndpointSpec::Local(text.to_owned())),
             (host, false) => Err(format!(
                 "a batch file cannot start a server over ssh on {}; write ./ before the name of a local file \
                     with a colon",
@@ -52,20 +54,20 @@ impl Place {
 
     /// Host and port of a URL; none for what is local or stands in a file.
     pub fn host_and_port(&self) -> Option<&str> {
-        let Place::Url(url) = self else { return None };
+        let EndpointSpec::Url(url) = self else { return None };
         let authority = url.strip_prefix("lh://")?.split('/').next()?;
         Some(authority.rsplit('@').next().unwrap_or(authority))
     }
 
     /// Whether whoever reads it can use it.
     pub fn holds_secret(&self) -> bool {
-        matches!(self, Place::Url(url) if url.split('/').nth(2).is_some_and(|authority| authority.contains('@')))
+        matches!(self, EndpointSpec::Url(url) if url.split('/').nth(2).is_some_and(|authority| authority.contains('@')))
     }
 
     /// For people and logs: without the secret, and with control characters escaped.
     pub fn shown(&self) -> String {
         match self {
-            Place::Url(url) if self.holds_secret() => {
+            EndpointSpec::Url(url) if self.holds_secret() => {
                 let rest = url.split_once('@').map_or("", |(_, rest)| rest);
                 format!("lh://…@{}", printable(rest))
             }
@@ -75,11 +77,11 @@ impl Place {
 }
 
 /// As it was written.
-impl fmt::Display for Place {
+impl fmt::Display for EndpointSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Local(text) | Place::Url(text) => f.write_str(text),
-            Place::AtFile(file) => write!(f, "@{file}"),
+            EndpointSpec::Local(text) | EndpointSpec::Url(text) => f.write_str(text),
+            EndpointSpec::AtFile(file) => write!(f, "@{file}"),
         }
     }
 }
@@ -89,18 +91,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn parse(text: &str) -> Result<Place, String> {
-        Place::parse(text, &|url| if url.contains("bad") { Err("bad URL".to_owned()) } else { Ok(()) })
+    fn parse(text: &str) -> Result<EndpointSpec, String> {
+        EndpointSpec::parse(text, &|url| if url.contains("bad") { Err("bad URL".to_owned()) } else { Ok(()) })
     }
 
     #[test]
     fn three_kinds() {
-        assert_eq!(parse("a/b"), Ok(Place::Local("a/b".into())));
-        assert_eq!(parse("a:b"), Ok(Place::Local("a:b".into())));
-        assert_eq!(parse("./u@a:b"), Ok(Place::Local("./u@a:b".into())));
-        assert_eq!(parse("./a:b"), Ok(Place::Local("./a:b".into())));
-        assert_eq!(parse("/d/x://y"), Ok(Place::Local("/d/x://y".into())));
-        assert_eq!(parse("@url/sub"), Ok(Place::AtFile("url/sub".into())));
+        assert_eq!(parse("a/b"), Ok(EndpointSpec::Local("a/b".into())));
+        assert_eq!(parse("a:b"), Ok(EndpointSpec::Local("a:b".into())));
+        assert_eq!(parse("./u@a:b"), Ok(EndpointSpec::Local("./u@a:b".into())));
+        assert_eq!(parse("./a:b"), Ok(EndpointSpec::Local("./a:b".into())));
+        assert_eq!(parse("/d/x://y"), Ok(EndpointSpec::Local("/d/x://y".into())));
+        assert_eq!(parse("@url/sub"), Ok(EndpointSpec::AtFile("url/sub".into())));
         let url = parse("lh://s3cret@far.example:7000/a@b").unwrap();
         assert_eq!(url.host_and_port(), Some("far.example:7000"));
         assert_eq!(url.shown(), "lh://…@far.example:7000/a@b");

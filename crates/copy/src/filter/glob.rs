@@ -15,7 +15,7 @@ enum Token {
     Char(char),
     /// `?`
     One,
-    Class(Box<Class>),
+    Class(Box<CharClass>),
     /// `*`
     Star,
     /// `**`
@@ -25,14 +25,14 @@ enum Token {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Class {
+struct CharClass {
     negated: bool,
     ranges: Vec<(char, char)>,
-    named: Vec<Named>,
+    named: Vec<NamedClass>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
+enum NamedClass {
     Alnum,
     Alpha,
     Digit,
@@ -49,11 +49,11 @@ pub(super) struct Glob {
 }
 
 /// Where (in characters, from 0), and what.
-type Wrong = (usize, &'static str);
+type ParseError = (usize, &'static str);
 
 impl Glob {
     /// Also says whether the pattern can fit more than one component.
-    pub(super) fn parse(pattern: &[char]) -> Result<(Glob, bool), Wrong> {
+    pub(super) fn parse(pattern: &[char]) -> Result<(Glob, bool), ParseError> {
         let mut tokens = Vec::with_capacity(pattern.len());
         let mut at = 0;
         while let Some(&c) = pattern.get(at) {
@@ -67,7 +67,7 @@ impl Glob {
                 }
                 '?' => Token::One,
                 '[' => {
-                    let (class, after) = Class::parse(pattern, at)?;
+                    let (class, after) = CharClass::parse(pattern, at)?;
                     at = after;
                     Token::Class(Box::new(class))
                 }
@@ -90,7 +90,7 @@ impl Glob {
         self
     }
 
-    pub(super) fn fits(&self, text: &str) -> bool {
+    pub(super) fn matches(&self, text: &str) -> bool {
         self.run(text).0
     }
 
@@ -100,17 +100,17 @@ impl Glob {
         assert!(states <= STATES_MAX, "parse admits no longer pattern");
         let (mut now, mut next) = ([false; STATES_MAX], [false; STATES_MAX]);
         now[0] = true;
-        self.skip_what_may_be_empty(&mut now);
+        self.skip_empty_at_start(&mut now);
         let mut steps = states;
         for c in text.chars() {
             next[..states].fill(false);
             let mut alive = false;
             for (at, token) in self.tokens.iter().enumerate().filter(|(at, _)| now[*at]) {
-                match token.takes(c) {
-                    Take::Not => continue,
-                    Take::Whole => next[at + 1] = true,
-                    Take::AndStay => next[at] = true,
-                    Take::Either => (next[at], next[at + 1]) = (true, true),
+                match token.step(c) {
+                    TokenStep::Reject => continue,
+                    TokenStep::Advance => next[at + 1] = true,
+                    TokenStep::Stay => next[at] = true,
+                    TokenStep::StayOrAdvance => (next[at], next[at + 1]) = (true, true),
                 }
                 alive = true;
             }
@@ -125,7 +125,7 @@ impl Glob {
     }
 
     /// At the beginning of the text.
-    fn skip_what_may_be_empty(&self, states: &mut [bool; STATES_MAX]) {
+    fn skip_empty_at_start(&self, states: &mut [bool; STATES_MAX]) {
         if self.tokens.first() == Some(&Token::Components) {
             states[1] = true;
         }
@@ -142,36 +142,36 @@ impl Glob {
 }
 
 /// What a token does with a character.
-enum Take {
-    Not,
+enum TokenStep {
+    Reject,
     /// The token is over.
-    Whole,
+    Advance,
     /// It may take more.
-    AndStay,
-    Either,
+    Stay,
+    StayOrAdvance,
 }
 
 impl Token {
-    fn takes(&self, c: char) -> Take {
-        let whole = |fits: bool| if fits { Take::Whole } else { Take::Not };
+    fn step(&self, c: char) -> TokenStep {
+        let whole = |fits: bool| if fits { TokenStep::Advance } else { TokenStep::Reject };
         match self {
             Token::Char(own) => whole(*own == c),
             Token::One => whole(c != '/'),
-            Token::Class(class) => whole(c != '/' && class.has(c)),
-            Token::Star if c == '/' => Take::Not,
-            Token::Star | Token::Stars => Take::AndStay,
-            Token::Components if c == '/' => Take::Either,
-            Token::Components => Take::AndStay,
+            Token::Class(class) => whole(c != '/' && class.contains(c)),
+            Token::Star if c == '/' => TokenStep::Reject,
+            Token::Star | Token::Stars => TokenStep::Stay,
+            Token::Components if c == '/' => TokenStep::StayOrAdvance,
+            Token::Components => TokenStep::Stay,
         }
     }
 }
 
-impl Class {
+impl CharClass {
     /// `at` is behind the opening bracket; returns the place behind the closing one.
-    fn parse(pattern: &[char], mut at: usize) -> Result<(Class, usize), Wrong> {
+    fn parse(pattern: &[char], mut at: usize) -> Result<(CharClass, usize), ParseError> {
         let opened = at - 1;
         let unclosed = (opened, "the [ is not closed");
-        let mut class = Class { negated: false, ranges: Vec::new(), named: Vec::new() };
+        let mut class = CharClass { negated: false, ranges: Vec::new(), named: Vec::new() };
         if matches!(pattern.get(at), Some('!' | '^')) {
             class.negated = true;
             at += 1;
@@ -183,7 +183,7 @@ impl Class {
                 return Ok((class, at + 1));
             }
             if c == '[' && pattern.get(at + 1) == Some(&':') {
-                let (named, after) = Named::parse(pattern, at).ok_or((
+                let (named, after) = NamedClass::parse(pattern, at).ok_or((
                     at,
                     "the named class is none of alnum alpha digit lower punct space upper xdigit",
                 ))?;
@@ -192,12 +192,12 @@ impl Class {
                 continue;
             }
             let start = at;
-            let low = one(pattern, &mut at).ok_or(unclosed)?;
+            let low = class_char(pattern, &mut at).ok_or(unclosed)?;
             // A hyphen at the end stands for itself.
             let is_range = pattern.get(at) == Some(&'-') && pattern.get(at + 1).is_some_and(|c| *c != ']');
             let high = if is_range {
                 at += 1;
-                one(pattern, &mut at).ok_or(unclosed)?
+                class_char(pattern, &mut at).ok_or(unclosed)?
             } else {
                 low
             };
@@ -208,14 +208,14 @@ impl Class {
         }
     }
 
-    fn has(&self, c: char) -> bool {
+    fn contains(&self, c: char) -> bool {
         let listed = self.ranges.iter().any(|(low, high)| (*low..=*high).contains(&c));
-        (listed || self.named.iter().any(|named| named.has(c))) != self.negated
+        (listed || self.named.iter().any(|named| named.contains(c))) != self.negated
     }
 }
 
 /// One character of a class, escaped or not.
-fn one(pattern: &[char], at: &mut usize) -> Option<char> {
+fn class_char(pattern: &[char], at: &mut usize) -> Option<char> {
     if pattern.get(*at) == Some(&'\\') {
         *at += 1;
     }
@@ -224,38 +224,38 @@ fn one(pattern: &[char], at: &mut usize) -> Option<char> {
     Some(c)
 }
 
-impl Named {
+impl NamedClass {
     /// `[:name:]` at `at`, and the place behind it.
-    fn parse(pattern: &[char], at: usize) -> Option<(Named, usize)> {
+    fn parse(pattern: &[char], at: usize) -> Option<(NamedClass, usize)> {
         let name = &pattern[at + 2..];
         let end = name.iter().position(|c| *c == ':')?;
         if name.get(end + 1) != Some(&']') {
             return None;
         }
         let named = match name[..end].iter().collect::<String>().as_str() {
-            "alnum" => Named::Alnum,
-            "alpha" => Named::Alpha,
-            "digit" => Named::Digit,
-            "lower" => Named::Lower,
-            "punct" => Named::Punct,
-            "space" => Named::Space,
-            "upper" => Named::Upper,
-            "xdigit" => Named::Xdigit,
+            "alnum" => NamedClass::Alnum,
+            "alpha" => NamedClass::Alpha,
+            "digit" => NamedClass::Digit,
+            "lower" => NamedClass::Lower,
+            "punct" => NamedClass::Punct,
+            "space" => NamedClass::Space,
+            "upper" => NamedClass::Upper,
+            "xdigit" => NamedClass::Xdigit,
             _ => return None,
         };
         Some((named, at + 2 + end + 2))
     }
 
-    fn has(self, c: char) -> bool {
+    fn contains(self, c: char) -> bool {
         match self {
-            Named::Alnum => c.is_ascii_alphanumeric(),
-            Named::Alpha => c.is_ascii_alphabetic(),
-            Named::Digit => c.is_ascii_digit(),
-            Named::Lower => c.is_ascii_lowercase(),
-            Named::Punct => c.is_ascii_punctuation(),
-            Named::Space => matches!(c, ' ' | '\t'..='\r'),
-            Named::Upper => c.is_ascii_uppercase(),
-            Named::Xdigit => c.is_ascii_hexdigit(),
+            NamedClass::Alnum => c.is_ascii_alphanumeric(),
+            NamedClass::Alpha => c.is_ascii_alphabetic(),
+            NamedClass::Digit => c.is_ascii_digit(),
+            NamedClass::Lower => c.is_ascii_lowercase(),
+            NamedClass::Punct => c.is_ascii_punctuation(),
+            NamedClass::Space => matches!(c, ' ' | '\t'..='\r'),
+            NamedClass::Upper => c.is_ascii_uppercase(),
+            NamedClass::Xdigit => c.is_ascii_hexdigit(),
         }
     }
 }
@@ -279,7 +279,7 @@ mod tests {
             Token::Components => (0..=text.len())
                 .any(|taken| (taken == 0 || text[taken - 1] == '/') && slowly(rest, &text[taken..])),
             token => {
-                text.first().is_some_and(|c| matches!(token.takes(*c), Take::Whole))
+                text.first().is_some_and(|c| matches!(token.step(*c), TokenStep::Advance))
                     && slowly(rest, &text[1..])
             }
         }
@@ -298,12 +298,12 @@ mod tests {
         fn it_fits_what_the_definition_fits(pattern in "(a|b|/|\\*|\\*\\*|\\?|\\[ab\\]|\\[!a\\]){1,7}", text in "[ab/]{0,8}") {
             let (glob, spans) = glob(&pattern).unwrap();
             let chars: Vec<char> = text.chars().collect();
-            prop_assert_eq!(glob.fits(&text), slowly(&glob.tokens, &chars));
-            if glob.fits(&text) && text.contains('/') {
+            prop_assert_eq!(glob.matches(&text), slowly(&glob.tokens, &chars));
+            if glob.matches(&text) && text.contains('/') {
                 prop_assert!(spans);
             }
             let anywhere = glob.beginning_anywhere();
-            prop_assert_eq!(anywhere.fits(&text), slowly(&anywhere.tokens, &chars));
+            prop_assert_eq!(anywhere.matches(&text), slowly(&anywhere.tokens, &chars));
         }
 
         /// No pattern takes longer than its length times that of the text.

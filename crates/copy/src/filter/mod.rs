@@ -114,7 +114,7 @@ impl Filters {
         let last = path.rsplit('/').next().unwrap_or(path);
         let first_fit = self.rules.iter().find(|rule| {
             (is_directory || !rule.directories_only)
-                && rule.glob.fits(if rule.last_component { last } else { path })
+                && rule.glob.matches(if rule.last_component { last } else { path })
         });
         first_fit.is_none_or(|rule| rule.action == Action::Include)
     }

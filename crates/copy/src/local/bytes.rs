@@ -23,25 +23,25 @@ use super::{LocalOptions, Method, Observer, PlannedFile, VerifiedBy};
 /// One read: what the engine takes as well (1 MiB).
 pub(super) const BUFFER_BYTES: usize = longhaul_model::limits::CHUNK_BYTES as usize;
 /// One call of the kernel's copy: enough to cost nothing, and short enough to be stopped.
-const KERNEL_BYTES: usize = 16 << 20;
+const KERNEL_COPY_BYTES: usize = 16 << 20;
 /// Write-back begins after so much, so that the flush at the end finds little left.
 const WRITEBACK_BYTES: u64 = 16 << 20;
 
 /// How the bytes came, and what is known of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(super) struct FilledFile {
     pub(super) method: Method,
     pub(super) verified: VerifiedBy,
     pub(super) digest: Option<Digest>,
 }
 
 /// How the bytes came, their digest if they were seen, and the temporary file.
-type Written = (Method, Option<Digest>, Box<dyn TargetFile>);
+type WriteResult = (Method, Option<Digest>, Box<dyn TargetFile>);
 
 /// Reads at an offset; fewer bytes than fit only at the end.
 type ReadAt<'a> = &'a dyn Fn(&mut [u8], u64) -> Result<usize, Fault>;
 
-pub(super) struct Work<'a> {
+pub(super) struct FileCopy<'a> {
     pub(super) source: &'a SourceTree,
     pub(super) target: &'a TargetTree,
     pub(super) options: &'a LocalOptions,
@@ -49,17 +49,17 @@ pub(super) struct Work<'a> {
     pub(super) cancel: &'a AtomicBool,
 }
 
-impl Work<'_> {
+impl FileCopy<'_> {
     /// Fills the temporary file.
     pub(super) fn fill(
         &self,
         file: &PlannedFile,
         temp: &TempName,
         buffer: &mut [u8],
-    ) -> Result<Moved, Fault> {
-        self.go_on()?;
+    ) -> Result<FilledFile, Fault> {
+        self.check_cancelled()?;
         let source = self.source.open_file(&file.source, &file.identity())?;
-        let (method, mut digest, written) = self.by_the_cheapest_way(file, &*source, temp, buffer)?;
+        let (method, mut digest, written) = self.write_cheapest(file, &*source, temp, buffer)?;
         if source.identity_now()? != file.identity() {
             let text = format!("{} changed while it was copied", self.source.shown(&file.source));
             return Err(Fault::new(FaultCode::SourceChanged, text));
@@ -74,16 +74,16 @@ impl Work<'_> {
             digest = Some(self.read_back(file, &*source, &*written, &descriptor, digest, buffer)?);
             verified = VerifiedBy::Readback;
         }
-        Ok(Moved { method, verified, digest })
+        Ok(FilledFile { method, verified, digest })
     }
 
-    fn by_the_cheapest_way(
+    fn write_cheapest(
         &self,
         file: &PlannedFile,
         source: &dyn SourceFile,
         temp: &TempName,
         buffer: &mut [u8],
-    ) -> Result<Written, Fault> {
+    ) -> Result<WriteResult, Fault> {
         if self.options.clone && file.size > 0 && self.target.clones_from(self.source) {
             // Of no size: what a clone needs is not to be reserved.
             let written = self.target.storage().create(temp, 0)?;
@@ -125,8 +125,8 @@ impl Work<'_> {
         let to = self.target.descriptor(temp)?;
         let (mut read_at, mut write_at) = (0u64, 0u64);
         while write_at < file.size {
-            self.go_on()?;
-            let wanted = (file.size - write_at).min(KERNEL_BYTES as u64) as usize;
+            self.check_cancelled()?;
+            let wanted = (file.size - write_at).min(KERNEL_COPY_BYTES as u64) as usize;
             match fs::copy_file_range(&from, Some(&mut read_at), &to, Some(&mut write_at), wanted) {
                 Ok(0) if write_at == 0 => return Ok(false),
                 Ok(0) => return Err(self.truncated(file, write_at)),
@@ -158,7 +158,7 @@ impl Work<'_> {
         let mut hasher = Hasher::new([self.options.digest]);
         let (mut at, mut begun) = (0u64, 0u64);
         while at < file.size {
-            self.go_on()?;
+            self.check_cancelled()?;
             let wanted = (file.size - at).min(buffer.len() as u64) as usize;
             let read = source.read_at(&mut buffer[..wanted], at)?;
             if read < wanted {
@@ -173,7 +173,7 @@ impl Work<'_> {
             }
             self.observer.bytes(read as u64);
         }
-        only(hasher)
+        single_digest(hasher)
     }
 
     /// Reads the target again, from its disk as far as the kernel lets us, and compares it with the source's
@@ -210,7 +210,7 @@ impl Work<'_> {
         let mut hasher = Hasher::new([self.options.digest]);
         let mut at = 0u64;
         while at < file.size {
-            self.go_on()?;
+            self.check_cancelled()?;
             let wanted = (file.size - at).min(buffer.len() as u64) as usize;
             let read = read_at(&mut buffer[..wanted], at)?;
             if read < wanted {
@@ -219,7 +219,7 @@ impl Work<'_> {
             hasher.update(&buffer[..read]);
             at += read as u64;
         }
-        only(hasher)
+        single_digest(hasher)
     }
 
     fn truncated(&self, file: &PlannedFile, at: u64) -> Fault {
@@ -227,7 +227,7 @@ impl Work<'_> {
         Fault::new(FaultCode::SourceTruncated, text)
     }
 
-    fn go_on(&self) -> Result<(), Fault> {
+    fn check_cancelled(&self) -> Result<(), Fault> {
         if self.cancel.load(Ordering::Relaxed) { Err(stopped()) } else { Ok(()) }
     }
 }
@@ -240,13 +240,13 @@ pub(super) fn stopped() -> Fault {
 }
 
 /// The one digest that was asked for.
-fn only(hasher: Hasher) -> Result<Digest, Fault> {
+fn single_digest(hasher: Hasher) -> Result<Digest, Fault> {
     let digests = hasher.finish();
     digests.iter().next().copied().ok_or_else(|| Fault::new(FaultCode::Internal, "no digest was computed"))
 }
 
 /// What fast copies default to: found in hardware everywhere, and combined from parts in any order.
-pub(super) const DIGEST: Algorithm = Algorithm::Crc32c;
+pub(super) const DIGEST_DEFAULT: Algorithm = Algorithm::Crc32c;
 
 #[cfg(test)]
 mod tests {
@@ -256,9 +256,9 @@ mod tests {
     use std::sync::Arc;
 
     /// Reads other bytes than were written, at one place.
-    struct Lying(Box<dyn TargetFile>);
+    struct CorruptReads(Box<dyn TargetFile>);
 
-    impl TargetFile for Lying {
+    impl TargetFile for CorruptReads {
         fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
             self.0.write_at(bytes, offset)
         }
@@ -276,11 +276,11 @@ mod tests {
         }
     }
 
-    struct Quiet;
+    struct IgnoreAll;
 
-    impl Observer for Quiet {
+    impl Observer for IgnoreAll {
         fn bytes(&self, _: u64) {}
-        fn file(&self, _: &PlannedFile, _: &Result<super::super::Done, Fault>) {}
+        fn file(&self, _: &PlannedFile, _: &Result<super::super::LocalOutcome, Fault>) {}
         fn directory(&self, _: &crate::walk::DirectoryEntry, _: &Result<(), Fault>) {}
         fn left_out(&self, _: &crate::walk::LeftOutEntry) {}
     }
@@ -306,8 +306,13 @@ mod tests {
             existing: None,
         };
         let (options, cancel) = (LocalOptions::default(), AtomicBool::new(false));
-        let work =
-            Work { source: &tree, target: &target, options: &options, observer: &Quiet, cancel: &cancel };
+        let work = FileCopy {
+            source: &tree,
+            target: &target,
+            options: &options,
+            observer: &IgnoreAll,
+            cancel: &cancel,
+        };
         let temp = TempName::of_bytes([1; 16]);
         let source = tree.open_file(&file.source, &identity).unwrap();
         let written = target.storage().create(&temp, file.size).unwrap();
@@ -318,7 +323,7 @@ mod tests {
             let good = work.read_back(&file, &*source, &*written, &descriptor, known, &mut buffer);
             assert_eq!(good, Ok(digest));
         }
-        let lying = Lying(written);
+        let lying = CorruptReads(written);
         let bad = work.read_back(&file, &*source, &lying, &descriptor, None, &mut buffer).unwrap_err();
         assert_eq!((bad.code, bad.blame), (FaultCode::TargetWrite, Blame::Target), "{bad}");
         target.storage().remove_temp(&temp).unwrap();

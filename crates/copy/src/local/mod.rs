@@ -27,14 +27,14 @@ use serde::Serialize;
 use crate::plan::{Decision, SkipReason};
 use crate::report;
 use crate::walk::{DirectoryEntry, LeftOutEntry};
-pub use plan::{Files, LocalPlan, LocalRequest, Planned, PlannedFile};
+pub use plan::{LocalPlan, LocalRequest, PlannedEntries, PlannedEntry, PlannedFile};
 pub use tree::{SourceTree, TargetTree};
 
 /// More would only make a disk seek; each is a thread and a buffer.
 pub const FILES_AT_ONCE_MAX: usize = 64;
 /// Small files of one commit: one flush and one renaming for all of them.
-const PACK_FILES: usize = 256;
-const PACK_BYTES: u64 = 16 << 20;
+const COMMIT_FILES_MAX: usize = 256;
+const COMMIT_BYTES_MAX: u64 = 16 << 20;
 /// Each holds three descriptors and a work directory.
 const TARGETS_OPEN_MAX: usize = 16;
 
@@ -59,7 +59,7 @@ impl Default for LocalOptions {
             // Two keep a disk and a core busy; beyond four a local copy gains nothing.
             files_at_once: std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4),
             flush: FlushPolicy::FileAndDirectory,
-            digest: bytes::DIGEST,
+            digest: bytes::DIGEST_DEFAULT,
         }
     }
 }
@@ -99,19 +99,19 @@ impl fmt::Display for VerifiedBy {
 
 /// The good end of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum LocalOutcome {
     Copied { method: Method, verified: VerifiedBy, digest: Option<Digest> },
     Skipped(SkipReason),
 }
 
-impl Done {
+impl LocalOutcome {
     /// As reports tell it.
     pub fn outcome(&self, size: u64) -> report::Outcome {
         match self {
-            Done::Copied { verified, digest, .. } => {
+            LocalOutcome::Copied { verified, digest, .. } => {
                 report::Outcome::ok("copied", size).verified(verified.to_string(), *digest)
             }
-            Done::Skipped(reason) => report::Outcome::ok(format!("skipped: {}", reason.text()), size),
+            LocalOutcome::Skipped(reason) => report::Outcome::ok(format!("skipped: {}", reason.text()), size),
         }
     }
 }
@@ -122,7 +122,7 @@ pub trait Observer: Sync {
     /// down, which is how a rate is limited.
     fn bytes(&self, count: u64);
     /// Exactly once for each file.
-    fn file(&self, file: &PlannedFile, end: &Result<Done, Fault>);
+    fn file(&self, file: &PlannedFile, end: &Result<LocalOutcome, Fault>);
     fn directory(&self, directory: &DirectoryEntry, end: &Result<(), Fault>);
     fn left_out(&self, entry: &LeftOutEntry);
 }
@@ -151,12 +151,12 @@ pub fn copy(
     observer: &dyn Observer,
     cancel: &AtomicBool,
 ) -> Result<LocalTotals, Fault> {
-    copy_to(&Targets::default(), plan, needed_bytes, options, observer, cancel)
+    copy_to(&OpenTargets::default(), plan, needed_bytes, options, observer, cancel)
 }
 
 /// The same, with targets that an earlier copy opened: for many copies into the same few directories.
 pub fn copy_to(
-    targets: &Targets,
+    targets: &OpenTargets,
     plan: &LocalPlan,
     needed_bytes: u64,
     options: &LocalOptions,
@@ -166,7 +166,7 @@ pub fn copy_to(
     let target = targets.open(plan, options.flush)?;
     let clones = options.clone && plan.trees().all(|source| target.clones_from(source));
     target.check_space(needed_bytes, clones)?;
-    let run = Run {
+    let run = LocalRun {
         plan,
         target: &target,
         options,
@@ -174,14 +174,14 @@ pub fn copy_to(
         cancel,
         files: Mutex::new((plan.files()?, None)),
         totals: Mutex::default(),
-        broken: Mutex::default(),
+        first_fault: Mutex::default(),
     };
     std::thread::scope(|scope| {
         for _ in 0..options.files_at_once.clamp(1, FILES_AT_ONCE_MAX) {
             scope.spawn(|| run.work());
         }
     });
-    if let Some(fault) = run.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(fault) = run.first_fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(fault);
     }
     let mut totals = run.totals.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -192,9 +192,9 @@ pub fn copy_to(
 
 /// Directories that were written to last, kept open.
 #[derive(Default)]
-pub struct Targets(Mutex<VecDeque<Arc<TargetTree>>>);
+pub struct OpenTargets(Mutex<VecDeque<Arc<TargetTree>>>);
 
-impl Targets {
+impl OpenTargets {
     fn open(&self, plan: &LocalPlan, flush: FlushPolicy) -> Result<Arc<TargetTree>, Fault> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |tree: &Arc<TargetTree>| tree.root() == plan.root() && tree.flush() == flush;
@@ -208,38 +208,38 @@ impl Targets {
     }
 }
 
-struct Run<'a> {
+struct LocalRun<'a> {
     plan: &'a LocalPlan,
     target: &'a TargetTree,
     options: &'a LocalOptions,
     observer: &'a dyn Observer,
     cancel: &'a AtomicBool,
     /// With one file that was taken from it too early.
-    files: Mutex<(Files<'a>, Option<PlannedFile>)>,
+    files: Mutex<(PlannedEntries<'a>, Option<PlannedFile>)>,
     totals: Mutex<LocalTotals>,
     /// The first fault of a whole source.
-    broken: Mutex<Option<Fault>>,
+    first_fault: Mutex<Option<Fault>>,
 }
 
 /// A file whose temporary one is complete.
-struct Ready {
+struct PendingCommit {
     file: PlannedFile,
     temp: TempName,
-    done: Done,
+    done: LocalOutcome,
 }
 
-impl Run<'_> {
+impl LocalRun<'_> {
     fn work(&self) {
         let mut buffer = vec![0; bytes::BUFFER_BYTES];
         loop {
-            let pack = self.take();
+            let pack = self.next_batch();
             if pack.is_empty() {
                 return;
             }
             let mut ready = Vec::with_capacity(pack.len());
             for file in pack {
                 match self.prepare(&file, &mut buffer) {
-                    Ok(Some((temp, done))) => ready.push(Ready { file, temp, done }),
+                    Ok(Some((temp, done))) => ready.push(PendingCommit { file, temp, done }),
                     Ok(None) => {}
                     Err(fault) => self.end(&file, Err(fault)),
                 }
@@ -249,11 +249,14 @@ impl Run<'_> {
     }
 
     /// The next files to be worked on: one large one, or many small ones. None at the end.
-    fn take(&self) -> Vec<PlannedFile> {
+    fn next_batch(&self) -> Vec<PlannedFile> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pack: Vec<PlannedFile> = Vec::new();
         let mut pack_bytes = 0;
-        while pack.len() < PACK_FILES && pack_bytes < PACK_BYTES && !self.cancel.load(Ordering::Relaxed) {
+        while pack.len() < COMMIT_FILES_MAX
+            && pack_bytes < COMMIT_BYTES_MAX
+            && !self.cancel.load(Ordering::Relaxed)
+        {
             let next = match files.1.take() {
                 Some(file) => Some(file),
                 None => self.next_file(&mut files.0),
@@ -274,19 +277,19 @@ impl Run<'_> {
     }
 
     /// Deals with everything that is no work, and returns the first file that is.
-    fn next_file(&self, files: &mut Files<'_>) -> Option<PlannedFile> {
+    fn next_file(&self, files: &mut PlannedEntries<'_>) -> Option<PlannedFile> {
         while !self.cancel.load(Ordering::Relaxed) {
             match files.next()? {
                 Err(fault) => {
-                    self.broken.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+                    self.first_fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
                 }
-                Ok(Planned::LeftOut(entry)) => {
+                Ok(PlannedEntry::LeftOut(entry)) => {
                     self.count(|totals| totals.left_out += 1);
                     self.observer.left_out(&entry);
                 }
-                Ok(Planned::Directory(directory)) => self.make(&directory),
-                Ok(Planned::File(file)) => match file.decision.clone() {
-                    Decision::Skip(reason) => self.end(&file, Ok(Done::Skipped(reason))),
+                Ok(PlannedEntry::Directory(directory)) => self.make_directory(&directory),
+                Ok(PlannedEntry::File(file)) => match file.decision.clone() {
+                    Decision::Skip(reason) => self.end(&file, Ok(LocalOutcome::Skipped(reason))),
                     Decision::Refuse(fault) => self.end(&file, Err(fault)),
                     Decision::Copy { .. } | Decision::NeedDigests => return Some(file),
                 },
@@ -295,7 +298,7 @@ impl Run<'_> {
         None
     }
 
-    fn make(&self, directory: &DirectoryEntry) {
+    fn make_directory(&self, directory: &DirectoryEntry) {
         let end = self.target.make_directory(&directory.path, directory.mode, directory.mtime_ns);
         match &end {
             Ok(()) => self.count(|totals| totals.made_directories += 1),
@@ -305,11 +308,15 @@ impl Run<'_> {
     }
 
     /// Brings a file as far as its temporary name. None if nothing has to be done after all.
-    fn prepare(&self, file: &PlannedFile, buffer: &mut [u8]) -> Result<Option<(TempName, Done)>, Fault> {
+    fn prepare(
+        &self,
+        file: &PlannedFile,
+        buffer: &mut [u8],
+    ) -> Result<Option<(TempName, LocalOutcome)>, Fault> {
         if file.decision == Decision::NeedDigests {
             match self.compare(file, buffer)? {
                 Decision::Skip(reason) => {
-                    self.end(file, Ok(Done::Skipped(reason)));
+                    self.end(file, Ok(LocalOutcome::Skipped(reason)));
                     return Ok(None);
                 }
                 Decision::Refuse(fault) => return Err(fault),
@@ -319,17 +326,17 @@ impl Run<'_> {
                 }
             }
         }
-        let work = bytes::Work {
+        let work = bytes::FileCopy {
             source: &file.tree,
             target: self.target,
             options: self.options,
             observer: self.observer,
             cancel: self.cancel,
         };
-        let temp = temps::fresh();
+        let temp = temps::new_name();
         match work.fill(file, &temp, buffer) {
-            Ok(bytes::Moved { method, verified, digest }) => {
-                Ok(Some((temp, Done::Copied { method, verified, digest })))
+            Ok(bytes::FilledFile { method, verified, digest }) => {
+                Ok(Some((temp, LocalOutcome::Copied { method, verified, digest })))
             }
             Err(fault) => {
                 self.discard(&temp);
@@ -354,7 +361,7 @@ impl Run<'_> {
 
     /// Gives complete files their names, mode and time in one group. What is replaced has to be what was
     /// planned.
-    fn commit(&self, ready: Vec<Ready>) {
+    fn commit(&self, ready: Vec<PendingCommit>) {
         let mut commits = Vec::with_capacity(ready.len());
         let mut committed = Vec::with_capacity(ready.len());
         for ready in ready {
@@ -382,7 +389,7 @@ impl Run<'_> {
         }
     }
 
-    fn fail(&self, ready: &Ready, fault: Fault) {
+    fn fail(&self, ready: &PendingCommit, fault: Fault) {
         self.discard(&ready.temp);
         self.end(&ready.file, Err(fault));
     }
@@ -392,14 +399,14 @@ impl Run<'_> {
         let _ = self.target.storage().remove_temp(temp);
     }
 
-    fn end(&self, file: &PlannedFile, end: Result<Done, Fault>) {
+    fn end(&self, file: &PlannedFile, end: Result<LocalOutcome, Fault>) {
         self.count(|totals| match &end {
-            Ok(Done::Copied { method, .. }) => {
+            Ok(LocalOutcome::Copied { method, .. }) => {
                 totals.copied_files += 1;
                 totals.copied_bytes += file.size;
                 totals.cloned_files += u64::from(*method == Method::Clone);
             }
-            Ok(Done::Skipped(_)) => {
+            Ok(LocalOutcome::Skipped(_)) => {
                 totals.skipped_files += 1;
                 totals.skipped_bytes += file.size;
             }

@@ -11,13 +11,13 @@ use longhaul_model::units::printable;
 use longhaul_model::{Digest, Fault, FaultCode, Lfn};
 use longhaul_storage::{FlushPolicy, Identity, NoLinks};
 
-use super::tree::{SourceTree, TargetTree, look};
+use super::tree::{SourceTree, TargetTree, stat_existing};
 use crate::filter::Filters;
 use crate::plan::{
-    Collisions, Decision, Existing, Kind, Landing, Landings, Meta, Policy, Source, Target, TargetKind,
-    TargetRoot, Totals, decide, land,
+    Collisions, Decision, FileMeta, Kind, Placement, Placements, Policy, Source, Target, TargetEntry,
+    TargetKind, TargetRoot, Totals, decide, place_sources,
 };
-use crate::walk::{DirectoryEntry, FileEntry, Found, LeftOutEntry, Walk, WalkOptions};
+use crate::walk::{DirectoryEntry, FileEntry, LeftOutEntry, Walk, WalkEntry, WalkOptions};
 
 /// Sources and target as they were typed.
 #[derive(Clone, Debug, Default)]
@@ -64,14 +64,14 @@ impl PlannedFile {
         shown: &str,
     ) -> Decision {
         let Some(there) = &self.existing else { return Decision::Copy { replaces: false } };
-        let source = Meta { size: self.size, mtime_ns: self.mtime_ns, digest: Some(of_source) };
-        let there = Meta { size: there.size, mtime_ns: there.mtime_ns, digest: Some(of_target) };
-        decide(policy, &source, &Existing::File(there), shown)
+        let source = FileMeta { size: self.size, mtime_ns: self.mtime_ns, digest: Some(of_source) };
+        let there = FileMeta { size: there.size, mtime_ns: there.mtime_ns, digest: Some(of_target) };
+        decide(policy, &source, &TargetEntry::File(there), shown)
     }
 }
 
 #[derive(Clone)]
-pub enum Planned {
+pub enum PlannedEntry {
     File(PlannedFile),
     /// One that nothing else would make.
     Directory(DirectoryEntry),
@@ -82,7 +82,7 @@ pub enum Planned {
 pub struct LocalPlan {
     request: LocalRequest,
     sources: Vec<LocalSource>,
-    landings: Landings,
+    placements: Placements,
     root: PathBuf,
 }
 
@@ -100,7 +100,7 @@ impl LocalPlan {
         let mut sources = Vec::with_capacity(request.sources.len());
         let mut found = Vec::with_capacity(request.sources.len());
         for typed in &request.sources {
-            let (source, described) = look_at_source(typed)?;
+            let (source, described) = inspect_source(typed)?;
             sources.push(source);
             found.push(described);
         }
@@ -114,10 +114,10 @@ impl LocalPlan {
             }
         };
         let target = Target::of_path(printable(&request.target), &request.target, kind);
-        let landings = land(&found, &target, request.recursive)?;
+        let landings = place_sources(&found, &target, request.recursive)?;
         let root = target_root(&request.target, landings.root)?;
-        let plan = LocalPlan { request, sources, landings, root };
-        plan.refuse_a_target_inside_a_source()?;
+        let plan = LocalPlan { request, sources, placements: landings, root };
+        plan.refuse_target_inside_source()?;
         Ok(plan)
     }
 
@@ -140,7 +140,7 @@ impl LocalPlan {
 
     /// Opens the target for writing, making its directory if that is what was meant.
     pub fn open_target(&self, flush: FlushPolicy) -> Result<TargetTree, Fault> {
-        if self.landings.root == (TargetRoot::Target { make: true })
+        if self.placements.root == (TargetRoot::Target { make: true })
             && let Err(error) = std::fs::create_dir(&self.root)
             && error.kind() != std::io::ErrorKind::AlreadyExists
         {
@@ -156,15 +156,15 @@ impl LocalPlan {
     }
 
     /// Everything, in order. The target is looked at as it is when each file's turn comes.
-    pub fn files(&self) -> Result<Files<'_>, Fault> {
-        Ok(Files {
+    pub fn files(&self) -> Result<PlannedEntries<'_>, Fault> {
+        Ok(PlannedEntries {
             plan: self,
             // If it is not there, nothing is in it.
             target: NoLinks::open_root(&self.root).ok(),
-            collisions: self.landings.may_collide.then(Collisions::default),
+            collisions: self.placements.may_collide.then(Collisions::default),
             index: 0,
             walk: None,
-            told: 0,
+            entries_of_source: 0,
             excluded: 0,
         })
     }
@@ -173,7 +173,7 @@ impl LocalPlan {
     pub fn totals(&self) -> Result<Totals, Fault> {
         let mut totals = Totals::default();
         for planned in self.files()? {
-            if let Planned::File(file) = planned? {
+            if let PlannedEntry::File(file) = planned? {
                 totals.add(&file.decision, file.size);
             }
         }
@@ -181,13 +181,13 @@ impl LocalPlan {
     }
 
     /// A copy into itself would never end. If filters keep out of the target, all is well.
-    fn refuse_a_target_inside_a_source(&self) -> Result<(), Fault> {
+    fn refuse_target_inside_source(&self) -> Result<(), Fault> {
         let Ok(root) = std::path::absolute(&self.root) else { return Ok(()) };
         let existing = root
             .ancestors()
             .find_map(|there| Some(there.canonicalize().ok()?.join(root.strip_prefix(there).ok()?)));
         let Some(root) = existing else { return Ok(()) };
-        for (source, landing) in self.sources.iter().zip(&self.landings.landings) {
+        for (source, landing) in self.sources.iter().zip(&self.placements.placements) {
             let Ok(inside) = root.strip_prefix(source.tree.root()) else { continue };
             if !source.start.is_empty() {
                 continue;
@@ -209,7 +209,7 @@ impl LocalPlan {
     }
 }
 
-fn look_at_source(typed: &str) -> Result<(LocalSource, Source), Fault> {
+fn inspect_source(typed: &str) -> Result<(LocalSource, Source), Fault> {
     let failed = |error: std::io::Error| {
         let code = match error.kind() {
             std::io::ErrorKind::NotFound => FaultCode::SourceMissing,
@@ -259,18 +259,18 @@ fn target_root(typed: &str, root: TargetRoot) -> Result<PathBuf, Fault> {
 }
 
 /// An iterator over what is planned. An error is of a whole source.
-pub struct Files<'a> {
+pub struct PlannedEntries<'a> {
     plan: &'a LocalPlan,
     target: Option<NoLinks>,
     collisions: Option<Collisions>,
     index: usize,
     walk: Option<Walk>,
     /// Files and directories of the present source.
-    told: u64,
+    entries_of_source: u64,
     excluded: u64,
 }
 
-impl Files<'_> {
+impl PlannedEntries<'_> {
     /// Entries that filters kept out so far.
     pub fn excluded(&self) -> u64 {
         self.excluded + self.walk.as_ref().map_or(0, Walk::excluded)
@@ -280,40 +280,41 @@ impl Files<'_> {
         let source = &self.plan.sources[self.index];
         let options = WalkOptions {
             filters: self.plan.request.filters.clone(),
-            prefix: self.landing().filter_prefix().to_owned(),
+            prefix: self.placement().filter_prefix().to_owned(),
         };
         Walk::open(source.tree.root(), &source.start, options)
     }
 
-    fn landing(&self) -> &Landing {
-        &self.plan.landings.landings[self.index]
+    fn placement(&self) -> &Placement {
+        &self.plan.placements.placements[self.index]
     }
 
     /// The present source is at its end: one that holds nothing is a directory all the same.
-    fn end_source(&mut self, excluded: u64) -> Option<Planned> {
-        let empty = self.told == 0 && excluded == 0 && self.plan.sources[self.index].start.is_empty();
-        let directory = match self.landing() {
-            Landing::Beneath(Some(path)) if empty => Some(path.clone()),
+    fn end_source(&mut self, excluded: u64) -> Option<PlannedEntry> {
+        let empty =
+            self.entries_of_source == 0 && excluded == 0 && self.plan.sources[self.index].start.is_empty();
+        let directory = match self.placement() {
+            Placement::Beneath(Some(path)) if empty => Some(path.clone()),
             _ => None,
         };
         let metadata = self.plan.sources[self.index].tree.root().metadata().ok();
         self.index += 1;
-        self.told = 0;
+        self.entries_of_source = 0;
         self.excluded += excluded;
         let (path, metadata) = (directory?, metadata?);
         use std::os::unix::fs::MetadataExt;
         let mtime_ns = metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec());
-        Some(Planned::Directory(DirectoryEntry {
+        Some(PlannedEntry::Directory(DirectoryEntry {
             path,
             mode: metadata.mode() & crate::walk::MODE_BITS,
             mtime_ns,
         }))
     }
 
-    fn file(&mut self, entry: FileEntry) -> Planned {
+    fn file(&mut self, entry: FileEntry) -> PlannedEntry {
         let source = &self.plan.sources[self.index];
         let relative = source.name.as_ref().unwrap_or(&entry.path);
-        let landed = self.landing().path(relative);
+        let landed = self.placement().path(relative);
         let mut file = PlannedFile {
             tree: Arc::clone(&source.tree),
             source: entry.path.clone(),
@@ -327,7 +328,7 @@ impl Files<'_> {
         };
         let taken = landed.and_then(|path| match &mut self.collisions {
             None => Ok(()),
-            Some(collisions) => collisions.take_file(&path, self.index as u32, &self.plan.request.sources),
+            Some(collisions) => collisions.claim_file(&path, self.index as u32, &self.plan.request.sources),
         });
         file.decision = match taken {
             Err(fault) => Decision::Refuse(fault),
@@ -337,15 +338,15 @@ impl Files<'_> {
                 decision
             }
         };
-        Planned::File(file)
+        PlannedEntry::File(file)
     }
 
     fn decide(&self, file: &PlannedFile) -> (Decision, Option<Identity>) {
         let shown = self.plan.shown_target(&file.target);
         let Some(target) = &self.target else { return (Decision::Copy { replaces: false }, None) };
-        match look(target, &file.target) {
+        match stat_existing(target, &file.target) {
             Ok((existing, identity)) => {
-                let meta = Meta { size: file.size, mtime_ns: file.mtime_ns, digest: None };
+                let meta = FileMeta { size: file.size, mtime_ns: file.mtime_ns, digest: None };
                 (decide(self.plan.request.policy, &meta, &existing, &shown), identity)
             }
             Err(errno) => {
@@ -355,14 +356,14 @@ impl Files<'_> {
         }
     }
 
-    fn directory(&mut self, entry: DirectoryEntry) -> Option<Planned> {
-        let path = self.landing().path(&entry.path).ok()?;
-        Some(Planned::Directory(DirectoryEntry { path, ..entry }))
+    fn directory(&mut self, entry: DirectoryEntry) -> Option<PlannedEntry> {
+        let path = self.placement().path(&entry.path).ok()?;
+        Some(PlannedEntry::Directory(DirectoryEntry { path, ..entry }))
     }
 }
 
-impl Iterator for Files<'_> {
-    type Item = Result<Planned, Fault>;
+impl Iterator for PlannedEntries<'_> {
+    type Item = Result<PlannedEntry, Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.index < self.plan.sources.len() {
@@ -376,9 +377,9 @@ impl Iterator for Files<'_> {
                 }
             }
             let planned = match self.walk.as_mut().and_then(Iterator::next) {
-                Some(Found::File(entry)) => Some(self.file(entry)),
-                Some(Found::EmptyDirectory(entry)) => self.directory(entry),
-                Some(Found::LeftOut(entry)) => return Some(Ok(Planned::LeftOut(entry))),
+                Some(WalkEntry::File(entry)) => Some(self.file(entry)),
+                Some(WalkEntry::EmptyDirectory(entry)) => self.directory(entry),
+                Some(WalkEntry::LeftOut(entry)) => return Some(Ok(PlannedEntry::LeftOut(entry))),
                 None => {
                     let excluded = self.walk.take().map_or(0, |walk| walk.excluded());
                     match self.end_source(excluded) {
@@ -387,7 +388,7 @@ impl Iterator for Files<'_> {
                     }
                 }
             };
-            self.told += 1;
+            self.entries_of_source += 1;
             if let Some(planned) = planned {
                 return Some(Ok(planned));
             }

@@ -16,9 +16,9 @@ use longhaul_storage::TempName;
 const MARK: [u8; 2] = *b"lc";
 
 /// A name that nobody else has.
-pub(super) fn fresh() -> TempName {
+pub(super) fn new_name() -> TempName {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    of(std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    name_for(std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Whether the process that made this file has ended.
@@ -28,7 +28,7 @@ pub(super) fn is_abandoned(temp: &TempName) -> bool {
     })
 }
 
-fn of(process: u32, count: u32) -> TempName {
+fn name_for(process: u32, count: u32) -> TempName {
     let mut bytes = [0; 16];
     bytes[..2].copy_from_slice(&MARK);
     bytes[2..8].copy_from_slice(&host());
@@ -39,7 +39,7 @@ fn of(process: u32, count: u32) -> TempName {
 
 /// The process that made it, if that ran here and was a local copy.
 fn process_of(temp: &TempName) -> Option<u32> {
-    let made_here = of(0, 0);
+    let made_here = name_for(0, 0);
     let (ours, rest) = (&made_here.as_str()[..16], temp.as_str().get(16..24)?);
     if temp.as_str().starts_with(ours) { u32::from_str_radix(rest, 16).ok() } else { None }
 }
@@ -62,13 +62,13 @@ mod tests {
 
     #[test]
     fn names_tell_their_process() {
-        let (one, other) = (fresh(), fresh());
+        let (one, other) = (new_name(), new_name());
         assert_ne!(one, other);
         assert_eq!(process_of(&one), Some(std::process::id()));
         assert!(!is_abandoned(&one), "our own");
-        assert!(!is_abandoned(&of(1, 0)), "it runs");
+        assert!(!is_abandoned(&name_for(1, 0)), "it runs");
         // Larger than any process number of Linux.
-        assert!(is_abandoned(&of(1 << 30, 0)));
+        assert!(is_abandoned(&name_for(1 << 30, 0)));
         assert!(!is_abandoned(&TempName::of_bytes([7; 16])), "somebody else's");
     }
 }

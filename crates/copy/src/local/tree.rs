@@ -12,20 +12,20 @@ use rustix::fs::{self, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::{self, Errno};
 
 use super::temps;
-use crate::plan::{Existing, Meta};
+use crate::plan::{FileMeta, TargetEntry};
 use crate::walk::WORK_DIRECTORY;
 use crate::walk::beneath::{make_directories, split};
 
 /// Where `storage` keeps temporary files in its work directory. Its interface has no word for a temporary
 /// file's descriptor, which cloning and reading back need; a test of this module fails if the place changes.
-const TEMPS: &str = "temps";
+const TEMPS_DIR: &str = "temps";
 
 pub(super) fn fault(code: FaultCode, doing: impl std::fmt::Display, errno: Errno) -> Fault {
     Fault::new(code, format!("{doing}: {}", std::io::Error::from(errno)))
 }
 
 /// What a failed system call of writing means.
-fn writing(doing: impl std::fmt::Display, errno: Errno) -> Fault {
+fn write_fault(doing: impl std::fmt::Display, errno: Errno) -> Fault {
     let code = match errno {
         Errno::NOSPC | Errno::DQUOT => FaultCode::TargetFull,
         Errno::ROFS | Errno::ACCESS | Errno::PERM => FaultCode::TargetReadOnly,
@@ -118,7 +118,7 @@ pub struct TargetTree {
 impl TargetTree {
     /// `root` has to exist.
     pub fn open(root: &Path, flush: FlushPolicy) -> Result<TargetTree, Fault> {
-        let failed = |errno| writing(printable(&root.to_string_lossy()), errno);
+        let failed = |errno| write_fault(printable(&root.to_string_lossy()), errno);
         let beneath = NoLinks::open_root(root).map_err(failed)?;
         let made_work = matches!(beneath.stat(WORK_DIRECTORY.as_bytes()), Err(Errno::NOENT));
         let storage = storage("target", root, true, flush)?;
@@ -181,7 +181,7 @@ impl TargetTree {
             return can;
         }
         let here = self.beneath.stat(b"").map(|stat| stat.st_dev);
-        let (one, other) = (temps::fresh(), temps::fresh());
+        let (one, other) = (temps::new_name(), temps::new_name());
         let try_it = || -> Result<bool, Fault> {
             let (_one, _other) = (self.storage.create(&one, 0)?, self.storage.create(&other, 0)?);
             let (from, to) = (self.descriptor(&one)?, self.descriptor(&other)?);
@@ -207,21 +207,21 @@ impl TargetTree {
 
     /// The descriptor of a temporary file.
     pub(super) fn descriptor(&self, temp: &TempName) -> Result<OwnedFd, Fault> {
-        let path = format!("{WORK_DIRECTORY}/{TEMPS}/{temp}");
+        let path = format!("{WORK_DIRECTORY}/{TEMPS_DIR}/{temp}");
         self.beneath
             .open(path.as_bytes(), OFlags::RDWR)
-            .map_err(|errno| writing(format_args!("opening the temporary file {temp}"), errno))
+            .map_err(|errno| write_fault(format_args!("opening the temporary file {temp}"), errno))
     }
 
     /// Makes a directory with those above it. A new one gets this mode and time.
     pub(super) fn make_directory(&self, path: &Lfn, mode: u32, mtime_ns: i64) -> Result<(), Fault> {
-        let failed = |errno| writing(format_args!("making the directory {}", self.shown(path)), errno);
+        let failed = |errno| write_fault(format_args!("making the directory {}", self.shown(path)), errno);
         let path = path.as_str().as_bytes();
         if !make_directories(&self.beneath, path).map_err(failed)? {
             return Ok(());
         }
         let directory = self.beneath.open(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
-        keep(&directory, mode, mtime_ns).map_err(failed)?;
+        set_mode_and_mtime(&directory, mode, mtime_ns).map_err(failed)?;
         if self.flush == FlushPolicy::FileAndDirectory {
             io::retry_on_intr(|| fs::fsync(&directory)).map_err(failed)?;
             let parent = self.beneath.open(split(path).0, OFlags::RDONLY | OFlags::DIRECTORY);
@@ -236,34 +236,34 @@ impl Drop for TargetTree {
         if self.made_work {
             // Not if something is in it: another copy's, or a file that could not be removed.
             let work = self.root.join(WORK_DIRECTORY);
-            let _ = std::fs::remove_dir(work.join(TEMPS));
+            let _ = std::fs::remove_dir(work.join(TEMPS_DIR));
             let _ = std::fs::remove_dir(work);
         }
     }
 }
 
 /// What lies at `path`, without following links.
-pub(super) fn look(beneath: &NoLinks, path: &Lfn) -> io::Result<(Existing, Option<Identity>)> {
+pub(super) fn stat_existing(beneath: &NoLinks, path: &Lfn) -> io::Result<(TargetEntry, Option<Identity>)> {
     let stat = match beneath.stat(path.as_str().as_bytes()) {
         Ok(stat) => stat,
-        Err(Errno::NOENT) => return Ok((Existing::Missing, None)),
+        Err(Errno::NOENT) => return Ok((TargetEntry::Missing, None)),
         // A file or a link where a directory should be.
-        Err(Errno::NOTDIR | Errno::LOOP) => return Ok((Existing::Other, None)),
+        Err(Errno::NOTDIR | Errno::LOOP) => return Ok((TargetEntry::Other, None)),
         Err(errno) => return Err(errno),
     };
     Ok(match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
             let identity = Identity::from(&stat);
-            let meta = Meta { size: identity.size, mtime_ns: identity.mtime_ns, digest: None };
-            (Existing::File(meta), Some(identity))
+            let meta = FileMeta { size: identity.size, mtime_ns: identity.mtime_ns, digest: None };
+            (TargetEntry::File(meta), Some(identity))
         }
-        FileType::Directory => (Existing::Directory, None),
-        _ => (Existing::Other, None),
+        FileType::Directory => (TargetEntry::Directory, None),
+        _ => (TargetEntry::Other, None),
     })
 }
 
 /// Sets mode and time of modification.
-pub(super) fn keep(file: &OwnedFd, mode: u32, mtime_ns: i64) -> io::Result<()> {
+pub(super) fn set_mode_and_mtime(file: &OwnedFd, mode: u32, mtime_ns: i64) -> io::Result<()> {
     fs::fchmod(file, Mode::from_raw_mode(mode))?;
     let second = 1_000_000_000;
     let mtime = Timespec { tv_sec: mtime_ns.div_euclid(second), tv_nsec: mtime_ns.rem_euclid(second) };
@@ -285,7 +285,7 @@ mod tests {
     fn temporary_files_lie_where_we_look() {
         let place = tempfile::tempdir().unwrap();
         let tree = TargetTree::open(place.path(), FlushPolicy::None).unwrap();
-        let temp = temps::fresh();
+        let temp = temps::new_name();
         let file = tree.storage().create(&temp, 3).unwrap();
         file.write_at(b"abc", 0).unwrap();
         let descriptor = tree.descriptor(&temp).unwrap();
@@ -300,7 +300,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let temps = place.path().join(".longhaul/temps");
         std::fs::create_dir_all(&temps).unwrap();
-        let name = temps::fresh().to_string();
+        let name = temps::new_name().to_string();
         let dead = format!("{}{:08x}{}", &name[..16], 1u32 << 30, &name[24..]);
         let foreign = "07".repeat(16);
         for name in [&dead, &foreign] {

@@ -13,20 +13,20 @@ use longhaul_model::{Fault, FaultCode, Lfn};
 /// Paths that can be watched. Only copies of several sources with names in common need it.
 pub const COLLISIONS_MAX: usize = 2_000_000;
 
-type Key = [u32; 3];
+type PathHash = [u32; 3];
 
 /// By which source, and in the lowest bit whether for a directory: 16 bytes with the key, twice that as an
 /// enum.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Taken(u32);
+struct NameClaim(u32);
 
-impl Taken {
-    fn file(by: u32) -> Taken {
-        Taken(by << 1)
+impl NameClaim {
+    fn file(by: u32) -> NameClaim {
+        NameClaim(by << 1)
     }
 
-    fn directory(by: u32) -> Taken {
-        Taken(by << 1 | 1)
+    fn directory(by: u32) -> NameClaim {
+        NameClaim(by << 1 | 1)
     }
 
     fn by(self) -> u32 {
@@ -37,73 +37,79 @@ impl Taken {
         self.0 & 1 == 1
     }
 
-    fn what(self) -> &'static str {
+    fn kind_text(self) -> &'static str {
         if self.is_directory() { "a directory" } else { "a file" }
     }
 }
 
 /// The names taken so far.
 pub struct Collisions {
-    taken: HashMap<Key, Taken>,
+    claims: HashMap<PathHash, NameClaim>,
     paths_max: usize,
 }
 
 impl Default for Collisions {
     fn default() -> Self {
-        Collisions { taken: HashMap::new(), paths_max: COLLISIONS_MAX }
+        Collisions { claims: HashMap::new(), paths_max: COLLISIONS_MAX }
     }
 }
 
 impl Collisions {
     /// Takes `path` for a file of source number `by`. `sources` are the sources' names, for the message.
-    pub fn take_file(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
-        self.take_parents(path, by, sources)?;
+    pub fn claim_file(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
+        self.claim_parents(path, by, sources)?;
         match self.entry(path.as_str())? {
             Entry::Vacant(free) => {
-                free.insert(Taken::file(by));
+                free.insert(NameClaim::file(by));
                 Ok(())
             }
-            Entry::Occupied(taken) => Err(clash(path.shown(), Taken::file(by), *taken.get(), sources)),
+            Entry::Occupied(taken) => Err(clash(path.shown(), NameClaim::file(by), *taken.get(), sources)),
         }
     }
 
     /// Takes `path` for a directory; several sources may share one.
-    pub fn take_directory(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
-        self.take_parents(path, by, sources)?;
-        self.share(path.as_str(), by, sources)
+    pub fn claim_directory(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
+        self.claim_parents(path, by, sources)?;
+        self.claim_shared_directory(path.as_str(), by, sources)
     }
 
-    fn take_parents(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
+    fn claim_parents(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
         let text = path.as_str();
-        text.match_indices('/').try_for_each(|(slash, _)| self.share(&text[..slash], by, sources))
+        text.match_indices('/')
+            .try_for_each(|(slash, _)| self.claim_shared_directory(&text[..slash], by, sources))
     }
 
-    fn share(&mut self, directory: &str, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
+    fn claim_shared_directory(
+        &mut self,
+        directory: &str,
+        by: u32,
+        sources: &[impl AsRef<str>],
+    ) -> Result<(), Fault> {
         match self.entry(directory)? {
             Entry::Vacant(free) => {
-                free.insert(Taken::directory(by));
+                free.insert(NameClaim::directory(by));
                 Ok(())
             }
             Entry::Occupied(taken) if taken.get().is_directory() => Ok(()),
             Entry::Occupied(taken) => {
-                Err(clash(printable(directory), Taken::directory(by), *taken.get(), sources))
+                Err(clash(printable(directory), NameClaim::directory(by), *taken.get(), sources))
             }
         }
     }
 
-    fn entry(&mut self, path: &str) -> Result<Entry<'_, Key, Taken>, Fault> {
-        if self.taken.len() >= self.paths_max {
+    fn entry(&mut self, path: &str) -> Result<Entry<'_, PathHash, NameClaim>, Fault> {
+        if self.claims.len() >= self.paths_max {
             let text = format!(
                 "more than {} files from sources that share names: copy them one source after the other",
                 self.paths_max
             );
             return Err(Fault::new(FaultCode::TooLarge, text));
         }
-        Ok(self.taken.entry(key(path)))
+        Ok(self.claims.entry(path_hash(path)))
     }
 }
 
-fn key(path: &str) -> Key {
+fn path_hash(path: &str) -> PathHash {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
         (salt, path).hash(&mut hasher);
@@ -113,13 +119,14 @@ fn key(path: &str) -> Key {
     [one as u32, (one >> 32) as u32, other as u32]
 }
 
-fn clash(path: String, new: Taken, old: Taken, sources: &[impl AsRef<str>]) -> Fault {
-    let name = |taken: Taken| sources.get(taken.by() as usize).map_or("a source", |source| source.as_ref());
+fn clash(path: String, new: NameClaim, old: NameClaim, sources: &[impl AsRef<str>]) -> Fault {
+    let name =
+        |taken: NameClaim| sources.get(taken.by() as usize).map_or("a source", |source| source.as_ref());
     let (first, second) = (name(old), name(new));
-    let text = if old.what() == new.what() {
-        format!("{first} and {second} both have {} for {path}", new.what())
+    let text = if old.kind_text() == new.kind_text() {
+        format!("{first} and {second} both have {} for {path}", new.kind_text())
     } else {
-        format!("{path} is {} from {first} and {} from {second}", old.what(), new.what())
+        format!("{path} is {} from {first} and {} from {second}", old.kind_text(), new.kind_text())
     };
     Fault::new(FaultCode::NameClash, text)
 }
@@ -140,23 +147,23 @@ mod tests {
     #[test]
     fn both_are_named() {
         let mut names = Collisions::default();
-        names.take_file(&lfn("a/f"), 0, &SOURCES).unwrap();
-        names.take_file(&lfn("a/g"), 1, &SOURCES).unwrap();
-        names.take_directory(&lfn("a"), 1, &SOURCES).unwrap();
-        let said = names.take_file(&lfn("a/f"), 1, &SOURCES).unwrap_err().detail;
+        names.claim_file(&lfn("a/f"), 0, &SOURCES).unwrap();
+        names.claim_file(&lfn("a/g"), 1, &SOURCES).unwrap();
+        names.claim_directory(&lfn("a"), 1, &SOURCES).unwrap();
+        let said = names.claim_file(&lfn("a/f"), 1, &SOURCES).unwrap_err().detail;
         assert_eq!(said, "one/ and two/ both have a file for a/f");
-        let said = names.take_file(&lfn("a"), 1, &SOURCES).unwrap_err().detail;
+        let said = names.claim_file(&lfn("a"), 1, &SOURCES).unwrap_err().detail;
         assert_eq!(said, "a is a directory from one/ and a file from two/");
-        let said = names.take_file(&lfn("a/f/x"), 1, &SOURCES).unwrap_err().detail;
+        let said = names.claim_file(&lfn("a/f/x"), 1, &SOURCES).unwrap_err().detail;
         assert_eq!(said, "a/f is a file from one/ and a directory from two/");
-        assert!(names.take_directory(&lfn("a/g"), 0, &SOURCES).is_err());
+        assert!(names.claim_directory(&lfn("a/g"), 0, &SOURCES).is_err());
     }
 
     #[test]
     fn memory_is_bounded() {
-        let mut names = Collisions { taken: HashMap::new(), paths_max: 3 };
-        names.take_file(&lfn("a/b/f"), 0, &SOURCES).unwrap();
-        assert_eq!(names.take_file(&lfn("a/b/g"), 0, &SOURCES).unwrap_err().code, FaultCode::TooLarge);
+        let mut names = Collisions { claims: HashMap::new(), paths_max: 3 };
+        names.claim_file(&lfn("a/b/f"), 0, &SOURCES).unwrap();
+        assert_eq!(names.claim_file(&lfn("a/b/g"), 0, &SOURCES).unwrap_err().code, FaultCode::TooLarge);
     }
 
     proptest! {
@@ -175,7 +182,7 @@ mod tests {
                     }
                     tree.insert((*parent).to_owned(), false);
                 }
-                prop_assert_eq!(names.take_file(&lfn(path), 0, &SOURCES).is_ok(), free, "{}", path);
+                prop_assert_eq!(names.claim_file(&lfn(path), 0, &SOURCES).is_ok(), free, "{}", path);
                 if free {
                     tree.insert(path.clone(), true);
                 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is known of a file at one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meta {
+pub struct FileMeta {
     pub size: u64,
     pub mtime_ns: i64,
     /// Of its bytes as they are now, if somebody read them.
@@ -15,9 +15,9 @@ pub struct Meta {
 
 /// What lies at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum TargetEntry {
     Missing,
-    File(Meta),
+    File(FileMeta),
     Directory,
     /// A link, a device, a pipe or a socket.
     Other,
@@ -67,12 +67,12 @@ impl SkipReason {
 ///
 /// Without options a file that is there must be the right one, and is never replaced: a command that is
 /// repeated goes on where it stopped, and one that is mistyped destroys nothing.
-pub fn decide(policy: Policy, source: &Meta, existing: &Existing, shown: &str) -> Decision {
+pub fn decide(policy: Policy, source: &FileMeta, existing: &TargetEntry, shown: &str) -> Decision {
     let there = match existing {
-        Existing::Missing => return Decision::Copy { replaces: false },
-        Existing::File(there) => there,
-        Existing::Directory | Existing::Other => {
-            let what = if *existing == Existing::Directory { "a directory" } else { "no regular file" };
+        TargetEntry::Missing => return Decision::Copy { replaces: false },
+        TargetEntry::File(there) => there,
+        TargetEntry::Directory | TargetEntry::Other => {
+            let what = if *existing == TargetEntry::Directory { "a directory" } else { "no regular file" };
             return Decision::Refuse(Fault::new(
                 FaultCode::NameClash,
                 format!("{} is {what}", printable(shown)),
@@ -107,7 +107,7 @@ pub fn decide(policy: Policy, source: &Meta, existing: &Existing, shown: &str) -
 }
 
 /// None if that needs digests that are not there.
-fn same_bytes(source: &Meta, there: &Meta) -> Option<bool> {
+fn same_bytes(source: &FileMeta, there: &FileMeta) -> Option<bool> {
     if source.size != there.size {
         return Some(false);
     }
@@ -118,7 +118,7 @@ fn same_bytes(source: &Meta, there: &Meta) -> Option<bool> {
 }
 
 /// How `--dry-run` tells a decision: what, how large, where to.
-pub fn line(decision: &Decision, size: u64, source: &str, target: &str) -> String {
+pub fn dry_run_line(decision: &Decision, size: u64, source: &str, target: &str) -> String {
     let (source, target) = (printable(source), printable(target));
     let size = bytes(size);
     match decision {
@@ -161,12 +161,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn meta(size: u64, mtime_ns: i64) -> Meta {
-        Meta { size, mtime_ns, digest: None }
+    fn meta(size: u64, mtime_ns: i64) -> FileMeta {
+        FileMeta { size, mtime_ns, digest: None }
     }
 
-    fn read(size: u64, mtime_ns: i64, crc: u32) -> Meta {
-        Meta { size, mtime_ns, digest: Some(Digest::crc32c(crc)) }
+    fn read(size: u64, mtime_ns: i64, crc: u32) -> FileMeta {
+        FileMeta { size, mtime_ns, digest: Some(Digest::crc32c(crc)) }
     }
 
     const PLAIN: Policy = Policy { update: false, checksum: false, window_ns: 0 };
@@ -179,43 +179,46 @@ mod tests {
 
     #[test]
     fn without_options_nothing_is_replaced() {
-        let plain = |source, there| decide(PLAIN, &source, &Existing::File(there), "t");
-        assert_eq!(decide(PLAIN, &meta(5, 1), &Existing::Missing, "t"), Decision::Copy { replaces: false });
+        let plain = |source, there| decide(PLAIN, &source, &TargetEntry::File(there), "t");
+        assert_eq!(
+            decide(PLAIN, &meta(5, 1), &TargetEntry::Missing, "t"),
+            Decision::Copy { replaces: false }
+        );
         assert_eq!(plain(meta(5, 1), meta(5, 1)), Decision::Skip(SkipReason::SameSizeAndTime));
         assert_eq!(plain(meta(5, 1), meta(5, 2)), Decision::NeedDigests);
         assert_eq!(plain(read(5, 1, 7), read(5, 2, 7)), Decision::Skip(SkipReason::SameDigest));
         assert!(refused(&plain(read(5, 1, 7), read(5, 2, 8))));
         assert!(refused(&plain(meta(5, 1), meta(6, 1))));
-        assert!(refused(&decide(UPDATE, &meta(5, 1), &Existing::Directory, "t")));
-        assert!(refused(&decide(CHECKSUM, &meta(5, 1), &Existing::Other, "t")));
+        assert!(refused(&decide(UPDATE, &meta(5, 1), &TargetEntry::Directory, "t")));
+        assert!(refused(&decide(CHECKSUM, &meta(5, 1), &TargetEntry::Other, "t")));
     }
 
     #[test]
     fn update_as_in_rsync() {
-        let update = |source, there| decide(UPDATE, &source, &Existing::File(there), "t");
+        let update = |source, there| decide(UPDATE, &source, &TargetEntry::File(there), "t");
         assert_eq!(update(meta(5, 10), meta(5, 10)), Decision::Skip(SkipReason::SameSizeAndTime));
         assert_eq!(update(meta(5, 10), meta(6, 11)), Decision::Skip(SkipReason::TargetNewer));
         assert_eq!(update(meta(5, 10), meta(5, 9)), Decision::Copy { replaces: true });
         assert_eq!(update(meta(5, 10), meta(6, 10)), Decision::Copy { replaces: true });
         let coarse = Policy { window_ns: 2, ..UPDATE };
         assert_eq!(
-            decide(coarse, &meta(5, 10), &Existing::File(meta(5, 12)), "t"),
+            decide(coarse, &meta(5, 10), &TargetEntry::File(meta(5, 12)), "t"),
             Decision::Skip(SkipReason::SameSizeAndTime)
         );
     }
 
     #[test]
     fn checksum_reads_what_could_be_equal() {
-        let checksum = |source, there| decide(CHECKSUM, &source, &Existing::File(there), "t");
+        let checksum = |source, there| decide(CHECKSUM, &source, &TargetEntry::File(there), "t");
         assert_eq!(checksum(meta(5, 1), meta(5, 1)), Decision::NeedDigests, "times do not count");
         assert_eq!(checksum(meta(5, 1), meta(6, 1)), Decision::Copy { replaces: true });
         assert_eq!(checksum(read(5, 1, 7), read(5, 9, 7)), Decision::Skip(SkipReason::SameDigest));
         assert_eq!(checksum(read(5, 1, 7), read(5, 1, 8)), Decision::Copy { replaces: true });
-        let other = Meta { digest: Some(Digest::adler32(7)), ..meta(5, 1) };
+        let other = FileMeta { digest: Some(Digest::adler32(7)), ..meta(5, 1) };
         assert_eq!(checksum(read(5, 1, 7), other), Decision::NeedDigests, "digests of two kinds say nothing");
         let both = Policy { update: true, checksum: true, window_ns: 0 };
         assert_eq!(
-            decide(both, &meta(5, 1), &Existing::File(meta(6, 2)), "t"),
+            decide(both, &meta(5, 1), &TargetEntry::File(meta(6, 2)), "t"),
             Decision::Skip(SkipReason::TargetNewer)
         );
     }
@@ -231,7 +234,7 @@ mod tests {
             Decision::Refuse(Fault::new(FaultCode::NameClash, "b is a directory")),
         ] {
             totals.add(&decision, 4_100_000);
-            told.push(line(&decision, 4_100_000, "a\n", "b"));
+            told.push(dry_run_line(&decision, 4_100_000, "a\n", "b"));
         }
         assert_eq!(
             told,
@@ -256,9 +259,9 @@ mod tests {
             mtime_ns in 0i64..4, crc in 0u32..2, size_there in 0u64..3, mtime_there in 0i64..4, crc_there in 0u32..2) {
             let policy = Policy { update, checksum, window_ns };
             let source = read(size, mtime_ns, crc);
-            prop_assert!(matches!(decide(policy, &source, &Existing::File(source), "t"), Decision::Skip(_)));
+            prop_assert!(matches!(decide(policy, &source, &TargetEntry::File(source), "t"), Decision::Skip(_)));
             let there = read(size_there, mtime_there, crc_there);
-            let decision = decide(policy, &source, &Existing::File(there), "t");
+            let decision = decide(policy, &source, &TargetEntry::File(there), "t");
             prop_assert_ne!(&decision, &Decision::NeedDigests);
             if !update && !checksum {
                 prop_assert!(!matches!(decision, Decision::Copy { .. }), "nothing is replaced unasked");

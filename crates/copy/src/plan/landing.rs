@@ -71,44 +71,44 @@ pub enum TargetRoot {
 
 /// Where one source lands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Landing {
+pub enum Placement {
     /// Paths of the source come beneath this directory, or right beneath the root.
     Beneath(Option<Lfn>),
     /// A single file gets this name.
     As(Lfn),
 }
 
-impl Landing {
+impl Placement {
     /// The path, from the root, of what has the path `relative` in the source (of a single file: its name).
     pub fn path(&self, relative: &Lfn) -> Result<Lfn, Fault> {
         match self {
-            Landing::Beneath(None) => Ok(relative.clone()),
-            Landing::Beneath(Some(directory)) => Lfn::parse(&format!("{directory}/{relative}"))
+            Placement::Beneath(None) => Ok(relative.clone()),
+            Placement::Beneath(Some(directory)) => Lfn::parse(&format!("{directory}/{relative}"))
                 .map_err(|error| Fault::new(FaultCode::BadName, format!("at the target, {error}"))),
-            Landing::As(name) => Ok(name.clone()),
+            Placement::As(name) => Ok(name.clone()),
         }
     }
 
     /// What stands before the source's paths when filters see them ([`crate::walk::WalkOptions::prefix`]).
     pub fn filter_prefix(&self) -> &str {
         match self {
-            Landing::Beneath(Some(directory)) => directory.as_str(),
-            Landing::Beneath(None) | Landing::As(_) => "",
+            Placement::Beneath(Some(directory)) => directory.as_str(),
+            Placement::Beneath(None) | Placement::As(_) => "",
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Landings {
+pub struct Placements {
     pub root: TargetRoot,
     /// One for each source, in order.
-    pub landings: Vec<Landing>,
+    pub placements: Vec<Placement>,
     /// Two sources may have files for the same name: [`super::Collisions`] has to watch.
     pub may_collide: bool,
 }
 
 /// Where every source lands, or why that cannot be.
-pub fn land(sources: &[Source], target: &Target, recursive: bool) -> Result<Landings, Fault> {
+pub fn place_sources(sources: &[Source], target: &Target, recursive: bool) -> Result<Placements, Fault> {
     let refuse = |code, text: String| Err(Fault::new(code, text));
     for source in sources {
         let shown = &source.shown;
@@ -147,18 +147,18 @@ pub fn land(sources: &[Source], target: &Target, recursive: bool) -> Result<Land
         TargetKind::Missing if target.directory_meant || !single_file => TargetRoot::Target { make: true },
         TargetKind::File | TargetKind::Missing => TargetRoot::Parent,
     };
-    let landings: Result<Vec<Landing>, Fault> = match root {
-        TargetRoot::Parent => Ok(vec![Landing::As(component(target.name.as_deref(), shown)?)]),
+    let landings: Result<Vec<Placement>, Fault> = match root {
+        TargetRoot::Parent => Ok(vec![Placement::As(component(target.name.as_deref(), shown)?)]),
         TargetRoot::Target { .. } => sources.iter().map(beneath).collect(),
     };
-    Ok(Landings { root, landings: landings?, may_collide: may_collide(sources) })
+    Ok(Placements { root, placements: landings?, may_collide: may_collide(sources) })
 }
 
-fn beneath(source: &Source) -> Result<Landing, Fault> {
+fn beneath(source: &Source) -> Result<Placement, Fault> {
     if source.kind == Kind::File || source.contents || source.name.is_none() {
-        return Ok(Landing::Beneath(None));
+        return Ok(Placement::Beneath(None));
     }
-    component(source.name.as_deref(), &source.shown).map(|name| Landing::Beneath(Some(name)))
+    component(source.name.as_deref(), &source.shown).map(|name| Placement::Beneath(Some(name)))
 }
 
 fn component(name: Option<&str>, shown: &str) -> Result<Lfn, Fault> {
@@ -198,8 +198,8 @@ mod tests {
     }
 
     fn where_to(source: Source, target: Target, relative: &str) -> (TargetRoot, String) {
-        let landings = land(&[source], &target, true).unwrap();
-        let path = landings.landings[0].path(&relative.parse().unwrap()).unwrap();
+        let landings = place_sources(&[source], &target, true).unwrap();
+        let path = landings.placements[0].path(&relative.parse().unwrap()).unwrap();
         (landings.root, path.to_string())
     }
 
@@ -232,28 +232,29 @@ mod tests {
     fn several_sources_need_a_directory() {
         let both = [file("a/x"), file("b/y")];
         assert_eq!(
-            land(&both, &target("t", TargetKind::Missing), false).unwrap().root,
+            place_sources(&both, &target("t", TargetKind::Missing), false).unwrap().root,
             TargetRoot::Target { make: true }
         );
-        let fault = land(&both, &target("t", TargetKind::File), false).unwrap_err();
+        let fault = place_sources(&both, &target("t", TargetKind::File), false).unwrap_err();
         assert_eq!(fault.code, FaultCode::NameClash);
     }
 
     #[test]
     fn what_cannot_be_names_both() {
-        let fault = land(&[directory("a/d")], &target("t/f", TargetKind::File), true).unwrap_err();
+        let fault = place_sources(&[directory("a/d")], &target("t/f", TargetKind::File), true).unwrap_err();
         assert!(fault.detail.contains("a/d") && fault.detail.contains("t/f"), "{fault}");
-        let fault = land(&[directory("a/d")], &target("t", TargetKind::Directory), false).unwrap_err();
+        let fault =
+            place_sources(&[directory("a/d")], &target("t", TargetKind::Directory), false).unwrap_err();
         assert!(fault.detail.contains("--recursive"), "{fault}");
-        assert!(land(&[file("a/f/")], &target("t", TargetKind::Directory), true).is_err());
-        assert!(land(&[file("a/f")], &target("t/", TargetKind::File), true).is_err());
-        assert!(land(&[], &target("t", TargetKind::Directory), true).is_err());
+        assert!(place_sources(&[file("a/f/")], &target("t", TargetKind::Directory), true).is_err());
+        assert!(place_sources(&[file("a/f")], &target("t/", TargetKind::File), true).is_err());
+        assert!(place_sources(&[], &target("t", TargetKind::Directory), true).is_err());
         let long = format!("t/{}", "x".repeat(300));
         assert_eq!(
-            land(&[file("f")], &target(&long, TargetKind::Missing), true).unwrap_err().code,
+            place_sources(&[file("f")], &target(&long, TargetKind::Missing), true).unwrap_err().code,
             FaultCode::BadName
         );
-        let deep = Landing::Beneath(Some("d".parse().unwrap()));
+        let deep = Placement::Beneath(Some("d".parse().unwrap()));
         let path: Lfn = format!("{}x", "y/".repeat(511)).parse().unwrap();
         assert!(deep.path(&path).is_err(), "too long together");
     }
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn sources_with_names_of_their_own_never_meet() {
         let may = |sources: &[Source]| {
-            land(sources, &target("t", TargetKind::Directory), true).unwrap().may_collide
+            place_sources(sources, &target("t", TargetKind::Directory), true).unwrap().may_collide
         };
         assert!(!may(&[directory("a/x"), directory("a/y"), file("z")]));
         assert!(may(&[directory("a/x"), directory("b/x")]));
@@ -278,8 +279,8 @@ mod tests {
             let Ok(relative) = relative.parse::<Lfn>() else { return Ok(()) };
             for kind_there in [TargetKind::Missing, TargetKind::File, TargetKind::Directory] {
                 let source = Source::of_path("s", &source, kind);
-                if let Ok(landings) = land(&[source], &target(&to, kind_there), true) {
-                    let path = landings.landings[0].path(&relative).unwrap();
+                if let Ok(landings) = place_sources(&[source], &target(&to, kind_there), true) {
+                    let path = landings.placements[0].path(&relative).unwrap();
                     prop_assert!(!path.as_str().split('/').any(|part| matches!(part, "" | "." | "..")));
                 }
             }

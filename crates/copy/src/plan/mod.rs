@@ -11,5 +11,5 @@ mod decision;
 mod landing;
 
 pub use collisions::{COLLISIONS_MAX, Collisions};
-pub use decision::{Decision, Existing, Meta, Policy, SkipReason, Totals, decide, line};
-pub use landing::{Kind, Landing, Landings, Source, Target, TargetKind, TargetRoot, land};
+pub use decision::{Decision, FileMeta, Policy, SkipReason, TargetEntry, Totals, decide, dry_run_line};
+pub use landing::{Kind, Placement, Placements, Source, Target, TargetKind, TargetRoot, place_sources};

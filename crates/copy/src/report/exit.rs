@@ -24,7 +24,7 @@ impl FdtcpExit {
     }
 
     /// Of a copy that could not begin.
-    pub fn of_setup(fault: &Fault) -> FdtcpExit {
+    pub fn from_setup_fault(fault: &Fault) -> FdtcpExit {
         match fault.code {
             FaultCode::Interrupted | FaultCode::Cancelled => FdtcpExit::Interrupted,
             FaultCode::StateDirectory => FdtcpExit::ProcessStart,
@@ -37,7 +37,7 @@ impl FdtcpExit {
     }
 
     /// Of a server that could not listen.
-    pub fn of_listening(error: &std::io::Error) -> FdtcpExit {
+    pub fn from_listen_error(error: &std::io::Error) -> FdtcpExit {
         match error.kind() {
             std::io::ErrorKind::AddrInUse => FdtcpExit::PortInUse,
             _ => FdtcpExit::ProcessStart,
@@ -45,7 +45,7 @@ impl FdtcpExit {
     }
 
     /// Of a copy that ran to its end.
-    pub fn of_files(totals: &Totals, bad_lines: usize) -> FdtcpExit {
+    pub fn from_totals(totals: &Totals, bad_lines: usize) -> FdtcpExit {
         let all_right = totals.files() == totals.ok && bad_lines == 0;
         if all_right { FdtcpExit::Ok } else { FdtcpExit::CopyError }
     }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn codes_as_fdtcp_has_them() {
-        let setup = |code| FdtcpExit::of_setup(&Fault::new(code, "")).code();
+        let setup = |code| FdtcpExit::from_setup_fault(&Fault::new(code, "")).code();
         assert_eq!(setup(FaultCode::BadRequest), 1);
         assert_eq!(setup(FaultCode::StateDirectory), 3);
         assert_eq!(setup(FaultCode::Unreachable), 4);
@@ -67,11 +67,11 @@ mod tests {
         assert_eq!(setup(FaultCode::Cancelled), 6);
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let error = std::net::TcpListener::bind(taken.local_addr().unwrap()).unwrap_err();
-        assert_eq!(FdtcpExit::of_listening(&error).code(), 2);
-        assert_eq!(FdtcpExit::of_listening(&std::io::Error::other("x")).code(), 3);
+        assert_eq!(FdtcpExit::from_listen_error(&error).code(), 2);
+        assert_eq!(FdtcpExit::from_listen_error(&std::io::Error::other("x")).code(), 3);
         let totals = Totals { ok: 3, ..Totals::default() };
-        assert_eq!(FdtcpExit::of_files(&totals, 0).code(), 0);
-        assert_eq!(FdtcpExit::of_files(&totals, 1).code(), 1);
-        assert_eq!(FdtcpExit::of_files(&Totals { exists: 1, ..totals }, 0).code(), 1);
+        assert_eq!(FdtcpExit::from_totals(&totals, 0).code(), 0);
+        assert_eq!(FdtcpExit::from_totals(&totals, 1).code(), 1);
+        assert_eq!(FdtcpExit::from_totals(&Totals { exists: 1, ..totals }, 0).code(), 1);
     }
 }

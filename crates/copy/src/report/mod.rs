@@ -22,21 +22,21 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 use serde::Serialize;
 
-use crate::batch::{Batch, Place, quoted};
+use crate::batch::{Batch, EndpointSpec, quoted};
 pub use exit::FdtcpExit;
 pub use outcome::{Outcome, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ReportFormat {
     Text,
     Json,
 }
 
-impl Form {
+impl ReportFormat {
     /// By its name's ending.
-    pub fn of(path: &Path) -> Form {
+    pub fn from_path(path: &Path) -> ReportFormat {
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        if is_json { Form::Json } else { Form::Text }
+        if is_json { ReportFormat::Json } else { ReportFormat::Text }
     }
 }
 
@@ -46,9 +46,9 @@ pub struct Report {
     /// Beside it, until the end.
     partial: PathBuf,
     file: Option<BufWriter<File>>,
-    form: Form,
+    format: ReportFormat,
     totals: Totals,
-    secret: bool,
+    has_secret: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -81,7 +81,7 @@ impl Totals {
 
 /// How a copy ended as a whole.
 #[derive(Clone, Debug)]
-pub struct Ending<'a> {
+pub struct CopyResult<'a> {
     pub exit_code: u8,
     /// What kept it from beginning, or broke it off.
     pub fault: Option<&'a Fault>,
@@ -116,11 +116,11 @@ impl Report {
             path: path.to_owned(),
             partial,
             file: Some(BufWriter::new(file)),
-            form: Form::of(path),
+            format: ReportFormat::from_path(path),
             totals: Totals::default(),
-            secret: false,
+            has_secret: false,
         };
-        if report.form == Form::Json {
+        if report.format == ReportFormat::Json {
             report.write(b"{\"version\":1,\"files\":[")?;
         }
         Ok(report)
@@ -131,17 +131,17 @@ impl Report {
     }
 
     /// Tells one file; `source` and `target` as they were written by the user.
-    pub fn tell(&mut self, source: &str, target: &str, outcome: &Outcome) -> Result<(), Fault> {
-        if !self.secret && [source, target].into_iter().any(has_secret) {
-            self.secret = true;
-            self.hide()?;
+    pub fn add(&mut self, source: &str, target: &str, outcome: &Outcome) -> Result<(), Fault> {
+        if !self.has_secret && [source, target].into_iter().any(has_secret) {
+            self.has_secret = true;
+            self.make_private()?;
         }
-        let text = match self.form {
-            Form::Text => {
+        let text = match self.format {
+            ReportFormat::Text => {
                 let text = printable(&outcome.text);
                 format!("{} {} {} {text}\n", quoted(source), quoted(target), outcome.status.number())
             }
-            Form::Json => {
+            ReportFormat::Json => {
                 let comma = if self.totals.files() == 0 { "\n" } else { ",\n" };
                 let row = serde_json::to_string(&Row { source, target, outcome });
                 format!("{comma}{}", row.map_err(|error| failed(&self.path, &error))?)
@@ -152,10 +152,10 @@ impl Report {
     }
 
     /// Completes the report and gives it its name.
-    pub fn finish(mut self, ending: &Ending<'_>) -> Result<Totals, Fault> {
-        match self.form {
-            Form::Json => self.write_json_end(ending)?,
-            Form::Text => {
+    pub fn finish(mut self, ending: &CopyResult<'_>) -> Result<Totals, Fault> {
+        match self.format {
+            ReportFormat::Json => self.write_json_end(ending)?,
+            ReportFormat::Text => {
                 if let Some(fault) = ending.fault {
                     let line = format!("# {}: {}\n", fault.code, printable(&fault.to_string()));
                     self.write(line.as_bytes())?;
@@ -175,7 +175,7 @@ impl Report {
         completed.map(|()| self.totals)
     }
 
-    fn write_json_end(&mut self, ending: &Ending<'_>) -> Result<(), Fault> {
+    fn write_json_end(&mut self, ending: &CopyResult<'_>) -> Result<(), Fault> {
         #[derive(Serialize)]
         struct End<'a> {
             totals: Totals,
@@ -195,7 +195,7 @@ impl Report {
     }
 
     /// Whoever reads a URL with its secret can use it.
-    fn hide(&mut self) -> Result<(), Fault> {
+    fn make_private(&mut self) -> Result<(), Fault> {
         let Some(file) = &self.file else { return Ok(()) };
         let hidden = file.get_ref().set_permissions(Permissions::from_mode(0o600));
         hidden.map_err(|error| failed(&self.path, &error))
@@ -211,7 +211,7 @@ impl Drop for Report {
 }
 
 fn has_secret(text: &str) -> bool {
-    text.starts_with("lh://") && Place::Url(text.to_owned()).holds_secret()
+    text.starts_with("lh://") && EndpointSpec::Url(text.to_owned()).holds_secret()
 }
 
 fn failed(path: &Path, why: &dyn std::fmt::Display) -> Fault {
@@ -223,7 +223,7 @@ fn failed(path: &Path, why: &dyn std::fmt::Display) -> Fault {
 pub struct BatchReport<'a> {
     report: Report,
     batch: &'a Batch,
-    told: Vec<bool>,
+    is_reported: Vec<bool>,
 }
 
 impl<'a> BatchReport<'a> {
@@ -231,32 +231,32 @@ impl<'a> BatchReport<'a> {
         let mut report = Report::create(path)?;
         for bad in &batch.bad {
             if let Some((source, target)) = &bad.words {
-                report.tell(source, target, &Outcome::failed(FaultCode::BadRequest, bad.to_string()))?;
+                report.add(source, target, &Outcome::failed(FaultCode::BadRequest, bad.to_string()))?;
             }
         }
-        Ok(BatchReport { report, told: vec![false; batch.pairs.len()], batch })
+        Ok(BatchReport { report, is_reported: vec![false; batch.pairs.len()], batch })
     }
 
     /// Tells the pair at `index`. A pair has one end: what is told again is passed over.
     ///
     /// # Panics
     /// If the batch has no such pair.
-    pub fn tell(&mut self, index: usize, outcome: &Outcome) -> Result<(), Fault> {
-        if std::mem::replace(&mut self.told[index], true) {
+    pub fn add(&mut self, index: usize, outcome: &Outcome) -> Result<(), Fault> {
+        if std::mem::replace(&mut self.is_reported[index], true) {
             return Ok(());
         }
         let pair = &self.batch.pairs[index];
-        self.report.tell(&pair.source.to_string(), &pair.target.to_string(), outcome)
+        self.report.add(&pair.source.to_string(), &pair.target.to_string(), outcome)
     }
 
     /// Tells all pairs that nothing was told of as ended by `ending`'s fault, and completes the report.
-    pub fn finish(mut self, ending: &Ending<'_>) -> Result<Totals, Fault> {
+    pub fn finish(mut self, ending: &CopyResult<'_>) -> Result<Totals, Fault> {
         let otherwise = match ending.fault {
-            Some(fault) => Outcome::of_fault(fault),
+            Some(fault) => Outcome::from_fault(fault),
             None => Outcome::failed(FaultCode::Interrupted, "it was not begun".to_owned()),
         };
-        for index in 0..self.told.len() {
-            self.tell(index, &otherwise)?;
+        for index in 0..self.is_reported.len() {
+            self.add(index, &otherwise)?;
         }
         self.report.finish(ending)
     }

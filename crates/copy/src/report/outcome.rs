@@ -22,7 +22,7 @@ impl Status {
         }
     }
 
-    fn of(code: FaultCode) -> Status {
+    fn from_code(code: FaultCode) -> Status {
         match code {
             FaultCode::NameClash | FaultCode::CaseTwin | FaultCode::AlreadyExists => Status::Exists,
             FaultCode::TargetReadOnly => Status::Permission,
@@ -66,11 +66,11 @@ impl Outcome {
     }
 
     pub fn failed(code: FaultCode, text: String) -> Outcome {
-        let status = Status::of(code);
+        let status = Status::from_code(code);
         Outcome { status, code: Some(code), text, bytes: 0, digest: None, verified: None }
     }
 
-    pub fn of_fault(fault: &Fault) -> Outcome {
+    pub fn from_fault(fault: &Fault) -> Outcome {
         Outcome::failed(fault.code, fault.to_string())
     }
 }

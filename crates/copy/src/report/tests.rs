@@ -6,24 +6,24 @@ use tempfile::TempDir;
 use super::*;
 use crate::batch::{self, Format, words_of_report};
 
-const NO_ERROR: Ending<'static> = Ending { exit_code: 0, fault: None };
+const NO_ERROR: CopyResult<'static> = CopyResult { exit_code: 0, fault: None };
 
 fn batch_of(text: &str) -> Batch {
     batch::parse(text.as_bytes(), Path::new("job"), Format::Copyjob, &|_| Ok(())).unwrap()
 }
 
-struct Spot {
+struct ReportDir {
     directory: TempDir,
     path: PathBuf,
 }
 
-fn place(name: &str) -> Spot {
+fn report_dir(name: &str) -> ReportDir {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(name);
-    Spot { directory, path }
+    ReportDir { directory, path }
 }
 
-impl Spot {
+impl ReportDir {
     fn read(&self) -> String {
         std::fs::read_to_string(&self.path).unwrap()
     }
@@ -36,14 +36,14 @@ impl Spot {
 
 #[test]
 fn a_line_for_each_file() {
-    let place = place("report");
+    let place = report_dir("report");
     let mut report = Report::create(&place.path).unwrap();
     assert!(!place.path.exists(), "nobody reads half of it");
-    report.tell("a", "/t/a", &Outcome::ok("copied", 5)).unwrap();
+    report.add("a", "/t/a", &Outcome::ok("copied", 5)).unwrap();
     let fault = Fault::new(FaultCode::NameClash, "\"b\nb\" differs");
-    report.tell("b b", "/t/b", &Outcome::of_fault(&fault)).unwrap();
-    report.tell("c", "d", &Outcome::of_fault(&Fault::new(FaultCode::TargetReadOnly, ""))).unwrap();
-    report.tell("e", "f", &Outcome::of_fault(&Fault::new(FaultCode::SourceMissing, "no e"))).unwrap();
+    report.add("b b", "/t/b", &Outcome::from_fault(&fault)).unwrap();
+    report.add("c", "d", &Outcome::from_fault(&Fault::new(FaultCode::TargetReadOnly, ""))).unwrap();
+    report.add("e", "f", &Outcome::from_fault(&Fault::new(FaultCode::SourceMissing, "no e"))).unwrap();
     let totals = report.finish(&NO_ERROR).unwrap();
     assert_eq!(totals, Totals { ok: 1, error: 1, exists: 1, permission: 1, bytes: 5 });
     assert_eq!(
@@ -59,7 +59,7 @@ fn a_line_for_each_file() {
 /// C.5 27: with many files every one has its line.
 #[test]
 fn many_files() {
-    let place = place("report");
+    let place = report_dir("report");
     let text: String = (0..20_000).map(|n| format!("a{n} b{n}\n")).collect();
     let batch = batch_of(&text);
     let mut report = BatchReport::create(&place.path, &batch).unwrap();
@@ -69,8 +69,8 @@ fn many_files() {
         } else {
             Outcome::ok("copied", 1)
         };
-        report.tell(index, &outcome).unwrap();
-        report.tell(index, &Outcome::failed(FaultCode::Internal, "twice".into())).unwrap();
+        report.add(index, &outcome).unwrap();
+        report.add(index, &Outcome::failed(FaultCode::Internal, "twice".into())).unwrap();
     }
     let totals = report.finish(&NO_ERROR).unwrap();
     assert_eq!((totals.ok, totals.error, totals.bytes), (19_980, 20, 19_980));
@@ -84,10 +84,10 @@ fn many_files() {
 /// C.5 26: also when the set-up fails; C.5 25: per file.
 #[test]
 fn it_is_written_when_nothing_began() {
-    let place = place("report");
+    let place = report_dir("report");
     let batch = batch_of("a b\nfdt://h:1/x /y\nc d\nonly\n");
     let fault = Fault::new(FaultCode::Unreachable, "h:1");
-    let ending = Ending { exit_code: 4, fault: Some(&fault) };
+    let ending = CopyResult { exit_code: 4, fault: Some(&fault) };
     BatchReport::create(&place.path, &batch).unwrap().finish(&ending).unwrap();
     let text = place.read();
     let lines: Vec<&str> = text.lines().collect();
@@ -98,7 +98,7 @@ fn it_is_written_when_nothing_began() {
     assert_eq!(lines[3], "# E5001: the peer cannot be reached: h:1");
     // And one that broke off in the middle.
     let mut report = BatchReport::create(&place.path, &batch).unwrap();
-    report.tell(1, &Outcome::ok("copied", 3)).unwrap();
+    report.add(1, &Outcome::ok("copied", 3)).unwrap();
     report.finish(&NO_ERROR).unwrap();
     let text = place.read();
     assert!(text.contains("c d 0 copied\n") && text.contains("a b 1 it was not begun\n"), "{text}");
@@ -106,13 +106,13 @@ fn it_is_written_when_nothing_began() {
 
 #[test]
 fn json() {
-    let place = place("report.json");
+    let place = report_dir("report.json");
     let mut report = Report::create(&place.path).unwrap();
     let outcome = Outcome::ok("copied", 5).verified("end-to-end", Some(Digest::crc32c(7)));
-    report.tell("a \"x\"", "t", &outcome).unwrap();
-    report.tell("b", "u", &Outcome::failed(FaultCode::NameClash, "there".into())).unwrap();
+    report.add("a \"x\"", "t", &outcome).unwrap();
+    report.add("b", "u", &Outcome::failed(FaultCode::NameClash, "there".into())).unwrap();
     let fault = Fault::new(FaultCode::Cancelled, "");
-    report.finish(&Ending { exit_code: 7, fault: Some(&fault) }).unwrap();
+    report.finish(&CopyResult { exit_code: 7, fault: Some(&fault) }).unwrap();
     let value: serde_json::Value = serde_json::from_str(&place.read()).unwrap();
     assert_eq!(value["version"], 1);
     assert_eq!(value["files"][0]["source"], "a \"x\"");
@@ -129,11 +129,11 @@ fn json() {
 
 #[test]
 fn secrets_are_for_their_owner() {
-    let place = place("report");
+    let place = report_dir("report");
     let mode = || std::fs::metadata(&place.path).unwrap().permissions().mode() & 0o777;
     let tell = |source: &str| {
         let mut report = Report::create(&place.path).unwrap();
-        report.tell(source, "t", &Outcome::ok("copied", 0)).unwrap();
+        report.add(source, "t", &Outcome::ok("copied", 0)).unwrap();
         report.finish(&NO_ERROR).unwrap();
     };
     tell("lh://s3cret@h:1/a");
@@ -145,7 +145,7 @@ fn secrets_are_for_their_owner() {
 
 #[test]
 fn what_cannot_be_written_is_told_before_the_copy() {
-    let place = place("report");
+    let place = report_dir("report");
     for bad in [place.path.join("missing/report"), place.directory.path().to_owned()] {
         let fault = Report::create(&bad).err().unwrap();
         assert!(fault.detail.contains("cannot be written"), "{fault}");
@@ -162,9 +162,9 @@ fn what_cannot_be_written_is_told_before_the_copy() {
 /// What is written can be read by the rules of the copyjobfile.
 #[test]
 fn names_with_blanks_come_back() {
-    let place = place("report");
+    let place = report_dir("report");
     let mut report = Report::create(&place.path).unwrap();
-    report.tell("a \"b\"\t", "#c", &Outcome::ok("copied", 0)).unwrap();
+    report.add("a \"b\"\t", "#c", &Outcome::ok("copied", 0)).unwrap();
     report.finish(&NO_ERROR).unwrap();
     let line = place.read();
     assert_eq!(words_of_report(line.trim_end()).unwrap(), ["a \"b\"\t", "#c", "0"]);

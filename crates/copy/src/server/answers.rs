@@ -7,25 +7,26 @@ use longhaul_model::{AgentId, Algorithm, DigestSet, Fault, FaultCode, Pfn, Traff
 use longhaul_storage::digest_file;
 
 use super::listing::Listing;
-use super::receiving::Receiving;
-use super::{Inner, Peer, lock, trees};
-use crate::landing::{Landing, refuse_work_directory};
-use crate::looker::READ_BYTES;
+use super::receiving::ReceiveJob;
+use super::{ClientState, Inner, lock, trees};
+use crate::landing::{MappedStorage, refuse_work_directory};
+use crate::looker::DIGEST_READ_BYTES;
 use crate::protocol::{
-    Answer, Entry, Kind, Listed, Page, Relative, Reply, Request, VERSION_MAX, VERSION_MIN, Welcome,
+    DigestAnswer, Entry, Kind, ListRequest, Page, RelativePath, Reply, Request, VERSION_MAX, VERSION_MIN,
+    Welcome,
 };
 use crate::remote::PROGRAM;
 use crate::site::{EXPORT, Source, storage_name};
 
 /// Listings of one client that are under way.
-const LISTINGS_MAX: usize = 64;
+const LISTINGS_PER_CLIENT_MAX: usize = 64;
 /// Jobs of one client.
-const JOBS_MAX: usize = 8;
+const JOBS_PER_CLIENT_MAX: usize = 8;
 
 impl Inner {
     pub(super) fn reply(&self, peer: AgentId, request: Request) -> Result<Reply, Fault> {
         if !matches!(request, Request::Hello { .. })
-            && !lock(&self.peers).get(&peer).is_some_and(|known| known.welcomed)
+            && !lock(&self.clients).get(&peer).is_some_and(|known| known.welcomed)
         {
             return Err(Fault::new(FaultCode::ProtocolError, "the first request is hello"));
         }
@@ -42,7 +43,8 @@ impl Inner {
             Request::Stat { paths } => Ok(Reply::Stats { found: self.describe(&paths)? }),
             Request::Digests { paths } => {
                 let mut buffer = Vec::new();
-                let found = paths.iter().map(|path| Answer::of(self.digest(path, &mut buffer)));
+                let found =
+                    paths.iter().map(|path| DigestAnswer::from_result(self.digest(path, &mut buffer)));
                 Ok(Reply::Digests { found: found.collect() })
             }
             Request::Trees { parts } => {
@@ -51,7 +53,7 @@ impl Inner {
                 Ok(Reply::Trees { found: found.collect() })
             }
             Request::MakeDirectories { paths } => {
-                let landing = self.landing()?;
+                let landing = self.writable_storage()?;
                 for path in &paths {
                     landing.make_directory(path.as_str(), None)?;
                 }
@@ -62,23 +64,23 @@ impl Inner {
                 for file in &files {
                     refuse_work_directory(file.path.as_str())?;
                 }
-                self.receiving(peer, job)?.take(files);
+                self.receiving(peer, job)?.add_files(files);
                 Ok(Reply::Done)
             }
             Request::ReceivePoll { job, wait_ms } => {
                 Ok(Reply::Received(self.receiving(peer, job)?.poll(wait_ms)))
             }
             Request::ReceiveEnd { job } => {
-                let ended = lock(&self.peers).get_mut(&peer).and_then(|known| known.receiving.remove(&job));
+                let ended = lock(&self.clients).get_mut(&peer).and_then(|known| known.receiving.remove(&job));
                 if let Some(ended) = ended {
                     ended.drain();
                 }
                 Ok(Reply::Done)
             }
             Request::Fetch { order } => {
-                self.landing()?;
+                self.writable_storage()?;
                 // Promise 9: this follows no link, so what the copy opens there lies beneath the root.
-                self.looker.existing(order.target.as_str())?;
+                self.index.existing(order.target.as_str())?;
                 self.orders.begin(peer, &self.root, *order).map(Reply::Fetched)
             }
             Request::FetchPoll { order, seen, told, wait_ms } => {
@@ -100,7 +102,7 @@ impl Inner {
         peer: AgentId,
         (min, max): (u16, u16),
         program: &str,
-        looks_at: &[Relative],
+        looks_at: &[RelativePath],
     ) -> Result<Welcome, Fault> {
         if min > VERSION_MAX || max < VERSION_MIN {
             let detail = format!(
@@ -111,7 +113,7 @@ impl Inner {
         let found = self.describe(looks_at)?;
         let program = longhaul_model::units::printable(program);
         tracing::info!(client = %peer, program, "a client says hello");
-        lock(&self.peers).entry(peer).or_default().welcomed = true;
+        lock(&self.clients).entry(peer).or_default().welcomed = true;
         Ok(Welcome {
             version: max.min(VERSION_MAX),
             program: PROGRAM.to_owned(),
@@ -122,22 +124,29 @@ impl Inner {
         })
     }
 
-    fn is_directory(&self, path: &Relative) -> bool {
-        let found = self.looker.describe(path);
+    fn is_directory(&self, path: &RelativePath) -> bool {
+        let found = self.index.describe(path);
         found.is_ok_and(|found| found.is_some_and(|entry| entry.kind == Kind::Directory))
     }
 
-    fn peer<T>(&self, peer: AgentId, with: impl FnOnce(&mut Peer) -> Result<T, Fault>) -> Result<T, Fault> {
-        with(lock(&self.peers).entry(peer).or_default())
+    fn with_client<T>(
+        &self,
+        peer: AgentId,
+        with: impl FnOnce(&mut ClientState) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        with(lock(&self.clients).entry(peer).or_default())
     }
 
-    fn list(&self, peer: AgentId, number: u32, page: u32, of: &Listed) -> Result<Page, Fault> {
-        let known = self.peer(peer, |known| {
+    fn list(&self, peer: AgentId, number: u32, page: u32, of: &ListRequest) -> Result<Page, Fault> {
+        let known = self.with_client(peer, |known| {
             if page == 0 {
                 known.listings.remove(&number);
             }
-            if known.listings.len() >= LISTINGS_MAX && !known.listings.contains_key(&number) {
-                return Err(Fault::new(FaultCode::Busy, format!("{LISTINGS_MAX} listings are under way")));
+            if known.listings.len() >= LISTINGS_PER_CLIENT_MAX && !known.listings.contains_key(&number) {
+                return Err(Fault::new(
+                    FaultCode::Busy,
+                    format!("{LISTINGS_PER_CLIENT_MAX} listings are under way"),
+                ));
             }
             Ok(known.listings.get(&number).cloned())
         })?;
@@ -145,7 +154,7 @@ impl Inner {
             Some(listing) => listing,
             None => {
                 let fresh = Arc::new(Mutex::new(Listing::open(&self.root, of)?));
-                self.peer(peer, |known| Ok(known.listings.insert(number, fresh.clone())))?;
+                self.with_client(peer, |known| Ok(known.listings.insert(number, fresh.clone())))?;
                 fresh
             }
         };
@@ -153,26 +162,26 @@ impl Inner {
         Ok(page)
     }
 
-    fn describe(&self, paths: &[Relative]) -> Result<Vec<Option<Entry>>, Fault> {
+    fn describe(&self, paths: &[RelativePath]) -> Result<Vec<Option<Entry>>, Fault> {
         paths
             .iter()
             .map(|path| {
                 refuse_work_directory(path.as_str())?;
-                self.looker.describe(path)
+                self.index.describe(path)
             })
             .collect()
     }
 
-    fn digest(&self, path: &Relative, buffer: &mut Vec<u8>) -> Result<DigestSet, Fault> {
+    fn digest(&self, path: &RelativePath, buffer: &mut Vec<u8>) -> Result<DigestSet, Fault> {
         let at = Pfn::new(storage_name(EXPORT), path.as_str())
             .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
-        buffer.resize(READ_BYTES, 0);
+        buffer.resize(DIGEST_READ_BYTES, 0);
         Ok(digest_file(&*self.export, &at, [Algorithm::Crc32c], buffer)?.0)
     }
 
     /// Where clients' files land, if they may.
-    fn landing(&self) -> Result<Arc<Landing>, Fault> {
-        self.landing.clone().ok_or_else(|| {
+    fn writable_storage(&self) -> Result<Arc<MappedStorage>, Fault> {
+        self.storage.clone().ok_or_else(|| {
             let detail = "this server is read-only: start it with --write to put files there";
             Fault::new(FaultCode::NotAllowed, detail)
         })
@@ -185,26 +194,26 @@ impl Inner {
         verification: Verification,
         class: TrafficClass,
     ) -> Result<Reply, Fault> {
-        let landing = self.landing()?;
+        let landing = self.writable_storage()?;
         let site = self.site.get().and_then(std::sync::Weak::upgrade);
         let site = site.ok_or_else(|| Fault::new(FaultCode::Busy, "the server is starting or stopping"))?;
         let source = Source { agent: peer, addresses: Vec::new(), class, guest: None, replicas: Vec::new() };
-        self.peer(peer, |known| {
+        self.with_client(peer, |known| {
             // Of a client that has died and come back before we noticed: what it had begun may end by itself.
             if let Some(old) = known.receiving.remove(&job) {
                 old.drain();
             }
-            if known.receiving.len() >= JOBS_MAX {
-                return Err(Fault::new(FaultCode::Busy, format!("{JOBS_MAX} jobs are under way")));
+            if known.receiving.len() >= JOBS_PER_CLIENT_MAX {
+                return Err(Fault::new(FaultCode::Busy, format!("{JOBS_PER_CLIENT_MAX} jobs are under way")));
             }
-            let receiving = Receiving::begin(site, landing, source, verification)?;
+            let receiving = ReceiveJob::begin(site, landing, source, verification)?;
             known.receiving.insert(job, receiving);
             Ok(Reply::Done)
         })
     }
 
-    fn receiving(&self, peer: AgentId, job: u32) -> Result<Arc<Receiving>, Fault> {
-        let known = lock(&self.peers).get(&peer).and_then(|known| known.receiving.get(&job).cloned());
+    fn receiving(&self, peer: AgentId, job: u32) -> Result<Arc<ReceiveJob>, Fault> {
+        let known = lock(&self.clients).get(&peer).and_then(|known| known.receiving.get(&job).cloned());
         // It went with an earlier connection of this client.
         known.ok_or_else(|| Fault::new(FaultCode::ConnectionLost, format!("there is no job {job}")))
     }

@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 /// Added to the name of the URL file.
-const SUFFIX: &str = ".key";
+const KEY_FILE_SUFFIX: &str = ".key";
 
 /// The key of an earlier run.
 #[derive(Debug)]
-pub struct Kept {
+pub struct RetainedKey {
     pub secret: SharedSecret,
     /// Where it listened.
     pub listen: Vec<SocketAddr>,
@@ -36,16 +36,16 @@ struct Document {
     listen: Vec<SocketAddr>,
 }
 
-impl Kept {
+impl RetainedKey {
     pub fn path(url_file: &Path) -> PathBuf {
         let mut name = OsString::from(url_file);
-        name.push(SUFFIX);
+        name.push(KEY_FILE_SUFFIX);
         PathBuf::from(name)
     }
 
     /// None if there is none; the error says why one that is there is not used.
-    pub fn load(url_file: &Path, root: &Path) -> Result<Option<Kept>, String> {
-        let path = Kept::path(url_file);
+    pub fn load(url_file: &Path, root: &Path) -> Result<Option<RetainedKey>, String> {
+        let path = RetainedKey::path(url_file);
         let found = match fs::symlink_metadata(&path) {
             Ok(found) => found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -62,7 +62,7 @@ impl Kept {
             return Err("it is of another directory".into());
         }
         let secret = written.parse().map_err(|_| "it is damaged".to_owned())?;
-        Ok(Some(Kept { secret, listen: document.listen }))
+        Ok(Some(RetainedKey { secret, listen: document.listen }))
     }
 
     pub fn store(&self, url_file: &Path, root: &Path) -> Result<(), Fault> {
@@ -73,11 +73,11 @@ impl Kept {
         };
         let text = Zeroizing::new(crate::protocol::write(&document));
         drop(Zeroizing::new(document.secret));
-        Ok(longhaul_security::write_private(&Kept::path(url_file), &text)?)
+        Ok(longhaul_security::write_private(&RetainedKey::path(url_file), &text)?)
     }
 
     pub fn remove(url_file: &Path) {
-        let _ = fs::remove_file(Kept::path(url_file));
+        let _ = fs::remove_file(RetainedKey::path(url_file));
     }
 }
 
@@ -95,23 +95,23 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (file, other) = (place.path().join("far.url"), place.path().join("other"));
         fs::create_dir(&other).unwrap();
-        assert!(Kept::load(&file, place.path()).unwrap().is_none());
-        let kept = Kept { secret: SharedSecret::new(), listen: vec!["127.0.0.1:7".parse().unwrap()] };
+        assert!(RetainedKey::load(&file, place.path()).unwrap().is_none());
+        let kept = RetainedKey { secret: SharedSecret::new(), listen: vec!["127.0.0.1:7".parse().unwrap()] };
         kept.store(&file, place.path()).unwrap();
-        let loaded = Kept::load(&file, place.path()).unwrap().unwrap();
+        let loaded = RetainedKey::load(&file, place.path()).unwrap().unwrap();
         assert!(loaded.secret == kept.secret && loaded.listen == kept.listen);
         assert!(!format!("{loaded:?}").contains(kept.secret.reveal().as_str()));
-        assert!(Kept::load(&file, &other).unwrap_err().contains("another directory"));
-        fs::set_permissions(Kept::path(&file), fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(Kept::load(&file, place.path()).unwrap_err().contains("only its owner"));
-        fs::remove_file(Kept::path(&file)).unwrap();
+        assert!(RetainedKey::load(&file, &other).unwrap_err().contains("another directory"));
+        fs::set_permissions(RetainedKey::path(&file), fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(RetainedKey::load(&file, place.path()).unwrap_err().contains("only its owner"));
+        fs::remove_file(RetainedKey::path(&file)).unwrap();
         fs::write(other.join("x"), "{}").unwrap();
-        std::os::unix::fs::symlink(other.join("x"), Kept::path(&file)).unwrap();
-        assert!(Kept::load(&file, place.path()).is_err());
-        Kept::remove(&file);
-        assert!(Kept::load(&file, place.path()).unwrap().is_none());
-        fs::write(Kept::path(&file), "{}").unwrap();
-        fs::set_permissions(Kept::path(&file), fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(Kept::load(&file, place.path()).unwrap_err().contains("damaged"));
+        std::os::unix::fs::symlink(other.join("x"), RetainedKey::path(&file)).unwrap();
+        assert!(RetainedKey::load(&file, place.path()).is_err());
+        RetainedKey::remove(&file);
+        assert!(RetainedKey::load(&file, place.path()).unwrap().is_none());
+        fs::write(RetainedKey::path(&file), "{}").unwrap();
+        fs::set_permissions(RetainedKey::path(&file), fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(RetainedKey::load(&file, place.path()).unwrap_err().contains("damaged"));
     }
 }

@@ -6,17 +6,17 @@ use longhaul_model::{Fault, FaultCode};
 
 use crate::filter::{Action, Filters};
 use crate::landing::refuse_work_directory;
-use crate::protocol::{Entry, Kind, Listed, PAGE_BYTES_MAX, Page, Relative};
+use crate::protocol::{Entry, Kind, ListRequest, PAGE_BYTES_MAX, Page, RelativePath};
 use crate::remote::escaped_len;
-use crate::walk::{Found, Walk, WalkOptions};
+use crate::walk::{Walk, WalkEntry, WalkOptions};
 
 /// The first page is short, so that fetching begins soon: it fits into what TCP sends before the first
 /// acknowledgement.
-const FIRST_PAGE_BYTES: usize = 12 << 10;
+const FIRST_PAGE_BYTES_MAX: usize = 12 << 10;
 /// What an entry takes beside its texts.
-const ENTRY_BYTES: usize = 120;
+const ENTRY_OVERHEAD_BYTES: usize = 120;
 /// Notes for people.
-const NOTE_BYTES_MAX: usize = 200;
+const NOTE_CHARS_MAX: usize = 200;
 
 pub(super) struct Listing {
     walk: Walk,
@@ -28,8 +28,8 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) fn open(root: &Path, of: &Listed) -> Result<Listing, Fault> {
-        let Listed { path, recursive, filters, prefix } = of;
+    pub(super) fn open(root: &Path, of: &ListRequest) -> Result<Listing, Fault> {
+        let ListRequest { path, recursive, filters, prefix } = of;
         refuse_work_directory(path.as_str())?;
         let action = |include: bool| if include { Action::Include } else { Action::Exclude };
         let rules = filters.iter().map(|(include, pattern)| (action(*include), pattern.as_str()));
@@ -66,16 +66,16 @@ impl Listing {
     }
 
     fn take_page(&mut self) -> Page {
-        let most = if self.next_page == 0 { FIRST_PAGE_BYTES } else { PAGE_BYTES_MAX };
+        let most = if self.next_page == 0 { FIRST_PAGE_BYTES_MAX } else { PAGE_BYTES_MAX };
         self.next_page += 1;
         let mut entries = Vec::new();
         let mut bytes = 0;
         loop {
-            let entry = self.left_over.take().or_else(|| self.walk.next().map(entry_of));
+            let entry = self.left_over.take().or_else(|| self.walk.next().map(entry_from));
             let Some(entry) = entry else {
                 return Page { entries, last: true, excluded: self.walk.excluded() };
             };
-            bytes += ENTRY_BYTES + escaped_len(entry.path.as_str()) + escaped_len(&entry.note);
+            bytes += ENTRY_OVERHEAD_BYTES + escaped_len(entry.path.as_str()) + escaped_len(&entry.note);
             if bytes > most && !entries.is_empty() {
                 self.left_over = Some(entry);
                 return Page { entries, last: false, excluded: self.walk.excluded() };
@@ -85,10 +85,10 @@ impl Listing {
     }
 }
 
-fn entry_of(found: Found) -> Entry {
-    let path = |text: &str| Relative::parse(text).unwrap_or_else(|_| Relative::root());
+fn entry_from(found: WalkEntry) -> Entry {
+    let path = |text: &str| RelativePath::parse(text).unwrap_or_else(|_| RelativePath::root());
     match found {
-        Found::File(file) => Entry {
+        WalkEntry::File(file) => Entry {
             path: path(file.path.as_str()),
             kind: Kind::File,
             size: file.size,
@@ -96,7 +96,7 @@ fn entry_of(found: Found) -> Entry {
             mode: file.mode,
             note: String::new(),
         },
-        Found::EmptyDirectory(directory) => Entry {
+        WalkEntry::EmptyDirectory(directory) => Entry {
             path: path(directory.path.as_str()),
             kind: Kind::Directory,
             size: 0,
@@ -104,15 +104,15 @@ fn entry_of(found: Found) -> Entry {
             mode: directory.mode,
             note: String::new(),
         },
-        Found::LeftOut(left) => {
+        WalkEntry::LeftOut(left) => {
             // Its name may be what is wrong with it: then it is only a text.
-            let known = Relative::parse(left.path.trim_end_matches('/'));
+            let known = RelativePath::parse(left.path.trim_end_matches('/'));
             let note = match &known {
                 Ok(_) => left.detail,
                 Err(_) => format!("{}: {}", left.path, left.detail),
             };
-            let note = note.chars().take(NOTE_BYTES_MAX).collect();
-            let path = known.unwrap_or_else(|_| Relative::root());
+            let note = note.chars().take(NOTE_CHARS_MAX).collect();
+            let path = known.unwrap_or_else(|_| RelativePath::root());
             Entry { path, kind: Kind::LeftOut, size: 0, mtime_ns: 0, mode: 0, note }
         }
     }

@@ -24,21 +24,21 @@ use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
 use longhaul_security::{Access, SharedSecret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
-use crate::landing::Landing;
-use crate::looker::Looker;
+use crate::landing::MappedStorage;
+use crate::looker::TargetIndex;
 use crate::protocol::{self, Reply};
 use crate::site::{EXPORT, Site, SiteConfig, TARGET, storage_name};
-use crate::state::{CopyKey, Scratch, StateDir};
+use crate::state::{CopyKey, ScratchDir, StateDir};
 use crate::stop::Stop;
 use crate::sync::lock;
 use crate::url::ServerUrl;
-pub use kept::Kept;
+pub use kept::RetainedKey;
 use listing::Listing;
 use orders::Orders;
-use receiving::Receiving;
+use receiving::ReceiveJob;
 
 /// What nobody is told of, such as the end of an ordered copy, is noticed after this.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
@@ -69,18 +69,18 @@ pub struct Server {
     site: Option<Arc<Site>>,
     state: Option<StateDir>,
     once: bool,
-    _scratch: Option<Scratch>,
+    _scratch: Option<ScratchDir>,
 }
 
 struct Inner {
     root: PathBuf,
     writable: bool,
     agent: AgentId,
-    looker: Looker,
+    index: TargetIndex,
     export: Arc<dyn Storage>,
-    landing: Option<Arc<Landing>>,
+    storage: Option<Arc<MappedStorage>>,
     site: OnceLock<Weak<Site>>,
-    peers: Mutex<HashMap<AgentId, Peer>>,
+    clients: Mutex<HashMap<AgentId, ClientState>>,
     orders: Orders,
     /// A client that had said hello is gone.
     served: Mutex<bool>,
@@ -89,10 +89,10 @@ struct Inner {
 
 /// One client.
 #[derive(Default)]
-struct Peer {
+struct ClientState {
     welcomed: bool,
     listings: HashMap<u32, Arc<Mutex<Listing>>>,
-    receiving: HashMap<u32, Arc<Receiving>>,
+    receiving: HashMap<u32, Arc<ReceiveJob>>,
 }
 
 impl Server {
@@ -105,31 +105,31 @@ impl Server {
             let shown = longhaul_model::units::printable(&root.to_string_lossy());
             Fault::new(FaultCode::NotFound, format!("{shown} is no directory"))
         };
-        let looker = Looker::open(&root)?.ok_or_else(missing)?;
+        let looker = TargetIndex::open(&root)?.ok_or_else(missing)?;
         let secret = options.secret.clone().unwrap_or_default();
         // The same after a restart: what clients have half fetched is of this source.
         let shown_root = root.to_string_lossy();
-        let key = CopyKey::of(["serve", &*shown_root].into_iter().chain(options.party.as_deref()));
+        let key = CopyKey::from_parts(["serve", &*shown_root].into_iter().chain(options.party.as_deref()));
         let export: Arc<dyn Storage> = Arc::new(read_only(&root)?);
         let mut exports: Vec<Arc<dyn Storage>> = vec![export.clone()];
         let (mut state, mut scratch, mut landing) = (None, None, None);
         let state_dir = if options.writable {
             let state = state.insert(StateDir::open(&root, "serve", &key)?);
-            let target = Landing::open(storage_name(TARGET), root.clone(), FlushPolicy::default())?;
+            let target = MappedStorage::open(storage_name(TARGET), root.clone(), FlushPolicy::default())?;
             exports.push(landing.insert(Arc::new(target)).clone());
             state.path().to_owned()
         } else {
-            scratch.insert(Scratch::new()?).path().to_owned()
+            scratch.insert(ScratchDir::new()?).path().to_owned()
         };
         let inner = Arc::new(Inner {
             root,
             writable: options.writable,
             agent: key.agent(),
-            looker,
+            index: looker,
             export,
-            landing,
+            storage: landing,
             site: OnceLock::new(),
-            peers: Mutex::default(),
+            clients: Mutex::default(),
             orders: Orders::new(options.data_security),
             served: Mutex::new(false),
             changed: Condvar::new(),
@@ -169,12 +169,12 @@ impl Server {
 
     /// Clients that are there now.
     pub fn clients(&self) -> usize {
-        lock(&self.inner.peers).values().filter(|peer| peer.welcomed).count()
+        lock(&self.inner.clients).values().filter(|peer| peer.welcomed).count()
     }
 
     /// Files that clients are putting here now.
     pub fn receiving(&self) -> usize {
-        lock(&self.inner.peers).values().map(|peer| peer.receiving.len()).sum()
+        lock(&self.inner.clients).values().map(|peer| peer.receiving.len()).sum()
     }
 
     /// Payload sent and received so far.
@@ -204,7 +204,7 @@ impl Server {
             served = self
                 .inner
                 .changed
-                .wait_timeout(served, LOOK_EVERY)
+                .wait_timeout(served, END_CHECK_INTERVAL)
                 .map_or_else(|poisoned| poisoned.into_inner().0, |(served, _)| served);
         }
     }
@@ -216,14 +216,14 @@ impl Server {
 
     fn end(&mut self) {
         self.inner.orders.stop();
-        let peers = std::mem::take(&mut *lock(&self.inner.peers));
+        let peers = std::mem::take(&mut *lock(&self.inner.clients));
         for receiving in peers.values().flat_map(|peer| peer.receiving.values()) {
             receiving.end();
         }
         drop(peers);
         drop(self.site.take());
         if let Some(state) = self.state.take() {
-            let nothing_left = self.inner.landing.as_ref().is_none_or(|landing| landing.is_clean());
+            let nothing_left = self.inner.storage.as_ref().is_none_or(|landing| landing.is_clean());
             if nothing_left {
                 state.remove();
             }
@@ -309,7 +309,7 @@ impl Responder for Inner {
     }
 
     fn gone(&self, peer: AgentId) {
-        let Some(gone) = lock(&self.peers).remove(&peer) else { return };
+        let Some(gone) = lock(&self.clients).remove(&peer) else { return };
         for receiving in gone.receiving.values() {
             receiving.drain();
         }

@@ -9,7 +9,7 @@ use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
 
 use crate::landing::refuse_work_directory;
 use crate::progress::{FileOutcome, Outcome, Progress};
-use crate::protocol::{ITEMS_MAX, Order, OrderState, PAGE_BYTES_MAX};
+use crate::protocol::{FetchOrder, ITEMS_PER_MESSAGE_MAX, OrderState, PAGE_BYTES_MAX};
 use crate::pull::Pull;
 use crate::remote::escaped_len;
 use crate::state::CopyKey;
@@ -20,47 +20,47 @@ use crate::url::ServerUrl;
 /// Orders that run or whose end nobody has seen.
 const ORDERS_MAX: usize = 32;
 /// Ends of files that nobody has asked for yet. A client that is there asks several times a second.
-const TOLD_KEPT: usize = 20_000;
+const OUTCOMES_RETAINED_MAX: usize = 20_000;
 /// What the end of a file takes in a message beside its texts.
-const TOLD_BYTES: usize = 250;
+const OUTCOME_OVERHEAD_BYTES: usize = 250;
 /// A poll answers so often while an order runs: its numbers change all the time.
-const TELL_EVERY: Duration = Duration::from_millis(250);
+const POLL_HOLD_MAX: Duration = Duration::from_millis(250);
 
 pub(super) struct Orders {
     data_security: DataSecurity,
-    all: Mutex<HashMap<u64, Arc<Running>>>,
+    all: Mutex<HashMap<u64, Arc<RunningOrder>>>,
 }
 
-struct Running {
+struct RunningOrder {
     /// None: it goes on without its client.
     owner: Mutex<Option<AgentId>>,
     progress: Progress,
     stop: Stop,
-    end: Mutex<End>,
-    told: Mutex<ToldFiles>,
+    status: Mutex<OrderStatus>,
+    outcomes: Mutex<OutcomeLog>,
     changed: Condvar,
 }
 
 /// The ends of files, numbered as they came.
 #[derive(Default)]
-struct ToldFiles {
+struct OutcomeLog {
     /// The number of the first that is kept.
     first: u64,
-    kept: VecDeque<FileOutcome>,
+    outcomes: VecDeque<FileOutcome>,
 }
 
-impl ToldFiles {
+impl OutcomeLog {
     fn push(&mut self, outcome: FileOutcome) {
-        if self.kept.len() >= TOLD_KEPT {
-            self.kept.pop_front();
+        if self.outcomes.len() >= OUTCOMES_RETAINED_MAX {
+            self.outcomes.pop_front();
             self.first += 1;
         }
-        self.kept.push_back(outcome);
+        self.outcomes.push_back(outcome);
     }
 
     /// As many as fit in a message, after those that the client knows, which are forgotten.
     fn after(&mut self, known: u64) -> (u64, Vec<FileOutcome>) {
-        while self.first < known && self.kept.pop_front().is_some() {
+        while self.first < known && self.outcomes.pop_front().is_some() {
             self.first += 1;
         }
         let mut bytes = 0;
@@ -70,15 +70,16 @@ impl ToldFiles {
                 Outcome::LeftOut(why) => escaped_len(why),
                 _ => 0,
             };
-            bytes += TOLD_BYTES + escaped_len(&outcome.source) + escaped_len(&outcome.target) + detail;
+            bytes +=
+                OUTCOME_OVERHEAD_BYTES + escaped_len(&outcome.source) + escaped_len(&outcome.target) + detail;
             bytes <= PAGE_BYTES_MAX / 2
         };
-        (self.first, self.kept.iter().take(ITEMS_MAX).take_while(fits).cloned().collect())
+        (self.first, self.outcomes.iter().take(ITEMS_PER_MESSAGE_MAX).take_while(fits).cloned().collect())
     }
 }
 
 #[derive(Default)]
-struct End {
+struct OrderStatus {
     over: bool,
     fault: Option<Fault>,
     version: u64,
@@ -90,15 +91,15 @@ impl Orders {
     }
 
     /// Begins an order. The same order again is the one that runs already.
-    pub(super) fn begin(&self, peer: AgentId, root: &Path, order: Order) -> Result<OrderState, Fault> {
+    pub(super) fn begin(&self, peer: AgentId, root: &Path, order: FetchOrder) -> Result<OrderState, Fault> {
         let (url, source) = ServerUrl::parse(&order.source)?;
         refuse_work_directory(order.target.as_str())?;
         let hosts = url.hosts();
-        let key = CopyKey::of(hosts.into_iter().chain([source.path.as_str(), order.target.as_str()]));
+        let key = CopyKey::from_parts(hosts.into_iter().chain([source.path.as_str(), order.target.as_str()]));
         let number = key.agent().0;
         let mut all = lock(&self.all);
-        all.retain(|_, running| !lock(&running.end).over || lock(&running.owner).is_none());
-        if let Some(running) = all.get(&number).filter(|running| !lock(&running.end).over) {
+        all.retain(|_, running| !lock(&running.status).over || lock(&running.owner).is_none());
+        if let Some(running) = all.get(&number).filter(|running| !lock(&running.status).over) {
             if !order.detach {
                 *lock(&running.owner) = Some(peer);
             }
@@ -107,12 +108,12 @@ impl Orders {
         if all.len() >= ORDERS_MAX {
             return Err(Fault::new(FaultCode::Busy, format!("{ORDERS_MAX} orders are kept already")));
         }
-        let running = Arc::new(Running {
+        let running = Arc::new(RunningOrder {
             owner: Mutex::new((!order.detach).then_some(peer)),
             progress: Progress::default(),
             stop: Stop::default(),
-            end: Mutex::default(),
-            told: Mutex::default(),
+            status: Mutex::default(),
+            outcomes: Mutex::default(),
             changed: Condvar::new(),
         });
         all.insert(number, running.clone());
@@ -137,7 +138,7 @@ impl Orders {
                 names: None,
             };
             let copied =
-                pull.run(&me.progress, &me.stop, &mut |outcome| lock(&me.told).push(outcome.clone()));
+                pull.run(&me.progress, &me.stop, &mut |outcome| lock(&me.outcomes).push(outcome.clone()));
             me.ended(copied.err());
         };
         std::thread::Builder::new()
@@ -147,16 +148,16 @@ impl Orders {
         Ok(running.state(number, 0))
     }
 
-    fn get(&self, order: u64) -> Result<Arc<Running>, Fault> {
+    fn get(&self, order: u64) -> Result<Arc<RunningOrder>, Fault> {
         let known = lock(&self.all).get(&order).cloned();
         known.ok_or_else(|| Fault::new(FaultCode::NotFound, "there is no such order"))
     }
 
     pub(super) fn poll(&self, order: u64, seen: u64, told: u64, wait_ms: u64) -> Result<OrderState, Fault> {
         let running = self.get(order)?;
-        let mut end = lock(&running.end);
+        let mut end = lock(&running.status);
         if !end.over && seen >= end.version {
-            let most = Duration::from_millis(wait_ms).min(TELL_EVERY);
+            let most = Duration::from_millis(wait_ms).min(POLL_HOLD_MAX);
             end = running
                 .changed
                 .wait_timeout(end, most)
@@ -182,15 +183,15 @@ impl Orders {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        lock(&self.all).values().any(|running| !lock(&running.end).over)
+        lock(&self.all).values().any(|running| !lock(&running.status).over)
     }
 
     /// Stops all, and waits for their ends.
     pub(super) fn stop(&self) {
-        let all: Vec<Arc<Running>> = lock(&self.all).values().cloned().collect();
+        let all: Vec<Arc<RunningOrder>> = lock(&self.all).values().cloned().collect();
         all.iter().for_each(|running| running.stop.stop());
         for running in all {
-            let mut end = lock(&running.end);
+            let mut end = lock(&running.status);
             while !end.over {
                 end = running.changed.wait(end).unwrap_or_else(std::sync::PoisonError::into_inner);
             }
@@ -198,13 +199,13 @@ impl Orders {
     }
 }
 
-impl Running {
+impl RunningOrder {
     fn ended(&self, fault: Option<Fault>) {
         match &fault {
             Some(fault) => tracing::info!(%fault, "an ordered copy has ended"),
             None => tracing::info!("an ordered copy is complete"),
         }
-        let mut end = lock(&self.end);
+        let mut end = lock(&self.status);
         end.over = true;
         end.fault = fault;
         end.version += 1;
@@ -214,9 +215,9 @@ impl Running {
 
     /// `told`: how many ends of files the client knows.
     fn state(&self, order: u64, told: u64) -> OrderState {
-        let end = lock(&self.end);
+        let end = lock(&self.status);
         // After the end: none comes any more.
-        let (told_from, told) = lock(&self.told).after(told);
+        let (told_from, told) = lock(&self.outcomes).after(told);
         OrderState {
             order,
             version: end.version,
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn every_end_is_told_once_and_those_that_nobody_wants_are_bounded() {
-        let mut told = ToldFiles::default();
+        let mut told = OutcomeLog::default();
         (0..1_000).for_each(|number| told.push(outcome(number)));
         let mut known = 0;
         let mut seen = Vec::new();
@@ -261,8 +262,8 @@ mod tests {
             seen.extend(some.into_iter().map(|one| one.size));
         }
         assert_eq!(seen, (0..1_000).collect::<Vec<u64>>());
-        (0..TOLD_KEPT as u64 + 5).for_each(|number| told.push(outcome(number)));
+        (0..OUTCOMES_RETAINED_MAX as u64 + 5).for_each(|number| told.push(outcome(number)));
         assert_eq!(told.after(known).0, 1_005, "the oldest have made room");
-        assert!(told.kept.len() <= TOLD_KEPT);
+        assert!(told.outcomes.len() <= OUTCOMES_RETAINED_MAX);
     }
 }

@@ -9,21 +9,23 @@ use std::time::{Duration, Instant};
 use longhaul_engine::Finished;
 use longhaul_model::{Fault, FaultCode, Lfn, Verification};
 
-use crate::fetching::{Ended, Fetching, Wanted};
-use crate::landing::{Landing, Spot};
-use crate::protocol::{ITEMS_MAX, PAGE_BYTES_MAX, Progress, PushedFile, Received, Relative};
+use crate::fetching::{FetchJob, FetchResult, FileFetch};
+use crate::landing::{Destination, MappedStorage};
+use crate::protocol::{
+    ITEMS_PER_MESSAGE_MAX, PAGE_BYTES_MAX, PushedFile, ReceiveProgress, ReceivedFile, RelativePath,
+};
 use crate::remote::escaped_len;
 use crate::site::{Site, Source, TARGET, storage_name};
 use crate::sync::lock;
 
 /// Files of one job that are not finished; a client that sends more is told to wait by a fault of theirs.
-const UNDER_WAY_MAX: usize = 20_000;
+const FILES_RUNNING_MAX: usize = 20_000;
 /// What a result takes in a message beside its texts.
-const RESULT_BYTES: usize = 200;
-const IDLE: Duration = Duration::from_secs(3_600);
+const RESULT_OVERHEAD_BYTES: usize = 200;
+const IDLE_WAIT: Duration = Duration::from_secs(3_600);
 
-pub(super) struct Receiving {
-    to: Mutex<Sender<Inbox>>,
+pub(super) struct ReceiveJob {
+    to: Mutex<Sender<ReceiveEvent>>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -31,11 +33,11 @@ pub(super) struct Receiving {
 #[derive(Default)]
 struct State {
     over: bool,
-    finished: VecDeque<Received>,
+    finished: VecDeque<ReceivedFile>,
     bytes_running: u64,
 }
 
-enum Inbox {
+enum ReceiveEvent {
     Files(Vec<PushedFile>),
     Finished(Vec<Finished>),
     /// How far are the files under way?
@@ -46,60 +48,60 @@ enum Inbox {
     End,
 }
 
-impl Receiving {
+impl ReceiveJob {
     pub(super) fn begin(
         site: Arc<Site>,
-        landing: Arc<Landing>,
+        landing: Arc<MappedStorage>,
         source: Source,
         verification: Verification,
-    ) -> Result<Arc<Receiving>, Fault> {
+    ) -> Result<Arc<ReceiveJob>, Fault> {
         let (to, inbox) = channel();
-        let receiving = Arc::new(Receiving {
+        let receiving = Arc::new(ReceiveJob {
             to: Mutex::new(to.clone()),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let job = site.open_job(move |finished| drop(to.send(Inbox::Finished(finished))));
+        let job = site.open_job(move |finished| drop(to.send(ReceiveEvent::Finished(finished))));
         let me = receiving.clone();
         std::thread::Builder::new()
             .name("copy-receive".to_owned())
             .spawn(move || {
                 let mut fetching =
-                    Fetching::new(&site, job, landing, source, storage_name(TARGET), verification);
+                    FetchJob::new(&site, job, landing, source, storage_name(TARGET), verification);
                 me.run(&mut fetching, &inbox);
             })
             .map_err(|error| Fault::new(FaultCode::Internal, format!("no thread can be started: {error}")))?;
         Ok(receiving)
     }
 
-    fn send(&self, message: Inbox) {
+    fn send(&self, message: ReceiveEvent) {
         // The thread may be at its end already.
         let _ = lock(&self.to).send(message);
     }
 
-    pub(super) fn take(&self, files: Vec<PushedFile>) {
-        self.send(Inbox::Files(files));
+    pub(super) fn add_files(&self, files: Vec<PushedFile>) {
+        self.send(ReceiveEvent::Files(files));
     }
 
     pub(super) fn drain(&self) {
-        self.send(Inbox::Drain);
-        self.over();
+        self.send(ReceiveEvent::Drain);
+        self.wake_pollers();
     }
 
     pub(super) fn end(&self) {
-        self.send(Inbox::End);
-        self.over();
+        self.send(ReceiveEvent::End);
+        self.wake_pollers();
     }
 
     /// Nobody waits for news any more.
-    fn over(&self) {
+    fn wake_pollers(&self) {
         lock(&self.state).over = true;
         self.changed.notify_all();
     }
 
     /// What has finished since the last time; waits for something.
-    pub(super) fn poll(&self, wait_ms: u64) -> Progress {
-        self.send(Inbox::Count);
+    pub(super) fn poll(&self, wait_ms: u64) -> ReceiveProgress {
+        self.send(ReceiveEvent::Count);
         let end = Instant::now() + Duration::from_millis(wait_ms);
         let mut state = lock(&self.state);
         while state.finished.is_empty() && !state.over {
@@ -116,68 +118,69 @@ impl Receiving {
         let mut finished = Vec::new();
         while let Some(next) = state.finished.front() {
             let detail = next.fault.as_ref().map_or(0, |fault| escaped_len(&fault.detail));
-            bytes += RESULT_BYTES + escaped_len(next.path.as_str()) + detail;
-            if bytes > PAGE_BYTES_MAX || finished.len() >= ITEMS_MAX {
+            bytes += RESULT_OVERHEAD_BYTES + escaped_len(next.path.as_str()) + detail;
+            if bytes > PAGE_BYTES_MAX || finished.len() >= ITEMS_PER_MESSAGE_MAX {
                 break;
             }
             finished.extend(state.finished.pop_front());
         }
-        Progress { finished, bytes_running: state.bytes_running }
+        ReceiveProgress { finished, bytes_running: state.bytes_running }
     }
 
-    fn run(&self, fetching: &mut Fetching<'_>, inbox: &Receiver<Inbox>) {
+    fn run(&self, fetching: &mut FetchJob<'_>, inbox: &Receiver<ReceiveEvent>) {
         let mut draining = false;
         while !(draining && fetching.len() == 0) {
-            let wake =
-                fetching.next_wake().map_or(IDLE, |wake| wake.saturating_duration_since(Instant::now()));
+            let wake = fetching
+                .next_retry_at()
+                .map_or(IDLE_WAIT, |wake| wake.saturating_duration_since(Instant::now()));
             match inbox.recv_timeout(wake) {
-                Ok(Inbox::Files(files)) => self.begin_files(fetching, files),
-                Ok(Inbox::Finished(finished)) => {
-                    let ended = fetching.told(finished);
-                    self.tell(ended.into_iter().map(received).collect());
+                Ok(ReceiveEvent::Files(files)) => self.begin_files(fetching, files),
+                Ok(ReceiveEvent::Finished(finished)) => {
+                    let ended = fetching.handle_finished(finished);
+                    self.push_results(ended.into_iter().map(received_file).collect());
                 }
-                Ok(Inbox::Count) => {
+                Ok(ReceiveEvent::Count) => {
                     let running = fetching.running_bytes();
                     lock(&self.state).bytes_running = running;
                 }
-                Ok(Inbox::Drain) => {
+                Ok(ReceiveEvent::Drain) => {
                     draining = true;
                     fetching.drain();
                 }
-                Ok(Inbox::End) | Err(RecvTimeoutError::Disconnected) => return fetching.abandon(),
+                Ok(ReceiveEvent::End) | Err(RecvTimeoutError::Disconnected) => return fetching.abandon(),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let ended = fetching.wake(Instant::now());
-            self.tell(ended.into_iter().map(received).collect());
+            let ended = fetching.retry_due(Instant::now());
+            self.push_results(ended.into_iter().map(received_file).collect());
         }
     }
 
-    fn begin_files(&self, fetching: &mut Fetching<'_>, files: Vec<PushedFile>) {
+    fn begin_files(&self, fetching: &mut FetchJob<'_>, files: Vec<PushedFile>) {
         let mut refused = Vec::new();
         let mut wanted = Vec::with_capacity(files.len());
         for file in files {
             let path = file.path.clone();
             match Lfn::parse(path.as_str()) {
-                _ if fetching.len() + wanted.len() >= UNDER_WAY_MAX => {
+                _ if fetching.len() + wanted.len() >= FILES_RUNNING_MAX => {
                     refused.push((path, Fault::new(FaultCode::Busy, "too many files at once")));
                 }
                 Err(error) => refused.push((path, Fault::new(FaultCode::BadName, error.to_string()))),
                 Ok(name) => {
-                    let spot = Spot {
+                    let spot = Destination {
                         path: name.as_str().to_owned(),
                         mode: file.mode,
                         mtime_ns: file.mtime_ns,
                         replace: file.replace,
                     };
-                    wanted.push(Wanted::new(name, file.size, spot));
+                    wanted.push(FileFetch::new(name, file.size, spot));
                 }
             }
         }
-        self.tell(fetching.begin(wanted).into_iter().map(received).collect());
-        self.tell(refused.into_iter().map(|(path, fault)| of_fault(path, fault)).collect());
+        self.push_results(fetching.start(wanted).into_iter().map(received_file).collect());
+        self.push_results(refused.into_iter().map(|(path, fault)| refused_file(path, fault)).collect());
     }
 
-    fn tell(&self, finished: Vec<Received>) {
+    fn push_results(&self, finished: Vec<ReceivedFile>) {
         if finished.is_empty() {
             return;
         }
@@ -188,17 +191,17 @@ impl Receiving {
     }
 }
 
-fn of_fault(path: Relative, fault: Fault) -> Received {
-    Received { path, fault: Some(fault), retries: 0, moved: Some(0), resent: 0 }
+fn refused_file(path: RelativePath, fault: Fault) -> ReceivedFile {
+    ReceivedFile { path, fault: Some(fault), retries: 0, moved: Some(0), resent: 0 }
 }
 
-fn received(ended: Ended) -> Received {
-    let path = Relative::parse(ended.wanted.name.as_str()).unwrap_or_else(|_| Relative::root());
-    Received {
+fn received_file(ended: FetchResult) -> ReceivedFile {
+    let path = RelativePath::parse(ended.file.name.as_str()).unwrap_or_else(|_| RelativePath::root());
+    ReceivedFile {
         path,
         fault: ended.result.err(),
-        retries: ended.wanted.tries,
-        moved: (!ended.wanted.by_another).then_some(ended.wanted.moved),
-        resent: ended.wanted.resent,
+        retries: ended.file.tries,
+        moved: (!ended.file.done_by_other).then_some(ended.file.moved),
+        resent: ended.file.resent,
     }
 }

@@ -6,7 +6,7 @@ use longhaul_model::tree::{ChunkValue, chunk_value, values_of};
 use longhaul_model::{Fault, FaultCode, Pfn};
 use longhaul_storage::{SourceFile, Storage};
 
-use crate::protocol::{TreeAnswer, TreePart, Values};
+use crate::protocol::{ChunkValues, TreeAnswer, TreePart};
 use crate::site::{EXPORT, storage_name};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
@@ -14,7 +14,7 @@ const CHUNK: u64 = CHUNK_BYTES as u64;
 /// Reads the part for its values. `buffer` holds a chunk.
 pub(super) fn answer(export: &dyn Storage, part: &TreePart, buffer: &mut [u8]) -> TreeAnswer {
     match values(export, part, buffer) {
-        Ok((values, mtime_ns)) => TreeAnswer::Values { mtime_ns, values: Values(values) },
+        Ok((values, mtime_ns)) => TreeAnswer::Values { mtime_ns, values: ChunkValues(values) },
         Err(fault) => TreeAnswer::Fault(fault),
     }
 }
@@ -64,7 +64,7 @@ fn read(file: &dyn SourceFile, buffer: &mut [u8], offset: u64) -> Result<(), Fau
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Relative;
+    use crate::protocol::RelativePath;
     use longhaul_model::Tree;
     use longhaul_storage::{FlushPolicy, Posix, PosixOptions};
 
@@ -81,7 +81,7 @@ mod tests {
         first: u64,
         count: u32,
     ) -> Result<Vec<ChunkValue>, FaultCode> {
-        let part = TreePart { path: Relative::parse(path).unwrap(), size, first, count };
+        let part = TreePart { path: RelativePath::parse(path).unwrap(), size, first, count };
         match answer(export, &part, &mut vec![0; CHUNK as usize]) {
             TreeAnswer::Values { values, .. } => Ok(values.0),
             TreeAnswer::Fault(fault) => Err(fault.code),

@@ -12,21 +12,21 @@ pub(crate) fn make_directories(beneath: &NoLinks, path: &[u8]) -> io::Result<boo
     let mut at = beneath.open(b"", OFlags::PATH | OFlags::DIRECTORY)?;
     let mut is_new = false;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-        is_new = match fs::mkdirat(&at, checked(name)?, Mode::from_raw_mode(0o777)) {
+        is_new = match fs::mkdirat(&at, check_component(name)?, Mode::from_raw_mode(0o777)) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
             Err(errno) => return Err(errno),
         };
         let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         at = match fs::openat(&at, name, step, Mode::empty()) {
-            Err(Errno::NOTDIR) => return Err(what_is_in_the_way(&at, name)),
+            Err(Errno::NOTDIR) => return Err(obstacle(&at, name)),
             entered => entered?,
         };
     }
     Ok(is_new)
 }
 
-fn what_is_in_the_way(directory: &OwnedFd, name: &[u8]) -> Errno {
+fn obstacle(directory: &OwnedFd, name: &[u8]) -> Errno {
     match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => Errno::LOOP,
         _ => Errno::EXIST,
@@ -34,7 +34,7 @@ fn what_is_in_the_way(directory: &OwnedFd, name: &[u8]) -> Errno {
 }
 
 /// Names come from directories and checked paths; `..` would leave the root all the same.
-fn checked(name: &[u8]) -> io::Result<&[u8]> {
+fn check_component(name: &[u8]) -> io::Result<&[u8]> {
     if matches!(name, b"" | b"." | b"..") { Err(Errno::INVAL) } else { Ok(name) }
 }
 

@@ -30,7 +30,7 @@ use crate::filter::Filters;
 use beneath::{join, split};
 
 /// Some 5 MB of names per level.
-pub const NAMES_AT_ONCE: usize = 65_536;
+pub const NAMES_PER_PAGE_MAX: usize = 65_536;
 /// Where storages keep temporary files. In the root it is passed over, elsewhere told and left out.
 pub const WORK_DIRECTORY: &str = ".longhaul";
 /// What of a mode travels: who may read, write and execute. Never set-user-id and its kin.
@@ -46,7 +46,7 @@ pub struct WalkOptions {
 
 /// What a walk finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum WalkEntry {
     File(FileEntry),
     EmptyDirectory(DirectoryEntry),
     LeftOut(LeftOutEntry),
@@ -95,9 +95,9 @@ pub struct Walk {
     is_directory: bool,
     levels: Vec<Level>,
     /// Found, and not yet asked for.
-    ready: VecDeque<Found>,
+    ready: VecDeque<WalkEntry>,
     excluded: u64,
-    names_at_once: usize,
+    names_per_page: usize,
 }
 
 /// A directory that is being walked.
@@ -145,7 +145,7 @@ impl Walk {
             levels: Vec::new(),
             ready: VecDeque::new(),
             excluded: 0,
-            names_at_once: NAMES_AT_ONCE,
+            names_per_page: NAMES_PER_PAGE_MAX,
         };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => walk.begin_directory(start, &stat).map_err(failed)?,
@@ -184,7 +184,7 @@ impl Walk {
             self.excluded += 1;
             return Ok(());
         }
-        let mut level = Level::of(start.as_bytes().to_vec(), stat);
+        let mut level = Level::new(start.as_bytes().to_vec(), stat);
         self.read_page(&mut level, None)?;
         self.levels.push(level);
         Ok(())
@@ -230,7 +230,7 @@ impl Walk {
         }
         if let Some(path) = self.name(&level.path, true) {
             let entry = DirectoryEntry { path, mode: level.mode, mtime_ns: level.mtime_ns };
-            self.ready.push_back(Found::EmptyDirectory(entry));
+            self.ready.push_back(WalkEntry::EmptyDirectory(entry));
         }
     }
 
@@ -238,7 +238,7 @@ impl Walk {
     fn read_page(&self, level: &mut Level, after: Option<&[u8]>) -> io::Result<()> {
         let directory = self.root.open(&level.path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let is_ours = |name: &[u8]| level.path.is_empty() && name == WORK_DIRECTORY.as_bytes();
-        let page = NamePage::read(&directory, after, self.names_at_once, is_ours)?;
+        let page = NamePage::read(&directory, after, self.names_per_page, is_ours)?;
         (level.names, level.more_after) = (page.names, page.more_after);
         level.directory = Some(directory);
         Ok(())
@@ -284,7 +284,7 @@ impl Walk {
             return None;
         }
         self.name(&path, true)?;
-        let mut level = Level::of(path, stat);
+        let mut level = Level::new(path, stat);
         match self.read_page(&mut level, None) {
             Ok(()) => Some(level),
             Err(errno) => {
@@ -318,7 +318,13 @@ impl Walk {
 
     fn push_file(&mut self, path: Lfn, identity: Identity, mode: u32) {
         let Identity { size, mtime_ns, inode } = identity;
-        self.ready.push_back(Found::File(FileEntry { path, size, mtime_ns, inode, mode: mode & MODE_BITS }));
+        self.ready.push_back(WalkEntry::File(FileEntry {
+            path,
+            size,
+            mtime_ns,
+            inode,
+            mode: mode & MODE_BITS,
+        }));
     }
 
     fn may_read(&self, path: &[u8], directory: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -354,7 +360,7 @@ impl Walk {
                 true
             }
             Err(fault) => {
-                let (reason, detail) = why_not(&fault);
+                let (reason, detail) = link_fault_reason(&fault);
                 self.left_out(path, false, reason, detail);
                 false
             }
@@ -414,14 +420,18 @@ impl Walk {
         if directory {
             shown.push('/');
         }
-        self.ready.push_back(Found::LeftOut(LeftOutEntry { path: shown, reason, detail: detail.to_owned() }));
+        self.ready.push_back(WalkEntry::LeftOut(LeftOutEntry {
+            path: shown,
+            reason,
+            detail: detail.to_owned(),
+        }));
     }
 }
 
 impl Iterator for Walk {
-    type Item = Found;
+    type Item = WalkEntry;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<WalkEntry> {
         while self.ready.is_empty() && !self.levels.is_empty() {
             self.step();
         }
@@ -430,7 +440,7 @@ impl Iterator for Walk {
 }
 
 impl Level {
-    fn of(path: Vec<u8>, stat: &fs::Stat) -> Level {
+    fn new(path: Vec<u8>, stat: &fs::Stat) -> Level {
         Level {
             path,
             names: Vec::new(),
@@ -456,7 +466,7 @@ fn read_only(root: &Path) -> Result<Posix, Fault> {
 }
 
 /// Why a link is no file, from what `storage` says of it.
-fn why_not(fault: &Fault) -> (LeftOut, &str) {
+fn link_fault_reason(fault: &Fault) -> (LeftOut, &str) {
     let text = fault.detail.as_str();
     let after = |mark: &str| text.find(mark).map(|at| &text[at..]);
     if let Some(detail) = after("leads out").or(after("leads into")) {

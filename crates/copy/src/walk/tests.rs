@@ -53,9 +53,9 @@ fn excluding(patterns: &[&str]) -> Filters {
 /// `file`, `directory/`, `!left out: reason`.
 fn names(walk: Walk) -> Vec<String> {
     walk.map(|found| match found {
-        Found::File(file) => file.path.to_string(),
-        Found::EmptyDirectory(directory) => format!("{}/", directory.path),
-        Found::LeftOut(left) => format!("!{}: {:?}", left.path, left.reason),
+        WalkEntry::File(file) => file.path.to_string(),
+        WalkEntry::EmptyDirectory(directory) => format!("{}/", directory.path),
+        WalkEntry::LeftOut(left) => format!("!{}: {:?}", left.path, left.reason),
     })
     .collect()
 }
@@ -88,10 +88,10 @@ fn what_is_told_of_a_file() {
     let at = std::time::UNIX_EPOCH + std::time::Duration::new(1_700_000_000, 123_456_789);
     std::fs::File::options().write(true).open(tree.path("f")).unwrap().set_modified(at).unwrap();
     std::fs::set_permissions(tree.path("d"), std::fs::Permissions::from_mode(0o710)).unwrap();
-    let found: Vec<Found> = tree.walk("", WalkOptions::default()).collect();
-    let Found::EmptyDirectory(directory) = &found[0] else { panic!("{found:?}") };
+    let found: Vec<WalkEntry> = tree.walk("", WalkOptions::default()).collect();
+    let WalkEntry::EmptyDirectory(directory) = &found[0] else { panic!("{found:?}") };
     assert_eq!(directory.mode, 0o710);
-    let Found::File(file) = &found[1] else { panic!("{found:?}") };
+    let WalkEntry::File(file) = &found[1] else { panic!("{found:?}") };
     assert_eq!((file.size, file.mtime_ns, file.mode), (5, 1_700_000_000_123_456_789, 0o751));
 }
 
@@ -124,7 +124,7 @@ fn links_count_as_files_only_inside() {
         ]
     );
     let good = tree.walk("b", WalkOptions::default()).find_map(|found| match found {
-        Found::File(file) if file.path.as_str() == "good" => Some(file),
+        WalkEntry::File(file) if file.path.as_str() == "good" => Some(file),
         _ => None,
     });
     let good = good.unwrap();
@@ -212,7 +212,7 @@ fn deep_and_wide() {
         tree.file(&format!("wide/{number:03}"), "");
     }
     let mut walk = tree.walk("", WalkOptions::default());
-    walk.names_at_once = 7;
+    walk.names_per_page = 7;
     let found = names(walk);
     assert_eq!(found.len(), 51);
     assert_eq!(found[0], format!("{deep}/f"));
@@ -235,7 +235,7 @@ proptest! {
         }
         expected.sort_by(|one, other| one.split('/').cmp(other.split('/')));
         let mut walk = tree.walk("", WalkOptions::default());
-        walk.names_at_once = page;
+        walk.names_per_page = page;
         // The first page was read before.
         let names: Vec<String> = names(walk);
         prop_assert_eq!(names, expected);

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use longhaul_copy::batch::{self, Format, quoted};
 use longhaul_copy::filter::{Action, Filters};
 use longhaul_copy::local::{
-    Done, LocalOptions, LocalPlan, LocalRequest, LocalTotals, Method, Observer, Planned, PlannedFile,
-    Targets, VerifiedBy, copy, copy_to,
+    LocalOptions, LocalOutcome, LocalPlan, LocalRequest, LocalTotals, Method, Observer, OpenTargets,
+    PlannedEntry, PlannedFile, VerifiedBy, copy, copy_to,
 };
-use longhaul_copy::plan::{Decision, Policy, SkipReason, line};
-use longhaul_copy::report::{BatchReport, Ending, FdtcpExit, Outcome};
+use longhaul_copy::plan::{Decision, Policy, SkipReason, dry_run_line};
+use longhaul_copy::report::{BatchReport, CopyResult, FdtcpExit, Outcome};
 use longhaul_copy::walk::{DirectoryEntry, LeftOutEntry};
 use longhaul_model::{Algorithm, Fault, FaultCode, Hasher, Verification};
 use longhaul_storage::FlushPolicy;
@@ -31,7 +31,7 @@ struct Place(TempDir);
 #[derive(Default)]
 struct Told {
     bytes: AtomicU64,
-    ends: Mutex<BTreeMap<String, Result<Done, Fault>>>,
+    ends: Mutex<BTreeMap<String, Result<LocalOutcome, Fault>>>,
     left_out: Mutex<Vec<String>>,
     /// Called for each report of bytes with the sum so far.
     at_bytes: Option<Box<dyn Fn(u64) + Sync + Send>>,
@@ -45,7 +45,7 @@ impl Observer for Told {
         }
     }
 
-    fn file(&self, file: &PlannedFile, end: &Result<Done, Fault>) {
+    fn file(&self, file: &PlannedFile, end: &Result<LocalOutcome, Fault>) {
         // Two sources may want one name: then one of them fails.
         let mut ends = self.ends.lock().unwrap();
         let before = ends.get(file.target.as_str());
@@ -65,7 +65,7 @@ impl Observer for Told {
 }
 
 impl Told {
-    fn end(&self, path: &str) -> Result<Done, Fault> {
+    fn end(&self, path: &str) -> Result<LocalOutcome, Fault> {
         self.ends.lock().unwrap().get(path).unwrap_or_else(|| panic!("{path} has no end")).clone()
     }
 
@@ -181,7 +181,7 @@ fn a_tree_arrives_as_it_is() {
     assert_eq!(told.bytes.load(Ordering::Relaxed), totals.copied_bytes);
     let metadata = place.path("to/d1/f1").metadata().unwrap();
     assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (1_600_000_000, 123_456_789));
-    let Ok(Done::Copied { verified, digest, method }) = told.end("large") else { panic!() };
+    let Ok(LocalOutcome::Copied { verified, digest, method }) = told.end("large") else { panic!() };
     let mut hasher = Hasher::new([Algorithm::Crc32c]);
     hasher.update(&noise(5 << 20));
     match method {
@@ -202,7 +202,9 @@ fn every_way_gives_the_same_bytes_and_says_what_it_is() {
             let (totals, told) = run(place.request(&["from/"], &target), &options);
             assert_eq!(totals.failed_files, 0);
             assert_eq!(tree(&place.path("from")), tree(&place.path(&target)), "{target}");
-            let Ok(Done::Copied { method, verified, digest }) = told.end("large") else { panic!("{target}") };
+            let Ok(LocalOutcome::Copied { method, verified, digest }) = told.end("large") else {
+                panic!("{target}")
+            };
             let expected = match (verification, method) {
                 (Verification::Readback, _) => VerifiedBy::Readback,
                 (_, Method::Clone) => VerifiedBy::SharedBlocks,
@@ -297,11 +299,11 @@ fn what_is_there() {
     assert_eq!(first.copied_files, 3);
     let (again, told) = run(place.request(&["from/"], "to"), &options());
     assert_eq!((again.copied_files, again.skipped_files), (0, 3));
-    assert_eq!(told.end("same"), Ok(Done::Skipped(SkipReason::SameSizeAndTime)));
+    assert_eq!(told.end("same"), Ok(LocalOutcome::Skipped(SkipReason::SameSizeAndTime)));
     place.time("to/touched", 1_500_000_000);
     place.file("to/other", "54321").time("to/other", 1_500_000_000);
     let (plain, told) = run(place.request(&["from/"], "to"), &options());
-    assert_eq!(told.end("touched"), Ok(Done::Skipped(SkipReason::SameDigest)));
+    assert_eq!(told.end("touched"), Ok(LocalOutcome::Skipped(SkipReason::SameDigest)));
     assert_eq!((told.code("other"), place.read("to/other").as_str()), (FaultCode::NameClash, "54321"));
     assert_eq!((plain.skipped_files, plain.failed_files), (2, 1));
 }
@@ -324,7 +326,7 @@ fn update_and_checksum_replace() {
         run(update.clone(), &LocalOptions { flush: FlushPolicy::FileAndDirectory, ..options() });
     assert_eq!((totals.copied_files, totals.skipped_files), (1, 1));
     assert_eq!((place.read("to/a"), place.read("to/b")), ("new".into(), "newer".into()));
-    assert_eq!(told.end("b"), Ok(Done::Skipped(SkipReason::TargetNewer)));
+    assert_eq!(told.end("b"), Ok(LocalOutcome::Skipped(SkipReason::TargetNewer)));
     assert_eq!(run(update, &options()).0.copied_files, 0, "after it all is equal");
     // Same size and time, other bytes: only digests tell.
     place.file("to/a", "wen").time("to/a", 1_700_000_000);
@@ -348,9 +350,14 @@ fn a_dry_run_changes_nothing() {
     let mut files = plan.files().unwrap();
     let mut lines = Vec::new();
     for planned in files.by_ref() {
-        let Planned::File(file) = planned.unwrap() else { continue };
+        let PlannedEntry::File(file) = planned.unwrap() else { continue };
         assert_eq!(file.decision, Decision::Copy { replaces: true });
-        lines.push(line(&file.decision, file.size, &file.shown_source(), &plan.shown_target(&file.target)));
+        lines.push(dry_run_line(
+            &file.decision,
+            file.size,
+            &file.shown_source(),
+            &plan.shown_target(&file.target),
+        ));
     }
     assert_eq!((lines.len(), files.excluded()), (1, 1));
     assert!(lines[0].starts_with("replace ") && lines[0].contains("from/a -> "), "{lines:?}");
@@ -605,7 +612,7 @@ fn a_copyjobfile_of_100_pairs() {
     place.file("to/g77", "something else");
     let read = batch::parse(job.as_bytes(), Path::new("job"), Format::Copyjob, &|_| Ok(())).unwrap();
     let mut report = BatchReport::create(&place.path("report"), &read).unwrap();
-    let targets = Targets::default();
+    let targets = OpenTargets::default();
     for (index, pair) in read.pairs.iter().enumerate() {
         let request = LocalRequest {
             sources: vec![pair.source.to_string()],
@@ -621,13 +628,13 @@ fn a_copyjobfile_of_100_pairs() {
         };
         let outcome = match end {
             Ok(done) => done.outcome(2),
-            Err(fault) => Outcome::of_fault(&fault),
+            Err(fault) => Outcome::from_fault(&fault),
         };
-        report.tell(index, &outcome).unwrap();
+        report.add(index, &outcome).unwrap();
     }
-    let totals = report.finish(&Ending { exit_code: 1, fault: None }).unwrap();
+    let totals = report.finish(&CopyResult { exit_code: 1, fault: None }).unwrap();
     assert_eq!((totals.ok, totals.error, totals.exists), (97, 2, 1));
-    assert_eq!(FdtcpExit::of_files(&totals, read.bad.len()).code(), 1);
+    assert_eq!(FdtcpExit::from_totals(&totals, read.bad.len()).code(), 1);
     let written = place.read("report");
     assert_eq!(written.lines().count(), 100);
     for number in 0..100 {

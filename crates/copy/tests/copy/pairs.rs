@@ -1,11 +1,11 @@
 //! Pairs: each source with its own name at the target, and a bad one does not spoil the others.
 
-use longhaul_copy::{DataSecurity, Options, Outcome, Place, Progress, Stop, copy_pairs};
+use longhaul_copy::{DataSecurity, Endpoint, Options, Outcome, Progress, Stop, copy_pairs};
 use longhaul_model::FaultCode;
 
 use crate::common::{Ground, at, content, place};
 
-fn outcomes(pairs: &[(Place, Place)]) -> Vec<Result<(), FaultCode>> {
+fn outcomes(pairs: &[(Endpoint, Endpoint)]) -> Vec<Result<(), FaultCode>> {
     let progress = Progress::default();
     let mut told: Vec<Vec<Outcome>> = vec![Vec::new(); pairs.len()];
     copy_pairs(
@@ -38,7 +38,7 @@ fn a_hundred_pairs_three_of_them_bad() {
     ground.write("near/out1/n3", b"something else");
     ground.make("near/out1/n7/directory");
     let server = ground.serve("far", false);
-    let pairs: Vec<(Place, Place)> = (0..100)
+    let pairs: Vec<(Endpoint, Endpoint)> = (0..100)
         .map(|number| {
             let target = ground.path(&format!("near/out{}/n{number}", number % 2));
             let source = at(&server, &format!("d{}/f{number}", number % 3));

@@ -17,7 +17,7 @@ fn some_tree(ground: &Ground) {
     ground.make("near/run7/empty/inside");
 }
 
-fn local(ground: &Ground, name: &str) -> longhaul_copy::Place {
+fn local(ground: &Ground, name: &str) -> longhaul_copy::Endpoint {
     place(&format!(
         "{}{}",
         ground.path(name.trim_end_matches('/')).display(),
@@ -71,7 +71,7 @@ fn a_read_only_server_takes_nothing_and_shows_nothing_outside() {
     let ran = run(vec![at(&server, "")], to(), recursive());
     assert_eq!(ran.totals.files_done, 0, "{:?}", ran.told);
     assert_eq!(ran.totals.left_out, 2);
-    assert!(longhaul_copy::Place::parse(&format!("{}../secret", *server.url().reveal(""))).is_err());
+    assert!(longhaul_copy::Endpoint::parse(&format!("{}../secret", *server.url().reveal(""))).is_err());
 }
 
 /// Promise 9, at a server that may be written.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_copy::{CopyOrder, Options, Outcome, Place, Progress, ReplicaTotals, Server, Stop};
+use longhaul_copy::{CopyRequest, Endpoint, Options, Outcome, Progress, ReplicaTotals, Server, Stop};
 use longhaul_model::{Algorithm, Digest, FaultCode, Hasher, Verification};
 
 use crate::common::{Ground, Ran, at, content, order, place, recursive, run_order, tree};
@@ -18,13 +18,13 @@ fn blake3(bytes: &[u8]) -> Digest {
     hasher.finish().get(Algorithm::Blake3).unwrap()
 }
 
-fn from_all(servers: &[&Server], path: &str, target: Place, options: Options) -> CopyOrder {
-    let mut places: Vec<Place> = servers.iter().map(|server| at(server, path)).collect();
+fn from_all(servers: &[&Server], path: &str, target: Endpoint, options: Options) -> CopyRequest {
+    let mut places: Vec<Endpoint> = servers.iter().map(|server| at(server, path)).collect();
     let source = places.remove(0);
-    CopyOrder { replicas: places, ..order(vec![source], target, options) }
+    CopyRequest { replicas: places, ..order(vec![source], target, options) }
 }
 
-fn ran(order: &CopyOrder) -> (Ran, Vec<ReplicaTotals>) {
+fn ran(order: &CopyRequest) -> (Ran, Vec<ReplicaTotals>) {
     let progress = Arc::new(Progress::default());
     let ran = run_order(order, &progress, &Stop::default());
     (ran, progress.replicas())
@@ -55,8 +55,10 @@ fn a_large_file_comes_from_both() {
     );
     let (one, two) = (slow(&ground, "one", 40 << 20), slow(&ground, "two", 40 << 20));
     let to = place(ground.path("f").to_str().unwrap());
-    let order =
-        CopyOrder { replicas: vec![at(&two, "b/g")], ..order(vec![at(&one, "a/f")], to, Options::default()) };
+    let order = CopyRequest {
+        replicas: vec![at(&two, "b/g")],
+        ..order(vec![at(&one, "a/f")], to, Options::default())
+    };
     let (ran, totals) = ran(&order);
     let ran = ran.good();
     assert_eq!(std::fs::read(ground.path("f")).unwrap(), bytes);
@@ -87,7 +89,7 @@ fn flipped_bits_at_the_source_are_repaired_and_told() {
     let (one, two) = (ground.serve("one", false), slow(&ground, "two", 20 << 20));
     let to = || place(ground.path("f").to_str().unwrap());
     let order = from_all(&[&one, &two], "f", to(), Options::default());
-    let (ran, totals) = ran(&CopyOrder { blake3: Some(blake3(&bytes)), ..order });
+    let (ran, totals) = ran(&CopyRequest { blake3: Some(blake3(&bytes)), ..order });
     let ran = ran.good();
     assert_eq!(std::fs::read(ground.path("f")).unwrap(), bytes);
     let [first, second] = &ran.told[0].replicas[..] else { panic!("{:?}", ran.told) };
@@ -181,7 +183,7 @@ fn the_others_go_on_without_the_source() {
 }
 
 /// Runs until so much of it is there, then does something; the copy goes on or is stopped by that.
-fn when_some_is_there(order: &CopyOrder, then: impl FnOnce(&Stop) + Send) -> (Ran, Vec<ReplicaTotals>) {
+fn when_some_is_there(order: &CopyRequest, then: impl FnOnce(&Stop) + Send) -> (Ran, Vec<ReplicaTotals>) {
     let (progress, stop) = (Arc::new(Progress::default()), Stop::default());
     let ran = std::thread::scope(|scope| {
         let (watched, stopping) = (progress.clone(), stop.clone());
@@ -243,7 +245,7 @@ fn a_digest_guards_a_single_source() {
     let bytes = content(1, 3 * MIB + 9);
     ground.write("one/f", &bytes);
     let server = ground.serve("one", false);
-    let with = |digest: Digest| CopyOrder {
+    let with = |digest: Digest| CopyRequest {
         blake3: Some(digest),
         ..order(vec![at(&server, "f")], place(ground.path("f").to_str().unwrap()), Options::default())
     };
@@ -264,20 +266,20 @@ fn what_makes_no_sense_is_refused() {
     ground.write("one/d/f", b"x");
     let server = ground.serve("one", true);
     let near = || place(ground.make("near").to_str().unwrap());
-    let refused = |order: CopyOrder, says: &str| {
+    let refused = |order: CopyRequest, says: &str| {
         let fault = ran(&order).0.result.unwrap_err();
         assert!(fault.code == FaultCode::BadRequest && fault.detail.contains(says), "{fault}");
     };
     let one = || order(vec![at(&server, "d/f")], near(), Options::default());
     let two = || order(vec![at(&server, "d/f"), at(&server, "d")], near(), recursive());
     let replicas = || vec![at(&server, "d/f")];
-    refused(CopyOrder { replicas: replicas(), ..two() }, "one source");
-    refused(CopyOrder { blake3: Some(blake3(b"x")), ..two() }, "one source");
-    refused(CopyOrder { replicas: vec![near()], ..one() }, "a replica is a server");
-    refused(CopyOrder { replicas: replicas(), ..order(vec![near()], near(), recursive()) }, "to this host");
-    refused(CopyOrder { replicas: replicas(), target: at(&server, ""), ..one() }, "to this host");
+    refused(CopyRequest { replicas: replicas(), ..two() }, "one source");
+    refused(CopyRequest { blake3: Some(blake3(b"x")), ..two() }, "one source");
+    refused(CopyRequest { replicas: vec![near()], ..one() }, "a replica is a server");
+    refused(CopyRequest { replicas: replicas(), ..order(vec![near()], near(), recursive()) }, "to this host");
+    refused(CopyRequest { replicas: replicas(), target: at(&server, ""), ..one() }, "to this host");
     let directory = order(vec![at(&server, "d")], near(), recursive());
-    refused(CopyOrder { blake3: Some(blake3(b"x")), ..directory }, "a directory");
+    refused(CopyRequest { blake3: Some(blake3(b"x")), ..directory }, "a directory");
     let many = (0..longhaul_copy::SERVERS_MAX).map(|_| at(&server, "d/f")).collect();
-    refused(CopyOrder { replicas: many, ..one() }, "the limit is");
+    refused(CopyRequest { replicas: many, ..one() }, "the limit is");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_copy::{CopyOrder, Options, Progress, Server, Stop};
+use longhaul_copy::{CopyRequest, Options, Progress, Server, Stop};
 use longhaul_model::FaultCode;
 
 use crate::common::{Ground, Ran, at, content, order, place, run_order, serve_options, tree};
@@ -17,7 +17,7 @@ fn slow() -> Options {
 }
 
 /// Runs until some of it is there, and stops it.
-fn broken_off(order: &CopyOrder) -> u64 {
+fn broken_off(order: &CopyRequest) -> u64 {
     let (progress, stop) = (Arc::new(Progress::default()), Stop::default());
     let (watched, stopping) = (progress.clone(), stop.clone());
     let watcher = std::thread::spawn(move || {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_copy::{
-    CopyOrder, DataSecurity, FileOutcome, Options, Place, Progress, ServeOptions, Server, Stop, Totals, copy,
+    CopyRequest, DataSecurity, Endpoint, FileOutcome, Options, Progress, ServeOptions, Server, Stop, Totals,
+    copy,
 };
 use longhaul_model::Fault;
 
@@ -98,12 +99,12 @@ pub fn recursive() -> Options {
     Options { recursive: true, ..Options::default() }
 }
 
-pub fn place(text: &str) -> Place {
-    Place::parse(text).unwrap()
+pub fn place(text: &str) -> Endpoint {
+    Endpoint::parse(text).unwrap()
 }
 
 /// A path at a server.
-pub fn at(server: &Server, path: &str) -> Place {
+pub fn at(server: &Server, path: &str) -> Endpoint {
     place(&server.url().reveal(path))
 }
 
@@ -114,8 +115,8 @@ pub struct Ran {
     pub told: Vec<FileOutcome>,
 }
 
-pub fn order(sources: Vec<Place>, target: Place, options: Options) -> CopyOrder {
-    CopyOrder {
+pub fn order(sources: Vec<Endpoint>, target: Endpoint, options: Options) -> CopyRequest {
+    CopyRequest {
         sources,
         target,
         options,
@@ -127,11 +128,11 @@ pub fn order(sources: Vec<Place>, target: Place, options: Options) -> CopyOrder 
     }
 }
 
-pub fn run(sources: Vec<Place>, target: Place, options: Options) -> Ran {
+pub fn run(sources: Vec<Endpoint>, target: Endpoint, options: Options) -> Ran {
     run_order(&order(sources, target, options), &Arc::default(), &Stop::default())
 }
 
-pub fn run_order(order: &CopyOrder, progress: &Arc<Progress>, stop: &Stop) -> Ran {
+pub fn run_order(order: &CopyRequest, progress: &Arc<Progress>, stop: &Stop) -> Ran {
     let mut told = Vec::new();
     let result = copy(order, progress, stop, &mut |outcome| told.push(outcome.clone()));
     Ran { result, totals: progress.totals(), failed: progress.failed(), told }

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use longhaul_copy::batch;
-use longhaul_copy::report::{BatchReport, Ending, FdtcpExit, Report};
+use longhaul_copy::report::{BatchReport, CopyResult, FdtcpExit, Report};
 use longhaul_copy::{
-    CircuitConfig, CircuitNote, CopyOrder, DataSecurity, FileOutcome, Options, Outcome, Place, Progress,
+    CircuitConfig, CircuitNote, CopyRequest, DataSecurity, Endpoint, FileOutcome, Options, Outcome, Progress,
     ReplicaShare, ReplicaTotals, Stop, Totals, copy, copy_pairs,
 };
 use longhaul_gateways::circuits::FILE_BYTES_MAX as CIRCUIT_BYTES_MAX;
@@ -304,7 +304,7 @@ fn run_order(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
         told.tell(outcome);
         if let Some(report) = &mut report
             && let Some(line) = reported(outcome)
-            && let Err(fault) = report.tell(&outcome.source, &outcome.target, &line)
+            && let Err(fault) = report.add(&outcome.source, &outcome.target, &line)
         {
             report_fault.get_or_insert(fault);
         }
@@ -312,7 +312,7 @@ fn run_order(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     watched.end();
     let exit = exit_of(&copied, &progress);
     if let Some(report) = report {
-        report.finish(&Ending { exit_code: exit as u8, fault: copied.as_ref().err() })?;
+        report.finish(&CopyResult { exit_code: exit as u8, fault: copied.as_ref().err() })?;
     }
     if let Some(fault) = report_fault {
         return Err(fault.into());
@@ -328,7 +328,7 @@ fn copyjob(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> ! {
         Ok((_, code)) => code,
         Err(failure) => {
             context.output.fail(&failure);
-            FdtcpExit::of_setup(&Fault::new(failure.problem.code, ""))
+            FdtcpExit::from_setup_fault(&Fault::new(failure.problem.code, ""))
         }
     };
     std::process::exit(code.code().into())
@@ -342,14 +342,14 @@ fn batch(
     format: batch::Format,
     stop: &Stop,
 ) -> Result<(Exit, FdtcpExit), Failure> {
-    let check = |url: &str| Place::parse(url).map(drop).map_err(|fault| fault.detail);
+    let check = |url: &str| Endpoint::parse(url).map(drop).map_err(|fault| fault.detail);
     let batch = match batch::read(file, format, &check).map_err(Fault::from) {
         Ok(batch) => batch,
         Err(fault) => {
             // Who waits for the report finds the reason in it.
             if let Some(path) = &args.report {
-                let exit_code = FdtcpExit::of_setup(&fault).code();
-                Report::create(path)?.finish(&Ending { exit_code, fault: Some(&fault) })?;
+                let exit_code = FdtcpExit::from_setup_fault(&fault).code();
+                Report::create(path)?.finish(&CopyResult { exit_code, fault: Some(&fault) })?;
             }
             return Err(fault.into());
         }
@@ -362,8 +362,8 @@ fn batch(
     let mut places = Vec::new();
     let mut indices = Vec::new();
     for (index, pair) in batch.pairs.iter().enumerate() {
-        let both = Place::parse(&pair.source.to_string())
-            .and_then(|source| Ok((source, Place::parse(&pair.target.to_string())?)));
+        let both = Endpoint::parse(&pair.source.to_string())
+            .and_then(|source| Ok((source, Endpoint::parse(&pair.target.to_string())?)));
         match both {
             Ok(both) => {
                 places.push(both);
@@ -372,7 +372,7 @@ fn batch(
             Err(fault) => {
                 progress.change(|totals| totals.files += 1);
                 progress.fail(&pair.target.shown(), &fault);
-                outcomes[index] = Some(longhaul_copy::report::Outcome::of_fault(&fault));
+                outcomes[index] = Some(longhaul_copy::report::Outcome::from_fault(&fault));
             }
         }
     }
@@ -397,7 +397,7 @@ fn batch(
     let exit = exit_of(&copied, &progress);
     let all_right = copied.is_ok() && progress.totals().files_failed == 0;
     let fdtcp = match &copied {
-        Err(fault) => FdtcpExit::of_setup(fault),
+        Err(fault) => FdtcpExit::from_setup_fault(fault),
         Ok(()) if all_right => FdtcpExit::Ok,
         Ok(()) => FdtcpExit::CopyError,
     };
@@ -405,12 +405,12 @@ fn batch(
     if let Some(report) = &mut report {
         for (index, outcome) in outcomes.iter().enumerate() {
             if let Some(outcome) = outcome {
-                report.tell(index, outcome)?;
+                report.add(index, outcome)?;
             }
         }
     }
     if let Some(report) = report {
-        report.finish(&Ending { exit_code: code, fault: copied.as_ref().err() })?;
+        report.finish(&CopyResult { exit_code: code, fault: copied.as_ref().err() })?;
     }
     told.end()?;
     summary(context, args, &copied, &progress, begun, exit, code)?;
@@ -438,7 +438,7 @@ pub fn data_security(args: &CopyArgs) -> DataSecurity {
     args.data_security.into()
 }
 
-fn order(args: &CopyArgs) -> Result<CopyOrder, Failure> {
+fn order(args: &CopyArgs) -> Result<CopyRequest, Failure> {
     let Some((target, sources)) = args.places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(Failure::usage(
             "there is no target",
@@ -446,13 +446,13 @@ fn order(args: &CopyArgs) -> Result<CopyOrder, Failure> {
             "longhaul copy SOURCE... TARGET",
         ));
     };
-    Ok(CopyOrder {
-        sources: sources.iter().map(|text| Place::parse(text)).collect::<Result<_, _>>()?,
-        target: Place::parse(target)?,
+    Ok(CopyRequest {
+        sources: sources.iter().map(|text| Endpoint::parse(text)).collect::<Result<_, _>>()?,
+        target: Endpoint::parse(target)?,
         options: options(args),
         data_security: data_security(args),
         detach: args.detach,
-        replicas: args.replicas.iter().map(|text| Place::parse(text)).collect::<Result<_, _>>()?,
+        replicas: args.replicas.iter().map(|text| Endpoint::parse(text)).collect::<Result<_, _>>()?,
         blake3: args.blake3.map(|root| root.0),
         circuit: args.circuit.as_deref().map(circuit).transpose()?,
     })
@@ -476,7 +476,7 @@ pub fn reported(outcome: &FileOutcome) -> Option<longhaul_copy::report::Outcome>
         }
         Outcome::Skipped(reason) => Line::ok(format!("skipped: {}", reason.text()), outcome.size),
         Outcome::WouldCopy { .. } => Line::ok("would be copied", 0),
-        Outcome::Failed(fault) => Line::of_fault(fault),
+        Outcome::Failed(fault) => Line::from_fault(fault),
         Outcome::LeftOut(_) => return None,
     })
 }
@@ -665,7 +665,7 @@ mod tests {
     #[test]
     fn the_last_place_is_the_target() {
         let order = order(&parsed(&["a", "b/", "c"])).unwrap();
-        assert_eq!((order.sources.len(), order.target), (2, Place::Local("c".into())));
+        assert_eq!((order.sources.len(), order.target), (2, Endpoint::Local("c".into())));
         assert!(super::order(&parsed(&["a"])).unwrap_err().problem.title.contains("target"));
     }
 

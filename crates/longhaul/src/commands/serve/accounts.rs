@@ -8,9 +8,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use longhaul_copy::accounts::{self, Account, Mapped, Policy, Unmapped};
+use longhaul_copy::accounts::{self, Account, AccountPolicy, MappedSubject, UnmappedLine};
 use longhaul_copy::url::{ServerUrl, URL_BYTES_MAX};
-use longhaul_copy::{Kept, Stop};
+use longhaul_copy::{RetainedKey, Stop};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::SharedSecret;
@@ -38,7 +38,7 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// One subject and its server.
 struct Party {
-    mapped: Mapped,
+    mapped: MappedSubject,
     url_file: PathBuf,
     secret: SharedSecret,
     listen: Option<String>,
@@ -85,7 +85,7 @@ pub(super) fn run(context: &Context, args: &ServeArgs, map: &Path, stop: &Stop) 
     for party in &parties {
         let _ = std::fs::remove_file(&party.url_file);
         if !args.keep_url {
-            Kept::remove(&party.url_file);
+            RetainedKey::remove(&party.url_file);
         }
         if args.write {
             accounts::remove_work(&args.directory, &party.mapped.account);
@@ -94,7 +94,7 @@ pub(super) fn run(context: &Context, args: &ServeArgs, map: &Path, stop: &Stop) 
     ended.map(|()| Exit::Ok)
 }
 
-fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<Mapped>, Vec<Unmapped>), Failure> {
+fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<MappedSubject>, Vec<UnmappedLine>), Failure> {
     let failed = |error: std::io::Error| Failure::file("reading", path, &error);
     let file = std::fs::File::open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
@@ -112,8 +112,8 @@ fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<Mapped>, Vec<Unmapped>
         let why = format!("{shown} has more than {} bytes", gridmap::MAP_BYTES_MAX);
         return Err(Failure::new(FaultCode::TooLarge, why));
     }
-    let policy = Policy { uid_min: args.uid_min, listed: args.system_account.clone() };
-    let (mapped, unmapped) = accounts::map(&gridmap::parse(&bytes), &policy, &mut accounts::look_up);
+    let policy = AccountPolicy { uid_min: args.uid_min, listed: args.system_account.clone() };
+    let (mapped, unmapped) = accounts::map_subjects(&gridmap::parse(&bytes), &policy, &mut accounts::look_up);
     let next = format!("longhaul doctor --gridmap {shown}");
     if mapped.is_empty() {
         let first =
@@ -136,7 +136,7 @@ fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<Mapped>, Vec<Unmapped>
 }
 
 /// Names of URL files, secrets of an earlier run, and ports.
-fn parties(args: &ServeArgs, mapped: Vec<Mapped>, directory: &Path) -> Result<Vec<Party>, Failure> {
+fn parties(args: &ServeArgs, mapped: Vec<MappedSubject>, directory: &Path) -> Result<Vec<Party>, Failure> {
     let mut parties: Vec<Party> = Vec::with_capacity(mapped.len());
     for (place, mapped) in mapped.into_iter().enumerate() {
         let earlier = parties.iter().filter(|party| party.mapped.account.name == mapped.account.name).count();
@@ -289,7 +289,7 @@ impl Party {
         let all = format!("[::]:{port}");
         let listen =
             self.listen.iter().filter_map(|text| text.parse().or_else(|_| all.parse()).ok()).collect();
-        Kept { secret: self.secret.clone(), listen }.store(&self.url_file, &args.directory)?;
+        RetainedKey { secret: self.secret.clone(), listen }.store(&self.url_file, &args.directory)?;
         self.server = Some(Running { child, url, since: Instant::now() });
         Ok(())
     }

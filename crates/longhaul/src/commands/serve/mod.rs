@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use longhaul_copy::{DataSecurity, Kept, ServeOptions, Server, Stop};
+use longhaul_copy::{DataSecurity, RetainedKey, ServeOptions, Server, Stop};
 use longhaul_model::address::IpNetwork;
 use longhaul_model::{Fault, units};
 use longhaul_security::SharedSecret;
@@ -126,7 +126,7 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
     let url = server.url().reveal("");
     if let Some(file) = &args.url_file {
         // Before the URL: whoever reads that may come back to the next server too.
-        Kept { secret, listen: server.listening() }.store(file, &args.directory)?;
+        RetainedKey { secret, listen: server.listening() }.store(file, &args.directory)?;
         // Left by nobody: only a server that listens has a URL.
         longhaul_security::write_private(file, format!("{}\n", *url).as_bytes()).map_err(|error| {
             Failure::from(longhaul_model::Fault::from(error)).titled("the URL could not be written")
@@ -151,7 +151,7 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
         // It leads nowhere from now on.
         let _ = std::fs::remove_file(file);
         if !args.keep_url {
-            Kept::remove(file);
+            RetainedKey::remove(file);
         }
     }
     let refused = match refused {
@@ -175,11 +175,11 @@ fn start_log(context: &Context) -> Result<(), Failure> {
 
 /// The key of an earlier server at this URL file, and where it listened; else a new key.
 fn kept(url_file: &Path, directory: &Path) -> (SharedSecret, Vec<SocketAddr>) {
-    match Kept::load(url_file, directory) {
+    match RetainedKey::load(url_file, directory) {
         Ok(Some(kept)) => return (kept.secret, kept.listen),
         Ok(None) => {}
         Err(why) => {
-            let file = Kept::path(url_file);
+            let file = RetainedKey::path(url_file);
             tracing::warn!(file = %units::printable(&file.to_string_lossy()), why, "the kept key is not \
                 used; the URL is a new one");
         }
