@@ -12,7 +12,7 @@ use crate::push::Push;
 use crate::replicas::SERVERS_MAX;
 use crate::ssh::SshServer;
 use crate::stop::Stop;
-use crate::third::ThirdParty;
+use crate::third_party::ThirdParty;
 use crate::url::{Endpoint, RemotePath, ServerUrl};
 
 #[derive(Clone, Debug)]

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use longhaul_model::{Fault, FaultCode, Verification};
 
+use crate::listing_diff::policy;
 use crate::local::{
     self, LocalOptions, LocalOutcome, LocalPlan, LocalRequest, Observer, PlannedEntry, PlannedFile,
     VerifiedBy,
 };
 use crate::options::Options;
-use crate::plan::Decision;
-use crate::planner::policy;
 use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
+use crate::rules::Decision;
 use crate::stop::{Stop, interrupted};
 use crate::walk::{DirectoryEntry, LeftOutEntry};
 

@@ -6,7 +6,7 @@ use longhaul_model::{Fault, Timestamp, Verification};
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
-use crate::plan::SkipReason;
+use crate::rules::SkipReason;
 use crate::sync::lock;
 
 /// Failed files told by name; more are only counted.

@@ -18,18 +18,18 @@ use longhaul_gateways::circuits::CircuitConfig;
 use longhaul_model::{Algorithm, DataSecurity, Digest, DigestSet, Fault, FaultCode, Lfn};
 use longhaul_storage::FlushPolicy;
 
-use crate::agenda::{PlanQueue, PlannedPage, plan_ahead};
 use crate::circuit;
-use crate::fetching::{FetchJob, FetchResult, FileFetch};
-use crate::landing::MappedStorage;
+use crate::fetch_job::{FetchJob, FetchResult, FileFetch};
+use crate::listing_diff::{self, ListingDiff, Step};
 use crate::options::Options;
-use crate::plan::{self, Placements, TargetRoot};
-use crate::planner::{self, ListingDiff, Step};
-use crate::planning::PullSteps;
+use crate::plan_queue::{PlanQueue, PlannedPage, plan_ahead};
 use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
 use crate::protocol::{Entry, Kind, ListRequest, RelativePath};
+use crate::pull_steps::PullSteps;
 use crate::remote::Remote;
+use crate::rename_on_commit::MappedStorage;
 use crate::replicas::{self, ReplicaServer};
+use crate::rules::{self, Placements, TargetRoot};
 use crate::site::{Site, SiteConfig, TARGET, storage_name};
 use crate::state::{CopyKey, ScratchDir, StateDir};
 use crate::stop::{Stop, interrupted};
@@ -139,9 +139,9 @@ impl Pull<'_> {
         let [source] = self.sources else { return None };
         let landings = match self.names {
             Some(_) => return None,
-            None => self.placements_for(&[plan::Kind::Directory]).ok()?,
+            None => self.placements_for(&[rules::Kind::Directory]).ok()?,
         };
-        planner::list_request(source, &landings.placements[0], self.options).ok()
+        listing_diff::list_request(source, &landings.placements[0], self.options).ok()
     }
 
     /// Where each source lands, after a look at both sides.
@@ -157,8 +157,8 @@ impl Pull<'_> {
                 return Err(Fault::new(FaultCode::BadRequest, detail));
             }
             kinds.push(match found.as_ref().map(|entry| (entry.kind, entry.note.as_str())) {
-                Some((Kind::File, _)) => plan::Kind::File,
-                Some((Kind::Directory, _)) => plan::Kind::Directory,
+                Some((Kind::File, _)) => rules::Kind::File,
+                Some((Kind::Directory, _)) => rules::Kind::Directory,
                 Some((Kind::LeftOut, note)) => {
                     let detail = format!("{shown} is {}", longhaul_model::units::printable(note));
                     return Err(Fault::new(FaultCode::SourceUnreadable, detail));
@@ -169,17 +169,17 @@ impl Pull<'_> {
         self.placements_for(&kinds)
     }
 
-    fn placements_for(&self, kinds: &[plan::Kind]) -> Result<Placements, Fault> {
-        let sources: Vec<plan::Source> = self
+    fn placements_for(&self, kinds: &[rules::Kind]) -> Result<Placements, Fault> {
+        let sources: Vec<rules::Source> = self
             .sources
             .iter()
             .zip(kinds)
             .map(|(source, kind)| {
                 let slash = if source.contents { "/" } else { "" };
-                plan::Source::of_path(self.shown(&source.path), &format!("{}{slash}", source.path), *kind)
+                rules::Source::of_path(self.shown(&source.path), &format!("{}{slash}", source.path), *kind)
             })
             .collect();
-        plan::place_sources(&sources, &local_target(self.target), self.options.recursive)
+        rules::place_sources(&sources, &local_target(self.target), self.options.recursive)
     }
 
     fn target_root(&self, target: &Path, landings: &Placements) -> Result<PathBuf, Fault> {
@@ -377,7 +377,7 @@ impl PullRun<'_> {
                     self.report(path.as_str(), path.as_str(), 0, Outcome::Failed(fault));
                 }
             },
-            step => planner::report_without_transfer(step, self.progress, self.tell),
+            step => listing_diff::report_without_transfer(step, self.progress, self.tell),
         }
     }
 
@@ -439,7 +439,7 @@ fn dry_run(
             totals.excluded = excluded;
         });
         for step in steps {
-            planner::report_dry_run(step, progress, &mut *tell);
+            listing_diff::report_dry_run(step, progress, &mut *tell);
         }
         Ok(())
     })
@@ -451,22 +451,22 @@ fn named_placements(names: &[String], found: &[Option<Entry>]) -> Result<Placeme
     for (name, found) in names.iter().zip(found) {
         let name = Lfn::parse(name).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
         landings.push(match found {
-            Some(entry) if entry.kind == Kind::Directory => plan::Placement::Beneath(Some(name)),
-            _ => plan::Placement::As(name),
+            Some(entry) if entry.kind == Kind::Directory => rules::Placement::Beneath(Some(name)),
+            _ => rules::Placement::As(name),
         });
     }
     Ok(Placements { root: TargetRoot::Target { make: false }, placements: landings, may_collide: true })
 }
 
 /// What lies at a local target.
-pub(crate) fn local_target(path: &Path) -> plan::Target {
+pub(crate) fn local_target(path: &Path) -> rules::Target {
     let kind = match std::fs::metadata(path) {
-        Ok(found) if found.is_dir() => plan::TargetKind::Directory,
-        Ok(_) => plan::TargetKind::File,
-        Err(_) => plan::TargetKind::Missing,
+        Ok(found) if found.is_dir() => rules::TargetKind::Directory,
+        Ok(_) => rules::TargetKind::File,
+        Err(_) => rules::TargetKind::Missing,
     };
     let text = path.to_string_lossy();
-    plan::Target::of_path(longhaul_model::units::printable(&text), &text, kind)
+    rules::Target::of_path(longhaul_model::units::printable(&text), &text, kind)
 }
 
 /// Without dots and links on the way, as far as it exists.

@@ -17,15 +17,15 @@ use longhaul_model::units::printable;
 use longhaul_model::{Blame, DataSecurity, Fault, FaultCode, Lfn};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
-use crate::agenda::{PlanQueue, PlannedPage, plan_ahead};
-use crate::offered::PushExport;
 use crate::options::Options;
-use crate::plan::{self, Placements, TargetRoot};
+use crate::plan_queue::{PlanQueue, PlannedPage, plan_ahead};
 use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
 use crate::protocol::{self, Kind, PushedFile, ReceivedFile, RelativePath, Reply, Request};
 use crate::pull::absolute;
-use crate::push_plan::{PushSource, PushSteps, Step};
+use crate::push_export::PushExport;
+use crate::push_steps::{PushSource, PushSteps, Step};
 use crate::remote::{Remote, escaped_len, unexpected};
+use crate::rules::{self, Placements, TargetRoot};
 use crate::site::{EXPORT, Site, SiteConfig, storage_name};
 use crate::state::{CopyKey, ScratchDir};
 use crate::stop::{Stop, interrupted};
@@ -178,8 +178,8 @@ impl Push<'_> {
                     |error: longhaul_model::NameError| Fault::new(FaultCode::BadName, error.to_string());
                 let name = Lfn::parse(name).map_err(bad)?;
                 landings.push(match local.is_file {
-                    true => plan::Placement::As(name),
-                    false => plan::Placement::Beneath(Some(name)),
+                    true => rules::Placement::As(name),
+                    false => rules::Placement::Beneath(Some(name)),
                 });
             }
             return Ok(Placements {
@@ -188,23 +188,23 @@ impl Push<'_> {
                 may_collide: true,
             });
         }
-        let sources: Vec<plan::Source> = locals
+        let sources: Vec<rules::Source> = locals
             .iter()
             .map(|local| {
-                let kind = if local.is_file { plan::Kind::File } else { plan::Kind::Directory };
+                let kind = if local.is_file { rules::Kind::File } else { rules::Kind::Directory };
                 let text = local.typed.to_string_lossy();
-                plan::Source::of_path(printable(&text), &text, kind)
+                rules::Source::of_path(printable(&text), &text, kind)
             })
             .collect();
         let found = remote.welcome.found.first().and_then(Option::as_ref);
         let kind = match found.map(|entry| entry.kind) {
-            None => plan::TargetKind::Missing,
-            Some(Kind::Directory) => plan::TargetKind::Directory,
-            Some(_) => plan::TargetKind::File,
+            None => rules::TargetKind::Missing,
+            Some(Kind::Directory) => rules::TargetKind::Directory,
+            Some(_) => rules::TargetKind::File,
         };
         let slash = if self.target.contents { "/" } else { "" };
-        let target = plan::Target::of_path(self.shown(""), &format!("{}{slash}", self.target.path), kind);
-        plan::place_sources(&sources, &target, self.options.recursive)
+        let target = rules::Target::of_path(self.shown(""), &format!("{}{slash}", self.target.path), kind);
+        rules::place_sources(&sources, &target, self.options.recursive)
     }
 
     /// The directory at the server that landings are relative to; made if it is missing.
@@ -383,7 +383,7 @@ impl PushRun<'_> {
                         directories.push(path);
                     }
                     Step::NoTransfer(step) => {
-                        crate::planner::report_without_transfer(step, self.progress, self.tell)
+                        crate::listing_diff::report_without_transfer(step, self.progress, self.tell)
                     }
                 }
             }

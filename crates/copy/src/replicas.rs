@@ -9,7 +9,7 @@ use std::sync::Arc;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, TrafficClass};
 
-use crate::fetching::FileFetch;
+use crate::fetch_job::FileFetch;
 use crate::progress::{Progress, ReplicaShare};
 use crate::protocol::{Entry, Kind, ListRequest, RelativePath};
 use crate::remote::Remote;

@@ -14,7 +14,7 @@ use longhaul_model::{AgentId, Fault, FaultCode};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::landing::remove_work_directory;
+use crate::rename_on_commit::remove_work_directory;
 use crate::walk::WORK_DIRECTORY;
 
 const LOCK_FILE: &str = "lock";

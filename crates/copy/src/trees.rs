@@ -11,9 +11,9 @@ use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::tree::{ChunkValue, VALUES_MAX, values_of};
 use longhaul_model::{Blame, Digest, Fault, FaultCode, Tree};
 
-use crate::agenda::PageSink;
-use crate::fetching::FileFetch;
-use crate::planner::Step;
+use crate::fetch_job::FileFetch;
+use crate::listing_diff::Step;
+use crate::plan_queue::PageSink;
 use crate::protocol::{
     ITEMS_PER_MESSAGE_MAX, PAGE_BYTES_MAX, RelativePath, Reply, Request, TreeAnswer, TreePart,
 };

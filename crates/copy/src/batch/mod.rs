@@ -10,7 +10,7 @@
 //!
 //! Not here: what a URL means. [`read`] is given the check. Start with [`read`].
 
-mod place;
+mod endpoint_spec;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
@@ -20,7 +20,7 @@ use longhaul_gateways::copyjob as words;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
 
-pub use place::EndpointSpec;
+pub use endpoint_spec::EndpointSpec;
 pub use words::{Format, quoted};
 
 /// Bytes of one line: two URLs with paths of 1,024 bytes, quoted at their worst.

@@ -251,7 +251,7 @@ pub(super) const DIGEST_DEFAULT: Algorithm = Algorithm::Crc32c;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Decision;
+    use crate::rules::Decision;
     use longhaul_storage::FlushPolicy;
     use std::sync::Arc;
 

@@ -24,8 +24,8 @@ use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Pfn, Verification};
 use longhaul_storage::{Commit, FlushPolicy, Storage, TempName, digest_file};
 use serde::Serialize;
 
-use crate::plan::{Decision, SkipReason};
 use crate::report;
+use crate::rules::{Decision, SkipReason};
 use crate::walk::{DirectoryEntry, LeftOutEntry};
 pub use plan::{LocalPlan, LocalRequest, PlannedEntries, PlannedEntry, PlannedFile};
 pub use tree::{SourceTree, TargetTree};

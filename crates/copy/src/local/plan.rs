@@ -13,7 +13,7 @@ use longhaul_storage::{FlushPolicy, Identity, NoLinks};
 
 use super::tree::{SourceTree, TargetTree, stat_existing};
 use crate::filter::Filters;
-use crate::plan::{
+use crate::rules::{
     Collisions, Decision, FileMeta, Kind, Placement, Placements, Policy, Source, Target, TargetEntry,
     TargetKind, TargetRoot, Totals, decide, place_sources,
 };

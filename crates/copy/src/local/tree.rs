@@ -12,7 +12,7 @@ use rustix::fs::{self, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::{self, Errno};
 
 use super::temps;
-use crate::plan::{FileMeta, TargetEntry};
+use crate::rules::{FileMeta, TargetEntry};
 use crate::walk::WORK_DIRECTORY;
 use crate::walk::beneath::{make_directories, split};
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use longhaul_model::{Fault, FaultCode};
 
 use crate::filter::{Action, Filters};
-use crate::landing::refuse_work_directory;
 use crate::protocol::{Entry, Kind, ListRequest, PAGE_BYTES_MAX, Page, RelativePath};
 use crate::remote::escaped_len;
+use crate::rename_on_commit::refuse_work_directory;
 use crate::walk::{Walk, WalkEntry, WalkOptions};
 
 /// The first page is short, so that fetching begins soon: it fits into what TCP sends before the first

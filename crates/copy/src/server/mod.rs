@@ -5,11 +5,11 @@
 //! left behind when it disappears is cleaned up; what had arrived of its files is kept, so that it can go on.
 //! Not here: trust (`security`), paths (`storage`, `walk`), bytes (`engine`).
 
-mod answers;
-mod kept;
 mod listing;
 mod orders;
-mod receiving;
+mod receive_job;
+mod requests;
+mod retained_jobs;
 mod trees;
 
 use std::collections::HashMap;
@@ -24,18 +24,18 @@ use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
 use longhaul_security::{Access, SharedSecret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 
-use crate::landing::MappedStorage;
-use crate::looker::TargetIndex;
 use crate::protocol::{self, Reply};
+use crate::rename_on_commit::MappedStorage;
 use crate::site::{EXPORT, Site, SiteConfig, TARGET, storage_name};
 use crate::state::{CopyKey, ScratchDir, StateDir};
 use crate::stop::Stop;
 use crate::sync::lock;
+use crate::target_index::TargetIndex;
 use crate::url::ServerUrl;
-pub use kept::RetainedKey;
 use listing::Listing;
 use orders::Orders;
-use receiving::ReceiveJob;
+use receive_job::ReceiveJob;
+pub use retained_jobs::RetainedKey;
 
 /// What nobody is told of, such as the end of an ordered copy, is noticed after this.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(500);

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
 
-use crate::landing::refuse_work_directory;
 use crate::progress::{FileOutcome, Outcome, Progress};
 use crate::protocol::{FetchOrder, ITEMS_PER_MESSAGE_MAX, OrderState, PAGE_BYTES_MAX};
 use crate::pull::Pull;
 use crate::remote::escaped_len;
+use crate::rename_on_commit::refuse_work_directory;
 use crate::state::CopyKey;
 use crate::stop::Stop;
 use crate::sync::lock;

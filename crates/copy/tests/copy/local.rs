@@ -15,8 +15,8 @@ use longhaul_copy::local::{
     LocalOptions, LocalOutcome, LocalPlan, LocalRequest, LocalTotals, Method, Observer, OpenTargets,
     PlannedEntry, PlannedFile, VerifiedBy, copy, copy_to,
 };
-use longhaul_copy::plan::{Decision, Policy, SkipReason, dry_run_line};
 use longhaul_copy::report::{BatchReport, CopyResult, FdtcpExit, Outcome};
+use longhaul_copy::rules::{Decision, Policy, SkipReason, dry_run_line};
 use longhaul_copy::walk::{DirectoryEntry, LeftOutEntry};
 use longhaul_model::{Algorithm, Fault, FaultCode, Hasher, Verification};
 use longhaul_storage::FlushPolicy;

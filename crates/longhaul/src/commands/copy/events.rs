@@ -150,7 +150,7 @@ mod tests {
         let totals = Totals::default();
         let outcomes = [
             Outcome::Done { verification: Verification::EndToEnd },
-            Outcome::Skipped(longhaul_copy::plan::SkipReason::TargetNewer),
+            Outcome::Skipped(longhaul_copy::rules::SkipReason::TargetNewer),
             Outcome::WouldCopy { replaces: true },
             Outcome::Failed(fault.clone()),
             Outcome::LeftOut("a socket".into()),

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use longhaul_model::{Algorithm, Blame, Fault, FaultCode};
 
-use crate::agenda::PageSink;
-use crate::looker::{DIGEST_READ_BYTES, TargetIndex};
-use crate::plan::Placements;
-use crate::planner::{ListingDiff, Step};
+use crate::listing_diff::{ListingDiff, Step};
+use crate::plan_queue::PageSink;
 use crate::pull::Pull;
 use crate::replicas::ReplicaServer;
+use crate::rules::Placements;
 use crate::site::PathMapping;
+use crate::target_index::{DIGEST_READ_BYTES, TargetIndex};
 use crate::trees::TreeFetcher;
 
 pub(crate) struct PullSteps<'a> {

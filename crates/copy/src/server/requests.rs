@@ -7,16 +7,16 @@ use longhaul_model::{AgentId, Algorithm, DigestSet, Fault, FaultCode, Pfn, Traff
 use longhaul_storage::digest_file;
 
 use super::listing::Listing;
-use super::receiving::ReceiveJob;
+use super::receive_job::ReceiveJob;
 use super::{ClientState, Inner, lock, trees};
-use crate::landing::{MappedStorage, refuse_work_directory};
-use crate::looker::DIGEST_READ_BYTES;
 use crate::protocol::{
     DigestAnswer, Entry, Kind, ListRequest, Page, RelativePath, Reply, Request, VERSION_MAX, VERSION_MIN,
     Welcome,
 };
 use crate::remote::PROGRAM;
+use crate::rename_on_commit::{MappedStorage, refuse_work_directory};
 use crate::site::{EXPORT, Source, storage_name};
+use crate::target_index::DIGEST_READ_BYTES;
 
 /// Listings of one client that are under way.
 const LISTINGS_PER_CLIENT_MAX: usize = 64;

@@ -8,8 +8,8 @@
 
 mod collisions;
 mod decision;
-mod landing;
+mod placement;
 
 pub use collisions::{COLLISIONS_MAX, Collisions};
 pub use decision::{Decision, FileMeta, Policy, SkipReason, TargetEntry, Totals, decide, dry_run_line};
-pub use landing::{Kind, Placement, Placements, Source, Target, TargetKind, TargetRoot, place_sources};
+pub use placement::{Kind, Placement, Placements, Source, Target, TargetKind, TargetRoot, place_sources};

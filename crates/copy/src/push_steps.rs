@@ -6,16 +6,16 @@ use longhaul_model::units::printable;
 use longhaul_model::{Digest, Fault, FaultCode, Lfn, Pfn};
 use longhaul_storage::{Storage, digest_file};
 
-use crate::agenda::PageSink;
-use crate::looker::DIGEST_READ_BYTES;
+use crate::listing_diff::{self, policy};
 use crate::options::Options;
-use crate::plan::{Collisions, Decision, FileMeta, Placement, Placements, TargetEntry, decide};
-use crate::planner::{self, policy};
+use crate::plan_queue::PageSink;
 use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
 use crate::protocol::{Entry, Kind, PushedFile, RelativePath};
 use crate::push::join_target;
 use crate::remote::{Remote, unexpected};
+use crate::rules::{Collisions, Decision, FileMeta, Placement, Placements, TargetEntry, decide};
 use crate::stop::Stop;
+use crate::target_index::DIGEST_READ_BYTES;
 use crate::walk::{FileEntry, Walk, WalkEntry, WalkOptions};
 
 /// Entries planned together: one question to the server for each page.
@@ -55,7 +55,7 @@ pub(crate) enum Step {
     Send(Box<PushItem>),
     Directory(RelativePath),
     /// Nothing is moved.
-    NoTransfer(planner::Step),
+    NoTransfer(listing_diff::Step),
 }
 
 impl Step {
@@ -96,7 +96,7 @@ impl PushSteps<'_> {
                     Placement::As(name) | Placement::Beneath(Some(name)) => name.as_str().to_owned(),
                     Placement::Beneath(None) => String::new(),
                 };
-                let refused = planner::Step::Refuse { source, target, size: 0, fault: fault.clone() };
+                let refused = listing_diff::Step::Refuse { source, target, size: 0, fault: fault.clone() };
                 let last = number + 1 == self.sources.len();
                 take(vec![Step::NoTransfer(refused)], last, excluded_before)?;
                 continue;
@@ -132,7 +132,8 @@ impl PushSteps<'_> {
                     Ok(path) => files.push((file, path)),
                     Err(fault) => {
                         let path = self.shown(number, file.path.as_str());
-                        steps.push(Step::NoTransfer(planner::Step::LeftOut { path, note: fault.detail }));
+                        steps
+                            .push(Step::NoTransfer(listing_diff::Step::LeftOut { path, note: fault.detail }));
                     }
                 },
                 WalkEntry::EmptyDirectory(directory) => {
@@ -140,7 +141,7 @@ impl PushSteps<'_> {
                 }
                 WalkEntry::LeftOut(left) => {
                     let path = self.shown(number, &left.path);
-                    steps.push(Step::NoTransfer(planner::Step::LeftOut { path, note: left.detail }));
+                    steps.push(Step::NoTransfer(listing_diff::Step::LeftOut { path, note: left.detail }));
                 }
             }
         }
@@ -205,11 +206,11 @@ impl PushSteps<'_> {
             }
             Decision::Skip(reason) => {
                 let (source, target) = texts();
-                Some(Step::NoTransfer(planner::Step::Skip { source, target, size: file.size, reason }))
+                Some(Step::NoTransfer(listing_diff::Step::Skip { source, target, size: file.size, reason }))
             }
             Decision::Refuse(fault) => {
                 let (source, target) = texts();
-                Some(Step::NoTransfer(planner::Step::Refuse { source, target, size: file.size, fault }))
+                Some(Step::NoTransfer(listing_diff::Step::Refuse { source, target, size: file.size, fault }))
             }
         }
     }
@@ -244,7 +245,7 @@ impl PushSteps<'_> {
             steps.push(step.unwrap_or_else(|fault| {
                 let source = self.shown(number, file.path.as_str());
                 let target = path.as_str().to_owned();
-                Step::NoTransfer(planner::Step::Refuse { source, target, size: file.size, fault })
+                Step::NoTransfer(listing_diff::Step::Refuse { source, target, size: file.size, fault })
             }));
         }
         Ok(())
@@ -264,7 +265,7 @@ impl PushSteps<'_> {
             });
             for step in steps {
                 match step {
-                    Step::NoTransfer(step) => planner::report_dry_run(step, progress, &mut *tell),
+                    Step::NoTransfer(step) => listing_diff::report_dry_run(step, progress, &mut *tell),
                     Step::Directory(_) => progress.change(|totals| totals.directories += 1),
                     Step::Send(put) => {
                         progress.change(|totals| {
@@ -310,6 +311,6 @@ fn refuse_collision(step: &mut Step, collisions: &mut Collisions, by: u32, shown
     };
     if let Err(fault) = taken {
         let target = path.as_str().to_owned();
-        *step = Step::NoTransfer(planner::Step::Refuse { source, target, size, fault });
+        *step = Step::NoTransfer(listing_diff::Step::Refuse { source, target, size, fault });
     }
 }

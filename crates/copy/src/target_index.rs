@@ -11,8 +11,8 @@ use longhaul_storage::{FlushPolicy, NoLinks, Posix, PosixOptions, digest_file};
 use rustix::fs::{self, Dir, FileType, OFlags};
 use rustix::io::Errno;
 
-use crate::plan::{FileMeta, TargetEntry};
 use crate::protocol::{Entry, Kind, RelativePath};
+use crate::rules::{FileMeta, TargetEntry};
 use crate::site::{EXPORT, storage_name};
 use crate::walk::beneath::split;
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};

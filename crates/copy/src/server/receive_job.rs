@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use longhaul_engine::Finished;
 use longhaul_model::{Fault, FaultCode, Lfn, Verification};
 
-use crate::fetching::{FetchJob, FetchResult, FileFetch};
-use crate::landing::{Destination, MappedStorage};
+use crate::fetch_job::{FetchJob, FetchResult, FileFetch};
 use crate::protocol::{
     ITEMS_PER_MESSAGE_MAX, PAGE_BYTES_MAX, PushedFile, ReceiveProgress, ReceivedFile, RelativePath,
 };
 use crate::remote::escaped_len;
+use crate::rename_on_commit::{Destination, MappedStorage};
 use crate::site::{Site, Source, TARGET, storage_name};
 use crate::sync::lock;
 

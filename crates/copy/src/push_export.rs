@@ -11,7 +11,7 @@ use longhaul_storage::{
     Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit,
 };
 
-use crate::push_plan::PushItem;
+use crate::push_steps::PushItem;
 
 pub(crate) struct PushExport {
     name: StorageName,

@@ -5,17 +5,17 @@
 use longhaul_model::units::printable;
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Lfn};
 
-use crate::agenda::PageSink;
-use crate::fetching::FileFetch;
-use crate::landing::Destination;
-use crate::looker::{DIGEST_READ_BYTES, TargetIndex};
+use crate::fetch_job::FileFetch;
 use crate::options::Options;
-use crate::plan::{
-    Collisions, Decision, FileMeta, Placement, Placements, Policy, SkipReason, TargetEntry, decide,
-};
+use crate::plan_queue::PageSink;
 use crate::progress::{FileCallback, FileOutcome, Outcome, Progress};
 use crate::protocol::{Entry, Kind, ListRequest, Page, RelativePath, Reply, Request};
 use crate::remote::{Remote, unexpected};
+use crate::rename_on_commit::Destination;
+use crate::rules::{
+    Collisions, Decision, FileMeta, Placement, Placements, Policy, SkipReason, TargetEntry, decide,
+};
+use crate::target_index::{DIGEST_READ_BYTES, TargetIndex};
 use crate::url::RemotePath;
 
 /// Bytes that a server is asked to read for digests in one question: it should not take long to answer.

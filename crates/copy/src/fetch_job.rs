@@ -12,7 +12,7 @@ use longhaul_engine::{Finished, Share};
 use longhaul_model::fault::retry_delay;
 use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName, Tree, Verification};
 
-use crate::landing::{Destination, MappedStorage};
+use crate::rename_on_commit::{Destination, MappedStorage};
 use crate::site::{FetchItem, Site, Source};
 
 /// Nothing at all has come for so long: what fails from then on has failed. Long enough for a server to be
