@@ -16,7 +16,7 @@ pub fn clock() -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
 }
 
 /// Names an error of this process, to find it in its log.
-pub fn incident() -> IncidentId {
+pub fn new_incident_id() -> IncidentId {
     static MAKER: Mutex<Option<IdMaker>> = Mutex::new(None);
     let mut maker = MAKER.lock().unwrap_or_else(PoisonError::into_inner);
     maker.get_or_insert_with(|| IdMaker::after(u64::from(std::process::id()) & 0xffff)).next(now())

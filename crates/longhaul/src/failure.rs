@@ -31,7 +31,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    fn of(code: u8) -> Exit {
+    fn from_code(code: u8) -> Exit {
         use Exit::*;
         [Ok, Usage, NotFound, Denied, Temporary, Permanent, Partly, TimedOut, Mismatch]
             .into_iter()
@@ -55,7 +55,7 @@ impl Failure {
 
     /// The command line or the configuration is wrong.
     pub fn usage(title: impl Into<String>, why: impl Into<String>, next: impl Into<String>) -> Self {
-        let failure = Failure::new(FaultCode::BadRequest, why).titled(title).next(next);
+        let failure = Failure::new(FaultCode::BadRequest, why).with_title(title).with_remedy(next);
         Failure { exit: Exit::Usage, ..failure }
     }
 
@@ -72,26 +72,26 @@ impl Failure {
         };
         let failure = Failure::new(FaultCode::StateDirectory, plain_io(error));
         let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Other };
-        Failure { exit, ..failure.titled(format!("{doing} {shown} failed")).next(next) }
+        Failure { exit, ..failure.with_title(format!("{doing} {shown} failed")).with_remedy(next) }
     }
 
-    pub fn titled(mut self, title: impl Into<String>) -> Self {
+    pub fn with_title(mut self, title: impl Into<String>) -> Self {
         self.problem.title = title.into();
         self
     }
 
-    pub fn next(mut self, next: impl Into<String>) -> Self {
+    pub fn with_remedy(mut self, next: impl Into<String>) -> Self {
         self.problem.remedy = next.into();
         self
     }
 
-    pub fn exiting(mut self, exit: Exit) -> Self {
+    pub fn with_exit(mut self, exit: Exit) -> Self {
         self.exit = exit;
         self
     }
 
     /// With an id, made here if the service gave none.
-    pub fn identified(mut self, make: impl FnOnce() -> IncidentId) -> Self {
+    pub fn with_id(mut self, make: impl FnOnce() -> IncidentId) -> Self {
         self.problem.instance.get_or_insert_with(make);
         self
     }
@@ -118,7 +118,7 @@ impl Failure {
 
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
-        let exit = Exit::of(problem.exit_code());
+        let exit = Exit::from_code(problem.exit_code());
         Failure { problem: Box::new(problem), exit }
     }
 }
@@ -131,7 +131,7 @@ impl From<Fault> for Failure {
 
 impl From<NameError> for Failure {
     fn from(error: NameError) -> Self {
-        Failure::new(FaultCode::BadName, error.to_string()).exiting(Exit::Usage)
+        Failure::new(FaultCode::BadName, error.to_string()).with_exit(Exit::Usage)
     }
 }
 
@@ -154,9 +154,9 @@ mod tests {
     fn has_four_parts() {
         let id = IdMaker::default().next(Timestamp::from_seconds(1_763_717_531));
         let failure = Failure::new(FaultCode::NoSpaceForRequest, "needs 100 TB, epsilon has 61 TB free")
-            .titled("epsilon cannot hold higgs/run7-raw")
-            .next("choose blocks")
-            .identified(|| id);
+            .with_title("epsilon cannot hold higgs/run7-raw")
+            .with_remedy("choose blocks")
+            .with_id(|| id);
         assert_eq!(
             failure.render(Style::plain(), None),
             format!(
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn what_others_wrote_cannot_move_the_cursor() {
         let failure =
-            Failure::new(FaultCode::NotFound, "no \u{1b}[2Jdataset\nerror[E0]: forged").titled("a\rb");
+            Failure::new(FaultCode::NotFound, "no \u{1b}[2Jdataset\nerror[E0]: forged").with_title("a\rb");
         let text = failure.render(Style::plain(), None);
         assert_eq!(text.lines().count(), 3);
         assert!(!text.contains('\u{1b}') && !text.contains('\r'));

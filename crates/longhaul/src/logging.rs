@@ -21,13 +21,13 @@ use crate::clock;
 use crate::failure::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum LogFormat {
     Json,
     Human,
 }
 
 pub struct Logging {
-    pub form: Form,
+    pub format: LogFormat,
     /// `info`, or per room: `warn,longhaul_engine=debug`.
     pub level: String,
     pub file: Option<PathBuf>,
@@ -53,9 +53,9 @@ impl Logging {
         let registry = tracing_subscriber::registry().with(targets);
         let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_timer(Clock).with_ansi(false);
         // A second start (tests) keeps the first.
-        let _ = match self.form {
-            Form::Json => registry.with(layer.event_format(JsonLine)).try_init(),
-            Form::Human => registry.with(layer).try_init(),
+        let _ = match self.format {
+            LogFormat::Json => registry.with(layer.event_format(JsonLine)).try_init(),
+            LogFormat::Human => registry.with(layer).try_init(),
         };
         Ok(())
     }
@@ -143,9 +143,9 @@ mod tests {
 
     /// Takes what is logged.
     #[derive(Clone, Default)]
-    struct Taken(Arc<Mutex<Vec<u8>>>);
+    struct LogCapture(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Taken {
+    impl io::Write for LogCapture {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_line_is_one_object_whose_keys_stand_once() {
-        let taken = Taken::default();
+        let taken = LogCapture::default();
         let writer = taken.clone();
         let layer =
             tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).event_format(JsonLine);

@@ -32,7 +32,7 @@ use failure::Exit;
 use output::{Format, Output};
 
 fn main() -> ExitCode {
-    let sealed = sealed::seal();
+    let sealed = sealed::harden_process();
     let exit = match Cli::try_parse() {
         Ok(cli) => run(cli, sealed),
         Err(error) => usage::explain(&error, std::env::args_os().any(|argument| argument == "--json")),
@@ -56,7 +56,7 @@ fn run(cli: Cli, sealed: std::io::Result<()>) -> Exit {
         ));
     }
     commands::run(cli, output).unwrap_or_else(|failure| {
-        let failure = failure.identified(clock::incident);
+        let failure = failure.with_id(clock::new_incident_id);
         let problem = &failure.problem;
         if let Some(id) = problem.instance {
             tracing::error!(%id, code = %problem.code, title = problem.title, detail = problem.detail, "command failed");

@@ -97,13 +97,13 @@ impl Output {
     }
 
     /// A failure in its four parts, on standard error.
-    pub fn explain(&self, failure: &Failure) {
+    pub fn print_failure(&self, failure: &Failure) {
         let _ = self.error.write(&failure.render(self.error.style, self.error.width()));
     }
 
     /// The last word about a failure; with `--json`, the problem on standard output too.
     pub fn fail(&self, failure: &Failure) {
-        self.explain(failure);
+        self.print_failure(failure);
         if self.format == Format::Json && self.json(&failure.problem).is_err() {
             let _ = self.error.write("(and standard output cannot be written)\n");
         }

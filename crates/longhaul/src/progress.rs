@@ -10,34 +10,34 @@ use crate::table::percent;
 use crate::terminal::{Terminal, columns, cut, wrapped};
 
 /// Without a terminal: one report each so often, and none of what is over before.
-const PLAIN_EVERY: Duration = Duration::from_secs(5);
+const PLAIN_REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// With one: repaint no more often than the eye follows.
-pub const REPAINT_EVERY: Duration = Duration::from_millis(200);
+pub const REPAINT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Where no terminal says how wide it is.
-const WIDE: usize = 110;
-const WIDE_GAP: &str = "  ";
-const NARROW_GAP: &str = " ";
+const COLUMNS_DEFAULT: usize = 110;
+const GAP_WIDE: &str = "  ";
+const GAP_NARROW: &str = " ";
 /// A shorter bar says nothing, a longer one no more.
 const BAR_CELLS_MIN: usize = 4;
 const BAR_CELLS_MAX: usize = 27;
 /// Columns that each cell takes at least if it is there, so that nothing beside it moves while numbers
 /// change.
-const STEADY: [usize; 6] = [0, 0, 7, 20, 0, 0];
+const CELL_COLUMNS_MIN: [usize; 6] = [0, 0, 7, 20, 0, 0];
 /// The same of how long it will take: `1 min 16 s`.
-const STEADY_LEFT: usize = 11;
+const LEFT_COLUMNS_MIN: usize = 11;
 
 #[derive(Debug)]
-pub struct Board {
+pub struct ProgressBoard {
     terminal: Terminal,
     quiet: bool,
     painted_lines: usize,
     last_plain: Option<Timestamp>,
 }
 
-impl Board {
+impl ProgressBoard {
     pub fn new(terminal: Terminal, quiet: bool) -> Self {
-        Board { terminal, quiet, painted_lines: 0, last_plain: None }
+        ProgressBoard { terminal, quiet, painted_lines: 0, last_plain: None }
     }
 
     pub fn terminal(&self) -> Terminal {
@@ -50,11 +50,11 @@ impl Board {
             return;
         }
         if self.terminal.is_terminal {
-            let lines = self.fitting(lines);
-            let text = self.erased() + &self.block(lines);
+            let lines = self.visible_lines(lines);
+            let text = self.erase_sequence() + &self.cut_lines(lines);
             self.painted_lines = lines.len();
             self.write(&text);
-        } else if now.since(*self.last_plain.get_or_insert(now)) >= PLAIN_EVERY {
+        } else if now.since(*self.last_plain.get_or_insert(now)) >= PLAIN_REPORT_INTERVAL {
             self.last_plain = Some(now);
             self.write(&format!("{}\n", plain()));
         }
@@ -68,22 +68,22 @@ impl Board {
 
     /// A message that stays.
     pub fn say(&mut self, message: &str) {
-        let erased = self.erased();
+        let erased = self.erase_sequence();
         self.painted_lines = 0;
         let message = if self.quiet { String::new() } else { format!("{message}\n") };
         self.write(&(erased + &message));
     }
 
     /// Leaves `lines` as the last state on the screen.
-    pub fn leave(&mut self, lines: &[String]) {
+    pub fn finish_with(&mut self, lines: &[String]) {
         if self.terminal.is_terminal && !self.quiet {
-            self.write(&(self.erased() + &self.block(lines)));
+            self.write(&(self.erase_sequence() + &self.cut_lines(lines)));
         }
         self.painted_lines = 0;
     }
 
     pub fn clear(&mut self) {
-        self.write(&self.erased());
+        self.write(&self.erase_sequence());
         self.painted_lines = 0;
     }
 
@@ -95,12 +95,12 @@ impl Board {
     }
 
     /// No more lines than can be gone back over.
-    fn fitting<'a>(&self, lines: &'a [String]) -> &'a [String] {
+    fn visible_lines<'a>(&self, lines: &'a [String]) -> &'a [String] {
         let most = self.terminal.height().map_or(usize::MAX, |lines| lines.saturating_sub(1).max(1));
         &lines[..lines.len().min(most)]
     }
 
-    fn erased(&self) -> String {
+    fn erase_sequence(&self) -> String {
         if self.painted_lines == 0 {
             String::new()
         } else {
@@ -109,7 +109,7 @@ impl Board {
     }
 
     /// A line wider than the terminal would wrap, and the next repaint would begin in the wrong place.
-    fn block(&self, lines: &[String]) -> String {
+    fn cut_lines(&self, lines: &[String]) -> String {
         let width = self.terminal.width().unwrap_or(usize::MAX);
         lines.iter().map(|line| format!("{}\n", cut(line, width))).collect()
     }
@@ -144,12 +144,12 @@ impl Measure {
     pub fn plain(&self, name: &str) -> String {
         format!(
             "{name}  {}",
-            self.cells(WIDE_GAP)
+            self.cells(GAP_WIDE)
                 .iter()
                 .map(String::as_str)
                 .filter(|cell| !cell.is_empty())
                 .collect::<Vec<_>>()
-                .join(WIDE_GAP)
+                .join(GAP_WIDE)
         )
     }
 
@@ -158,7 +158,7 @@ impl Measure {
         let over = if gap.len() > 1 { " / " } else { "/" };
         let (share, files) = match (self.files, self.bytes) {
             (Some(files), Some(bytes)) => {
-                let share = share(self.files_done, files, self.bytes_done, bytes);
+                let share = percent_done(self.files_done, files, self.bytes_done, bytes);
                 let (done, all) = (units::count(self.files_done), units::count(files));
                 (format!("{share:>3} %"), format!("{done:>width$}{over}{all} files", width = columns(&all)))
             }
@@ -176,8 +176,8 @@ impl Measure {
             (false, false) => String::new(),
         };
         let end = match self.left.as_str() {
-            left if left.is_empty() || gap == NARROW_GAP => self.end.clone(),
-            left => format!("{} {:<width$}", self.end, format!("({left})"), width = STEADY_LEFT + 2),
+            left if left.is_empty() || gap == GAP_NARROW => self.end.clone(),
+            left => format!("{} {:<width$}", self.end, format!("({left})"), width = LEFT_COLUMNS_MIN + 2),
         };
         [share, files, units::bytes(self.bytes_done), rates, end, self.notes.clone()]
     }
@@ -186,12 +186,12 @@ impl Measure {
 /// One line each: name, bar, percent, files, bytes, rates, end; aligned. On a narrow terminal it moves
 /// together; the bars take what is left, and go if that is too little.
 pub fn lines(measures: &[(&str, Measure)], width: Option<usize>) -> Vec<String> {
-    let width = width.unwrap_or(WIDE);
-    for gap in [WIDE_GAP, NARROW_GAP] {
-        let rows = aligned(measures, gap);
+    let width = width.unwrap_or(COLUMNS_DEFAULT);
+    for gap in [GAP_WIDE, GAP_NARROW] {
+        let rows = align_rows(measures, gap);
         let widest = rows.iter().map(|(name, rest)| columns(name) + columns(rest)).max().unwrap_or(0);
         let room = width.saturating_sub(widest + 2 * gap.len());
-        if room >= BAR_CELLS_MIN || gap == NARROW_GAP {
+        if room >= BAR_CELLS_MIN || gap == GAP_NARROW {
             return rows
                 .into_iter()
                 .zip(measures)
@@ -209,11 +209,11 @@ pub fn lines(measures: &[(&str, Measure)], width: Option<usize>) -> Vec<String> 
 }
 
 /// Names and what follows the bar, cells padded to the widest of their column.
-fn aligned(measures: &[(&str, Measure)], gap: &str) -> Vec<(String, String)> {
+fn align_rows(measures: &[(&str, Measure)], gap: &str) -> Vec<(String, String)> {
     let cells: Vec<[String; 6]> = measures.iter().map(|(_, measure)| measure.cells(gap)).collect();
     let widest = |place: usize| match cells.iter().map(|row| columns(&row[place])).max().unwrap_or(0) {
         0 => 0,
-        widest => widest.max(STEADY[place]),
+        widest => widest.max(CELL_COLUMNS_MIN[place]),
     };
     let names = measures.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
     let rows = measures.iter().zip(&cells).map(|((name, _), row)| {
@@ -228,7 +228,7 @@ fn aligned(measures: &[(&str, Measure)], gap: &str) -> Vec<(String, String)> {
 }
 
 /// Percent of the bytes, which take the time; 100 only when all files are done.
-fn share(files_done: u64, files: u64, bytes_done: u64, bytes: u64) -> u64 {
+fn percent_done(files_done: u64, files: u64, bytes_done: u64, bytes: u64) -> u64 {
     if bytes == 0 {
         return percent(files_done, files);
     }
@@ -333,10 +333,10 @@ mod tests {
 
     #[test]
     fn a_large_file_moves_the_percentage() {
-        assert_eq!(share(0, 1, 50, 100), 50);
-        assert_eq!(share(0, 1, 100, 100), 99);
-        assert_eq!(share(2, 2, 100, 100), 100);
-        assert_eq!((share(1, 2, 0, 0), share(0, 0, 0, 0)), (50, 100));
+        assert_eq!(percent_done(0, 1, 50, 100), 50);
+        assert_eq!(percent_done(0, 1, 100, 100), 99);
+        assert_eq!(percent_done(2, 2, 100, 100), 100);
+        assert_eq!((percent_done(1, 2, 0, 0), percent_done(0, 0, 0, 0)), (50, 100));
     }
 
     #[test]

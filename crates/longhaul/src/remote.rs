@@ -16,10 +16,10 @@ use crate::config::ClientConfig;
 use crate::failure::Failure;
 
 /// While a command waits for something, the service may be away this long.
-const PATIENCE: Duration = Duration::from_secs(300);
-const PATIENCE_STEP: Duration = Duration::from_millis(250);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// Items that `all` fetches at the most.
-const ALL_ITEMS_MAX: usize = 100_000;
+const LIST_ITEMS_MAX: usize = 100_000;
 
 /// Query parameters; those without a value are left out.
 pub type Query<'a> = &'a [(&'static str, Option<String>)];
@@ -39,7 +39,7 @@ impl Remote {
             ));
         }
         let token = Some(config.token.clone()).filter(|token| !token.is_empty());
-        Ok(Remote { client: Client::new(&config.url, trust(config)?, token)? })
+        Ok(Remote { client: Client::new(&config.url, tls_config(config)?, token)? })
     }
 
     pub async fn get<T: DeserializeOwned>(
@@ -60,7 +60,7 @@ impl Remote {
 
     /// For reading again and again what is awaited: a service that is being restarted is no reason to give
     /// up.
-    pub async fn get_patiently<T: DeserializeOwned>(
+    pub async fn get_with_retry<T: DeserializeOwned>(
         &self,
         route: &'static Route,
         parameters: &[&str],
@@ -68,8 +68,8 @@ impl Remote {
         let begun = clock::now();
         loop {
             match self.get(route, parameters, &[]).await {
-                Err(failure) if passing(&failure) && clock::now().since(begun) < PATIENCE => {
-                    tokio::time::sleep(PATIENCE_STEP).await;
+                Err(failure) if is_retryable(&failure) && clock::now().since(begun) < RETRY_TIMEOUT => {
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
                 result => return result,
             }
@@ -77,7 +77,7 @@ impl Remote {
     }
 
     /// The first `limit` items of a list.
-    pub async fn some<T: DeserializeOwned>(
+    pub async fn list<T: DeserializeOwned>(
         &self,
         route: &'static Route,
         parameters: &[&str],
@@ -105,13 +105,13 @@ impl Remote {
     }
 
     /// A list that is never long.
-    pub async fn all<T: DeserializeOwned>(
+    pub async fn list_all<T: DeserializeOwned>(
         &self,
         route: &'static Route,
         parameters: &[&str],
         query: Query<'_>,
     ) -> Result<Vec<T>, Failure> {
-        self.some(route, parameters, query, ALL_ITEMS_MAX).await
+        self.list(route, parameters, query, LIST_ITEMS_MAX).await
     }
 
     pub async fn post<T: DeserializeOwned>(
@@ -125,7 +125,7 @@ impl Remote {
             request = request.parameter(parameter);
         }
         if route.idempotency_key {
-            request = request.idempotency_key(&format!("cli-{}", clock::incident()));
+            request = request.idempotency_key(&format!("cli-{}", clock::new_incident_id()));
         }
         if route.request != routes::Body::None {
             request = request.json(body);
@@ -180,11 +180,11 @@ impl Remote {
 }
 
 /// Whether the same question may well be answered in a moment.
-pub fn passing(failure: &Failure) -> bool {
+pub fn is_retryable(failure: &Failure) -> bool {
     failure.problem.code.retry() != Retry::Never
 }
 
-fn trust(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConfig>, Failure> {
+fn tls_config(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConfig>, Failure> {
     if let Some(fingerprint) = config.ca.strip_prefix("sha256:") {
         return Ok(longhaul_security::join_client_tls(fingerprint)?);
     }
@@ -197,8 +197,8 @@ fn trust(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConfig>, 
             FaultCode::NotAuthenticated,
             format!("{} has a CA of its own, which is not known here", config.url),
         )
-        .titled("the service's CA is not known")
-        .next("give --ca FILE or --ca sha256:FINGERPRINT; `longhaul service init` printed both"));
+        .with_title("the service's CA is not known")
+        .with_remedy("give --ca FILE or --ca sha256:FINGERPRINT; `longhaul service init` printed both"));
     }
     let path = Path::new(&config.ca);
     let pem = std::fs::read_to_string(path).map_err(|error| Failure::file("reading the CA", path, &error))?;

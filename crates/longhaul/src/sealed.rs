@@ -10,11 +10,11 @@ use std::io;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 /// Set to 1: as if this were not there, for whoever looks for a fault with a debugger or a core dump.
-pub const VARIABLE: &str = "LONGHAUL_CORE_DUMPS";
+pub const CORE_DUMPS_VARIABLE: &str = "LONGHAUL_CORE_DUMPS";
 
 /// Before anything is read that is a secret.
-pub fn seal() -> io::Result<()> {
-    if std::env::var_os(VARIABLE).is_some_and(|value| value == "1") {
+pub fn harden_process() -> io::Result<()> {
+    if std::env::var_os(CORE_DUMPS_VARIABLE).is_some_and(|value| value == "1") {
         return Ok(());
     }
     // The one thing of ours in /proc that we would not be let to open any more.

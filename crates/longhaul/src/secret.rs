@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::failure::Failure;
 
 /// A longer line is no password.
-const BYTES_MAX: u64 = 4_096;
+const PASSWORD_BYTES_MAX: u64 = 4_096;
 const TERMINAL: &str = "/dev/tty";
 
 /// The first line.
@@ -30,8 +30,8 @@ pub fn new_from_terminal(name: &str) -> Result<String, Failure> {
         )
     })?;
     let name = longhaul_model::units::printable(name);
-    let first = ask(&mut terminal, &format!("New password of {name}: "))?;
-    let second = Zeroizing::new(ask(&mut terminal, "The same again: ")?);
+    let first = prompt(&mut terminal, &format!("New password of {name}: "))?;
+    let second = Zeroizing::new(prompt(&mut terminal, "The same again: ")?);
     if first != *second {
         return Err(Failure::usage(
             "the two differ",
@@ -42,11 +42,11 @@ pub fn new_from_terminal(name: &str) -> Result<String, Failure> {
     Ok(first)
 }
 
-fn ask(terminal: &mut File, words: &str) -> Result<String, Failure> {
+fn prompt(terminal: &mut File, words: &str) -> Result<String, Failure> {
     let failed = |error: io::Error| failure(format!("asking the terminal: {error}"));
     terminal.write_all(words.as_bytes()).map_err(failed)?;
-    let silent = Silent::begin(terminal).map_err(failed)?;
-    let typed = read_typed(&silent.terminal);
+    let silent = EchoOff::begin(terminal).map_err(failed)?;
+    let typed = read_keys(&silent.terminal);
     drop(silent);
     terminal.write_all(b"\n").map_err(failed)?;
     typed.map_err(failed)
@@ -54,22 +54,22 @@ fn ask(terminal: &mut File, words: &str) -> Result<String, Failure> {
 
 /// A terminal that shows nothing of what is typed and gives each key at once, interrupts too: a program that
 /// a signal ended would leave it silent.
-struct Silent {
+struct EchoOff {
     terminal: File,
     before: Termios,
 }
 
-impl Silent {
-    fn begin(terminal: &File) -> io::Result<Silent> {
+impl EchoOff {
+    fn begin(terminal: &File) -> io::Result<EchoOff> {
         let before = tcgetattr(terminal)?;
         let mut silent = before.clone();
         silent.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
         tcsetattr(terminal, OptionalActions::Flush, &silent)?;
-        Ok(Silent { terminal: terminal.try_clone()?, before })
+        Ok(EchoOff { terminal: terminal.try_clone()?, before })
     }
 }
 
-impl Drop for Silent {
+impl Drop for EchoOff {
     fn drop(&mut self) {
         let _ = tcsetattr(&self.terminal, OptionalActions::Flush, &self.before);
     }
@@ -80,7 +80,7 @@ fn failure(why: String) -> Failure {
 }
 
 /// Keys up to Enter.
-fn read_typed(mut keys: impl Read) -> io::Result<String> {
+fn read_keys(mut keys: impl Read) -> io::Result<String> {
     const INTERRUPT: u8 = 3;
     const END: u8 = 4;
     const ERASE_LINE: u8 = 21;
@@ -104,7 +104,7 @@ fn read_typed(mut keys: impl Read) -> io::Result<String> {
                 // A character, of however many bytes.
                 while typed.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
-            _ if typed.len() as u64 >= BYTES_MAX => return Err(too_long()),
+            _ if typed.len() as u64 >= PASSWORD_BYTES_MAX => return Err(too_long()),
             key => typed.push(key),
         }
     }
@@ -113,8 +113,8 @@ fn read_typed(mut keys: impl Read) -> io::Result<String> {
 
 fn first_line(input: impl BufRead) -> io::Result<String> {
     let mut line = Zeroizing::new(Vec::new());
-    input.take(BYTES_MAX + 1).read_until(b'\n', &mut line)?;
-    if line.len() as u64 > BYTES_MAX {
+    input.take(PASSWORD_BYTES_MAX + 1).read_until(b'\n', &mut line)?;
+    if line.len() as u64 > PASSWORD_BYTES_MAX {
         return Err(too_long());
     }
     let end = line.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
@@ -122,7 +122,7 @@ fn first_line(input: impl BufRead) -> io::Result<String> {
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {BYTES_MAX} bytes"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {PASSWORD_BYTES_MAX} bytes"))
 }
 
 fn text(bytes: &[u8]) -> io::Result<String> {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn keys_become_what_was_meant() {
-        let typed = |keys: &str| read_typed(keys.as_bytes()).map_err(|error| error.kind());
+        let typed = |keys: &str| read_keys(keys.as_bytes()).map_err(|error| error.kind());
         assert_eq!(typed("four words\r"), Ok("four words".into()));
         assert_eq!(typed("fü\u{7f}\u{8}our\n"), Ok("our".into()));
         assert_eq!(typed("\u{7f}wrong\u{15}right\n"), Ok("right".into()));
@@ -160,7 +160,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_panics(keys in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let _ = (read_typed(&keys[..]), first_line(&keys[..]));
+            let _ = (read_keys(&keys[..]), first_line(&keys[..]));
         }
     }
 }

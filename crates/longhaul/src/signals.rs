@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::failure::{Exit, Failure, plain_io};
 
 /// Completes at the first SIGINT, SIGTERM or SIGHUP from now on.
-pub fn ending() -> Result<impl Future<Output = ()>, Failure> {
+pub fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
     let listen = |kind| {
         signal(kind).map_err(|error| {
             Failure::new(

@@ -62,14 +62,14 @@ enum Stream {
 
 impl Terminal {
     pub fn out(no_colour: bool) -> Self {
-        Terminal::of(Stream::Out, std::io::stdout().is_terminal(), no_colour)
+        Terminal::new(Stream::Out, std::io::stdout().is_terminal(), no_colour)
     }
 
     pub fn error(no_colour: bool) -> Self {
-        Terminal::of(Stream::Error, std::io::stderr().is_terminal(), no_colour)
+        Terminal::new(Stream::Error, std::io::stderr().is_terminal(), no_colour)
     }
 
-    fn of(stream: Stream, is_terminal: bool, no_colour: bool) -> Self {
+    fn new(stream: Stream, is_terminal: bool, no_colour: bool) -> Self {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let dumb = set("TERM").is_none_or(|term| term == "dumb");
         let colour = is_terminal && !dumb && !no_colour && set("NO_COLOR").is_none();
@@ -120,11 +120,11 @@ impl Terminal {
 /// Columns that `text` takes. Near enough: marks that combine take none, East Asian wide signs and pictures
 /// two, our own colours none.
 pub fn columns(text: &str) -> usize {
-    measured(text).map(|(_, _, columns)| columns).sum()
+    char_widths(text).map(|(_, _, columns)| columns).sum()
 }
 
 /// Each character with its place and the columns it takes.
-fn measured(text: &str) -> impl DoubleEndedIterator<Item = (usize, char, usize)> {
+fn char_widths(text: &str) -> impl DoubleEndedIterator<Item = (usize, char, usize)> {
     let mut in_colour = false;
     let mut sizes = Vec::with_capacity(text.len());
     for (at, c) in text.char_indices() {
@@ -151,7 +151,7 @@ pub fn cut(text: &str, width: usize) -> Cow<'_, str> {
     }
     let mut kept = String::new();
     let mut used = 1;
-    for (_, c, columns) in measured(text) {
+    for (_, c, columns) in char_widths(text) {
         used += columns;
         if used > width {
             break;
@@ -172,7 +172,7 @@ pub fn cut_front(text: &str, width: usize) -> Cow<'_, str> {
     }
     let mut used = 1;
     let mut start = text.len();
-    for (at, _, columns) in measured(text).rev() {
+    for (at, _, columns) in char_widths(text).rev() {
         used += columns;
         if used > width {
             break;

@@ -22,7 +22,7 @@ pub fn explain(error: &clap::Error, json: bool) -> Exit {
             Exit::Usage
         }
         _ => {
-            output.fail(&failure(&error.render().to_string()).identified(clock::incident));
+            output.fail(&failure(&error.render().to_string()).with_id(clock::new_incident_id));
             Exit::Usage
         }
     }

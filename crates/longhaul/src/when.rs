@@ -5,7 +5,7 @@ use std::time::Duration;
 use longhaul_model::Timestamp;
 use longhaul_model::units;
 
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
+const HORIZON_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// `14:02:11` today, `Sat 03:20` within a week, `2026-11-21 03:20` otherwise.
 pub fn local(at: Timestamp, now: Timestamp) -> String {
@@ -14,18 +14,18 @@ pub fn local(at: Timestamp, now: Timestamp) -> String {
 
 /// An expected time: beyond a year nobody means the date.
 pub fn expected(at: Timestamp, now: Timestamp) -> String {
-    if at.since(now) > YEAR { "in over 1 year".to_owned() } else { local(at, now) }
+    if at.since(now) > HORIZON_MAX { "in over 1 year".to_owned() } else { local(at, now) }
 }
 
 /// How far it is: `24 min`; none beyond a year.
-pub fn left(at: Timestamp, now: Timestamp) -> Option<String> {
+pub fn time_left(at: Timestamp, now: Timestamp) -> Option<String> {
     let far = at.since(now);
-    (far <= YEAR).then(|| units::duration(far))
+    (far <= HORIZON_MAX).then(|| units::duration(far))
 }
 
 /// As `local`, with how far it is: `14:32:10 (24 min)`.
 pub fn ahead(at: Timestamp, now: Timestamp) -> String {
-    match left(at, now) {
+    match time_left(at, now) {
         Some(left) if at > now => format!("{} ({left})", local(at, now)),
         _ => expected(at, now),
     }
@@ -82,7 +82,7 @@ fn parse_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> Result<Tim
                 2d"
         )
     };
-    if let Some(seconds) = seconds(text) {
+    if let Some(seconds) = parse_span_s(text) {
         return Ok(now + Duration::from_secs(seconds));
     }
     let present = jiff::Timestamp::from_microsecond(now.0).map_err(|_| bad())?.to_zoned(zone.clone());
@@ -99,7 +99,7 @@ fn parse_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> Result<Tim
 }
 
 /// `90m`, `6h`, `2d`, `30s`.
-pub fn seconds(text: &str) -> Option<u64> {
+pub fn parse_span_s(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let each = match unit {
         "s" => 1,

@@ -123,10 +123,10 @@ pub async fn run(context: &Context, remote: &Remote, command: AccountCommand) ->
                 sites: args.sites,
             };
             let made: AccountView = remote.post(&routes::ACCOUNT_ADD, &[], &request).await?;
-            say(context, &made)
+            print_account(context, &made)
         }
         AccountCommand::List => {
-            let items: Vec<AccountView> = remote.all(&routes::ACCOUNT_LIST, &[], &[]).await?;
+            let items: Vec<AccountView> = remote.list_all(&routes::ACCOUNT_LIST, &[], &[]).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
             Ok(Exit::Ok)
         }
@@ -165,15 +165,15 @@ async fn change(
     wish: AccountChange,
 ) -> Result<Exit, Failure> {
     let changed: AccountView = remote.patch(&routes::ACCOUNT_CHANGE, &[name], &wish).await?;
-    say(context, &changed)
+    print_account(context, &changed)
 }
 
-fn say(context: &Context, account: &AccountView) -> Result<Exit, Failure> {
+fn print_account(context: &Context, account: &AccountView) -> Result<Exit, Failure> {
     context.output.sentence(account, |account| {
         let community = account.community.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
         let sites = match account.sites.as_slice() {
             [] => String::new(),
-            sites => format!(" of {}", listed(sites)),
+            sites => format!(" of {}", join_sites(sites)),
         };
         let state = if account.disabled { "is disabled" } else { "may log in" };
         format!("{} ({}{sites}{community}) {state}", printable(&account.name), printable(&account.role))
@@ -185,7 +185,7 @@ fn password(name: &str, source: &PasswordSource) -> Result<String, Failure> {
     if source.password_stdin { secret::from_stdin() } else { secret::new_from_terminal(name) }
 }
 
-fn listed(sites: &[SiteName]) -> String {
+fn join_sites(sites: &[SiteName]) -> String {
     sites.iter().map(SiteName::to_string).collect::<Vec<_>>().join(", ")
 }
 
@@ -197,7 +197,7 @@ fn table(accounts: &[AccountView]) -> Table {
         table.row([
             Cell::text(&account.name),
             Cell::text(&account.role),
-            Cell::maybe((!account.sites.is_empty()).then(|| listed(&account.sites)), Cell::text),
+            Cell::maybe((!account.sites.is_empty()).then(|| join_sites(&account.sites)), Cell::text),
             Cell::maybe(account.community.as_ref(), |name| Cell::text(name.to_string())),
             Cell::text(if account.disabled { "disabled" } else { "open" }),
             Cell::time(account.password_since, now),

@@ -110,11 +110,11 @@ pub fn run(context: &Context, command: AgentCommand) -> Result<Exit, Failure> {
     match command {
         AgentCommand::Join(args) => {
             let mut layers = context.layers()?;
-            state(&mut layers, args.state.as_deref())?;
+            apply_state_dir(&mut layers, args.state.as_deref())?;
             let config: longhaul_agent::Config = layers.section("agent")?;
             let token = join_token(context)?;
             let joined = block_on(Threads::One, join(args.service.as_deref(), &token, &config.state_dir))?;
-            context.output.sentence(&Shown::of(&joined), |shown| {
+            context.output.sentence(&JoinedView::from_joined(&joined), |shown| {
                 format!(
                     "this host is agent {} of {} in {}; next: longhaul agent run",
                     shown.agent,
@@ -126,19 +126,19 @@ pub fn run(context: &Context, command: AgentCommand) -> Result<Exit, Failure> {
         }
         AgentCommand::Run(args) => {
             let mut layers = context.layers()?;
-            apply(&mut layers, &args)?;
+            apply_options(&mut layers, &args)?;
             let config: longhaul_agent::Config = layers.section("agent")?;
             config.check().map_err(|fault| {
                 Failure::from(fault)
-                    .next(
+                    .with_remedy(
                         "longhaul agent run --storage NAME=DIRECTORY, or \
                     [[agent.storages]] in the configuration file",
                     )
-                    .exiting(Exit::Usage)
+                    .with_exit(Exit::Usage)
             })?;
             context.start_log(&layers)?;
             block_on(Threads::Several, async {
-                let shutdown = signals::ending()?;
+                let shutdown = signals::shutdown()?;
                 Ok(Agent::run(config, clock::clock(), shutdown).await?)
             })?;
             Ok(Exit::Ok)
@@ -166,15 +166,15 @@ fn join_token(context: &Context) -> Result<String, Failure> {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct JoinedView {
     agent: String,
     site: String,
     deployment: String,
 }
 
-impl Shown {
-    fn of(joined: &JoinedAgent) -> Self {
-        Shown {
+impl JoinedView {
+    fn from_joined(joined: &JoinedAgent) -> Self {
+        JoinedView {
             agent: joined.agent.to_string(),
             site: joined.site.to_string(),
             deployment: joined.deployment.clone(),
@@ -182,7 +182,7 @@ impl Shown {
     }
 }
 
-fn state(layers: &mut Layers, directory: Option<&Path>) -> Result<(), Failure> {
+fn apply_state_dir(layers: &mut Layers, directory: Option<&Path>) -> Result<(), Failure> {
     if let Some(directory) = directory {
         let directory =
             std::path::absolute(directory).map_err(|error| Failure::file("finding", directory, &error))?;
@@ -191,8 +191,8 @@ fn state(layers: &mut Layers, directory: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn apply(layers: &mut Layers, args: &RunArgs) -> Result<(), Failure> {
-    state(layers, args.state.as_deref())?;
+fn apply_options(layers: &mut Layers, args: &RunArgs) -> Result<(), Failure> {
+    apply_state_dir(layers, args.state.as_deref())?;
     let made = args.virtual_storages.iter().cloned().map(StorageConfig::new_virtual);
     let storages: Vec<StorageConfig> =
         args.storages.iter().map(|storage| storage.0.clone()).chain(made).collect();

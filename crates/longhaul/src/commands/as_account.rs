@@ -18,7 +18,7 @@ use super::Context;
 use crate::failure::{Exit, Failure};
 
 /// Nothing else of root's environment is handed on.
-const KEPT: &[&str] = &["LANG", "LC_ALL", "TZ", super::serve::SECRET_VARIABLE];
+const INHERITED_VARIABLES: &[&str] = &["LANG", "LC_ALL", "TZ", super::serve::SECRET_VARIABLE];
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Group and others may not write what the account makes, unless its files say so themselves.
 const UMASK: u32 = 0o022;
@@ -49,14 +49,14 @@ pub fn run(_: &Context, args: AsAccountArgs) -> Result<Exit, Failure> {
     become_account(&args)?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0("longhaul").args(&args.command).env_clear().current_dir("/");
-    for name in KEPT {
+    for name in INHERITED_VARIABLES {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
         }
     }
     command.env("PATH", PATH).env("HOME", &args.home).env("USER", &args.name).env("LOGNAME", &args.name);
     let error = command.exec();
-    Err(refused("starting this program", &error))
+    Err(denied("starting this program", &error))
 }
 
 fn become_account(args: &AsAccountArgs) -> Result<(), Failure> {
@@ -75,7 +75,7 @@ fn become_account(args: &AsAccountArgs) -> Result<(), Failure> {
     let groups: Vec<Gid> = args.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     rustix::process::umask(Mode::from_raw_mode(UMASK));
     let failed =
-        |what: &'static str| move |errno: rustix::io::Errno| refused(what, &std::io::Error::from(errno));
+        |what: &'static str| move |errno: rustix::io::Errno| denied(what, &std::io::Error::from(errno));
     // Out of reach of root's terminal: whoever has it as its own can type on it.
     rustix::process::setsid().map_err(failed("leaving the terminal"))?;
     thread::set_thread_groups(&groups).map_err(failed("setting the groups"))?;
@@ -89,6 +89,6 @@ fn become_account(args: &AsAccountArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn refused(what: &str, error: &std::io::Error) -> Failure {
+fn denied(what: &str, error: &std::io::Error) -> Failure {
     Failure::new(FaultCode::NotAllowed, format!("{what}: {}", crate::failure::plain_io(error)))
 }

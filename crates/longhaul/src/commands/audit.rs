@@ -16,7 +16,7 @@ use crate::table::{Cell, Table, left, prose, right};
 pub struct AuditArgs {
     /// What to list [default: changes and logins]
     #[arg(long, value_enum)]
-    of: Option<Of>,
+    of: Option<AuditKind>,
     /// Of decisions, only those about this name
     #[arg(long)]
     who: Option<String>,
@@ -29,7 +29,7 @@ pub struct AuditArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Of {
+enum AuditKind {
     /// What was changed
     Changes,
     /// Who logged in, or was refused and why
@@ -42,24 +42,24 @@ enum Of {
     Refused,
 }
 
-impl Of {
+impl AuditKind {
     /// `of` of the log of decisions, if it is in that one.
-    fn of_decisions(self) -> Option<Option<&'static str>> {
+    fn decision_filter(self) -> Option<Option<&'static str>> {
         match self {
-            Of::Changes | Of::Logins => None,
-            Of::Decisions => Some(None),
-            Of::Allowed => Some(Some("allowed")),
-            Of::Refused => Some(Some("refused")),
+            AuditKind::Changes | AuditKind::Logins => None,
+            AuditKind::Decisions => Some(None),
+            AuditKind::Allowed => Some(Some("allowed")),
+            AuditKind::Refused => Some(Some("refused")),
         }
     }
 
     fn word(self) -> &'static str {
-        if matches!(self, Of::Logins) { "logins" } else { "changes" }
+        if matches!(self, AuditKind::Logins) { "logins" } else { "changes" }
     }
 }
 
 pub async fn run(context: &Context, remote: &Remote, args: AuditArgs) -> Result<Exit, Failure> {
-    if let Some(of) = args.of.and_then(Of::of_decisions) {
+    if let Some(of) = args.of.and_then(AuditKind::decision_filter) {
         return decisions(context, remote, of, &args).await;
     }
     if args.who.is_some() || args.site.is_some() {
@@ -70,7 +70,7 @@ pub async fn run(context: &Context, remote: &Remote, args: AuditArgs) -> Result<
         ));
     }
     let of = args.of.map(|of| of.word().to_owned());
-    let items: Vec<AuditEntry> = remote.some(&routes::AUDIT_LIST, &[], &[("of", of)], args.limit).await?;
+    let items: Vec<AuditEntry> = remote.list(&routes::AUDIT_LIST, &[], &[("of", of)], args.limit).await?;
     context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
     Ok(Exit::Ok)
 }
@@ -83,7 +83,7 @@ async fn decisions(
 ) -> Result<Exit, Failure> {
     let site = args.site.as_ref().map(SiteName::to_string);
     let query = [("of", of.map(str::to_owned)), ("who", args.who.clone()), ("site", site)];
-    let items: Vec<DecisionEntry> = remote.some(&routes::DECISION_LIST, &[], &query, args.limit).await?;
+    let items: Vec<DecisionEntry> = remote.list(&routes::DECISION_LIST, &[], &query, args.limit).await?;
     context.output.table(&Page { items, next: None }, |page| decision_table(&page.items))?;
     Ok(Exit::Ok)
 }
@@ -97,7 +97,7 @@ fn table(entries: &[AuditEntry]) -> Table {
 }
 
 /// Site and storage of a door, or the service.
-fn place(entry: &DecisionEntry) -> String {
+fn door_location(entry: &DecisionEntry) -> String {
     match (&entry.site, &entry.storage) {
         (Some(site), Some(storage)) => format!("{site}, {storage}"),
         _ => "service".to_owned(),
@@ -114,7 +114,7 @@ fn decision_table(entries: &[DecisionEntry]) -> Table {
             Cell::text(&entry.credential),
             Cell::text(&entry.origin),
             Cell::text(if entry.allowed { "allowed" } else { "refused" }),
-            Cell::text(place(entry)),
+            Cell::text(door_location(entry)),
             Cell::text(&entry.operation),
             Cell::count(entry.times),
             Cell::text(&entry.object),

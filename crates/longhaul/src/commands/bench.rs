@@ -62,8 +62,8 @@ struct DiskShape {
     #[arg(long, visible_alias = "count-buffers", value_name = "N", default_value_t = 1)]
     buffers: usize,
     /// When bytes have to be on the disk
-    #[arg(long, value_enum, default_value_t = Flushed::End)]
-    sync: Flushed,
+    #[arg(long, value_enum, default_value_t = FlushMode::End)]
+    sync: FlushMode,
     /// Past the kernel's memory (O_DIRECT)
     #[arg(long)]
     direct: bool,
@@ -73,7 +73,7 @@ struct DiskShape {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Flushed {
+enum FlushMode {
     /// Whenever the kernel likes
     None,
     /// Once, before the clock stops
@@ -93,10 +93,10 @@ impl DiskShape {
             block_bytes: usize::try_from(self.block).unwrap_or(usize::MAX),
             buffers: self.buffers,
             flush: match self.sync {
-                Flushed::None => Flush::None,
-                Flushed::End => Flush::End,
-                Flushed::EachData => Flush::Dsync,
-                Flushed::EachAll => Flush::Sync,
+                FlushMode::None => Flush::None,
+                FlushMode::End => Flush::End,
+                FlushMode::EachData => Flush::Dsync,
+                FlushMode::EachAll => Flush::Sync,
             },
             direct: self.direct,
             cold: !self.cached,
@@ -167,18 +167,18 @@ pub struct FloorArgs {
 
 pub fn run(context: &Context, command: BenchCommand) -> Result<Exit, Failure> {
     match command {
-        BenchCommand::Disk(args) => disks(context, &args),
-        BenchCommand::Network(args) => networks(context, &args),
-        BenchCommand::Terabyte(args) => virtual_terabyte(context, &args),
-        BenchCommand::Floor(args) => floors(context, &args),
+        BenchCommand::Disk(args) => run_disk(context, &args),
+        BenchCommand::Network(args) => run_network(context, &args),
+        BenchCommand::Terabyte(args) => run_terabyte(context, &args),
+        BenchCommand::Floor(args) => run_floor(context, &args),
     }
 }
 
-fn disks(context: &Context, args: &DiskArgs) -> Result<Exit, Failure> {
+fn run_disk(context: &Context, args: &DiskArgs) -> Result<Exit, Failure> {
     let options = args.shape.options()?;
     let here = PathBuf::from(".");
     let path = args.file.as_deref().unwrap_or(&here);
-    let failed = |error: io::Error| failed("measuring", path, &error);
+    let failed = |error: io::Error| disk_failed("measuring", path, &error);
     let parts = if args.read {
         vec![disk::read(path, &options).map_err(failed)?]
     } else if args.write {
@@ -200,7 +200,7 @@ fn disks(context: &Context, args: &DiskArgs) -> Result<Exit, Failure> {
 }
 
 /// What the system said, or (for numbers that make no sense) what we say.
-fn failed(doing: &str, path: &Path, error: &io::Error) -> Failure {
+fn disk_failed(doing: &str, path: &Path, error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() {
         return Failure::usage("this measures nothing", error.to_string(), "longhaul bench disk --help");
     }
@@ -217,11 +217,12 @@ fn network_failed(error: &io::Error) -> Failure {
         io::ErrorKind::WouldBlock => FaultCode::Stalled,
         _ => FaultCode::Unreachable,
     };
-    Failure::new(code, plain_io(error))
-        .next("the peer has to run: longhaul bench network --listen ADDR:PORT, and the port has to be open")
+    Failure::new(code, plain_io(error)).with_remedy(
+        "the peer has to run: longhaul bench network --listen ADDR:PORT, and the port has to be open",
+    )
 }
 
-fn networks(context: &Context, args: &NetworkArgs) -> Result<Exit, Failure> {
+fn run_network(context: &Context, args: &NetworkArgs) -> Result<Exit, Failure> {
     if let Some(address) = &args.listen {
         return listen(context, address, args.once);
     }
@@ -250,8 +251,8 @@ fn networks(context: &Context, args: &NetworkArgs) -> Result<Exit, Failure> {
         for run in runs {
             table.row([
                 Cell::rate(run.part.gb_per_s * 1e9),
-                per_gb(run.sender_cpu_s_per_gb),
-                per_gb(run.receiver_cpu_s_per_gb),
+                cpu_cell(run.sender_cpu_s_per_gb),
+                cpu_cell(run.receiver_cpu_s_per_gb),
                 Cell::bytes(run.part.bytes),
                 Cell::text(&run.part.how),
             ]);
@@ -272,8 +273,8 @@ fn listen(context: &Context, address: &str, once: bool) -> Result<Exit, Failure>
     let address = resolve(address)?;
     let listener = TcpListener::bind(address).map_err(|error| {
         Failure::new(FaultCode::Unreachable, plain_io(&error))
-            .titled(format!("{address} cannot be listened on"))
-            .next("take another port, or end what holds it: ss -ltnp")
+            .with_title(format!("{address} cannot be listened on"))
+            .with_remedy("take another port, or end what holds it: ss -ltnp")
     })?;
     let bound = listener.local_addr().unwrap_or(address);
     context.output.say(&format!("listening on {bound}; what arrives is dropped. Ctrl-C ends."));
@@ -292,20 +293,20 @@ fn listen(context: &Context, address: &str, once: bool) -> Result<Exit, Failure>
     Ok(Exit::Ok)
 }
 
-fn virtual_terabyte(context: &Context, args: &TerabyteArgs) -> Result<Exit, Failure> {
+fn run_terabyte(context: &Context, args: &TerabyteArgs) -> Result<Exit, Failure> {
     let progress = Progress::new(context, args.size);
     let done = terabyte(args.size, args.streams, &|bytes| progress.add(bytes));
     progress.end();
     let done = done.map_err(|error| network_failed(&error))?;
     context.output.view(
         &done,
-        |done, _, _| terabyte_words(done),
+        |done, _, _| terabyte_text(done),
         |done| parts_table(std::slice::from_ref(&done.run.part)),
     )?;
     Ok(Exit::Ok)
 }
 
-fn terabyte_words(done: &Terabyte) -> String {
+fn terabyte_text(done: &Terabyte) -> String {
     let NetworkRun { part, sender_cpu_s_per_gb, receiver_cpu_s_per_gb, .. } = &done.run;
     format!(
         "{} of a virtual terabyte in {}: {}, every chunk checked at its place\n\
@@ -314,7 +315,7 @@ fn terabyte_words(done: &Terabyte) -> String {
         bytes(part.bytes),
         duration(Duration::from_secs_f64(part.seconds)),
         rate(part.gb_per_s * 1e9),
-        two(part.cpu_s_per_gb),
+        two_decimals(part.cpu_s_per_gb),
         sender_cpu_s_per_gb,
         receiver_cpu_s_per_gb,
         part.how,
@@ -323,7 +324,7 @@ fn terabyte_words(done: &Terabyte) -> String {
     )
 }
 
-fn floors(context: &Context, args: &FloorArgs) -> Result<Exit, Failure> {
+fn run_floor(context: &Context, args: &FloorArgs) -> Result<Exit, Failure> {
     let here = PathBuf::from(".");
     let directory = (!args.no_disk).then(|| args.disk.as_deref().unwrap_or(&here));
     let options = FloorOptions {
@@ -333,14 +334,20 @@ fn floors(context: &Context, args: &FloorArgs) -> Result<Exit, Failure> {
         disk: DiskOptions { size_bytes: args.size, ..DiskOptions::default() },
         link_bytes_per_s: args.link,
     };
-    let done = floor(&options).map_err(|error| failed("measuring", directory.unwrap_or(&here), &error))?;
-    context.output.view(&done, floor_words, |done| parts_table(&done.parts))?;
+    let done =
+        floor(&options).map_err(|error| disk_failed("measuring", directory.unwrap_or(&here), &error))?;
+    context.output.view(&done, floor_text, |done| parts_table(&done.parts))?;
     Ok(Exit::Ok)
 }
 
-fn floor_words(done: &Floor, style: Style, width: Option<usize>) -> String {
+fn floor_text(done: &Floor, style: Style, width: Option<usize>) -> String {
     let mut text = parts_table(&done.parts).human(style, width);
-    let _ = writeln!(text, "\nall parts together: {} CPU s/GB on {} CPUs", two(done.cpu_s_per_gb), done.cpus);
+    let _ = writeln!(
+        text,
+        "\nall parts together: {} CPU s/GB on {} CPUs",
+        two_decimals(done.cpu_s_per_gb),
+        done.cpus
+    );
     let mut table = Table::new([left("bound"), right("at most")]);
     for limit in &done.limits {
         table.row([Cell::text(&limit.what), Cell::rate(limit.gb_per_s * 1e9)]);
@@ -356,7 +363,7 @@ fn parts_table(parts: &[Part]) -> Table {
         table.row([
             Cell::text(&part.part),
             Cell::rate(part.gb_per_s * 1e9),
-            per_gb(part.cpu_s_per_gb),
+            cpu_cell(part.cpu_s_per_gb),
             Cell::bytes(part.bytes),
             Cell::text(&part.how),
         ]);
@@ -364,11 +371,11 @@ fn parts_table(parts: &[Part]) -> Table {
     table
 }
 
-fn per_gb(cpu_s_per_gb: f64) -> Cell {
-    Cell::both(format!("{} s/GB", two(cpu_s_per_gb)), format!("{cpu_s_per_gb:.4}"))
+fn cpu_cell(cpu_s_per_gb: f64) -> Cell {
+    Cell::both(format!("{} s/GB", two_decimals(cpu_s_per_gb)), format!("{cpu_s_per_gb:.4}"))
 }
 
-fn two(value: f64) -> String {
+fn two_decimals(value: f64) -> String {
     format!("{value:.2}")
 }
 

@@ -22,7 +22,7 @@ use crate::terminal::{Style, Tone, wrapped};
 use crate::when;
 
 /// Of a circuit's name, as lists show it.
-const SHORT: usize = 8;
+const ID_CHARS_SHOWN: usize = 8;
 const INDENT: usize = 2;
 
 #[derive(Debug, Subcommand)]
@@ -30,16 +30,16 @@ pub enum CircuitCommand {
     /// List the links that may have circuits, with what there is; or circuits that there were
     List(ListArgs),
     /// Show a circuit, or a link with its circuits: booked, used, gained, and why they ended
-    Show(Which),
+    Show(CircuitOrLink),
     /// Explain why a link has a circuit or none, with the numbers
-    Explain(Which),
+    Explain(CircuitOrLink),
     /// Tell what a plan of all circuits would do now, and why; nothing is done where agents decide
     Plan,
     /// Have an agent ask for a circuit, whatever waits; what the provider says is told by `circuit explain`
     Request(RequestArgs),
     /// Have an agent give a circuit back; none is asked for on that link for an hour, unless somebody
     /// requests one
-    Release(Which),
+    Release(CircuitOrLink),
 }
 
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub struct ListArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct Which {
+pub struct CircuitOrLink {
     /// A circuit's name or its first characters, or a link SOURCE:TARGET
     #[arg(value_name = "CIRCUIT|SOURCE")]
     first: String,
@@ -61,7 +61,7 @@ pub struct Which {
     target: Option<String>,
 }
 
-impl Which {
+impl CircuitOrLink {
     fn name(&self) -> String {
         match &self.target {
             Some(target) => format!("{}:{target}", self.first),
@@ -80,7 +80,7 @@ pub struct RequestArgs {
     #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u64).range(1..))]
     mbit: u64,
     /// For how long from now, such as 90m or 6h
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_seconds)]
     time: u64,
     /// In place of the circuit that there is, which is used until this one is up; without it, what is there
     /// serves
@@ -88,8 +88,8 @@ pub struct RequestArgs {
     replace: bool,
 }
 
-fn time(text: &str) -> Result<u64, String> {
-    let seconds = when::seconds(text).filter(|seconds| *seconds > 0);
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    let seconds = when::parse_span_s(text).filter(|seconds| *seconds > 0);
     seconds.ok_or_else(|| format!("`{}` is no time: 30s, 90m, 6h, 2d", units::printable(text)))
 }
 
@@ -98,7 +98,7 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
     let detail = match command {
         CircuitCommand::List(ListArgs { past: true, limit }) => {
             let items: Vec<CircuitRecord> =
-                remote.some(&routes::CIRCUIT_HISTORY, &[], &[], limit as usize).await?;
+                remote.list(&routes::CIRCUIT_HISTORY, &[], &[], limit as usize).await?;
             context.output.table(&Page { items, next: None }, |page| past_table(&page.items, now))?;
             return Ok(Exit::Ok);
         }
@@ -106,7 +106,7 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
             let page: Page<CircuitView> = remote.get(&routes::CIRCUIT_LIST, &[], &[]).await?;
             context.output.view(
                 &page,
-                |page, style, width| links(&page.items, style, width, now),
+                |page, style, width| links_text(&page.items, style, width, now),
                 |page| links_table(&page.items, now),
             )?;
             return Ok(Exit::Ok);
@@ -115,7 +115,7 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
             let detail: CircuitDetail = remote.get(&routes::CIRCUIT_SHOW, &[&which.name()], &[]).await?;
             context.output.view(
                 &detail,
-                |detail, style, width| show(detail, style, width, now),
+                |detail, style, width| show_text(detail, style, width, now),
                 |detail| past_table(&detail.circuits, now),
             )?;
             return Ok(Exit::Ok);
@@ -124,8 +124,8 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
             let found: CircuitPlan = remote.get(&routes::CIRCUIT_PLAN, &[], &[]).await?;
             context.output.view(
                 &found,
-                |found, style, width| plan::words(found, style, width, now),
-                |found| plan::links(&found.links),
+                |found, style, width| plan::plan_text(found, style, width, now),
+                |found| plan::links_table(&found.links),
             )?;
             return Ok(Exit::Ok);
         }
@@ -141,13 +141,13 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
             remote.post(&routes::CIRCUIT_RELEASE, &[&which.name()], &()).await?
         }
     };
-    context.output.sentence(&detail, |detail| explain(detail, now))?;
+    context.output.sentence(&detail, |detail| explain_text(detail, now))?;
     Ok(Exit::Ok)
 }
 
 // ---- lists -----------------------------------------------------------------------------------------------
 
-fn links(links: &[CircuitView], style: Style, width: Option<usize>, now: Timestamp) -> String {
+fn links_text(links: &[CircuitView], style: Style, width: Option<usize>, now: Timestamp) -> String {
     if links.is_empty() {
         return "no agent has told of circuits; an agent asks for them if its configuration has \
             [[agent.circuits]]\n"
@@ -182,12 +182,12 @@ fn links_table(links: &[CircuitView], now: Timestamp) -> Table {
             Cell::text(&link.link),
             Cell::text(&link.provider),
             Cell::text(link.state.word()),
-            Cell::maybe(circuit, |circuit| Cell::both(short(&circuit.id), &circuit.id)),
+            Cell::maybe(circuit, |circuit| Cell::both(short_id(&circuit.id), &circuit.id)),
             Cell::maybe(circuit.and_then(|circuit| circuit.booked_mbit), |mbit| Cell::text(megabits(mbit))),
             Cell::maybe(circuit.and_then(Circuit::carried_bytes_per_s), Cell::rate),
             Cell::maybe(until, |until| Cell::time(until, now)),
             Cell::maybe(circuit, |circuit| Cell::bytes(circuit.carried_bytes)),
-            Cell::maybe(link.gain_s, |gain| Cell::text(seconds(gain))),
+            Cell::maybe(link.gain_s, |gain| Cell::text(gain_text(gain))),
             Cell::text(told).toned_if(!link.connected, Tone::Bad),
         ]);
     }
@@ -208,21 +208,21 @@ fn past_table(circuits: &[CircuitRecord], now: Timestamp) -> Table {
     for record in circuits {
         let circuit = &record.circuit;
         table.row([
-            Cell::both(short(&circuit.id), &circuit.id),
+            Cell::both(short_id(&circuit.id), &circuit.id),
             Cell::text(&record.link),
             Cell::time(circuit.asked, now),
             Cell::maybe(circuit.booked_mbit, |mbit| Cell::text(megabits(mbit))),
             Cell::maybe(circuit.ended, |ended| Cell::time(ended, now)),
             Cell::bytes(circuit.carried_bytes),
-            Cell::maybe(record.gain_s, |gain| Cell::text(seconds(gain))),
+            Cell::maybe(record.gain_s, |gain| Cell::text(gain_text(gain))),
             Cell::maybe(circuit.end.as_ref(), |end| Cell::text(when::sentence(end, now))),
         ]);
     }
     table
 }
 
-fn short(id: &str) -> &str {
-    id.get(..SHORT).unwrap_or(id)
+fn short_id(id: &str) -> &str {
+    id.get(..ID_CHARS_SHOWN).unwrap_or(id)
 }
 
 fn megabits(mbit: u64) -> String {
@@ -230,7 +230,7 @@ fn megabits(mbit: u64) -> String {
 }
 
 /// Of time that was gained, or lost.
-fn seconds(gain: f64) -> String {
+fn gain_text(gain: f64) -> String {
     let span = Duration::try_from_secs_f64(gain.abs()).unwrap_or(Duration::MAX);
     let sign = if gain < 0.0 { "-" } else { "" };
     format!("{sign}{}", units::duration(span))
@@ -238,13 +238,13 @@ fn seconds(gain: f64) -> String {
 
 // ---- one -------------------------------------------------------------------------------------------------
 
-fn show(detail: &CircuitDetail, style: Style, width: Option<usize>, now: Timestamp) -> String {
+fn show_text(detail: &CircuitDetail, style: Style, width: Option<usize>, now: Timestamp) -> String {
     let mut text = match &detail.link {
-        Some(link) => head(link, now),
+        Some(link) => link_header(link, now),
         None => "the agent has no circuits on this link any more\n".to_owned(),
     };
     for record in &detail.circuits {
-        text.push_str(&format!("\n{}", circuit(record, now)));
+        text.push_str(&format!("\n{}", circuit_text(record, now)));
     }
     if detail.circuits.is_empty() {
         text.push_str("no circuit was asked for yet\n");
@@ -258,7 +258,7 @@ fn show(detail: &CircuitDetail, style: Style, width: Option<usize>, now: Timesta
     text
 }
 
-fn head(link: &CircuitView, now: Timestamp) -> String {
+fn link_header(link: &CircuitView, now: Timestamp) -> String {
     let state = link.state.word();
     let told = when::ago(link.told, now);
     let contact = if link.connected { "" } else { ", and is not in contact now" };
@@ -268,7 +268,7 @@ fn head(link: &CircuitView, now: Timestamp) -> String {
     )
 }
 
-fn circuit(record: &CircuitRecord, now: Timestamp) -> String {
+fn circuit_text(record: &CircuitRecord, now: Timestamp) -> String {
     let circuit = &record.circuit;
     let at = |time: Timestamp| when::local(time, now);
     let mut text = format!("circuit {}\n", circuit.id);
@@ -288,7 +288,7 @@ fn circuit(record: &CircuitRecord, now: Timestamp) -> String {
     }
     if let (Some(gain), Some(plain)) = (record.gain_s, circuit.plain_bytes_per_s) {
         let plain = units::rate(plain);
-        line("gained", format!("{} against the plain way, which carried {plain} before", seconds(gain)));
+        line("gained", format!("{} against the plain way, which carried {plain} before", gain_text(gain)));
     }
     if let Some(ended) = circuit.ended {
         let why = circuit.end.as_deref().unwrap_or("nobody knows why");
@@ -297,9 +297,9 @@ fn circuit(record: &CircuitRecord, now: Timestamp) -> String {
     text
 }
 
-fn explain(detail: &CircuitDetail, now: Timestamp) -> String {
+fn explain_text(detail: &CircuitDetail, now: Timestamp) -> String {
     let mut text = match &detail.link {
-        Some(link) => format!("{}  {}\n", head(link, now), when::sentence(&link.why, now)),
+        Some(link) => format!("{}  {}\n", link_header(link, now), when::sentence(&link.why, now)),
         None => "the agent has no circuits on this link any more\n".to_owned(),
     };
     if let Some(current) = detail.link.as_ref().and_then(|link| link.circuit.as_ref())
@@ -308,14 +308,14 @@ fn explain(detail: &CircuitDetail, now: Timestamp) -> String {
         text.push_str(&format!("  asked for because {}\n", when::sentence(&current.why, now)));
     }
     if let Some(planned) = &detail.plan {
-        text.push_str(&plan::of_link(planned, now));
+        text.push_str(&plan::link_plan_text(planned, now));
     }
     let gain = detail.link.as_ref().and_then(|link| link.gain_s);
     if let Some(gain) = gain {
-        text.push_str(&format!("  gained so far {}\n", seconds(gain)));
+        text.push_str(&format!("  gained so far {}\n", gain_text(gain)));
     }
     for order in detail.orders.iter().take(3) {
-        text.push_str(&format!("  {}\n", wish(order, now)));
+        text.push_str(&format!("  {}\n", order_text(order, now)));
     }
     if !detail.notes.is_empty() {
         text.push_str("what was done and found:\n");
@@ -326,15 +326,15 @@ fn explain(detail: &CircuitDetail, now: Timestamp) -> String {
     text.trim_end().to_owned()
 }
 
-fn wish(order: &CircuitOrderView, now: Timestamp) -> String {
+fn order_text(order: &CircuitOrderView, now: Timestamp) -> String {
     let what = match &order.what {
         CircuitWish::Request { mbit, until, replaces } => {
-            let place = replaces.as_ref().map(|circuit| format!(" in place of {}", short(circuit)));
+            let place = replaces.as_ref().map(|circuit| format!(" in place of {}", short_id(circuit)));
             let until = when::local(*until, now);
             format!("requested {} until {until}{}", megabits(*mbit), place.unwrap_or_default())
         }
         CircuitWish::Release { circuit } if circuit.is_empty() => "withdrew the request".to_owned(),
-        CircuitWish::Release { circuit } => format!("gave {} back", short(circuit)),
+        CircuitWish::Release { circuit } => format!("gave {} back", short_id(circuit)),
     };
     use longhaul_api::circuits::CircuitOrderState as State;
     let became = match order.state {
@@ -354,17 +354,17 @@ mod tests {
 
     #[test]
     fn a_time_is_typed_and_a_gain_may_be_a_loss() {
-        assert_eq!((time("6h"), time("90m")), (Ok(21_600), Ok(5_400)));
+        assert_eq!((parse_seconds("6h"), parse_seconds("90m")), (Ok(21_600), Ok(5_400)));
         for wrong in ["", "6", "soon", "0s"] {
-            assert!(time(wrong).is_err(), "{wrong}");
+            assert!(parse_seconds(wrong).is_err(), "{wrong}");
         }
-        assert_eq!((seconds(3_600.0), seconds(-90.0)), ("1 h".to_owned(), "-1 min 30 s".to_owned()));
+        assert_eq!((gain_text(3_600.0), gain_text(-90.0)), ("1 h".to_owned(), "-1 min 30 s".to_owned()));
     }
 
     #[test]
     fn a_link_is_named_by_one_word_or_two() {
         let which = |first: &str, target: Option<&str>| {
-            Which { first: first.into(), target: target.map(str::to_owned) }.name()
+            CircuitOrLink { first: first.into(), target: target.map(str::to_owned) }.name()
         };
         assert_eq!(which("beta:alpha", None), which("beta", Some("alpha")));
         assert_eq!(which("8f3c", None), "8f3c");

@@ -30,7 +30,7 @@ pub struct ShowArgs {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct SettingView {
     key: String,
     value: Value,
     origin: String,
@@ -41,7 +41,7 @@ pub fn run(context: &Context, command: ConfigCommand) -> Result<Exit, Failure> {
     let layers = context.layers()?;
     match command {
         ConfigCommand::Show(args) => {
-            context.output.table(&shown(&layers, args.changed), |list| table(list, args.origin))?;
+            context.output.table(&setting_views(&layers, args.changed), |list| table(list, args.origin))?;
         }
         ConfigCommand::Check => {
             check(&layers)?;
@@ -63,7 +63,7 @@ fn check(layers: &Layers) -> Result<(), Failure> {
     let _: ClientConfig = layers.section("client")?;
     let _: LogConfig = layers.section("log")?;
     let names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
-    match layers.strangers(names.iter().map(String::as_str)).as_slice() {
+    match layers.unknown_variables(names.iter().map(String::as_str)).as_slice() {
         [] => Ok(()),
         strangers => Err(Failure::usage(
             "a variable of the environment means nothing to us",
@@ -73,14 +73,14 @@ fn check(layers: &Layers) -> Result<(), Failure> {
     }
 }
 
-fn shown(layers: &Layers, changed: bool) -> Vec<Shown> {
+fn setting_views(layers: &Layers, changed: bool) -> Vec<SettingView> {
     layers
         .settings()
         .filter(|(_, setting)| !changed || setting.origin != Origin::Default)
         .map(|(key, setting)| {
             let secret =
                 key.ends_with("token") && setting.value.as_str().is_some_and(|text| !text.is_empty());
-            Shown {
+            SettingView {
                 key: key.to_owned(),
                 value: if secret { Value::from("(secret)") } else { setting.value.clone() },
                 origin: setting.origin.to_string(),
@@ -90,7 +90,7 @@ fn shown(layers: &Layers, changed: bool) -> Vec<Shown> {
         .collect()
 }
 
-fn table(list: &[Shown], origins: bool) -> Table {
+fn table(list: &[SettingView], origins: bool) -> Table {
     let mut columns = vec![left("key"), prose("value")];
     if origins {
         columns.extend([left("from"), left("variable")]);

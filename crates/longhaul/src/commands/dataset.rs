@@ -52,7 +52,7 @@ pub struct RegisterArgs {
         required_unless_present = "manifest",
         conflicts_with = "manifest"
     )]
-    scan: Option<Place>,
+    scan: Option<ScanRoot>,
     /// Register the files listed here, one JSON object a line:
     /// {"lfn":"run7/f1","size":12,"digests":["adler32:0a1b2c3d"]}
     #[arg(long, value_name = "FILE|-")]
@@ -98,12 +98,12 @@ pub struct ShowArgs {
 
 /// `STORAGE` or `STORAGE:PATH`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct ScanRoot {
     pub storage: StorageName,
     pub path: String,
 }
 
-impl FromStr for Place {
+impl FromStr for ScanRoot {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let (storage, path) = text.split_once(':').unwrap_or((text, ""));
@@ -113,7 +113,7 @@ impl FromStr for Place {
             longhaul_model::Lfn::parse(&path)
                 .map_err(|error| format!("the path within {storage}: {}", error.why))?;
         }
-        Ok(Place { storage, path })
+        Ok(ScanRoot { storage, path })
     }
 }
 
@@ -126,7 +126,7 @@ pub async fn run(context: &Context, remote: &Remote, command: DatasetCommand) ->
         }
         DatasetCommand::Add(args) => add(context, remote, args).await,
         DatasetCommand::List(args) => {
-            let items: Vec<DatasetView> = remote.some(&routes::DATASET_LIST, &[], &[], args.limit).await?;
+            let items: Vec<DatasetView> = remote.list(&routes::DATASET_LIST, &[], &[], args.limit).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
             Ok(Exit::Ok)
         }
@@ -158,7 +158,7 @@ async fn scan(
     context: &Context,
     remote: &Remote,
     args: &RegisterArgs,
-    place: &Place,
+    place: &ScanRoot,
 ) -> Result<Exit, Failure> {
     let request = ScanRequest {
         storage: place.storage.clone(),
@@ -173,17 +173,17 @@ async fn scan(
     }
     let begun = scan.created;
     let Some(done) = task::wait(context, remote, &scan, None).await? else { return Ok(Exit::Interrupted) };
-    task::must_have_worked(&done)?;
+    task::ensure_succeeded(&done)?;
     let view: DatasetView = remote.get(&routes::DATASET_SHOW, &[args.dataset.as_str()], &[]).await?;
     context.output.view(
         &view,
-        |view, style, _| registered(view, &done, begun, style),
+        |view, style, _| registered_text(view, &done, begun, style),
         |view| table(std::slice::from_ref(view)),
     )?;
     Ok(Exit::Ok)
 }
 
-fn registered(view: &DatasetView, scan: &TaskView, begun: Timestamp, style: Style) -> String {
+fn registered_text(view: &DatasetView, scan: &TaskView, begun: Timestamp, style: Style) -> String {
     let took = longhaul_model::units::duration(clock::now().since(begun));
     let mut text = format!(
         "{} has {}, {}; this scan of {} read {}, {} in {took}\n",
@@ -232,12 +232,12 @@ async fn manifest(
 async fn show(context: &Context, remote: &Remote, args: ShowArgs) -> Result<Exit, Failure> {
     let name = args.dataset.as_str();
     if args.blocks {
-        let items: Vec<BlockView> = remote.some(&routes::DATASET_BLOCKS, &[name], &[], args.limit).await?;
-        context.output.table(&Page { items, next: None }, |page| blocks(&page.items))?;
+        let items: Vec<BlockView> = remote.list(&routes::DATASET_BLOCKS, &[name], &[], args.limit).await?;
+        context.output.table(&Page { items, next: None }, |page| blocks_table(&page.items))?;
     } else if args.files {
         let query = [("block", args.block.as_ref().map(|block| block.as_str().to_owned()))];
-        let items: Vec<FileView> = remote.some(&routes::DATASET_FILES, &[name], &query, args.limit).await?;
-        context.output.table(&Page { items, next: None }, |page| files(&page.items))?;
+        let items: Vec<FileView> = remote.list(&routes::DATASET_FILES, &[name], &query, args.limit).await?;
+        context.output.table(&Page { items, next: None }, |page| files_table(&page.items))?;
     } else {
         let view: DatasetView = remote.get(&routes::DATASET_SHOW, &[name], &[]).await?;
         context.output.view(&view, human, |view| super::replica::table(&view.replicas, view.files))?;
@@ -312,7 +312,7 @@ fn table(datasets: &[DatasetView]) -> Table {
     table
 }
 
-fn blocks(blocks: &[BlockView]) -> Table {
+fn blocks_table(blocks: &[BlockView]) -> Table {
     let mut table =
         Table::new([left("block"), left("state"), right("files"), right("bytes"), prose("complete at")]);
     for block in blocks {
@@ -333,7 +333,7 @@ fn blocks(blocks: &[BlockView]) -> Table {
     table
 }
 
-fn files(files: &[FileView]) -> Table {
+fn files_table(files: &[FileView]) -> Table {
     let mut table = Table::new([path("lfn"), right("size"), left("block"), left("digests")]);
     for file in files {
         table.row([
@@ -352,11 +352,11 @@ mod tests {
 
     #[test]
     fn places() {
-        let place: Place = "alpha:raw/run7/".parse().unwrap();
+        let place: ScanRoot = "alpha:raw/run7/".parse().unwrap();
         assert_eq!((place.storage.as_str(), place.path.as_str()), ("alpha", "raw/run7"));
-        assert_eq!("alpha".parse::<Place>().unwrap().path, "");
+        assert_eq!("alpha".parse::<ScanRoot>().unwrap().path, "");
         for bad in ["", ":x", "alpha:/abs", "alpha:../up", "al pha"] {
-            assert!(bad.parse::<Place>().is_err(), "{bad}");
+            assert!(bad.parse::<ScanRoot>().is_err(), "{bad}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct DigestArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Digested {
+struct FileDigests {
     path: String,
     bytes: u64,
     digests: DigestSet,
@@ -34,8 +34,8 @@ struct Digested {
 
 /// Stops at the first file that cannot be read.
 pub fn run(context: &Context, args: DigestArgs) -> Result<Exit, Failure> {
-    let all: Result<Vec<Digested>, Fault> =
-        args.files.iter().map(|file| digested(file, &args.algorithms)).collect();
+    let all: Result<Vec<FileDigests>, Fault> =
+        args.files.iter().map(|file| digest_file(file, &args.algorithms)).collect();
     context.output.table(&all?, |all| {
         let mut table = Table::new([left("digests"), right("size"), path("path")]);
         for one in all {
@@ -46,7 +46,7 @@ pub fn run(context: &Context, args: DigestArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn digested(file: &Path, algorithms: &[Algorithm]) -> Result<Digested, Fault> {
+fn digest_file(file: &Path, algorithms: &[Algorithm]) -> Result<FileDigests, Fault> {
     let shown = printable(&file.to_string_lossy());
     let failed = |error: std::io::Error| {
         let code = match error.kind() {
@@ -70,7 +70,7 @@ fn digested(file: &Path, algorithms: &[Algorithm]) -> Result<Digested, Fault> {
             Err(error) => return Err(failed(error)),
         }
     }
-    Ok(Digested { path: file.to_string_lossy().into_owned(), bytes, digests: hasher.finish() })
+    Ok(FileDigests { path: file.to_string_lossy().into_owned(), bytes, digests: hasher.finish() })
 }
 
 #[cfg(test)]
@@ -82,14 +82,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("f");
         std::fs::write(&file, b"123456789").unwrap();
-        let found = digested(&file, &[Algorithm::Crc32c, Algorithm::Blake3]).unwrap();
+        let found = digest_file(&file, &[Algorithm::Crc32c, Algorithm::Blake3]).unwrap();
         assert_eq!(found.bytes, 9);
         let text = found.digests.to_string();
         assert!(text.starts_with("crc32c:e3069283,blake3:b7d65b48420d1033cb2595293263b6f7"), "{text}");
-        let fault = digested(&directory.path().join("gone"), &[Algorithm::Blake3]).unwrap_err();
+        let fault = digest_file(&directory.path().join("gone"), &[Algorithm::Blake3]).unwrap_err();
         assert!(fault.code == FaultCode::NotFound && fault.detail.contains("gone"), "{fault}");
         assert_eq!(
-            digested(directory.path(), &[Algorithm::Blake3]).unwrap_err().code,
+            digest_file(directory.path(), &[Algorithm::Blake3]).unwrap_err().code,
             FaultCode::SourceUnreadable
         );
     }

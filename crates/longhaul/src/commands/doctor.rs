@@ -58,7 +58,7 @@ pub struct DoctorArgs {
 pub fn run(context: &Context, args: DoctorArgs) -> Result<Exit, Failure> {
     let order = Order {
         path: PathAsked { rtt_us: args.rtt, rate_bytes_per_s: args.bandwidth, streams: args.streams },
-        peer: args.peer.as_deref().map(peer).transpose()?,
+        peer: args.peer.as_deref().map(parse_peer).transpose()?,
         directories: args.disk,
         certificate: args.cert,
         key: args.key,
@@ -73,7 +73,7 @@ pub fn run(context: &Context, args: DoctorArgs) -> Result<Exit, Failure> {
 
 /// Only the host and the port of a URL are kept; what is wrong is told without repeating it, since it may be
 /// secret.
-fn peer(text: &str) -> Result<Peer, Failure> {
+fn parse_peer(text: &str) -> Result<Peer, Failure> {
     let read = match text.strip_prefix('@') {
         Some(file) => {
             let path = PathBuf::from(file);
@@ -111,7 +111,7 @@ fn human(done: &Examination, style: Style, width: Option<usize>) -> String {
             group = Some(finding.group);
             let _ = writeln!(text, "\n{}", style.paint(Tone::Strong, finding.group.word()));
         }
-        one(&mut text, finding, column, style, width);
+        write_finding(&mut text, finding, column, style, width);
     }
     let count = |number: usize, one: &str, more: &str| match number {
         1 => format!("1 {one}"),
@@ -141,7 +141,7 @@ fn human(done: &Examination, style: Style, width: Option<usize>) -> String {
 const CHECK_COLUMNS_MAX: usize = 26;
 const LEVEL_COLUMNS: usize = 8;
 
-fn one(text: &mut String, finding: &Finding, column: usize, style: Style, width: Option<usize>) {
+fn write_finding(text: &mut String, finding: &Finding, column: usize, style: Style, width: Option<usize>) {
     let word = finding.level.word();
     let tone = match finding.level {
         Level::Ok => Tone::Good,

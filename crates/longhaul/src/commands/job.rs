@@ -12,7 +12,7 @@ use longhaul_model::{CommunityName, FaultCode, JobFileState, JobId, JobState, Ti
 use super::{Context, status, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
-use crate::progress::{Board, Measure, lines};
+use crate::progress::{Measure, ProgressBoard, lines};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, path, prose, right};
 use crate::terminal::{Style, Tone};
@@ -20,7 +20,7 @@ use crate::when;
 
 /// 1 (least) to 5.
 pub const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=5;
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
@@ -62,7 +62,7 @@ pub enum JobCommand {
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only in this state, such as active, failed or finished
-    #[arg(long, value_parser = state)]
+    #[arg(long, value_parser = parse_state)]
     state: Option<JobState>,
     /// Only of this community
     #[arg(long)]
@@ -74,19 +74,19 @@ pub struct ListArgs {
     #[arg(long, value_name = "HOST")]
     target: Option<String>,
     /// Only submitted since then: so long ago, such as 90m, 6h or 2d, or a time such as 2026-11-28T13:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = parse_since)]
     since: Option<Timestamp>,
     /// At most so many
     #[arg(long, short = 'n', default_value_t = 50)]
     limit: usize,
 }
 
-fn state(text: &str) -> Result<JobState, String> {
+fn parse_state(text: &str) -> Result<JobState, String> {
     text.to_ascii_uppercase().parse()
 }
 
 /// `when::parse` looks ahead; a list looks back.
-fn since(text: &str) -> Result<Timestamp, String> {
+fn parse_since(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
         return Ok(at);
     }
@@ -111,7 +111,7 @@ pub async fn run(context: &Context, remote: &Remote, command: JobCommand) -> Res
                 items.push(remote.post(&routes::JOB_CANCEL, &[&job.to_string()], &()).await?);
             }
             context.output.sentence(&Page { items, next: None }, |page| {
-                let said = page.items.iter().map(|job| format!("{} is {}", job.id, word(job.state)));
+                let said = page.items.iter().map(|job| format!("{} is {}", job.id, state_word(job.state)));
                 said.collect::<Vec<_>>().join("\n")
             })?;
         }
@@ -132,7 +132,7 @@ async fn list(context: &Context, remote: &Remote, args: ListArgs) -> Result<(), 
         ("target", args.target),
         ("since", args.since.map(|at| at.to_string())),
     ];
-    let items: Vec<JobView> = remote.some(&routes::JOB_LIST, &[], &query, args.limit).await?;
+    let items: Vec<JobView> = remote.list(&routes::JOB_LIST, &[], &query, args.limit).await?;
     context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))
 }
 
@@ -155,8 +155,8 @@ pub async fn wait(
             Some(limit) => {
                 tokio::time::timeout(limit, watch(context, remote, jobs)).await.unwrap_or_else(|_| {
                     let why = format!("not all jobs have ended after {}", units::duration(limit));
-                    let failure = Failure::new(FaultCode::Busy, why).titled("waited too long");
-                    Err(failure.next(goes_on()).exiting(Exit::TimedOut))
+                    let failure = Failure::new(FaultCode::Busy, why).with_title("waited too long");
+                    Err(failure.with_remedy(goes_on()).with_exit(Exit::TimedOut))
                 })
             }
             None => watch(context, remote, jobs).await,
@@ -165,15 +165,15 @@ pub async fn wait(
     let Some(done) = super::unless_interrupted(context, goes_on, watch).await? else {
         return Ok(Exit::Interrupted);
     };
-    let exit = exit(&done);
+    let exit = exit_status(&done);
     context.output.sentence(&Page { items: done, next: None }, |page| {
-        page.items.iter().map(ended).collect::<Vec<_>>().join("\n")
+        page.items.iter().map(end_sentence).collect::<Vec<_>>().join("\n")
     })?;
     Ok(exit)
 }
 
 async fn watch(context: &Context, remote: &Remote, jobs: &[JobId]) -> Result<Vec<JobDetail>, Failure> {
-    let mut board = Board::new(context.output.error, context.output.quiet);
+    let mut board = ProgressBoard::new(context.output.error, context.output.quiet);
     let mut details: Vec<JobDetail> = Vec::with_capacity(jobs.len());
     for job in jobs {
         details.push(remote.get(&routes::JOB_SHOW, &[&job.to_string()], &[]).await?);
@@ -190,9 +190,9 @@ async fn watch(context: &Context, remote: &Remote, jobs: &[JobId]) -> Result<Vec
             board.clear();
             return Ok(details);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         for detail in details.iter_mut().filter(|detail| !detail.job.state.is_terminal()) {
-            *detail = remote.get_patiently(&routes::JOB_SHOW, &[&detail.job.id.to_string()]).await?;
+            *detail = remote.get_with_retry(&routes::JOB_SHOW, &[&detail.job.id.to_string()]).await?;
         }
     }
 }
@@ -212,7 +212,7 @@ fn measure(detail: &JobDetail, now: Timestamp) -> Measure {
         rate_now: detail.rate_now,
         rate_average: average(detail, now),
         end: if detail.job.state.is_terminal() {
-            word(detail.job.state)
+            state_word(detail.job.state)
         } else {
             waits().unwrap_or_default()
         },
@@ -230,7 +230,7 @@ fn average(detail: &JobDetail, now: Timestamp) -> f64 {
     if seconds > 0.5 { detail.bytes_done as f64 / seconds } else { 0.0 }
 }
 
-fn exit(jobs: &[JobDetail]) -> Exit {
+fn exit_status(jobs: &[JobDetail]) -> Exit {
     let arrived = jobs.iter().filter(|job| job.job.state == JobState::Finished).count();
     let in_part = jobs.iter().any(|job| job.job.state == JobState::FinishedDirty);
     match arrived {
@@ -241,11 +241,11 @@ fn exit(jobs: &[JobDetail]) -> Exit {
 }
 
 /// `ID: failed, 2 of 3 files arrived, 1.2 GB; https://…/f: HTTP 404 (the source's administrator); see: …`.
-fn ended(detail: &JobDetail) -> String {
+fn end_sentence(detail: &JobDetail) -> String {
     let job = &detail.job;
     let all = if job.kind == "replicas" { 1 } else { job.files };
     let mut parts = vec![
-        format!("{}: {}", job.id, word(job.state)),
+        format!("{}: {}", job.id, state_word(job.state)),
         format!(
             "{} of {} arrived, {}",
             units::count(detail.counts.done),
@@ -268,7 +268,7 @@ fn ended(detail: &JobDetail) -> String {
 // ---- showing ---------------------------------------------------------------------------------------------
 
 /// As FTS has it, in the case of our other words.
-fn word(state: JobState) -> String {
+fn state_word(state: JobState) -> String {
     state.word().to_lowercase()
 }
 
@@ -309,7 +309,7 @@ fn table(jobs: &[JobView], now: Timestamp) -> Table {
 }
 
 fn state_cell(state: JobState) -> Cell {
-    let cell = Cell::both(word(state), state.word());
+    let cell = Cell::both(state_word(state), state.word());
     match state {
         JobState::Finished => cell.toned(Tone::Good),
         JobState::Failed | JobState::FinishedDirty => cell.toned(Tone::Bad),
@@ -321,11 +321,11 @@ fn human(detail: &JobDetail, style: Style, width: Option<usize>) -> String {
     let now = clock::now();
     let job = &detail.job;
     let mut lines = vec![
-        ("job", format!("{}, {}", job.id, kind(job))),
-        ("state", format!("{}, priority {}", word(job.state), job.priority)),
+        ("job", format!("{}, {}", job.id, kind_text(job))),
+        ("state", format!("{}, priority {}", state_word(job.state), job.priority)),
         ("for", format!("{} of {}", printable(&job.user), printable(&job.community))),
-        ("files", counts(detail)),
-        ("bytes", bytes_done(detail)),
+        ("files", counts_text(detail)),
+        ("bytes", bytes_text(detail)),
         ("submitted", when::local(job.submitted, now)),
     ];
     lines.extend(job.finished.map(|at| ("ended", when::local(at, now))));
@@ -337,9 +337,9 @@ fn human(detail: &JobDetail, style: Style, width: Option<usize>) -> String {
     let mut text = facts(style, width, &lines);
     let failed: Vec<&JobFileView> =
         detail.files.iter().filter(|file| file.state == JobFileState::Failed).collect();
-    for file in failed.iter().take(FAILED_IN_WORDS) {
+    for file in failed.iter().take(FAILED_FILES_DETAILED_MAX) {
         text.push('\n');
-        text.push_str(&facts(style, width, &failure(file)));
+        text.push_str(&facts(style, width, &failure_facts(file)));
     }
     text.push('\n');
     text.push_str(&files_table(&detail.files, now).human(style, width));
@@ -351,9 +351,9 @@ fn human(detail: &JobDetail, style: Style, width: Option<usize>) -> String {
 }
 
 /// The others are in the table.
-const FAILED_IN_WORDS: usize = 5;
+const FAILED_FILES_DETAILED_MAX: usize = 5;
 
-fn failure(file: &JobFileView) -> Vec<(&'static str, String)> {
+fn failure_facts(file: &JobFileView) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("failed", printable(&file.source)),
         ("to", printable(&file.target)),
@@ -366,7 +366,7 @@ fn failure(file: &JobFileView) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn kind(job: &JobView) -> &'static str {
+fn kind_text(job: &JobView) -> &'static str {
     match job.kind.as_str() {
         "replicas" => "one file that has several replicas",
         "hops" => "one file over several hops",
@@ -375,7 +375,7 @@ fn kind(job: &JobView) -> &'static str {
     }
 }
 
-fn counts(detail: &JobDetail) -> String {
+fn counts_text(detail: &JobDetail) -> String {
     let counts = &detail.counts;
     let parts = [
         (counts.failed, "failed"),
@@ -389,7 +389,7 @@ fn counts(detail: &JobDetail) -> String {
     said.map(|(number, what)| format!("{} {what}", units::count(*number))).collect::<Vec<_>>().join(", ")
 }
 
-fn bytes_done(detail: &JobDetail) -> String {
+fn bytes_text(detail: &JobDetail) -> String {
     let of = detail
         .bytes
         .map_or_else(|| " (not all sizes are known)".to_owned(), |all| format!(" of {}", bytes(all)));
@@ -419,13 +419,13 @@ fn files_table(files: &[JobFileView], now: Timestamp) -> Table {
             Cell::rate(file.rate),
             Cell::count(u64::from(file.attempts)),
             Cell::maybe(file.finished, |at| Cell::time(at, now)),
-            Cell::text(because(file)),
+            Cell::text(reason_text(file)),
         ]);
     }
     table
 }
 
-fn because(file: &JobFileView) -> String {
+fn reason_text(file: &JobFileView) -> String {
     match (&file.waits_for, &file.fault, &file.mode) {
         (Some(why), Some(fault), _) => format!("waits for {why}; the last attempt: {}", fault.text),
         (Some(why), None, _) => format!("waits for {why}"),
@@ -496,7 +496,7 @@ mod tests {
 
     #[test]
     fn the_end_says_what_failed_and_whose_turn_it_is() {
-        let text = ended(&detail(JobState::FinishedDirty));
+        let text = end_sentence(&detail(JobState::FinishedDirty));
         for part in [
             "finisheddirty",
             "2 of 3 files arrived",
@@ -517,7 +517,8 @@ mod tests {
     #[test]
     fn exit_codes_follow_the_jobs() {
         use JobState::*;
-        let of = |states: &[JobState]| exit(&states.iter().map(|state| detail(*state)).collect::<Vec<_>>());
+        let of =
+            |states: &[JobState]| exit_status(&states.iter().map(|state| detail(*state)).collect::<Vec<_>>());
         assert_eq!(of(&[Finished, Finished]), Exit::Ok);
         assert_eq!(of(&[Finished, Failed]), Exit::Partly);
         assert_eq!(of(&[FinishedDirty]), Exit::Partly);
@@ -526,9 +527,12 @@ mod tests {
 
     #[test]
     fn a_list_looks_back() {
-        assert!(since("6h").unwrap() < clock::now());
-        assert_eq!(since("2026-11-28T13:00:00Z").unwrap().to_string(), "2026-11-28T13:00:00.000Z".to_owned());
-        assert_eq!(state("finisheddirty").unwrap(), JobState::FinishedDirty);
-        assert!(state("done").is_err() && since("soon").is_err());
+        assert!(parse_since("6h").unwrap() < clock::now());
+        assert_eq!(
+            parse_since("2026-11-28T13:00:00Z").unwrap().to_string(),
+            "2026-11-28T13:00:00.000Z".to_owned()
+        );
+        assert_eq!(parse_state("finisheddirty").unwrap(), JobState::FinishedDirty);
+        assert!(parse_state("done").is_err() && parse_since("soon").is_err());
     }
 }

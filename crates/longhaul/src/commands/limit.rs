@@ -18,19 +18,19 @@ pub enum LimitCommand {
     /// Limit files at once, bytes per second, or both, in place of what was; takes effect at once
     Set(SetArgs),
     /// Lift a limit
-    Remove(Whose),
+    Remove(LimitSubject),
 }
 
 #[derive(Debug, Args)]
-pub struct Whose {
+pub struct LimitSubject {
     /// What is limited
-    kind: Kind,
+    kind: SubjectKind,
     /// SOURCE:TARGET for a link, else the name of the storage or community
     name: String,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Kind {
+pub enum SubjectKind {
     /// What goes from one storage to another
     Link,
     /// What comes to a storage
@@ -44,7 +44,7 @@ pub enum Kind {
 #[derive(Debug, Args)]
 pub struct SetArgs {
     #[command(flatten)]
-    whose: Whose,
+    subject: LimitSubject,
     #[command(flatten)]
     limit: Limit,
 }
@@ -56,11 +56,11 @@ pub struct Limit {
     #[arg(long)]
     active: Option<u32>,
     /// Bytes per second in the mean, such as 250MB; a file that has begun is not slowed down
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<u64>,
 }
 
-fn rate(text: &str) -> Result<u64, String> {
+fn parse_rate(text: &str) -> Result<u64, String> {
     match parse_bytes(text.trim_end_matches("/s"))? {
         0 => Err("a rate is more than nothing; to let nothing begin: --active 0".to_owned()),
         rate => Ok(rate),
@@ -70,18 +70,18 @@ fn rate(text: &str) -> Result<u64, String> {
 pub async fn run(context: &Context, remote: &Remote, command: LimitCommand) -> Result<Exit, Failure> {
     let (whose, active, bytes_per_s) = match command {
         LimitCommand::List => {
-            let items: Vec<LimitView> = remote.all(&routes::LIMIT_LIST, &[], &[]).await?;
+            let items: Vec<LimitView> = remote.list_all(&routes::LIMIT_LIST, &[], &[]).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
             return Ok(Exit::Ok);
         }
-        LimitCommand::Set(args) => (args.whose, args.limit.active, args.limit.rate),
+        LimitCommand::Set(args) => (args.subject, args.limit.active, args.limit.rate),
         LimitCommand::Remove(whose) => (whose, None, None),
     };
     let of = match whose.kind {
-        Kind::Link => LimitKind::Link,
-        Kind::Into => LimitKind::Into,
-        Kind::Out => LimitKind::Out,
-        Kind::Community => LimitKind::Community,
+        SubjectKind::Link => LimitKind::Link,
+        SubjectKind::Into => LimitKind::Into,
+        SubjectKind::Out => LimitKind::Out,
+        SubjectKind::Community => LimitKind::Community,
     };
     let change = LimitChange { of, name: whose.name, active, bytes_per_s };
     let page: Page<LimitView> = remote.post(&routes::LIMIT_SET, &[], &change).await?;
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_more_than_nothing() {
-        assert_eq!(rate("250MB/s").unwrap(), 250_000_000);
-        assert!(rate("0").unwrap_err().contains("--active 0") && rate("fast").is_err());
+        assert_eq!(parse_rate("250MB/s").unwrap(), 250_000_000);
+        assert!(parse_rate("0").unwrap_err().contains("--active 0") && parse_rate("fast").is_err());
     }
 }

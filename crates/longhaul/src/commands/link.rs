@@ -16,41 +16,41 @@ pub enum LinkCommand {
     /// List between which storages files may go, and which of them are relays
     List,
     /// Use only these links, in place of what was
-    Only(PairsArgs),
+    Only(LinksArgs),
     /// Add links to those that are used
-    Add(PairsArgs),
+    Add(LinksArgs),
     /// Take links away from those that are used
-    Remove(PairsArgs),
+    Remove(LinksArgs),
     /// Let files go from every storage to every other, as at first
     OpenAll,
     /// Let links carry everything again, as at first
-    Commission(PairsArgs),
+    Commission(LinksArgs),
     /// Let links carry nothing but test transfers until they are commissioned; takes effect at once
-    Decommission(PairsArgs),
+    Decommission(LinksArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct PairsArgs {
+pub struct LinksArgs {
     /// Links from one storage to another, such as alpha:beta
     #[arg(value_name = "SOURCE:TARGET", required = true)]
-    links: Vec<Pair>,
+    links: Vec<LinkSpec>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pair(AllowedLink);
+pub struct LinkSpec(AllowedLink);
 
-impl std::str::FromStr for Pair {
+impl std::str::FromStr for LinkSpec {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let (source, target) = text.split_once(':').ok_or("a link is SOURCE:TARGET, such as alpha:beta")?;
         let name = |text: &str| StorageName::parse(text).map_err(|error| error.to_string());
-        Ok(Pair(AllowedLink { source: name(source)?, target: name(target)? }))
+        Ok(LinkSpec(AllowedLink { source: name(source)?, target: name(target)? }))
     }
 }
 
-impl PairsArgs {
+impl LinksArgs {
     fn links(self) -> Vec<AllowedLink> {
-        self.links.into_iter().map(|Pair(link)| link).collect()
+        self.links.into_iter().map(|LinkSpec(link)| link).collect()
     }
 }
 
@@ -113,10 +113,10 @@ mod tests {
 
     #[test]
     fn a_link_has_two_ends() {
-        let pair: Pair = "alpha:beta".parse().unwrap();
+        let pair: LinkSpec = "alpha:beta".parse().unwrap();
         assert_eq!((pair.0.source.as_str(), pair.0.target.as_str()), ("alpha", "beta"));
         for wrong in ["alpha", "alpha:", ":beta", "a b:c"] {
-            assert!(wrong.parse::<Pair>().is_err(), "{wrong}");
+            assert!(wrong.parse::<LinkSpec>().is_err(), "{wrong}");
         }
     }
 }

@@ -19,14 +19,14 @@ use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, right};
 
 /// Between two looks at what is not complete yet.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const SUBSCRIPTIONS_MAX: u64 = 100_000;
-const MIX_MAX: usize = 16;
+const SIZES_MAX: usize = 16;
 
 #[derive(Debug, Args)]
 pub struct LoadArgs {
     /// Subscriptions a second
-    #[arg(long, value_name = "NUMBER", default_value_t = 2.0, value_parser = some_rate)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 2.0, value_parser = parse_rate)]
     rate: f64,
     /// Subscriptions in all
     #[arg(long, value_name = "NUMBER", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=SUBSCRIPTIONS_MAX))]
@@ -36,7 +36,7 @@ pub struct LoadArgs {
     files: u64,
     /// Sizes of files, each with its weight: SIZE or SIZE:WEIGHT,...
     #[arg(long, value_name = "MIX", default_value = "1MB:70,100MB:25,2GB:5")]
-    sizes: Mix,
+    sizes: SizeMix,
     /// The same seed makes the same requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -48,7 +48,7 @@ pub struct LoadArgs {
     keep: bool,
 }
 
-fn some_rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= 10_000.0 => Ok(rate),
         _ => Err(format!("{text:?} is no number above 0 and up to 10000")),
@@ -57,9 +57,9 @@ fn some_rate(text: &str) -> Result<f64, String> {
 
 /// Sizes with weights that are not all zero.
 #[derive(Clone, Debug, PartialEq)]
-struct Mix(Vec<(u64, f64)>);
+struct SizeMix(Vec<(u64, f64)>);
 
-impl std::str::FromStr for Mix {
+impl std::str::FromStr for SizeMix {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let part = |part: &str| {
@@ -71,17 +71,17 @@ impl std::str::FromStr for Mix {
             Ok((parse_bytes(size)?, weight))
         };
         let parts: Vec<(u64, f64)> = text.split(',').map(part).collect::<Result<_, String>>()?;
-        if parts.len() > MIX_MAX {
-            return Err(format!("{} sizes, the limit is {MIX_MAX}", parts.len()));
+        if parts.len() > SIZES_MAX {
+            return Err(format!("{} sizes, the limit is {SIZES_MAX}", parts.len()));
         }
         if parts.iter().map(|(_, weight)| weight).sum::<f64>() <= 0.0 {
             return Err("all weights are 0".into());
         }
-        Ok(Mix(parts))
+        Ok(SizeMix(parts))
     }
 }
 
-impl Mix {
+impl SizeMix {
     fn draw(&self, random: &mut Random) -> u64 {
         let all: f64 = self.0.iter().map(|(_, weight)| weight).sum();
         let mut place = random.uniform() * all;
@@ -154,7 +154,7 @@ struct Quantiles {
 }
 
 impl Quantiles {
-    fn of(mut values: Vec<f64>) -> Quantiles {
+    fn from_values(mut values: Vec<f64>) -> Quantiles {
         values.sort_by(f64::total_cmp);
         let at = |part: f64| {
             let rank = (values.len() as f64 * part).ceil() as usize;
@@ -164,7 +164,7 @@ impl Quantiles {
     }
 }
 
-struct Sent {
+struct SubmittedTrial {
     trial: Trial,
     view: SubscriptionView,
 }
@@ -194,9 +194,9 @@ pub async fn run(context: &Context, remote: &Remote, args: &LoadArgs) -> Result<
         }
     }
     report.seconds = began.elapsed().as_secs_f64();
-    report.submit_s = Quantiles::of(submits);
-    count(&mut report, &sent);
-    context.output.view(&report, |report, style, width| facts(style, width, &in_words(report)), table)?;
+    report.submit_s = Quantiles::from_values(submits);
+    count_results(&mut report, &sent);
+    context.output.view(&report, |report, style, width| facts(style, width, &report_facts(report)), table)?;
     if !args.keep {
         clean(context, remote, &sent).await?;
     }
@@ -209,16 +209,16 @@ pub async fn run(context: &Context, remote: &Remote, args: &LoadArgs) -> Result<
 
 /// Virtual storages of sites that are connected, by name.
 async fn storages(remote: &Remote) -> Result<Vec<StorageName>, Failure> {
-    let sites: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
+    let sites: Vec<SiteView> = remote.list_all(&routes::SITE_LIST, &[], &[]).await?;
     let ready = sites.iter().filter(|site| trial::is_connected(site));
     let mut names: Vec<StorageName> =
         ready.filter_map(trial::virtual_storage).map(|storage| storage.name.clone()).collect();
     names.sort();
     if names.len() < 2 {
         let detail = format!("{} of the connected sites have a virtual storage; it takes two", names.len());
-        return Err(Failure::new(FaultCode::NotFound, detail)
-            .titled("nothing to load")
-            .next("longhaul agent run --virtual NAME, and --null-mover FILE to load the service alone"));
+        return Err(Failure::new(FaultCode::NotFound, detail).with_title("nothing to load").with_remedy(
+            "longhaul agent run --virtual NAME, and --null-mover FILE to load the service alone",
+        ));
     }
     Ok(names)
 }
@@ -228,7 +228,7 @@ async fn submit(
     context: &Context,
     remote: &Remote,
     requests: Vec<Request>,
-    sent: &mut Vec<Sent>,
+    sent: &mut Vec<SubmittedTrial>,
     submits: &mut Vec<f64>,
     report: &mut Report,
 ) {
@@ -237,7 +237,7 @@ async fn submit(
     for (number, request) in requests.iter().enumerate() {
         tokio::time::sleep(request.at.saturating_sub(began.elapsed())).await;
         let asked = Instant::now();
-        match one(remote, request, &format!("load/{stamp}/{number}")).await {
+        match submit_one(remote, request, &format!("load/{stamp}/{number}")).await {
             Ok(one) => {
                 submits.push(asked.elapsed().as_secs_f64());
                 sent.push(one);
@@ -248,7 +248,7 @@ async fn submit(
                     report.refusals.push(printable(&failure.problem.detail));
                 }
                 if report.refused == 1 {
-                    context.output.explain(&failure);
+                    context.output.print_failure(&failure);
                 }
             }
         }
@@ -256,23 +256,28 @@ async fn submit(
     context.output.say(&format!("all submitted after {}", duration(began.elapsed())));
 }
 
-async fn one(remote: &Remote, request: &Request, dataset: &str) -> Result<Sent, Failure> {
+async fn submit_one(remote: &Remote, request: &Request, dataset: &str) -> Result<SubmittedTrial, Failure> {
     let dataset = DatasetName::parse(dataset)
         .map_err(|error| Failure::new(FaultCode::Internal, format!("the name of a test: {error}")))?;
-    let trial = Trial::make(remote, dataset, (&request.source, &request.target), &request.sizes).await?;
+    let trial = Trial::create(remote, dataset, (&request.source, &request.target), &request.sizes).await?;
     let view = trial.subscribe(remote).await?;
-    Ok(Sent { trial, view })
+    Ok(SubmittedTrial { trial, view })
 }
 
 /// Until all is complete, or has failed, or the time is over.
-async fn watch(context: &Context, remote: &Remote, sent: &mut [Sent], most: Duration) -> Result<(), Failure> {
+async fn watch(
+    context: &Context,
+    remote: &Remote,
+    sent: &mut [SubmittedTrial],
+    most: Duration,
+) -> Result<(), Failure> {
     let began = Instant::now();
     let mut told = Instant::now();
     loop {
         let mut left = 0;
-        for one in sent.iter_mut().filter(|one| !is_over(&one.view)) {
-            one.view = remote.get_patiently(&routes::SUBSCRIPTION_SHOW, &[&one.view.id.to_string()]).await?;
-            left += u64::from(!is_over(&one.view));
+        for one in sent.iter_mut().filter(|one| !is_finished(&one.view)) {
+            one.view = remote.get_with_retry(&routes::SUBSCRIPTION_SHOW, &[&one.view.id.to_string()]).await?;
+            left += u64::from(!is_finished(&one.view));
         }
         if left == 0 {
             return Ok(());
@@ -289,17 +294,17 @@ async fn watch(context: &Context, remote: &Remote, sent: &mut [Sent], most: Dura
             context.output.say(&format!("  {} not complete yet", words::plural(left, "subscription")));
             told = Instant::now();
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn is_over(view: &SubscriptionView) -> bool {
+fn is_finished(view: &SubscriptionView) -> bool {
     view.complete || view.files_present + view.failed_files >= view.files_wanted
 }
 
-fn count(report: &mut Report, sent: &[Sent]) {
+fn count_results(report: &mut Report, sent: &[SubmittedTrial]) {
     report.submitted = sent.len() as u64;
-    for Sent { view, .. } in sent {
+    for SubmittedTrial { view, .. } in sent {
         report.complete += u64::from(view.complete);
         report.incomplete += u64::from(!view.complete);
         report.files_wanted += view.files_wanted;
@@ -309,14 +314,14 @@ fn count(report: &mut Report, sent: &[Sent]) {
         report.bytes_done += view.bytes_present;
     }
     let times = sent.iter().filter_map(|one| Some(one.view.completed?.since(one.view.created).as_secs_f64()));
-    report.complete_s = Quantiles::of(times.collect());
+    report.complete_s = Quantiles::from_values(times.collect());
 }
 
-async fn clean(context: &Context, remote: &Remote, sent: &[Sent]) -> Result<(), Failure> {
+async fn clean(context: &Context, remote: &Remote, sent: &[SubmittedTrial]) -> Result<(), Failure> {
     context.output.say("Cleaning up …");
     let stopped = async {
         for one in sent {
-            one.trial.clean(remote).await?;
+            one.trial.clean_up(remote).await?;
         }
         Ok(())
     };
@@ -324,7 +329,7 @@ async fn clean(context: &Context, remote: &Remote, sent: &[Sent]) -> Result<(), 
     super::unless_interrupted(context, left, stopped).await.map(|_| ())
 }
 
-fn in_words(report: &Report) -> Vec<(&'static str, String)> {
+fn report_facts(report: &Report) -> Vec<(&'static str, String)> {
     let quantiles =
         |of: Quantiles| format!("{:.2} s (half), {:.2} s (95 %), {:.2} s (all)", of.p50, of.p95, of.max);
     let mut lines = vec![
@@ -428,13 +433,13 @@ mod tests {
         ] {
             assert!(args(bad).is_err(), "{bad}");
         }
-        assert_eq!(args("--sizes 5").unwrap().sizes, Mix(vec![(5, 1.0)]));
+        assert_eq!(args("--sizes 5").unwrap().sizes, SizeMix(vec![(5, 1.0)]));
     }
 
     #[test]
     fn quantiles_are_of_the_ranks() {
-        let of = Quantiles::of((1..=100).rev().map(f64::from).collect());
+        let of = Quantiles::from_values((1..=100).rev().map(f64::from).collect());
         assert_eq!(of, Quantiles { p50: 50.0, p95: 95.0, max: 100.0 });
-        assert_eq!(Quantiles::of(vec![]), Quantiles::default());
+        assert_eq!(Quantiles::from_values(vec![]), Quantiles::default());
     }
 }

@@ -50,7 +50,7 @@ use crate::cli::{Cli, Command, Global};
 use crate::config::{Files, Layers, LogConfig};
 use crate::demo;
 use crate::failure::{Exit, Failure};
-use crate::logging::{Form, Logging};
+use crate::logging::{LogFormat, Logging};
 use crate::output::Output;
 use crate::remote::Remote;
 
@@ -82,8 +82,8 @@ impl Context {
     pub fn start_log(&self, layers: &Layers) -> Result<(), Failure> {
         let config: LogConfig = layers.section("log")?;
         let form = match config.form.as_str() {
-            "json" => Form::Json,
-            "human" => Form::Human,
+            "json" => LogFormat::Json,
+            "human" => LogFormat::Human,
             other => {
                 let why =
                     format!("\"{}\" is neither json nor human", longhaul_model::units::printable(other));
@@ -91,7 +91,7 @@ impl Context {
             }
         };
         let file = Some(config.file).filter(|file| !file.is_empty()).map(Into::into);
-        Logging { form, level: config.level, file }.start()
+        Logging { format: form, level: config.level, file }.start()
     }
 
     pub fn remote(&self) -> Result<Remote, Failure> {
@@ -119,7 +119,7 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
         Command::Tune(args) => tune::run(&context, args),
         Command::Simulate(args) => simulate::run(&context, args),
         Command::Network(NetworkCommand::Links(LinksCommand::Merge(args))) => {
-            network::links::merged(&context, &args)
+            network::links::run_merge(&context, &args)
         }
         Command::Storage(StorageCommand::Rules(command)) => storage::rules::run(&context, command),
         Command::Bench(command) => bench::run(&context, command),
@@ -127,12 +127,12 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
             block_on(Threads::One, network::archive::check(&context, args))
         }
         Command::Login(args) => block_on(Threads::One, login::run(&context, args)),
-        command => block_on(Threads::One, remote(&context, command)),
+        command => block_on(Threads::One, run_remote(&context, command)),
     }
 }
 
 /// Commands that ask a service.
-async fn remote(context: &Context, command: Command) -> Result<Exit, Failure> {
+async fn run_remote(context: &Context, command: Command) -> Result<Exit, Failure> {
     let remote = context.remote()?;
     match command {
         Command::Status(args) => status::status(context, &remote, args).await,

@@ -18,14 +18,14 @@ use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, Tone};
 
 /// Segments of recordings end so.
-const SUFFIX: &str = "lhr";
+const SEGMENT_EXTENSION: &str = "lhr";
 const CHUNK_BYTES: usize = 1 << 20;
-const NEXT: &str =
+const RECORDING_REMEDY: &str =
     "give a directory that a service wrote (service.record_dir), one run in it, or a segment 000000.lhr";
 
 /// One object per run with `--json`.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ReplayView<'a> {
     recording: String,
     version: &'a str,
     from: longhaul_model::Timestamp,
@@ -38,12 +38,12 @@ struct Told<'a> {
     leases: u64,
     same: bool,
     torn_bytes: u64,
-    difference: Option<Differs<'a>>,
+    difference: Option<DifferenceView<'a>>,
     beside: Vec<BesideView<'a>>,
 }
 
 #[derive(Serialize)]
-struct Differs<'a> {
+struct DifferenceView<'a> {
     number: u64,
     at: longhaul_model::Timestamp,
     recorded: &'a str,
@@ -60,9 +60,9 @@ struct BesideView<'a> {
     example: Option<&'a str>,
 }
 
-impl<'a> Differs<'a> {
-    fn of(difference: &'a Difference) -> Self {
-        Differs {
+impl<'a> DifferenceView<'a> {
+    fn from_difference(difference: &'a Difference) -> Self {
+        DifferenceView {
             number: difference.number,
             at: difference.at,
             recorded: &difference.recorded,
@@ -73,7 +73,7 @@ impl<'a> Differs<'a> {
 }
 
 impl<'a> BesideView<'a> {
-    fn of(beside: &'a Beside) -> Self {
+    fn from_comparison(beside: &'a Beside) -> Self {
         BesideView {
             strategy: beside.strategy.name(),
             choices: beside.choices,
@@ -89,38 +89,42 @@ pub fn run(context: &Context, path: &Path, strategies: &[String]) -> Result<Exit
     let beside = beside
         .map_err(|why| Failure::usage("no such strategy", why.to_string(), "longhaul simulate --help"))?;
     let mut all_same = true;
-    for (recording, segments) in runs(path)? {
+    for (recording, segments) in find_recordings(path)? {
         let replayed = replay(&recording, &segments, beside.clone())?;
         all_same &= replayed.same();
         let name = printable(&recording.to_string_lossy());
         match context.output.format {
-            Format::Json => context.output.json_line(&told(name, &replayed))?,
-            _ => context.output.write(&words(&name, &replayed, context))?,
+            Format::Json => context.output.json_line(&replay_view(name, &replayed))?,
+            _ => context.output.write(&replay_text(&name, &replayed, context))?,
         }
     }
     Ok(if all_same { Exit::Ok } else { Exit::Mismatch })
 }
 
 /// The recordings at a path, oldest first, each with its segments.
-fn runs(path: &Path) -> Result<Vec<(PathBuf, Vec<PathBuf>)>, Failure> {
+fn find_recordings(path: &Path) -> Result<Vec<(PathBuf, Vec<PathBuf>)>, Failure> {
     let shown = printable(&path.to_string_lossy());
     let about = fs::metadata(path).map_err(|error| Failure::file("reading", path, &error))?;
     if about.is_file() {
         return Ok(vec![(path.to_owned(), vec![path.to_owned()])]);
     }
-    let own = entries(path, |entry| entry.extension().is_some_and(|end| end == SUFFIX))?;
+    let own = entries(path, |entry| entry.extension().is_some_and(|end| end == SEGMENT_EXTENSION))?;
     if !own.is_empty() {
         return Ok(vec![(path.to_owned(), own)]);
     }
     let mut found = Vec::new();
     for run in entries(path, Path::is_dir)? {
-        let segments = entries(&run, |entry| entry.extension().is_some_and(|end| end == SUFFIX))?;
+        let segments = entries(&run, |entry| entry.extension().is_some_and(|end| end == SEGMENT_EXTENSION))?;
         if !segments.is_empty() {
             found.push((run, segments));
         }
     }
     if found.is_empty() {
-        return Err(Failure::usage(format!("{shown} holds no recording"), "no segment lies there", NEXT));
+        return Err(Failure::usage(
+            format!("{shown} holds no recording"),
+            "no segment lies there",
+            RECORDING_REMEDY,
+        ));
     }
     Ok(found)
 }
@@ -144,7 +148,7 @@ fn replay(recording: &Path, segments: &[PathBuf], beside: Vec<Strategy>) -> Resu
     let mut replay = Replay::new(Wish { beside, settings: None }).map_err(cannot)?;
     let damaged = |why: String| {
         let shown = printable(&recording.to_string_lossy());
-        Failure::usage(format!("{shown} is no whole recording"), why, NEXT)
+        Failure::usage(format!("{shown} is no whole recording"), why, RECORDING_REMEDY)
     };
     let mut chunk = vec![0; CHUNK_BYTES];
     for segment in segments {
@@ -162,8 +166,8 @@ fn replay(recording: &Path, segments: &[PathBuf], beside: Vec<Strategy>) -> Resu
     replay.end().map_err(damaged)
 }
 
-fn told(recording: String, replayed: &Replayed) -> Told<'_> {
-    Told {
+fn replay_view(recording: String, replayed: &Replayed) -> ReplayView<'_> {
+    ReplayView {
         recording,
         version: &replayed.version,
         from: replayed.from,
@@ -176,12 +180,12 @@ fn told(recording: String, replayed: &Replayed) -> Told<'_> {
         leases: replayed.leases,
         same: replayed.same(),
         torn_bytes: replayed.torn,
-        difference: replayed.difference.as_ref().map(Differs::of),
-        beside: replayed.beside.iter().map(BesideView::of).collect(),
+        difference: replayed.difference.as_ref().map(DifferenceView::from_difference),
+        beside: replayed.beside.iter().map(BesideView::from_comparison).collect(),
     }
 }
 
-fn words(name: &str, replayed: &Replayed, context: &Context) -> String {
+fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
     let style: Style = context.output.out.style;
     let mut text = String::new();
     let told = &replayed.told;
@@ -232,12 +236,12 @@ fn words(name: &str, replayed: &Replayed, context: &Context) -> String {
         }
     }
     for beside in &replayed.beside {
-        text.push_str(&beside_words(beside, context));
+        text.push_str(&comparison_text(beside, context));
     }
     text
 }
 
-fn beside_words(beside: &Beside, context: &Context) -> String {
+fn comparison_text(beside: &Beside, context: &Context) -> String {
     let name = beside.strategy.name();
     if beside.choices == 0 {
         return format!("\n  {name}: no lease left a choice between sources\n");

@@ -52,12 +52,12 @@ pub async fn run(context: &Context, remote: &Remote, command: ReplicaCommand) ->
         ReplicaCommand::List(ListArgs { file: Some(lfn), .. }) => {
             let query = [("lfn", Some(lfn.as_str().to_owned()))];
             let file: FileReplicas = remote.get(&routes::REPLICA_OF_FILE, &[], &query).await?;
-            context.output.table(&file, of_file)?;
+            context.output.table(&file, file_table)?;
             Ok(Exit::Ok)
         }
         ReplicaCommand::List(ListArgs { dataset, .. }) => {
             let name = dataset.as_ref().map(|name| name.as_str()).unwrap_or_default();
-            let items: Vec<ReplicaView> = remote.all(&routes::DATASET_REPLICAS, &[name], &[]).await?;
+            let items: Vec<ReplicaView> = remote.list_all(&routes::DATASET_REPLICAS, &[name], &[]).await?;
             let most = items.iter().map(|replica| replica.files).max().unwrap_or(0);
             context.output.table(&Page { items, next: None }, |page| table(&page.items, most))?;
             Ok(Exit::Ok)
@@ -94,7 +94,7 @@ pub fn table(replicas: &[ReplicaView], files: u64) -> Table {
     table
 }
 
-fn of_file(file: &FileReplicas) -> Table {
+fn file_table(file: &FileReplicas) -> Table {
     let mut table = Table::new([left("storage"), left("state"), left("verified"), left("digest")]);
     for replica in &file.replicas {
         table.row([
@@ -128,12 +128,12 @@ async fn delete(context: &Context, remote: &Remote, args: DeleteArgs) -> Result<
     let view: TaskView = remote.get(&routes::TASK_SHOW, &[&task.to_string()], &[]).await?;
     let total = Some((reply.files, reply.bytes));
     let Some(done) = task::wait(context, remote, &view, total).await? else { return Ok(Exit::Interrupted) };
-    task::must_have_worked(&done)?;
+    task::ensure_succeeded(&done)?;
     context.output.sentence(&done, |done| {
         format!("{} of {} deleted at {}", words::files(done.files_done), args.dataset, args.storage)
     })?;
     if done.files_bad > 0 {
-        task::tell_problems(context, &done);
+        task::print_problems(context, &done);
         return Ok(Exit::Partly);
     }
     Ok(Exit::Ok)

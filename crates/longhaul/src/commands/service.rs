@@ -35,7 +35,7 @@ pub enum ServiceCommand {
 #[derive(Debug, Args)]
 pub struct InitArgs {
     #[command(flatten)]
-    places: Places,
+    location: ServiceLocation,
     /// Name of the deployment, in every certificate [default: longhaul]
     #[arg(long, value_name = "NAME")]
     deployment: Option<String>,
@@ -44,7 +44,7 @@ pub struct InitArgs {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
-    places: Places,
+    location: ServiceLocation,
     /// Also serve the pages as plain HTTP, to browsers of this machine: a loopback address such as
     /// 127.0.0.1:8080
     #[arg(long, value_name = "ADDRESS")]
@@ -52,7 +52,7 @@ pub struct RunArgs {
 }
 
 #[derive(Debug, Args)]
-struct Places {
+struct ServiceLocation {
     /// Where the service keeps its database, CA and keys [default: /var/lib/longhaul/service]
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
@@ -71,12 +71,12 @@ pub fn run(context: &Context, command: ServiceCommand) -> Result<Exit, Failure> 
     match command {
         ServiceCommand::Init(args) => {
             let mut layers = context.layers()?;
-            args.places.apply(&mut layers)?;
+            args.location.apply(&mut layers)?;
             if let Some(deployment) = &args.deployment {
                 layers.add_option("service.deployment", "--deployment", deployment)?;
             }
             let made = init(&layers.section("service")?)?;
-            context.output.view(&made, made_in_words, |made| {
+            context.output.view(&made, init_text, |made| {
                 let mut table = Table::new([left("url"), left("token"), left("ca"), left("fingerprint")]);
                 table.row([&made.url, &made.token, &made.ca, &made.ca_fingerprint].map(Cell::text));
                 table
@@ -85,7 +85,7 @@ pub fn run(context: &Context, command: ServiceCommand) -> Result<Exit, Failure> 
         }
         ServiceCommand::Run(args) => {
             let mut layers = context.layers()?;
-            args.places.apply(&mut layers)?;
+            args.location.apply(&mut layers)?;
             if let Some(http) = &args.http {
                 layers.add_option("service.http", "--http", http)?;
             }
@@ -98,13 +98,13 @@ pub fn run(context: &Context, command: ServiceCommand) -> Result<Exit, Failure> 
         ServiceCommand::Check => {
             let remote = context.remote()?;
             let report: CheckReport = block_on(Threads::One, remote.get(&routes::CHECK, &[], &[]))?;
-            context.output.view(&report, check_in_words, check_table)?;
+            context.output.view(&report, check_text, check_table)?;
             Ok(if report.sound { Exit::Ok } else { Exit::Permanent })
         }
     }
 }
 
-impl Places {
+impl ServiceLocation {
     fn apply(&self, layers: &mut Layers) -> Result<(), Failure> {
         if let Some(state) = &self.state {
             let path = std::path::absolute(state).map_err(|error| Failure::file("finding", state, &error))?;
@@ -125,7 +125,7 @@ impl Places {
 
 /// What `service init` made; the token is told this once.
 #[derive(Debug, Serialize)]
-pub struct Made {
+pub struct InitResult {
     pub url: String,
     pub token: String,
     /// File with the CA's certificate, for those who connect.
@@ -137,14 +137,14 @@ pub struct Made {
 }
 
 /// Sets up a deployment, and leaves the CA's certificate and a first profile beside its state.
-pub fn init(config: &Config) -> Result<Made, Failure> {
+pub fn init(config: &Config) -> Result<InitResult, Failure> {
     let reply = longhaul_service::init(config, clock::now())?;
     let (ca, profile) = (config.state_dir.join(CA_FILE), config.state_dir.join(PROFILE));
     std::fs::write(&ca, &reply.ca_pem).map_err(|error| Failure::file("writing", &ca, &error))?;
     let url = public_url(config);
     let kept = ClientConfig { url: url.clone(), token: reply.admin_token.clone(), ca: CA_FILE.to_owned() };
     login::save(&profile, &kept)?;
-    Ok(Made {
+    Ok(InitResult {
         url,
         token: reply.admin_token,
         ca: ca.to_string_lossy().into_owned(),
@@ -156,7 +156,7 @@ pub fn init(config: &Config) -> Result<Made, Failure> {
 
 /// Runs until told to end.
 async fn serve(mut config: Config) -> Result<(), Failure> {
-    let shutdown = signals::ending()?;
+    let shutdown = signals::shutdown()?;
     config.public_url = public_url(&config);
     let pages = |operations: &Arc<Operations>| longhaul_web::router(operations.clone());
     let service = Service::start(config, clock::clock(), pages).await?;
@@ -177,7 +177,7 @@ fn public_url(config: &Config) -> String {
     }
 }
 
-fn made_in_words(made: &Made, style: Style, width: Option<usize>) -> String {
+fn init_text(made: &InitResult, style: Style, width: Option<usize>) -> String {
     let lines = facts(
         style,
         width,
@@ -200,7 +200,7 @@ fn made_in_words(made: &Made, style: Style, width: Option<usize>) -> String {
     format!("{lines}\n{next}")
 }
 
-fn check_in_words(report: &CheckReport, style: Style, width: Option<usize>) -> String {
+fn check_text(report: &CheckReport, style: Style, width: Option<usize>) -> String {
     let last = if report.sound {
         style.paint(Tone::Good, &format!("all {} hold", report.checks.len()))
     } else {

@@ -22,7 +22,7 @@ pub enum ShareCommand {
     Remove {
         /// As for set
         #[arg(value_name = "COMMUNITY[/ACTIVITY]")]
-        whose: Whose,
+        whose: ShareSubject,
     },
 }
 
@@ -31,51 +31,51 @@ pub struct SetArgs {
     /// A community, such as atlas, or an activity of one, such as atlas/user-subscriptions; * in place of
     /// either name means each that is not named
     #[arg(value_name = "COMMUNITY[/ACTIVITY]")]
-    whose: Whose,
+    whose: ShareSubject,
     /// 0 to 1,000,000; 0 gets only what nobody else can use
     weight: f64,
 }
 
 /// Names as the API has them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Whose {
+pub struct ShareSubject {
     community: String,
     activity: Option<String>,
 }
 
-const OTHERS: &str = "*";
+const WILDCARD: &str = "*";
 
-impl std::str::FromStr for Whose {
+impl std::str::FromStr for ShareSubject {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let (community, activity) = match text.split_once('/') {
             Some((community, activity)) => (community, Some(activity)),
             None => (text, None),
         };
-        if community == OTHERS && activity.is_some() {
+        if community == WILDCARD && activity.is_some() {
             return Err("activities are those of one community: name it".to_owned());
         }
-        if community != OTHERS {
+        if community != WILDCARD {
             CommunityName::parse(community).map_err(|error| error.to_string())?;
         }
-        if let Some(activity) = activity.filter(|activity| *activity != OTHERS) {
+        if let Some(activity) = activity.filter(|activity| *activity != WILDCARD) {
             ActivityName::parse(activity).map_err(|error| error.to_string())?;
         }
-        Ok(Whose { community: community.to_owned(), activity: activity.map(str::to_owned) })
+        Ok(ShareSubject { community: community.to_owned(), activity: activity.map(str::to_owned) })
     }
 }
 
 pub async fn run(context: &Context, remote: &Remote, command: ShareCommand) -> Result<Exit, Failure> {
     let change = match command {
         ShareCommand::List => {
-            let items: Vec<ShareView> = remote.all(&routes::SHARE_LIST, &[], &[]).await?;
+            let items: Vec<ShareView> = remote.list_all(&routes::SHARE_LIST, &[], &[]).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
             return Ok(Exit::Ok);
         }
         ShareCommand::Set(args) => (args.whose, Some(args.weight)),
         ShareCommand::Remove { whose } => (whose, None),
     };
-    let (Whose { community, activity }, weight) = change;
+    let (ShareSubject { community, activity }, weight) = change;
     let change = ShareChange { community, activity, weight };
     let page: Page<ShareView> = remote.post(&routes::SHARE_SET, &[], &change).await?;
     context.output.table(&page, |page| table(&page.items))?;
@@ -87,7 +87,7 @@ fn table(shares: &[ShareView]) -> Table {
         Table::new([left("community"), left("activity"), right("weight"), right("part if all want")]);
     for share in shares {
         let others = |name: &str, all: &str| {
-            if name == OTHERS { Cell::both(all, OTHERS) } else { Cell::text(name) }
+            if name == WILDCARD { Cell::both(all, WILDCARD) } else { Cell::text(name) }
         };
         table.row([
             others(&share.community, "each other one"),
@@ -108,15 +108,15 @@ mod tests {
 
     #[test]
     fn names_are_split_at_the_first_slash() {
-        let whose: Whose = "atlas/user-subscriptions".parse().unwrap();
+        let whose: ShareSubject = "atlas/user-subscriptions".parse().unwrap();
         assert_eq!(
             (whose.community.as_str(), whose.activity.as_deref()),
             ("atlas", Some("user-subscriptions"))
         );
-        assert_eq!("*".parse::<Whose>().unwrap().activity, None);
-        assert_eq!("atlas/*".parse::<Whose>().unwrap().activity.as_deref(), Some("*"));
+        assert_eq!("*".parse::<ShareSubject>().unwrap().activity, None);
+        assert_eq!("atlas/*".parse::<ShareSubject>().unwrap().activity.as_deref(), Some("*"));
         for wrong in ["", "*/production", "a\nb", "atlas/"] {
-            assert!(wrong.parse::<Whose>().is_err(), "{wrong:?}");
+            assert!(wrong.parse::<ShareSubject>().is_err(), "{wrong:?}");
         }
     }
 }

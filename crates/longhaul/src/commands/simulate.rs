@@ -18,11 +18,11 @@ use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, Tone};
 
 /// A run that takes longer says so when it is done, so that nobody waits in the dark.
-const SLOW_S: f64 = 2.0;
+const WALL_S_REPORTED_MIN: f64 = 2.0;
 /// With more strategies, the table says enough of those that came to their end.
-const REMARKS_MAX: usize = 4;
+const REPORTS_REMARKED_MAX: usize = 4;
 /// Decisions about circuits that are told: the first ones, as an example.
-const CIRCUITS_TOLD: usize = 4;
+const CIRCUIT_DECISIONS_SHOWN_MAX: usize = 4;
 
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
@@ -36,7 +36,7 @@ pub struct SimulateArgs {
     strategy: Vec<String>,
     /// Where circuits are decided, in place of the scenario's choice; may be given several times: none,
     /// agent, service
-    #[arg(long, value_name = "LEVEL", value_parser = level, conflicts_with_all = ["check_rates", "replay", "generate"])]
+    #[arg(long, value_name = "LEVEL", value_parser = parse_level, conflicts_with_all = ["check_rates", "replay", "generate"])]
     circuits: Vec<Level>,
     /// In place of the scenario's
     #[arg(long, value_name = "N")]
@@ -57,7 +57,7 @@ pub struct SimulateArgs {
 }
 
 /// As in a scenario.
-fn level(text: &str) -> Result<Level, String> {
+fn parse_level(text: &str) -> Result<Level, String> {
     match text {
         "none" => Ok(Level::None),
         "agent" => Ok(Level::Agent),
@@ -78,7 +78,7 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
     }
     let path = args.scenario.clone().unwrap_or_default();
     let mut plan = read(&path, args.seed)?;
-    let ways = ways(&args.strategy)?;
+    let ways = parse_policies(&args.strategy)?;
     let levels = if args.circuits.is_empty() { vec![plan.circuits.level] } else { args.circuits.clone() };
     if args.check_rates {
         return check_rates(context, &plan, &ways);
@@ -100,7 +100,7 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
         }
         if context.output.format == Format::Json {
             context.output.json_line(&report.summary)?;
-        } else if wall > SLOW_S {
+        } else if wall > WALL_S_REPORTED_MIN {
             context.output.say(&format!("{}: {:.1} s", way.name, wall));
         }
         reports.push(report);
@@ -115,11 +115,11 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
     }
     let errors =
         reports.iter().filter_map(|report| Some((&report.summary.strategy, report.summary.rates_error?)));
-    Ok(near_enough(context, errors))
+    Ok(check_rates_error(context, errors))
 }
 
 /// What is too far from exact rates is no result.
-fn near_enough<'a>(context: &Context, errors: impl Iterator<Item = (&'a String, f64)>) -> Exit {
+fn check_rates_error<'a>(context: &Context, errors: impl Iterator<Item = (&'a String, f64)>) -> Exit {
     let mut exit = Exit::Ok;
     for (strategy, error) in errors.filter(|(_, error)| *error > ERROR_MAX) {
         exit = Exit::Mismatch;
@@ -144,18 +144,18 @@ fn read(path: &Path, seed: Option<u64>) -> Result<Plan, Failure> {
         ));
     }
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file("reading", path, &error))?;
-    let scenario = Scenario::parse(&text).map_err(|mistake| wrong(path, mistake))?;
-    Plan::new(&scenario, seed).map_err(|mistake| wrong(path, mistake))
+    let scenario = Scenario::parse(&text).map_err(|mistake| scenario_failure(path, mistake))?;
+    Plan::new(&scenario, seed).map_err(|mistake| scenario_failure(path, mistake))
 }
 
-fn wrong(path: &Path, mistake: Mistake) -> Failure {
+fn scenario_failure(path: &Path, mistake: Mistake) -> Failure {
     let title = format!("{} is no scenario", path.display());
     Failure::usage(title, format!("{}: {}", mistake.place, mistake.what), mistake.next)
 }
 
-fn ways(names: &[String]) -> Result<Vec<Way>, Failure> {
+fn parse_policies(names: &[String]) -> Result<Vec<Way>, Failure> {
     if names.is_empty() {
-        return ways(&["best".to_owned()]);
+        return parse_policies(&["best".to_owned()]);
     }
     let mut all = Vec::new();
     for name in names {
@@ -188,7 +188,7 @@ fn check_rates(context: &Context, plan: &Plan, ways: &[Way]) -> Result<Exit, Fai
         errors.push((&way.name, error));
     }
     context.output.write(&table.human(context.output.out.style, context.output.out.width()))?;
-    Ok(near_enough(context, errors.into_iter()))
+    Ok(check_rates_error(context, errors.into_iter()))
 }
 
 fn table(reports: &[Report]) -> Table {
@@ -212,30 +212,30 @@ fn table(reports: &[Report]) -> Table {
         let twice = row.bytes_moved.saturating_sub(row.bytes_wanted);
         table.row([
             Cell::text(&row.strategy),
-            time(row.makespan_s),
-            share(row.makespan_s.map(|makespan| row.makespan_bound_s / makespan)),
-            time(row.dataset_mean_s),
-            time(row.dataset_p95_s),
-            time(row.transfer_mean_s),
-            time(report.transfer_p95_s),
+            time_cell(row.makespan_s),
+            share_cell(row.makespan_s.map(|makespan| row.makespan_bound_s / makespan)),
+            time_cell(row.dataset_mean_s),
+            time_cell(row.dataset_p95_s),
+            time_cell(row.transfer_mean_s),
+            time_cell(report.transfer_p95_s),
             Cell::bytes(u64::try_from(twice).unwrap_or(u64::MAX)),
             Cell::both(format!("{:.3}", row.jain), format!("{:.6}", row.jain)),
             Cell::count(row.failed).toned_if(row.failed > 0, Tone::Bad),
             Cell::count(report.unfinished).toned_if(report.unfinished > 0, Tone::Bad),
-            share(report.forecast_error),
+            share_cell(report.forecast_error),
             Cell::count(row.decisions_per_s as u64),
         ]);
     }
     table
 }
 
-fn time(seconds: Option<f64>) -> Cell {
+fn time_cell(seconds: Option<f64>) -> Cell {
     Cell::maybe(seconds, |seconds| {
         Cell::both(duration(Duration::from_secs_f64(seconds)), format!("{seconds:.3}"))
     })
 }
 
-fn share(share: Option<f64>) -> Cell {
+fn share_cell(share: Option<f64>) -> Cell {
     Cell::maybe(share, |share| Cell::both(format!("{:.1} %", share * 100.0), format!("{share:.4}")))
 }
 
@@ -265,13 +265,15 @@ fn human(plan: &Plan, reports: &[Report], context: &Context) -> String {
         let _ =
             writeln!(text, "{}", style.paint(if most > ERROR_MAX { Tone::Bad } else { Tone::Faint }, &line));
     }
-    for report in reports.iter().filter(|report| reports.len() <= REMARKS_MAX || report.unfinished > 0) {
-        remarks(&mut text, report, style);
+    for report in
+        reports.iter().filter(|report| reports.len() <= REPORTS_REMARKED_MAX || report.unfinished > 0)
+    {
+        write_remarks(&mut text, report, style);
     }
     text
 }
 
-fn remarks(text: &mut String, report: &Report, style: Style) {
+fn write_remarks(text: &mut String, report: &Report, style: Style) {
     let most: Vec<String> =
         report.use_most.iter().take(3).map(|(name, part)| format!("{name} {:.0} %", part * 100.0)).collect();
     let line = format!(
@@ -291,15 +293,15 @@ fn remarks(text: &mut String, report: &Report, style: Style) {
             .map(|(name, wanted, got)| format!("{name} {:.1} % of {:.1} %", got * 100.0, wanted * 100.0));
         let _ = writeln!(text, "  shares while all had work: {}", rows.collect::<Vec<_>>().join(", "));
     }
-    circuits(text, report);
-    learned(text, &report.learned);
+    write_circuits(text, report);
+    write_learned(text, &report.learned);
     for wait in &report.waits {
         let _ = writeln!(text, "  left: {wait}");
     }
 }
 
 /// What each priority got, and what circuits had to do with it.
-fn circuits(text: &mut String, report: &Report) {
+fn write_circuits(text: &mut String, report: &Report) {
     let Some(circuits) = &report.summary.circuits else { return };
     let hours = |seconds: Option<f64>| {
         seconds.map_or("–".to_owned(), |seconds| duration(Duration::from_secs_f64(seconds)))
@@ -322,13 +324,13 @@ fn circuits(text: &mut String, report: &Report) {
         circuits.gbit_hours,
         bytes(u64::try_from(circuits.bytes).unwrap_or(u64::MAX))
     );
-    for line in circuits.told.iter().take(CIRCUITS_TOLD) {
+    for line in circuits.told.iter().take(CIRCUIT_DECISIONS_SHOWN_MAX) {
         let _ = writeln!(text, "    {line}");
     }
 }
 
 /// What came of the scheduler's knowledge of the network: its forecasts, and the changes that it noticed.
-fn learned(text: &mut String, learned: &Learned) {
+fn write_learned(text: &mut String, learned: &Learned) {
     let scored: Vec<_> = learned.forecasts.iter().filter(|quality| quality.outcomes > 0).collect();
     if !scored.is_empty() {
         let within: Vec<_> =

@@ -76,19 +76,19 @@ pub struct SetArgs {
 /// What is not given stays; `none` lifts a limit.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
-pub struct Bounds {
+pub struct SiteBounds {
     /// Bytes per second into the site, such as 250MB, or none
-    #[arg(long = "in", value_name = "RATE", value_parser = bound_bytes)]
-    inbound: Option<Bound>,
+    #[arg(long = "in", value_name = "RATE", value_parser = parse_rate_limit)]
+    inbound: Option<LimitValue>,
     /// Bytes per second out of the site
-    #[arg(long = "out", value_name = "RATE", value_parser = bound_bytes)]
-    outbound: Option<Bound>,
+    #[arg(long = "out", value_name = "RATE", value_parser = parse_rate_limit)]
+    outbound: Option<LimitValue>,
     /// Files on their way in at a time
-    #[arg(long, value_name = "FILES", value_parser = bound_count)]
-    active_in: Option<Bound>,
+    #[arg(long, value_name = "FILES", value_parser = parse_file_limit)]
+    active_in: Option<LimitValue>,
     /// Files on their way out at a time
-    #[arg(long, value_name = "FILES", value_parser = bound_count)]
-    active_out: Option<Bound>,
+    #[arg(long, value_name = "FILES", value_parser = parse_file_limit)]
+    active_out: Option<LimitValue>,
 }
 
 #[derive(Debug, Args)]
@@ -96,24 +96,24 @@ pub struct LimitArgs {
     /// Name of the site
     site: SiteName,
     #[command(flatten)]
-    bounds: Bounds,
+    bounds: SiteBounds,
 }
 
 /// A limit or none.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound(Option<u64>);
+pub struct LimitValue(Option<u64>);
 
-fn bound_bytes(text: &str) -> Result<Bound, String> {
+fn parse_rate_limit(text: &str) -> Result<LimitValue, String> {
     let text = text.trim_end_matches("/s");
-    if text == "none" { Ok(Bound(None)) } else { parse_bytes(text).map(|value| Bound(Some(value))) }
+    if text == "none" { Ok(LimitValue(None)) } else { parse_bytes(text).map(|value| LimitValue(Some(value))) }
 }
 
-fn bound_count(text: &str) -> Result<Bound, String> {
+fn parse_file_limit(text: &str) -> Result<LimitValue, String> {
     match text {
-        "none" => Ok(Bound(None)),
+        "none" => Ok(LimitValue(None)),
         _ => text
             .parse::<u32>()
-            .map(|value| Bound(Some(value.into())))
+            .map(|value| LimitValue(Some(value.into())))
             .map_err(|_| format!("{text:?} is no number, nor none")),
     }
 }
@@ -123,20 +123,20 @@ pub async fn run(context: &Context, remote: &Remote, command: SiteCommand) -> Re
         SiteCommand::Commission(args) => return commission::run(context, remote, &args).await,
         SiteCommand::Add(args) => add(context, remote, args).await?,
         SiteCommand::List => {
-            let items: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
+            let items: Vec<SiteView> = remote.list_all(&routes::SITE_LIST, &[], &[]).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
         }
         SiteCommand::Show { site } => {
             let view: SiteView = remote.get(&routes::SITE_SHOW, &[site.as_str()], &[]).await?;
-            context.output.view(&view, human, |view| agents(view, clock::now()))?;
+            context.output.view(&view, human, |view| agents_table(view, clock::now()))?;
         }
         SiteCommand::Pause(args) => {
-            state(context, remote, &args.site, SiteState::Paused, args.reason).await?
+            change_state(context, remote, &args.site, SiteState::Paused, args.reason).await?
         }
         SiteCommand::Drain(args) => {
-            state(context, remote, &args.site, SiteState::Draining, args.reason).await?
+            change_state(context, remote, &args.site, SiteState::Draining, args.reason).await?
         }
-        SiteCommand::Resume { site } => state(context, remote, &site, SiteState::Open, None).await?,
+        SiteCommand::Resume { site } => change_state(context, remote, &site, SiteState::Open, None).await?,
         SiteCommand::Set(args) => {
             let region = Some(args.region.as_str()).filter(|&name| name != "none").unwrap_or_default();
             let change = SiteChange { region: Some(region.to_owned()), ..SiteChange::default() };
@@ -148,27 +148,25 @@ pub async fn run(context: &Context, remote: &Remote, command: SiteCommand) -> Re
         }
         SiteCommand::Limit(args) => {
             let old: SiteView = remote.get(&routes::SITE_SHOW, &[args.site.as_str()], &[]).await?;
-            let limits = Some(args.bounds.over(old.limits));
+            let limits = Some(args.bounds.merge_into(old.limits));
             let change = SiteChange { limits, ..SiteChange::default() };
             let view: SiteView = remote.patch(&routes::SITE_CHANGE, &[args.site.as_str()], &change).await?;
-            context
-                .output
-                .sentence(&view, |view| format!("{}: {}", view.name, limits_in_words(&view.limits)))?;
+            context.output.sentence(&view, |view| format!("{}: {}", view.name, limits_text(&view.limits)))?;
         }
     }
     Ok(Exit::Ok)
 }
 
-impl Bounds {
-    fn over(&self, old: SiteLimits) -> SiteLimits {
-        let count = |bound: Option<Bound>, old: Option<u32>| {
-            bound.map_or(old, |Bound(value)| value.map(|value| u32::try_from(value).unwrap_or(u32::MAX)))
+impl SiteBounds {
+    fn merge_into(&self, old: SiteLimits) -> SiteLimits {
+        let count = |bound: Option<LimitValue>, old: Option<u32>| {
+            bound.map_or(old, |LimitValue(value)| value.map(|value| u32::try_from(value).unwrap_or(u32::MAX)))
         };
         SiteLimits {
             active_in: count(self.active_in, old.active_in),
             active_out: count(self.active_out, old.active_out),
-            in_bytes_per_s: self.inbound.map_or(old.in_bytes_per_s, |Bound(value)| value),
-            out_bytes_per_s: self.outbound.map_or(old.out_bytes_per_s, |Bound(value)| value),
+            in_bytes_per_s: self.inbound.map_or(old.in_bytes_per_s, |LimitValue(value)| value),
+            out_bytes_per_s: self.outbound.map_or(old.out_bytes_per_s, |LimitValue(value)| value),
         }
     }
 }
@@ -200,7 +198,7 @@ async fn add(context: &Context, remote: &Remote, args: AddArgs) -> Result<(), Fa
     Ok(())
 }
 
-async fn state(
+async fn change_state(
     context: &Context,
     remote: &Remote,
     site: &SiteName,
@@ -243,7 +241,7 @@ fn table(sites: &[SiteView], now: Timestamp) -> Table {
         table.row([
             Cell::text(site.name.as_str()),
             Cell::text(state_word(site.state)).toned_if(site.state != SiteState::Open, Tone::Warn),
-            Cell::both(agents_in_words(connected, site.agents.len()), connected.to_string())
+            Cell::both(agents_text(connected, site.agents.len()), connected.to_string())
                 .toned_if(connected < site.agents.len(), Tone::Warn),
             Cell::rate(site.rate_in),
             Cell::rate(site.rate_out),
@@ -253,13 +251,13 @@ fn table(sites: &[SiteView], now: Timestamp) -> Table {
             ),
             Cell::bytes(site.queued_bytes),
             Cell::bytes(free),
-            Cell::text(trouble(site, now)),
+            Cell::text(trouble_text(site, now)),
         ]);
     }
     table
 }
 
-fn agents_in_words(connected: usize, all: usize) -> String {
+fn agents_text(connected: usize, all: usize) -> String {
     match all {
         0 => "none yet".to_owned(),
         _ if connected == all => format!("{all} connected"),
@@ -267,7 +265,7 @@ fn agents_in_words(connected: usize, all: usize) -> String {
     }
 }
 
-fn trouble(site: &SiteView, now: Timestamp) -> String {
+fn trouble_text(site: &SiteView, now: Timestamp) -> String {
     let mut parts: Vec<String> =
         site.reason.iter().filter(|_| site.state != SiteState::Open).cloned().collect();
     for storage in &site.storages {
@@ -291,7 +289,7 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
         &[
             ("site", site.name.to_string()),
             ("state", format!("{}{reason}", state_word(site.state))),
-            ("limits", limits_in_words(&site.limits)),
+            ("limits", limits_text(&site.limits)),
             ("region", site.region.as_ref().map_or("not known".to_owned(), ToString::to_string)),
             (
                 "now",
@@ -309,7 +307,7 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
     );
     text.push('\n');
     if !site.storages.is_empty() {
-        text.push_str(&storages(site).human(style, width));
+        text.push_str(&storages_table(site).human(style, width));
         text.push('\n');
     }
     if site.agents.is_empty() {
@@ -318,16 +316,16 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
             site.name
         ));
     } else {
-        text.push_str(&agents(site, now).human(style, width));
+        text.push_str(&agents_table(site, now).human(style, width));
     }
     if !site.links.is_empty() {
         text.push('\n');
-        text.push_str(&commission::links(&site.links).human(style, width));
+        text.push_str(&commission::links_table(&site.links).human(style, width));
     }
     text
 }
 
-fn limits_in_words(limits: &SiteLimits) -> String {
+fn limits_text(limits: &SiteLimits) -> String {
     let mut parts = Vec::new();
     let mut say = |value: Option<String>| parts.extend(value);
     say(limits.in_bytes_per_s.map(|rate| format!("{} in", units::rate(rate as f64))));
@@ -337,7 +335,7 @@ fn limits_in_words(limits: &SiteLimits) -> String {
     if parts.is_empty() { "no limits".to_owned() } else { parts.join(", ") }
 }
 
-fn storages(site: &SiteView) -> Table {
+fn storages_table(site: &SiteView) -> Table {
     let mut table = Table::new([
         left("storage"),
         left("writable"),
@@ -353,12 +351,12 @@ fn storages(site: &SiteView) -> Table {
             Cell::both(format!("{}{kind}", storage.name), storage.name.as_str()),
             Cell::text(if storage.writable { "yes" } else { "no" }),
         ];
-        table.row(own.into_iter().chain(super::storage::holds(storage)));
+        table.row(own.into_iter().chain(super::storage::space_cells(storage)));
     }
     table
 }
 
-fn agents(site: &SiteView, now: Timestamp) -> Table {
+fn agents_table(site: &SiteView, now: Timestamp) -> Table {
     let mut table = Table::new([
         left("agent"),
         left("host"),
@@ -398,13 +396,13 @@ mod tests {
     #[test]
     fn limits_stay_unless_given() {
         let old = SiteLimits { active_in: Some(3), in_bytes_per_s: Some(5), ..SiteLimits::default() };
-        let bounds = Bounds {
-            inbound: Some(bound_bytes("none").unwrap()),
-            outbound: Some(bound_bytes("250MB/s").unwrap()),
+        let bounds = SiteBounds {
+            inbound: Some(parse_rate_limit("none").unwrap()),
+            outbound: Some(parse_rate_limit("250MB/s").unwrap()),
             active_in: None,
-            active_out: Some(bound_count("8").unwrap()),
+            active_out: Some(parse_file_limit("8").unwrap()),
         };
-        let new = bounds.over(old);
+        let new = bounds.merge_into(old);
         assert_eq!(
             new,
             SiteLimits {
@@ -414,7 +412,7 @@ mod tests {
                 out_bytes_per_s: Some(250_000_000)
             }
         );
-        assert_eq!(limits_in_words(&new), "250 MB/s out, 3 files in at a time, 8 files out at a time");
-        assert!(bound_count("many").is_err());
+        assert_eq!(limits_text(&new), "250 MB/s out, 3 files in at a time, 8 files out at a time");
+        assert!(parse_file_limit("many").is_err());
     }
 }

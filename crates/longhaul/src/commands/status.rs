@@ -11,15 +11,15 @@ use longhaul_model::{SubscriptionState, Timestamp};
 use super::{Context, words};
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
-use crate::progress::Board;
+use crate::progress::ProgressBoard;
 use crate::remote::Remote;
 use crate::table::{Cell, Table, left, percent, prose, right};
 use crate::terminal::{Style, Tone, cut, wrapped};
 use crate::when;
 
-const WATCH_EVERY: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Problems shown by `status`; `problems` shows all.
-const PROBLEMS_SHOWN: usize = 3;
+const PROBLEMS_SHOWN_MAX: usize = 3;
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -42,9 +42,9 @@ pub async fn status(context: &Context, remote: &Remote, args: StatusArgs) -> Res
         output.view(&status, human, |status| subscriptions(&status.subscriptions, status.now))?;
         return Ok(Exit::Ok);
     }
-    let mut board = Board::new(output.out, false);
+    let mut board = ProgressBoard::new(output.out, false);
     loop {
-        let status: Status = remote.get_patiently(&routes::STATUS, &[]).await?;
+        let status: Status = remote.get_with_retry(&routes::STATUS, &[]).await?;
         if output.out.is_terminal && output.format == Format::Human {
             let text = human(&status, output.out.style, output.out.width());
             let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -53,14 +53,14 @@ pub async fn status(context: &Context, remote: &Remote, args: StatusArgs) -> Res
             output.view(&status, human, |status| subscriptions(&status.subscriptions, status.now))?;
         }
         tokio::select! {
-            () = tokio::time::sleep(WATCH_EVERY) => {}
+            () = tokio::time::sleep(WATCH_INTERVAL) => {}
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
         }
     }
 }
 
 pub async fn problems(context: &Context, remote: &Remote, args: ProblemsArgs) -> Result<Exit, Failure> {
-    let mut all: Vec<ProblemView> = remote.all(&routes::PROBLEM_LIST, &[], &[]).await?;
+    let mut all: Vec<ProblemView> = remote.list_all(&routes::PROBLEM_LIST, &[], &[]).await?;
     all.retain(|problem| args.all || problem.open);
     let page = Page { items: all, next: None };
     context.output.view(
@@ -71,7 +71,7 @@ pub async fn problems(context: &Context, remote: &Remote, args: ProblemsArgs) ->
             }
             page.items
                 .iter()
-                .map(|problem| explained(problem, crate::clock::now(), style, width))
+                .map(|problem| problem_text(problem, crate::clock::now(), style, width))
                 .collect::<Vec<_>>()
                 .join("\n")
         },
@@ -100,7 +100,8 @@ fn human(status: &Status, style: Style, width: Option<usize>) -> String {
     if open.is_empty() {
         text.push_str(&format!("{}\n", style.paint(Tone::Good, "no problems")));
     } else {
-        let shown: Vec<String> = open.iter().take(PROBLEMS_SHOWN).map(|problem| in_short(problem)).collect();
+        let shown: Vec<String> =
+            open.iter().take(PROBLEMS_SHOWN_MAX).map(|problem| problem_summary(problem)).collect();
         let number = words::plural(open.len() as u64, "problem");
         let line = format!("{number}:  {}", shown.join("    "));
         let line = width.map_or(line.clone(), |width| cut(&line, width.max(40)).into_owned());
@@ -135,18 +136,18 @@ pub fn subscriptions(list: &[SubscriptionView], now: Timestamp) -> Table {
         table.row([
             Cell::text(what),
             Cell::text(subscription.storage.as_str()),
-            done(subscription),
+            done_cell(subscription),
             Cell::bytes(subscription.bytes_wanted.saturating_sub(subscription.bytes_present)),
             Cell::rate(subscription.rate_now),
-            expected(subscription, now),
-            held_up(subscription),
+            expected_cell(subscription, now),
+            delay_cell(subscription),
         ]);
     }
     table
 }
 
 /// Of files and bytes the one that is further back.
-pub fn share(subscription: &SubscriptionView) -> u64 {
+pub fn percent_done(subscription: &SubscriptionView) -> u64 {
     let files = percent(subscription.files_present, subscription.files_wanted);
     if subscription.complete {
         100
@@ -155,12 +156,12 @@ pub fn share(subscription: &SubscriptionView) -> u64 {
     }
 }
 
-pub fn done(subscription: &SubscriptionView) -> Cell {
-    let share = share(subscription);
+pub fn done_cell(subscription: &SubscriptionView) -> Cell {
+    let share = percent_done(subscription);
     Cell::both(format!("{share} %"), share.to_string()).toned_if(subscription.complete, Tone::Good)
 }
 
-pub fn expected(subscription: &SubscriptionView, now: Timestamp) -> Cell {
+pub fn expected_cell(subscription: &SubscriptionView, now: Timestamp) -> Cell {
     let end = &subscription.expected;
     if subscription.complete {
         return Cell::maybe(subscription.completed, |at| {
@@ -177,7 +178,7 @@ pub fn expected(subscription: &SubscriptionView, now: Timestamp) -> Cell {
     }
 }
 
-pub fn held_up(subscription: &SubscriptionView) -> Cell {
+pub fn delay_cell(subscription: &SubscriptionView) -> Cell {
     let mut reasons: Vec<&str> = Vec::new();
     if subscription.state == SubscriptionState::Suspended {
         reasons.push("suspended");
@@ -189,13 +190,13 @@ pub fn held_up(subscription: &SubscriptionView) -> Cell {
     if reasons.is_empty() { Cell::both("", "") } else { Cell::text(reasons.join("; ")) }
 }
 
-fn in_short(problem: &ProblemView) -> String {
+fn problem_summary(problem: &ProblemView) -> String {
     let place = problem.storage.as_ref().map(|storage| format!(" at {storage}")).unwrap_or_default();
     format!("{} {}{place}: {}", problem.fault.code, problem.fault.code.title(), count(problem.count))
 }
 
 /// What, whose turn, since when, what to do, examples.
-fn explained(problem: &ProblemView, now: Timestamp, style: Style, width: Option<usize>) -> String {
+fn problem_text(problem: &ProblemView, now: Timestamp, style: Style, width: Option<usize>) -> String {
     let fault = &problem.fault;
     let place = problem.storage.as_ref().map(|storage| format!(" at {storage}")).unwrap_or_default();
     let tone = if problem.open { Tone::Bad } else { Tone::Faint };

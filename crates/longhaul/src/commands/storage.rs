@@ -31,22 +31,22 @@ pub struct SetArgs {
     /// Name of the storage
     storage: StorageName,
     #[command(flatten)]
-    what: What,
+    settings: StorageSettings,
 }
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
-pub struct What {
+pub struct StorageSettings {
     /// Whether files may pass through it on their way to others: yes or no
-    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
+    #[arg(long, value_name = "YES|NO", value_parser = parse_yes_no)]
     relay: Option<bool>,
     /// How sources of what goes there are chosen where a subscription does not say: best, one of FTS3's nine,
     /// or none (as the service has it)
-    #[arg(long, value_parser = strategy)]
+    #[arg(long, value_parser = parse_strategy)]
     strategy: Option<String>,
 }
 
-fn yes_or_no(text: &str) -> Result<bool, String> {
+fn parse_yes_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),
         "no" => Ok(false),
@@ -55,7 +55,7 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
 }
 
 /// A strategy by name, or none.
-pub fn strategy(text: &str) -> Result<String, String> {
+pub fn parse_strategy(text: &str) -> Result<String, String> {
     match text {
         "none" => Ok(text.to_owned()),
         _ => text.parse::<Strategy>().map(|strategy| strategy.to_string()).map_err(|error| error.to_string()),
@@ -65,11 +65,11 @@ pub fn strategy(text: &str) -> Result<String, String> {
 pub async fn run(context: &Context, remote: &Remote, command: StorageCommand) -> Result<Exit, Failure> {
     match command {
         StorageCommand::List => {
-            let items: Vec<StorageView> = remote.all(&routes::STORAGE_LIST, &[], &[]).await?;
+            let items: Vec<StorageView> = remote.list_all(&routes::STORAGE_LIST, &[], &[]).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
         }
         StorageCommand::Set(args) => {
-            let change = StorageChange { relay: args.what.relay, strategy: args.what.strategy };
+            let change = StorageChange { relay: args.settings.relay, strategy: args.settings.strategy };
             let view: StorageView =
                 remote.patch(&routes::STORAGE_CHANGE, &[args.storage.as_str()], &change).await?;
             context.output.sentence(&view, |view| {
@@ -103,13 +103,13 @@ fn table(storages: &[StorageView]) -> Table {
             yes(storage.relay),
             Cell::maybe(storage.strategy.as_ref(), Cell::text),
         ];
-        table.row(own.into_iter().chain(holds(storage)));
+        table.row(own.into_iter().chain(space_cells(storage)));
     }
     table
 }
 
 /// What room it has and what lies there: free, of, files, bytes, trouble.
-pub(super) fn holds(storage: &StorageView) -> [Cell; 5] {
+pub(super) fn space_cells(storage: &StorageView) -> [Cell; 5] {
     let trouble = storage.trouble.as_ref().map(|fault| fault.to_string()).unwrap_or_default();
     [
         Cell::bytes(storage.free_bytes),
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn strategies_are_those_that_are_known() {
-        assert_eq!(strategy("auto").unwrap(), "queue");
-        assert_eq!(strategy("none").unwrap(), "none");
-        assert!(strategy("fastest").unwrap_err().contains("known are best"));
-        assert!(yes_or_no("maybe").is_err());
+        assert_eq!(parse_strategy("auto").unwrap(), "queue");
+        assert_eq!(parse_strategy("none").unwrap(), "none");
+        assert!(parse_strategy("fastest").unwrap_err().contains("known are best"));
+        assert!(parse_yes_no("maybe").is_err());
     }
 }

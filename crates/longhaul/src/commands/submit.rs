@@ -36,7 +36,7 @@ pub struct SubmitArgs {
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["source", "target", "single"])]
     file: Option<PathBuf>,
     #[command(flatten)]
-    single: Single,
+    single: SingleJobArgs,
     /// Whose share it is charged to; that of the credential if not given
     #[arg(long)]
     community: Option<CommunityName>,
@@ -48,7 +48,7 @@ pub struct SubmitArgs {
 /// What a file of jobs says itself.
 #[derive(Debug, Args)]
 #[group(id = "single", multiple = true)]
-struct Single {
+struct SingleJobArgs {
     /// URL of another replica of the file; may be given several times
     #[arg(long, value_name = "URL")]
     replica: Vec<String>,
@@ -77,7 +77,7 @@ struct Single {
     #[arg(long)]
     strategy: Option<Strategy>,
     /// Shown with the job: a JSON object
-    #[arg(long, value_name = "JSON", value_parser = object)]
+    #[arg(long, value_name = "JSON", value_parser = parse_object)]
     metadata: Option<Map<String, Value>>,
     /// File with the bearer token that the source takes
     #[arg(long, value_name = "FILE")]
@@ -87,15 +87,15 @@ struct Single {
     target_token: Option<PathBuf>,
 }
 
-fn object(text: &str) -> Result<Map<String, Value>, String> {
+fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("a JSON object is expected: {error}"))
 }
 
 pub async fn run(context: &Context, remote: &Remote, args: SubmitArgs) -> Result<Exit, Failure> {
     let several = args.file.is_some();
     let jobs = match args.file {
-        Some(file) => of_file(&file, args.community.as_ref())?,
-        None => vec![single(args.source, args.target, args.community, args.single)?],
+        Some(file) => jobs_from_file(&file, args.community.as_ref())?,
+        None => vec![single_job(args.source, args.target, args.community, args.single)?],
     };
     let mut made: Vec<JobView> = Vec::with_capacity(jobs.len());
     for job in &jobs {
@@ -122,24 +122,26 @@ pub async fn run(context: &Context, remote: &Remote, args: SubmitArgs) -> Result
         return job::wait(context, remote, &ids, limit).await;
     }
     if !several && let [one] = made.as_slice() {
-        context.output.sentence(one, submitted)?;
+        context.output.sentence(one, submitted_sentence)?;
         return Ok(Exit::Ok);
     }
     let page = Page { items: made, next: None };
-    context.output.sentence(&page, |page| page.items.iter().map(submitted).collect::<Vec<_>>().join("\n"))?;
+    context
+        .output
+        .sentence(&page, |page| page.items.iter().map(submitted_sentence).collect::<Vec<_>>().join("\n"))?;
     Ok(Exit::Ok)
 }
 
-fn submitted(job: &JobView) -> String {
+fn submitted_sentence(job: &JobView) -> String {
     let target = job.target.as_ref().map(|target| format!(" to {}", printable(target))).unwrap_or_default();
     format!("{}: {}{target} submitted; see: longhaul job show {}", job.id, words::files(job.files), job.id)
 }
 
-fn single(
+fn single_job(
     source: Option<String>,
     target: Option<String>,
     community: Option<CommunityName>,
-    given: Single,
+    given: SingleJobArgs,
 ) -> Result<JobSubmit, Failure> {
     let file = JobFileSubmit {
         sources: source.into_iter().chain(given.replica).collect(),
@@ -147,8 +149,8 @@ fn single(
         size: given.size,
         checksum: given.checksum,
         metadata: None,
-        source_token: given.source_token.as_deref().map(token).transpose()?,
-        target_token: given.target_token.as_deref().map(token).transpose()?,
+        source_token: given.source_token.as_deref().map(read_token).transpose()?,
+        target_token: given.target_token.as_deref().map(read_token).transpose()?,
     };
     Ok(JobSubmit {
         community,
@@ -165,7 +167,7 @@ fn single(
 }
 
 /// From a file, so that it stands in no list of processes.
-fn token(path: &Path) -> Result<String, Failure> {
+fn read_token(path: &Path) -> Result<String, Failure> {
     Ok(read(path)?.trim().to_owned())
 }
 
@@ -185,7 +187,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn of_file(path: &Path, community: Option<&CommunityName>) -> Result<Vec<JobSubmit>, Failure> {
+fn jobs_from_file(path: &Path, community: Option<&CommunityName>) -> Result<Vec<JobSubmit>, Failure> {
     parse(&read(path)?, &printable(&path.to_string_lossy()), community)
 }
 

@@ -16,7 +16,7 @@ use longhaul_scheduler::Strategy;
 use super::{Context, status, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
-use crate::progress::{Board, Measure, REPAINT_EVERY, lines};
+use crate::progress::{Measure, ProgressBoard, REPAINT_INTERVAL, lines};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone};
@@ -29,7 +29,7 @@ const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=9;
 pub struct SubscribeArgs {
     /// A dataset, such as higgs/run7-aod, or a block of one, such as higgs/run7-aod#0001
     #[arg(value_name = "DATASET|BLOCK")]
-    what: What,
+    what: DatasetOrBlock,
     /// Where it shall be
     storage: StorageName,
     /// 1 (least) to 9; 5 if not given
@@ -97,13 +97,13 @@ pub struct ChangeArgs {
     /// Id of the subscription
     subscription: SubscriptionId,
     #[command(flatten)]
-    what: Changes,
+    what: TermChanges,
 }
 
 /// What is not given stays.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
-pub struct Changes {
+pub struct TermChanges {
     /// Whose share it is charged to, or none: the dataset's community
     #[arg(long)]
     community: Option<String>,
@@ -111,15 +111,15 @@ pub struct Changes {
     #[arg(long)]
     activity: Option<String>,
     /// How sources are chosen, or none: as the target or the service has it
-    #[arg(long, value_parser = super::storage::strategy)]
+    #[arg(long, value_parser = super::storage::parse_strategy)]
     strategy: Option<String>,
     /// When all of it shall be there, as for subscribe, or none
-    #[arg(long, value_name = "TIME", value_parser = maybe_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_or_none)]
     deadline: Option<String>,
 }
 
 /// As the API has it: a time in full, or none.
-fn maybe_time(text: &str) -> Result<String, String> {
+fn parse_time_or_none(text: &str) -> Result<String, String> {
     if text == "none" { Ok(text.to_owned()) } else { when::parse(text).map(|at| at.to_string()) }
 }
 
@@ -140,22 +140,26 @@ pub struct ListArgs {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum DatasetOrBlock {
     Dataset(DatasetName),
     Block(BlockName),
 }
 
-impl std::str::FromStr for What {
+impl std::str::FromStr for DatasetOrBlock {
     type Err = longhaul_model::NameError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.contains('#') { text.parse().map(What::Block) } else { text.parse().map(What::Dataset) }
+        if text.contains('#') {
+            text.parse().map(DatasetOrBlock::Block)
+        } else {
+            text.parse().map(DatasetOrBlock::Dataset)
+        }
     }
 }
 
 pub async fn subscribe(context: &Context, remote: &Remote, args: SubscribeArgs) -> Result<Exit, Failure> {
     let (dataset, block) = match args.what {
-        What::Dataset(dataset) => (dataset, None),
-        What::Block(block) => (block.dataset(), Some(block)),
+        DatasetOrBlock::Dataset(dataset) => (dataset, None),
+        DatasetOrBlock::Block(block) => (block.dataset(), Some(block)),
     };
     let wish = Subscribe {
         dataset,
@@ -175,7 +179,7 @@ pub async fn subscribe(context: &Context, remote: &Remote, args: SubscribeArgs) 
         context.output.sentence(&made, |made| {
             format!(
                 "{} will be at {}: {}, {} to go{}; see: longhaul subscription show {}",
-                what(made),
+                subject(made),
                 made.storage,
                 words::files(made.files_wanted.saturating_sub(made.files_present)),
                 bytes(made.bytes_wanted.saturating_sub(made.bytes_present)),
@@ -213,14 +217,14 @@ async fn wait(
                         FaultCode::Busy,
                         format!(
                             "{} is not complete at {} after {}",
-                            what(made),
+                            subject(made),
                             made.storage,
                             units::duration(limit)
                         ),
                     )
-                    .titled("waited too long")
-                    .next(format!("it goes on; see: longhaul subscription show {id}"))
-                    .exiting(Exit::TimedOut))
+                    .with_title("waited too long")
+                    .with_remedy(format!("it goes on; see: longhaul subscription show {id}"))
+                    .with_exit(Exit::TimedOut))
                 })
             }
             None => watch(context, remote, made).await,
@@ -232,7 +236,7 @@ async fn wait(
     context.output.sentence(&done, |done| {
         format!(
             "{} is complete at {}: {}, {}; verified: {}",
-            what(done),
+            subject(done),
             done.storage,
             words::files(done.files_present),
             bytes(done.bytes_present),
@@ -247,7 +251,7 @@ async fn watch(
     remote: &Remote,
     made: &SubscriptionView,
 ) -> Result<SubscriptionView, Failure> {
-    let mut board = Board::new(context.output.error, context.output.quiet);
+    let mut board = ProgressBoard::new(context.output.error, context.output.quiet);
     let mut view = made.clone();
     loop {
         let now = clock::now();
@@ -259,8 +263,8 @@ async fn watch(
             board.clear();
             return Ok(view);
         }
-        tokio::time::sleep(REPAINT_EVERY).await;
-        view = remote.get_patiently(&routes::SUBSCRIPTION_SHOW, &[&made.id.to_string()]).await?;
+        tokio::time::sleep(REPAINT_INTERVAL).await;
+        view = remote.get_with_retry(&routes::SUBSCRIPTION_SHOW, &[&made.id.to_string()]).await?;
     }
 }
 
@@ -298,14 +302,20 @@ pub async fn run(context: &Context, remote: &Remote, command: SubscriptionComman
             context.output.view(&view, human, |view| table(std::slice::from_ref(view), clock::now()))?;
             return Ok(Exit::Ok);
         }
-        SubscriptionCommand::Suspend { subscription } => (subscription, state(SubscriptionState::Suspended)),
-        SubscriptionCommand::Resume { subscription } => (subscription, state(SubscriptionState::Active)),
-        SubscriptionCommand::Cancel { subscription } => (subscription, state(SubscriptionState::Cancelled)),
+        SubscriptionCommand::Suspend { subscription } => {
+            (subscription, state_change(SubscriptionState::Suspended))
+        }
+        SubscriptionCommand::Resume { subscription } => {
+            (subscription, state_change(SubscriptionState::Active))
+        }
+        SubscriptionCommand::Cancel { subscription } => {
+            (subscription, state_change(SubscriptionState::Cancelled))
+        }
         SubscriptionCommand::Priority { subscription, priority } => {
             (subscription, SubscriptionChange { priority: Some(priority), ..SubscriptionChange::default() })
         }
         SubscriptionCommand::Change(args) => {
-            let Changes { community, activity, strategy, deadline } = args.what;
+            let TermChanges { community, activity, strategy, deadline } = args.what;
             let terms = TermsChange { community, activity, strategy, deadline };
             (args.subscription, SubscriptionChange { terms, ..SubscriptionChange::default() })
         }
@@ -313,14 +323,14 @@ pub async fn run(context: &Context, remote: &Remote, command: SubscriptionComman
     let view: SubscriptionView =
         remote.patch(&routes::SUBSCRIPTION_CHANGE, &[&id.to_string()], &change).await?;
     context.output.sentence(&view, |view| {
-        let terms = terms(&view.terms);
+        let terms = terms_text(&view.terms);
         let promise = view
             .promise
             .as_ref()
             .map(|promise| format!("; {}", when::sentence(&promise.words, clock::now())));
         format!(
             "{} to {} is {}, priority {}{}{}{}",
-            what(view),
+            subject(view),
             view.storage,
             view.state,
             view.priority,
@@ -332,7 +342,7 @@ pub async fn run(context: &Context, remote: &Remote, command: SubscriptionComman
     Ok(Exit::Ok)
 }
 
-fn state(state: SubscriptionState) -> SubscriptionChange {
+fn state_change(state: SubscriptionState) -> SubscriptionChange {
     SubscriptionChange { state: Some(state), ..SubscriptionChange::default() }
 }
 
@@ -343,17 +353,17 @@ async fn list(context: &Context, remote: &Remote, args: ListArgs) -> Result<Exit
         ("state", args.state.map(|state| state.word().to_owned())),
     ];
     let items: Vec<SubscriptionView> =
-        remote.some(&routes::SUBSCRIPTION_LIST, &[], &query, args.limit).await?;
+        remote.list(&routes::SUBSCRIPTION_LIST, &[], &query, args.limit).await?;
     context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
     Ok(Exit::Ok)
 }
 
-fn what(view: &SubscriptionView) -> String {
+fn subject(view: &SubscriptionView) -> String {
     view.block.as_ref().map_or_else(|| view.dataset.to_string(), |block| block.to_string())
 }
 
 /// Empty if there is nothing to say.
-fn terms(terms: &Terms) -> String {
+fn terms_text(terms: &Terms) -> String {
     let mut parts = Vec::new();
     parts.extend(terms.community.as_ref().map(|community| format!("charged to {community}")));
     parts.extend(terms.activity.as_ref().map(|activity| format!("activity {activity}")));
@@ -377,15 +387,15 @@ fn table(list: &[SubscriptionView], now: Timestamp) -> Table {
     for view in list {
         table.row([
             Cell::text(view.id.to_string()),
-            Cell::text(what(view)),
+            Cell::text(subject(view)),
             Cell::text(view.storage.as_str()),
             Cell::text(view.state.word()).toned_if(view.state == SubscriptionState::Suspended, Tone::Warn),
             Cell::count(u64::from(view.priority)),
-            status::done(view),
+            status::done_cell(view),
             Cell::bytes(view.bytes_wanted.saturating_sub(view.bytes_present)),
             Cell::rate(view.rate_now),
-            status::expected(view, now),
-            status::held_up(view),
+            status::expected_cell(view, now),
+            status::delay_cell(view),
         ]);
     }
     table
@@ -394,7 +404,7 @@ fn table(list: &[SubscriptionView], now: Timestamp) -> Table {
 fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String {
     let now = clock::now();
     let mut lines = vec![
-        ("subscription", format!("{}: {} at {}", view.id, what(view), view.storage)),
+        ("subscription", format!("{}: {} at {}", view.id, subject(view), view.storage)),
         (
             "state",
             format!(
@@ -408,7 +418,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
             "done",
             format!(
                 "{} %: {} of {}, {} of {}",
-                status::share(view),
+                status::percent_done(view),
                 count(view.files_present),
                 words::files(view.files_wanted),
                 bytes(view.bytes_present),
@@ -425,7 +435,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
         ("wanted", view.verification.to_string()),
         ("created", when::local(view.created, now)),
     ];
-    let terms = terms(&view.terms);
+    let terms = terms_text(&view.terms);
     if !terms.is_empty() {
         lines.push(("terms", terms));
     }
@@ -441,13 +451,13 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
         lines.push(("failed", words::files(view.failed_files)));
     }
     if !view.sources.is_empty() {
-        lines.push(("sources", sources(view)));
+        lines.push(("sources", sources_text(view)));
     }
-    lines.extend(ending(view, now));
+    lines.extend(end_facts(view, now));
     facts(style, width, &lines)
 }
 
-fn sources(view: &SubscriptionView) -> String {
+fn sources_text(view: &SubscriptionView) -> String {
     let all: u64 = view.sources.iter().map(|source| source.files).sum();
     let shown: Vec<String> = view
         .sources
@@ -465,7 +475,7 @@ fn sources(view: &SubscriptionView) -> String {
     shown.join(", ")
 }
 
-fn ending(view: &SubscriptionView, now: Timestamp) -> Vec<(&'static str, String)> {
+fn end_facts(view: &SubscriptionView, now: Timestamp) -> Vec<(&'static str, String)> {
     if let (true, Some(at)) = (view.complete, view.completed) {
         return vec![("completed", when::local(at, now))];
     }

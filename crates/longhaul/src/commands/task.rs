@@ -11,12 +11,12 @@ use longhaul_model::{DatasetName, StorageName, TaskId, Timestamp};
 use super::{Context, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
-use crate::progress::{Board, Measure, lines};
+use crate::progress::{Measure, ProgressBoard, lines};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::when;
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Subcommand)]
 pub enum TaskCommand {
@@ -54,7 +54,7 @@ pub async fn run(context: &Context, remote: &Remote, command: TaskCommand) -> Re
                 ("dataset", args.dataset.as_ref().map(|name| name.as_str().to_owned())),
                 ("storage", args.storage.as_ref().map(|name| name.as_str().to_owned())),
             ];
-            let items = remote.some(&routes::TASK_LIST, &[], &query, args.limit).await?;
+            let items = remote.list(&routes::TASK_LIST, &[], &query, args.limit).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
         }
         TaskCommand::Show { task } => {
@@ -74,18 +74,18 @@ pub async fn run(context: &Context, remote: &Remote, command: TaskCommand) -> Re
 /// Everything about one task.
 pub fn show(context: &Context, task: &TaskView) -> Result<(), Failure> {
     let human = |task: &TaskView, style, width| {
-        facts(style, width, &described(task))
-            + &problems(task).map_or(String::new(), |table| table.human(style, width))
+        facts(style, width, &task_facts(task))
+            + &problems_table(task).map_or(String::new(), |table| table.human(style, width))
     };
     context.output.view(task, human, |task| {
-        problems(task).unwrap_or_else(|| table(std::slice::from_ref(task), clock::now()))
+        problems_table(task).unwrap_or_else(|| table(std::slice::from_ref(task), clock::now()))
     })
 }
 
-fn described(task: &TaskView) -> Vec<(&'static str, String)> {
+fn task_facts(task: &TaskView) -> Vec<(&'static str, String)> {
     let mut lines = vec![
         ("task", format!("{} {} of {} at {}", task.id, task.kind, task.dataset, task.storage)),
-        ("state", state(task)),
+        ("state", state_text(task)),
         ("done", format!("{}, {}", words::files(task.files_done), bytes(task.bytes_done))),
         ("bad", words::files(task.files_bad)),
         ("created", when::local(task.created, clock::now())),
@@ -97,7 +97,7 @@ fn described(task: &TaskView) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn state(task: &TaskView) -> String {
+fn state_text(task: &TaskView) -> String {
     match (task.done, &task.fault, &task.waits_for) {
         (true, Some(_), _) => "failed".to_owned(),
         (true, None, _) => "done".to_owned(),
@@ -128,13 +128,13 @@ fn table(tasks: &[TaskView], now: Timestamp) -> Table {
             Cell::bytes(task.bytes_done),
             Cell::count(task.files_bad),
             Cell::time(task.created, now),
-            Cell::text(state(task)),
+            Cell::text(state_text(task)),
         ]);
     }
     table
 }
 
-fn problems(task: &TaskView) -> Option<Table> {
+fn problems_table(task: &TaskView) -> Option<Table> {
     let mut table = Table::new([left("code"), crate::table::path("file"), prose("why")]);
     for problem in &task.problems {
         table.row([
@@ -169,7 +169,7 @@ async fn watch(
     task: &TaskView,
     total: Option<(u64, u64)>,
 ) -> Result<TaskView, Failure> {
-    let mut board = Board::new(context.output.error, context.output.quiet);
+    let mut board = ProgressBoard::new(context.output.error, context.output.quiet);
     let mut view = task.clone();
     let id = task.id.to_string();
     loop {
@@ -180,8 +180,8 @@ async fn watch(
             board.clear();
             return Ok(view);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
-        view = remote.get_patiently(&routes::TASK_SHOW, &[&id]).await?;
+        tokio::time::sleep(POLL_INTERVAL).await;
+        view = remote.get_with_retry(&routes::TASK_SHOW, &[&id]).await?;
     }
 }
 
@@ -207,9 +207,9 @@ pub fn measure(task: &TaskView, total: Option<(u64, u64)>) -> Measure {
 }
 
 /// A task that ended by a fault is an error of the command that waited for it.
-pub fn must_have_worked(task: &TaskView) -> Result<(), Failure> {
+pub fn ensure_succeeded(task: &TaskView) -> Result<(), Failure> {
     match &task.fault {
-        Some(fault) => Err(Failure::from(fault.clone()).titled(format!(
+        Some(fault) => Err(Failure::from(fault.clone()).with_title(format!(
             "the {} of {} at {} failed: {}",
             task.kind,
             task.dataset,
@@ -221,8 +221,8 @@ pub fn must_have_worked(task: &TaskView) -> Result<(), Failure> {
 }
 
 /// The problems as a table on standard error.
-pub fn tell_problems(context: &Context, task: &TaskView) {
-    if let Some(table) = problems(task) {
+pub fn print_problems(context: &Context, task: &TaskView) {
+    if let Some(table) = problems_table(task) {
         let error = context.output.error;
         context.output.say(table.human(error.style, error.width()).trim_end());
     }

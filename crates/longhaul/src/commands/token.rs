@@ -90,7 +90,7 @@ pub async fn run(context: &Context, remote: &Remote, command: TokenCommand) -> R
             })?;
         }
         TokenCommand::List => {
-            let items: Vec<TokenView> = remote.all(&routes::TOKEN_LIST, &[], &[]).await?;
+            let items: Vec<TokenView> = remote.list_all(&routes::TOKEN_LIST, &[], &[]).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
         }
         TokenCommand::Revoke { name } => {

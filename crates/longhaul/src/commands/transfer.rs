@@ -66,18 +66,21 @@ pub async fn run(context: &Context, remote: &Remote, command: TransferCommand) -
                 ("state", args.state.map(|state| state.word().to_owned())),
             ];
             let items: Vec<TransferView> =
-                remote.some(&routes::TRANSFER_LIST, &[], &query, args.limit).await?;
+                remote.list(&routes::TRANSFER_LIST, &[], &query, args.limit).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
         }
         TransferCommand::Show { transfer } => {
             let detail = fetch(remote, transfer).await?;
-            context.output.view(&detail, show, |detail| attempts(&detail.attempts, clock::now()))?;
+            context
+                .output
+                .view(&detail, show_text, |detail| attempts_table(&detail.attempts, clock::now()))?;
         }
         TransferCommand::Explain { transfer } => {
             let detail = fetch(remote, transfer).await?;
-            let human = |detail: &TransferDetail, style, width| explain(detail, clock::now(), style, width);
+            let human =
+                |detail: &TransferDetail, style, width| explain_text(detail, clock::now(), style, width);
             context.output.view(&detail, human, |detail| {
-                candidates(detail.attempts.last().map(|last| (&last.choice, last.chosen)), clock::now())
+                candidates_table(detail.attempts.last().map(|last| (&last.choice, last.chosen)), clock::now())
             })?;
         }
         TransferCommand::Retry { transfer } => {
@@ -114,16 +117,16 @@ fn table(transfers: &[TransferView], now: Timestamp) -> Table {
             Cell::bytes(transfer.size),
             Cell::maybe(transfer.source.as_ref(), |source| Cell::text(source.as_str())),
             Cell::text(transfer.target.as_str()),
-            state(transfer),
+            state_cell(transfer),
             Cell::count(u64::from(transfer.attempts)),
             Cell::time(transfer.changed, now),
-            Cell::text(because(transfer)),
+            Cell::text(reason_text(transfer)),
         ]);
     }
     table
 }
 
-fn state(transfer: &TransferView) -> Cell {
+fn state_cell(transfer: &TransferView) -> Cell {
     let word = transfer.state.word();
     match transfer.state {
         TransferState::Done => Cell::text(word).toned(Tone::Good),
@@ -136,7 +139,7 @@ fn state(transfer: &TransferView) -> Cell {
     }
 }
 
-fn because(transfer: &TransferView) -> String {
+fn reason_text(transfer: &TransferView) -> String {
     match (&transfer.waits_for, &transfer.fault, transfer.verification) {
         (Some(why), _, _) => why.clone(),
         (None, Some(fault), _) if transfer.state != TransferState::Done => format!("{} {fault}", fault.code),
@@ -145,7 +148,7 @@ fn because(transfer: &TransferView) -> String {
     }
 }
 
-fn show(detail: &TransferDetail, style: Style, width: Option<usize>) -> String {
+fn show_text(detail: &TransferDetail, style: Style, width: Option<usize>) -> String {
     let (transfer, now) = (&detail.transfer, clock::now());
     let mut lines = vec![
         ("transfer", transfer.id.to_string()),
@@ -167,12 +170,12 @@ fn show(detail: &TransferDetail, style: Style, width: Option<usize>) -> String {
     }
     let mut text = facts(style, width, &lines);
     text.push('\n');
-    text.push_str(&attempts(&detail.attempts, now).human(style, width));
+    text.push_str(&attempts_table(&detail.attempts, now).human(style, width));
     text.push_str(&format!("why this source: longhaul transfer explain {}\n", transfer.id));
     text
 }
 
-fn attempts(attempts: &[AttemptView], now: Timestamp) -> Table {
+fn attempts_table(attempts: &[AttemptView], now: Timestamp) -> Table {
     let mut table = Table::new([
         left("attempt"),
         left("from"),
@@ -188,22 +191,24 @@ fn attempts(attempts: &[AttemptView], now: Timestamp) -> Table {
             Cell::text(attempt.id.to_string()),
             Cell::text(attempt.source.as_str()),
             Cell::time(attempt.chosen, now),
-            Cell::maybe(took(attempt), |took| Cell::both(duration(took), took.as_micros().to_string())),
+            Cell::maybe(attempt_duration(attempt), |took| {
+                Cell::both(duration(took), took.as_micros().to_string())
+            }),
             Cell::bytes(attempt.bytes_moved),
             Cell::bytes(attempt.bytes_resent),
             Cell::maybe(attempt.verification, |verification| Cell::text(verification.word())),
-            Cell::text(end(attempt)),
+            Cell::text(end_text(attempt)),
         ]);
     }
     table
 }
 
-fn took(attempt: &AttemptView) -> Option<Duration> {
+fn attempt_duration(attempt: &AttemptView) -> Option<Duration> {
     let end = attempt.times.committed.or(attempt.times.last_byte).filter(|_| attempt.finished)?;
     Some(end.since(attempt.times.started.unwrap_or(attempt.chosen)))
 }
 
-fn end(attempt: &AttemptView) -> String {
+fn end_text(attempt: &AttemptView) -> String {
     match (&attempt.fault, attempt.finished, attempt.already_there) {
         (Some(fault), _, _) => format!("{} {fault}", fault.code),
         (None, true, true) => "was there already, compared".to_owned(),
@@ -212,7 +217,7 @@ fn end(attempt: &AttemptView) -> String {
     }
 }
 
-fn explain(detail: &TransferDetail, now: Timestamp, style: Style, width: Option<usize>) -> String {
+fn explain_text(detail: &TransferDetail, now: Timestamp, style: Style, width: Option<usize>) -> String {
     let transfer = &detail.transfer;
     let mut text = format!(
         "{}  {}  {}  → {}      {}\n",
@@ -220,7 +225,7 @@ fn explain(detail: &TransferDetail, now: Timestamp, style: Style, width: Option<
         style.paint(Tone::Strong, &transfer.lfn.shown()),
         bytes(transfer.size),
         transfer.target,
-        outcome(detail)
+        outcome_text(detail)
     );
     if let Some(why) = &transfer.waits_for {
         text.push_str(&format!("waits for {}\n", when::sentence(why, now)));
@@ -243,10 +248,10 @@ fn explain(detail: &TransferDetail, now: Timestamp, style: Style, width: Option<
         if !attempt.choice.charged_to.is_empty() {
             text.push_str(&format!("  charged to {}\n", printable(&attempt.choice.charged_to)));
         }
-        let table = candidates(Some((&attempt.choice, attempt.chosen)), now);
+        let table = candidates_table(Some((&attempt.choice, attempt.chosen)), now);
         let table = table.human(style, width.map(|width| width.saturating_sub(2)));
         table.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
-        text.push_str(&wrapped(&format!("time: {}", phases(attempt)), width, 6));
+        text.push_str(&wrapped(&format!("time: {}", phases_text(attempt)), width, 6));
         text.push('\n');
         if !attempt.digests.is_empty() {
             text.push_str(&format!("bytes written have {}\n", attempt.digests));
@@ -264,10 +269,10 @@ fn explain(detail: &TransferDetail, now: Timestamp, style: Style, width: Option<
     text
 }
 
-fn outcome(detail: &TransferDetail) -> String {
+fn outcome_text(detail: &TransferDetail) -> String {
     let transfer = &detail.transfer;
     let mut parts = vec![format!("attempt {}", transfer.attempts.max(1))];
-    match (transfer.state, detail.attempts.last().and_then(took)) {
+    match (transfer.state, detail.attempts.last().and_then(attempt_duration)) {
         (TransferState::Done, Some(took)) => parts.push(format!("done in {}", duration(took))),
         (state, _) => parts.push(state.to_string()),
     }
@@ -278,7 +283,7 @@ fn outcome(detail: &TransferDetail) -> String {
 }
 
 /// The source taken and the runners-up.
-fn candidates(choice: Option<(&Choice, Timestamp)>, now: Timestamp) -> Table {
+fn candidates_table(choice: Option<(&Choice, Timestamp)>, now: Timestamp) -> Table {
     let mut table = Table::new([
         left("source"),
         left("expected"),
@@ -309,7 +314,7 @@ fn candidates(choice: Option<(&Choice, Timestamp)>, now: Timestamp) -> Table {
 }
 
 /// `waited 6.2 s (slot on beta → gamma) · connect 12 ms · first byte 0.15 s · data 37.4 s · commit 0.3 s`.
-fn phases(attempt: &AttemptView) -> String {
+fn phases_text(attempt: &AttemptView) -> String {
     let times = &attempt.times;
     let waited = Duration::from_micros(attempt.choice.waited_us);
     let mut parts = vec![format!("waited {}", duration(waited))];
@@ -417,7 +422,7 @@ mod tests {
     /// Promise 10: every choice can be explained afterwards.
     #[test]
     fn explains_choice_and_time() {
-        let text = explain(&detail(), at(60.0), Style::plain(), Some(120));
+        let text = explain_text(&detail(), at(60.0), Style::plain(), Some(120));
         for part in [
             "higgs/run7-aod  higgs/run7/\\u{1b}[2Jf00172.root  4.10 GB  → gamma      attempt 1, done in 37 \
                 s, verified end-to-end",
@@ -440,7 +445,7 @@ mod tests {
     fn a_failed_attempt_says_whose_turn_it_is() {
         let mut detail = detail();
         detail.attempts[0].fault = Some(Fault::new(FaultCode::WrongDigest, "f00172.root at alpha"));
-        let text = explain(&detail, at(60.0), Style::plain(), None);
+        let text = explain_text(&detail, at(60.0), Style::plain(), None);
         assert!(text.contains("turn: the source's administrator"), "{text}");
         assert!(text.contains(FaultCode::WrongDigest.next_step()), "{text}");
     }

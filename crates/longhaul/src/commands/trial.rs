@@ -24,9 +24,9 @@ use crate::remote::Remote;
 pub const COMMUNITY: &str = "commissioning";
 /// Beside that, the least there is.
 const PRIORITY: u8 = 1;
-const CLEAN_STEP: Duration = Duration::from_millis(200);
+const CLEAN_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Agents that are away keep cleaning from ending; the next one that is cleaned says the same.
-const CLEAN_TIME_MAX: Duration = Duration::from_secs(60);
+const CLEAN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A dataset of one test.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub fn is_connected(site: &SiteView) -> bool {
 }
 
 /// What to do about a site without one.
-pub fn no_virtual_storage(site: &SiteName) -> String {
+pub fn virtual_storage_remedy(site: &SiteName) -> String {
     format!(
         "give its agent one: kind = \"virtual\" in [[agent.storages]] of its configuration, or longhaul \
             agent run --virtual \
@@ -56,7 +56,7 @@ pub fn no_virtual_storage(site: &SiteName) -> String {
 
 impl Trial {
     /// Registers files of these sizes as being at the source.
-    pub async fn make(
+    pub async fn create(
         remote: &Remote,
         dataset: DatasetName,
         (source, target): (&StorageName, &StorageName),
@@ -89,7 +89,7 @@ impl Trial {
     /// Every attempt that was made, of `files` files.
     pub async fn attempts(&self, remote: &Remote, files: usize) -> Result<Vec<AttemptView>, Failure> {
         let of = [("dataset", Some(self.dataset.to_string()))];
-        let transfers: Vec<TransferView> = remote.some(&routes::TRANSFER_LIST, &[], &of, files).await?;
+        let transfers: Vec<TransferView> = remote.list(&routes::TRANSFER_LIST, &[], &of, files).await?;
         let mut attempts = Vec::new();
         for transfer in transfers {
             let id = transfer.id.to_string();
@@ -100,10 +100,11 @@ impl Trial {
     }
 
     /// Ends what runs, forgets the replicas and then the dataset. May be repeated.
-    pub async fn clean(&self, remote: &Remote) -> Result<(), Failure> {
+    pub async fn clean_up(&self, remote: &Remote) -> Result<(), Failure> {
         let of = [("dataset", Some(self.dataset.to_string()))];
         // Asked for, not remembered: an interruption may come between a request and its answer.
-        let wishes: Vec<SubscriptionView> = match remote.all(&routes::SUBSCRIPTION_LIST, &[], &of).await {
+        let wishes: Vec<SubscriptionView> = match remote.list_all(&routes::SUBSCRIPTION_LIST, &[], &of).await
+        {
             Err(failure) if failure.problem.code == FaultCode::NotFound => return Ok(()),
             listed => listed?,
         };
@@ -113,21 +114,21 @@ impl Trial {
             let _: SubscriptionView =
                 remote.patch(&routes::SUBSCRIPTION_CHANGE, &[&wish.id.to_string()], &cancel).await?;
         }
-        let until = clock::now().plus(CLEAN_TIME_MAX);
+        let until = clock::now().plus(CLEAN_TIMEOUT);
         loop {
             // What was on its way when it was cancelled may arrive yet.
-            self.forget_replicas(remote, &self.target, until).await?;
-            self.forget_replicas(remote, &self.source, until).await?;
+            self.delete_replicas(remote, &self.target, until).await?;
+            self.delete_replicas(remote, &self.source, until).await?;
             match remote.delete(&routes::DATASET_DELETE, &[self.dataset.as_str()]).await {
                 Err(failure) if failure.problem.code == FaultCode::Conflict && clock::now() < until => {
-                    tokio::time::sleep(CLEAN_STEP).await;
+                    tokio::time::sleep(CLEAN_POLL_INTERVAL).await;
                 }
                 result => return result,
             }
         }
     }
 
-    async fn forget_replicas(
+    async fn delete_replicas(
         &self,
         remote: &Remote,
         storage: &StorageName,
@@ -150,7 +151,7 @@ impl Trial {
             if view.done || clock::now() >= until {
                 return Ok(());
             }
-            tokio::time::sleep(CLEAN_STEP).await;
+            tokio::time::sleep(CLEAN_POLL_INTERVAL).await;
         }
     }
 }

@@ -65,8 +65,8 @@ fn remarks(plan: &Plan) -> Vec<String> {
             bytes(plan.buffer_bytes),
             bytes(plan.bdp_bytes.saturating_mul(2)),
         ),
-        direction("send", plan.send.as_ref()),
-        direction("receive", plan.receive.as_ref()),
+        direction_remark("send", plan.send.as_ref()),
+        direction_remark("receive", plan.receive.as_ref()),
     ];
     let payload: Vec<String> = plan
         .payload
@@ -91,7 +91,7 @@ fn remarks(plan: &Plan) -> Vec<String> {
     all
 }
 
-fn direction(name: &str, direction: Option<&Direction>) -> String {
+fn direction_remark(name: &str, direction: Option<&Direction>) -> String {
     let Some(found) = direction else { return format!("{name}: this host does not tell its limits") };
     format!(
         "{name}, this host now: grows to {}, set at most {}; one stream carries {} to {}; {} streams fill \

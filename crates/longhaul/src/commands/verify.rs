@@ -25,7 +25,7 @@ pub struct VerifyArgs {
 pub async fn run(context: &Context, remote: &Remote, args: VerifyArgs) -> Result<Exit, Failure> {
     let request = VerificationRequest { dataset: args.dataset.clone(), storage: args.storage.clone() };
     let replicas: Vec<ReplicaView> =
-        remote.all(&routes::DATASET_REPLICAS, &[args.dataset.as_str()], &[]).await?;
+        remote.list_all(&routes::DATASET_REPLICAS, &[args.dataset.as_str()], &[]).await?;
     let total =
         replicas.iter().find(|replica| replica.storage == args.storage).map(|one| (one.files, one.bytes));
     let begun: TaskView = remote.post(&routes::VERIFICATION_CREATE, &[], &request).await?;
@@ -36,10 +36,10 @@ pub async fn run(context: &Context, remote: &Remote, args: VerifyArgs) -> Result
         return Ok(Exit::Ok);
     }
     let Some(done) = task::wait(context, remote, &begun, total).await? else { return Ok(Exit::Interrupted) };
-    task::must_have_worked(&done)?;
+    task::ensure_succeeded(&done)?;
     context.output.sentence(&done, |done| summary(done, &args))?;
     if done.files_bad > 0 {
-        task::tell_problems(context, &done);
+        task::print_problems(context, &done);
         return Ok(Exit::Mismatch);
     }
     Ok(Exit::Ok)

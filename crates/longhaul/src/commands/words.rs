@@ -37,7 +37,7 @@ pub fn verified(counts: &[VerifiedCount]) -> String {
 }
 
 /// `3 empty directories`, `1 socket`.
-pub fn reason(reason: LeftOutReason, number: u64) -> String {
+pub fn left_out_reason(reason: LeftOutReason, number: u64) -> String {
     let (one, many) = match reason {
         LeftOutReason::LinkLeadsOut => ("link that leads out of the tree", "links that lead out of the tree"),
         LeftOutReason::BrokenLink => ("link to nothing", "links to nothing"),
@@ -65,7 +65,7 @@ pub fn left_out(counts: &[LeftOutCount], examples: usize) -> Vec<String> {
                 left.examples.iter().take(examples).map(|one| printable(&one.path)).collect();
             let more = if left.count > some.len() as u64 { ", …" } else { "" };
             let shown = if some.is_empty() { String::new() } else { format!(": {}{more}", some.join(", ")) };
-            format!("{}{shown}", reason(left.reason, left.count))
+            format!("{}{shown}", left_out_reason(left.reason, left.count))
         })
         .collect()
 }

@@ -12,7 +12,8 @@ use super::file::Entry;
 use crate::failure::Failure;
 
 /// Variables that mean something to us and are no settings.
-const NO_SETTINGS: [&str; 3] = ["LONGHAUL_CONFIG", "LONGHAUL_JOIN_TOKEN", crate::sealed::VARIABLE];
+const NON_SETTING_VARIABLES: [&str; 3] =
+    ["LONGHAUL_CONFIG", "LONGHAUL_JOIN_TOKEN", crate::sealed::CORE_DUMPS_VARIABLE];
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,13 +79,13 @@ impl Layers {
             };
             let value = match &value {
                 Value::String(text) if is_size(&key) => {
-                    size(text).map_err(|why| wrong(&key, &origin, &why))?
+                    size(text).map_err(|why| bad_setting(&key, &origin, &why))?
                 }
                 _ => value,
             };
             // A file given as a relative path means: relative to this file.
             let value = match (&value, default) {
-                (Value::String(text), _) if is_path(&key) => beside(path, text),
+                (Value::String(text), _) if is_path(&key) => resolve_beside(path, text),
                 _ => value,
             };
             self.settings.insert(key, Setting { value, origin });
@@ -98,7 +99,7 @@ impl Layers {
         for key in keys {
             let name = environment_name(&key);
             if let Some(text) = variable(&name).filter(|text| !text.is_empty()) {
-                self.put(&key, &text, Origin::Environment(name))?;
+                self.set(&key, &text, Origin::Environment(name))?;
             }
         }
         Ok(())
@@ -107,7 +108,7 @@ impl Layers {
     /// # Panics
     /// If the key is unknown: options are ours.
     pub fn add_option(&mut self, key: &str, option: &str, text: &str) -> Result<(), Failure> {
-        self.put(key, text, Origin::Option(option.to_owned()))
+        self.set(key, text, Origin::Option(option.to_owned()))
     }
 
     /// As [`Layers::add_option`], for a value that is no text.
@@ -118,10 +119,10 @@ impl Layers {
     }
 
     /// Variables that look like ours and are not.
-    pub fn strangers<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    pub fn unknown_variables<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         let known: Vec<String> = self.defaults.keys().map(|key| environment_name(key)).collect();
         names
-            .filter(|name| name.starts_with("LONGHAUL_") && !NO_SETTINGS.contains(name))
+            .filter(|name| name.starts_with("LONGHAUL_") && !NON_SETTING_VARIABLES.contains(name))
             .filter(|name| !known.iter().any(|known| known == name))
             .map(|name| match nearest(name, known.iter().map(String::as_str)) {
                 Some(close) => format!("{} (did you mean {close}?)", printable(name)),
@@ -134,11 +135,15 @@ impl Layers {
     pub fn section<T: serde::de::DeserializeOwned>(&self, section: &str) -> Result<T, Failure> {
         let whole = unflatten(self.settings.iter().map(|(key, setting)| (key.as_str(), &setting.value)));
         let value = whole.get(section).cloned().unwrap_or(Value::Object(Map::new()));
-        serde_json::from_value(value).map_err(|error| self.culprit::<T>(section, &error))
+        serde_json::from_value(value).map_err(|error| self.find_bad_setting::<T>(section, &error))
     }
 
     /// Finds the value that is to blame by trying each alone among the defaults.
-    fn culprit<T: serde::de::DeserializeOwned>(&self, section: &str, error: &serde_json::Error) -> Failure {
+    fn find_bad_setting<T: serde::de::DeserializeOwned>(
+        &self,
+        section: &str,
+        error: &serde_json::Error,
+    ) -> Failure {
         let prefix = format!("{section}.");
         for (key, setting) in self.settings.iter().filter(|(key, _)| key.starts_with(&prefix)) {
             let alone = self
@@ -149,7 +154,7 @@ impl Layers {
             if setting.origin != Origin::Default
                 && let Err(error) = serde_json::from_value::<T>(value)
             {
-                return wrong(key, &setting.origin, &error.to_string());
+                return bad_setting(key, &setting.origin, &error.to_string());
             }
         }
         Failure::usage(
@@ -159,11 +164,11 @@ impl Layers {
         )
     }
 
-    fn put(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), Failure> {
+    fn set(&mut self, key: &str, text: &str, origin: Origin) -> Result<(), Failure> {
         let default = self.defaults.get(key);
         assert!(default.is_some(), "{key} is no key");
-        let value =
-            parse(key, text, default.unwrap_or(&Value::Null)).map_err(|why| wrong(key, &origin, &why))?;
+        let value = parse(key, text, default.unwrap_or(&Value::Null))
+            .map_err(|why| bad_setting(key, &origin, &why))?;
         self.settings.insert(key.to_owned(), Setting { value, origin });
         Ok(())
     }
@@ -183,7 +188,7 @@ pub fn environment_name(key: &str) -> String {
     format!("LONGHAUL_{}", key.replace('.', "_").to_ascii_uppercase())
 }
 
-fn wrong(key: &str, origin: &Origin, why: &str) -> Failure {
+fn bad_setting(key: &str, origin: &Origin, why: &str) -> Failure {
     let next = "correct it there; `longhaul config show --origin` shows what is in force";
     Failure::usage(format!("{key} is wrong"), format!("{why} (set at {origin})"), next)
 }
@@ -197,7 +202,7 @@ fn is_path(key: &str) -> bool {
     key.ends_with("_dir") || key.ends_with("_file") || key == "client.ca" || key == "log.file"
 }
 
-fn beside(file: &Path, text: &str) -> Value {
+fn resolve_beside(file: &Path, text: &str) -> Value {
     let path = Path::new(text);
     match file.parent() {
         Some(directory) if path.is_relative() && !text.is_empty() && !text.starts_with("sha256:") => {
@@ -379,8 +384,9 @@ mod tests {
 
     #[test]
     fn variables_that_look_like_ours_are_told() {
-        let told = layers()
-            .strangers(["LONGHAUL_SERVICE_LISEN", "PATH", "LONGHAUL_URL", "LONGHAUL_CONFIG"].into_iter());
+        let told = layers().unknown_variables(
+            ["LONGHAUL_SERVICE_LISEN", "PATH", "LONGHAUL_URL", "LONGHAUL_CONFIG"].into_iter(),
+        );
         assert_eq!(told, ["LONGHAUL_SERVICE_LISEN (did you mean LONGHAUL_SERVICE_LISTEN?)"]);
     }
 

@@ -19,21 +19,21 @@ use crate::clock;
 use crate::failure::{Failure, plain_io};
 
 /// Delay before a restart: this long, doubled for each death shortly after a start.
-const RESTART_FIRST: Duration = Duration::from_millis(100);
-const RESTART_LAST: Duration = Duration::from_secs(1);
+const RESTART_BACKOFF_MIN: Duration = Duration::from_millis(100);
+const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// A child that lived this long has started well.
-const LIVED_WELL: Duration = Duration::from_secs(2);
+const UPTIME_STABLE_MIN: Duration = Duration::from_secs(2);
 /// A child that ends by itself (not by a signal) so often in a row right after its start will never work.
-const FALSE_STARTS_MAX: u32 = 5;
+const FAILED_STARTS_MAX: u32 = 5;
 /// Between asking a child to end and killing it.
-const STOP_WITHIN: Duration = Duration::from_secs(10);
-const EVENTS_MAX: usize = 1_000;
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const EVENTS_QUEUED_MAX: usize = 1_000;
 /// Of a log that explains why a child cannot start, this much of its end is read.
-const LOG_END_BYTES: usize = 4_000;
+const LOG_TAIL_BYTES: usize = 4_000;
 
 /// One process to be kept running.
 #[derive(Clone, Debug)]
-pub struct Role {
+pub struct ChildSpec {
     /// `service` or the site.
     pub name: String,
     /// Holds `pid` and `log`.
@@ -47,7 +47,7 @@ pub enum Event {
     /// How it died, and how long until the next one runs.
     Restarted { name: String, died: String, after: Duration },
     /// It does not start; with the reason as far as its log tells.
-    Hopeless { name: String, why: String },
+    GaveUp { name: String, why: String },
 }
 
 impl Event {
@@ -57,28 +57,28 @@ impl Event {
             Event::Restarted { name, died, after } => {
                 format!("{name} died ({died}), restarted in {:.1} s", after.as_secs_f64())
             }
-            Event::Hopeless { name, why } => format!("{name} does not start: {why}"),
+            Event::GaveUp { name, why } => format!("{name} does not start: {why}"),
         }
     }
 }
 
-pub struct Children {
-    keepers: JoinSet<()>,
+pub struct Supervisor {
+    tasks: JoinSet<()>,
     stop: watch::Sender<bool>,
     events: mpsc::Receiver<Event>,
     sender: mpsc::Sender<Event>,
 }
 
-impl Children {
+impl Supervisor {
     pub fn new() -> Self {
-        let (sender, events) = mpsc::channel(EVENTS_MAX);
-        Children { keepers: JoinSet::new(), stop: watch::Sender::new(false), events, sender }
+        let (sender, events) = mpsc::channel(EVENTS_QUEUED_MAX);
+        Supervisor { tasks: JoinSet::new(), stop: watch::Sender::new(false), events, sender }
     }
 
     /// Starts one, and keeps it running from now on.
-    pub fn keep(&mut self, role: Role) -> Result<(), Failure> {
+    pub fn supervise(&mut self, role: ChildSpec) -> Result<(), Failure> {
         let child = start(&role).map_err(|error| Failure::file("starting", &role.program, &error))?;
-        self.keepers.spawn(keep(role, child, self.stop.subscribe(), self.sender.clone()));
+        self.tasks.spawn(supervise_child(role, child, self.stop.subscribe(), self.sender.clone()));
         Ok(())
     }
 
@@ -95,67 +95,67 @@ impl Children {
         self.stop.send_replace(true);
         // Nobody reads events any more; a full channel must not hold up a keeper.
         self.events.close();
-        while self.keepers.join_next().await.is_some() {}
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 
 /// A child and our end of the pipe that is its standard input, which only our death closes. (`Child::wait`
 /// would close it first if it were left in there.)
-struct Running {
+struct ChildProcess {
     child: Child,
     _input: Option<ChildStdin>,
 }
 
-async fn keep(
-    role: Role,
-    mut running: Running,
+async fn supervise_child(
+    role: ChildSpec,
+    mut running: ChildProcess,
     mut stop: watch::Receiver<bool>,
     events: mpsc::Sender<Event>,
 ) {
     let mut false_starts = 0;
-    let mut delay = RESTART_FIRST;
+    let mut delay = RESTART_BACKOFF_MIN;
     loop {
         let begun = clock::now();
         let status = tokio::select! {
             status = running.child.wait() => Some(status),
-            () = asked(&mut stop) => None,
+            () = stop_requested(&mut stop) => None,
         };
-        let Some(status) = status else { return end(&role, &mut running.child).await };
+        let Some(status) = status else { return stop_child(&role, &mut running.child).await };
         let died = clock::now();
-        let well = died.since(begun) >= LIVED_WELL;
+        let well = died.since(begun) >= UPTIME_STABLE_MIN;
         let by_itself = status.as_ref().is_ok_and(|status| status.signal().is_none());
         false_starts = if by_itself && !well { false_starts + 1 } else { 0 };
-        if false_starts >= FALSE_STARTS_MAX {
-            let _ = events.send(Event::Hopeless { name: role.name.clone(), why: last_words(&role) }).await;
+        if false_starts >= FAILED_STARTS_MAX {
+            let _ = events.send(Event::GaveUp { name: role.name.clone(), why: log_tail(&role) }).await;
             return;
         }
         if well {
-            delay = RESTART_FIRST;
+            delay = RESTART_BACKOFF_MIN;
         }
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
-            () = asked(&mut stop) => return,
+            () = stop_requested(&mut stop) => return,
         }
-        delay = (delay * 2).min(RESTART_LAST);
+        delay = (delay * 2).min(RESTART_BACKOFF_MAX);
         match start(&role) {
             Ok(next) => running = next,
             Err(error) => {
-                let _ = events.send(Event::Hopeless { name: role.name.clone(), why: plain_io(&error) }).await;
+                let _ = events.send(Event::GaveUp { name: role.name.clone(), why: plain_io(&error) }).await;
                 return;
             }
         }
-        let how = status.map_or_else(|error| plain_io(&error), how_it_died);
+        let how = status.map_or_else(|error| plain_io(&error), exit_reason);
         let after = clock::now().since(died);
         let _ = events.send(Event::Restarted { name: role.name.clone(), died: how, after }).await;
     }
 }
 
-async fn asked(stop: &mut watch::Receiver<bool>) {
+async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     // An error means that nobody can ask any more, which comes to the same.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-fn how_it_died(status: ExitStatus) -> String {
+fn exit_reason(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("signal {signal}"),
         (None, Some(code)) => format!("exit status {code}"),
@@ -163,7 +163,7 @@ fn how_it_died(status: ExitStatus) -> String {
     }
 }
 
-fn start(role: &Role) -> io::Result<Running> {
+fn start(role: &ChildSpec) -> io::Result<ChildProcess> {
     let log = OpenOptions::new().create(true).append(true).open(role.directory.join("log"))?;
     let mut command = Command::new(&role.program);
     command
@@ -181,24 +181,24 @@ fn start(role: &Role) -> io::Result<Running> {
     if let Some(pid) = child.id() {
         fs::write(role.directory.join("pid"), format!("{pid}\n"))?;
     }
-    Ok(Running { _input: child.stdin.take(), child })
+    Ok(ChildProcess { _input: child.stdin.take(), child })
 }
 
 /// Asks the child to end; kills it if it does not.
-async fn end(role: &Role, child: &mut Child) {
+async fn stop_child(role: &ChildSpec, child: &mut Child) {
     if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::TERM);
     }
-    if tokio::time::timeout(STOP_WITHIN, child.wait()).await.is_err() {
+    if tokio::time::timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
         let _ = child.kill().await;
     }
     let _ = fs::remove_file(role.directory.join("pid"));
 }
 
 /// The end of the log, for a child that cannot start: the error it printed.
-fn last_words(role: &Role) -> String {
+fn log_tail(role: &ChildSpec) -> String {
     let bytes = fs::read(role.directory.join("log")).unwrap_or_default();
-    let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_END_BYTES)..]).into_owned();
+    let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned();
     let from = end.rfind("error[").unwrap_or_else(|| end.trim_end().rfind('\n').map_or(0, |at| at + 1));
     let words: Vec<&str> = end[from..].split_whitespace().collect();
     if words.is_empty() { "its log is empty".to_owned() } else { printable(&words.join(" ")) }
@@ -208,8 +208,8 @@ fn last_words(role: &Role) -> String {
 mod tests {
     use super::*;
 
-    fn role(directory: &std::path::Path, script: &str) -> Role {
-        Role {
+    fn shell_spec(directory: &std::path::Path, script: &str) -> ChildSpec {
+        ChildSpec {
             name: "beta".into(),
             directory: directory.to_owned(),
             program: "/bin/sh".into(),
@@ -225,8 +225,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_killed_is_restarted_and_told() {
         let directory = tempfile::tempdir().unwrap();
-        let mut children = Children::new();
-        children.keep(role(directory.path(), "cat >/dev/null")).unwrap();
+        let mut children = Supervisor::new();
+        children.supervise(shell_spec(directory.path(), "cat >/dev/null")).unwrap();
         let first = pid(directory.path());
         kill_process(first, Signal::KILL).unwrap();
         let event = children.next_event().await;
@@ -241,11 +241,13 @@ mod tests {
     #[tokio::test]
     async fn what_never_starts_is_given_up_with_its_own_words() {
         let directory = tempfile::tempdir().unwrap();
-        let mut children = Children::new();
-        children.keep(role(directory.path(), "echo 'error[E9007]: no place to live' >&2; exit 1")).unwrap();
+        let mut children = Supervisor::new();
+        children
+            .supervise(shell_spec(directory.path(), "echo 'error[E9007]: no place to live' >&2; exit 1"))
+            .unwrap();
         let why = loop {
             match children.next_event().await {
-                Event::Hopeless { why, .. } => break why,
+                Event::GaveUp { why, .. } => break why,
                 Event::Restarted { .. } => {}
             }
         };
@@ -257,8 +259,8 @@ mod tests {
     #[tokio::test]
     async fn siblings_do_not_hold_each_others_pipes() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut first = start(&role(one.path(), "cat >/dev/null")).unwrap();
-        let mut second = start(&role(two.path(), "cat >/dev/null")).unwrap();
+        let mut first = start(&shell_spec(one.path(), "cat >/dev/null")).unwrap();
+        let mut second = start(&shell_spec(two.path(), "cat >/dev/null")).unwrap();
         drop(first._input.take());
         assert!(first.child.wait().await.unwrap().success(), "its input ended though the sibling lives");
         second.child.kill().await.unwrap();

@@ -11,7 +11,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// large ones.
 const WEIGHT_BITS: u64 = 24;
 /// One file in so many is empty.
-const EMPTY_EVERY: usize = 50;
+const FILES_PER_EMPTY_FILE: usize = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedFile {
@@ -56,7 +56,7 @@ pub fn plan(files: usize, bytes: u64) -> Vec<GeneratedFile> {
         .map(|place| {
             let scale = 1u64 << (random.next() % WEIGHT_BITS);
             let weight = scale + random.next() % scale;
-            if place % EMPTY_EVERY == EMPTY_EVERY - 1 { 0 } else { weight }
+            if place % FILES_PER_EMPTY_FILE == FILES_PER_EMPTY_FILE - 1 { 0 } else { weight }
         })
         .collect();
     let all: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();

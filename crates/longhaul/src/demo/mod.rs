@@ -24,17 +24,17 @@ use tokio::task::JoinHandle;
 use crate::clock;
 use crate::commands::Context;
 use crate::failure::{Exit, Failure};
-use crate::progress::Board;
-use crate::remote::passing;
+use crate::progress::ProgressBoard;
+use crate::remote::is_retryable;
 use crate::signals;
 use crate::terminal::wrapped;
-use children::{Children, Event, Role};
-use plan::Plan;
+use children::{ChildSpec, Event, Supervisor};
+use plan::DemoPlan;
 
 const DATASET: &str = "demo/set1";
 /// The service and the agents must be there by then.
-const START_WITHIN: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Args)]
 #[command(
@@ -80,13 +80,13 @@ impl Default for DemoArgs {
 }
 
 pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
-    let ending = signals::ending()?;
+    let ending = signals::shutdown()?;
     tokio::pin!(ending);
-    let plan = Plan::make(&args, context.global.dir.as_deref())?;
+    let plan = DemoPlan::make(&args, context.global.dir.as_deref())?;
     let mut demo = Demo {
         context,
-        board: Board::new(context.output.error, context.output.quiet),
-        children: Children::new(),
+        board: ProgressBoard::new(context.output.error, context.output.quiet),
+        supervisor: Supervisor::new(),
         restarts: 0,
         complete: false,
         stop_writing: Arc::default(),
@@ -94,7 +94,7 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
     };
     demo.board.say_wrapped(&plan.headline(), 2);
     let result = tokio::select! {
-        result = demo.all(&plan, args.exit) => result,
+        result = demo.run_steps(&plan, args.exit) => result,
         () = &mut ending => Ok(Exit::Interrupted),
     };
     demo.board.clear();
@@ -105,7 +105,7 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
     if let Some(writer) = demo.writer.take() {
         let _ = writer.await;
     }
-    demo.children.stop().await;
+    demo.supervisor.stop().await;
     let failed = result.is_err();
     // Once all was complete and told, the end that the user asked for is no interruption.
     let result = if demo.complete { result.map(|_| Exit::Ok) } else { result };
@@ -117,8 +117,8 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
 
 struct Demo<'a> {
     context: &'a Context,
-    board: Board,
-    children: Children,
+    board: ProgressBoard,
+    supervisor: Supervisor,
     restarts: u64,
     complete: bool,
     stop_writing: Arc<AtomicBool>,
@@ -127,7 +127,7 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    async fn all(&mut self, plan: &Plan, exit: bool) -> Result<Exit, Failure> {
+    async fn run_steps(&mut self, plan: &DemoPlan, exit: bool) -> Result<Exit, Failure> {
         self.prepare_data(plan).await?;
         let (remote, page) = self.start_service(plan).await?;
         let url = format!("https://{}", plan.service);
@@ -138,8 +138,8 @@ impl Demo<'_> {
         let begun = clock::now();
         self.subscribe(plan, &remote, &scanned).await?;
         let subscriptions = self.watch(plan, &remote, &dataset, exit).await?;
-        let seconds = steps::finished(&subscriptions).since(begun).as_secs_f64();
-        let mut report = self.gather(plan, &remote, subscriptions, seconds, url, page).await?;
+        let seconds = steps::completed_at(&subscriptions).since(begun).as_secs_f64();
+        let mut report = self.collect_report(plan, &remote, subscriptions, seconds, url, page).await?;
         report.check();
         self.context.output.sentence(&report, |report| {
             let out = self.context.output.out;
@@ -148,15 +148,15 @@ impl Demo<'_> {
         })?;
         if !report.complete {
             return Err(Failure::new(FaultCode::Internal, report.wrong.join("; "))
-                .titled("the demo's counts do not agree")
-                .exiting(Exit::Mismatch));
+                .with_title("the demo's counts do not agree")
+                .with_exit(Exit::Mismatch));
         }
         self.complete = true;
         if exit {
             return Ok(Exit::Ok);
         }
-        self.board.say(report.try_this(&steps::program()).trim_end());
-        self.serve_on(plan, &remote).await
+        self.board.say(report.suggestions(&steps::program_name()).trim_end());
+        self.keep_serving(plan, &remote).await
     }
 
     fn start(
@@ -179,7 +179,7 @@ impl Demo<'_> {
         if let Some(level) = &self.context.global.log_level {
             arguments.extend(["--log-level".to_owned(), level.clone()]);
         }
-        self.children.keep(Role {
+        self.supervisor.supervise(ChildSpec {
             name: name.to_owned(),
             directory: directory.to_owned(),
             program,
@@ -188,14 +188,14 @@ impl Demo<'_> {
     }
 
     /// Sets the block apart, for eyes only.
-    fn blank(&mut self) {
+    fn print_blank_line(&mut self) {
         if self.board.terminal().is_terminal {
             self.board.say("");
         }
     }
 
     /// Asks again and again until the answer is yes.
-    async fn until(
+    async fn wait_until(
         &mut self,
         what: &str,
         question: impl AsyncFn() -> Result<bool, Failure>,
@@ -203,50 +203,50 @@ impl Demo<'_> {
         let begun = clock::now();
         loop {
             let answer = question().await;
-            let late = clock::now().since(begun) > START_WITHIN;
+            let late = clock::now().since(begun) > START_TIMEOUT;
             match answer {
                 Ok(true) => return Ok(()),
                 Ok(false) if late => {
-                    let why = format!("{what}: not within {}", duration(START_WITHIN));
+                    let why = format!("{what}: not within {}", duration(START_TIMEOUT));
                     return Err(Failure::new(FaultCode::Stalled, why)
-                        .next("see the logs; a slow disk may need more time"));
+                        .with_remedy("see the logs; a slow disk may need more time"));
                 }
-                Err(failure) if late || !passing(&failure) => return Err(failure),
-                Ok(false) | Err(_) => self.pause(LOOK_EVERY).await?,
+                Err(failure) if late || !is_retryable(&failure) => return Err(failure),
+                Ok(false) | Err(_) => self.wait(POLL_INTERVAL).await?,
             }
         }
     }
 
     /// The answer, or what we knew before while the service is being restarted.
-    fn ask<T>(&mut self, answer: Result<T, Failure>, before: T) -> Result<T, Failure> {
+    fn or_previous<T>(&mut self, answer: Result<T, Failure>, before: T) -> Result<T, Failure> {
         match answer {
-            Err(failure) if passing(&failure) => Ok(before),
+            Err(failure) if is_retryable(&failure) => Ok(before),
             result => result,
         }
     }
 
     /// Waits, and tells what happens to the processes meanwhile.
-    async fn pause(&mut self, time: Duration) -> Result<(), Failure> {
+    async fn wait(&mut self, time: Duration) -> Result<(), Failure> {
         let over = tokio::time::sleep(time);
         tokio::pin!(over);
         loop {
             tokio::select! {
                 () = &mut over => return Ok(()),
-                event = self.children.next_event() => self.tell(event)?,
+                event = self.supervisor.next_event() => self.handle_event(event)?,
             }
         }
     }
 
-    fn tell(&mut self, event: Event) -> Result<(), Failure> {
+    fn handle_event(&mut self, event: Event) -> Result<(), Failure> {
         match &event {
             Event::Restarted { .. } => {
                 self.restarts += 1;
                 self.board.say(&format!("  {}", event.line()));
                 Ok(())
             }
-            Event::Hopeless { name, why } => Err(Failure::new(FaultCode::Internal, why.clone())
-                .titled(format!("{name} does not start"))
-                .next("see the end of its log")),
+            Event::GaveUp { name, why } => Err(Failure::new(FaultCode::Internal, why.clone())
+                .with_title(format!("{name} does not start"))
+                .with_remedy("see the end of its log")),
         }
     }
 }

@@ -21,17 +21,17 @@ const SITE_NAMES: [&str; 24] = [
 pub const SITES_MAX: u8 = SITE_NAMES.len() as u8;
 
 /// What databases, journals and logs take at the most in a demo, besides the data.
-const MARGIN_BYTES: u64 = 100_000_000;
+const STATE_BYTES_MAX: u64 = 100_000_000;
 /// Of each file at each site: the rest of its last disk block, its share of directories, its rows.
-const PER_FILE_BYTES: u64 = 6_000;
+const OVERHEAD_BYTES_PER_FILE: u64 = 6_000;
 
 /// Directories, databases and temporary names, in inodes.
-const NAMES_MARGIN: u64 = 10_000;
+const STATE_INODES_MAX: u64 = 10_000;
 
 #[derive(Debug)]
-pub struct Plan {
-    pub state: State,
-    pub data: Data,
+pub struct DemoPlan {
+    pub state: StateDir,
+    pub data: DemoData,
     /// The first one holds the data.
     pub sites: Vec<SiteName>,
     pub service: SocketAddr,
@@ -39,41 +39,41 @@ pub struct Plan {
     pub needs_bytes: u64,
     pub free_bytes: u64,
     /// Keeps other demos off our ports.
-    _claims: Vec<Claim>,
+    _claims: Vec<PortClaim>,
 }
 
 #[derive(Debug)]
-pub enum Data {
+pub enum DemoData {
     /// To be made.
     Generated { files: usize, bytes: u64 },
     /// The user's, served in place.
     Given { directory: PathBuf, files: u64, bytes: u64 },
 }
 
-impl Data {
+impl DemoData {
     /// Files and bytes; an estimate where the user's directory holds what a scan leaves out.
     pub fn size(&self) -> (u64, u64) {
         match self {
-            Data::Generated { files, bytes } => (*files as u64, *bytes),
-            Data::Given { files, bytes, .. } => (*files, *bytes),
+            DemoData::Generated { files, bytes } => (*files as u64, *bytes),
+            DemoData::Given { files, bytes, .. } => (*files, *bytes),
         }
     }
 }
 
 /// The state directory, and whether it is ours to remove.
 #[derive(Debug)]
-pub enum State {
+pub enum StateDir {
     Temporary(tempfile::TempDir),
     Named(PathBuf),
 }
 
-impl State {
+impl StateDir {
     fn make(named: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = named else {
             let made = tempfile::Builder::new().prefix("longhaul-demo-").rand_bytes(4).tempdir();
             let made =
                 made.map_err(|error| Failure::file("making a directory in", &std::env::temp_dir(), &error))?;
-            return Ok(State::Temporary(made));
+            return Ok(StateDir::Temporary(made));
         };
         fs::create_dir_all(path).map_err(|error| Failure::file("making", path, &error))?;
         let path = fs::canonicalize(path).map_err(|error| Failure::file("finding", path, &error))?;
@@ -85,19 +85,19 @@ impl State {
                 "name an empty or new directory, or none: then it is a temporary one",
             ));
         }
-        Ok(State::Named(path))
+        Ok(StateDir::Named(path))
     }
 
     pub fn path(&self) -> &Path {
         match self {
-            State::Temporary(made) => made.path(),
-            State::Named(path) => path,
+            StateDir::Temporary(made) => made.path(),
+            StateDir::Named(path) => path,
         }
     }
 
     /// At the end: a directory of our own goes. After a failure its logs stay, without the data.
     pub fn finish(self, failed: bool) -> Option<String> {
-        let State::Temporary(made) = self else { return None };
+        let StateDir::Temporary(made) = self else { return None };
         if !failed {
             let path = made.path().to_owned();
             return made.close().err().map(|error| {
@@ -116,31 +116,31 @@ impl State {
     }
 }
 
-impl Plan {
+impl DemoPlan {
     pub fn make(args: &DemoArgs, named: Option<&Path>) -> Result<Self, Failure> {
         if let Some(data) = &args.data {
             let data = fs::canonicalize(data).map_err(|error| Failure::file("opening", data, &error))?;
             // Before its files are counted, which may take a while.
             let temporary = std::env::temp_dir().join("longhaul-demo-");
-            apart(&data, named.unwrap_or(&temporary))?;
+            check_disjoint(&data, named.unwrap_or(&temporary))?;
         }
-        let given = args.data.as_deref().map(look_at).transpose()?;
+        let given = args.data.as_deref().map(inspect_data).transpose()?;
         let data = match given {
             Some(data) => data,
-            None => Data::Generated { files: args.files, bytes: args.size },
+            None => DemoData::Generated { files: args.files, bytes: args.size },
         };
-        let state = State::make(named)?;
-        if let Data::Given { directory, .. } = &data {
-            apart(directory, state.path())?;
+        let state = StateDir::make(named)?;
+        if let DemoData::Given { directory, .. } = &data {
+            check_disjoint(directory, state.path())?;
         }
         let sites = SITE_NAMES.iter().take(usize::from(args.sites)).map(|name| SiteName::parse(name));
         let sites = sites.collect::<Result<Vec<_>, _>>()?;
-        let needs_bytes = needs(&data, sites.len() as u64);
-        let free_bytes = free(state.path())?;
+        let needs_bytes = bytes_needed(&data, sites.len() as u64);
+        let free_bytes = bytes_free(state.path())?;
         let (service, service_claim) =
-            port("--listen", args.listen, SocketAddr::from(([127, 0, 0, 1], 8443)))?;
-        let (http, http_claim) = port("--http", args.http, SocketAddr::from(([127, 0, 0, 1], 8080)))?;
-        let plan = Plan {
+            choose_port("--listen", args.listen, SocketAddr::from(([127, 0, 0, 1], 8443)))?;
+        let (http, http_claim) = choose_port("--http", args.http, SocketAddr::from(([127, 0, 0, 1], 8080)))?;
+        let plan = DemoPlan {
             service,
             http,
             _claims: service_claim.into_iter().chain(http_claim).collect(),
@@ -151,9 +151,9 @@ impl Plan {
             free_bytes,
         };
         if plan.needs_bytes > plan.free_bytes {
-            return Err(plan.too_large());
+            return Err(plan.no_space_failure());
         }
-        plan.check_names()?;
+        plan.check_inodes()?;
         Ok(plan)
     }
 
@@ -171,10 +171,11 @@ impl Plan {
     }
 
     /// A file system can be full of files though it has bytes.
-    fn check_names(&self) -> Result<(), Failure> {
+    fn check_inodes(&self) -> Result<(), Failure> {
         let path = self.state.path();
         let space = statvfs(path)?;
-        let needs = self.data.size().0.saturating_mul(self.sites.len() as u64).saturating_add(NAMES_MARGIN);
+        let needs =
+            self.data.size().0.saturating_mul(self.sites.len() as u64).saturating_add(STATE_INODES_MAX);
         // Some file systems make inodes as they go, and count none.
         if space.f_files == 0 || needs <= space.f_favail {
             return Ok(());
@@ -183,16 +184,16 @@ impl Plan {
         let why =
             format!("{needs} files and directories are needed, {shown} can hold {} more", space.f_favail);
         Err(Failure::new(FaultCode::NoSpaceForRequest, why)
-            .titled("there is no room for this many files")
-            .next("use --dir on another file system, or fewer --files")
-            .exiting(Exit::Permanent))
+            .with_title("there is no room for this many files")
+            .with_remedy("use --dir on another file system, or fewer --files")
+            .with_exit(Exit::Permanent))
     }
 
-    fn too_large(&self) -> Failure {
+    fn no_space_failure(&self) -> Failure {
         let (files, size) = self.data.size();
         let next = match &self.data {
-            Data::Generated { .. } => "make room, use --dir on a larger file system, or a smaller --size",
-            Data::Given { .. } => "make room, use --dir on a larger file system, or fewer --sites",
+            DemoData::Generated { .. } => "make room, use --dir on a larger file system, or a smaller --size",
+            DemoData::Given { .. } => "make room, use --dir on a larger file system, or fewer --sites",
         };
         Failure::new(
             FaultCode::NoSpaceForRequest,
@@ -206,21 +207,21 @@ impl Plan {
                 bytes(self.free_bytes)
             ),
         )
-        .titled("there is no room for this demo")
-        .next(next)
-        .exiting(Exit::Permanent)
+        .with_title("there is no room for this demo")
+        .with_remedy(next)
+        .with_exit(Exit::Permanent)
     }
 }
 
-fn needs(data: &Data, sites: u64) -> u64 {
+fn bytes_needed(data: &DemoData, sites: u64) -> u64 {
     let (files, size) = data.size();
     // The user's own directory is not copied at the first site.
-    let copies = if matches!(data, Data::Given { .. }) { sites.saturating_sub(1) } else { sites };
-    let each = size.saturating_add(files.saturating_mul(PER_FILE_BYTES));
-    each.saturating_mul(copies).saturating_add(MARGIN_BYTES)
+    let copies = if matches!(data, DemoData::Given { .. }) { sites.saturating_sub(1) } else { sites };
+    let each = size.saturating_add(files.saturating_mul(OVERHEAD_BYTES_PER_FILE));
+    each.saturating_mul(copies).saturating_add(STATE_BYTES_MAX)
 }
 
-fn free(path: &Path) -> Result<u64, Failure> {
+fn bytes_free(path: &Path) -> Result<u64, Failure> {
     let space = statvfs(path)?;
     Ok(space.f_bavail.saturating_mul(space.f_frsize))
 }
@@ -230,7 +231,7 @@ fn statvfs(path: &Path) -> Result<rustix::fs::StatVfs, Failure> {
 }
 
 /// Counts what is in the user's directory, as `scan` will see it: links count as what they lead to.
-fn look_at(directory: &Path) -> Result<Data, Failure> {
+fn inspect_data(directory: &Path) -> Result<DemoData, Failure> {
     let canonical =
         fs::canonicalize(directory).map_err(|error| Failure::file("opening", directory, &error))?;
     if !canonical.is_dir() {
@@ -256,12 +257,12 @@ fn look_at(directory: &Path) -> Result<Data, Failure> {
             }
         }
     }
-    Ok(Data::Given { directory: canonical, files, bytes: size })
+    Ok(DemoData::Given { directory: canonical, files, bytes: size })
 }
 
 /// The copies must not lie within what is copied.
-fn apart(data: &Path, state: &Path) -> Result<(), Failure> {
-    let state = &really(state);
+fn check_disjoint(data: &Path, state: &Path) -> Result<(), Failure> {
+    let state = &resolve_links(state);
     if !state.starts_with(data) && !data.starts_with(state) {
         return Ok(());
     }
@@ -277,7 +278,7 @@ fn apart(data: &Path, state: &Path) -> Result<(), Failure> {
 }
 
 /// Without links, as far as the path is there yet.
-fn really(path: &Path) -> PathBuf {
+fn resolve_links(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = path.ancestors().find_map(|part| Some((part, fs::canonicalize(part).ok()?)));
     there.and_then(|(part, real)| Some(real.join(path.strip_prefix(part).ok()?))).unwrap_or(path)
@@ -285,18 +286,18 @@ fn really(path: &Path) -> PathBuf {
 
 /// A name in the kernel that only one process can hold: between choosing a port and the service's use of it,
 /// which comes a second later and again after each restart, another demo takes another one.
-type Claim = UnixListener;
+type PortClaim = UnixListener;
 
-fn claim(address: SocketAddr) -> io::Result<Claim> {
+fn claim_port(address: SocketAddr) -> io::Result<PortClaim> {
     UnixListener::bind_addr(&LocalAddr::from_abstract_name(format!("longhaul-demo-{address}"))?)
 }
 
 /// The address asked for, or the usual one, or one with a free port if that is taken.
-fn port(
+fn choose_port(
     option: &str,
     asked: Option<SocketAddr>,
     usual: SocketAddr,
-) -> Result<(SocketAddr, Option<Claim>), Failure> {
+) -> Result<(SocketAddr, Option<PortClaim>), Failure> {
     let wanted = asked.unwrap_or(usual);
     if !wanted.ip().is_loopback() {
         return Err(Failure::usage(
@@ -312,9 +313,9 @@ fn port(
             format!("name another address, or leave {option} out: then a free port is taken"),
         )
     };
-    let open = |address: SocketAddr| -> io::Result<(SocketAddr, Option<Claim>)> {
+    let open = |address: SocketAddr| -> io::Result<(SocketAddr, Option<PortClaim>)> {
         let address = TcpListener::bind(address)?.local_addr()?;
-        match claim(address) {
+        match claim_port(address) {
             Ok(claim) => Ok((address, Some(claim))),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
             // Where such names are forbidden, demos that begin at the same moment may meet.
@@ -336,17 +337,17 @@ mod tests {
 
     #[test]
     fn space_counts_every_copy() {
-        let made = Data::Generated { files: 1_000, bytes: 1_000_000_000 };
-        assert_eq!(needs(&made, 3), 3 * (1_000_000_000 + 6_000_000) + MARGIN_BYTES);
-        let given = Data::Given { directory: "/x".into(), files: 0, bytes: 1_000 };
-        assert_eq!(needs(&given, 3), 2_000 + MARGIN_BYTES);
-        assert_eq!(needs(&Data::Generated { files: 1, bytes: u64::MAX }, 3), u64::MAX);
+        let made = DemoData::Generated { files: 1_000, bytes: 1_000_000_000 };
+        assert_eq!(bytes_needed(&made, 3), 3 * (1_000_000_000 + 6_000_000) + STATE_BYTES_MAX);
+        let given = DemoData::Given { directory: "/x".into(), files: 0, bytes: 1_000 };
+        assert_eq!(bytes_needed(&given, 3), 2_000 + STATE_BYTES_MAX);
+        assert_eq!(bytes_needed(&DemoData::Generated { files: 1, bytes: u64::MAX }, 3), u64::MAX);
     }
 
     #[test]
     fn refuses_what_does_not_fit() {
         let args = DemoArgs { size: 1 << 60, ..DemoArgs::default() };
-        let error = Plan::make(&args, None).unwrap_err();
+        let error = DemoPlan::make(&args, None).unwrap_err();
         assert_eq!(error.problem.code, FaultCode::NoSpaceForRequest);
         assert!(error.problem.detail.contains("free"), "{error:?}");
     }
@@ -356,34 +357,34 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         fs::write(data.path().join("file"), "x").unwrap();
         let args = DemoArgs { data: Some(data.path().to_owned()), ..DemoArgs::default() };
-        let within = Plan::make(&args, Some(&data.path().join("state"))).unwrap_err();
+        let within = DemoPlan::make(&args, Some(&data.path().join("state"))).unwrap_err();
         assert!(within.problem.title.contains("within each other"), "{within:?}");
-        let same = Plan::make(&args, Some(data.path())).unwrap_err();
+        let same = DemoPlan::make(&args, Some(data.path())).unwrap_err();
         assert!(same.problem.title.contains("within each other"), "{same:?}");
-        let full = Plan::make(&DemoArgs::default(), Some(data.path())).unwrap_err();
+        let full = DemoPlan::make(&DemoArgs::default(), Some(data.path())).unwrap_err();
         assert!(full.problem.title.contains("not empty"), "{full:?}");
         let temporary = DemoArgs { data: Some(std::env::temp_dir()), ..DemoArgs::default() };
-        let within = Plan::make(&temporary, None).unwrap_err();
+        let within = DemoPlan::make(&temporary, None).unwrap_err();
         assert!(within.problem.title.contains("within each other"), "{within:?}");
         let missing = DemoArgs { data: Some(data.path().join("none")), ..DemoArgs::default() };
-        assert_eq!(Plan::make(&missing, None).unwrap_err().exit, Exit::NotFound);
+        assert_eq!(DemoPlan::make(&missing, None).unwrap_err().exit, Exit::NotFound);
         let file = DemoArgs { data: Some(data.path().join("file")), ..DemoArgs::default() };
-        assert!(Plan::make(&file, None).unwrap_err().problem.title.contains("no directory"));
+        assert!(DemoPlan::make(&file, None).unwrap_err().problem.title.contains("no directory"));
     }
 
     #[test]
     fn a_taken_port_is_replaced_only_if_nobody_asked_for_it() {
         let holder = TcpListener::bind("127.0.0.1:0").unwrap();
         let taken = holder.local_addr().unwrap();
-        let (free, claim) = port("--http", None, taken).unwrap();
+        let (free, claim) = choose_port("--http", None, taken).unwrap();
         assert_ne!(free.port(), taken.port());
-        let (other, _claim) = port("--http", None, free).unwrap();
+        let (other, _claim) = choose_port("--http", None, free).unwrap();
         assert_ne!(other.port(), free.port(), "the one who chose it has not begun to listen");
         drop(claim);
-        assert_eq!(port("--http", None, free).unwrap().0, free);
-        let error = port("--http", Some(taken), taken).unwrap_err();
+        assert_eq!(choose_port("--http", None, free).unwrap().0, free);
+        let error = choose_port("--http", Some(taken), taken).unwrap_err();
         assert!(error.problem.detail.contains("--http"), "{error:?}");
-        let error = port("--http", Some(SocketAddr::from(([0, 0, 0, 0], 0))), taken).unwrap_err();
+        let error = choose_port("--http", Some(SocketAddr::from(([0, 0, 0, 0], 0))), taken).unwrap_err();
         assert!(error.problem.detail.contains("loopback"), "{error:?}");
     }
 
@@ -391,7 +392,7 @@ mod tests {
     fn a_failed_demo_keeps_its_logs_only() {
         let data = tempfile::tempdir().unwrap();
         fs::write(data.path().join("precious"), "x").unwrap();
-        let state = State::make(None).unwrap();
+        let state = StateDir::make(None).unwrap();
         let site = state.path().join("alpha");
         fs::create_dir(&site).unwrap();
         fs::write(site.join("log"), "line").unwrap();

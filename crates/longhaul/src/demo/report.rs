@@ -15,7 +15,7 @@ use crate::terminal::{Style, Tone};
 
 /// Everything at the end; `demo --json` prints it.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct DemoReport {
     /// Whether every site has every byte, verified.
     pub complete: bool,
     /// What is not as it should be.
@@ -36,7 +36,7 @@ pub struct Report {
 }
 
 /// One line a site, and one for each that takes files from another site than the first.
-pub fn block(
+pub fn progress_block(
     subscriptions: &[SubscriptionView],
     first: &str,
     now: Timestamp,
@@ -49,7 +49,7 @@ pub fn block(
     let mut block = Vec::new();
     for (one, line) in subscriptions.iter().zip(lines(&measures, width)) {
         block.push(if one.complete { style.paint(Tone::Good, &line) } else { line });
-        if let Some(share) = from_others(one, first, "takes") {
+        if let Some(share) = other_sources_text(one, first, "takes") {
             block.push(style.paint(Tone::Faint, &format!("{:indent$}{share}", "")));
         }
     }
@@ -57,7 +57,7 @@ pub fn block(
 }
 
 /// `gamma takes 38 % of its files from beta`.
-fn from_others(one: &SubscriptionView, first: &str, verb: &str) -> Option<String> {
+fn other_sources_text(one: &SubscriptionView, first: &str, verb: &str) -> Option<String> {
     let all: u64 = one.sources.iter().map(|source| source.files).sum();
     let others: Vec<String> = one
         .sources
@@ -78,7 +78,7 @@ pub fn plain_line(subscriptions: &[SubscriptionView], now: Timestamp) -> String 
 }
 
 /// Nothing has arrived for `time`, and what the service says about it.
-pub fn stalled(subscriptions: &[SubscriptionView], time: Duration) -> Failure {
+pub fn stalled_failure(subscriptions: &[SubscriptionView], time: Duration) -> Failure {
     let reasons: Vec<String> = subscriptions
         .iter()
         .filter(|one| !one.complete)
@@ -96,12 +96,12 @@ pub fn stalled(subscriptions: &[SubscriptionView], time: Duration) -> Failure {
         })
         .collect();
     Failure::new(FaultCode::Stalled, reasons.join("; "))
-        .titled(format!("nothing has arrived for {}", duration(time)))
-        .next("see the logs, and `longhaul problems` while a demo without --exit runs")
+        .with_title(format!("nothing has arrived for {}", duration(time)))
+        .with_remedy("see the logs, and `longhaul problems` while a demo without --exit runs")
 }
 
 /// `beta and gamma`.
-pub fn and(names: &[&str]) -> String {
+pub fn join_names(names: &[&str]) -> String {
     match names {
         [] => String::new(),
         [one] => (*one).to_owned(),
@@ -109,7 +109,7 @@ pub fn and(names: &[&str]) -> String {
     }
 }
 
-impl Report {
+impl DemoReport {
     /// Compares every count with every other. Promise 2: complete is what was compared, not what was sent.
     pub fn check(&mut self) {
         let mut wrong = Vec::new();
@@ -156,18 +156,18 @@ impl Report {
         let names: Vec<&str> = self.subscriptions.iter().map(|one| one.storage.as_str()).collect();
         let took = duration(Duration::from_secs_f64(self.seconds));
         let mut text = if self.complete {
-            let head = format!("{} is complete at {} after {took}.", self.dataset.name, and(&names));
+            let head = format!("{} is complete at {} after {took}.", self.dataset.name, join_names(&names));
             format!("{}\n", style.paint(Tone::Good, &head))
         } else {
-            let head = format!("{} is NOT as it should be at {}:", self.dataset.name, and(&names));
+            let head = format!("{} is NOT as it should be at {}:", self.dataset.name, join_names(&names));
             let wrong: Vec<String> = self.wrong.iter().map(|what| format!("  {what}\n")).collect();
             format!("{}\n{}", style.paint(Tone::Bad, &head), wrong.concat())
         };
-        text.push_str(&format!("  {}\n", self.moved()));
-        text.push_str(&format!("  {}\n", self.checked()));
+        text.push_str(&format!("  {}\n", self.moved_text()));
+        text.push_str(&format!("  {}\n", self.checks_text()));
         let first = self.first_site();
         for one in &self.subscriptions {
-            if let Some(share) = from_others(one, &first, "took") {
+            if let Some(share) = other_sources_text(one, &first, "took") {
                 text.push_str(&format!("  {share}\n"));
             }
         }
@@ -187,19 +187,19 @@ impl Report {
     }
 
     /// `4,000 files, 2.00 GB moved; 4,000 verified end to end (…); 0 retries`.
-    fn moved(&self) -> String {
+    fn moved_text(&self) -> String {
         let files: u64 = self.subscriptions.iter().map(|one| one.files_present).sum();
         let retries: u64 = self.subscriptions.iter().map(|one| one.retries).sum();
         format!(
             "{}, {} moved; {}; {}",
             words::files(files),
             bytes(self.bytes_moved),
-            verified_in_words(&self.subscriptions),
+            verified_text(&self.subscriptions),
             words::retries(retries)
         )
     }
 
-    fn checked(&self) -> String {
+    fn checks_text(&self) -> String {
         let checks = words::plural(self.checks.checks.len() as u64, "invariant");
         let state = if self.checks.sound { "hold" } else { "do NOT all hold" };
         format!("{checks} of the service's state {state} (longhaul service check)")
@@ -212,7 +212,7 @@ impl Report {
     }
 
     /// While it is served on: what a newcomer might do next.
-    pub fn try_this(&self, program: &str) -> String {
+    pub fn suggestions(&self, program: &str) -> String {
         let target = self.subscriptions.first().map_or("beta", |one| one.storage.as_str());
         let mut text = format!("Open  {}\n", self.page);
         text.push_str(&format!("Try:  kill -9 $(cat {}/{target}/pid)\n", self.state));
@@ -253,7 +253,7 @@ fn replica_faults(replica: &ReplicaView, dataset: &DatasetView) -> Vec<String> {
 }
 
 /// How many were compared how; the weaker kinds are named as what they are.
-fn verified_in_words(subscriptions: &[SubscriptionView]) -> String {
+fn verified_text(subscriptions: &[SubscriptionView]) -> String {
     let mut kinds: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for how in subscriptions.iter().flat_map(|one| &one.verified) {
         *kinds.entry(how.how.as_str()).or_default() += how.files;
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    fn report() -> Report {
+    fn report() -> DemoReport {
         let replica = |name: &str, how: &str| ReplicaView {
             storage: name.parse().unwrap(),
             files: 2_000,
@@ -330,7 +330,7 @@ mod tests {
             verified: vec![VerifiedCount { how: how.into(), files: 2_000 }],
         };
         let left = LeftOut { path: "run7/pipe\n".into(), reason: LeftOutReason::Fifo, detail: String::new() };
-        Report {
+        DemoReport {
             complete: false,
             wrong: Vec::new(),
             state: "/tmp/longhaul-demo-x1".into(),
@@ -372,7 +372,7 @@ mod tests {
     fn the_block_fits_and_names_who_takes_from_whom() {
         let list = [subscription("beta", 1_481, 0), subscription("gamma", 1_160, 440)];
         for width in [80, 100, 120] {
-            let lines = block(&list, "alpha", now(), Some(width), Style::plain());
+            let lines = progress_block(&list, "alpha", now(), Some(width), Style::plain());
             assert!(lines.iter().all(|line| columns(line) <= width), "{width}: {lines:#?}");
             assert_eq!(lines[2], "         gamma takes 38 % of its files from beta");
             assert!(lines[0].starts_with("  beta   ") && lines[1].starts_with("  gamma  "), "{lines:#?}");
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn what_to_try_can_be_typed() {
-        let text = report().try_this("target/release/longhaul");
+        let text = report().suggestions("target/release/longhaul");
         for part in [
             "Open  http://127.0.0.1:8080/ui/?token=k3v\n",
             "Try:  kill -9 $(cat /tmp/longhaul-demo-x1/beta/pid)\n",
@@ -417,7 +417,7 @@ mod tests {
     /// Promise 2: a count that does not agree is never told as success.
     #[test]
     fn a_wrong_count_is_no_success() {
-        let spoiled: [fn(&mut Report); 6] = [
+        let spoiled: [fn(&mut DemoReport); 6] = [
             |report| report.subscriptions[1].complete = false,
             |report| report.subscriptions[0].bytes_present -= 1,
             |report| report.dataset.replicas[1].files -= 1,
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn names_are_joined_as_people_do() {
-        assert_eq!(and(&["beta"]), "beta");
-        assert_eq!(and(&["beta", "gamma", "delta"]), "beta, gamma and delta");
+        assert_eq!(join_names(&["beta"]), "beta");
+        assert_eq!(join_names(&["beta", "gamma", "delta"]), "beta, gamma and delta");
     }
 }

@@ -17,35 +17,35 @@ use longhaul_model::{DatasetName, FaultCode, StorageName, Timestamp, TransferId}
 use serde_json::{Value, json};
 
 use super::children::Event;
-use super::plan::{Data, Plan};
-use super::report::{self, Report};
-use super::{DATASET, Demo, LOOK_EVERY, generate};
+use super::plan::{DemoData, DemoPlan};
+use super::report::{self, DemoReport};
+use super::{DATASET, Demo, POLL_INTERVAL, generate};
 use crate::clock;
 use crate::commands::{agent, login, service, task, words};
 use crate::config::{ClientConfig, PROFILE};
 use crate::failure::{Exit, Failure};
-use crate::progress::{Measure, REPAINT_EVERY, lines};
+use crate::progress::{Measure, REPAINT_INTERVAL, lines};
 use crate::remote::Remote;
 
 /// With `--exit`: when nothing has arrived for so long, it will not end well.
-const STALL: Duration = Duration::from_secs(300);
+const STALL_MAX: Duration = Duration::from_secs(300);
 
 impl Demo<'_> {
     /// Either the mixture, written, or the user's directory, linked to.
-    pub(super) async fn prepare_data(&mut self, plan: &Plan) -> Result<(), Failure> {
+    pub(super) async fn prepare_data(&mut self, plan: &DemoPlan) -> Result<(), Failure> {
         let state = plan.state.path();
         for site in &plan.sites {
             let directory = state.join(site.as_str());
-            make(&directory)?;
-            make(&directory.join("work"))?;
+            make_directory(&directory)?;
+            make_directory(&directory.join("work"))?;
         }
         let storage = |site: &str| state.join(site).join("storage");
         let first = storage(plan.sites[0].as_str());
         for site in &plan.sites[1..] {
-            make(&storage(site.as_str()))?;
+            make_directory(&storage(site.as_str()))?;
         }
         match &plan.data {
-            Data::Given { directory, files, bytes: size } => {
+            DemoData::Given { directory, files, bytes: size } => {
                 std::os::unix::fs::symlink(directory, &first)
                     .map_err(|error| Failure::file("linking", &first, &error))?;
                 let shown = printable(&directory.to_string_lossy());
@@ -56,8 +56,8 @@ impl Demo<'_> {
                 ));
                 Ok(())
             }
-            Data::Generated { files, bytes: size } => {
-                make(&first)?;
+            DemoData::Generated { files, bytes: size } => {
+                make_directory(&first)?;
                 let begun = clock::now();
                 self.generate(&first, *files, *size).await?;
                 let took = duration(clock::now().since(begun));
@@ -90,7 +90,7 @@ impl Demo<'_> {
                         .map_err(|error| Failure::new(FaultCode::Internal, error.to_string()))?
                         .map_err(|error| Failure::file("writing below", root, &error));
                 }
-                () = tokio::time::sleep(REPAINT_EVERY) => {}
+                () = tokio::time::sleep(REPAINT_INTERVAL) => {}
             }
             let measure = Measure {
                 files_done: written[0].load(Ordering::Relaxed),
@@ -105,7 +105,7 @@ impl Demo<'_> {
     }
 
     /// What `service init`, `service run` and opening the page do.
-    pub(super) async fn start_service(&mut self, plan: &Plan) -> Result<(Remote, String), Failure> {
+    pub(super) async fn start_service(&mut self, plan: &DemoPlan) -> Result<(Remote, String), Failure> {
         let directory = plan.state.path().join("service");
         let config = longhaul_service::Config {
             state_dir: directory.join("state"),
@@ -115,23 +115,23 @@ impl Demo<'_> {
             deployment: "demo".to_owned(),
             ..longhaul_service::Config::default()
         };
-        make(&directory)?;
+        make_directory(&directory)?;
         let made = service::init(&config)?;
         let profile = ClientConfig { url: made.url, token: made.token, ca: made.ca };
         login::save(&plan.state.path().join(PROFILE), &profile)?;
         self.start("service", &directory, "service", &json!({ "service": config }))?;
         let remote = Remote::connect(&profile)?;
-        self.until("the service answers", async || {
+        self.wait_until("the service answers", async || {
             let health: Health = remote.get(&routes::READYZ, &[], &[]).await?;
             Ok(health.ok)
         })
         .await?;
-        let page = page(plan, &remote).await?;
+        let page = page_url(plan, &remote).await?;
         Ok((remote, page))
     }
 
     /// `site add`, `agent join` and `agent run`, for all sites.
-    pub(super) async fn start_sites(&mut self, plan: &Plan, remote: &Remote) -> Result<(), Failure> {
+    pub(super) async fn start_sites(&mut self, plan: &DemoPlan, remote: &Remote) -> Result<(), Failure> {
         for (place, site) in plan.sites.iter().enumerate() {
             let directory = plan.state.path().join(site.as_str());
             let added: SiteAdded = remote
@@ -141,8 +141,8 @@ impl Demo<'_> {
             agent::join(None, &added.join_token, &config.state_dir).await?;
             self.start(site.as_str(), &directory, "agent", &json!({ "agent": config }))?;
         }
-        self.until("every site has its storage", async || {
-            let sites: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
+        self.wait_until("every site has its storage", async || {
+            let sites: Vec<SiteView> = remote.list_all(&routes::SITE_LIST, &[], &[]).await?;
             let here = |site: &SiteView| {
                 !site.storages.is_empty() && site.agents.iter().any(|agent| agent.connected)
             };
@@ -154,7 +154,7 @@ impl Demo<'_> {
     /// `dataset register --scan`.
     pub(super) async fn register(
         &mut self,
-        plan: &Plan,
+        plan: &DemoPlan,
         remote: &Remote,
         dataset: &DatasetName,
     ) -> Result<DatasetView, Failure> {
@@ -168,12 +168,13 @@ impl Demo<'_> {
             let measure = task::measure(&scan, Some(plan.data.size()));
             let line = lines(&[("scan", measure.clone())], self.board.terminal().width());
             self.board.show(clock::now(), &line, || measure.plain("scan"));
-            self.pause(LOOK_EVERY).await?;
-            scan = self.ask(remote.get(&routes::TASK_SHOW, &[&scan.id.to_string()], &[]).await, scan)?;
+            self.wait(POLL_INTERVAL).await?;
+            scan =
+                self.or_previous(remote.get(&routes::TASK_SHOW, &[&scan.id.to_string()], &[]).await, scan)?;
         }
         self.board.clear();
-        task::must_have_worked(&scan)?;
-        let view: DatasetView = remote.get_patiently(&routes::DATASET_SHOW, &[dataset.as_str()]).await?;
+        task::ensure_succeeded(&scan)?;
+        let view: DatasetView = remote.get_with_retry(&routes::DATASET_SHOW, &[dataset.as_str()]).await?;
         self.board.say_wrapped(
             &format!(
                 "  {:<8} holds dataset {dataset}: {}, {}, digests adler32 + crc32c     scanned in {}",
@@ -189,7 +190,7 @@ impl Demo<'_> {
 
     pub(super) async fn subscribe(
         &mut self,
-        plan: &Plan,
+        plan: &DemoPlan,
         remote: &Remote,
         dataset: &DatasetView,
     ) -> Result<(), Failure> {
@@ -208,14 +209,14 @@ impl Demo<'_> {
             let _: SubscriptionView = remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await?;
         }
         self.board.say(line.trim_end());
-        self.blank();
+        self.print_blank_line();
         Ok(())
     }
 
     /// Until every subscription is complete; if nobody looks on (`exit`), not longer than something moves.
     pub(super) async fn watch(
         &mut self,
-        plan: &Plan,
+        plan: &DemoPlan,
         remote: &Remote,
         dataset: &DatasetName,
         exit: bool,
@@ -224,41 +225,42 @@ impl Demo<'_> {
         let mut list: Vec<SubscriptionView> = Vec::new();
         let mut moved = (clock::now(), 0);
         loop {
-            let answer = remote.all(&routes::SUBSCRIPTION_LIST, &[], &query).await;
-            list = self.ask(answer, list)?;
+            let answer = remote.list_all(&routes::SUBSCRIPTION_LIST, &[], &query).await;
+            list = self.or_previous(answer, list)?;
             list.sort_by_key(|one| plan.sites.iter().position(|site| site.as_str() == one.storage.as_str()));
             let now = clock::now();
             let terminal = self.board.terminal();
-            let lines = report::block(&list, plan.sites[0].as_str(), now, terminal.width(), terminal.style);
+            let lines =
+                report::progress_block(&list, plan.sites[0].as_str(), now, terminal.width(), terminal.style);
             if list.len() + 1 == plan.sites.len() && list.iter().all(|one| one.complete) {
-                self.board.leave(&lines);
-                self.blank();
+                self.board.finish_with(&lines);
+                self.print_blank_line();
                 return Ok(list);
             }
             let present = list.iter().map(|one| one.files_present + one.bytes_present).sum();
             if present != moved.1 {
                 moved = (now, present);
-            } else if exit && now.since(moved.0) > STALL {
-                return Err(report::stalled(&list, STALL));
+            } else if exit && now.since(moved.0) > STALL_MAX {
+                return Err(report::stalled_failure(&list, STALL_MAX));
             }
             self.board.show(now, &lines, || report::plain_line(&list, now));
-            self.pause(REPAINT_EVERY).await?;
+            self.wait(REPAINT_INTERVAL).await?;
         }
     }
 
-    pub(super) async fn gather(
+    pub(super) async fn collect_report(
         &mut self,
-        plan: &Plan,
+        plan: &DemoPlan,
         remote: &Remote,
         subscriptions: Vec<SubscriptionView>,
         seconds: f64,
         url: String,
         page: String,
-    ) -> Result<Report, Failure> {
-        let dataset: DatasetView = remote.get_patiently(&routes::DATASET_SHOW, &[DATASET]).await?;
-        let status: Status = remote.get_patiently(&routes::STATUS, &[]).await?;
-        let checks: CheckReport = remote.get_patiently(&routes::CHECK, &[]).await?;
-        Ok(Report {
+    ) -> Result<DemoReport, Failure> {
+        let dataset: DatasetView = remote.get_with_retry(&routes::DATASET_SHOW, &[DATASET]).await?;
+        let status: Status = remote.get_with_retry(&routes::STATUS, &[]).await?;
+        let checks: CheckReport = remote.get_with_retry(&routes::CHECK, &[]).await?;
+        Ok(DemoReport {
             complete: false,
             wrong: Vec::new(),
             state: plan.state.path().to_string_lossy().into_owned(),
@@ -270,20 +272,21 @@ impl Demo<'_> {
             bytes_moved: status.bytes_done,
             restarts: self.restarts,
             checks,
-            example: example(plan, remote).await,
+            example: example_transfer(plan, remote).await,
         })
     }
 
     /// All is done; keep it up, and tell what happens, until the user ends it.
-    pub(super) async fn serve_on(&mut self, plan: &Plan, remote: &Remote) -> Result<Exit, Failure> {
+    pub(super) async fn keep_serving(&mut self, plan: &DemoPlan, remote: &Remote) -> Result<Exit, Failure> {
         loop {
-            let event = self.children.next_event().await;
+            let event = self.supervisor.next_event().await;
             let service_again = matches!(&event, Event::Restarted { name, .. } if name == "service");
-            self.tell(event)?;
+            self.handle_event(event)?;
             if service_again {
                 // Sessions and one-time tokens went with the old process.
-                self.until("the service answers", async || page(plan, remote).await.map(|_| true)).await?;
-                let page = page(plan, remote).await?;
+                self.wait_until("the service answers", async || page_url(plan, remote).await.map(|_| true))
+                    .await?;
+                let page = page_url(plan, remote).await?;
                 self.board.say(&format!("  open     {page}"));
             }
         }
@@ -291,17 +294,17 @@ impl Demo<'_> {
 }
 
 /// A link that opens the page, once.
-async fn page(plan: &Plan, remote: &Remote) -> Result<String, Failure> {
+async fn page_url(plan: &DemoPlan, remote: &Remote) -> Result<String, Failure> {
     let login: LoginToken = remote.post(&routes::LOGIN_TOKEN_CREATE, &[], &()).await?;
     Ok(format!("http://{}/ui/?token={}", plan.http, login.token))
 }
 
-fn agent_config(plan: &Plan, place: usize) -> Result<longhaul_agent::Config, Failure> {
+fn agent_config(plan: &DemoPlan, place: usize) -> Result<longhaul_agent::Config, Failure> {
     let site = storage_name(plan, place)?;
     let directory = plan.state.path().join(site.as_str());
     let mut storage = StorageConfig::new(site, directory.join("storage"));
     storage.work = Some(directory.join("work"));
-    if let (0, Data::Given { directory, .. }) = (place, &plan.data) {
+    if let (0, DemoData::Given { directory, .. }) = (place, &plan.data) {
         storage.root = directory.clone();
         storage.work = None;
         storage.writable = false;
@@ -311,17 +314,17 @@ fn agent_config(plan: &Plan, place: usize) -> Result<longhaul_agent::Config, Fai
     Ok(config)
 }
 
-fn storage_name(plan: &Plan, place: usize) -> Result<StorageName, Failure> {
+fn storage_name(plan: &DemoPlan, place: usize) -> Result<StorageName, Failure> {
     Ok(StorageName::parse(plan.sites[place].as_str())?)
 }
 
 /// When the last of them was complete, on the service's clock, which is ours.
-pub(super) fn finished(subscriptions: &[SubscriptionView]) -> Timestamp {
+pub(super) fn completed_at(subscriptions: &[SubscriptionView]) -> Timestamp {
     subscriptions.iter().filter_map(|one| one.completed).max().unwrap_or_else(clock::now)
 }
 
 /// A transfer worth explaining; none is no reason to fail.
-async fn example(plan: &Plan, remote: &Remote) -> Option<TransferId> {
+async fn example_transfer(plan: &DemoPlan, remote: &Remote) -> Option<TransferId> {
     let between = |source: &str, target: &str| {
         vec![
             ("source", Some(source.to_owned())),
@@ -344,12 +347,12 @@ async fn example(plan: &Plan, remote: &Remote) -> Option<TransferId> {
 }
 
 /// How this program was called, so that what we print can be typed.
-pub(super) fn program() -> String {
+pub(super) fn program_name() -> String {
     let name = std::env::args().next().unwrap_or_default();
     if name.is_empty() { "longhaul".to_owned() } else { printable(&name) }
 }
 
-fn make(directory: &Path) -> Result<(), Failure> {
+fn make_directory(directory: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::file("making", directory, &error))
 }
 

@@ -8,8 +8,8 @@ use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, wrapped};
 use crate::when;
 
-pub(super) fn words(plan: &CircuitPlan, style: Style, width: Option<usize>, now: Timestamp) -> String {
-    let mut text = wrapped(&head(plan, now), width, 0);
+pub(super) fn plan_text(plan: &CircuitPlan, style: Style, width: Option<usize>, now: Timestamp) -> String {
+    let mut text = wrapped(&plan_header(plan, now), width, 0);
     if plan.links.is_empty() {
         text.push_str(
             "no agent has told of circuits; an agent may have them if its configuration has \
@@ -17,13 +17,13 @@ pub(super) fn words(plan: &CircuitPlan, style: Style, width: Option<usize>, now:
         );
         return text;
     }
-    text.push_str(&format!("\n{}", links(&plan.links).human(style, width)));
+    text.push_str(&format!("\n{}", links_table(&plan.links).human(style, width)));
     for link in &plan.links {
         let why = format!("{} → {}: {}", link.source, link.target, when::sentence(&link.why, now));
         text.push_str(&format!("\n{}", wrapped(&why, width, INDENT)));
     }
     text.push_str("\n\n");
-    text.push_str(&providers(plan).human(style, width));
+    text.push_str(&providers_table(plan).human(style, width));
     for budget in
         plan.budgets.iter().filter(|budget| budget.booked_gbit_h > 0.0 || budget.budget_gbit_h.is_some())
     {
@@ -37,7 +37,7 @@ pub(super) fn words(plan: &CircuitPlan, style: Style, width: Option<usize>, now:
 }
 
 /// Who decides, and since when this holds.
-fn head(plan: &CircuitPlan, now: Timestamp) -> String {
+fn plan_header(plan: &CircuitPlan, now: Timestamp) -> String {
     match (plan.level.as_str(), plan.planned) {
         ("service", Some(planned)) => format!(
             "the service plans all circuits each {} s, the last time {}; now it would do this:\n",
@@ -53,7 +53,7 @@ fn head(plan: &CircuitPlan, now: Timestamp) -> String {
     }
 }
 
-pub(super) fn links(links: &[CircuitPlanned]) -> Table {
+pub(super) fn links_table(links: &[CircuitPlanned]) -> Table {
     let mut table = Table::new([
         left("from"),
         left("to"),
@@ -75,7 +75,7 @@ pub(super) fn links(links: &[CircuitPlanned]) -> Table {
     table
 }
 
-fn providers(plan: &CircuitPlan) -> Table {
+fn providers_table(plan: &CircuitPlan) -> Table {
     let mut table = Table::new([
         left("provider"),
         right("links"),
@@ -102,7 +102,7 @@ fn providers(plan: &CircuitPlan) -> Table {
 }
 
 /// For `explain`.
-pub(super) fn of_link(planned: &CircuitPlanned, now: Timestamp) -> String {
+pub(super) fn link_plan_text(planned: &CircuitPlanned, now: Timestamp) -> String {
     let which = match (planned.what, planned.mbit) {
         (CircuitPlanAct::Keep, Some(mbit)) => format!("it has {} for it: ", megabits(mbit)),
         (CircuitPlanAct::GiveBack, _) => "it gives its circuit back: ".to_owned(),

@@ -33,7 +33,7 @@ pub fn grade(probe: &CommissionStep, steps: &[CommissionStep], at_least: u64) ->
             format!("{failed} of {attempts} attempts failed, more than one in {ATTEMPTS_PER_FAILURE}"),
         );
     }
-    let best = best(steps);
+    let best = best_rate(steps);
     let wanted = rate(at_least as f64);
     if best < at_least as f64 {
         return (Grade::Slow, format!("{} at best, wanted are {wanted}", rate(best)));
@@ -44,7 +44,7 @@ pub fn grade(probe: &CommissionStep, steps: &[CommissionStep], at_least: u64) ->
     )
 }
 
-pub fn best(steps: &[CommissionStep]) -> f64 {
+pub fn best_rate(steps: &[CommissionStep]) -> f64 {
     steps.iter().map(|step| step.rate).fold(0.0, f64::max)
 }
 

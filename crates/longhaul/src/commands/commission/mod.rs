@@ -25,14 +25,14 @@ use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 
-pub use report::links;
+pub use report::links_table;
 
 const PROBE_BYTES: u64 = 1_000_000;
-const POLL: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// A step may last so many times what was meant before it is cut short: rates are not known before.
-const STEP_PATIENCE: u32 = 3;
+const STEP_OVERRUN_FACTOR_MAX: u32 = 3;
 /// Of a link, as the service keeps them.
-const FAULTS_MAX: usize = 8;
+const FAULTS_PER_LINK_MAX: usize = 8;
 
 #[derive(Debug, Args)]
 pub struct CommissionArgs {
@@ -48,7 +48,7 @@ pub struct CommissionArgs {
     #[arg(long, value_name = "FILES", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     files: u32,
     /// Most bytes of a step
-    #[arg(long, value_name = "BYTES", default_value = "1GB", value_parser = some_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "1GB", value_parser = parse_positive_bytes)]
     step_bytes: u64,
     /// Seconds that a step should not take longer than
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
@@ -57,7 +57,7 @@ pub struct CommissionArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     patience: u64,
     /// A link that gives less is slow
-    #[arg(long, value_name = "RATE", default_value = "20MB/s", value_parser = some_rate)]
+    #[arg(long, value_name = "RATE", default_value = "20MB/s", value_parser = parse_positive_rate)]
     at_least: u64,
 }
 
@@ -68,13 +68,13 @@ enum Direction {
     Both,
 }
 
-fn some_bytes(text: &str) -> Result<u64, String> {
+fn parse_positive_bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text)
         .and_then(|size| if size > 0 { Ok(size) } else { Err("must be at least one byte".into()) })
 }
 
-fn some_rate(text: &str) -> Result<u64, String> {
-    some_bytes(text.trim_end_matches("/s"))
+fn parse_positive_rate(text: &str) -> Result<u64, String> {
+    parse_positive_bytes(text.trim_end_matches("/s"))
 }
 
 /// A link to test.
@@ -89,29 +89,29 @@ struct Link {
 
 /// What has to be undone if we are interrupted.
 #[derive(Default)]
-struct Open {
+struct PendingCleanup {
     trial: Option<Trial>,
     /// Links that the service was told of, and not yet what came of it.
     begun: Vec<(SiteName, SiteName)>,
 }
 
-struct Run<'a> {
+struct CommissionRun<'a> {
     context: &'a Context,
     remote: &'a Remote,
     args: &'a CommissionArgs,
-    open: Mutex<Open>,
+    pending: Mutex<PendingCleanup>,
     /// Distinguishes this run's datasets.
     stamp: String,
 }
 
 pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> Result<Exit, Failure> {
-    let sites: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
-    let links = plan(args, &sites)?;
+    let sites: Vec<SiteView> = remote.list_all(&routes::SITE_LIST, &[], &[]).await?;
+    let links = select_links(args, &sites)?;
     let stamp = clock::now().to_string().chars().filter(char::is_ascii_digit).collect();
-    let run = Run { context, remote, args, open: Mutex::default(), stamp };
-    run.say_plan(&links);
+    let run = CommissionRun { context, remote, args, pending: Mutex::default(), stamp };
+    run.print_plan(&links);
     let done = tokio::select! {
-        done = run.all(&links) => done,
+        done = run.test_all(&links) => done,
         _ = tokio::signal::ctrl_c() => {
             context.output.say("\nInterrupted: cancelling the test transfer and cleaning up …");
             run.clean_up().await?;
@@ -136,24 +136,25 @@ pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> R
         shown.iter().all(|link| link.test.as_ref().is_some_and(|test| test.grade == Grade::Commissioned));
     context.output.view(
         &shown,
-        |shown, style, width| report::human(shown, style, width),
-        |shown| report::links(shown),
+        |shown, style, width| report::report_text(shown, style, width),
+        |shown| report::links_table(shown),
     )?;
     Ok(if all_good { Exit::Ok } else { Exit::Partly })
 }
 
 /// The links to test, or why there are none.
-fn plan(args: &CommissionArgs, sites: &[SiteView]) -> Result<Vec<Link>, Failure> {
+fn select_links(args: &CommissionArgs, sites: &[SiteView]) -> Result<Vec<Link>, Failure> {
     let find = |name: &SiteName| {
         sites.iter().find(|site| site.name == *name).ok_or_else(|| {
-            Failure::new(FaultCode::NotFound, format!("there is no site {name}")).next("longhaul site list")
+            Failure::new(FaultCode::NotFound, format!("there is no site {name}"))
+                .with_remedy("longhaul site list")
         })
     };
     let own = find(&args.site)?;
-    ready(own)?;
+    check_testable(own)?;
     let mut others = Vec::new();
     if args.with.is_empty() {
-        others.extend(sites.iter().filter(|site| site.name != own.name && ready(site).is_ok()));
+        others.extend(sites.iter().filter(|site| site.name != own.name && check_testable(site).is_ok()));
     }
     for name in &args.with {
         let other = find(name)?;
@@ -161,28 +162,28 @@ fn plan(args: &CommissionArgs, sites: &[SiteView]) -> Result<Vec<Link>, Failure>
             let why = format!("{name} has no link with itself");
             return Err(Failure::usage("nothing to test", why, "name another site"));
         }
-        ready(other)?;
+        check_testable(other)?;
         others.push(other);
     }
     if others.is_empty() {
         let why = "no other site is open, connected, and has a virtual storage";
         return Err(Failure::new(FaultCode::NotFound, why)
-            .titled("nothing to test")
-            .next("name one with --with to see what it lacks"));
+            .with_title("nothing to test")
+            .with_remedy("name one with --with to see what it lacks"));
     }
     let mut links = Vec::new();
     for other in others {
         if args.direction != Direction::Out {
-            links.extend(link(other, own));
+            links.extend(link_between(other, own));
         }
         if args.direction != Direction::In {
-            links.extend(link(own, other));
+            links.extend(link_between(own, other));
         }
     }
     Ok(links)
 }
 
-fn link(source: &SiteView, target: &SiteView) -> Option<Link> {
+fn link_between(source: &SiteView, target: &SiteView) -> Option<Link> {
     Some(Link {
         source: source.name.clone(),
         target: target.name.clone(),
@@ -193,28 +194,29 @@ fn link(source: &SiteView, target: &SiteView) -> Option<Link> {
 }
 
 /// Whether a site can be tested, and what to do if not.
-fn ready(site: &SiteView) -> Result<(), Failure> {
+fn check_testable(site: &SiteView) -> Result<(), Failure> {
     let name = &site.name;
     let conflict =
-        |detail: String| Failure::new(FaultCode::Conflict, detail).titled("the site cannot be tested");
+        |detail: String| Failure::new(FaultCode::Conflict, detail).with_title("the site cannot be tested");
     if !trial::is_connected(site) {
-        return Err(
-            conflict(format!("no agent of {name} is connected")).next(format!("longhaul site show {name}"))
-        );
+        return Err(conflict(format!("no agent of {name} is connected"))
+            .with_remedy(format!("longhaul site show {name}")));
     }
     if site.state != SiteState::Open {
-        return Err(conflict(format!("{name} is not open")).next(format!("longhaul site resume {name}")));
+        return Err(
+            conflict(format!("{name} is not open")).with_remedy(format!("longhaul site resume {name}"))
+        );
     }
     if trial::virtual_storage(site).is_none() {
         let detail = format!("{name} has no virtual storage for test data");
-        return Err(conflict(detail).next(trial::no_virtual_storage(name)));
+        return Err(conflict(detail).with_remedy(trial::virtual_storage_remedy(name)));
     }
     Ok(())
 }
 
-impl Run<'_> {
-    fn say_plan(&self, links: &[Link]) {
-        let steps = concurrencies(self.args.files).len() as u32;
+impl CommissionRun<'_> {
+    fn print_plan(&self, links: &[Link]) {
+        let steps = concurrency_steps(self.args.files).len() as u32;
         let each = Duration::from_secs(self.args.step_time) * steps;
         self.context.output.say(&format!(
             "Testing {} of {}: a probe, then {steps} steps of at most {} and about {} each; a link takes {} \
@@ -223,40 +225,40 @@ impl Run<'_> {
             self.args.site,
             bytes(self.args.step_bytes),
             duration(Duration::from_secs(self.args.step_time)),
-            duration(Duration::from_secs(self.args.patience) + each * STEP_PATIENCE),
+            duration(Duration::from_secs(self.args.patience) + each * STEP_OVERRUN_FACTOR_MAX),
         ));
     }
 
-    async fn all(&self, links: &[Link]) -> Result<SiteView, Failure> {
+    async fn test_all(&self, links: &[Link]) -> Result<SiteView, Failure> {
         for (place, link) in links.iter().enumerate() {
-            self.tell(Commissioning { begin: vec![link.names()], ..Commissioning::default() }).await?;
-            self.open().begun.push(link.names());
+            self.post_result(Commissioning { begin: vec![link.names()], ..Commissioning::default() }).await?;
+            self.lock_pending().begun.push(link.names());
             let test = self.test(link, place).await?;
             let grade = report::grade_word(test.grade);
             self.context.output.say(&format!("  {} → {}: {grade}; {}", link.source, link.target, test.why));
-            self.tell(Commissioning { tests: vec![test], ..Commissioning::default() }).await?;
-            self.open().begun.clear();
+            self.post_result(Commissioning { tests: vec![test], ..Commissioning::default() }).await?;
+            self.lock_pending().begun.clear();
         }
         self.remote.get(&routes::SITE_SHOW, &[self.args.site.as_str()], &[]).await
     }
 
-    async fn tell(&self, said: Commissioning) -> Result<SiteView, Failure> {
+    async fn post_result(&self, said: Commissioning) -> Result<SiteView, Failure> {
         self.remote.post(&routes::SITE_COMMISSION, &[self.args.site.as_str()], &said).await
     }
 
     async fn clean_up(&self) -> Result<(), Failure> {
-        let Open { trial, begun } = std::mem::take(&mut *self.open());
+        let PendingCleanup { trial, begun } = std::mem::take(&mut *self.lock_pending());
         if let Some(trial) = trial {
-            trial.clean(self.remote).await?;
+            trial.clean_up(self.remote).await?;
         }
         if !begun.is_empty() {
-            self.tell(Commissioning { give_up: begun, ..Commissioning::default() }).await?;
+            self.post_result(Commissioning { give_up: begun, ..Commissioning::default() }).await?;
         }
         Ok(())
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_pending(&self) -> MutexGuard<'_, PendingCleanup> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn test(&self, link: &Link, place: usize) -> Result<LinkTest, Failure> {
@@ -266,8 +268,8 @@ impl Run<'_> {
         let probe = self.step(link, &name("probe"), &[PROBE_BYTES], patience, &mut faults).await?;
         let mut steps = Vec::new();
         let mut last = probe.rate;
-        let longest = Duration::from_secs(self.args.step_time) * STEP_PATIENCE;
-        for files in concurrencies(self.args.files) {
+        let longest = Duration::from_secs(self.args.step_time) * STEP_OVERRUN_FACTOR_MAX;
+        for files in concurrency_steps(self.args.files) {
             if probe.files == 0 {
                 break;
             }
@@ -293,7 +295,7 @@ impl Run<'_> {
             }
         }
         let (grade, why) = grade::grade(&probe, &steps, self.args.at_least);
-        let seen = self.seen(link).await;
+        let seen = self.link_detail(link).await;
         Ok(LinkTest {
             source: link.source.clone(),
             target: link.target.clone(),
@@ -303,15 +305,15 @@ impl Run<'_> {
             why,
             addresses: link.addresses.clone(),
             rtt_us: seen.as_ref().and_then(|seen| seen.link.rtt_us),
-            rate_best: grade::best(&steps),
+            rate_best: grade::best_rate(&steps),
             steps,
             limited_by: seen.map(|seen| seen.link.held_up_by).unwrap_or_default(),
-            faults: faults.into_iter().take(FAULTS_MAX).collect(),
+            faults: faults.into_iter().take(FAULTS_PER_LINK_MAX).collect(),
         })
     }
 
     /// What the service knows of the link by now; a link over which nothing came is not known.
-    async fn seen(&self, link: &Link) -> Option<NetworkLinkDetail> {
+    async fn link_detail(&self, link: &Link) -> Option<NetworkLinkDetail> {
         let ends = [link.source_storage.as_str(), link.target_storage.as_str()];
         self.remote.get(&routes::NETWORK_LINK, &ends, &[]).await.ok()
     }
@@ -330,22 +332,22 @@ impl Run<'_> {
         let ends = (&link.source_storage, &link.target_storage);
         // Known before it is made: an interruption between the two finds it.
         let planned = Trial { dataset: dataset.clone(), source: ends.0.clone(), target: ends.1.clone() };
-        self.open().trial = Some(planned);
-        let trial = Trial::make(self.remote, dataset, ends, sizes).await?;
+        self.lock_pending().trial = Some(planned);
+        let trial = Trial::create(self.remote, dataset, ends, sizes).await?;
         let began = Instant::now();
         let mut view = trial.subscribe(self.remote).await?;
-        while !over(&view) && began.elapsed() < longest {
-            tokio::time::sleep(POLL).await;
-            view = self.remote.get_patiently(&routes::SUBSCRIPTION_SHOW, &[&view.id.to_string()]).await?;
+        while !is_finished(&view) && began.elapsed() < longest {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            view = self.remote.get_with_retry(&routes::SUBSCRIPTION_SHOW, &[&view.id.to_string()]).await?;
         }
         let waited = began.elapsed();
         let attempts = trial.attempts(self.remote, sizes.len()).await?;
         for fault in attempts.iter().filter_map(|attempt| attempt.fault.as_ref()) {
             faults.insert(longhaul_model::units::printable(&fault.to_string()).chars().take(300).collect());
         }
-        let step = measure(sizes, &attempts, !view.complete, waited);
-        trial.clean(self.remote).await?;
-        self.open().trial = None;
+        let step = measure_step(sizes, &attempts, !view.complete, waited);
+        trial.clean_up(self.remote).await?;
+        self.lock_pending().trial = None;
         Ok(step)
     }
 }
@@ -357,12 +359,12 @@ impl Link {
 }
 
 /// Everything arrived, or what did not never will.
-fn over(view: &SubscriptionView) -> bool {
+fn is_finished(view: &SubscriptionView) -> bool {
     view.complete || view.files_present + view.failed_files >= view.files_wanted
 }
 
 /// 1, 2, 4, … and the most.
-fn concurrencies(most: u32) -> Vec<u32> {
+fn concurrency_steps(most: u32) -> Vec<u32> {
     let mut all: Vec<u32> =
         std::iter::successors(Some(1u32), |last| Some(last * 2)).take_while(|&n| n < most).collect();
     all.push(most);
@@ -371,7 +373,12 @@ fn concurrencies(most: u32) -> Vec<u32> {
 
 /// From the first start to the last commit, as the target's agent has them; nothing of waiting in the
 /// service.
-fn measure(sizes: &[u64], attempts: &[AttemptView], cut_short: bool, waited: Duration) -> CommissionStep {
+fn measure_step(
+    sizes: &[u64],
+    attempts: &[AttemptView],
+    cut_short: bool,
+    waited: Duration,
+) -> CommissionStep {
     let done = || attempts.iter().filter(|attempt| attempt.finished && attempt.fault.is_none());
     let moved: u64 = done().map(|attempt| attempt.bytes_moved).sum();
     let first = done().filter_map(|attempt| attempt.times.started).min();
@@ -397,9 +404,9 @@ mod tests {
 
     #[test]
     fn concurrency_doubles_up_to_the_most() {
-        assert_eq!(concurrencies(1), [1]);
-        assert_eq!(concurrencies(8), [1, 2, 4, 8]);
-        assert_eq!(concurrencies(6), [1, 2, 4, 6]);
-        assert_eq!(concurrencies(64).len(), 7);
+        assert_eq!(concurrency_steps(1), [1]);
+        assert_eq!(concurrency_steps(8), [1, 2, 4, 8]);
+        assert_eq!(concurrency_steps(6), [1, 2, 4, 6]);
+        assert_eq!(concurrency_steps(64).len(), 7);
     }
 }

@@ -35,7 +35,7 @@ fn tone(grade: Grade) -> Tone {
 }
 
 /// A row a link.
-pub fn links(links: &[LinkCommission]) -> Table {
+pub fn links_table(links: &[LinkCommission]) -> Table {
     let mut table = Table::new([
         left("from"),
         left("to"),
@@ -71,8 +71,8 @@ fn by_concurrency(test: &LinkTest) -> String {
 }
 
 /// The table, why each grade was given, and what failed.
-pub fn human(shown: &[LinkCommission], style: Style, width: Option<usize>) -> String {
-    let mut text = links(shown).human(style, width);
+pub fn report_text(shown: &[LinkCommission], style: Style, width: Option<usize>) -> String {
+    let mut text = links_table(shown).human(style, width);
     text.push('\n');
     for link in shown {
         let Some(test) = &link.test else { continue };

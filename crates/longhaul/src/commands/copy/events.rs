@@ -79,7 +79,7 @@ pub struct FailedFile<'a> {
 }
 
 impl<'a> Event<'a> {
-    fn of(outcome: &'a FileOutcome) -> Event<'a> {
+    fn from_outcome(outcome: &'a FileOutcome) -> Event<'a> {
         let end = match &outcome.outcome {
             Outcome::Done { verification } => FileEnd::Copied { verification: *verification },
             Outcome::Skipped(reason) => FileEnd::Skipped { reason: reason.text() },
@@ -92,35 +92,35 @@ impl<'a> Event<'a> {
     }
 }
 
-pub struct Telling {
+pub struct FileReporter {
     output: Output,
     dry_run: bool,
-    broken: Option<Failure>,
+    write_failure: Option<Failure>,
 }
 
-impl Telling {
-    pub fn new(output: Output, dry_run: bool) -> Telling {
-        Telling { output, dry_run, broken: None }
+impl FileReporter {
+    pub fn new(output: Output, dry_run: bool) -> FileReporter {
+        FileReporter { output, dry_run, write_failure: None }
     }
 
-    pub fn tell(&mut self, outcome: &FileOutcome) {
+    pub fn report(&mut self, outcome: &FileOutcome) {
         let told = match self.output.format {
-            Format::Json => self.output.json_line(&Event::of(outcome)),
-            _ if self.dry_run => self.output.write(&(line(outcome) + "\n")),
+            Format::Json => self.output.json_line(&Event::from_outcome(outcome)),
+            _ if self.dry_run => self.output.write(&(dry_run_line(outcome) + "\n")),
             _ => return,
         };
         if let Err(failure) = told {
-            self.broken.get_or_insert(failure);
+            self.write_failure.get_or_insert(failure);
         }
     }
 
     /// Whether all could be told.
-    pub fn end(self) -> Result<(), Failure> {
-        self.broken.map_or(Ok(()), Err)
+    pub fn finish(self) -> Result<(), Failure> {
+        self.write_failure.map_or(Ok(()), Err)
     }
 }
 
-fn line(outcome: &FileOutcome) -> String {
+fn dry_run_line(outcome: &FileOutcome) -> String {
     let size = units::bytes(outcome.size);
     let (source, target) = (printable(&outcome.source), printable(&outcome.target));
     match &outcome.outcome {
@@ -197,7 +197,7 @@ mod tests {
             },
             Event::Error { exit_code: 3, problem: &failure.problem },
         ];
-        events.extend(files.iter().map(Event::of));
+        events.extend(files.iter().map(Event::from_outcome));
         events.iter().map(|event| serde_json::to_value(event).unwrap()).collect()
     }
 
@@ -233,7 +233,7 @@ mod tests {
             outcome: Outcome::LeftOut("\n".into()),
             replicas: Vec::new(),
         };
-        assert_eq!(serde_json::to_string(&Event::of(&hostile)).unwrap().lines().count(), 1);
-        assert!(!line(&hostile).contains('\u{1b}'));
+        assert_eq!(serde_json::to_string(&Event::from_outcome(&hostile)).unwrap().lines().count(), 1);
+        assert!(!dry_run_line(&hostile).contains('\u{1b}'));
     }
 }

@@ -21,8 +21,8 @@ use longhaul_gateways::circuits::FILE_BYTES_MAX as CIRCUIT_BYTES_MAX;
 use longhaul_model::units::{self, printable};
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, TrafficClass, Verification};
 
-use events::{Event, FailedFile, Telling};
-use progress::Watched;
+use events::{Event, FailedFile, FileReporter};
+use progress::ProgressPainter;
 
 use super::{Context, Threads, words};
 use crate::clock;
@@ -45,7 +45,7 @@ Exit status
   0 everything is there, verified   7 some files failed   130 interrupted; others: longhaul --help";
 
 /// Failed files named at the end.
-const FAILED_SHOWN: usize = 10;
+const FAILED_FILES_SHOWN_MAX: usize = 10;
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -251,11 +251,11 @@ pub fn stop_at_signals(stop: &Stop) -> Result<(), Failure> {
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let listened = super::block_on(Threads::One, async move {
-            let first = crate::signals::ending()?;
+            let first = crate::signals::shutdown()?;
             let _ = ready.send(());
             first.await;
             // From here on: what listened before would hear the first signal as well.
-            let second = crate::signals::ending();
+            let second = crate::signals::shutdown();
             stop.stop();
             second?.await;
             Ok::<(), Failure>(())
@@ -271,60 +271,60 @@ pub fn stop_at_signals(stop: &Stop) -> Result<(), Failure> {
 
 pub fn run(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     if context.output.format != Format::Json {
-        return run_order(context, args);
+        return run_copy(context, args);
     }
     // One object a line, whatever happens.
     context.output.json_line(&Event::Begun { version: env!("CARGO_PKG_VERSION"), at: clock::now() })?;
-    run_order(context, args).or_else(|failure| {
-        let failure = failure.identified(clock::incident);
-        context.output.explain(&failure);
+    run_copy(context, args).or_else(|failure| {
+        let failure = failure.with_id(clock::new_incident_id);
+        context.output.print_failure(&failure);
         let exit = failure.exit;
         context.output.json_line(&Event::Error { exit_code: exit as u8, problem: &failure.problem })?;
         Ok(exit)
     })
 }
 
-fn run_order(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
+fn run_copy(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     let stop = Stop::default();
     stop_at_signals(&stop)?;
     if let Some(file) = &args.copyjobfile {
-        copyjob(context, &args, file, &stop);
+        run_copyjob(context, &args, file, &stop);
     }
     if let Some(file) = &args.from_file {
-        return batch(context, &args, file, batch::Format::FromFile, &stop).map(|(exit, _)| exit);
+        return run_batch(context, &args, file, batch::Format::FromFile, &stop).map(|(exit, _)| exit);
     }
-    let order = order(&args)?;
+    let order = copy_request(&args)?;
     let mut report = args.report.as_deref().map(Report::create).transpose()?;
     let progress = Arc::new(Progress::default());
     let begun = Instant::now();
-    let mut told = Telling::new(context.output, args.dry_run);
-    let watched = Watched::begin(context, &progress);
+    let mut told = FileReporter::new(context.output, args.dry_run);
+    let watched = ProgressPainter::start(context, &progress);
     let mut report_fault = None;
     let copied = copy(&order, &progress, &stop, &mut |outcome| {
-        told.tell(outcome);
+        told.report(outcome);
         if let Some(report) = &mut report
-            && let Some(line) = reported(outcome)
+            && let Some(line) = report_line(outcome)
             && let Err(fault) = report.add(&outcome.source, &outcome.target, &line)
         {
             report_fault.get_or_insert(fault);
         }
     });
-    watched.end();
-    let exit = exit_of(&copied, &progress);
+    watched.stop();
+    let exit = exit_status(&copied, &progress);
     if let Some(report) = report {
         report.finish(&CopyResult { exit_code: exit as u8, fault: copied.as_ref().err() })?;
     }
     if let Some(fault) = report_fault {
         return Err(fault.into());
     }
-    told.end()?;
+    told.finish()?;
     summary(context, &args, &copied, &progress, begun, exit, exit as u8)
 }
 
 /// `--copyjobfile`: what drives fdtcp looks at its report and its exit codes, which are not those of our
 /// commands.
-fn copyjob(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> ! {
-    let code = match batch(context, args, file, batch::Format::Copyjob, stop) {
+fn run_copyjob(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> ! {
+    let code = match run_batch(context, args, file, batch::Format::Copyjob, stop) {
         Ok((_, code)) => code,
         Err(failure) => {
             context.output.fail(&failure);
@@ -335,7 +335,7 @@ fn copyjob(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> ! {
 }
 
 /// `--from-file`: every pair has its line in the report, and what is wrong with one leaves the others alone.
-fn batch(
+fn run_batch(
     context: &Context,
     args: &CopyArgs,
     file: &Path,
@@ -357,7 +357,7 @@ fn batch(
     let mut report = args.report.as_deref().map(|path| BatchReport::create(path, &batch)).transpose()?;
     let progress = Arc::new(Progress::default());
     let begun = Instant::now();
-    let mut told = Telling::new(context.output, args.dry_run);
+    let mut told = FileReporter::new(context.output, args.dry_run);
     let mut outcomes: Vec<Option<longhaul_copy::report::Outcome>> = vec![None; batch.pairs.len()];
     let mut places = Vec::new();
     let mut indices = Vec::new();
@@ -381,20 +381,20 @@ fn batch(
         progress.change(|totals| totals.files += 1);
         progress.fail(&printable(&file.to_string_lossy()), &fault);
     }
-    let watched = Watched::begin(context, &progress);
+    let watched = ProgressPainter::start(context, &progress);
     let copied =
         copy_pairs(&places, &options(args), data_security(args), &progress, stop, &mut |pair, outcome| {
-            told.tell(outcome);
+            told.report(outcome);
             let place = &mut outcomes[indices[pair]];
             // Of a directory the first failure counts.
-            if let Some(line) = reported(outcome)
+            if let Some(line) = report_line(outcome)
                 && place.as_ref().is_none_or(|known| known.status == longhaul_copy::report::Status::Ok)
             {
                 *place = Some(line);
             }
         });
-    watched.end();
-    let exit = exit_of(&copied, &progress);
+    watched.stop();
+    let exit = exit_status(&copied, &progress);
     let all_right = copied.is_ok() && progress.totals().files_failed == 0;
     let fdtcp = match &copied {
         Err(fault) => FdtcpExit::from_setup_fault(fault),
@@ -412,7 +412,7 @@ fn batch(
     if let Some(report) = report {
         report.finish(&CopyResult { exit_code: code, fault: copied.as_ref().err() })?;
     }
-    told.end()?;
+    told.finish()?;
     summary(context, args, &copied, &progress, begun, exit, code)?;
     Ok((exit, fdtcp))
 }
@@ -438,7 +438,7 @@ pub fn data_security(args: &CopyArgs) -> DataSecurity {
     args.data_security.into()
 }
 
-fn order(args: &CopyArgs) -> Result<CopyRequest, Failure> {
+fn copy_request(args: &CopyArgs) -> Result<CopyRequest, Failure> {
     let Some((target, sources)) = args.places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(Failure::usage(
             "there is no target",
@@ -454,11 +454,11 @@ fn order(args: &CopyArgs) -> Result<CopyRequest, Failure> {
         detach: args.detach,
         replicas: args.replicas.iter().map(|text| Endpoint::parse(text)).collect::<Result<_, _>>()?,
         blake3: args.blake3.map(|root| root.0),
-        circuit: args.circuit.as_deref().map(circuit).transpose()?,
+        circuit: args.circuit.as_deref().map(read_circuit).transpose()?,
     })
 }
 
-fn circuit(path: &Path) -> Result<CircuitConfig, Fault> {
+fn read_circuit(path: &Path) -> Result<CircuitConfig, Fault> {
     let shown = printable(&path.to_string_lossy());
     let mut text = String::new();
     let read = std::fs::File::open(path)
@@ -468,7 +468,7 @@ fn circuit(path: &Path) -> Result<CircuitConfig, Fault> {
 }
 
 /// What a report says of a file; nothing of what is no file.
-pub fn reported(outcome: &FileOutcome) -> Option<longhaul_copy::report::Outcome> {
+pub fn report_line(outcome: &FileOutcome) -> Option<longhaul_copy::report::Outcome> {
     use longhaul_copy::report::Outcome as Line;
     Some(match &outcome.outcome {
         Outcome::Done { verification } => {
@@ -497,7 +497,7 @@ fn copied_from(replicas: &[ReplicaShare]) -> String {
     text
 }
 
-pub fn exit_of(copied: &Result<(), Fault>, progress: &Progress) -> Exit {
+pub fn exit_status(copied: &Result<(), Fault>, progress: &Progress) -> Exit {
     let totals = progress.totals();
     match copied {
         Err(fault) if matches!(fault.code, FaultCode::Interrupted | FaultCode::Cancelled) => {
@@ -546,10 +546,10 @@ pub fn summary(
         })?;
         return Ok(exit);
     }
-    for (path, fault) in failed.iter().take(FAILED_SHOWN) {
+    for (path, fault) in failed.iter().take(FAILED_FILES_SHOWN_MAX) {
         context.output.say(&format!("failed  {}: {fault}", printable(path)));
     }
-    let more = totals.files_failed.saturating_sub(FAILED_SHOWN as u64);
+    let more = totals.files_failed.saturating_sub(FAILED_FILES_SHOWN_MAX as u64);
     if more > 0 {
         context.output.say(&format!("        and {} more (--report FILE lists all)", units::count(more)));
     }
@@ -560,21 +560,25 @@ pub fn summary(
         }
         Err(fault) => Err(fault.clone().into()),
         Ok(()) => {
-            let words = if args.dry_run { planned(&totals) } else { done(&totals, elapsed, args.detach) };
+            let words = if args.dry_run {
+                dry_run_summary(&totals)
+            } else {
+                copy_summary(&totals, elapsed, args.detach)
+            };
             context.output.say(&words);
-            progress.replicas().iter().for_each(|each| context.output.say(&from_replica(each)));
-            progress.circuit_notes().iter().for_each(|note| context.output.say(&of_circuit(note)));
+            progress.replicas().iter().for_each(|each| context.output.say(&replica_line(each)));
+            progress.circuit_notes().iter().for_each(|note| context.output.say(&circuit_line(note)));
             Ok(exit)
         }
     }
 }
 
-fn of_circuit(note: &CircuitNote) -> String {
+fn circuit_line(note: &CircuitNote) -> String {
     format!("  {} circuit: {}", when::local(note.at, clock::now()), note.words)
 }
 
 /// What one of several servers brought, and what was wrong with it.
-fn from_replica(each: &ReplicaTotals) -> String {
+fn replica_line(each: &ReplicaTotals) -> String {
     let mut text = format!("  {:>8} from {}", units::bytes(each.bytes), each.replica);
     if each.wrong_ranges > 0 {
         let (ranges, bytes) = (units::count(each.wrong_ranges), units::bytes(each.wrong_bytes));
@@ -594,7 +598,7 @@ fn from_replica(each: &ReplicaTotals) -> String {
     text
 }
 
-fn planned(totals: &Totals) -> String {
+fn dry_run_summary(totals: &Totals) -> String {
     let files = totals.files.saturating_sub(totals.files_skipped + totals.files_failed);
     let bytes = totals.bytes.saturating_sub(totals.bytes_skipped);
     let (files, bytes) = (words::files(files), units::bytes(bytes));
@@ -602,7 +606,7 @@ fn planned(totals: &Totals) -> String {
 }
 
 /// What was done, and how it is known to be right.
-fn done(totals: &Totals, elapsed: Duration, detached: bool) -> String {
+fn copy_summary(totals: &Totals, elapsed: Duration, detached: bool) -> String {
     if detached {
         return "it goes on at the target; the same command shows how far it is".to_owned();
     }
@@ -664,21 +668,21 @@ mod tests {
 
     #[test]
     fn the_last_place_is_the_target() {
-        let order = order(&parsed(&["a", "b/", "c"])).unwrap();
+        let order = copy_request(&parsed(&["a", "b/", "c"])).unwrap();
         assert_eq!((order.sources.len(), order.target), (2, Endpoint::Local("c".into())));
-        assert!(super::order(&parsed(&["a"])).unwrap_err().problem.title.contains("target"));
+        assert!(super::copy_request(&parsed(&["a"])).unwrap_err().problem.title.contains("target"));
     }
 
     #[test]
     fn ends_with_the_right_status() {
         let progress = Progress::default();
-        assert_eq!(exit_of(&Ok(()), &progress), Exit::Ok);
+        assert_eq!(exit_status(&Ok(()), &progress), Exit::Ok);
         let interrupted = Fault::new(FaultCode::Interrupted, "");
-        assert_eq!(exit_of(&Err(interrupted), &progress), Exit::Interrupted);
+        assert_eq!(exit_status(&Err(interrupted), &progress), Exit::Interrupted);
         progress.fail("a", &Fault::new(FaultCode::WrongDigest, ""));
-        assert_eq!(exit_of(&Ok(()), &progress), Exit::Mismatch);
+        assert_eq!(exit_status(&Ok(()), &progress), Exit::Mismatch);
         progress.fail("b", &Fault::new(FaultCode::SourceMissing, ""));
-        assert_eq!(exit_of(&Ok(()), &progress), Exit::Partly);
+        assert_eq!(exit_status(&Ok(()), &progress), Exit::Partly);
     }
 
     #[test]
@@ -690,13 +694,13 @@ mod tests {
             verified_wire: 1,
             ..Totals::default()
         };
-        let text = done(&totals, Duration::from_secs(1), false);
+        let text = copy_summary(&totals, Duration::from_secs(1), false);
         assert!(
             text.contains("2 verified end to end") && text.contains("1 checked on the wire only"),
             "{text}"
         );
         let totals = Totals { files_done: 1, bytes_done: 300, bytes_resumed: 100, ..Totals::default() };
-        let text = done(&totals, Duration::from_secs(2), false);
+        let text = copy_summary(&totals, Duration::from_secs(2), false);
         assert!(
             text.starts_with("1 file, 300 B (200 B moved now, 100 B had come before) in 2.0 s (100 B/s)"),
             "{text}"

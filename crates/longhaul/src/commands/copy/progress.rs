@@ -11,30 +11,30 @@ use super::events::Event;
 use crate::clock;
 use crate::commands::{Context, words};
 use crate::output::Format;
-use crate::progress::{Board, Measure, REPAINT_EVERY, lines};
+use crate::progress::{Measure, ProgressBoard, REPAINT_INTERVAL, lines};
 use crate::when;
 
 /// The rate shown as "now" is that of about the last seconds.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
 /// With `--json`.
-const EVENT_EVERY: Duration = Duration::from_secs(1);
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Paints progress until it is ended.
-pub struct Watched {
+pub struct ProgressPainter {
     stop: Stop,
-    thread: Option<std::thread::JoinHandle<Board>>,
+    thread: Option<std::thread::JoinHandle<ProgressBoard>>,
 }
 
-impl Watched {
-    pub fn begin(context: &Context, progress: &Arc<Progress>) -> Watched {
+impl ProgressPainter {
+    pub fn start(context: &Context, progress: &Arc<Progress>) -> ProgressPainter {
         let stop = Stop::default();
         let output = context.output;
         let json = output.format == Format::Json;
-        let mut board = Board::new(output.error, output.quiet || json);
+        let mut board = ProgressBoard::new(output.error, output.quiet || json);
         let (progress, ended) = (progress.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
-            let mut rate = Rate::default();
-            let every = if json { EVENT_EVERY } else { REPAINT_EVERY };
+            let mut rate = RateMeter::default();
+            let every = if json { EVENT_INTERVAL } else { REPAINT_INTERVAL };
             while !ended.wait(every) {
                 let (totals, note) = (progress.totals(), progress.note());
                 let now = clock::now();
@@ -50,10 +50,10 @@ impl Watched {
             }
             board
         });
-        Watched { stop, thread: Some(thread) }
+        ProgressPainter { stop, thread: Some(thread) }
     }
 
-    pub fn end(mut self) {
+    pub fn stop(mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take()
             && let Ok(mut board) = thread.join()
@@ -65,21 +65,21 @@ impl Watched {
 
 /// Rate now and on average, from what has been counted before.
 #[derive(Default)]
-struct Rate {
+struct RateMeter {
     begun: Option<Instant>,
     samples: std::collections::VecDeque<(Instant, u64)>,
 }
 
 /// Bytes a second, and the expected end.
-struct Pace {
+struct RateReading {
     now: f64,
     average: f64,
     done_at: Option<Timestamp>,
 }
 
-impl Rate {
+impl RateMeter {
     /// Of what moves, not of what was there before: a copy that goes on does not begin with a leap.
-    fn look(&mut self, totals: &Totals, at: Instant, now: Timestamp) -> Pace {
+    fn sample(&mut self, totals: &Totals, at: Instant, now: Timestamp) -> RateReading {
         let moved = totals.bytes_moved;
         let begun = *self.begun.get_or_insert(at);
         self.samples.push_back((at, moved));
@@ -95,17 +95,17 @@ impl Rate {
             totals.bytes.saturating_sub(totals.bytes_done + totals.bytes_running + totals.bytes_skipped);
         let end = || now + Duration::from_secs_f64((left as f64 / rate_now).min(1e9));
         let done_at = (totals.listed && rate_now > 0.0).then(end);
-        Pace { now: rate_now, average: per_second(moved, at - begun), done_at }
+        RateReading { now: rate_now, average: per_second(moved, at - begun), done_at }
     }
 
     fn event<'a>(&mut self, totals: &'a Totals, note: &'a str, at: Instant, now: Timestamp) -> Event<'a> {
-        let pace = self.look(totals, at, now);
+        let pace = self.sample(totals, at, now);
         let (bytes_per_s, bytes_per_s_average, done_at) = (pace.now, pace.average, pace.done_at);
         Event::Progress { at: now, bytes_per_s, bytes_per_s_average, done_at, note, totals }
     }
 
     fn measure(&mut self, totals: &Totals, note: &str, at: Instant, now: Timestamp) -> Measure {
-        let pace = self.look(totals, at, now);
+        let pace = self.sample(totals, at, now);
         let end = match pace.done_at {
             Some(end) => format!("done {}", when::expected(end, now)),
             None if totals.listed && totals.bytes_moved == 0 => "starting".to_owned(),
@@ -131,7 +131,7 @@ impl Rate {
             rate_now: pace.now,
             rate_average: pace.average,
             end,
-            left: pace.done_at.and_then(|end| when::left(end, now)).unwrap_or_default(),
+            left: pace.done_at.and_then(|end| when::time_left(end, now)).unwrap_or_default(),
             notes: notes.join(", "),
         }
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn rates_are_of_what_moves() {
-        let mut rate = Rate::default();
+        let mut rate = RateMeter::default();
         let at = Instant::now();
         let now = "2026-11-21T14:02:11Z".parse().unwrap();
         let mut totals = Totals { bytes: 100_000_000, files: 2, listed: true, ..Totals::default() };

@@ -47,7 +47,7 @@ fn kind(text: &str) -> Result<Kind, String> {
 }
 
 #[derive(Serialize)]
-struct Checked {
+struct CheckedArchive {
     url: String,
     kind: &'static str,
     verified: bool,
@@ -58,14 +58,14 @@ struct Checked {
 pub async fn check(context: &Context, args: CheckArgs) -> Result<Exit, Failure> {
     let verify = !args.no_verify;
     let settings = Settings { url: args.address, kind: args.kind, verify, authorities: args.authorities };
-    let found = Archive::open(&settings)?.check(clock::now()).await.map_err(failure)?;
-    let checked = Checked { url: settings.url, kind: settings.kind.word(), verified: verify, found };
+    let found = Archive::open(&settings)?.check(clock::now()).await.map_err(archive_failure)?;
+    let checked = CheckedArchive { url: settings.url, kind: settings.kind.word(), verified: verify, found };
     context.output.sentence(&checked, |checked| format!("it answers: {}", checked.found))?;
     Ok(Exit::Ok)
 }
 
 /// What to do about somebody else's server is not what to do about ours.
-fn failure(fault: Fault) -> Failure {
+fn archive_failure(fault: Fault) -> Failure {
     let next = match fault.code {
         FaultCode::NotAuthenticated => "give --authorities FILE, or --no-verify to believe whoever answers",
         FaultCode::Unreachable | FaultCode::Stalled | FaultCode::ConnectionLost => {
@@ -73,11 +73,11 @@ fn failure(fault: Fault) -> Failure {
         }
         _ => "check the address and --kind: docs/howto/perfsonar.md says how far the address goes",
     };
-    Failure::from(fault).next(next)
+    Failure::from(fault).with_remedy(next)
 }
 
 pub async fn list(context: &Context, remote: &Remote) -> Result<Exit, Failure> {
-    let items: Vec<ArchiveView> = remote.all(&routes::ARCHIVE_LIST, &[], &[]).await?;
+    let items: Vec<ArchiveView> = remote.list_all(&routes::ARCHIVE_LIST, &[], &[]).await?;
     context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
     Ok(Exit::Ok)
 }

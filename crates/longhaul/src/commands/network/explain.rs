@@ -6,7 +6,7 @@ use clap::Args;
 use longhaul_api::network::{NetworkLinkDetail, NetworkWhatIf};
 use longhaul_model::units::{bytes, count, duration, parse_bytes, rate};
 
-use super::links::{LinkArgs, changes, listed, title};
+use super::links::{LinkArgs, bullet_list, changes_table, link_title};
 use crate::clock;
 use crate::terminal::Style;
 
@@ -31,17 +31,17 @@ impl ExplainArgs {
     }
 }
 
-pub(super) fn explained(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
-    let mut text = title(&detail.link, style);
-    text.push_str(&listed(&detail.explanation, width));
-    let more = sentences(&detail.what_if);
+pub(super) fn explanation_text(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
+    let mut text = link_title(&detail.link, style);
+    text.push_str(&bullet_list(&detail.explanation, width));
+    let more = what_if_sentences(&detail.what_if);
     if !more.is_empty() {
         text.push_str("\nwith more work\n");
-        text.push_str(&listed(&more, width));
+        text.push_str(&bullet_list(&more, width));
     }
     if !detail.changes.is_empty() {
         text.push('\n');
-        text.push_str(&changes(&detail.changes, clock::now()).human(style, width));
+        text.push_str(&changes_table(&detail.changes, clock::now()).human(style, width));
     }
     if !detail.advice.is_empty() {
         text.push_str(&format!(
@@ -52,7 +52,7 @@ pub(super) fn explained(detail: &NetworkLinkDetail, style: Style, width: Option<
     text
 }
 
-fn sentences(what_if: &NetworkWhatIf) -> Vec<String> {
+fn what_if_sentences(what_if: &NetworkWhatIf) -> Vec<String> {
     let rates = what_if.rates.iter().map(|row| {
         let files = if row.more_files == 1 { "file" } else { "files" };
         format!(
@@ -69,9 +69,9 @@ fn sentences(what_if: &NetworkWhatIf) -> Vec<String> {
             "{} more, {} at once, would take {} (nine in ten: {} to {})",
             bytes(row.bytes),
             count(row.at_once.into()),
-            time(row.seconds),
-            time(row.seconds_low),
-            time(row.seconds_high)
+            duration_text(row.seconds),
+            duration_text(row.seconds_low),
+            duration_text(row.seconds_high)
         )
     });
     let failures = what_if.failures.iter().filter(|row| row.share >= 0.001).map(|row| {
@@ -89,7 +89,7 @@ fn sentences(what_if: &NetworkWhatIf) -> Vec<String> {
 }
 
 /// The service speaks of no time below zero or without end; who does is shown as if it meant the next best.
-fn time(seconds: f64) -> String {
+fn duration_text(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
 }
 
@@ -113,7 +113,7 @@ mod tests {
             failures: Vec::new(),
         };
         assert_eq!(
-            sentences(&what_if),
+            what_if_sentences(&what_if),
             [
                 "with 4 more files at once all of them together would get 400 MB/s (one in ten less than 200 \
                     MB/s, one in ten more than 800 MB/s)",
@@ -123,9 +123,9 @@ mod tests {
         );
         let failure = |blame: &str, share| NetworkFailure { blame: blame.to_owned(), share };
         what_if.failures = vec![failure("network", 0.05), failure("ourselves", 0.01)];
-        let lines = sentences(&what_if);
+        let lines = what_if_sentences(&what_if);
         assert_eq!(lines[2], "the next attempt fails by the fault of the network in 5.0 % of cases");
         assert_eq!(lines[3], "the next attempt fails by our own fault in 1.0 % of cases");
-        assert_eq!(time(f64::NAN), "0 ms");
+        assert_eq!(duration_text(f64::NAN), "0 ms");
     }
 }

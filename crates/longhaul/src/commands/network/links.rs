@@ -14,7 +14,7 @@ use longhaul_model::units::{count, printable, rate};
 use longhaul_model::{FaultCode, StorageName, Timestamp};
 use longhaul_network::exchange::{Aliases, Exchange, Imported, merge};
 
-use super::explain::{ExplainArgs, explained};
+use super::explain::{ExplainArgs, explanation_text};
 use super::probes;
 use crate::clock;
 use crate::commands::Context;
@@ -27,7 +27,7 @@ use crate::when;
 /// A document of a million links is about so large.
 const DOCUMENT_BYTES_MAX: u64 = 256 << 20;
 /// Changes shown by `show`.
-const CHANGES_SHOWN: usize = 10;
+const CHANGES_SHOWN_MAX: usize = 10;
 
 #[derive(Debug, Subcommand)]
 pub enum LinksCommand {
@@ -91,7 +91,7 @@ pub struct MergeArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Write the site THEIRS as OURS; may be given several times
-    #[arg(long = "alias", value_name = "THEIRS=OURS", value_parser = alias)]
+    #[arg(long = "alias", value_name = "THEIRS=OURS", value_parser = parse_alias)]
     aliases: Vec<(String, String)>,
     /// File to write [default: standard output]
     #[arg(long, value_name = "FILE")]
@@ -103,11 +103,11 @@ pub struct ImportArgs {
     /// An exported or merged document; - is standard input
     file: PathBuf,
     /// Their name of a site, and ours; may be given several times
-    #[arg(long = "alias", value_name = "THEIRS=OURS", value_parser = alias)]
+    #[arg(long = "alias", value_name = "THEIRS=OURS", value_parser = parse_alias)]
     aliases: Vec<(String, String)>,
 }
 
-fn alias(text: &str) -> Result<(String, String), String> {
+fn parse_alias(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((theirs, ours)) if !theirs.is_empty() && !ours.is_empty() => {
             Ok((theirs.to_owned(), ours.to_owned()))
@@ -116,7 +116,7 @@ fn alias(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn checked(pairs: &[(String, String)]) -> Result<Aliases, Failure> {
+fn check_aliases(pairs: &[(String, String)]) -> Result<Aliases, Failure> {
     let pairs = pairs.iter().map(|(theirs, ours)| (theirs.as_str(), ours.as_str()));
     Aliases::new(pairs).map_err(|fault| Failure::from(longhaul_api::Problem::from(fault)))
 }
@@ -130,7 +130,7 @@ pub async fn run(context: &Context, remote: &Remote, command: LinksCommand) -> R
         }
         LinksCommand::Show(_) => {
             let view: NetworkView = remote.get(&routes::NETWORK_SHOW, &[], &[]).await?;
-            output.view(&view, human, |view| changes(&view.changes, view.now))?;
+            output.view(&view, human, |view| changes_table(&view.changes, view.now))?;
         }
         LinksCommand::Links(args) => {
             let query = [
@@ -138,23 +138,24 @@ pub async fn run(context: &Context, remote: &Remote, command: LinksCommand) -> R
                 ("target", args.target.as_ref().map(|name| name.as_str().to_owned())),
             ];
             let items: Vec<NetworkLink> =
-                remote.some(&routes::NETWORK_LINKS, &[], &query, args.limit).await?;
-            output.table(&Page { items, next: None }, |page| links(&page.items))?;
+                remote.list(&routes::NETWORK_LINKS, &[], &query, args.limit).await?;
+            output.table(&Page { items, next: None }, |page| links_table(&page.items))?;
         }
         LinksCommand::Explain(args) => {
             let detail = detail(remote, &args.link, &args.query()).await?;
-            output.view(&detail, explained, |detail| links(std::slice::from_ref(&detail.link)))?;
+            output
+                .view(&detail, explanation_text, |detail| links_table(std::slice::from_ref(&detail.link)))?;
         }
         LinksCommand::Advise(args) => {
             let detail = detail(remote, &args, &[]).await?;
-            output.view(&detail, advised, |detail| sentences("advice", &detail.advice))?;
+            output.view(&detail, advice_text, |detail| sentences_table("advice", &detail.advice))?;
         }
         LinksCommand::Export(args) => {
             let document: Exchange = remote.get(&routes::NETWORK_EXPORT, &[], &[]).await?;
             write(context, &document, args.out.as_deref())?;
         }
         LinksCommand::Import(args) => import(context, remote, args).await?,
-        LinksCommand::Merge(args) => return merged(context, &args),
+        LinksCommand::Merge(args) => return run_merge(context, &args),
     }
     Ok(Exit::Ok)
 }
@@ -168,16 +169,16 @@ async fn detail(
 }
 
 /// `longhaul network merge`: files in, one document out.
-pub fn merged(context: &Context, args: &MergeArgs) -> Result<Exit, Failure> {
+pub fn run_merge(context: &Context, args: &MergeArgs) -> Result<Exit, Failure> {
     let documents = args.files.iter().map(|file| read(file)).collect::<Result<Vec<Exchange>, Failure>>()?;
-    let document = merge(&documents, &checked(&args.aliases)?)
+    let document = merge(&documents, &check_aliases(&args.aliases)?)
         .map_err(|fault| Failure::from(longhaul_api::Problem::from(fault)))?;
     write(context, &document, args.out.as_deref())?;
     Ok(Exit::Ok)
 }
 
 async fn import(context: &Context, remote: &Remote, args: ImportArgs) -> Result<(), Failure> {
-    checked(&args.aliases)?;
+    check_aliases(&args.aliases)?;
     let document = serde_json::to_value(read(&args.file)?)
         .map_err(|error| Failure::new(FaultCode::Internal, error.to_string()))?;
     let request = NetworkImport { document, aliases: args.aliases.into_iter().collect() };
@@ -239,25 +240,25 @@ fn human(view: &NetworkView, style: Style, width: Option<usize>) -> String {
         text.push_str("no forecast was put to the test yet\n");
     } else {
         text.push('\n');
-        text.push_str(&forecasts(&scored).human(style, width));
+        text.push_str(&forecasts_table(&scored).human(style, width));
     }
     text.push('\n');
     if view.changes.is_empty() {
         text.push_str("no change was noticed\n");
     } else {
-        let shown = &view.changes[..view.changes.len().min(CHANGES_SHOWN)];
-        text.push_str(&changes(shown, view.now).human(style, width));
-        if view.changes.len() > CHANGES_SHOWN {
+        let shown = &view.changes[..view.changes.len().min(CHANGES_SHOWN_MAX)];
+        text.push_str(&changes_table(shown, view.now).human(style, width));
+        if view.changes.len() > CHANGES_SHOWN_MAX {
             text.push_str(&format!(
                 "and {} before these; all of them: --json\n",
-                view.changes.len() - CHANGES_SHOWN
+                view.changes.len() - CHANGES_SHOWN_MAX
             ));
         }
     }
     text
 }
 
-fn forecasts(all: &[&ForecastQuality]) -> Table {
+fn forecasts_table(all: &[&ForecastQuality]) -> Table {
     let mut table = Table::new([
         left("forecasts for links with"),
         right("outcomes"),
@@ -283,7 +284,7 @@ fn forecasts(all: &[&ForecastQuality]) -> Table {
     table
 }
 
-pub(super) fn changes(all: &[NetworkChange], now: Timestamp) -> Table {
+pub(super) fn changes_table(all: &[NetworkChange], now: Timestamp) -> Table {
     let mut table = Table::new([left("since"), left("noticed"), prose("what changed")]);
     for change in all {
         let tone = if change.worse { Tone::Warn } else { Tone::Good };
@@ -296,7 +297,7 @@ pub(super) fn changes(all: &[NetworkChange], now: Timestamp) -> Table {
     table
 }
 
-fn links(all: &[NetworkLink]) -> Table {
+fn links_table(all: &[NetworkLink]) -> Table {
     let mut table = Table::new([
         left("source"),
         left("target"),
@@ -327,8 +328,8 @@ fn links(all: &[NetworkLink]) -> Table {
             Cell::maybe(link.loss, |loss| {
                 Cell::text(if loss > 0.0 { format!("{loss:.0e}") } else { "0".into() })
             }),
-            probes::mtu(link),
-            Cell::maybe(link.probed.as_ref(), |probed| probes::age(probed, now)),
+            probes::link_mtu_cell(link),
+            Cell::maybe(link.probed.as_ref(), |probed| probes::last_probe_cell(probed, now)),
             Cell::maybe(link.window_limit, Cell::rate),
             Cell::maybe(link.loss_limit, Cell::rate),
             Cell::text(format!("{failed:.0} %")).toned_if(failed >= 5.0, Tone::Bad),
@@ -338,28 +339,28 @@ fn links(all: &[NetworkLink]) -> Table {
     table
 }
 
-fn sentences(title: &'static str, all: &[String]) -> Table {
+fn sentences_table(title: &'static str, all: &[String]) -> Table {
     let mut table = Table::new([prose(title)]);
     all.iter().for_each(|line| table.row([Cell::text(line)]));
     table
 }
 
-pub(super) fn listed(all: &[String], width: Option<usize>) -> String {
+pub(super) fn bullet_list(all: &[String], width: Option<usize>) -> String {
     all.iter().map(|line| wrapped(&format!("  {}", printable(line)), width, 4) + "\n").collect()
 }
 
-pub(super) fn title(link: &NetworkLink, style: Style) -> String {
+pub(super) fn link_title(link: &NetworkLink, style: Style) -> String {
     let arrow = format!("{} → {}", link.source, link.target);
     let since = link.worse_since.map(|since| format!("   worse since {}", when::local(since, clock::now())));
     format!("{}{}\n", style.paint(Tone::Strong, &arrow), since.unwrap_or_default())
 }
 
-fn advised(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
-    let text = title(&detail.link, style);
+fn advice_text(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
+    let text = link_title(&detail.link, style);
     if detail.advice.is_empty() {
         return text + "  nothing is known that would help\n";
     }
-    text + &listed(&detail.advice, width)
+    text + &bullet_list(&detail.advice, width)
 }
 
 #[cfg(test)]
@@ -368,9 +369,9 @@ mod tests {
 
     #[test]
     fn an_alias_has_two_names() {
-        assert_eq!(alias("T2_X=alpha"), Ok(("T2_X".to_owned(), "alpha".to_owned())));
+        assert_eq!(parse_alias("T2_X=alpha"), Ok(("T2_X".to_owned(), "alpha".to_owned())));
         for wrong in ["", "alpha", "=alpha", "alpha="] {
-            assert!(alias(wrong).unwrap_err().contains("THEIRS=OURS"), "{wrong}");
+            assert!(parse_alias(wrong).unwrap_err().contains("THEIRS=OURS"), "{wrong}");
         }
     }
 

@@ -78,11 +78,11 @@ pub struct ImportArgs {
     #[arg(long, value_name = "FILE")]
     services: Option<PathBuf>,
     /// Their name of a site and ours, where they differ; may be repeated
-    #[arg(long, value_name = "THEIRS=OURS", value_parser = alias)]
+    #[arg(long, value_name = "THEIRS=OURS", value_parser = parse_alias)]
     alias: Vec<(String, SiteName)>,
 }
 
-fn alias(text: &str) -> Result<(String, SiteName), String> {
+fn parse_alias(text: &str) -> Result<(String, SiteName), String> {
     let (theirs, ours) = text.split_once('=').ok_or("give it as THEIRS=OURS")?;
     Ok((theirs.to_owned(), SiteName::parse(ours).map_err(|error| error.to_string())?))
 }
@@ -91,7 +91,7 @@ pub async fn run(context: &Context, remote: &Remote, command: MapCommand) -> Res
     match command {
         MapCommand::Add(args) => add(context, remote, args).await,
         MapCommand::List => {
-            let items: Vec<HostView> = remote.all(&routes::HOST_LIST, &[], &[]).await?;
+            let items: Vec<HostView> = remote.list_all(&routes::HOST_LIST, &[], &[]).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
             Ok(Exit::Ok)
         }
@@ -125,7 +125,7 @@ async fn add(context: &Context, remote: &Remote, args: AddArgs) -> Result<Exit, 
     let changed: HostsChanged = remote.post(&routes::HOST_SET, &[], &change).await?;
     if !changed.unknown_sites.is_empty() {
         let fault = Fault::new(longhaul_model::FaultCode::NotFound, format!("there is no site {site}"));
-        return Err(Failure::from(fault).next("longhaul site list"));
+        return Err(Failure::from(fault).with_remedy("longhaul site list"));
     }
     context.output.sentence(&changed, |_| format!("{shown} belongs to {site}"))?;
     Ok(Exit::Ok)
@@ -150,7 +150,7 @@ fn table(hosts: &[HostView]) -> Table {
 
 /// What an import did.
 #[derive(Debug, Default, Serialize)]
-struct Imported {
+struct ImportSummary {
     set: u64,
     unchanged: u64,
     kept_explicit: u64,
@@ -161,27 +161,27 @@ struct Imported {
 }
 
 async fn import(context: &Context, remote: &Remote, args: ImportArgs) -> Result<Exit, Failure> {
-    let here: Vec<SiteView> = remote.all(&routes::SITE_LIST, &[], &[]).await?;
+    let here: Vec<SiteView> = remote.list_all(&routes::SITE_LIST, &[], &[]).await?;
     let mut names: BTreeMap<String, SiteName> =
         here.into_iter().map(|site| (site.name.as_str().to_lowercase(), site.name)).collect();
     names.extend(args.alias.into_iter().map(|(theirs, ours)| (theirs.to_lowercase(), ours)));
-    let mut done = Imported::default();
+    let mut done = ImportSummary::default();
     let mut hosts = Vec::new();
-    let mut take = |done: &mut Imported, theirs: String, host: String, role: Option<String>| match names
+    let mut take = |done: &mut ImportSummary, theirs: String, host: String, role: Option<String>| match names
         .get(&theirs.to_lowercase())
     {
         Some(site) => hosts.push(HostOfSite { host, site: site.clone(), role, family: None }),
         None => drop(done.foreign_sites.insert(theirs)),
     };
     if let Some(path) = &args.sites {
-        let export = cric::sites(&read(path)?).map_err(|fault| in_file(path, fault))?;
+        let export = cric::sites(&read(path)?).map_err(|fault| export_failure(path, fault))?;
         done.refused += export.refused;
         for network in export.items {
             take(&mut done, network.site, network.prefix.to_string(), None);
         }
     }
     if let Some(path) = &args.services {
-        let export = cric::services(&read(path)?).map_err(|fault| in_file(path, fault))?;
+        let export = cric::services(&read(path)?).map_err(|fault| export_failure(path, fault))?;
         done.refused += export.refused;
         for host in export.items {
             take(&mut done, host.site, host.host, Some(host.role.to_string()));
@@ -195,12 +195,12 @@ async fn import(context: &Context, remote: &Remote, args: ImportArgs) -> Result<
         done.kept_explicit += changed.kept_explicit;
         done.foreign_sites.extend(changed.unknown_sites.iter().map(ToString::to_string));
     }
-    context.output.sentence(&done, in_words)?;
+    context.output.sentence(&done, import_text)?;
     Ok(Exit::Ok)
 }
 
-fn in_words(done: &Imported) -> String {
-    const NAMED: usize = 10;
+fn import_text(done: &ImportSummary) -> String {
+    const SITES_NAMED_MAX: usize = 10;
     let mut text = format!(
         "{} set, {} as they were, {} left as they were added by hand, {} without sense",
         count(done.set),
@@ -209,8 +209,8 @@ fn in_words(done: &Imported) -> String {
         count(done.refused)
     );
     if !done.foreign_sites.is_empty() {
-        let named: Vec<&str> = done.foreign_sites.iter().map(String::as_str).take(NAMED).collect();
-        let more = done.foreign_sites.len().saturating_sub(NAMED);
+        let named: Vec<&str> = done.foreign_sites.iter().map(String::as_str).take(SITES_NAMED_MAX).collect();
+        let more = done.foreign_sites.len().saturating_sub(SITES_NAMED_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         text.push_str(&format!(
             "\n{} of their sites are none here: {}{more}; where only the names differ: --alias THEIRS=OURS",
@@ -231,9 +231,10 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn in_file(path: &Path, fault: Fault) -> Failure {
+fn export_failure(path: &Path, fault: Fault) -> Failure {
     let detail = format!("{}: {}", path.display(), fault.detail);
-    Failure::from(Fault::new(fault.code, detail)).next("export it again with ?json at the end of the address")
+    Failure::from(Fault::new(fault.code, detail))
+        .with_remedy("export it again with ?json at the end of the address")
 }
 
 #[cfg(test)]
@@ -242,18 +243,18 @@ mod tests {
 
     #[test]
     fn what_an_import_did_is_told_with_what_to_do_next() {
-        let mut done = Imported { set: 1_200, kept_explicit: 2, ..Imported::default() };
+        let mut done = ImportSummary { set: 1_200, kept_explicit: 2, ..ImportSummary::default() };
         assert_eq!(
-            in_words(&done),
+            import_text(&done),
             "1,200 set, 0 as they were, 2 left as they were added by hand, 0 without sense"
         );
         done.foreign_sites = (0..12).map(|number| format!("T2-{number:02}")).collect();
-        let text = in_words(&done);
+        let text = import_text(&done);
         assert!(
             text.contains("12 of their sites are none here: T2-00,") && text.contains("and 2 more"),
             "{text}"
         );
-        assert_eq!(alias("CERN-PROD=cern").unwrap(), ("CERN-PROD".into(), "cern".parse().unwrap()));
-        assert!(alias("cern").is_err() && alias("A=no spaces here").is_err());
+        assert_eq!(parse_alias("CERN-PROD=cern").unwrap(), ("CERN-PROD".into(), "cern".parse().unwrap()));
+        assert!(parse_alias("cern").is_err() && parse_alias("A=no spaces here").is_err());
     }
 }

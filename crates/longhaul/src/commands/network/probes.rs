@@ -4,17 +4,17 @@ use longhaul_api::network::{NetworkLink, NetworkLinkDetail};
 use longhaul_api::probe::{ProbeShort, ProbeView, ProbedWay, Reach, UplinkView};
 use longhaul_model::Timestamp;
 
-use super::links::{changes, listed, title};
+use super::links::{bullet_list, changes_table, link_title};
 use crate::clock;
 use crate::table::{Cell, Table, left, prose, right};
 use crate::terminal::{Style, Tone};
 
 /// Routers named by address; of more the number is enough.
-const HOPS_SHOWN: usize = 12;
+const HOPS_SHOWN_MAX: usize = 12;
 
 /// Of `longhaul network show SOURCE TARGET`.
 pub fn human(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
-    let mut text = title(&detail.link, style);
+    let mut text = link_title(&detail.link, style);
     if detail.probes.is_empty() {
         text.push_str(
             "  no agent of the one site has looked at one of the other yet; each looks at one peer every few \
@@ -26,30 +26,31 @@ pub fn human(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> 
     for probe in &detail.probes {
         let mut lines = probe.remarks.clone();
         lines.extend(probe.ways.iter().flat_map(|way| &way.unknown).map(|what| format!("not known: {what}")));
-        lines.extend(probe.ways.iter().filter_map(route));
+        lines.extend(probe.ways.iter().filter_map(route_text));
         if !lines.is_empty() {
             text.push_str(&format!("\n{} → {}\n", probe.from, probe.to));
-            text.push_str(&listed(&lines, width));
+            text.push_str(&bullet_list(&lines, width));
         }
     }
     if !detail.uplinks.is_empty() {
         text.push('\n');
-        text.push_str(&uplinks(&detail.uplinks).human(style, width));
+        text.push_str(&uplinks_table(&detail.uplinks).human(style, width));
     }
     if !detail.changes.is_empty() {
         text.push('\n');
-        text.push_str(&changes(&detail.changes, clock::now()).human(style, width));
+        text.push_str(&changes_table(&detail.changes, clock::now()).human(style, width));
     }
     text
 }
 
-fn route(way: &ProbedWay) -> Option<String> {
+fn route_text(way: &ProbedWay) -> Option<String> {
     if way.hops.is_empty() {
         return None;
     }
-    let named = way.hops.iter().take(HOPS_SHOWN).map(|hop| hop.map_or("*".to_owned(), |hop| hop.to_string()));
+    let named =
+        way.hops.iter().take(HOPS_SHOWN_MAX).map(|hop| hop.map_or("*".to_owned(), |hop| hop.to_string()));
     let named: Vec<String> = named.collect();
-    let more = way.hops.len().saturating_sub(HOPS_SHOWN);
+    let more = way.hops.len().saturating_sub(HOPS_SHOWN_MAX);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     Some(format!("route over {}: {}{more}", way.family(), named.join(" ")))
 }
@@ -75,7 +76,7 @@ pub fn table(probes: &[ProbeView]) -> Table {
             table.row([from, to, Cell::time(probe.at, now), family, rtt, mtu, hops, address, found]);
         };
         for way in &probe.ways {
-            ends(&mut table, of_way(way));
+            ends(&mut table, path_cells(way));
         }
         if let Some(fault) = &probe.fault {
             let empty = || Cell::text("");
@@ -86,14 +87,14 @@ pub fn table(probes: &[ProbeView]) -> Table {
     table
 }
 
-fn of_way(way: &ProbedWay) -> [Cell; 6] {
+fn path_cells(way: &ProbedWay) -> [Cell; 6] {
     let answers = way.reach == Reach::Answers;
     let tone = if way.reach == Reach::NoRoute { Tone::Faint } else { Tone::Bad };
     let hops = (!way.hops.is_empty()).then_some(way.hops.len() as u64);
     [
         Cell::text(way.family()),
         Cell::maybe(way.rtt_us(), |us| Cell::both(format!("{:.1} ms", f64::from(us) / 1e3), us.to_string())),
-        Cell::maybe(way.mtu, |mtu| size(mtu, way.black_hole)),
+        Cell::maybe(way.mtu, |mtu| mtu_cell(mtu, way.black_hole)),
         Cell::maybe(hops, Cell::count),
         Cell::text(way.address.to_string()),
         Cell::text(way.reach.words()).toned_if(!answers, tone),
@@ -101,18 +102,18 @@ fn of_way(way: &ProbedWay) -> [Cell; 6] {
 }
 
 /// For the list of links.
-pub fn mtu(link: &NetworkLink) -> Cell {
+pub fn link_mtu_cell(link: &NetworkLink) -> Cell {
     let black_hole = link.probed.as_ref().is_some_and(|probed| probed.black_hole);
-    Cell::maybe(link.mtu, |mtu| size(mtu, black_hole))
+    Cell::maybe(link.mtu, |mtu| mtu_cell(mtu, black_hole))
 }
 
-fn size(mtu: u32, black_hole: bool) -> Cell {
+fn mtu_cell(mtu: u32, black_hole: bool) -> Cell {
     let shown = if black_hole { format!("{mtu} black hole") } else { mtu.to_string() };
     Cell::both(shown, mtu.to_string()).toned_if(black_hole, Tone::Bad)
 }
 
 /// When the link was last looked at, or since when nothing answers.
-pub fn age(probed: &ProbeShort, now: Timestamp) -> Cell {
+pub fn last_probe_cell(probed: &ProbeShort, now: Timestamp) -> Cell {
     match probed.unreachable_since {
         Some(since) => Cell::both(
             format!("silent since {}", crate::when::local(since, now)),
@@ -123,7 +124,7 @@ pub fn age(probed: &ProbeShort, now: Timestamp) -> Cell {
     }
 }
 
-fn uplinks(all: &[UplinkView]) -> Table {
+fn uplinks_table(all: &[UplinkView]) -> Table {
     let now = clock::now();
     let mut table = Table::new([
         left("uplink of"),

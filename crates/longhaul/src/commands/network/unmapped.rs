@@ -12,7 +12,7 @@ use crate::table::{Cell, Table, left, prose, right};
 use crate::terminal::Tone;
 
 pub async fn run(context: &Context, remote: &Remote) -> Result<Exit, Failure> {
-    let items: Vec<UnmappedHost> = remote.all(&routes::UNMAPPED_LIST, &[], &[]).await?;
+    let items: Vec<UnmappedHost> = remote.list_all(&routes::UNMAPPED_LIST, &[], &[]).await?;
     let unnamed = !items.is_empty();
     context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
     if unnamed {

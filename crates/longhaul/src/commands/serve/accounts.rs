@@ -25,36 +25,36 @@ use crate::output::Format;
 
 /// Each is a process with buffers of its own.
 const SUBJECTS_MAX: usize = 256;
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// From its start to its URL.
-const START_WITHIN: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// A server that dies is started again, later each time it dies soon.
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
-const PAUSE_MOST: Duration = Duration::from_secs(60);
+const RESTART_BACKOFF_MIN: Duration = Duration::from_secs(1);
+const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// One that has lived so long did not die of its start.
-const LIVED: Duration = Duration::from_secs(60);
+const UPTIME_STABLE_MIN: Duration = Duration::from_secs(60);
 /// For a clean end: what is under way is left so that it can be resumed.
-const END_WITHIN: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One subject and its server.
-struct Party {
+struct SubjectServer {
     mapped: MappedSubject,
     url_file: PathBuf,
     secret: SharedSecret,
     listen: Option<String>,
-    server: Option<Running>,
-    pause: Duration,
-    again_at: Option<Instant>,
+    process: Option<ServerProcess>,
+    backoff: Duration,
+    restart_at: Option<Instant>,
 }
 
-struct Running {
+struct ServerProcess {
     child: Child,
     url: ServerUrl,
     since: Instant,
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct SubjectView<'a> {
     subject: &'a str,
     account: &'a str,
     uid: u32,
@@ -65,8 +65,8 @@ struct Shown<'a> {
 pub(super) fn run(context: &Context, args: &ServeArgs, map: &Path, stop: &Stop) -> Result<Exit, Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err(Failure::new(FaultCode::NotAllowed, "only root can become other accounts")
-            .titled("--grid-map needs root")
-            .next("run it as root; or, to serve as yourself: longhaul serve DIR"));
+            .with_title("--grid-map needs root")
+            .with_remedy("run it as root; or, to serve as yourself: longhaul serve DIR"));
     }
     let (mapped, unmapped) = read_map(args, map)?;
     for line in &unmapped {
@@ -78,10 +78,10 @@ pub(super) fn run(context: &Context, args: &ServeArgs, map: &Path, stop: &Stop) 
         ));
     }
     let directory = args.url_dir.as_deref().unwrap_or_else(|| Path::new("."));
-    let mut parties = parties(args, mapped, directory)?;
+    let mut parties = subject_servers(args, mapped, directory)?;
     let started = start_all(context, args, &mut parties, directory);
-    let ended = started.map(|()| watch(args, &mut parties, stop));
-    end_all(&mut parties);
+    let ended = started.map(|()| supervise_all(args, &mut parties, stop));
+    stop_all(&mut parties);
     for party in &parties {
         let _ = std::fs::remove_file(&party.url_file);
         if !args.keep_url {
@@ -102,9 +102,8 @@ fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<MappedSubject>, Vec<Un
     if found.uid() != 0 || found.mode() & 0o022 != 0 {
         let why =
             format!("{shown} can be changed by others than root, who could map themselves to any account");
-        return Err(
-            Failure::new(FaultCode::NotAllowed, why).next(format!("chown root {shown}; chmod go-w {shown}"))
-        );
+        return Err(Failure::new(FaultCode::NotAllowed, why)
+            .with_remedy(format!("chown root {shown}; chmod go-w {shown}")));
     }
     let mut bytes = Vec::new();
     file.take(gridmap::MAP_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
@@ -136,13 +135,17 @@ fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<MappedSubject>, Vec<Un
 }
 
 /// Names of URL files, secrets of an earlier run, and ports.
-fn parties(args: &ServeArgs, mapped: Vec<MappedSubject>, directory: &Path) -> Result<Vec<Party>, Failure> {
-    let mut parties: Vec<Party> = Vec::with_capacity(mapped.len());
+fn subject_servers(
+    args: &ServeArgs,
+    mapped: Vec<MappedSubject>,
+    directory: &Path,
+) -> Result<Vec<SubjectServer>, Failure> {
+    let mut parties: Vec<SubjectServer> = Vec::with_capacity(mapped.len());
     for (place, mapped) in mapped.into_iter().enumerate() {
         let earlier = parties.iter().filter(|party| party.mapped.account.name == mapped.account.name).count();
         let number = if earlier == 0 { String::new() } else { format!("-{}", earlier + 1) };
         let url_file = directory.join(format!("{}{number}.url", mapped.account.name));
-        let (secret, kept) = super::kept(&url_file, &args.directory);
+        let (secret, kept) = super::retained_key(&url_file, &args.directory);
         let mut listen = args.listen.as_deref().map(|text| nth_port(text, place)).transpose()?;
         if let Some(kept) = kept.first().filter(|_| listen.as_deref().is_none_or(|text| text.ends_with(":0")))
         {
@@ -150,7 +153,15 @@ fn parties(args: &ServeArgs, mapped: Vec<MappedSubject>, directory: &Path) -> Re
                 Some(if kept.ip().is_unspecified() { format!(":{}", kept.port()) } else { kept.to_string() });
         }
         let (server, again_at) = (None, None);
-        parties.push(Party { mapped, url_file, secret, listen, server, pause: PAUSE_FIRST, again_at });
+        parties.push(SubjectServer {
+            mapped,
+            url_file,
+            secret,
+            listen,
+            process: server,
+            backoff: RESTART_BACKOFF_MIN,
+            restart_at: again_at,
+        });
     }
     Ok(parties)
 }
@@ -177,7 +188,7 @@ fn nth_port(text: &str, place: usize) -> Result<String, Failure> {
 fn start_all(
     context: &Context,
     args: &ServeArgs,
-    parties: &mut [Party],
+    parties: &mut [SubjectServer],
     directory: &Path,
 ) -> Result<(), Failure> {
     use std::os::unix::fs::DirBuilderExt;
@@ -194,7 +205,7 @@ fn start_all(
     for party in parties.iter_mut() {
         party.start(args)?;
     }
-    let shown: Vec<Shown<'_>> = parties.iter().filter_map(Party::shown).collect();
+    let shown: Vec<SubjectView<'_>> = parties.iter().filter_map(SubjectServer::view).collect();
     if context.output.format == Format::Json {
         return context.output.json(&shown);
     }
@@ -216,17 +227,17 @@ fn start_all(
     Ok(())
 }
 
-fn watch(args: &ServeArgs, parties: &mut [Party], stop: &Stop) {
-    while !stop.wait(LOOK_EVERY) {
+fn supervise_all(args: &ServeArgs, parties: &mut [SubjectServer], stop: &Stop) {
+    while !stop.wait(CHECK_INTERVAL) {
         for party in parties.iter_mut() {
-            party.look(args);
+            party.supervise(args);
         }
     }
 }
 
-fn end_all(parties: &mut [Party]) {
+fn stop_all(parties: &mut [SubjectServer]) {
     let mut running: Vec<Child> =
-        parties.iter_mut().filter_map(|party| party.server.take()).map(|one| one.child).collect();
+        parties.iter_mut().filter_map(|party| party.process.take()).map(|one| one.child).collect();
     for child in &running {
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -234,7 +245,7 @@ fn end_all(parties: &mut [Party]) {
     }
     let begun = Instant::now();
     running.retain_mut(|child| {
-        while begun.elapsed() < END_WITHIN {
+        while begun.elapsed() < STOP_TIMEOUT {
             if !matches!(child.try_wait(), Ok(None)) {
                 return false;
             }
@@ -257,10 +268,10 @@ fn first_line(output: ChildStdout) -> Zeroizing<String> {
         // Nobody may be waiting any more.
         let _ = to.send(line);
     });
-    said.recv_timeout(START_WITHIN).unwrap_or_default()
+    said.recv_timeout(START_TIMEOUT).unwrap_or_default()
 }
 
-impl Party {
+impl SubjectServer {
     fn start(&mut self, args: &ServeArgs) -> Result<(), Failure> {
         let mut command = self.command(args)?;
         command.env(SECRET_VARIABLE, self.secret.reveal().as_str());
@@ -277,7 +288,7 @@ impl Party {
                 FaultCode::Internal,
                 format!("the server of {name} did not start ({status})"),
             )
-            .next("see what it says above; the account must be able to enter the directory"));
+            .with_remedy("see what it says above; the account must be able to enter the directory"));
         };
         longhaul_security::write_private(&self.url_file, format!("{}\n", line.trim_end()).as_bytes())
             .map_err(Fault::from)?;
@@ -290,7 +301,7 @@ impl Party {
         let listen =
             self.listen.iter().filter_map(|text| text.parse().or_else(|_| all.parse()).ok()).collect();
         RetainedKey { secret: self.secret.clone(), listen }.store(&self.url_file, &args.directory)?;
-        self.server = Some(Running { child, url, since: Instant::now() });
+        self.process = Some(ServerProcess { child, url, since: Instant::now() });
         Ok(())
     }
 
@@ -323,39 +334,42 @@ impl Party {
         Ok(command)
     }
 
-    fn look(&mut self, args: &ServeArgs) {
+    fn supervise(&mut self, args: &ServeArgs) {
         let account = &self.mapped.account.name;
-        if let Some(running) = &mut self.server {
+        if let Some(running) = &mut self.process {
             let Ok(Some(status)) = running.child.try_wait() else { return };
-            self.pause =
-                if running.since.elapsed() > LIVED { PAUSE_FIRST } else { (self.pause * 2).min(PAUSE_MOST) };
-            tracing::warn!(account, %status, again_in = ?self.pause, "a server has died");
-            self.server = None;
-            self.again_at = Some(Instant::now() + self.pause);
+            self.backoff = if running.since.elapsed() > UPTIME_STABLE_MIN {
+                RESTART_BACKOFF_MIN
+            } else {
+                (self.backoff * 2).min(RESTART_BACKOFF_MAX)
+            };
+            tracing::warn!(account, %status, again_in = ?self.backoff, "a server has died");
+            self.process = None;
+            self.restart_at = Some(Instant::now() + self.backoff);
         }
-        if self.again_at.is_some_and(|at| Instant::now() >= at) {
-            self.again_at = match self.start(args) {
+        if self.restart_at.is_some_and(|at| Instant::now() >= at) {
+            self.restart_at = match self.start(args) {
                 Ok(()) => None,
                 Err(failure) => {
-                    self.pause = (self.pause * 2).min(PAUSE_MOST);
+                    self.backoff = (self.backoff * 2).min(RESTART_BACKOFF_MAX);
                     tracing::warn!(
                         account = self.mapped.account.name,
                         why = failure.problem.detail,
                         "it does not start"
                     );
-                    Some(Instant::now() + self.pause)
+                    Some(Instant::now() + self.backoff)
                 }
             };
         }
     }
 
-    fn shown(&self) -> Option<Shown<'_>> {
-        Some(Shown {
+    fn view(&self) -> Option<SubjectView<'_>> {
+        Some(SubjectView {
             subject: &self.mapped.subject,
             account: &self.mapped.account.name,
             uid: self.mapped.account.uid,
             url_file: &self.url_file,
-            addresses: &self.server.as_ref()?.url.addresses,
+            addresses: &self.process.as_ref()?.url.addresses,
         })
     }
 }

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use super::Context;
 use super::copy::{RateOption, SecurityOption, SizeOption, stop_at_signals};
 use crate::failure::{Exit, Failure};
-use crate::logging::{Form, Logging};
+use crate::logging::{LogFormat, Logging};
 use crate::output::Format;
 
 const AFTER_HELP: &str = "\
@@ -39,7 +39,7 @@ the account that the map gives to that subject.";
 pub const SECRET_VARIABLE: &str = "LONGHAUL_SERVE_SECRET";
 
 /// Tried first, so that a firewall can be told; any free port if it is taken.
-const PORT: u16 = 7471;
+const PORT_DEFAULT: u16 = 7471;
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -98,7 +98,7 @@ pub struct ServeArgs {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ServerView<'a> {
     url: &'a str,
     directory: String,
     writable: bool,
@@ -119,8 +119,8 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
         let _ = std::fs::remove_file(file);
     }
     let (secret, kept) = match &args.url_file {
-        Some(file) => kept(file, &args.directory),
-        None => (handed()?, Vec::new()),
+        Some(file) => retained_key(file, &args.directory),
+        None => (secret_from_parent()?, Vec::new()),
     };
     let server = start(&args, &secret, &kept)?;
     let url = server.url().reveal("");
@@ -129,12 +129,13 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
         RetainedKey { secret, listen: server.listening() }.store(file, &args.directory)?;
         // Left by nobody: only a server that listens has a URL.
         longhaul_security::write_private(file, format!("{}\n", *url).as_bytes()).map_err(|error| {
-            Failure::from(longhaul_model::Fault::from(error)).titled("the URL could not be written")
+            Failure::from(longhaul_model::Fault::from(error)).with_title("the URL could not be written")
         })?;
     }
     let directory = units::printable(&server.root().to_string_lossy());
     if context.output.format == Format::Json {
-        let shown = Shown { url: &url, directory, writable: args.write, addresses: &server.url().addresses };
+        let shown =
+            ServerView { url: &url, directory, writable: args.write, addresses: &server.url().addresses };
         context.output.json(&shown)?;
     } else {
         context.output.write(&format!("{}\n", *url))?;
@@ -170,11 +171,11 @@ fn start_log(context: &Context) -> Result<(), Failure> {
     {
         return Ok(());
     }
-    Logging { form: Form::Human, level: "warn,longhaul_copy=info".to_owned(), file: None }.start()
+    Logging { format: LogFormat::Human, level: "warn,longhaul_copy=info".to_owned(), file: None }.start()
 }
 
 /// The key of an earlier server at this URL file, and where it listened; else a new key.
-fn kept(url_file: &Path, directory: &Path) -> (SharedSecret, Vec<SocketAddr>) {
+fn retained_key(url_file: &Path, directory: &Path) -> (SharedSecret, Vec<SocketAddr>) {
     match RetainedKey::load(url_file, directory) {
         Ok(Some(kept)) => return (kept.secret, kept.listen),
         Ok(None) => {}
@@ -188,7 +189,7 @@ fn kept(url_file: &Path, directory: &Path) -> (SharedSecret, Vec<SocketAddr>) {
 }
 
 /// The secret that whoever started us has chosen; else a new one.
-fn handed() -> Result<SharedSecret, Failure> {
+fn secret_from_parent() -> Result<SharedSecret, Failure> {
     match std::env::var(SECRET_VARIABLE) {
         Ok(text) => Ok(Zeroizing::new(text).parse().map_err(Fault::from)?),
         Err(_) => Ok(SharedSecret::new()),
@@ -210,7 +211,7 @@ fn start(args: &ServeArgs, secret: &SharedSecret, kept: &[SocketAddr]) -> Result
         party: args.party.clone(),
     };
     let mut last = None;
-    for listen in preferring(kept, candidates(args.listen.as_deref())?) {
+    for listen in prefer_retained(kept, listen_candidates(args.listen.as_deref())?) {
         options.listen = vec![listen];
         match Server::start(&options) {
             Ok(server) => return Ok(server),
@@ -220,12 +221,12 @@ fn start(args: &ServeArgs, secret: &SharedSecret, kept: &[SocketAddr]) -> Result
     }
     Err(last.map_or_else(
         || Failure::usage("there is nothing to listen on", "", "longhaul serve --help"),
-        |fault| Failure::from(fault).next("choose another port: --listen :PORT (0 is any free one)"),
+        |fault| Failure::from(fault).with_remedy("choose another port: --listen :PORT (0 is any free one)"),
     ))
 }
 
 /// Where an earlier server listened goes first, wherever any port will do.
-fn preferring(kept: &[SocketAddr], candidates: Vec<SocketAddr>) -> Vec<SocketAddr> {
+fn prefer_retained(kept: &[SocketAddr], candidates: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let any_port = |known: &&SocketAddr| candidates.contains(&SocketAddr::new(known.ip(), 0));
     kept.iter().filter(any_port).copied().chain(candidates.iter().copied()).collect()
 }
@@ -237,10 +238,10 @@ fn with_port(host: &str) -> String {
 }
 
 /// Addresses in the order in which they are tried. Without IPv6 "all addresses" are those of IPv4.
-fn candidates(listen: Option<&str>) -> Result<Vec<SocketAddr>, Failure> {
+fn listen_candidates(listen: Option<&str>) -> Result<Vec<SocketAddr>, Failure> {
     let all = |port: u16| [SocketAddr::from(([0u16; 8], port)), SocketAddr::from(([0u8; 4], port))];
     let Some(text) = listen else {
-        return Ok(all(PORT).into_iter().chain(all(0)).collect());
+        return Ok(all(PORT_DEFAULT).into_iter().chain(all(0)).collect());
     };
     let wrong = || {
         Failure::usage(
@@ -255,7 +256,7 @@ fn candidates(listen: Option<&str>) -> Result<Vec<SocketAddr>, Failure> {
     // Before the port alone: `::1` begins with a colon too.
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     if let Ok(address) = bare.parse::<std::net::IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, PORT), SocketAddr::new(address, 0)]);
+        return Ok(vec![SocketAddr::new(address, PORT_DEFAULT), SocketAddr::new(address, 0)]);
     }
     let port = text.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or_else(wrong)?;
     Ok(all(port).to_vec())
@@ -267,23 +268,24 @@ mod tests {
 
     #[test]
     fn listens_where_people_say() {
-        let first = |text: &str| candidates(Some(text)).unwrap()[0].to_string();
+        let first = |text: &str| listen_candidates(Some(text)).unwrap()[0].to_string();
         assert_eq!(first(":7000"), "[::]:7000");
         assert_eq!(first("10.0.0.1:7000"), "10.0.0.1:7000");
         assert_eq!(first("10.0.0.1"), "10.0.0.1:7471");
         assert_eq!(first("[::1]:5"), "[::1]:5");
         assert_eq!(first("::1"), "[::1]:7471");
-        assert_eq!(candidates(None).unwrap().len(), 4);
+        assert_eq!(listen_candidates(None).unwrap().len(), 4);
         for bad in [":x", "host", "1.2.3.4:99999", ""] {
-            assert!(candidates(Some(bad)).is_err(), "{bad}");
+            assert!(listen_candidates(Some(bad)).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn an_earlier_address_goes_first_where_any_will_do() {
         let at = |text: &str| -> SocketAddr { text.parse().unwrap() };
-        let first =
-            |kept: &str, listen: Option<&str>| preferring(&[at(kept)], candidates(listen).unwrap())[0];
+        let first = |kept: &str, listen: Option<&str>| {
+            prefer_retained(&[at(kept)], listen_candidates(listen).unwrap())[0]
+        };
         assert_eq!(first("[::]:9", None), at("[::]:9"));
         assert_eq!(first("127.0.0.1:9", Some("127.0.0.1:0")), at("127.0.0.1:9"));
         assert_eq!(first("127.0.0.1:9", Some("127.0.0.1:7")), at("127.0.0.1:7"));

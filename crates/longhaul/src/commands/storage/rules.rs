@@ -75,7 +75,7 @@ pub struct ImportArgs {
 
 /// What became of one name.
 #[derive(Serialize)]
-struct Tried {
+struct NameTrial {
     storage: StorageName,
     lfn: Lfn,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,8 +113,8 @@ fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
     for storage in &chosen {
         storage.check_rules()?;
     }
-    let tries = chosen.iter().flat_map(|storage| args.names.iter().map(|lfn| tried(storage, lfn, args)));
-    let tries: Vec<Tried> = tries.collect();
+    let tries = chosen.iter().flat_map(|storage| args.names.iter().map(|lfn| try_name(storage, lfn, args)));
+    let tries: Vec<NameTrial> = tries.collect();
     let failed = tries.iter().filter(|one| one.trouble.is_some()).count();
     if args.names.is_empty() && context.output.format != Format::Json {
         context.output.say("the name rules can be used");
@@ -124,9 +124,9 @@ fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
     Ok(if failed == 0 { Exit::Ok } else { Exit::Other })
 }
 
-fn tried(storage: &StorageConfig, lfn: &Lfn, args: &CheckArgs) -> Tried {
+fn try_name(storage: &StorageConfig, lfn: &Lfn, args: &CheckArgs) -> NameTrial {
     let rules = storage.name_rules();
-    let mut tried = Tried {
+    let mut tried = NameTrial {
         storage: storage.name.clone(),
         lfn: lfn.clone(),
         pfn: None,
@@ -161,7 +161,7 @@ fn tried(storage: &StorageConfig, lfn: &Lfn, args: &CheckArgs) -> Tried {
     tried
 }
 
-fn table(tries: &[Tried]) -> Table {
+fn table(tries: &[NameTrial]) -> Table {
     let mut table = Table::new([left("storage"), left("lfn"), left("name"), left("space"), prose("trouble")]);
     for one in tries {
         table.row([
@@ -177,17 +177,17 @@ fn table(tries: &[Tried]) -> Table {
 
 /// What stands in a configuration file: the nesting gives the headings.
 #[derive(Serialize)]
-struct Written {
-    agent: WrittenAgent,
+struct ConfigSection {
+    agent: AgentSection,
 }
 
 #[derive(Serialize)]
-struct WrittenAgent {
-    storages: [WrittenStorage; 1],
+struct AgentSection {
+    storages: [StorageSection; 1],
 }
 
 #[derive(Serialize)]
-struct WrittenStorage {
+struct StorageSection {
     name: StorageName,
     root: PathBuf,
     rules_version: u32,
@@ -201,7 +201,7 @@ struct WrittenStorage {
 }
 
 fn import(context: &Context, args: &ImportArgs) -> Result<Exit, Failure> {
-    let written = written(&read(&args.file)?, args)?;
+    let written = build_section(&read(&args.file)?, args)?;
     if context.output.format == Format::Json {
         context.output.json(&written)?;
         return Ok(Exit::Ok);
@@ -223,7 +223,7 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn written(bytes: &[u8], args: &ImportArgs) -> Result<Written, Failure> {
+fn build_section(bytes: &[u8], args: &ImportArgs) -> Result<ConfigSection, Failure> {
     let shown = printable(&args.file.to_string_lossy());
     let bad = |why: String| {
         let next = "correct the file, or say with --protocol and --base which names are the storage's own";
@@ -239,7 +239,7 @@ fn written(bytes: &[u8], args: &ImportArgs) -> Result<Written, Failure> {
     let rules = NameRules { version: args.version, rules, own };
     rules.check().map_err(|error| bad(error.to_string()))?;
     rules.try_names(&args.storage, &args.tests).map_err(|error| bad(error.to_string()))?;
-    let storage = WrittenStorage {
+    let storage = StorageSection {
         name: args.storage.clone(),
         root: args.root.clone(),
         rules_version: rules.version,
@@ -249,7 +249,7 @@ fn written(bytes: &[u8], args: &ImportArgs) -> Result<Written, Failure> {
         rules_test: args.tests.clone(),
         rules: rules.rules,
     };
-    Ok(Written { agent: WrittenAgent { storages: [storage] } })
+    Ok(ConfigSection { agent: AgentSection { storages: [storage] } })
 }
 
 #[cfg(test)]
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn what_is_imported_is_a_configuration() {
-        let text = toml::to_string(&written(XML.as_bytes(), &args("disk")).unwrap()).unwrap();
+        let text = toml::to_string(&build_section(XML.as_bytes(), &args("disk")).unwrap()).unwrap();
         let value: toml::Table = toml::from_str(&text).unwrap();
         let mut agent = value["agent"].clone();
         agent.as_table_mut().unwrap().insert("state_dir".into(), "/var/lib/longhaul-agent".into());
@@ -290,19 +290,19 @@ mod tests {
         assert_eq!(storage.name_rules().to_pfn(&storage.name, &lfn).unwrap().path(), "store/a");
         let mut check =
             CheckArgs { names: Vec::new(), storage: None, protocol: None, target: None, custodial: false };
-        assert_eq!(tried(storage, &lfn, &check).pfn.as_deref(), Some("/pool/store/a"));
+        assert_eq!(try_name(storage, &lfn, &check).pfn.as_deref(), Some("/pool/store/a"));
         check.protocol = Some("https".into());
-        let one = tried(storage, &lfn, &check);
+        let one = try_name(storage, &lfn, &check);
         assert_eq!((one.pfn.as_deref(), one.trouble), (Some("https://door.example.org/pool/store/a"), None));
         check.target = Some("T3_X".into());
-        let trouble = tried(storage, &lfn, &check).trouble.unwrap();
+        let trouble = try_name(storage, &lfn, &check).trouble.unwrap();
         assert_eq!(trouble, "no rule of protocol https fits; there are rules of disk, https");
     }
 
     #[test]
     fn what_cannot_be_used_is_not_written() {
         let why = |xml: &str, args: &ImportArgs| {
-            written(xml.as_bytes(), args).map(drop).unwrap_err().problem.detail
+            build_section(xml.as_bytes(), args).map(drop).unwrap_err().problem.detail
         };
         assert!(why("<storage-mapping>\n<x/>", &args("disk")).contains("line 2: "));
         assert!(why(XML, &args("direct")).contains("no rules of protocol direct"));
