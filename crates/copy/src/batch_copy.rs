@@ -1,5 +1,5 @@
-//! Pairs of a source and a target, each with a name of its own at the target: grouped by their two ends, one
-//! transfer each, so that a hundred pairs cost no more connections than one.
+//! Copies many pairs: groups them by their two endpoints and moves each group in one transfer, so that a
+//! hundred pairs cost no more connections than one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use crate::push::Push;
 use crate::stop::Stop;
 use crate::url::{Endpoint, RemotePath, ServerUrl};
 
-/// Told of the files of the pair with this index; of a pair that is a file exactly once, unless the copy is
-/// stopped.
+/// Called for the files of the pair with this index; for a pair that is a single file exactly once, unless
+/// the copy is stopped.
 pub type PairCallback<'a> = &'a mut dyn FnMut(usize, &FileOutcome);
 
 /// Pairs that one transfer moves.
@@ -35,11 +35,11 @@ enum GroupEnds<'a> {
         sources: Vec<PathBuf>,
         url: &'a ServerUrl,
     },
-    /// One by one.
+    /// A pair that cannot be grouped and is copied by itself.
     Single(&'a Endpoint, &'a Endpoint),
 }
 
-/// Copies all pairs. What goes wrong with one leaves the others alone.
+/// Copies all pairs. A pair that fails does not affect the others.
 pub fn copy_pairs(
     pairs: &[(Endpoint, Endpoint)],
     options: &Options,
@@ -62,7 +62,7 @@ pub fn copy_pairs(
         let result = group.run(options, data_security, progress, stop, &mut of_pair);
         let Err(fault) = result else {
             if let (GroupEnds::Single(..), false) = (&group.ends, told[0]) {
-                // A directory without a file in it.
+                // A directory without files: no file reported the end of this pair.
                 let outcome = match progress.failed().get(failed_before) {
                     Some((_, fault)) => Outcome::Failed(fault.clone()),
                     None => Outcome::Done { verification: options.verification },
@@ -95,7 +95,7 @@ impl Group<'_> {
         if matches!(self.ends, GroupEnds::Single(..)) {
             return Some(0);
         }
-        // A directory's files lie beneath its name.
+        // The files of a directory have its name as a prefix.
         let target = outcome.target.as_str();
         let ends = target.match_indices('/').map(|(at, _)| at).chain([target.len()]);
         ends.into_iter().find_map(|end| self.names.get(&target[..end]).copied())
@@ -129,7 +129,7 @@ impl Group<'_> {
                 if !options.dry_run {
                     std::fs::create_dir_all(directory).map_err(|error| {
                         let shown = longhaul_model::units::printable(&directory.to_string_lossy());
-                        Fault::new(FaultCode::TargetWrite, format!("making {shown}: {error}"))
+                        Fault::new(FaultCode::TargetWrite, format!("cannot create {shown}: {error}"))
                     })?;
                 }
                 let pull = Pull {
@@ -154,7 +154,7 @@ impl Group<'_> {
     }
 }
 
-/// Where a pair goes: two of one kind are moved together unless they want the same name.
+/// What pairs of one group have in common; pairs that want the same target name are put in different groups.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum GroupKey {
     Pull(String, PathBuf),
@@ -217,7 +217,7 @@ impl<'a> GroupMember<'a> {
     }
 }
 
-/// Directory and name of a local target; none if it is meant to be a directory itself.
+/// Splits a local target into directory and name; none if it is meant to be a directory itself.
 fn split_target(target: &std::path::Path) -> Option<(PathBuf, String)> {
     let text = target.to_str()?;
     if text.ends_with('/') || target.is_dir() {

@@ -1,5 +1,5 @@
-//! A circuit for one copy (the first of its three levels): asked for when the copy begins, used when its ends
-//! answer, given back at the end.
+//! A circuit for one copy (the first of its three levels): requested when the copy begins, used once both
+//! ends answer over it, released at the end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::state::StateDir;
 
 const CIRCUIT_STATE_FILE: &str = "circuit.json";
 
-/// Asks for a circuit; what comes back gives it back when dropped. `story` hears what is done and why.
+/// Requests a circuit; dropping the keeper releases it. `story` records what is done and why.
 pub(crate) fn request_circuit(
     config: &CircuitConfig,
     site: &Arc<Site>,
@@ -27,7 +27,7 @@ pub(crate) fn request_circuit(
 ) -> Result<Keeper, Fault> {
     let mut seed = [0; 8];
     rand::fill(&mut seed)
-        .map_err(|_| Fault::new(FaultCode::Internal, "the system gives no random numbers"))?;
+        .map_err(|_| Fault::new(FaultCode::Internal, "the system's random number generator failed"))?;
     let place = Place {
         link: format!("{}→{}", source.agent, site.agent()),
         book: state.path().join(CIRCUIT_STATE_FILE),
@@ -41,11 +41,11 @@ pub(crate) fn request_circuit(
     Ok(keeper)
 }
 
-/// The ways of one session.
+/// The network paths of one copy's session: the plain one, and the circuit while it is up.
 struct SessionPaths {
     site: Arc<Site>,
     source: AgentId,
-    /// Where its streams go without a circuit.
+    /// Addresses of the source without a circuit.
     plain: Vec<String>,
     story: Arc<CircuitLog>,
 }
@@ -58,7 +58,7 @@ impl Ways for SessionPaths {
     fn set(&mut self, circuit: Option<CircuitWay>) {
         let paths = circuit.map(|way| Path::before(way.address, way.local, way.bytes_per_s, &self.plain));
         if let Err(fault) = self.site.engine().set_paths(self.source, paths.unwrap_or_default()) {
-            tracing::error!(%fault, "the paths cannot be set");
+            tracing::error!(%fault, "cannot set the session's paths");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The one place of this room that reads the clock of the world.
+//! The only place in this crate that reads the wall clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! One copy as a person orders it: which of the ways to go it takes.
+//! One copy as requested on the command line: dispatches to pull, push, local or third-party copy.
 
 use std::path::{Path, PathBuf};
 
@@ -21,24 +21,24 @@ pub struct CopyRequest {
     pub target: Endpoint,
     pub options: Options,
     pub data_security: DataSecurity,
-    /// A third-party copy goes on when this process ends.
+    /// A third-party copy continues when this process ends.
     pub detach: bool,
-    /// Servers that have the same as the only source, to be read at the same time.
+    /// Servers with replicas of the only source, read in parallel.
     pub replicas: Vec<Endpoint>,
-    /// Of the only source, which is a file.
+    /// BLAKE3 digest of the only source, which must be a file.
     pub blake3: Option<Digest>,
-    /// Asked for while a copy from one server to this host runs.
+    /// Circuit to request for a copy from one server to this host.
     pub circuit: Option<CircuitConfig>,
 }
 
-/// A side with its server, if it needs one that had to be started.
+/// One end of the copy; a server started over ssh for it lives as long as this value.
 enum Side {
     Local(PathBuf),
     Server { url: ServerUrl, path: RemotePath, _started: Option<SshServer> },
 }
 
-/// Copies, and returns when all that was wanted is there, or the whole of it has failed. Files that failed by
-/// themselves are counted in `progress` and told.
+/// Runs the copy. Fails only if the copy as a whole fails; files that fail individually are counted in
+/// `progress` and passed to `tell`.
 pub fn copy(
     order: &CopyRequest,
     progress: &Progress,
@@ -47,14 +47,14 @@ pub fn copy(
 ) -> Result<(), Fault> {
     order.options.check().map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
     if order.sources.is_empty() {
-        return Err(Fault::new(FaultCode::BadRequest, "there is nothing to copy: name a source"));
+        return Err(Fault::new(FaultCode::BadRequest, "no source is given"));
     }
     check_replicas(order)?;
     check_circuit(order)?;
     check_bind(order)?;
     let target = resolve_side(&order.target, true)?;
     if order.detach && (matches!(target, Side::Local(_)) || order.sources.iter().any(Endpoint::is_local)) {
-        let detail = "only a copy between two servers can go on without this process";
+        let detail = "--detach is for copies between two servers";
         return Err(Fault::new(FaultCode::BadRequest, detail));
     }
     let sources: Result<Vec<Side>, Fault> =
@@ -125,7 +125,7 @@ fn pull(
     pull.run(progress, stop, tell)
 }
 
-/// Streams that this side does not open cannot be moved by it.
+/// A circuit needs streams that this host opens, to a single server.
 fn check_circuit(order: &CopyRequest) -> Result<(), Fault> {
     let fits = order.sources.iter().all(|source| !source.is_local()) && order.target.is_local();
     if order.circuit.is_some() && (!fits || !order.replicas.is_empty()) {
@@ -135,33 +135,30 @@ fn check_circuit(order: &CopyRequest) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Between two servers, or two directories of this host, no stream is this host's.
+/// Between two servers, or two local directories, this host opens no stream.
 fn check_bind(order: &CopyRequest) -> Result<(), Fault> {
     let between = |source: &Endpoint| source.is_local() == order.target.is_local();
     if !order.options.bind.is_empty() && order.sources.iter().any(between) {
-        let why = "--bind is for copies between this host and a server: no other stream begins here";
+        let why = "--bind is for copies between this host and a server";
         return Err(Fault::new(FaultCode::BadRequest, why));
     }
     Ok(())
 }
 
-/// Replicas and a digest belong to one source, which is a server, and what they make sure of is what lands
-/// here.
+/// Replicas and a digest go with exactly one source, which is a server, and a local target.
 fn check_replicas(order: &CopyRequest) -> Result<(), Fault> {
     if order.replicas.is_empty() && order.blake3.is_none() {
         return Ok(());
     }
     let refuse = |why: &str| Err(Fault::new(FaultCode::BadRequest, why));
     if order.sources.len() != 1 {
-        return refuse(
-            "--replica and --blake3 go with one source: name one, or copy the others by themselves",
-        );
+        return refuse("--replica and --blake3 take exactly one source: copy the others separately");
     }
     if order.sources[0].is_local() || !order.target.is_local() {
         return refuse("--replica and --blake3 are for copies from a server to this host");
     }
     if order.replicas.iter().any(Endpoint::is_local) {
-        return refuse("a replica is a server: name its URL (lh://…, @FILE) or user@host:DIR");
+        return refuse("--replica takes a server: a URL (lh://…, @FILE) or user@host:DIR");
     }
     if order.replicas.len() >= SERVERS_MAX {
         return refuse(&format!("{} replicas; the limit is {}", order.replicas.len(), SERVERS_MAX - 1));
@@ -187,7 +184,7 @@ enum SourceGroup<'a> {
     Server(&'a ServerUrl, Vec<RemotePath>),
 }
 
-/// Neighbours of one kind are copied together.
+/// Consecutive sources of one kind and server are copied together.
 fn group_sources(sources: &[Side]) -> Vec<SourceGroup<'_>> {
     let mut groups: Vec<SourceGroup<'_>> = Vec::new();
     for source in sources {

@@ -1,8 +1,8 @@
-//! Files of one source on their way: gives them to the engine, tries again what failed for a passing reason,
-//! and tells how each ended.
+//! Fetches files from one source: hands them to the engine, retries transient faults with backoff, and
+//! reports how each file ended.
 //!
-//! It holds no thread: whoever owns it feeds it with what the engine tells, and asks when it wants to be
-//! woken.
+//! It owns no thread: the caller passes the engine's events to it and calls it when
+//! [`FetchJob::next_retry_at`] is due.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,44 +15,43 @@ use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName
 use crate::rename_on_commit::{Destination, MappedStorage};
 use crate::site::{FetchItem, Site, Source};
 
-/// Nothing at all has come for so long: what fails from then on has failed. Long enough for a server to be
-/// restarted.
+/// Network faults are final once no byte has arrived for this long. Long enough for a server to be restarted.
 const NETWORK_STALL_MAX: Duration = Duration::from_secs(120);
-/// Another copy of the same file is under way: of a client that came back before its first try was given up,
-/// say.
+/// How often a name is tried again that another copy of the same file holds, such as that of a client that
+/// reconnected before its first try was given up.
 const NAME_BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Half an hour.
+/// Half an hour of such retries; after that the file fails as busy.
 const NAME_BUSY_RETRIES_MAX: u32 = 3_600;
-/// What is given to the engine at once goes in about so many batches, of so many files each.
+/// A submission is split into about this many batches, within the bounds below.
 const BATCHES_PER_SUBMIT: usize = 16;
 const BATCH_FILES_MIN: usize = 16;
 const BATCH_FILES_MAX: usize = 256;
-/// Tries of one file, for reasons that are not the network's.
+/// Retries of one file for faults that are not the network's.
 const TRIES_PER_FILE_MAX: u32 = 5;
 
-/// A file that shall land.
+/// A file to fetch, and what its tries have brought so far.
 #[derive(Clone, Debug)]
 pub(crate) struct FileFetch {
-    /// As the source's export calls it.
+    /// Its name in the source's export.
     pub(crate) name: Lfn,
     pub(crate) size: u64,
     pub(crate) destination: Destination,
     pub(crate) tries: u32,
-    /// Payload of all tries, and of it what was sent again.
+    /// Payload bytes of all tries; `resent` is the part that was sent more than once.
     pub(crate) moved: u64,
     pub(crate) resent: u64,
-    /// An attempt that was under way already has brought it.
+    /// An attempt that was already running, of an earlier connection, has brought the file.
     pub(crate) done_by_other: bool,
-    /// How often it was found that a file of this name is under way already.
+    /// How often its name was taken by another running fetch.
     pub(crate) name_retries: u32,
-    /// What each chunk of it has to be.
+    /// Expected digest of each chunk.
     pub(crate) tree: Option<Arc<Tree>>,
-    /// What each source of it brought in all tries.
+    /// What each source contributed over all tries.
     pub(crate) shares: Vec<Share>,
 }
 
 impl FileFetch {
-    /// What of a complete file was there before its first try.
+    /// Bytes of a complete file that were present before its first try.
     pub(crate) fn resumed(&self) -> u64 {
         self.size.saturating_sub(self.moved.saturating_sub(self.resent))
     }
@@ -72,7 +71,7 @@ impl FileFetch {
         }
     }
 
-    /// Something is wrong with one of its sources.
+    /// Records a fault of one of its sources.
     pub(crate) fn add_source_fault(&mut self, source: usize, fault: Fault) {
         let mut shares = vec![Share::default(); source + 1];
         shares[source].left_out = Some(fault);
@@ -91,7 +90,7 @@ impl FileFetch {
     }
 }
 
-/// How a file ended.
+/// A file that has ended, with its result.
 #[derive(Debug)]
 pub(crate) struct FetchResult {
     pub(crate) file: FileFetch,
@@ -99,9 +98,9 @@ pub(crate) struct FetchResult {
 }
 
 enum Deferred {
-    /// Its spot is taken.
+    /// Retry after a fault; its name stays reserved.
     Retry(FileFetch),
-    /// Its name is another's at the moment.
+    /// Another running fetch holds its name.
     NameBusy(FileFetch),
 }
 
@@ -115,14 +114,14 @@ pub(crate) struct FetchJob<'a> {
     running: HashMap<AttemptId, FileFetch>,
     deferred: BTreeMap<(Instant, AttemptId), Deferred>,
     last_success: Instant,
-    /// Nothing is tried again.
+    /// No more retries.
     draining: bool,
-    /// The engine ends as well, and might still commit a file whose spot it needs.
+    /// The engine is ending too and might still commit a file, so reservations must stay.
     abandoned: bool,
 }
 
 impl<'a> FetchJob<'a> {
-    /// `job` was opened at the site by whoever hands its events on to [`Fetching::told`].
+    /// `job` was opened at the site by the caller, which passes its events to [`FetchJob::handle_finished`].
     pub(crate) fn new(
         site: &'a Site,
         job: u64,
@@ -146,7 +145,7 @@ impl<'a> FetchJob<'a> {
         }
     }
 
-    /// From here on what fails has failed, and what waits for another try is given up.
+    /// Stops retrying: from now on faults are final, and deferred files are dropped.
     pub(crate) fn drain(&mut self) {
         self.draining = true;
         let waiting = std::mem::take(&mut self.deferred);
@@ -159,7 +158,7 @@ impl<'a> FetchJob<'a> {
         }
     }
 
-    /// The process is about to end.
+    /// Leaves reservations in place, since the process is about to end.
     pub(crate) fn abandon(&mut self) {
         self.abandoned = true;
     }
@@ -168,29 +167,29 @@ impl<'a> FetchJob<'a> {
         self.running.len() + self.deferred.len()
     }
 
-    /// Bytes that are written of files under way.
+    /// Bytes written so far of files that are running.
     pub(crate) fn running_bytes(&self) -> u64 {
         self.site.engine().snapshot().running.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Payload that has come over the network.
+    /// Payload bytes received over the network.
     pub(crate) fn bytes_in(&self) -> u64 {
         self.site.engine().snapshot().bytes_in
     }
 
-    /// Begins with these. Some may be at their end at once.
+    /// Starts fetching these files. Returns those that ended at once.
     pub(crate) fn start(&mut self, files: Vec<FileFetch>) -> Vec<FetchResult> {
         let mut ended = Vec::new();
         let mut begun = Vec::with_capacity(files.len());
         if self.len() == 0 {
-            // Patience is for silence of the source, not for our own.
+            // The stall limit counts the source's silence, not our own idle time.
             self.last_success = Instant::now();
         }
         for mut file in files {
             if !self.storage.reserve(file.name.as_str(), file.destination.clone()) {
                 file.name_retries += 1;
                 if file.name_retries > NAME_BUSY_RETRIES_MAX {
-                    let detail = "another file is on its way to this name";
+                    let detail = "another file is being written to this name";
                     ended.push(FetchResult { file, result: Err(Fault::new(FaultCode::Busy, detail)) });
                 } else {
                     let at = (Instant::now() + NAME_BUSY_RETRY_INTERVAL, self.site.new_attempt());
@@ -198,7 +197,7 @@ impl<'a> FetchJob<'a> {
                 }
                 continue;
             }
-            // Whoever had the name may have put the very file there.
+            // The previous holder of the name may have committed this very file.
             let name = file.name.as_str();
             if file.name_retries > 0 && self.storage.is_committed(name, &file.destination, file.size) {
                 file.done_by_other = true;
@@ -222,15 +221,15 @@ impl<'a> FetchJob<'a> {
             fetches.push(FetchItem { attempt, name, size: wanted.size, tree });
             self.running.insert(attempt, wanted);
         }
-        // Each batch has a permit, and the source has to know it before its files are asked for: several
-        // short ones are on their way over as many streams at once.
+        // Each batch has a permit that the source must receive before the batch's files are requested;
+        // several short permits travel in parallel over as many streams.
         let many = (fetches.len() / BATCHES_PER_SUBMIT).clamp(BATCH_FILES_MIN, BATCH_FILES_MAX);
         for batch in fetches.chunks(many) {
             self.site.fetch(self.job, &self.source, &self.target, self.verification, batch);
         }
     }
 
-    /// What the engine told: ends, and after a passing fault another try.
+    /// Handles finished attempts: returns files that have ended and defers those worth another try.
     pub(crate) fn handle_finished(&mut self, finished: Vec<Finished>) -> Vec<FetchResult> {
         let mut ended = Vec::with_capacity(finished.len());
         for one in finished {
@@ -274,12 +273,12 @@ impl<'a> FetchJob<'a> {
         FetchResult { file: wanted, result }
     }
 
-    /// When to call [`Fetching::wake`] again.
+    /// When to call [`FetchJob::retry_due`] next.
     pub(crate) fn next_retry_at(&self) -> Option<Instant> {
         self.deferred.keys().next().map(|(at, _)| *at)
     }
 
-    /// Begins again with what has waited long enough.
+    /// Restarts files whose retry delay is over.
     pub(crate) fn retry_due(&mut self, now: Instant) -> Vec<FetchResult> {
         let (mut again, mut named) = (Vec::new(), Vec::new());
         while let Some(first) = self.deferred.first_entry() {
@@ -295,7 +294,7 @@ impl<'a> FetchJob<'a> {
         if named.is_empty() { Vec::new() } else { self.start(named) }
     }
 
-    /// Files that wait for another try, and how often they were tried.
+    /// How many files wait for another try.
     pub(crate) fn deferred_files(&self) -> usize {
         self.deferred.len()
     }

@@ -1,15 +1,27 @@
-//! The `copy` and `serve` commands as a library: URLs, listing, filters, batch files, third-party copies.
+//! The `copy` and `serve` commands as a library: URLs, listings, filters, batch files, third-party copies.
 //!
 //! ```text
-//! copy ─► pull      server ─► local        planner (listing, plan) ─► fetching ─► landing
-//!      ─► push      local  ─► server       push_plan ─► the server's receiving ─► the same
-//!      ─► third     server ─► server       the target's server runs a pull
-//!      ─► local     within this host
+//! copy ─► pull         server ─► local     listing_diff ─► plan_queue ─► fetch_job ─► rename_on_commit
+//!      ─► push         local  ─► server    push_steps ─► plan_queue ─► the server's receive_job ─► the same
+//!      ─► third_party  server ─► server    the target's server runs a pull
+//!      ─► local_copy   within this host    local::plan ─► local
 //! ```
-//! Both ends of an ad-hoc copy are agents of a deployment that their shared secret makes (`site`); questions
-//! between them are in `protocol`. A pull may read from several servers at once (`replicas`): then each
-//! file's tree is asked for before it is begun (`planning`, `trees`), and the engine compares every chunk
-//! with it.
+//!
+//! Planning takes several modules, each with one task:
+//!
+//! | module | task |
+//! | --- | --- |
+//! | `rules` | pure rules: where a source is placed, name collisions, copy or skip or refuse |
+//! | `listing_diff` | a pull from one server: its listing against the target, giving steps |
+//! | `pull_steps` | a pull from several servers: failover of listings, BLAKE3 trees for the steps |
+//! | `push_steps` | a push: local files against the server, giving steps |
+//! | `local::plan` | a local copy: entries with their decisions, one by one |
+//! | `plan_queue` | steps planned ahead of the copy, with backpressure |
+//!
+//! Both ends of an ad-hoc copy are agents of a deployment that their shared secret defines (`site`); requests
+//! between them are in `protocol`. A pull may read from several servers at once (`replicas`): then the tree
+//! of each file is fetched before the file is begun (`pull_steps`, `trees`), and the engine verifies every
+//! chunk against it.
 //!
 //! Not here: moving bytes (`engine`), paths in a file system (`storage`), the command line (`longhaul`).
 //! Start with [`copy`] and [`Server`].

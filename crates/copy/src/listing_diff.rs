@@ -1,6 +1,6 @@
-//! What is to be done for each file of a listing: the listing of the source against what lies at the target.
+//! Compares the source's listing with what exists at the target and decides a step for each entry.
 //!
-//! Runs ahead of the copy, page by page. Not here: the rules (`plan`).
+//! Runs ahead of the copy, page by page. Not here: the rules themselves (`rules`).
 
 use longhaul_model::units::printable;
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Lfn};
@@ -18,9 +18,9 @@ use crate::rules::{
 use crate::target_index::{DIGEST_READ_BYTES, TargetIndex};
 use crate::url::RemotePath;
 
-/// Bytes that a server is asked to read for digests in one question: it should not take long to answer.
+/// Bytes that a server digests for one request, so that it answers soon.
 const DIGEST_BYTES_PER_REQUEST_MAX: u64 = 256 << 20;
-/// Single files planned together.
+/// Single files planned as one page.
 const SINGLES_PER_PAGE_MAX: usize = 1_000;
 
 pub(crate) enum Step {
@@ -32,7 +32,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// The size, if it is about a file that somebody wants.
+    /// The file size, if the step is about a file.
     pub(crate) fn wanted_bytes(&self) -> Option<u64> {
         match self {
             Step::Fetch(wanted) => Some(wanted.size),
@@ -47,14 +47,14 @@ pub(crate) struct ListingDiff<'a> {
     pub(crate) sources: &'a [RemotePath],
     pub(crate) placements: &'a Placements,
     pub(crate) options: &'a Options,
-    /// None if the target does not exist.
+    /// Index of the target; none if it does not exist.
     pub(crate) target: Option<TargetIndex>,
     pub(crate) shown: &'a (dyn Fn(&str) -> String + Sync),
 }
 
 /// A file that needs digests before it can be decided.
 struct Undecided {
-    /// Its place among the steps.
+    /// Its index among the steps.
     at: usize,
     name: Lfn,
     path: Lfn,
@@ -72,7 +72,7 @@ impl ListingDiff<'_> {
             let landing = &self.placements.placements[number];
             let last_source = number + 1 == self.sources.len();
             if let Some(known) = self.found_in_hello(number) {
-                // A file, or nothing: there is nothing to list.
+                // A single file, or missing: there is nothing to list.
                 singles.push((number, known));
                 if last_source || singles.len() >= SINGLES_PER_PAGE_MAX {
                     let steps =
@@ -106,8 +106,8 @@ impl ListingDiff<'_> {
         Ok(())
     }
 
-    /// What hello has told of a source that needs no listing. Filters are the server's, so that with them one
-    /// is needed.
+    /// What the answer to hello says about a source that needs no listing. Filters are applied by the server,
+    /// so with filters a listing is always needed.
     fn found_in_hello(&self, number: usize) -> Option<Option<Entry>> {
         let found = self.remote.welcome.found.get(number)?;
         match found {
@@ -178,7 +178,7 @@ impl ListingDiff<'_> {
         }
         let names = Lfn::parse(entry.path.as_str()).map_err(|error| error.to_string()).and_then(|relative| {
             let path = landing.path(&relative).map_err(|fault| fault.detail)?;
-            // Of a single file the listing tells its last name.
+            // For a single file the listing has only its last name.
             let name = if is_file { source.path.clone() } else { join(source, relative.as_str()) };
             Ok((Lfn::parse(&name).map_err(|error| error.to_string())?, path))
         });
@@ -211,15 +211,15 @@ impl ListingDiff<'_> {
                 Some(step) => steps.push(step),
                 None => {
                     let at = steps.len();
-                    // Takes the place until it is decided.
-                    steps.push(refuse(Fault::new(FaultCode::Internal, "it was not compared")));
+                    // Placeholder until the digests are compared.
+                    steps.push(refuse(Fault::new(FaultCode::Internal, "the file was not compared")));
                     open.push(Undecided { at, name, path, entry, existing });
                 }
             },
         }
     }
 
-    /// None: digests are needed.
+    /// Decides one file; none if digests are needed.
     fn decide(
         &self,
         name: &Lfn,
@@ -253,7 +253,7 @@ impl ListingDiff<'_> {
         }
     }
 
-    /// Reads both sides of what cannot be decided otherwise.
+    /// Digests both ends of files that cannot be decided otherwise.
     fn compare_digests(&self, open: Vec<Undecided>, steps: &mut [Step]) -> Result<(), Fault> {
         let Some(looker) = &self.target else { return Ok(()) };
         let mut rest = open.as_slice();
@@ -307,7 +307,7 @@ impl ListingDiff<'_> {
     }
 }
 
-/// What is asked for of a source that is a directory.
+/// The list request for a source that is a directory.
 pub(crate) fn list_request(
     source: &RemotePath,
     landing: &Placement,
@@ -352,7 +352,7 @@ fn refuse_collisions(steps: &mut [Step], collisions: &mut Collisions, by: u32, s
     }
 }
 
-/// Counts and tells a step in which nothing is moved.
+/// Counts and reports a step that transfers nothing.
 pub(crate) fn report_without_transfer(step: Step, progress: &Progress, tell: FileCallback<'_>) {
     let (source, target, size, outcome) = match step {
         Step::Fetch(_) | Step::Directory { .. } => return,
@@ -375,7 +375,7 @@ pub(crate) fn report_without_transfer(step: Step, progress: &Progress, tell: Fil
     tell(&FileOutcome { source, target, size, outcome, replicas: Vec::new() });
 }
 
-/// The same for a dry run, in which nothing is moved at all.
+/// Counts and reports a step of a dry run.
 pub(crate) fn report_dry_run(step: Step, progress: &Progress, tell: FileCallback<'_>) {
     if let Some(size) = step.wanted_bytes() {
         progress.change(|totals| {

@@ -1,4 +1,4 @@
-//! A copy within this host, counted and told like the others.
+//! A copy within this host, with the same progress and outcomes as the other kinds.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ use crate::rules::Decision;
 use crate::stop::{Stop, interrupted};
 use crate::walk::{DirectoryEntry, LeftOutEntry};
 
-/// Files that wait to be told.
+/// A file outcome that waits to be reported.
 type PendingOutcome = FileOutcome;
 
 pub(crate) fn run(
@@ -59,7 +59,7 @@ pub(crate) fn run(
         let (plan, options, cancel) = (&plan, &local_options, &*cancel);
         let copying = scope.spawn(move || {
             let copied = local::copy(plan, needed, options, &observer, cancel);
-            // The teller below ends with the observer's sender.
+            // The loop below ends when the observer's sender is dropped.
             drop(observer);
             copied
         });
@@ -81,7 +81,7 @@ fn text(path: &Path) -> Result<String, Fault> {
         .ok_or_else(|| Fault::new(FaultCode::BadName, format!("{shown}: the name is not UTF-8")))
 }
 
-/// A pass in advance: what there is to copy.
+/// Counts files and bytes in advance; a dry run ends here.
 fn count_ahead(
     plan: &LocalPlan,
     options: &Options,
@@ -139,7 +139,7 @@ fn file_outcome(plan: &LocalPlan, file: &PlannedFile, outcome: Outcome) -> FileO
     }
 }
 
-/// What is told by the copying threads.
+/// Passes events of the copying threads to progress and to the reporting thread.
 struct ProgressObserver<'a> {
     plan: &'a LocalPlan,
     progress: &'a Progress,
@@ -156,7 +156,7 @@ struct RateLimit {
 impl ProgressObserver<'_> {
     fn send(&self, outcome: PendingOutcome) {
         let to = self.outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Whoever listens lives as long as the copy.
+        // The receiver lives as long as the copy.
         let _ = to.send(outcome);
     }
 }

@@ -1,4 +1,4 @@
-//! What a person can ask of a copy besides its two sides. Travels to a server for a third-party copy.
+//! Options of a copy. They travel to a server for a third-party copy.
 
 use std::net::IpAddr;
 
@@ -7,46 +7,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::filter::{Action, FilterError, Filters, PATTERN_CHARS_MAX, RULES_MAX};
 
-/// The engine's budget. Three eighths of it may be under way at once, which fills 1 Gbit/s over 200 ms; one
-/// direction of it is in use at an end, so that with streams, lists and the program itself an end stays below
-/// 64 MB.
+/// Memory budget of the engine. Three eighths of it may be in flight at once, which fills 1 Gbit/s over 200
+/// ms; an end uses one direction, so with streams, lists and the program itself it stays below 64 MB.
 pub const MEMORY_BYTES: u64 = 72 << 20;
-/// The engine cannot work with less.
+/// The engine does not work with less.
 const MEMORY_BYTES_MIN: u64 = 8 << 20;
-/// As many as an engine serves to one peer without starving others.
+/// As many streams as an engine serves to one peer without starving others.
 pub const STREAMS_MAX: usize = 64;
 const PARALLEL_FILES_MAX: usize = 20_000;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// Directories with all that is in them.
+    /// Copy directories with their contents.
     pub recursive: bool,
-    /// Leave alone what is newer at the target.
+    /// Skip files that are newer at the target.
     pub update: bool,
-    /// Go by contents instead of size and time.
+    /// Compare contents instead of size and time.
     pub checksum: bool,
     pub verification: Verification,
-    /// Bytes per second.
+    /// Rate limit in bytes per second.
     pub limit: Option<u64>,
-    /// Beside other traffic.
+    /// Traffic class relative to other traffic.
     #[serde(default, skip_serializing_if = "is_bulk")]
     pub class: TrafficClass,
-    /// In the order given: include or exclude, and the pattern.
+    /// In the order given: whether to include, and the pattern.
     pub filters: Vec<(bool, String)>,
-    /// None: the engine decides.
+    /// Streams per session; none lets the engine decide.
     pub streams: Option<usize>,
     pub parallel_files: Option<usize>,
-    /// Addresses of this host from which streams are opened, from all of them at once; none is the system's
-    /// choice. Nobody else's.
+    /// Local addresses from which streams are opened, all of them at once; empty leaves it to the system.
+    /// Never sent to a server.
     #[serde(skip)]
     pub bind: Vec<IpAddr>,
     pub memory_bytes: u64,
-    /// Tell what would be done, and do nothing.
+    /// Report what would be done, and do nothing.
     pub dry_run: bool,
 }
 
-/// Servers that know no classes need not hear of this one.
+/// The default class is not sent, since older servers reject unknown fields.
 pub(crate) fn is_bulk(class: &TrafficClass) -> bool {
     *class == TrafficClass::Bulk
 }
@@ -76,7 +75,7 @@ impl Options {
         Filters::parse(self.filters.iter().map(|(include, pattern)| (action(*include), pattern.as_str())))
     }
 
-    /// Bounds, for options that come from a peer or a person.
+    /// Checks bounds, for options from a peer or the command line.
     pub fn check(&self) -> Result<(), String> {
         if self.filters.len() > RULES_MAX {
             return Err(format!("{} patterns; the limit is {RULES_MAX}", self.filters.len()));
@@ -85,19 +84,16 @@ impl Options {
             return Err(format!("a pattern of {} bytes", long.len()));
         }
         if self.streams.is_some_and(|streams| streams == 0 || streams > STREAMS_MAX) {
-            return Err(format!("streams are 1 to {STREAMS_MAX}"));
+            return Err(format!("streams must be 1 to {STREAMS_MAX}"));
         }
         if self.parallel_files.is_some_and(|files| files == 0 || files > PARALLEL_FILES_MAX) {
-            return Err(format!("parallel files are 1 to {PARALLEL_FILES_MAX}"));
+            return Err(format!("parallel files must be 1 to {PARALLEL_FILES_MAX}"));
         }
         if self.memory_bytes < MEMORY_BYTES_MIN {
-            return Err(format!(
-                "{} bytes of memory; it takes {MEMORY_BYTES_MIN} at least",
-                self.memory_bytes
-            ));
+            return Err(format!("{} bytes of memory; the minimum is {MEMORY_BYTES_MIN}", self.memory_bytes));
         }
         if self.limit == Some(0) {
-            return Err("a limit of nothing would never end".into());
+            return Err("the rate limit must be more than 0".into());
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How far a copy is: counted in one place, read by whoever shows it.
+//! Progress of a copy: updated by the copying threads, read by whatever displays it.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,42 +9,41 @@ use crate::clock;
 use crate::rules::SkipReason;
 use crate::sync::lock;
 
-/// Failed files told by name; more are only counted.
+/// Failed files listed by name; more are only counted.
 pub const FAILED_FILES_LISTED_MAX: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Totals {
-    /// Files found so far that are wanted, and their bytes.
+    /// Files found so far that are to be copied, and their bytes.
     pub files: u64,
     pub bytes: u64,
-    /// The listing is complete: `files` and `bytes` grow no more.
+    /// The listing is complete, so `files` and `bytes` are final.
     pub listed: bool,
     pub files_done: u64,
     pub bytes_done: u64,
-    /// Of these, what an earlier try or an earlier command had brought already.
+    /// The part of `bytes_done` that an earlier try or command had transferred.
     pub bytes_resumed: u64,
-    /// Bytes of files under way that are written.
+    /// Bytes written of files that are running.
     pub bytes_running: u64,
-    /// Payload that has crossed the network, or was copied within this host, by this command; also what
-    /// failed, and what had to be sent again.
+    /// Payload that crossed the network, or was copied within this host, by this command, including failed
+    /// and resent bytes.
     pub bytes_moved: u64,
     /// Already equal at the target, or newer there.
     pub files_skipped: u64,
     pub bytes_skipped: u64,
     pub files_failed: u64,
     pub directories: u64,
-    /// Neither file nor directory, or not nameable; `excluded` were kept out by filters.
+    /// Neither file nor directory, or with an invalid name; `excluded` counts what filters excluded.
     pub left_out: u64,
     pub excluded: u64,
     pub retries: u64,
     pub bytes_resent: u64,
-    /// How the files that are done were verified.
+    /// Finished files by kind of verification.
     pub verified_wire: u64,
     pub verified_end_to_end: u64,
     pub verified_readback: u64,
-    /// Copied within this host, where nothing travels: compared while it was written, or cloned by the file
-    /// system.
+    /// Copied within this host without a digest: cloned, or copied by the kernel.
     pub verified_local: u64,
 }
 
@@ -57,7 +56,7 @@ impl Totals {
         }
     }
 
-    /// Of two copies that follow each other.
+    /// The totals of two consecutive copies.
     pub fn plus(&self, other: &Totals) -> Totals {
         Totals {
             files: self.files + other.files,
@@ -84,7 +83,7 @@ impl Totals {
     }
 }
 
-/// What happened to one file; for reports and `--dry-run`. Travels from a server that copies on a client's
+/// What happened to one file, for reports and `--dry-run`. Also sent by a server that copies on a client's
 /// order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -93,7 +92,7 @@ pub enum Outcome {
         verification: Verification,
     },
     Skipped(SkipReason),
-    /// With `--dry-run`.
+    /// What a dry run would do.
     WouldCopy {
         replaces: bool,
     },
@@ -101,7 +100,7 @@ pub enum Outcome {
     LeftOut(String),
 }
 
-/// Bytes that were not those of the file, and were had from somewhere else.
+/// A range with wrong bytes, which was fetched again from another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrongRange {
@@ -109,17 +108,17 @@ pub struct WrongRange {
     pub bytes: u64,
 }
 
-/// What one of several servers did for a file.
+/// What one of several servers contributed to a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaShare {
-    /// Without the secret.
+    /// The server's URL without the secret.
     pub replica: String,
-    /// Right ones that it brought.
+    /// Correct bytes from this server.
     pub bytes: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<WrongRange>,
-    /// Why it was not asked any more, or what else is wrong with what it has.
+    /// Why the server was dropped for this file, or what else is wrong with its copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
@@ -140,14 +139,14 @@ impl ReplicaShare {
     }
 }
 
-/// The same of all files.
+/// What one of several servers contributed to all files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplicaTotals {
     pub replica: String,
     pub bytes: u64,
     pub wrong_ranges: u64,
     pub wrong_bytes: u64,
-    /// Files that something was wrong with there.
+    /// Files with a fault at this server.
     pub files_faulty: u64,
     /// The first of these faults.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,18 +156,18 @@ pub struct ReplicaTotals {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileOutcome {
-    /// Without secrets.
+    /// The source, without secrets.
     pub source: String,
-    /// Relative to where the copy lands.
+    /// The target, relative to the root of the copy.
     pub target: String,
     pub size: u64,
     pub outcome: Outcome,
-    /// If it came from several servers.
+    /// Shares of the servers, if there were several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaShare>,
 }
 
-/// What was done about a circuit, in words.
+/// One step of a circuit's life, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CircuitNote {
@@ -176,7 +175,7 @@ pub struct CircuitNote {
     pub words: String,
 }
 
-/// The first ones: a circuit that comes and goes all day fills no memory.
+/// Notes kept, the first ones: a circuit that comes and goes all day must not fill the memory.
 const CIRCUIT_NOTES_MAX: usize = 1000;
 
 #[derive(Debug, Default)]
@@ -197,7 +196,7 @@ impl CircuitLog {
     }
 }
 
-/// Told of each file; called from the copying thread.
+/// Called for each file, from the copying thread.
 pub type FileCallback<'a> = &'a mut dyn FnMut(&FileOutcome);
 
 #[derive(Debug, Default)]
@@ -207,7 +206,7 @@ pub struct Progress {
     replicas: Mutex<Vec<ReplicaTotals>>,
     /// What was done about a circuit, and when.
     circuit: Arc<CircuitLog>,
-    /// What limits the copy, as the engine sees it, or what it waits for.
+    /// What limits the copy, or what it waits for.
     note: Mutex<String>,
 }
 
@@ -232,7 +231,7 @@ impl Progress {
         lock(&self.failed).clone()
     }
 
-    /// What a server did, for a file or for all.
+    /// Adds what a server contributed to a file.
     pub fn add_share(&self, share: &ReplicaShare) {
         let mut all = lock(&self.replicas);
         let known = all.iter().position(|known| known.replica == share.replica);
@@ -248,18 +247,18 @@ impl Progress {
         totals.fault = totals.fault.take().or_else(|| share.fault.clone());
     }
 
-    /// If files came from several servers: what each did.
+    /// Contributions of the servers, if there were several.
     pub fn replicas(&self) -> Vec<ReplicaTotals> {
         lock(&self.replicas).clone()
     }
 
-    /// As somebody else has counted.
+    /// Replaces the counts by those of another process.
     pub fn set(&self, totals: Totals, failed: Vec<(String, Fault)>) {
         *lock(&self.totals) = totals;
         *lock(&self.failed) = failed;
     }
 
-    /// The copy begins again after its connection broke: what is done will be found to be there.
+    /// Restarts counting after the connection broke: finished files will be found at the target.
     pub fn restart(&self, before: Totals, failed: Vec<(String, Fault)>) {
         let now = self.totals();
         let (retries, bytes_resent, bytes_moved) = (now.retries + 1, now.bytes_resent, now.bytes_moved);
@@ -271,12 +270,12 @@ impl Progress {
         if note.is_empty() { self.circuit.last() } else { note }
     }
 
-    /// For who sees to a circuit, also after the copy.
+    /// The log for the circuit's keeper, which may outlive the copy.
     pub(crate) fn circuit_log(&self) -> Arc<CircuitLog> {
         self.circuit.clone()
     }
 
-    /// In their order.
+    /// Circuit notes in order.
     pub fn circuit_notes(&self) -> Vec<CircuitNote> {
         lock(&self.circuit.notes).clone()
     }

@@ -1,9 +1,8 @@
-//! What a client and a server of an ad-hoc copy say to each other: JSON messages, one answer to one request,
-//! over a channel between two engines that have authenticated each other.
+//! Control protocol of ad-hoc copies: JSON messages, one reply to one request, over a channel between two
+//! engines that have authenticated each other.
 //!
 //! Every field is bounded and checked when a message is read; a path is relative and cannot name anything
-//! above the root. Data does not travel here but over the engines' streams. Start with [`Request`] and
-//! [`Reply`].
+//! above the root. Data travels over the engines' streams. Start with [`Request`] and [`Reply`].
 
 use crate::progress::{FileOutcome, Outcome};
 use longhaul_model::tree::ChunkValue;
@@ -12,21 +11,21 @@ use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, TrafficClass, Ve
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Versions of this protocol that we speak.
+/// Supported versions of this protocol.
 pub const VERSION_MIN: u16 = 1;
 pub const VERSION_MAX: u16 = 1;
 
-/// One message. The engines carry nothing larger.
+/// Bytes of one message; the engines carry nothing larger.
 pub const MESSAGE_BYTES_MAX: usize = (256 << 10) - 64;
-/// A page of a listing stays below this, so that the message around it fits.
+/// Bytes of a page of a listing, so that the message around it fits.
 pub const PAGE_BYTES_MAX: usize = 224 << 10;
 /// Items of one message, whatever their size.
 pub const ITEMS_PER_MESSAGE_MAX: usize = 4_096;
-/// Texts that are for people only.
+/// Bytes of texts that are only displayed.
 const TEXT_BYTES_MAX: usize = 1_024;
-/// Values of a tree in one message: 64 characters each.
+/// Chunk values in one message: 64 characters each.
 pub const VALUES_PER_MESSAGE_MAX: usize = 2_048;
-/// A server does not hold an answer back for longer.
+/// Longest time that a server holds a poll back.
 pub const WAIT_MS_MAX: u64 = 20_000;
 
 /// A path beneath the exported root; empty is the root.
@@ -60,59 +59,58 @@ impl<'de> Deserialize<'de> for RelativePath {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Always first.
+    /// Always the first request.
     Hello {
         version_min: u16,
         version_max: u16,
         /// Name and version of the program, for logs.
         program: String,
-        /// Described in the answer, one for each: what the client came for.
+        /// Paths to describe in the answer, one entry each.
         looks_at: Vec<RelativePath>,
-        /// Listing 0 begins with the answer, if a directory lies there: a round trip less.
+        /// Starts listing 0 in the answer if this is a directory, which saves a round trip.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lists: Option<ListRequest>,
     },
-    /// One page of a listing. Pages are asked for in order, beginning with 0; the last one asked for can be
-    /// asked for again.
+    /// One page of a listing. Pages are requested in order from 0; the last one may be requested again.
     List {
-        /// Chosen by the client; several may be under way.
+        /// Chosen by the client; several may be open.
         listing: u32,
         of: ListRequest,
         page: u32,
     },
-    /// What is there, one answer for each path.
+    /// Describes these paths, one entry each.
     Stat {
         paths: Vec<RelativePath>,
     },
-    /// crc32c of files.
+    /// CRC32C of files.
     Digests {
         paths: Vec<RelativePath>,
     },
-    /// Parts of the blake3 trees of files, one answer for each.
+    /// Parts of the BLAKE3 trees of files, one answer each.
     Trees {
         parts: Vec<TreePart>,
     },
     MakeDirectories {
         paths: Vec<RelativePath>,
     },
-    /// Begin to receive files from this client, over the streams that it offers.
+    /// Starts receiving files from this client, over the streams that it offers.
     Receive {
         job: u32,
         verification: Verification,
         #[serde(default, skip_serializing_if = "crate::options::is_bulk")]
         class: TrafficClass,
     },
-    /// Files of that job. `path` is where they land here, and what the client's export calls them.
+    /// Files of that job. `path` is the target path and the name in the client's export.
     ReceiveFiles {
         job: u32,
         files: Vec<PushedFile>,
     },
-    /// What has happened since; held back until something has, or the time is over.
+    /// News of the job; the reply is held back until there is some or the time is over.
     ReceivePoll {
         job: u32,
         wait_ms: u64,
     },
-    /// No more files will follow; what is not finished is cancelled, and can be resumed by a later job.
+    /// Ends the job: unfinished files are cancelled and can be resumed by a later job.
     ReceiveEnd {
         job: u32,
     },
@@ -122,9 +120,9 @@ pub enum Request {
     },
     FetchPoll {
         order: u64,
-        /// The state the client knows; the answer waits for a newer one.
+        /// The version the client has; the reply waits for a newer one.
         seen: u64,
-        /// Files whose end the client knows.
+        /// How many file outcomes the client has.
         told: u64,
         wait_ms: u64,
     },
@@ -156,22 +154,22 @@ pub enum Reply {
 pub struct Welcome {
     pub version: u16,
     pub program: String,
-    /// The agent that permits and fetches are made out to.
+    /// The agent that permits and fetches name.
     pub agent: AgentId,
     pub writable: bool,
     pub found: Vec<Option<Entry>>,
-    /// The first of what was to be listed.
+    /// The first page of the requested listing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page: Option<Page>,
 }
 
-/// What lies at and beneath a path.
+/// A request to list a path and what is beneath it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListRequest {
     pub path: RelativePath,
     pub recursive: bool,
-    /// Include or exclude, and the pattern; and what stands before each path when they look at it.
+    /// Whether to include, and the pattern; `prefix` is put before each path when filters see it.
     pub filters: Vec<(bool, String)>,
     pub prefix: RelativePath,
 }
@@ -181,7 +179,7 @@ pub struct ListRequest {
 pub struct Page {
     pub entries: Vec<Entry>,
     pub last: bool,
-    /// What filters have kept out so far.
+    /// Entries excluded by filters so far.
     pub excluded: u64,
 }
 
@@ -190,7 +188,7 @@ pub struct Page {
 pub enum Kind {
     File,
     Directory,
-    /// Neither; `note` of the entry says why it is left out.
+    /// Neither; the entry's `note` says why it is left out.
     LeftOut,
 }
 
@@ -223,7 +221,7 @@ pub struct PushedFile {
     pub mtime_ns: i64,
     #[serde(rename = "m")]
     pub mode: u32,
-    /// Something else has the name already: put this in its place.
+    /// Replace the file that has the name already.
     #[serde(rename = "r", default, skip_serializing_if = "std::ops::Not::not")]
     pub replace: bool,
 }
@@ -236,7 +234,7 @@ pub enum DigestAnswer {
     Fault(Fault),
 }
 
-/// The values of so many chunks of a file of this size, from the one of this number on.
+/// Requests `count` chunk values of a file of this size, starting with chunk `first`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreePart {
@@ -250,12 +248,12 @@ pub struct TreePart {
     pub count: u32,
 }
 
-/// Values of chunks, or why there are none.
+/// Chunk values, or why there are none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum TreeAnswer {
     Values {
-        /// Of the file that was read: parts of two states are no tree.
+        /// Modification time of the file that was read: parts of two versions make no tree.
         #[serde(rename = "t")]
         mtime_ns: i64,
         #[serde(rename = "v")]
@@ -264,7 +262,7 @@ pub enum TreeAnswer {
     Fault(Fault),
 }
 
-/// Written one after the other in hexadecimal digits.
+/// Chunk values, serialised as one string of hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkValues(pub Vec<ChunkValue>);
 
@@ -295,17 +293,17 @@ impl<'de> Deserialize<'de> for ChunkValues {
         let values: Option<Vec<ChunkValue>> = values.iter().map(value).collect();
         match values.filter(|values| rest.is_empty() && values.len() <= VALUES_PER_MESSAGE_MAX) {
             Some(values) => Ok(ChunkValues(values)),
-            None => Err(D::Error::custom("values of a tree are 64 hexadecimal digits each")),
+            None => Err(D::Error::custom("a chunk value is 64 hexadecimal digits")),
         }
     }
 }
 
-/// What has happened to the files of a job since it was last asked.
+/// News of a job's files since the last poll.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveProgress {
     pub finished: Vec<ReceivedFile>,
-    /// Bytes of files under way.
+    /// Bytes written of running files.
     pub bytes_running: u64,
 }
 
@@ -318,26 +316,26 @@ pub struct ReceivedFile {
     pub fault: Option<Fault>,
     #[serde(rename = "r", default)]
     pub retries: u32,
-    /// Payload of all tries, and of it what was sent again. None: an attempt of an earlier connection has
-    /// brought it, partly over streams of this one.
+    /// Payload bytes of all tries; `resent` is the part sent more than once. None if an attempt of an earlier
+    /// connection brought the file, partly over streams of this one.
     #[serde(rename = "m", default)]
     pub moved: Option<u64>,
     #[serde(rename = "x", default)]
     pub resent: u64,
 }
 
-/// A third-party copy as it is ordered from the target's server.
+/// A third-party copy, as ordered from the target's server.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FetchOrder {
     /// The source's URL, secret included.
     pub source: String,
-    /// Where in this server's tree it lands.
+    /// Target path in this server's tree.
     pub target: RelativePath,
-    /// The target was given with a slash at its end.
+    /// The target was written with a trailing slash.
     pub target_contents: bool,
     pub options: crate::options::Options,
-    /// Goes on when the client has gone.
+    /// Continue when the client has disconnected.
     pub detach: bool,
 }
 
@@ -351,16 +349,16 @@ impl std::fmt::Debug for FetchOrder {
 #[serde(deny_unknown_fields)]
 pub struct OrderState {
     pub order: u64,
-    /// Counts up with every change.
+    /// Incremented with every change.
     pub version: u64,
     pub totals: crate::progress::Totals,
     pub over: bool,
-    /// Why the whole of it failed.
+    /// Why the copy as a whole failed.
     pub fault: Option<Fault>,
-    /// Some of the files that failed, the first ones.
+    /// The first files that failed.
     pub failed: Vec<(String, Fault)>,
-    /// The ends of files, beginning with the one of this number: more than the client said it knows if nobody
-    /// asked for so long that some were forgotten.
+    /// Number of the first outcome in `told`: higher than the client expects if outcomes were dropped because
+    /// nobody polled for too long.
     pub told_from: u64,
     pub told: Vec<FileOutcome>,
 }
@@ -393,11 +391,15 @@ impl Request {
                 count(parts.len())
             }
             Request::ReceivePoll { wait_ms, .. } | Request::FetchPoll { wait_ms, .. } => {
-                if *wait_ms > WAIT_MS_MAX { Err(format!("waits {wait_ms} ms")) } else { Ok(()) }
+                if *wait_ms > WAIT_MS_MAX {
+                    Err(format!("a wait of {wait_ms} ms is too long"))
+                } else {
+                    Ok(())
+                }
             }
             Request::Fetch { order } => {
                 if order.source.len() > crate::url::URL_BYTES_MAX {
-                    return Err("a URL too long".into());
+                    return Err("the URL is too long".into());
                 }
                 order.options.check()
             }
@@ -440,18 +442,18 @@ impl Reply {
 
 fn text(text: &str) -> Result<(), String> {
     let most = TEXT_BYTES_MAX + longhaul_model::limits::LFN_BYTES_MAX;
-    if text.len() > most { Err(format!("a text of {} bytes", text.len())) } else { Ok(()) }
+    if text.len() > most { Err(format!("a text of {} bytes is too long", text.len())) } else { Ok(()) }
 }
 
-/// Reads a request of a peer.
+/// Parses and checks a request.
 pub fn read_request(bytes: &[u8]) -> Result<Request, Fault> {
     read(bytes, Request::check)
 }
 
-/// Reads a server's answer; a fault in it is the error.
+/// Parses and checks a reply; a fault in it becomes the error.
 pub fn read_reply(bytes: &[u8]) -> Result<Reply, Fault> {
     match read(bytes, Reply::check)? {
-        // Its words come from the peer: they are shown on terminals.
+        // The text comes from the peer and is shown on terminals.
         Reply::Fault { fault } => Err(Fault { detail: printable(&fault.detail), ..fault }),
         reply => Ok(reply),
     }
@@ -459,7 +461,7 @@ pub fn read_reply(bytes: &[u8]) -> Result<Reply, Fault> {
 
 fn read<T: DeserializeOwned>(bytes: &[u8], check: impl FnOnce(&T) -> Result<(), String>) -> Result<T, Fault> {
     let refuse =
-        |why: String| Err(Fault::new(FaultCode::ProtocolError, format!("a message: {}", printable(&why))));
+        |why: String| Err(Fault::new(FaultCode::ProtocolError, format!("bad message: {}", printable(&why))));
     if bytes.len() > MESSAGE_BYTES_MAX {
         return refuse(format!("{} bytes; the limit is {MESSAGE_BYTES_MAX}", bytes.len()));
     }
@@ -473,10 +475,10 @@ fn read<T: DeserializeOwned>(bytes: &[u8], check: impl FnOnce(&T) -> Result<(), 
 }
 
 /// # Panics
-/// If a message of ours cannot be written as JSON: all of them can.
+/// If one of our messages cannot be serialised: all of them can.
 pub fn write<T: Serialize>(message: &T) -> Vec<u8> {
     let bytes = serde_json::to_vec(message);
-    assert!(bytes.is_ok(), "a message of ours is no JSON");
+    assert!(bytes.is_ok(), "a message cannot be serialised as JSON");
     bytes.unwrap_or_default()
 }
 

@@ -1,12 +1,12 @@
-//! From a server into a local directory.
+//! Pull: copies from a server into a local directory.
 //!
 //! ```text
 //! planner thread:  list a page ─► what lies at the target? ─► what to do        (ahead by a few pages)
 //! this thread:     give wanted files to the engine, take their ends, count and tell
 //! ```
-//! Over long paths each answer that is waited for costs: streams for data are dialled along with the one for
-//! questions, the first page of the listing comes with the answer to hello, and fetching begins with it. So
-//! the first bytes of files arrive after four round trips, two of which are those of TCP and TLS.
+//! Round trips dominate on long paths: data streams are dialled together with the control channel, the first
+//! page of the listing comes with the answer to hello, and fetching begins with it. So the first bytes of
+//! files arrive after four round trips, two of which are those of TCP and TLS.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,29 +35,29 @@ use crate::state::{CopyKey, ScratchDir, StateDir};
 use crate::stop::{Stop, interrupted};
 use crate::url::{RemotePath, ServerUrl};
 
-/// Files in the hands of the engine: enough to keep long paths full of small files, and a few
-/// megabytes of memory at the most.
+/// Files handed to the engine: enough to fill long paths with small files, at a cost of a few megabytes of
+/// memory.
 const FILES_RUNNING_MAX: usize = 4_000;
-/// How often the bytes of files under way are counted, for whoever looks.
+/// How often the bytes of running files are counted for display.
 const COUNT_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) struct Pull<'a> {
     pub(crate) url: &'a ServerUrl,
     pub(crate) sources: &'a [RemotePath],
-    /// As it was written, a slash at its end included.
+    /// The target as written, including a trailing slash.
     pub(crate) target: &'a Path,
     pub(crate) options: &'a Options,
     pub(crate) data_security: DataSecurity,
-    /// The name of each source in the target, which is a directory that is there.
+    /// The name of each source in the target, which is then an existing directory.
     pub(crate) names: Option<&'a [String]>,
-    /// Servers with the same as the only source.
+    /// Servers with replicas of the only source.
     pub(crate) replicas: &'a [(ServerUrl, RemotePath)],
-    /// Of the only source, which is a file.
+    /// BLAKE3 digest of the only source, which must be a file.
     pub(crate) blake3: Option<Digest>,
     pub(crate) circuit: Option<&'a CircuitConfig>,
 }
 
-/// What wakes the copying thread.
+/// Events for the copying thread.
 enum PullEvent {
     Planned(PlannedPage<Step>),
     Finished(Vec<Finished>),
@@ -86,7 +86,7 @@ impl Pull<'_> {
         }
         let state = StateDir::open(&root, "copy", &key)?;
         let copied = self.copy_to(&state, &planning, progress, stop, tell);
-        // The engine writes down what can be resumed.
+        // The engine writes its journals when it ends.
         drop(members);
         if copied.is_ok() && progress.totals().files_failed == 0 {
             state.remove();
@@ -94,13 +94,13 @@ impl Pull<'_> {
         copied
     }
 
-    /// Each chunk is compared with a tree: always if there were several servers to begin with, so that what
-    /// they brought is good with one of them.
+    /// Whether each chunk is verified against a tree: always if the copy began with several servers, so that
+    /// what they brought is valid with one of them.
     pub(crate) fn is_checked(&self) -> bool {
         self.blake3.is_some() || !self.replicas.is_empty()
     }
 
-    /// Of several servers none makes a difference: what one has brought is good with any of the others.
+    /// With several servers the key names none of them: what one brought is valid with any other.
     fn key(&self, target: &Path) -> CopyKey {
         let target = target.to_string_lossy();
         let paths = self.sources.iter().map(|source| source.path.as_str());
@@ -110,7 +110,7 @@ impl Pull<'_> {
         }
     }
 
-    /// The servers that have what is wanted, the one that leads first.
+    /// Connects to the servers that have the source, the leader first.
     fn connect(
         &self,
         site: &Arc<Site>,
@@ -133,8 +133,7 @@ impl Pull<'_> {
         Ok(vec![ReplicaServer { remote, path, shown }])
     }
 
-    /// What the server can begin to list before it has told what is there, if there will be something to
-    /// list: the only source, should it be a directory.
+    /// What the server may list with its answer to hello: the only source, in case it is a directory.
     fn early_listing(&self) -> Option<ListRequest> {
         let [source] = self.sources else { return None };
         let landings = match self.names {
@@ -144,7 +143,7 @@ impl Pull<'_> {
         listing_diff::list_request(source, &landings.placements[0], self.options).ok()
     }
 
-    /// Where each source lands, after a look at both sides.
+    /// Places each source, with what is known of both ends.
     fn place_sources(&self, remote: &Remote) -> Result<Placements, Fault> {
         if let Some(names) = self.names {
             return named_placements(names, &remote.welcome.found);
@@ -153,7 +152,7 @@ impl Pull<'_> {
         for (source, found) in self.sources.iter().zip(&remote.welcome.found) {
             let shown = self.shown(&source.path);
             if self.blake3.is_some() && found.as_ref().is_some_and(|entry| entry.kind == Kind::Directory) {
-                let detail = format!("{shown} is a directory: --blake3 is the digest of one file");
+                let detail = format!("{shown} is a directory: --blake3 is the digest of a single file");
                 return Err(Fault::new(FaultCode::BadRequest, detail));
             }
             kinds.push(match found.as_ref().map(|entry| (entry.kind, entry.note.as_str())) {
@@ -190,11 +189,11 @@ impl Pull<'_> {
                     std::fs::create_dir(target).map_err(|error| {
                         let shown = longhaul_model::units::printable(&target.to_string_lossy());
                         let hint = if error.kind() == std::io::ErrorKind::NotFound {
-                            " (directories above the target are not made)"
+                            " (parent directories are not created)"
                         } else {
                             ""
                         };
-                        Fault::new(FaultCode::TargetWrite, format!("making {shown}: {error}{hint}"))
+                        Fault::new(FaultCode::TargetWrite, format!("cannot create {shown}: {error}{hint}"))
                     })?;
                 }
                 Ok(target.to_owned())
@@ -265,13 +264,13 @@ impl Pull<'_> {
         })
     }
 
-    /// A source's file, for people and reports; without the secret.
+    /// A file of the source for display, without the secret.
     pub(crate) fn shown(&self, path: &str) -> String {
         replicas::shown(self.url, path)
     }
 }
 
-/// The state of the copying thread.
+/// State of the copying thread.
 struct PullRun<'a> {
     pull: &'a Pull<'a>,
     members: &'a [ReplicaServer],
@@ -281,7 +280,7 @@ struct PullRun<'a> {
     tell: FileCallback<'a>,
     queue: PlanQueue<Step>,
     counted: Instant,
-    /// By what has been copied before this.
+    /// Bytes moved by earlier copies of this command.
     moved_before: u64,
 }
 
@@ -298,7 +297,7 @@ impl PullRun<'_> {
                 Ok(event) => self.handle(event)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Fault::new(FaultCode::Internal, "the copy has lost its threads"));
+                    return Err(Fault::new(FaultCode::Internal, "the copy's threads have ended"));
                 }
             }
             let now = Instant::now();
@@ -325,13 +324,13 @@ impl PullRun<'_> {
             totals.bytes_moved = moved;
         });
         self.progress.set_note(match waiting {
-            0 if self.waits_for_trees() => "the source reads what comes next, for its blake3 tree".to_owned(),
+            0 if self.waits_for_trees() => "the source is reading ahead for the blake3 tree".to_owned(),
             0 => String::new(),
-            files => format!("{files} files wait for another try"),
+            files => format!("{files} files wait for a retry"),
         });
     }
 
-    /// Nothing is under way, and what comes next is not known chunk by chunk yet.
+    /// Whether nothing runs because the trees of the next files are not known yet.
     fn waits_for_trees(&self) -> bool {
         self.pull.is_checked() && self.job.len() == 0 && !self.queue.is_done()
     }
@@ -349,7 +348,7 @@ impl PullRun<'_> {
         Ok(())
     }
 
-    /// Does what was planned, as long as there is room.
+    /// Starts planned steps as long as there is room.
     fn begin_more(&mut self) {
         let most = self.pull.options.parallel_files.unwrap_or(FILES_RUNNING_MAX);
         let mut wanted = Vec::new();
@@ -366,7 +365,7 @@ impl PullRun<'_> {
         }
     }
 
-    /// A step that moves no bytes.
+    /// Handles a step that transfers no bytes.
     fn handle_without_transfer(&mut self, step: Step) {
         match step {
             Step::Fetch(_) => {}
@@ -445,7 +444,7 @@ fn dry_run(
     })
 }
 
-/// Where sources land that have names of their own. What is missing is told when its turn comes.
+/// Placements of sources with given names. A missing source is reported when its turn comes.
 fn named_placements(names: &[String], found: &[Option<Entry>]) -> Result<Placements, Fault> {
     let mut landings = Vec::with_capacity(names.len());
     for (name, found) in names.iter().zip(found) {
@@ -458,7 +457,7 @@ fn named_placements(names: &[String], found: &[Option<Entry>]) -> Result<Placeme
     Ok(Placements { root: TargetRoot::Target { make: false }, placements: landings, may_collide: true })
 }
 
-/// What lies at a local target.
+/// What exists at a local target.
 pub(crate) fn local_target(path: &Path) -> rules::Target {
     let kind = match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => rules::TargetKind::Directory,
@@ -469,7 +468,7 @@ pub(crate) fn local_target(path: &Path) -> rules::Target {
     rules::Target::of_path(longhaul_model::units::printable(&text), &text, kind)
 }
 
-/// Without dots and links on the way, as far as it exists.
+/// Resolves dots and links as far as the path exists.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Fault> {
     let failed = |error: std::io::Error| {
         let shown = longhaul_model::units::printable(&path.to_string_lossy());
@@ -485,7 +484,7 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Fault> {
     }
 }
 
-/// The crc32c of a set.
+/// The CRC32C of a set of digests.
 pub(crate) fn crc32c(digests: &DigestSet) -> Option<longhaul_model::Digest> {
     digests.get(Algorithm::Crc32c)
 }

@@ -1,5 +1,5 @@
-//! The steps of a pull: planned with the leading server, or with the next if it fails, and with trees where
-//! they are needed.
+//! Produces the steps of a pull: lists with the leading server, fails over to the next, and attaches BLAKE3
+//! trees where they are needed.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +18,7 @@ use crate::trees::TreeFetcher;
 
 pub(crate) struct PullSteps<'a> {
     pub(crate) pull: &'a Pull<'a>,
-    /// One at least, the leader first.
+    /// At least one, the leader first.
     pub(crate) members: &'a [ReplicaServer],
     pub(crate) placements: &'a Placements,
     pub(crate) root: &'a Path,
@@ -26,7 +26,7 @@ pub(crate) struct PullSteps<'a> {
 }
 
 impl PullSteps<'_> {
-    /// With this server.
+    /// The diff against the listing of this server.
     pub(crate) fn diff_with(&self, member: usize) -> Result<ListingDiff<'_>, Fault> {
         let remote = &self.members[member].remote;
         let sources = match self.members {
@@ -54,13 +54,13 @@ impl PullSteps<'_> {
             let renaming = member.path_mapping_to(&self.members[0]);
             let planned = self.diff_with(place)?.for_each_page(&mut |mut steps, last, excluded| {
                 if self.members.len() > 1 {
-                    // Of the first list all is new.
+                    // Everything in the first listing is new.
                     steps.retain_mut(|step| {
                         (is_new(step, &mut seen) || place == 0) && rename(step, &renaming)
                     });
                 }
                 steps.iter_mut().try_for_each(|step| self.compare_skipped(step))?;
-                // Another server begins to count anew.
+                // Another server counts from zero.
                 excluded_before = excluded.max(excluded_before);
                 trees.attach(steps, last, excluded_before, &mut *take)
             });
@@ -75,7 +75,7 @@ impl PullSteps<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// What is there already counts as the file only if it has the digest that was asked for.
+    /// An existing file counts as complete only if it has the requested digest.
     fn compare_skipped(&self, step: &mut Step) -> Result<(), Fault> {
         let (Step::Skip { source, target, size, .. }, Some(root)) = (&*step, self.pull.blake3) else {
             return Ok(());
@@ -84,7 +84,7 @@ impl PullSteps<'_> {
         let found = looker.digest(target, Algorithm::Blake3, &mut vec![0; DIGEST_READ_BYTES])?;
         if found != root {
             let detail = format!(
-                "{target} has {found}, {root} is expected; --checksum replaces it if the source differs"
+                "{target} has {found}, expected {root}; --checksum replaces it if the source differs"
             );
             let fault = Fault::new(FaultCode::NameClash, detail);
             *step = Step::Refuse { source: source.clone(), target: target.clone(), size: *size, fault };
@@ -93,7 +93,7 @@ impl PullSteps<'_> {
     }
 }
 
-/// Whether no server has told of this before.
+/// Whether no earlier listing contained this entry.
 fn is_new(step: &Step, seen: &mut HashSet<u64>) -> bool {
     let place = match step {
         Step::Fetch(wanted) => &wanted.destination.path,
@@ -106,7 +106,7 @@ fn is_new(step: &Step, seen: &mut HashSet<u64>) -> bool {
     seen.insert(hasher.finish())
 }
 
-/// Files go by the names that they have at the leader. False if one cannot have such a name.
+/// Renames a file to its name at the leader. False if it cannot have one there.
 fn rename(step: &mut Step, renaming: &PathMapping) -> bool {
     let Step::Fetch(wanted) = step else { return true };
     match renaming.apply(wanted.name.as_str()) {

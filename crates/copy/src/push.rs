@@ -1,7 +1,7 @@
-//! From local places to a server.
+//! Push: copies from local paths to a server.
 //!
-//! The server's engine fetches, as everywhere; only the streams are dialled by us, who have no port that it
-//! could dial.
+//! The server's engine fetches, as everywhere; only the streams are dialled from here, since this host has no
+//! port that the server could dial.
 //! ```text
 //! planner thread:  walk ─► what lies there? (asked of the server) ─► what to do
 //! this thread:     tell the server which files to fetch, and others when those have landed
@@ -31,20 +31,20 @@ use crate::state::{CopyKey, ScratchDir};
 use crate::stop::{Stop, interrupted};
 use crate::url::{RemotePath, ServerUrl};
 
-/// Files that the server knows of and that are not finished.
+/// Files announced to the server and not finished.
 const FILES_RUNNING_MAX: usize = 4_000;
-/// Streams that are kept open; the server uses as many as it needs.
+/// Streams kept open; the server uses as many as it needs.
 const STREAMS_DEFAULT: usize = 8;
-/// Files named in one message.
+/// Files announced in one message.
 const FILES_PER_MESSAGE_MAX: usize = 1_000;
-/// What a file takes in a message beside its name.
+/// Bytes of a file in a message besides its name.
 const FILE_OVERHEAD_BYTES: usize = 110;
-/// A server holds an answer back for so long if nothing happens.
+/// How long the server holds a poll back if nothing happens.
 const POLL_WAIT_MS: u64 = 250;
-/// Nothing has come of it for so long: a broken connection is then the end.
+/// A broken connection is final once nothing has moved for this long.
 const STALL_MAX: Duration = Duration::from_secs(120);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
-/// The only job of ours.
+/// Number of our only job.
 const JOB_ID: u32 = 1;
 
 pub(crate) struct Push<'a> {
@@ -53,7 +53,7 @@ pub(crate) struct Push<'a> {
     pub(crate) target: &'a RemotePath,
     pub(crate) options: &'a Options,
     pub(crate) data_security: DataSecurity,
-    /// The path of each source from the server's root, in place of `target`.
+    /// Target path of each source from the server's root, instead of `target`.
     pub(crate) names: Option<&'a [String]>,
 }
 
@@ -76,7 +76,7 @@ impl Push<'_> {
             };
             let moved = progress.totals().bytes_moved;
             if moved == before.bytes_moved {
-                // It has never worked: somebody should hear of it at once.
+                // It never worked: report that at once.
                 return Err(fault);
             }
             if moved > best {
@@ -86,7 +86,7 @@ impl Push<'_> {
             if last_good.elapsed() > STALL_MAX {
                 return Err(fault);
             }
-            tracing::info!(%fault, "the connection broke; the copy begins again with what is left");
+            tracing::info!(%fault, "the connection broke; restarting the copy with what is left");
             progress.restart(before.clone(), failed_before.clone());
             if stop.wait(RECONNECT_PAUSE) {
                 return Err(interrupted());
@@ -107,7 +107,7 @@ impl Push<'_> {
         let config = SiteConfig::client(key.agent(), self.options, self.data_security, scratch.path());
         let site = Site::start(&self.url.secret, config, vec![offered.clone()])?;
         site.engine().set_limits(None, self.options.limit);
-        // Dialled at once, so that they are there when the first file is.
+        // Dialled now, so that they are open when the first file is ready.
         let streams = self.options.streams.unwrap_or(STREAMS_DEFAULT);
         let _offer = match self.options.dry_run {
             true => None,
@@ -121,7 +121,7 @@ impl Push<'_> {
         }
         let landings = self.place_sources(&locals, &remote)?;
         let base = self.base(&landings, &remote)?;
-        // What was not there a moment ago has nothing in it that has to be asked for.
+        // A directory that did not exist is empty, so nothing has to be asked.
         let is_new = matches!(landings.root, TargetRoot::Target { make: true });
         let planner = PushSteps {
             remote: &remote,
@@ -207,7 +207,7 @@ impl Push<'_> {
         rules::place_sources(&sources, &target, self.options.recursive)
     }
 
-    /// The directory at the server that landings are relative to; made if it is missing.
+    /// The directory at the server that placements are relative to; created if it is missing.
     fn base(&self, landings: &Placements, remote: &Remote) -> Result<String, Fault> {
         match landings.root {
             TargetRoot::Parent => {
@@ -267,7 +267,7 @@ impl Push<'_> {
             };
             let worked = work.run(&wakes);
             work.count();
-            // Lets the poller's last question be answered.
+            // Ends the poller's last request.
             let _ = remote.call_once(&Request::ReceiveEnd { job: JOB_ID });
             worked
         })
@@ -297,14 +297,14 @@ struct PushRun<'a> {
     progress: &'a Progress,
     tell: FileCallback<'a>,
     queue: PlanQueue<Step>,
-    /// Lets the poller ask again.
+    /// Each message lets the poller ask once.
     poll_requests: Sender<()>,
     polling: bool,
     under_way: usize,
-    /// By what has been copied before this.
+    /// Bytes moved by earlier copies of this command.
     moved_before: u64,
-    /// Payload of files that have ended, and the sizes of those of which the server cannot say how much came
-    /// now.
+    /// Payload of finished files; and the sizes of finished files for which the server cannot say how much
+    /// came over this connection.
     moved_known: u64,
     size_unknown: u64,
 }
@@ -322,18 +322,18 @@ impl PushRun<'_> {
             }
             match wakes.recv() {
                 Ok(event) => self.handle(event)?,
-                Err(_) => return Err(Fault::new(FaultCode::Internal, "the copy has lost its threads")),
+                Err(_) => return Err(Fault::new(FaultCode::Internal, "the copy's threads have ended")),
             }
         }
     }
 
-    /// Payload that has left us.
+    /// Payload bytes sent.
     fn bytes_out(&self) -> u64 {
         self.remote.site().engine().snapshot().bytes_out
     }
 
-    /// The last look at what was moved: what no file accounts for was of those that the server knows too
-    /// little of.
+    /// Final count of moved bytes: what no file accounts for is attributed to the files that the server knows
+    /// too little about.
     fn count(&self) {
         let moved = self.bytes_out();
         let of_unknown = moved.saturating_sub(self.moved_known).min(self.size_unknown);
@@ -440,7 +440,7 @@ impl PushRun<'_> {
     }
 }
 
-/// The poller's thread: asks once each time it is told to.
+/// Body of the poller's thread: polls once for each message.
 fn poll_server(remote: &Remote, may_poll: &Receiver<()>, to: &Sender<PushEvent>) {
     while may_poll.recv().is_ok() {
         let polled = match remote.call_once(&Request::ReceivePoll { job: JOB_ID, wait_ms: POLL_WAIT_MS }) {

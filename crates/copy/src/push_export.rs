@@ -1,4 +1,4 @@
-//! What a push exports: single files of several local trees, each under the name it gets at the server, and
+//! The export of a push: single files of several local trees, each under the name it gets at the server, and
 //! nothing else.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::push_steps::PushItem;
 
 pub(crate) struct PushExport {
     name: StorageName,
-    /// One for each source of the push.
+    /// One root for each source of the push.
     roots: Vec<Arc<dyn Storage>>,
     files: Mutex<HashMap<String, PushItem>>,
 }
@@ -29,12 +29,12 @@ impl PushExport {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server may fetch it from now on, by the name it gets there.
+    /// Lets the server fetch a file by the name it gets there.
     pub(crate) fn add(&self, put: PushItem) {
         self.lock().insert(put.file.path.as_str().to_owned(), put);
     }
 
-    /// The server has done with it.
+    /// Withdraws a file that the server has finished with.
     pub(crate) fn remove(&self, name: &str) -> Option<PushItem> {
         self.lock().remove(name)
     }
@@ -42,7 +42,7 @@ impl PushExport {
     fn resolve(&self, at: &Pfn) -> Result<(Arc<dyn Storage>, Pfn), Fault> {
         let files = self.lock();
         let put = files.get(at.path()).ok_or_else(|| {
-            Fault::new(FaultCode::SourceMissing, format!("{} is not offered", printable(at.path())))
+            Fault::new(FaultCode::SourceMissing, format!("{} is not exported", printable(at.path())))
         })?;
         let root = self.roots[put.source].clone();
         let real = Pfn::new(root.name().clone(), put.from.as_str())
@@ -51,7 +51,7 @@ impl PushExport {
     }
 
     fn refuse<T>(&self) -> Result<T, Fault> {
-        let detail = format!("{} is exported for reading only", self.name);
+        let detail = format!("{} is exported read-only", self.name);
         Err(Fault::new(FaultCode::TargetReadOnly, detail))
     }
 }
@@ -107,7 +107,7 @@ impl Storage for PushExport {
         self.refuse()
     }
 
-    /// Listings are made by `walk`.
+    /// Empty: listings are made by `crate::walk`.
     fn walk(&self, _: &str, _: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
         Ok(())
     }

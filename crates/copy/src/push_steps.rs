@@ -1,4 +1,4 @@
-//! What is to be done for each local file that goes to a server.
+//! Produces the steps of a push: walks the local sources and compares them with what exists at the server.
 
 use std::path::PathBuf;
 
@@ -18,20 +18,20 @@ use crate::stop::Stop;
 use crate::target_index::DIGEST_READ_BYTES;
 use crate::walk::{FileEntry, Walk, WalkEntry, WalkOptions};
 
-/// Entries planned together: one question to the server for each page.
+/// Entries per page: one request to the server for each page.
 const PAGE_ENTRIES_MAX: usize = 1_000;
 /// The first page is short, so that sending begins soon.
 const FIRST_PAGE_ENTRIES_MAX: usize = 200;
 
-/// A source.
+/// A source of a push.
 pub(crate) struct PushSource {
     pub(crate) typed: PathBuf,
-    /// Without links.
+    /// The canonical directory.
     pub(crate) root: PathBuf,
-    /// Beneath the root: empty, or the name of a single file.
+    /// Path beneath the root: empty, or the name of a single file.
     pub(crate) start: String,
     pub(crate) is_file: bool,
-    /// Why nothing of it can be copied, if the others shall be nevertheless.
+    /// Why it cannot be copied, if the other sources are copied anyway.
     pub(crate) missing: Option<Fault>,
 }
 
@@ -41,11 +41,11 @@ impl PushSource {
     }
 }
 
-/// A file on its way.
+/// A file to push.
 #[derive(Clone, Debug)]
 pub(crate) struct PushItem {
     pub(crate) file: PushedFile,
-    /// Which source, and where in it.
+    /// Index of the source; `from` is the path in it.
     pub(crate) source: usize,
     pub(crate) from: Lfn,
     pub(crate) shown: String,
@@ -54,7 +54,7 @@ pub(crate) struct PushItem {
 pub(crate) enum Step {
     Send(Box<PushItem>),
     Directory(RelativePath),
-    /// Nothing is moved.
+    /// A step that transfers nothing.
     NoTransfer(listing_diff::Step),
 }
 
@@ -74,11 +74,11 @@ pub(crate) struct PushSteps<'a> {
     pub(crate) placements: &'a Placements,
     pub(crate) base: &'a str,
     pub(crate) options: &'a Options,
-    /// Nothing lies at the target.
+    /// Nothing exists at the target.
     pub(crate) is_new: bool,
 }
 
-/// Two sources are watched for names in common.
+/// Collision check, if two sources may claim one name.
 type CollisionCheck = Option<(Collisions, Vec<String>)>;
 
 impl PushSteps<'_> {
@@ -215,8 +215,8 @@ impl PushSteps<'_> {
         }
     }
 
-    /// Reads both sides of what cannot be decided otherwise; one after the other, since a server should
-    /// answer soon.
+    /// Digests both ends of files that cannot be decided otherwise; one by one, since a server should answer
+    /// soon.
     fn compare_digests(
         &self,
         number: usize,

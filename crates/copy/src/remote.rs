@@ -1,4 +1,5 @@
-//! A server as a client sees it: typed questions, and a connection that is made again when it breaks.
+//! Client side of the control protocol: typed requests over a connection that is re-established when it
+//! breaks.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,11 +14,11 @@ use crate::protocol::{
 use crate::site::{Guest, Site};
 use crate::stop::Stop;
 
-/// For the first connection: long enough for a path with a satellite in it, short enough for a person.
+/// Timeout of the first connection: long enough for a satellite path, short enough for a person.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// A server that was there once may be restarted, or its network.
+/// How long reconnecting is tried: the server or its network may be restarting.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(120);
-/// If others have the same files.
+/// As above, if other servers have the same files.
 const RECONNECT_TIMEOUT_WITH_REPLICAS: Duration = Duration::from_secs(6);
 const RECONNECT_BACKOFF_MIN: Duration = Duration::from_millis(200);
 const RECONNECT_BACKOFF_MAX: Duration = Duration::from_secs(5);
@@ -33,14 +34,14 @@ pub(crate) struct Remote {
     pub(crate) welcome: Welcome,
     lists: Option<ListRequest>,
     stop: Stop,
-    /// In whose deployment the server is, if not the site's.
+    /// The server's deployment, if it is not the site's own.
     guest: Option<Arc<Guest>>,
-    /// How long a broken connection is tried again.
+    /// How long reconnecting is tried.
     reconnect_timeout: Duration,
 }
 
 impl Remote {
-    /// `looks_at`: what to describe in the answer to hello; `lists`: what to begin to list in it.
+    /// Connects and says hello. `looks_at`: paths to describe in the answer; `lists`: what to start listing.
     pub(crate) fn connect(
         site: Arc<Site>,
         addresses: &[String],
@@ -51,7 +52,7 @@ impl Remote {
         Remote::connect_as(site, None, addresses, looks_at, lists, stop)
     }
 
-    /// The same to a server of another deployment.
+    /// As [`Remote::connect`], to a server of another deployment.
     pub(crate) fn connect_as(
         site: Arc<Site>,
         guest: Option<Arc<Guest>>,
@@ -63,7 +64,7 @@ impl Remote {
         stop.check()?;
         let membership = guest.as_ref().map(|guest| &guest.membership);
         let channel = Arc::new(site.engine().channel_in(membership, addresses, CONNECT_TIMEOUT)?);
-        // The first few go along with hello, which saves a round trip; a long list is asked for by itself.
+        // The first few paths go along with hello, which saves a round trip; a long list is sent separately.
         let mut rest = looks_at;
         let first: Vec<RelativePath> = rest.drain(..rest.len().min(HELLO_PATHS_MAX)).collect();
         let welcome = hello(&channel, first, lists.clone())?;
@@ -84,7 +85,7 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Others can answer: this one is not waited for so long.
+    /// Gives up sooner, since other servers can answer.
     pub(crate) fn shorten_reconnect(&mut self) {
         self.reconnect_timeout = RECONNECT_TIMEOUT_WITH_REPLICAS;
     }
@@ -105,7 +106,7 @@ impl Remote {
         &self.addresses
     }
 
-    /// The first page of this listing, if it came along with the answer to hello.
+    /// The first page of this listing, if it came with the answer to hello.
     pub(crate) fn first_page(&self, of: &ListRequest) -> Option<&Page> {
         self.welcome.page.as_ref().filter(|_| self.lists.as_ref() == Some(of))
     }
@@ -114,12 +115,12 @@ impl Remote {
         self.channel.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// One question on the connection as it is.
+    /// Sends one request on the present connection.
     pub(crate) fn call_once(&self, request: &Request) -> Result<Reply, Fault> {
         protocol::read_reply(&self.channel().call(&protocol::write(request))?)
     }
 
-    /// Asks again on a new connection when the old one breaks: for questions that can be asked twice.
+    /// Sends a request, again on a new connection if the old one breaks: for idempotent requests.
     pub(crate) fn call(&self, request: &Request) -> Result<Reply, Fault> {
         let bytes = protocol::write(request);
         let begun = Instant::now();
@@ -134,7 +135,7 @@ impl Remote {
             if fault.blame != Blame::Network || begun.elapsed() > self.reconnect_timeout {
                 return Err(fault);
             }
-            tracing::info!(%fault, "the connection for questions broke");
+            tracing::info!(%fault, "the control connection broke");
             if self.stop.wait(pause) {
                 return Err(crate::stop::interrupted());
             }
@@ -143,7 +144,7 @@ impl Remote {
         }
     }
 
-    /// Replaces `broken`, unless somebody has done so. That nobody answers yet is no error.
+    /// Replaces `broken` unless that has been done. An unreachable server is no error yet.
     fn reconnect(&self, broken: &Arc<Channel>) -> Result<(), Fault> {
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&channel, broken) {
@@ -153,7 +154,7 @@ impl Remote {
         match self.site.engine().channel_in(membership, &self.addresses, RECONNECT_BACKOFF_MAX) {
             Ok(fresh) => {
                 if fresh.peer() != self.welcome.agent {
-                    let detail = "another server answers at this address now";
+                    let detail = "a different server answers at this address now";
                     return Err(Fault::new(FaultCode::NotAuthenticated, detail));
                 }
                 hello(&fresh, Vec::new(), None)?;
@@ -165,7 +166,7 @@ impl Remote {
         }
     }
 
-    /// What lies at these paths; of any number of them.
+    /// Describes any number of paths.
     pub(crate) fn stats(&self, paths: Vec<RelativePath>) -> Result<Vec<Option<Entry>>, Fault> {
         let mut all = Vec::with_capacity(paths.len());
         for part in message_batches(&paths) {
@@ -177,7 +178,7 @@ impl Remote {
         Ok(all)
     }
 
-    /// crc32c of these files, one answer each.
+    /// CRC32C of these files, one result each.
     pub(crate) fn digests(&self, paths: &[RelativePath]) -> Result<Vec<Result<DigestSet, Fault>>, Fault> {
         let mut all = Vec::with_capacity(paths.len());
         for part in message_batches(paths) {
@@ -198,7 +199,7 @@ impl Remote {
         }
     }
 
-    /// For what must not be asked twice.
+    /// For requests that must not be sent twice.
     pub(crate) fn call_done_once(&self, request: &Request) -> Result<(), Fault> {
         match self.call_once(request)? {
             Reply::Done => Ok(()),
@@ -248,9 +249,9 @@ fn hello(
     }
 }
 
-/// Lists of paths that fit in a message, answers too.
+/// Splits paths into batches that fit in a message, as do the answers.
 fn message_batches(paths: &[RelativePath]) -> impl Iterator<Item = &[RelativePath]> {
-    /// What stands around a path in a message, and in the answer to it.
+    /// Bytes around a path in a request, and in the answer to it.
     const PATH_OVERHEAD_BYTES: usize = 160;
     let mut rest = paths;
     std::iter::from_fn(move || {
@@ -267,7 +268,7 @@ fn message_batches(paths: &[RelativePath]) -> impl Iterator<Item = &[RelativePat
     })
 }
 
-/// The length of a text in JSON.
+/// The length of a text as a JSON string.
 pub(crate) fn escaped_len(text: &str) -> usize {
     text.bytes()
         .map(|byte| match byte {
@@ -279,5 +280,5 @@ pub(crate) fn escaped_len(text: &str) -> usize {
 }
 
 pub(crate) fn unexpected() -> Fault {
-    Fault::new(FaultCode::ProtocolError, "the server's answer does not fit the question")
+    Fault::new(FaultCode::ProtocolError, "the server sent an unexpected reply")
 }

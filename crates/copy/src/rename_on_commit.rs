@@ -1,8 +1,9 @@
-//! Where fetched files land: under which name, in place of what, with which permission bits and time.
+//! Target storage of a copy: maps the engine's file names to their destinations and sets mode, time and what
+//! may be replaced when a file is committed (temporary file, then rename).
 //!
-//! The engine knows a file by one name at both ends and replaces nothing. A copy lands where the user says,
-//! and replaces what differs. So the target storage is wrapped: names are mapped, and commits are told the
-//! attributes and what they may replace. How that is done is the storage's business.
+//! The engine uses one name for a file at both ends and replaces nothing; a copy writes where the user says
+//! and replaces what differs. So the storage is wrapped: names are mapped, and commits carry the attributes
+//! and the identity that they may replace. The storage itself does the rename.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -24,13 +25,13 @@ use crate::walk::beneath::{make_directories, split};
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
 const TEMPS_DIR: &str = "temps";
-/// Files that are remembered for those who wait for their names.
+/// Committed files remembered for fetches that wait for the same name.
 const COMMITTED_REMEMBERED_MAX: usize = 20_000;
 
-/// What becomes of one file.
+/// Where a file goes, with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination {
-    /// Beneath the root.
+    /// Path beneath the root.
     pub(crate) path: String,
     pub(crate) mode: u32,
     pub(crate) mtime_ns: i64,
@@ -44,24 +45,24 @@ pub(crate) struct MappedStorage {
     reservations: Mutex<Reservations>,
 }
 
-/// By the names that the engine uses.
+/// Reservations by the names that the engine uses.
 #[derive(Default)]
 struct Reservations {
     active: HashMap<String, Arc<Reservation>>,
-    /// What has landed while somebody waited for its name.
+    /// Files committed while another fetch waited for their name.
     committed: HashMap<String, Arc<Reservation>>,
 }
 
 struct Reservation {
     destination: Destination,
-    /// Somebody else wants a file of this name as well.
+    /// Another fetch waits for this name.
     waited_for: AtomicBool,
-    /// What lay there when the file was begun, and may go.
+    /// Identity of the file found at the destination when this one was reserved; only that may be replaced.
     replaces: Option<Identity>,
 }
 
 impl MappedStorage {
-    /// `root` must exist.
+    /// Opens the storage at `root`, which must exist.
     pub(crate) fn open(name: StorageName, root: PathBuf, flush: FlushPolicy) -> Result<MappedStorage, Fault> {
         let beneath = NoLinks::open_root(&root).map_err(|errno| {
             let why = std::io::Error::from(errno);
@@ -82,10 +83,10 @@ impl MappedStorage {
         self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says where a file will land, before the engine hears of it. False if a file of that name is under way
+    /// Reserves a destination before the engine hears of the file. False if a file of that name is running
     /// already.
     ///
-    /// What lies there now is what may be replaced: a file that somebody puts there meanwhile stays.
+    /// Only what exists at the destination now may be replaced: a file that appears there later stays.
     pub(crate) fn reserve(&self, name: &str, spot: Destination) -> bool {
         let replaces = if spot.replace { self.existing_identity(&spot.path) } else { None };
         let mut spots = self.lock();
@@ -100,13 +101,13 @@ impl MappedStorage {
         true
     }
 
-    /// A file, or a link itself: that is replaced and not followed.
+    /// Identity of the file at `path`, or of the link itself, which is replaced and not followed.
     fn existing_identity(&self, path: &str) -> Option<Identity> {
         let stat = self.root.stat(path.as_bytes()).ok()?;
         (FileType::from_raw_mode(stat.st_mode) != FileType::Directory).then(|| Identity::from(&stat))
     }
 
-    /// The file has landed, with every chunk compared.
+    /// Records that the file was committed with every chunk verified.
     pub(crate) fn mark_committed(&self, name: &str) {
         let mut spots = self.lock();
         let Some(held) = spots.active.remove(name).filter(|held| held.waited_for.load(Ordering::Relaxed))
@@ -114,13 +115,13 @@ impl MappedStorage {
             return;
         };
         if spots.committed.len() >= COMMITTED_REMEMBERED_MAX {
-            // Whoever still waits is told that something has the name.
+            // Fetches that still wait fail because the name exists.
             spots.committed.clear();
         }
         spots.committed.insert(name.to_owned(), held);
     }
 
-    /// The file will not land.
+    /// Drops the reservation of a file that will not be committed.
     pub(crate) fn release(&self, name: &str) {
         self.lock().active.remove(name);
     }
@@ -129,7 +130,7 @@ impl MappedStorage {
         self.lock().active.get(at.path()).cloned()
     }
 
-    /// What the engine commits, as the storage shall.
+    /// Maps the engine's commit to the destination, its attributes and what it may replace.
     fn map_commit(&self, item: &Commit) -> Result<Commit, Fault> {
         let Some(held) = self.reservation(&item.target) else { return Ok(item.clone()) };
         Ok(Commit {
@@ -141,15 +142,15 @@ impl MappedStorage {
         })
     }
 
-    /// The place in the storage behind a name of the engine's.
+    /// The path in the storage behind a name of the engine.
     fn map_path(&self, at: &Pfn) -> Result<Pfn, Fault> {
         let Some(held) = self.reservation(at) else { return Ok(at.clone()) };
         Pfn::new(self.name.clone(), &held.destination.path)
             .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
     }
 
-    /// Whether whoever had the name before has put this very file there, and it is there still. What lies
-    /// there alone proves nothing: anybody can make a file of this size and time.
+    /// Whether the previous holder of the name committed this very file and it is unchanged. Existence alone
+    /// proves nothing: anybody can make a file of this size and time.
     pub(crate) fn is_committed(&self, name: &str, spot: &Destination, size: u64) -> bool {
         let of_spot = |held: &Arc<Reservation>| {
             held.destination.path == spot.path && held.destination.mtime_ns == spot.mtime_ns
@@ -162,7 +163,7 @@ impl MappedStorage {
         there.is_some_and(|there| there.size == size && there.mtime_ns == spot.mtime_ns)
     }
 
-    /// Whether nothing is left that could be resumed.
+    /// Whether no temporary files are left from which a copy could resume.
     pub(crate) fn is_clean(&self) -> bool {
         self.inner.temps().is_ok_and(|temps| temps.is_empty())
     }
@@ -170,11 +171,14 @@ impl MappedStorage {
     pub(crate) fn make_directory(&self, path: &str, mode: Option<u32>) -> Result<bool, Fault> {
         let failed = |errno: Errno| {
             let why = match errno {
-                Errno::EXIST => "something that is no directory has the name".to_owned(),
-                Errno::LOOP => "a link has the name".to_owned(),
+                Errno::EXIST => "a file has this name".to_owned(),
+                Errno::LOOP => "a link has this name".to_owned(),
                 errno => std::io::Error::from(errno).to_string(),
             };
-            Fault::new(FaultCode::TargetWrite, format!("making the directory {}: {why}", printable(path)))
+            Fault::new(
+                FaultCode::TargetWrite,
+                format!("cannot create the directory {}: {why}", printable(path)),
+            )
         };
         refuse_work_directory(path)?;
         let is_new = make_directories(&self.root, path.as_bytes()).map_err(failed)?;
@@ -188,20 +192,20 @@ impl MappedStorage {
     }
 }
 
-/// Names in our own directory are nobody's files.
+/// Refuses paths inside our own work directory.
 pub(crate) fn refuse_work_directory(path: &str) -> Result<(), Fault> {
     let first = path.split('/').next().unwrap_or_default();
     if first.eq_ignore_ascii_case(WORK_DIRECTORY) {
-        let detail = format!("{} lies in the work directory", printable(path));
+        let detail = format!("{} is inside the work directory", printable(path));
         return Err(Fault::new(FaultCode::BadName, detail));
     }
     Ok(())
 }
 
-/// Removes what we made in a target's work directory, as far as nothing else is in it.
+/// Removes the target's work directory as far as it is empty.
 pub(crate) fn remove_work_directory(root: &Path) {
     let work = root.join(work_directory(root));
-    // Only empty directories go: temporary files of other copies stay.
+    // Only empty directories are removed: temporary files of other copies stay.
     let _ = std::fs::remove_dir(work.join(TEMPS_DIR));
     let _ = std::fs::remove_dir(work);
 }
@@ -221,8 +225,8 @@ impl Storage for MappedStorage {
 
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
         match self.reservation(at) {
-            // What lies there was looked at when it was decided to copy the file: nothing, or what will not
-            // stay. What comes meanwhile is noticed when the file gets its name.
+            // The destination was checked when the copy of this file was decided; a file that appears
+            // meanwhile is noticed at commit.
             Some(_) => Ok(None),
             None => self.inner.stat(at),
         }
@@ -318,8 +322,8 @@ mod tests {
         assert!(!place.path().join("theirs").exists());
     }
 
-    /// Promise 2: a file counts as brought by somebody else only if that was verified, not for its size and
-    /// time.
+    /// Promise 2: a file counts as committed by another fetch only if it was verified, not because of its
+    /// size and time.
     #[test]
     fn what_only_looks_like_the_file_has_not_landed() {
         let place = tempfile::tempdir().unwrap();
@@ -329,7 +333,7 @@ mod tests {
         assert!(!landing.reserve("a", spot("a", false)), "somebody waits");
         put(&landing, "a", 1, b"bytes").unwrap();
         landing.release("a");
-        assert!(!has_landed(), "it is there, with its size and time, and nobody has said that it is right");
+        assert!(!has_landed(), "it exists with its size and time, but was never verified");
         landing.reserve("a", spot("a", false));
         landing.reserve("a", spot("a", false));
         landing.mark_committed("a");
@@ -349,7 +353,11 @@ mod tests {
         landing.release("f");
         landing.reserve("f", spot("f", true));
         let at = Pfn::new("target".parse().unwrap(), "f").unwrap();
-        assert_eq!(landing.stat(&at).unwrap(), None, "the engine must not compare with what goes");
+        assert_eq!(
+            landing.stat(&at).unwrap(),
+            None,
+            "the engine must not compare with what will be replaced"
+        );
         put(&landing, "f", 2, b"new").unwrap();
         assert_eq!(std::fs::read(place.path().join("f")).unwrap(), b"new");
         landing.release("f");

@@ -1,8 +1,8 @@
-//! The servers of a pull: the source, and replicas of it that are read at the same time.
+//! Multi-source pull: the source, and replicas of it that are read in parallel.
 //!
-//! The first one that is there and has what is wanted leads: its listing counts, and its file where nobody
-//! gave a digest. One that cannot be reached, lacks it or has something else is left out with the reason, and
-//! the others go on.
+//! The first reachable server that has the source leads: its listing counts, and its digests where none was
+//! given. A server that is unreachable, lacks the source or has something else is left out with the reason,
+//! and the others continue.
 
 use std::sync::Arc;
 
@@ -17,23 +17,23 @@ use crate::site::{PathMapping, ReplicaSource, Site, Source};
 use crate::stop::Stop;
 use crate::url::{RemotePath, SCHEME, ServerUrl};
 
-/// Servers of one copy, the source included.
+/// Servers of one copy, including the source.
 pub const SERVERS_MAX: usize = longhaul_engine::ORIGINS_MAX;
 
-/// One server that has what is wanted.
+/// A server that has the source.
 pub(crate) struct ReplicaServer {
     pub(crate) remote: Remote,
-    /// What is wanted there.
+    /// Path of the source at this server.
     pub(crate) path: RemotePath,
     pub(crate) shown: String,
 }
 
-/// What a person sees of a server and a path there; without the secret.
+/// A server and a path for display, without the secret.
 pub(crate) fn shown(url: &ServerUrl, path: &str) -> String {
     format!("{SCHEME}{}/{}", url.shown(), printable(path))
 }
 
-/// Asks all of them at once what they have. The leader comes first; an error if there is none.
+/// Connects to all servers in parallel. The leader comes first; fails if no server has the source.
 pub(crate) fn connect(
     site: &Arc<Site>,
     servers: &[(&ServerUrl, &RemotePath)],
@@ -80,7 +80,7 @@ fn connect_one(
     stop: &Stop,
 ) -> Result<ReplicaServer, Fault> {
     let looks_at = vec![RelativePath::parse(&path.path)?];
-    // The site is of the source's deployment.
+    // The site belongs to the source's deployment.
     let guest = if place == 0 { None } else { Some(Arc::new(site.guest(&url.secret)?)) };
     let lists = lists.filter(|_| place == 0).cloned();
     let mut remote = Remote::connect_as(site.clone(), guest, &url.addresses, looks_at, lists, stop)?;
@@ -88,7 +88,7 @@ fn connect_one(
     Ok(ReplicaServer { remote, path: (*path).clone(), shown: shown(url, &path.path) })
 }
 
-/// Whether a server has what the leader has, as far as that can be seen from outside; the first one leads.
+/// Checks that a server has what the leader has, as far as kind and size tell; the first one leads.
 fn check_same_content(members: &[ReplicaServer], member: ReplicaServer) -> Result<ReplicaServer, Fault> {
     let Some(found) = member.found() else { return Err(Fault::new(FaultCode::SourceMissing, member.shown)) };
     if found.kind == Kind::LeftOut {
@@ -112,22 +112,22 @@ impl ReplicaServer {
         self.remote.welcome.found.first().and_then(Option::as_ref)
     }
 
-    /// From its names to those of another.
+    /// Maps its names to those of another server.
     pub(crate) fn path_mapping_to(&self, other: &ReplicaServer) -> PathMapping {
         PathMapping { from: self.path.path.clone(), to: other.path.path.clone() }
     }
 }
 
-/// What each of them brought of a file.
+/// What each server contributed to a file.
 pub(crate) fn shares(members: &[ReplicaServer], wanted: &FileFetch) -> Vec<ReplicaShare> {
     let shares = wanted.shares.iter().zip(members);
     shares.map(|(share, member)| ReplicaShare::new(&member.shown, share)).collect()
 }
 
-/// Where the engine takes the files from.
+/// The sources of a fetch for the engine.
 ///
 /// # Panics
-/// If there is no member.
+/// If `members` is empty.
 pub(crate) fn source(members: &[ReplicaServer], class: TrafficClass) -> Source {
     let (leader, others) = (&members[0], &members[1..]);
     let replica = |member: &ReplicaServer| ReplicaSource {

@@ -1,5 +1,5 @@
-//! One process's part in the small deployment that a shared secret makes: an engine with credentials of its
-//! own, and the desk that hands its events to whoever asked for the files.
+//! One process's part in the small deployment that a shared secret defines: an engine with its own
+//! credentials, and a router that passes its events to the job that owns them.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,20 +22,20 @@ use longhaul_storage::Storage;
 use crate::clock::now;
 use crate::options::Options;
 
-/// The export of whoever serves files.
+/// Name of the export that serves files.
 pub(crate) const EXPORT: &str = "export";
-/// Where files land.
+/// Name of the storage that receives files.
 pub(crate) const TARGET: &str = "target";
 /// Streams to one source; the engine opens fewer where the path needs no more.
 const STREAMS_DEFAULT: usize = 8;
 const NETWORK_THREADS: usize = 2;
-/// What questions alone need.
+/// Memory for a site that only sends requests.
 const QUERY_MEMORY_BYTES: u64 = 2 << 20;
-/// A copy may wait in the queue for days.
+/// A copy may wait in a queue for days.
 const PERMIT_LIFETIME: Duration = Duration::from_secs(7 * 86_400);
 
 /// # Panics
-/// If one of our own constants is no name.
+/// If one of our own constants is not a valid name.
 pub(crate) fn storage_name(text: &str) -> StorageName {
     match text.parse() {
         Ok(name) => name,
@@ -56,7 +56,7 @@ pub(crate) struct SiteConfig {
 }
 
 impl SiteConfig {
-    /// One that serves nothing, and whose journals lie in the directory.
+    /// A site that serves nothing and keeps its journals in `state`.
     pub(crate) fn client(
         agent: AgentId,
         options: &Options,
@@ -76,7 +76,7 @@ impl SiteConfig {
         }
     }
 
-    /// One that only asks.
+    /// A site that only sends requests.
     pub(crate) fn query_only(agent: AgentId, state: &Path) -> SiteConfig {
         let options = Options { memory_bytes: QUERY_MEMORY_BYTES, ..Options::default() };
         SiteConfig::client(agent, &options, DataSecurity::Tls, state)
@@ -94,13 +94,13 @@ pub(crate) struct Site {
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) agent: AgentId,
-    /// None: it offers streams.
+    /// Addresses to dial; empty if the source offers streams itself.
     pub(crate) addresses: Vec<String>,
-    /// Of the streams from there.
+    /// Traffic class of its streams.
     pub(crate) class: TrafficClass,
-    /// If it belongs to another deployment than the site.
+    /// Its deployment, if it is not the site's own.
     pub(crate) guest: Option<Arc<Guest>>,
-    /// Where files with a tree come from at the same time.
+    /// Further servers to read files with a tree from.
     pub(crate) replicas: Vec<ReplicaSource>,
 }
 
@@ -110,11 +110,11 @@ pub(crate) struct ReplicaSource {
     pub(crate) agent: AgentId,
     pub(crate) addresses: Vec<String>,
     pub(crate) guest: Option<Arc<Guest>>,
-    /// What the files of the source are called there.
+    /// Maps the source's names to those of this server.
     pub(crate) path_mapping: PathMapping,
 }
 
-/// Of a path and what lies beneath it, from one server to another; empty is the root.
+/// Maps a path and what is beneath it from one server to another; empty is the root.
 #[derive(Clone, Debug)]
 pub(crate) struct PathMapping {
     pub(crate) from: String,
@@ -122,7 +122,7 @@ pub(crate) struct PathMapping {
 }
 
 impl PathMapping {
-    /// None if it does not lie there.
+    /// Maps a name; none if it is not beneath `from`.
     pub(crate) fn apply(&self, name: &str) -> Option<Lfn> {
         let rest = match self.from.as_str() {
             "" => name,
@@ -134,7 +134,7 @@ impl PathMapping {
     }
 }
 
-/// Our part in the deployment of another server.
+/// Our membership in another server's deployment.
 pub(crate) struct Guest {
     authority: SharedAuthority,
     pub(crate) membership: Membership,
@@ -146,7 +146,7 @@ impl std::fmt::Debug for Guest {
     }
 }
 
-/// One file for the engine.
+/// One file for the engine to fetch.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchItem {
     pub(crate) attempt: AttemptId,
@@ -155,7 +155,7 @@ pub(crate) struct FetchItem {
     pub(crate) tree: Option<Arc<Tree>>,
 }
 
-/// Told of the ends of attempts, in groups, from a thread of the engine's.
+/// Called with finished attempts, in groups, from a thread of the engine.
 type FinishedCallback = Arc<dyn Fn(Vec<Finished>) + Send + Sync>;
 
 #[derive(Default)]
@@ -176,7 +176,7 @@ impl EventRouter {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sorts events by job and tells each what is its.
+    /// Sorts events by job and calls each job's callback.
     fn dispatch(&self, events: Vec<Event>) {
         let mut by_job: HashMap<u64, Vec<Finished>> = HashMap::new();
         let mut inner = self.lock();
@@ -241,8 +241,7 @@ impl Site {
         Ok(Arc::new(Site { engine, authority, agent: config.agent, router: desk }))
     }
 
-    /// Files may land in the storage from now on; what is left of them after an interruption lies in the
-    /// directory.
+    /// Registers a storage as a target; what is needed to resume is kept in `state`.
     pub(crate) fn add_target(&self, storage: Arc<dyn Storage>, state: &Path) -> Result<(), Fault> {
         self.engine.add_target(Export { storage, rules: NameRules::default() }, state)
     }
@@ -251,14 +250,14 @@ impl Site {
         &self.engine
     }
 
-    /// A number for a new job, whose files' ends `told` is called with.
+    /// Opens a job: `told` is called with its finished attempts.
     pub(crate) fn open_job(&self, told: impl Fn(Vec<Finished>) + Send + Sync + 'static) -> u64 {
         let job = self.router.jobs.fetch_add(1, Ordering::Relaxed);
         self.router.lock().jobs.insert(job, Arc::new(told));
         job
     }
 
-    /// Nobody wants to hear of this job any more.
+    /// Drops a job's callback.
     pub(crate) fn close_job(&self, job: u64) {
         let mut inner = self.router.lock();
         inner.jobs.remove(&job);
@@ -269,7 +268,7 @@ impl Site {
         self.router.lock().ids.next(now())
     }
 
-    /// Gives files to the engine under a permit of our own: both ends hold the key.
+    /// Hands files to the engine under a permit that we sign ourselves: both ends hold the key.
     pub(crate) fn fetch(
         &self,
         job: u64,
@@ -300,7 +299,7 @@ impl Site {
     }
 
     fn replica(&self, replica: &ReplicaSource, files: &[FetchItem]) -> Replica {
-        // A name that cannot be there is asked for all the same, and found missing.
+        // A name that is invalid there is requested anyway and found missing.
         let name = |file: &FetchItem| {
             replica.path_mapping.apply(file.name.as_str()).unwrap_or_else(|| file.name.clone())
         };
@@ -315,7 +314,7 @@ impl Site {
         }
     }
 
-    /// To read these files of a server, under the names that they have there.
+    /// Signs a permit to read these files of a server, under the names they have there.
     fn permit(&self, guest: Option<&Guest>, source: AgentId, files: &[FetchItem], names: &[Lfn]) -> Arc<str> {
         let authority = guest.map_or(&self.authority, |guest| &guest.authority);
         let listed = files.iter().zip(names).map(|(file, name)| (file.attempt, name, file.size));
@@ -345,7 +344,7 @@ fn fetch_file(file: &FetchItem, verification: Verification) -> FetchFile {
         epoch: Epoch(1),
         lfn: file.name.clone(),
         size: file.size,
-        // Nobody has registered it: the source's own digest is compared, or each chunk with the tree.
+        // No digest is registered: the source's own digest is compared, or each chunk with the tree.
         digests: file.tree.iter().map(|tree| tree.root()).collect::<DigestSet>(),
         tree: file.tree.clone(),
         verification,

@@ -1,6 +1,6 @@
 //! `user@host:DIR`: starts `longhaul serve --once` there and reads its URL.
 //!
-//! The server's life hangs on the pipe to it: it ends when we do, however we end.
+//! The server ends with the pipe to it, so it ends when we do, however we end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -11,18 +11,19 @@ use zeroize::Zeroizing;
 
 use crate::url::{RemotePath, ServerUrl, URL_BYTES_MAX};
 
-/// Another program with ssh's way of being called.
+/// Names a program to use instead of ssh, with the same arguments.
 const SSH_VARIABLE: &str = "LONGHAUL_SSH";
 
-/// A server over there. Ends when dropped.
+/// A server started over ssh. It ends when this is dropped.
 pub(crate) struct SshServer {
     child: Child,
-    /// Open until we end.
+    /// Standard input of ssh, open until we end.
     _input: Option<ChildStdin>,
 }
 
 impl SshServer {
-    /// A target is the directory itself; of a source the name matters too, so that its directory is served.
+    /// Starts a server. A target directory is served itself; for a source its parent is served, since its
+    /// name matters.
     pub(crate) fn serve(
         login: &str,
         directory: &str,
@@ -37,14 +38,13 @@ impl SshServer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| Fault::new(FaultCode::Unreachable, format!("starting {shown}: {error}")))?;
+            .map_err(|error| Fault::new(FaultCode::Unreachable, format!("cannot start {shown}: {error}")))?;
         let input = child.stdin.take();
         let output = child.stdout.take();
         let mut started = SshServer { child, _input: input };
         let mut line = Zeroizing::new(String::new());
         if let Some(output) = output {
-            // What else it prints is of no use to us, and must not block it: the pipe is closed after this
-            // line.
+            // The pipe is closed after this line, so that further output cannot block the server.
             let mut lines = BufReader::new(output.take(URL_BYTES_MAX as u64 + 2));
             if lines.read_line(&mut line).is_err() {
                 line.clear();
@@ -66,21 +66,21 @@ impl SshServer {
         };
         let login = printable(login);
         let detail =
-            format!("longhaul serve on {login} gave no URL ({status}); is longhaul installed there?");
+            format!("longhaul serve on {login} printed no URL ({status}): is longhaul installed there?");
         Fault::new(FaultCode::Unreachable, detail)
     }
 }
 
 impl Drop for SshServer {
     fn drop(&mut self) {
-        // The end of its input ends the server; ssh itself may hang on a dead network.
+        // End of input ends the server; ssh itself may hang on a dead network.
         self._input = None;
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The one text that the remote shell gets. Everything that is not ours is quoted.
+/// The command line for the remote shell. Everything that is not ours is quoted.
 fn remote_command(directory: &str, writable: bool) -> String {
     let write = if writable { " --write" } else { "" };
     format!(
@@ -90,19 +90,19 @@ fn remote_command(directory: &str, writable: bool) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    // The shell starts at home, and would not see a tilde in quotes.
+    // The shell starts in the home directory and would not expand a tilde in quotes.
     let text = match text.strip_prefix("~/") {
         Some("") => ".",
         Some(rest) => rest,
         None if text == "~" => ".",
         None => text,
     };
-    // `-x` would be an option even after the quotes.
+    // `-x` would be an option even in quotes.
     let text = if text.starts_with('-') { format!("./{text}") } else { text.to_owned() };
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The directory to serve, and the path in it.
+/// Splits into the directory to serve and the path in it.
 fn split_directory(place: &str) -> Result<(&str, RemotePath), Fault> {
     let bare = place.trim_end_matches('/');
     let last = bare.rsplit('/').next().unwrap_or_default();
@@ -117,8 +117,8 @@ fn split_directory(place: &str) -> Result<(&str, RemotePath), Fault> {
     Ok((root, last.parse()?))
 }
 
-/// The host is reached under the name that ssh reached it by; only if ssh knows it by another name than
-/// everybody, the addresses that it tells of itself serve.
+/// Prefers the host name that ssh used; the addresses that the server reports serve if ssh knows the host by
+/// a private alias.
 fn add_host(url: &mut ServerUrl, login: &str) {
     let Some((_, host)) = login.rsplit_once('@') else { return };
     let Some(port) = url.addresses.first().and_then(|address| address.rsplit_once(':')).map(|(_, port)| port)

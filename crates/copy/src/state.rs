@@ -1,6 +1,6 @@
-//! Where a copy keeps what lets it go on after an interruption: in the target's own work directory, under a
-//! name that follows from the command, so that the same command finds it again; locked, so that two do not
-//! share it.
+//! State directory of a copy, from which it resumes after an interruption: in the target's work directory,
+//! under a name derived from the command, so that the same command finds it; locked, so that two copies do
+//! not share it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -20,8 +20,8 @@ use crate::walk::WORK_DIRECTORY;
 const LOCK_FILE: &str = "lock";
 const MODE_PRIVATE: u32 = 0o700;
 
-/// Where work in progress of this account lies beneath a root: in a directory of its own if root has made one
-/// ([`crate::accounts`]), since nobody can write into that of another.
+/// The work directory of this account beneath a root: its own one if root has made it ([`crate::accounts`]),
+/// since nobody can write into that of another account.
 pub(crate) fn work_directory(root: &Path) -> String {
     let uid = rustix::process::geteuid().as_raw();
     let own = format!("{WORK_DIRECTORY}/{}", crate::accounts::work_name(uid));
@@ -31,18 +31,18 @@ pub(crate) fn work_directory(root: &Path) -> String {
     }
 }
 
-/// What identifies a copy, whoever runs it and however often.
+/// Identifies a copy by what it copies, independent of who runs it and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyKey([u8; 8]);
 
 impl CopyKey {
-    /// Of texts that say what is copied where.
+    /// Hashes the texts that say what is copied where.
     pub(crate) fn from_parts<'a>(parts: impl IntoIterator<Item = &'a str>) -> CopyKey {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(b"longhaul copy\0");
         context.update(machine_id().as_bytes());
         for part in parts {
-            // Its length first: no two lists spell the same bytes.
+            // Length-prefixed, so that no two lists hash the same bytes.
             context.update(&(part.len() as u64).to_le_bytes());
             context.update(part.as_bytes());
         }
@@ -51,10 +51,9 @@ impl CopyKey {
         CopyKey(short)
     }
 
-    /// The agent that this copy runs as: the same each time, since what it left in the target is marked with
-    /// it.
+    /// The agent id of this copy: the same each time, since partial files in the target are marked with it.
     pub(crate) fn agent(&self) -> AgentId {
-        // Ids are positive numbers of 64 bits with a sign; none is 0.
+        // Ids are positive signed 64-bit numbers.
         AgentId((u64::from_le_bytes(self.0) & i64::MAX as u64).max(1))
     }
 
@@ -63,13 +62,13 @@ impl CopyKey {
     }
 }
 
-/// Tells hosts apart that share a file system.
+/// Distinguishes hosts that share a file system.
 fn machine_id() -> String {
     let id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     format!("{} {}", id.trim(), rustix::system::uname().nodename().to_string_lossy())
 }
 
-/// The directory of one copy in its target.
+/// The state directory of one copy in its target.
 #[derive(Debug)]
 pub(crate) struct StateDir {
     root: PathBuf,
@@ -78,8 +77,8 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// `kind` and the key make the name. A second copy of the same kind into this target waits for nobody: it
-    /// is refused.
+    /// Opens the directory named by `kind` and the key. A second copy with the same name is refused and does
+    /// not wait.
     pub(crate) fn open(root: &Path, kind: &str, key: &CopyKey) -> Result<StateDir, Fault> {
         let path = root.join(work_directory(root)).join(format!("{kind}-{}", key.name()));
         let shown = printable(&path.to_string_lossy());
@@ -97,7 +96,7 @@ impl StateDir {
             let file =
                 OpenOptions::new().create(true).write(true).truncate(false).open(path.join(LOCK_FILE))?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // A copy that has just ended may have removed the directory before we had the lock.
+                // A copy that has just ended may have removed the directory before we got the lock.
                 Ok(()) if path.join(LOCK_FILE).exists() => return Ok(Some(file)),
                 Ok(()) => continue,
                 Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -107,7 +106,7 @@ impl StateDir {
         match locked().map_err(failed)? {
             Some(lock) => Ok(StateDir { root: root.to_owned(), path, _lock: lock }),
             None => {
-                let detail = format!("another process is at the same copy now ({shown} is locked)");
+                let detail = format!("another process is running the same copy ({shown} is locked)");
                 Err(Fault::new(FaultCode::Busy, detail))
             }
         }
@@ -117,24 +116,24 @@ impl StateDir {
         &self.path
     }
 
-    /// Nothing is left to resume: removes it, and the work directory if nobody else uses it.
+    /// Removes the directory when nothing is left to resume, and the work directory if nobody else uses it.
     pub(crate) fn remove(self) {
         let _ = fs::remove_dir_all(&self.path);
         remove_work_directory(&self.root);
     }
 }
 
-/// A private directory for a process that writes nothing anybody would resume. Removed when dropped.
+/// A private temporary directory for state that nobody resumes. Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct ScratchDir(PathBuf);
 
 impl ScratchDir {
     pub(crate) fn new() -> Result<ScratchDir, Fault> {
         let mut random = [0; 8];
-        assert!(rand::fill(&mut random).is_ok(), "no random numbers from the system");
+        assert!(rand::fill(&mut random).is_ok(), "the system's random number generator failed");
         let name = hex::encode(&random);
         let path = std::env::temp_dir().join(format!("longhaul-{name}"));
-        // Not recursive: what is there already is not ours.
+        // Not recursive: an existing directory is not ours.
         fs::DirBuilder::new().mode(MODE_PRIVATE).create(&path).map_err(|error| {
             Fault::new(FaultCode::StateDirectory, format!("{}: {error}", printable(&path.to_string_lossy())))
         })?;

@@ -1,4 +1,4 @@
-//! The wish of a person that a copy end now. It is left so that the same command goes on from there.
+//! Cancellation of a copy. What it has done so far stays, so that the same command resumes.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ struct State {
     next: u64,
 }
 
-/// Takes its hook away when dropped.
+/// Removes its hook when dropped.
 pub(crate) struct HookGuard {
     stop: Stop,
     number: u64,
@@ -46,12 +46,12 @@ impl Stop {
         self.lock().stopped
     }
 
-    /// An error once stopped.
+    /// Fails once stopped.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         if self.is_stopped() { Err(interrupted()) } else { Ok(()) }
     }
 
-    /// Called at the stop, or now if it has come. It must not wait.
+    /// Registers a hook, called on stop, or now if that has happened. It must not block.
     pub(crate) fn hook(&self, hook: impl Fn() + Send + 'static) -> HookGuard {
         let mut state = self.lock();
         if state.stopped {
@@ -64,7 +64,7 @@ impl Stop {
         HookGuard { stop: self.clone(), number }
     }
 
-    /// Waits; true if stopped.
+    /// Sleeps for up to `most`; true if stopped.
     pub fn wait(&self, most: Duration) -> bool {
         let end = Instant::now() + most;
         let mut state = self.lock();
@@ -89,7 +89,7 @@ impl Drop for HookGuard {
     }
 }
 
-/// What a stopped copy ends with.
+/// The fault of a stopped copy.
 pub fn interrupted() -> Fault {
-    Fault::new(FaultCode::Interrupted, "what has arrived is kept; the same command goes on from there")
+    Fault::new(FaultCode::Interrupted, "what has arrived is kept; the same command resumes")
 }

@@ -1,4 +1,4 @@
-//! Locks that survive a panic of who held them: what it left is still well-formed.
+//! Ignores mutex poisoning: what a panicking holder leaves is still well-formed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

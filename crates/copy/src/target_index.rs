@@ -1,5 +1,4 @@
-//! What lies at a target before anything lands there. Looks, and never changes anything, so that a dry run
-//! uses it too.
+//! Index of what exists at a target before anything is written. Read-only, so that a dry run uses it too.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -17,12 +16,12 @@ use crate::site::{EXPORT, storage_name};
 use crate::walk::beneath::split;
 use crate::walk::{MODE_BITS, WORK_DIRECTORY};
 
-/// One read of a file whose digest is wanted.
+/// Bytes per read of a file whose digest is computed.
 pub(crate) const DIGEST_READ_BYTES: usize = 1 << 20;
 
-/// A directory in which nothing lay has nothing in it for so long: most copies land where nothing is, and a
-/// look for every file costs as much as opening it. What comes meanwhile is not replaced: the file that wants
-/// its name fails.
+/// How long a directory found empty is assumed to stay empty: most copies go into empty directories, and a
+/// `stat` per file costs as much as opening it. A file that appears meanwhile is not replaced: the copy of
+/// that name fails.
 const EMPTY_DIR_CACHE_TTL: Duration = Duration::from_secs(10);
 
 pub(crate) struct TargetIndex {
@@ -31,7 +30,7 @@ pub(crate) struct TargetIndex {
     last_dir: Mutex<Option<ScannedDir>>,
 }
 
-/// The directory that was looked at last.
+/// The most recently scanned directory.
 struct ScannedDir {
     path: Vec<u8>,
     scanned_at: Instant,
@@ -39,7 +38,7 @@ struct ScannedDir {
 }
 
 impl TargetIndex {
-    /// None if there is no such directory: then nothing lies in it.
+    /// Opens the index; none if there is no such directory and so nothing in it.
     pub(crate) fn open(root: &Path) -> Result<Option<TargetIndex>, Fault> {
         let beneath = match NoLinks::open_root(root) {
             Ok(beneath) => beneath,
@@ -87,7 +86,7 @@ impl TargetIndex {
         })
     }
 
-    /// Whether there is no such directory, or nothing in it but what is ours.
+    /// Whether the directory is missing, or empty but for our own work directory.
     fn is_empty_dir(&self, path: &[u8], now: Instant) -> bool {
         let mut seen = self.last_dir.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = &*seen
@@ -104,12 +103,12 @@ impl TargetIndex {
         is_vacant
     }
 
-    /// The same as a server tells it.
+    /// Describes a path as a server's listing does.
     pub(crate) fn describe(&self, path: &RelativePath) -> Result<Option<Entry>, Fault> {
         Ok(self.stat(path.as_str())?.map(|stat| entry(path.clone(), &stat)))
     }
 
-    /// Reads a file.
+    /// Computes a file's digest.
     pub(crate) fn digest(
         &self,
         path: &str,
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_directory_is_looked_at_once_in_a_while() {
+    fn an_empty_directory_is_scanned_once_in_a_while() {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join(WORK_DIRECTORY)).unwrap();
         std::fs::create_dir(place.path().join("sub")).unwrap();
@@ -169,24 +168,20 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(looker.existing_at("a", begun).unwrap(), TargetEntry::Missing);
         assert_eq!(looker.existing_at("none/a", begun).unwrap(), TargetEntry::Missing);
-        assert_eq!(root.existing_at("sub", begun).unwrap(), TargetEntry::Directory, "it is not empty");
+        assert_eq!(root.existing_at("sub", begun).unwrap(), TargetEntry::Directory, "the root is not empty");
         std::fs::write(place.path().join("sub/a"), "x").unwrap();
         let is_file = |existing| matches!(existing, TargetEntry::File(_));
-        assert!(is_file(looker.existing_at("a", begun).unwrap()), "another directory was looked at since");
+        assert!(is_file(looker.existing_at("a", begun).unwrap()), "another directory was scanned since");
         std::fs::remove_file(place.path().join("sub/a")).unwrap();
         assert_eq!(looker.existing_at("a", begun + EMPTY_DIR_CACHE_TTL).unwrap(), TargetEntry::Missing);
         std::fs::write(place.path().join("sub/a"), "x").unwrap();
         let soon = begun + EMPTY_DIR_CACHE_TTL + EMPTY_DIR_CACHE_TTL / 2;
-        assert_eq!(
-            looker.existing_at("a", soon).unwrap(),
-            TargetEntry::Missing,
-            "nothing was there a moment ago"
-        );
+        assert_eq!(looker.existing_at("a", soon).unwrap(), TargetEntry::Missing, "it was empty a moment ago");
         assert!(is_file(looker.existing_at("a", soon + EMPTY_DIR_CACHE_TTL).unwrap()));
     }
 
     #[test]
-    fn our_own_directory_is_nothing() {
+    fn our_work_directory_does_not_count() {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join(WORK_DIRECTORY)).unwrap();
         let root = TargetIndex::open(place.path()).unwrap().unwrap();

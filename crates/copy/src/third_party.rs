@@ -1,5 +1,4 @@
-//! From one server to another: the target's server is ordered to fetch from the source's, and no data comes
-//! through here.
+//! Third-party copy: orders the target's server to fetch from the source's; no data passes through here.
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
@@ -23,7 +22,7 @@ pub(crate) struct ThirdParty<'a> {
 }
 
 impl ThirdParty<'_> {
-    /// Until it is done; with `detach` until it has begun.
+    /// Blocks until the copy is done; with `detach` until it has begun.
     pub(crate) fn run(&self, progress: &Progress, stop: &Stop, tell: FileCallback<'_>) -> Result<(), Fault> {
         let (source_url, source) = self.source;
         let (target_url, target) = self.target;
@@ -62,8 +61,8 @@ impl ThirdParty<'_> {
         loop {
             state.told.iter().map(printable_outcome).for_each(|outcome| tell(&outcome));
             told = told.max(state.told_from + state.told.len() as u64);
-            // Its end does not come before that of its last file, but may come with more of them than fit in
-            // an answer.
+            // The end comes no earlier than that of the last file, but more outcomes may follow than fit in
+            // one reply.
             if state.over && state.told.is_empty() {
                 break;
             }
@@ -85,7 +84,7 @@ impl ThirdParty<'_> {
     }
 }
 
-/// The server's words, fit for a terminal. Names are made so where they are shown.
+/// Makes the server's texts safe for a terminal. Names are escaped where they are shown.
 fn printable_outcome(told: &FileOutcome) -> FileOutcome {
     let outcome = match &told.outcome {
         Outcome::Failed(fault) => Outcome::Failed(printable_fault(fault)),

@@ -1,8 +1,8 @@
-//! Trees for files that come from several servers, or from one that is not trusted: asked for before a file
-//! is begun, a few ahead of those that are under way.
+//! Fetches the BLAKE3 trees of files that come from several servers, or from one that is not trusted, ahead
+//! of the files themselves.
 //!
-//! With a digest known beforehand a tree is believed only if it combines to that, so a lie is found at once
-//! and the next server is asked. Without one the tree of the leader counts, or of the next that answers.
+//! If a digest was given, a tree is accepted only if it combines to it, so a lie is found at once and the
+//! next server is asked. Otherwise the leader's tree counts, or that of the next server that answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,24 +21,23 @@ use crate::remote::{Remote, escaped_len, unexpected};
 use crate::replicas::ReplicaServer;
 use crate::sync::lock;
 
-/// Values of one question: a server reads 256 MiB for them, and several questions keep several of its cores
-/// busy.
+/// Chunk values per request: the server reads 256 MiB for them.
 const VALUES_PER_REQUEST_MAX: u64 = 256;
 const REQUESTS_IN_FLIGHT: usize = 4;
-/// What is begun together: trees of the next ones are asked for meanwhile.
+/// Bytes and files that start together, while the trees of the next batch are fetched.
 const BATCH_BYTES_MAX: u64 = 1 << 30;
 const BATCH_FILES_MAX: usize = 512;
-/// What stands around a path and its values in a message.
+/// Bytes around a path and its values in a message.
 const PART_OVERHEAD_BYTES: usize = 200;
 
 pub(crate) struct TreeFetcher<'a> {
     pub(crate) members: &'a [ReplicaServer],
-    /// Of the only file.
+    /// Digest of the only file, if one was given.
     pub(crate) root: Option<Digest>,
 }
 
 impl TreeFetcher<'_> {
-    /// Gives the steps on in portions, each file with its tree.
+    /// Passes the steps on in batches, each file with its tree.
     pub(crate) fn attach(
         &self,
         steps: Vec<Step>,
@@ -84,7 +83,7 @@ impl TreeFetcher<'_> {
                 && wanted.tree.is_none()
             {
                 if fault.blame == Blame::Network || fault.code == FaultCode::Interrupted {
-                    // Nobody answers any more: the same command goes on later.
+                    // No server answers: the same command resumes later.
                     return Err(fault);
                 }
                 let source = format!("{}: {}", self.members[0].shown, wanted.name.shown());
@@ -110,7 +109,7 @@ impl TreeFetcher<'_> {
                 .and_then(|name| RelativePath::parse(name.as_str()).ok())
             {
                 Some(name) => files.push((at, name, wanted)),
-                None => faults[at] = Some(Fault::new(FaultCode::BadName, "it cannot have this name there")),
+                None => faults[at] = Some(Fault::new(FaultCode::BadName, "the name is not valid there")),
             }
         }
         let asked: Vec<(RelativePath, u64)> =
@@ -119,23 +118,22 @@ impl TreeFetcher<'_> {
             match found.and_then(|tree| self.check_root(tree)) {
                 Ok(tree) => wanted.tree = Some(Arc::new(tree)),
                 Err(fault) => {
-                    tracing::warn!(replica = member.shown, file = wanted.name.shown(), %fault, "no tree from \
-                        there");
+                    tracing::warn!(replica = member.shown, file = wanted.name.shown(), %fault, "no tree from this server");
                     if fault.code != FaultCode::Interrupted && self.members.len() > 1 {
                         wanted.add_source_fault(place, fault.clone());
                     }
-                    // The leader's counts: what the others say of a file that it lacks is not what is wrong.
+                    // The leader's fault counts: what others say about a file that it lacks is secondary.
                     faults[at].get_or_insert(fault);
                 }
             }
         }
     }
 
-    /// Whether the tree is that of the file that was asked for.
+    /// Checks that a tree combines to the given digest.
     fn check_root(&self, tree: Tree) -> Result<Tree, Fault> {
         match self.root {
             Some(root) if tree.root() != root => {
-                let detail = format!("the file there has {}, {root} is expected", tree.root());
+                let detail = format!("the file there has {}, expected {root}", tree.root());
                 Err(Fault::new(FaultCode::WrongDigest, detail))
             }
             _ => Ok(tree),
@@ -143,13 +141,13 @@ impl TreeFetcher<'_> {
     }
 }
 
-/// A part of a file, by its place among those asked for.
+/// A part of the file with this index.
 struct FilePart {
     file: usize,
     part: TreePart,
 }
 
-/// The trees of files of one server, one answer each.
+/// Fetches the trees of files from one server, one result each.
 fn trees(remote: &Remote, files: &[(RelativePath, u64)]) -> Vec<Result<Tree, Fault>> {
     let mut parts = VecDeque::new();
     let mut found: Vec<Result<Vec<ChunkValue>, Fault>> = Vec::with_capacity(files.len());
@@ -185,7 +183,7 @@ fn trees(remote: &Remote, files: &[(RelativePath, u64)]) -> Vec<Result<Tree, Fau
     for (FilePart { file, part }, answer) in answers.into_inner().unwrap_or_else(PoisonError::into_inner) {
         let put = answer.and_then(|(mtime_ns, values)| {
             if *read_at[file].get_or_insert(mtime_ns) != mtime_ns {
-                return Err(Fault::new(FaultCode::SourceChanged, "it changed while its tree was read"));
+                return Err(Fault::new(FaultCode::SourceChanged, "the file changed while its tree was read"));
             }
             Ok(values)
         });
@@ -204,7 +202,7 @@ fn trees(remote: &Remote, files: &[(RelativePath, u64)]) -> Vec<Result<Tree, Fau
     found.into_iter().zip(files).map(whole).collect()
 }
 
-/// As many as are read in a moment, and fit in a message. None if all is asked for.
+/// Takes as many parts as are read quickly and fit in a message. None if all have been requested.
 fn next_request(parts: &mut VecDeque<FilePart>) -> Option<Vec<FilePart>> {
     let (mut values, mut bytes, mut size) = (0, 0, 0);
     let mut question = Vec::new();
@@ -227,7 +225,7 @@ fn next_request(parts: &mut VecDeque<FilePart>) -> Option<Vec<FilePart>> {
 
 type PartValues = Result<(i64, Vec<ChunkValue>), Fault>;
 
-/// One answer for each part.
+/// Requests the values of parts, one result each.
 fn request_parts(remote: &Remote, question: &[FilePart]) -> Vec<PartValues> {
     let parts = question.iter().map(|one| one.part.clone()).collect();
     let found = match remote.call(&Request::Trees { parts }) {

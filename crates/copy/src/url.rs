@@ -1,8 +1,8 @@
-//! What stands for a place on the command line: `lh://SECRET@host:port[,host:port…]/path`, `@FILE[/path]`,
-//! `user@host:DIR`, or a local path.
+//! Endpoints on the command line: `lh://SECRET@host:port[,host:port…]/path`, `@FILE[/path]`, `user@host:DIR`,
+//! or a local path.
 //!
-//! The path of a URL is taken as it is typed, without percent signs that mean something: a person appends it
-//! by hand. Errors never repeat a URL, since it holds a secret.
+//! The path of a URL is literal, without percent-encoding: people append it by hand. Errors never repeat a
+//! URL, since it contains a secret.
 
 use std::fmt;
 use std::fs::File;
@@ -17,22 +17,22 @@ use longhaul_security::SharedSecret;
 use zeroize::Zeroizing;
 
 pub const SCHEME: &str = "lh://";
-/// Addresses of one server: several interfaces, two families each.
+/// Addresses of one server: several interfaces with two families each.
 pub const ADDRESSES_MAX: usize = 16;
-/// A host name has 253 characters at most.
+/// The limit for host names (RFC 1035).
 const HOST_BYTES_MAX: usize = 253;
-/// Secret, addresses and a path of the longest kind.
+/// Scheme, secret, addresses and path, each of the largest size.
 pub const URL_BYTES_MAX: usize = 8 + 43 + ADDRESSES_MAX * (HOST_BYTES_MAX + 8) + LFN_BYTES_MAX;
 
-/// A server that exports one directory, and all that is needed to trust it and to be trusted by it.
+/// A server that exports one directory, with all that is needed for mutual authentication.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServerUrl {
     pub secret: SharedSecret,
-    /// `host:port`, best first.
+    /// `host:port`, in order of preference.
     pub addresses: Vec<String>,
 }
 
-/// A path as a person gave it: a slash at its end means the contents of a directory, not the directory.
+/// A path as typed: a trailing slash means the contents of a directory, not the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemotePath {
     /// Relative to the exported root; empty is the root itself.
@@ -40,7 +40,7 @@ pub struct RemotePath {
     pub contents: bool,
 }
 
-/// One side of a copy.
+/// One endpoint of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     Local(PathBuf),
@@ -48,26 +48,26 @@ pub enum Endpoint {
         url: ServerUrl,
         path: RemotePath,
     },
-    /// Its server has to be started first.
+    /// A directory on a host where a server is started over ssh.
     Ssh {
         login: String,
-        /// As the remote shell's home directory sees it.
+        /// The directory, relative to the remote home directory.
         directory: String,
     },
 }
 
 impl ServerUrl {
-    /// The whole text, secret included.
+    /// The whole URL, including the secret.
     pub fn reveal(&self, path: &str) -> Zeroizing<String> {
         Zeroizing::new(format!("{SCHEME}{}@{}/{path}", *self.secret.reveal(), self.addresses.join(",")))
     }
 
-    /// Which server it is, without the secret.
+    /// The first address, without the secret.
     pub fn shown(&self) -> String {
         printable(self.addresses.first().map_or("", String::as_str))
     }
 
-    /// The hosts without ports, for what should not change when a server starts anew.
+    /// Hosts without ports, for what must not change when a server restarts.
     pub fn hosts(&self) -> Vec<&str> {
         self.addresses.iter().filter_map(|address| Some(address.rsplit_once(':')?.0)).collect()
     }
@@ -76,23 +76,21 @@ impl ServerUrl {
     pub fn parse(text: &str) -> Result<(ServerUrl, RemotePath), Fault> {
         let wrong = |why: &str| Err(Fault::new(FaultCode::BadRequest, format!("the URL {why}")));
         if text.len() > URL_BYTES_MAX {
-            return wrong(&format!("has {} bytes, the limit is {URL_BYTES_MAX}", text.len()));
+            return wrong(&format!("has {} bytes; the limit is {URL_BYTES_MAX}", text.len()));
         }
         let Some(rest) = text.strip_prefix(SCHEME) else {
             return wrong("does not begin with lh://");
         };
         let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
         let Some((secret, addresses)) = server.split_once('@') else {
-            return wrong(
-                "has no secret: lh://SECRET@host:port/path is expected, as `longhaul serve` prints it",
-            );
+            return wrong("has no secret: use lh://SECRET@host:port/path as `longhaul serve` printed it");
         };
         let secret = secret
             .parse()
             .map_err(|error| Fault::new(FaultCode::BadRequest, format!("the URL's {error}")))?;
         let addresses: Vec<String> = addresses.split(',').map(str::to_owned).collect();
         if addresses.len() > ADDRESSES_MAX {
-            return wrong(&format!("names {} addresses, the limit is {ADDRESSES_MAX}", addresses.len()));
+            return wrong(&format!("has {} addresses; the limit is {ADDRESSES_MAX}", addresses.len()));
         }
         for address in &addresses {
             check_address(address)?;
@@ -129,8 +127,7 @@ impl FromStr for RemotePath {
             match name {
                 "" | "." => {}
                 ".." => {
-                    let detail =
-                        "a path in a URL has a component .., and a server shows nothing above its root";
+                    let detail = "a path in a URL must not contain ..: a server shows nothing above its root";
                     return Err(Fault::new(FaultCode::BadName, detail));
                 }
                 name => names.push(name),
@@ -153,10 +150,10 @@ impl fmt::Display for RemotePath {
 }
 
 impl Endpoint {
-    /// Reads URL files, so it may fail for more reasons than a wrong text.
+    /// Parses an endpoint. Reads URL files, so it may fail for more reasons than bad syntax.
     pub fn parse(text: &str) -> Result<Endpoint, Fault> {
         if text.is_empty() {
-            return Err(Fault::new(FaultCode::BadRequest, "an empty text is no place"));
+            return Err(Fault::new(FaultCode::BadRequest, "the source or target is empty"));
         }
         if text.starts_with(SCHEME) {
             let (url, path) = ServerUrl::parse(text)?;
@@ -165,8 +162,8 @@ impl Endpoint {
         if let Some(named) = text.strip_prefix('@') {
             return from_file(named);
         }
-        // A slash before the colon makes it a path, as with scp; without a user it is a file name with a
-        // colon.
+        // As with scp, a slash before the colon makes it a path; without a user it is a file name that
+        // contains a colon.
         let first = text.split('/').next().unwrap_or_default();
         if let Some((login, _)) = first.split_once(':')
             && login.contains('@')
@@ -180,7 +177,7 @@ impl Endpoint {
         matches!(self, Endpoint::Local(_))
     }
 
-    /// For people: without secret.
+    /// For display, without the secret.
     pub fn shown(&self) -> String {
         match self {
             Endpoint::Local(path) => printable(&path.to_string_lossy()),
@@ -190,27 +187,27 @@ impl Endpoint {
     }
 }
 
-/// Reads the URL in a file: its first line, nothing else but empty lines after it.
+/// Reads the URL in a file: its first line, followed only by empty lines.
 pub fn read_url_file(path: &Path) -> Result<(ServerUrl, RemotePath), Fault> {
     let shown = printable(&path.to_string_lossy());
     let mut text = Zeroizing::new(String::new());
-    File::open(path)
-        .and_then(|file| file.take(URL_BYTES_MAX as u64 + 2).read_to_string(&mut text))
-        .map_err(|error| Fault::new(FaultCode::NotFound, format!("reading a URL from {shown}: {error}")))?;
+    File::open(path).and_then(|file| file.take(URL_BYTES_MAX as u64 + 2).read_to_string(&mut text)).map_err(
+        |error| Fault::new(FaultCode::NotFound, format!("cannot read a URL from {shown}: {error}")),
+    )?;
     ServerUrl::parse(text.trim_end()).map_err(|fault| {
-        let detail = format!("{shown} should hold a URL and nothing else; {}", fault.detail);
+        let detail = format!("{shown} must contain a URL and nothing else; {}", fault.detail);
         Fault::new(fault.code, detail)
     })
 }
 
-/// `@FILE` or `@FILE/path`: the longest prefix that is a file.
+/// Parses `@FILE` or `@FILE/path`: the longest prefix that is a file.
 fn from_file(named: &str) -> Result<Endpoint, Fault> {
     let ends = named.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| at);
     let mut ends: Vec<usize> = ends.chain([named.len()]).filter(|end| *end > 0).collect();
     ends.sort_unstable();
     let file = ends.into_iter().rev().find(|end| Path::new(&named[..*end]).is_file());
     let Some(end) = file else {
-        let detail = format!("@{}: no beginning of this path is a file with a URL", printable(named));
+        let detail = format!("@{}: no part of this path is a file that contains a URL", printable(named));
         return Err(Fault::new(FaultCode::NotFound, detail));
     };
     let (url, base) = read_url_file(Path::new(&named[..end]))?;
@@ -230,7 +227,7 @@ fn ssh(login: &str, directory: &str) -> Result<Endpoint, Fault> {
                 .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.' | b'[' | b']'))
     };
     if !plain(user) || !plain(host) {
-        let detail = format!("{} is no user@host", printable(login));
+        let detail = format!("{} is not user@host", printable(login));
         return Err(Fault::new(FaultCode::BadRequest, detail));
     }
     let directory = if directory.is_empty() { "." } else { directory };
@@ -246,11 +243,11 @@ fn check_address(address: &str) -> Result<(), Fault> {
     let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_' | b':' | b'%');
     let colon = bare.contains(':') && bare.len() == host.len();
     if bare.is_empty() || bare.len() > HOST_BYTES_MAX || !bare.bytes().all(fits) || colon {
-        return wrong(format!("\"{}\" names no host (an IPv6 address stands in brackets)", printable(host)));
+        return wrong(format!("\"{}\" is not a host (write an IPv6 address in brackets)", printable(host)));
     }
     match port.parse::<u16>() {
         Ok(port) if port > 0 => Ok(()),
-        _ => wrong(format!("\"{}\" has no port between 1 and 65535", printable(address))),
+        _ => wrong(format!("\"{}\" needs a port between 1 and 65535", printable(address))),
     }
 }
 
@@ -296,7 +293,7 @@ mod tests {
             (format!("{SCHEME}h:1/"), "no secret"),
             (format!("{SCHEME}{SECRET}@h/"), "no port"),
             (format!("{SCHEME}{SECRET}@h:0/"), "port between"),
-            (format!("{SCHEME}{SECRET}@:1/"), "no host"),
+            (format!("{SCHEME}{SECRET}@:1/"), "not a host"),
             (format!("{SCHEME}{SECRET}@fe80::1:7000/"), "brackets"),
             (format!("{SCHEME}{SECRET}@h:1/a/../b"), ".."),
             (format!("{SCHEME}{SECRET}@{}/", vec!["h:1"; 17].join(",")), "17 addresses"),
@@ -317,7 +314,7 @@ mod tests {
         assert_eq!(server(&named).1.path, "data");
         assert_eq!(server(&format!("{named}/")).1, RemotePath { path: "data".into(), contents: true });
         assert_eq!(server(&format!("{named}/run7/x")).1.path, "data/run7/x");
-        assert!(Endpoint::parse(&format!("{named}x")).unwrap_err().detail.contains("no beginning"));
+        assert!(Endpoint::parse(&format!("{named}x")).unwrap_err().detail.contains("no part"));
         std::fs::write(&file, "hello").unwrap();
         let fault = Endpoint::parse(&named).unwrap_err();
         assert!(fault.detail.contains("far.url") && fault.detail.contains("lh://"), "{}", fault.detail);

@@ -1,9 +1,8 @@
-//! Local accounts for the subjects of a grid-map file: who they are, and whether anybody may be mapped to
-//! them.
+//! Maps the subjects of a grid-map file to local accounts, and refuses accounts that nobody may become.
 //!
-//! The account follows from the file and from the system's own list of accounts, never from anything that a
-//! client says. Root is nobody's account, and system accounts are only if the administrator names them. Not
-//! here: the text of such files (`security::gridmap`), becoming the account (the binary).
+//! The account follows from the file and from the system's own account database, never from anything a client
+//! says. Nobody is mapped to root; system accounts are allowed only if the administrator lists them. Not
+//! here: the syntax of grid-map files (`security::gridmap`), becoming the account (the binary).
 
 mod prepare;
 
@@ -16,13 +15,13 @@ use longhaul_security::gridmap::GridMap;
 pub(crate) use prepare::work_dir_name as work_name;
 pub use prepare::{prepare_work, remove_work};
 
-/// Accounts below belong to the system, by the convention of every large distribution.
+/// Accounts with a lower uid belong to the system, by the convention of every large distribution.
 pub const UID_MIN: u32 = 1_000;
-/// "Nobody": what belongs to it belongs to whoever has no account elsewhere.
+/// The uid of `nobody`, which owns whatever belongs to no account known here.
 const UID_NOBODY: u32 = 65_534;
-/// As many as the kernel keeps.
+/// The kernel's own limit (NGROUPS_MAX): a longer list is not a real one.
 const GROUPS_MAX: usize = 65_536;
-/// Where the two commands are that ask the system.
+/// Where `getent` and `id` are searched for; the caller's PATH is not trusted.
 const PATH: &str = "/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// An account as the system knows it.
@@ -31,20 +30,20 @@ pub struct Account {
     pub name: String,
     pub uid: u32,
     pub gid: u32,
-    /// Supplementary ones.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
     pub home: String,
 }
 
-/// Who may be mapped to.
+/// Which accounts subjects may be mapped to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountPolicy {
     pub uid_min: u32,
-    /// Accounts that may although their number is below.
+    /// System accounts that are allowed although their uid is below `uid_min`.
     pub listed: Vec<String>,
 }
 
-/// A subject with its account.
+/// A subject of the grid-map file and its account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedSubject {
     pub line: usize,
@@ -52,7 +51,7 @@ pub struct MappedSubject {
     pub account: Account,
 }
 
-/// A line that counts for nobody, and why.
+/// A line of the grid-map file that maps nobody, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmappedLine {
     pub line: usize,
@@ -69,12 +68,12 @@ impl AccountPolicy {
     fn check(&self, account: &Account) -> Result<(), String> {
         let name = &account.name;
         if account.uid == 0 {
-            return Err(format!("{name} is root, to whom nobody is mapped"));
+            return Err(format!("{name} is root, and nobody may be mapped to root"));
         }
         let of_system = account.uid < self.uid_min || account.uid == UID_NOBODY || account.gid == 0;
         if of_system && !self.listed.contains(name) {
             return Err(format!(
-                "{name} (uid {}, gid {}) is an account of the system; --system-account {name} would allow it",
+                "{name} (uid {}, gid {}) is a system account; allow it with --system-account {name}",
                 account.uid, account.gid
             ));
         }
@@ -82,7 +81,7 @@ impl AccountPolicy {
     }
 }
 
-/// The first line of a subject counts, and the first account on it.
+/// Maps each subject. The first line of a subject counts, and the first account on that line.
 pub fn map_subjects(
     lines: &GridMap,
     policy: &AccountPolicy,
@@ -100,9 +99,9 @@ pub fn map_subjects(
         let mut leave = |why: String| unmapped.push(UnmappedLine { line: entry.line, why });
         let Some(name) = entry.accounts.first() else { continue };
         if entry.subject == "*" || !entry.roles.is_empty() || is_role(&entry.subject) {
-            leave("is for whoever has a role, which nobody can show here".into());
+            leave("maps a role, and roles cannot be checked here".into());
         } else if name.starts_with('.') {
-            leave(format!("{name} is a pool of accounts; one account is needed"));
+            leave(format!("{name} is a pool of accounts; name a single account"));
         } else {
             let account = known.entry(name).or_insert_with(|| {
                 let account = look_up(name)?;
@@ -122,12 +121,14 @@ pub fn map_subjects(
     (mapped, unmapped)
 }
 
-/// `/cms/Role=production`: no attribute of a distinguished name stands in its first part.
+/// Whether the subject is a VOMS attribute such as `/cms/Role=production` and not a distinguished name, whose
+/// first component always contains `=`.
 fn is_role(subject: &str) -> bool {
     subject.strip_prefix('/').is_some_and(|rest| !rest.split('/').next().unwrap_or_default().contains('='))
 }
 
-/// Asks the system, with all the places where it keeps accounts. Runs two commands, without a shell.
+/// Looks an account up in the system's databases (files, LDAP, SSSD). Runs `getent` and `id`, without a
+/// shell.
 pub fn look_up(name: &str) -> Result<Account, String> {
     let line = run_lookup("getent", &["passwd", name])?;
     let mut account = parse_passwd(name, line.trim_end())?;
@@ -142,22 +143,22 @@ fn run_lookup(program: &str, arguments: &[&str]) -> Result<String, String> {
         .env("PATH", PATH)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("{program} does not start: {error}"))?;
+        .map_err(|error| format!("cannot start {program}: {error}"))?;
     let name = arguments.last().copied().unwrap_or_default();
     if !asked.status.success() {
-        return Err(format!("{name} is no account of this system"));
+        return Err(format!("there is no account {name} on this system"));
     }
-    String::from_utf8(asked.stdout).map_err(|_| format!("what {program} says of {name} is not UTF-8"))
+    String::from_utf8(asked.stdout).map_err(|_| format!("the output of {program} for {name} is not UTF-8"))
 }
 
-/// `name:x:uid:gid:comment:home:shell`. The name has to be the one that was asked for: a number would find
-/// another.
+/// Parses `name:x:uid:gid:comment:home:shell`. The name must be the one that was looked up: a number would
+/// find another account.
 fn parse_passwd(name: &str, line: &str) -> Result<Account, String> {
     let fields: Vec<&str> = line.split(':').collect();
-    let wrong = || format!("{name}: the system's entry \"{}\" cannot be read", printable(line));
+    let wrong = || format!("{name}: cannot parse the system's entry \"{}\"", printable(line));
     let [found, _, uid, gid, _, home, _] = fields[..] else { return Err(wrong()) };
     if found != name {
-        return Err(format!("{name} is no account name; the system found {}", printable(found)));
+        return Err(format!("{name} is not an account name; the system found {}", printable(found)));
     }
     let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number != u32::MAX).ok_or_else(wrong);
     Ok(Account {
@@ -174,7 +175,7 @@ fn parse_groups(text: &str) -> Result<Vec<u32>, String> {
     groups
         .ok()
         .filter(|groups| groups.len() <= GROUPS_MAX)
-        .ok_or_else(|| format!("the list of groups \"{}\" cannot be read", printable(text.trim_end())))
+        .ok_or_else(|| format!("cannot parse the list of groups \"{}\"", printable(text.trim_end())))
 }
 
 #[cfg(test)]
@@ -194,11 +195,11 @@ mod tests {
             "jane" => Ok(account("jane", 1_000)),
             "nobody" => Ok(account("nobody", UID_NOBODY)),
             "wheel" => Ok(Account { gid: 0, ..account("wheel", 2_000) }),
-            _ => Err(format!("{name} is no account of this system")),
+            _ => Err(format!("there is no account {name} on this system")),
         }
     }
 
-    /// Of each line its number, and the account or the reason.
+    /// The number of each line, with its account or the reason why it maps nobody.
     type Lines = Vec<(usize, String)>;
 
     fn mapped(text: &str, policy: &AccountPolicy) -> (Lines, Lines) {
@@ -218,7 +219,7 @@ mod tests {
         let lines: Vec<usize> = bad.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [2, 3, 4, 5, 6, 7]);
         assert!(bad[0].1.contains("--system-account daemon") && bad[1].1.contains("is root"), "{bad:?}");
-        assert!(bad[4].1.contains("no account of this system") && bad[5].1.contains("line 1"), "{bad:?}");
+        assert!(bad[4].1.contains("there is no account") && bad[5].1.contains("line 1"), "{bad:?}");
         let policy = AccountPolicy {
             listed: vec!["daemon".into(), "root".into(), "nobody".into()],
             ..AccountPolicy::default()
@@ -247,7 +248,7 @@ mod tests {
         let line = "jane:x:1001:1002:Jane, Doe:/users/jane:/bin/bash";
         let account = parse_passwd("jane", line).unwrap();
         assert_eq!((account.uid, account.gid, account.home.as_str()), (1_001, 1_002, "/users/jane"));
-        assert!(parse_passwd("1001", line).unwrap_err().contains("no account name"));
+        assert!(parse_passwd("1001", line).unwrap_err().contains("not an account name"));
         for bad in ["", "jane:x:1001", "jane:x:-1:0::/:", "jane:x:4294967295:1::/:", "jane:x:1:1:::a:b"] {
             assert!(parse_passwd("jane", bad).is_err(), "{bad}");
         }
@@ -259,7 +260,7 @@ mod tests {
     fn the_system_knows_root_and_no_ghosts() {
         let root = look_up("root").unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
-        assert!(look_up("0").unwrap_err().contains("no account"), "a number is no name");
+        assert!(look_up("0").unwrap_err().contains("account"), "a uid is not an account name");
         assert!(look_up("no-such-account-here").is_err());
     }
 

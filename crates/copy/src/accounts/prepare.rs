@@ -1,8 +1,9 @@
-//! Work directories of accounts in an export that none of them owns: `.longhaul/as-UID`, made by root.
+//! Per-account work directories, `.longhaul/as-UID`, which root makes in an export that none of the accounts
+//! owns.
 //!
-//! Root walks here where others may write, so nothing is followed and nothing is changed that was not just
-//! made: a link or a directory that somebody else has put there is an error, not a way for root's hands to
-//! another place.
+//! Root works in a directory that others may write to, so it follows no link and changes nothing that it has
+//! not just made: a link or somebody else's directory in the way is an error and cannot redirect root's
+//! writes.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use rustix::io::{self, Errno};
 use super::Account;
 use crate::walk::WORK_DIRECTORY;
 
-/// Its names are no secret; what lies behind them is each account's own.
+/// Mode of `.longhaul` itself: names are not secret, and each account's own directory is private.
 const MODE_SHARED: u32 = 0o755;
 const MODE_PRIVATE: u32 = 0o700;
 
@@ -24,11 +25,14 @@ pub fn prepare_work(root: &Path, account: &Account) -> Result<(), Fault> {
     let shown = printable(&root.to_string_lossy());
     let failed = |errno: Errno| {
         let why = match errno {
-            Errno::LOOP | Errno::NOTDIR => "something else has the name".to_owned(),
+            Errno::LOOP | Errno::NOTDIR => "something else has this name".to_owned(),
             Errno::PERM => "it belongs to somebody else".to_owned(),
             errno => std::io::Error::from(errno).to_string(),
         };
-        let detail = format!("the work directory of {} in {shown}/{WORK_DIRECTORY}: {why}", account.name);
+        let detail = format!(
+            "cannot prepare the work directory of {} in {shown}/{WORK_DIRECTORY}: {why}",
+            account.name
+        );
         Fault::new(FaultCode::StateDirectory, detail)
     };
     prepare(root, account).map_err(failed)
@@ -41,7 +45,7 @@ fn prepare(root: &Path, account: &Account) -> io::Result<()> {
     if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
         return Err(Errno::PERM);
     }
-    // The mask of whoever started us may have taken bits away.
+    // The umask of the parent process may have cleared bits.
     fs::fchmod(&work, Mode::from_raw_mode(MODE_SHARED))?;
     let own = make_dir(&work, &work_dir_name(account.uid), MODE_PRIVATE)?;
     let owner = fs::fstat(&own)?.st_uid;
@@ -54,7 +58,7 @@ fn prepare(root: &Path, account: &Account) -> io::Result<()> {
     fs::fchown(&own, Some(Uid::from_raw(account.uid)), Some(Gid::from_raw(account.gid)))
 }
 
-/// Takes it away again, unless something is left in it that could be resumed.
+/// Removes an account's work directory, unless it still holds state that a copy could resume from.
 pub fn remove_work(root: &Path, account: &Account) {
     let removed = || -> io::Result<()> {
         let root = fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -64,7 +68,7 @@ pub fn remove_work(root: &Path, account: &Account) {
         fs::unlinkat(&work, work_dir_name(account.uid), AtFlags::REMOVEDIR)?;
         fs::unlinkat(&root, WORK_DIRECTORY, AtFlags::REMOVEDIR)
     };
-    // Others, or a copy that was broken off, still need it.
+    // Not an error: another account or an interrupted copy may still need it.
     let _ = removed();
 }
 
@@ -105,7 +109,7 @@ mod tests {
         assert_eq!((made.uid(), made.permissions().mode() & 0o777), (me().uid, MODE_PRIVATE));
         std::fs::write(own.join("left"), "x").unwrap();
         remove_work(place.path(), &me());
-        assert!(own.exists(), "something is left in it");
+        assert!(own.exists(), "it still holds a file");
         std::fs::remove_file(own.join("left")).unwrap();
         remove_work(place.path(), &me());
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);

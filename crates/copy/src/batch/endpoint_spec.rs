@@ -1,33 +1,31 @@
-//! What one word of a pair names: a local path, a URL, or a file with a URL in it.
+//! One endpoint of a pair as written: a local path, a URL, or a file that holds a URL.
 
 use std::fmt;
 
 use longhaul_model::units::printable;
 
-/// A source or a target, as written.
+/// A source or target as written, before URL files are read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointSpec {
     Local(String),
     /// `lh://SECRET@host:port/path`
     Url(String),
-    /// `@FILE` or `@FILE/path`: the URL is read from the file. Without the `@`.
+    /// `@FILE` or `@FILE/path`, without the `@`: the URL is read from the file.
     AtFile(String),
 }
 
-const FDT_UNSUPPORTED: &str = "fdt:// names an FDT daemon, and Longhaul does not speak its protocol: run `longhaul \
-    serve DIR` \
-                       on that host, and write the lh:// URL that it prints, or @FILE with that URL in the \
-                       file";
+const FDT_UNSUPPORTED: &str = "fdt:// is an FDT daemon, whose protocol Longhaul does not speak: run `longhaul \
+    serve DIR` on that host, and use the lh:// URL that it prints, or @FILE with that URL in the file";
 
 impl EndpointSpec {
-    /// `check` says what is wrong with an `lh://` URL, if anything.
+    /// Parses one word. `check` returns what is wrong with an `lh://` URL, if anything.
     pub fn parse(text: &str, check: &dyn Fn(&str) -> Result<(), String>) -> Result<EndpointSpec, String> {
         if text.is_empty() {
-            return Err("an empty name names nothing".to_owned());
+            return Err("the name is empty".to_owned());
         }
         if let Some(file) = text.strip_prefix('@') {
             return match file {
-                "" => Err("@ needs the name of a file with a URL in it".to_owned()),
+                "" => Err("write the name of a file that holds a URL after @".to_owned()),
                 file => Ok(EndpointSpec::AtFile(file.to_owned())),
             };
         }
@@ -41,30 +39,30 @@ impl EndpointSpec {
             ("lh", true) => check(text).map(|()| EndpointSpec::Url(text.to_owned())),
             ("fdt", true) => Err(FDT_UNSUPPORTED.to_owned()),
             ("file", true) => Err("write the path itself, without file://".to_owned()),
-            (scheme, true) => Err(format!("{}:// is not known here; lh:// is", printable(scheme))),
-            // As on the command line: without a user it is a file name with a colon.
+            (scheme, true) => Err(format!("{}:// is not supported; use lh://", printable(scheme))),
+            // As on the command line: without a user it is a file name that contains a colon.
             (name, false) if !name.contains('@') => Ok(EndpointSpec::Local(text.to_owned())),
             (host, false) => Err(format!(
-                "a batch file cannot start a server over ssh on {}; write ./ before the name of a local file \
-                    with a colon",
+                "a batch file cannot start a server over ssh on {}; put ./ before the name of a local file that \
+                    contains a colon",
                 printable(host.rsplit('@').next().unwrap_or(host))
             )),
         }
     }
 
-    /// Host and port of a URL; none for what is local or stands in a file.
+    /// Host and port of a URL; none for a local path or a URL file.
     pub fn host_and_port(&self) -> Option<&str> {
         let EndpointSpec::Url(url) = self else { return None };
         let authority = url.strip_prefix("lh://")?.split('/').next()?;
         Some(authority.rsplit('@').next().unwrap_or(authority))
     }
 
-    /// Whether whoever reads it can use it.
+    /// Whether the text contains a secret: whoever reads it could use it.
     pub fn holds_secret(&self) -> bool {
         matches!(self, EndpointSpec::Url(url) if url.split('/').nth(2).is_some_and(|authority| authority.contains('@')))
     }
 
-    /// For people and logs: without the secret, and with control characters escaped.
+    /// For people and logs: without the secret, control characters escaped.
     pub fn shown(&self) -> String {
         match self {
             EndpointSpec::Url(url) if self.holds_secret() => {
@@ -76,7 +74,7 @@ impl EndpointSpec {
     }
 }
 
-/// As it was written.
+/// Prints the text as it was written.
 impl fmt::Display for EndpointSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -120,10 +118,10 @@ mod tests {
     fn what_is_refused_says_what_to_write() {
         for (text, says) in [
             ("", "empty"),
-            ("@", "file with a URL"),
+            ("@", "holds a URL"),
             ("fdt://h:8444/x", "longhaul serve"),
             ("file:///x", "without file://"),
-            ("https://h/x", "lh:// is"),
+            ("https://h/x", "use lh://"),
             ("user@host:dir", "./"),
             ("lh://bad", "bad URL"),
         ] {

@@ -1,14 +1,13 @@
-//! Batch files: pairs of a source and a target, one a line. fdtcp's copyjobfile and the pairs of
-//! `--from-file`.
+//! Batch files: pairs of a source and a target, one a line, for `--from-file` and fdtcp's copyjobfile.
 //!
-//! A line is `SOURCE TARGET` with white space between; blank lines and lines that begin with `#` are passed
-//! over. Names with blanks are quoted (see [`quoted`]). In a file for `--from-file`, a line that has a tab
-//! outside quotes is divided at tabs only, so that lists with blanks in names need no quotes.
+//! A line is `SOURCE TARGET`, separated by white space; blank lines and lines that begin with `#` are
+//! ignored. Names with blanks are quoted (see [`quoted`]). In a file for `--from-file`, a line with a tab
+//! outside quotes is split at tabs only, so that lists of names with blanks need no quotes.
 //!
-//! A bad line does not spoil the others: what fdtcp refuses as a whole is told line by line here, and
-//! [`Batch::strict`] is for those who want it otherwise.
+//! A bad line does not affect the others: where fdtcp refuses the whole file, errors are reported line by
+//! line here. [`Batch::strict`] is for callers that want all or nothing.
 //!
-//! Not here: what a URL means. [`read`] is given the check. Start with [`read`].
+//! Not here: the meaning of URLs; callers pass a check to [`read`]. Start with [`read`].
 
 mod endpoint_spec;
 
@@ -23,41 +22,41 @@ use longhaul_model::{Fault, FaultCode};
 pub use endpoint_spec::EndpointSpec;
 pub use words::{Format, quoted};
 
-/// Bytes of one line: two URLs with paths of 1,024 bytes, quoted at their worst.
+/// Bytes of one line: enough for two URLs with paths of 1,024 bytes, every byte escaped.
 pub const LINE_BYTES_MAX: usize = 8 << 10;
 pub const PAIRS_MAX: usize = 1_000_000;
-/// All of a file, so that pairs in memory are bounded however long each is.
+/// Bytes of a whole file, which bounds the memory of all pairs however long each is.
 pub const BATCH_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// From 1.
+    /// Line number, from 1.
     pub line: u32,
     pub source: EndpointSpec,
     pub target: EndpointSpec,
 }
 
-/// A line that is no pair.
+/// A line that is not a valid pair.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {why}")]
 pub struct BadLine {
     pub line: u32,
-    /// In characters, from 1.
+    /// Column in characters, from 1.
     pub column: u32,
     pub why: String,
-    /// The two words, if there were two: a report tells what became of them.
+    /// The two words of the line, if it had two: a report then has a row for it.
     pub words: Option<(String, String)>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
-    #[error("{path} cannot be read: {source}")]
+    #[error("cannot read {path}: {source}")]
     Unreadable { path: String, source: io::Error },
-    #[error("{path} holds no pair: each line should be SOURCE TARGET")]
+    #[error("{path} contains no pairs: write SOURCE TARGET on each line")]
     Empty { path: String },
-    #[error("{path} has more than 1,000,000 pairs: divide it")]
+    #[error("{path} has more than 1,000,000 pairs: split it")]
     TooManyPairs { path: String },
-    #[error("{path} is larger than 256 MiB: divide it")]
+    #[error("{path} is larger than 256 MiB: split it")]
     TooLarge { path: String },
     #[error("{path}, {bad}")]
     Line { path: String, bad: BadLine },
@@ -75,7 +74,7 @@ impl From<BatchError> for Fault {
     }
 }
 
-/// What a batch file holds.
+/// The contents of a batch file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     pub pairs: Vec<Pair>,
@@ -83,7 +82,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The pairs, or the first bad line as an error. `path` is for the message.
+    /// Returns the pairs, or the first bad line as an error. `path` is for the message.
     pub fn strict(self, path: &Path) -> Result<Vec<Pair>, BatchError> {
         match self.bad.into_iter().next() {
             None => Ok(self.pairs),
@@ -92,7 +91,7 @@ impl Batch {
     }
 }
 
-/// Reads a file. `check` says what is wrong with an `lh://` URL, if anything.
+/// Reads a batch file. `check` returns what is wrong with an `lh://` URL, if anything.
 pub fn read(
     path: &Path,
     format: Format,
@@ -100,14 +99,14 @@ pub fn read(
 ) -> Result<Batch, BatchError> {
     let unreadable = |source| BatchError::Unreadable { path: shown(path), source };
     let file = std::fs::File::open(path).map_err(unreadable)?;
-    // Some systems open a directory and then read nothing.
+    // Some systems open a directory successfully and then read nothing from it.
     if file.metadata().map_err(unreadable)?.is_dir() {
         return Err(unreadable(io::Error::from(io::ErrorKind::IsADirectory)));
     }
     parse(BufReader::new(file), path, format, check)
 }
 
-/// The same from anywhere; `path` is for messages.
+/// Parses a batch from any reader; `path` is for messages.
 pub fn parse(
     mut reader: impl BufRead,
     path: &Path,
@@ -142,8 +141,8 @@ pub fn parse(
     Ok(batch)
 }
 
-/// Reads a line without its end, of a long one the first bytes past the limit; returns what the line takes in
-/// the file.
+/// Reads a line without its line ending, and of an overlong line only the first bytes past the limit. Returns
+/// the bytes that the line takes in the file.
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<u64> {
     line.clear();
     let limit = LINE_BYTES_MAX as u64 + 2;
@@ -164,7 +163,7 @@ fn pair(
 ) -> Result<Option<Pair>, BadLine> {
     let bad = |column: usize, why: String| BadLine { line: number, column: column as u32, why, words: None };
     if line.len() > LINE_BYTES_MAX {
-        return Err(bad(LINE_BYTES_MAX + 1, format!("a line has at most {LINE_BYTES_MAX} bytes")));
+        return Err(bad(LINE_BYTES_MAX + 1, format!("the line is longer than {LINE_BYTES_MAX} bytes")));
     }
     let text = std::str::from_utf8(line).map_err(|error| {
         let before = String::from_utf8_lossy(&line[..error.valid_up_to()]);
@@ -175,9 +174,9 @@ fn pair(
     let (source, target) = match words.as_slice() {
         [] => return Ok(None),
         [source, target] => (source, target),
-        [_] => return Err(bad(end, "a line is SOURCE TARGET, and the target is missing".to_owned())),
+        [_] => return Err(bad(end, "the target is missing: a line is SOURCE TARGET".to_owned())),
         [_, _, more, ..] => {
-            let why = "something follows the target; a name with blanks has to stand between quotes";
+            let why = "there is text after the target; put names with blanks in quotes";
             return Err(bad(more.column, why.to_owned()));
         }
     };
@@ -189,7 +188,7 @@ fn pair(
     Ok(Some(Pair { line: number, source: place(source)?, target: place(target)? }))
 }
 
-/// A file that `parse` reads as these pairs.
+/// Formats pairs as a file that `parse` reads back.
 pub fn print(pairs: &[Pair], format: Format) -> String {
     let separator = if format == Format::FromFile { '\t' } else { ' ' };
     let line = |pair: &Pair| {
@@ -198,17 +197,17 @@ pub fn print(pairs: &[Pair], format: Format) -> String {
     pairs.iter().map(line).collect()
 }
 
-/// Pairs between the same two ends, which one transfer moves.
+/// Pairs between the same two endpoints, which one transfer moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group<K> {
     pub source: K,
     pub target: K,
-    /// Places in the list of pairs, in order.
+    /// Indices into the list of pairs, in order.
     pub pairs: Vec<usize>,
 }
 
-/// Groups pairs by what `end` says of source and target (host and port; all local paths are one end), in the
-/// order in which each first occurs.
+/// Groups pairs by `end` of source and target (host and port; all local paths are one end), in order of first
+/// occurrence.
 pub fn group<K: Ord + Clone>(pairs: &[Pair], mut end: impl FnMut(&EndpointSpec) -> K) -> Vec<Group<K>> {
     let mut groups: Vec<Group<K>> = Vec::new();
     let mut known: BTreeMap<(K, K), usize> = BTreeMap::new();
@@ -227,7 +226,7 @@ fn shown(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
-/// The first three words of a line.
+/// The first three words of a report line.
 #[cfg(test)]
 pub(crate) fn words_of_report(line: &str) -> Option<Vec<String>> {
     Some(words::words(line, Format::Copyjob).ok()?.into_iter().map(|word| word.text).collect())

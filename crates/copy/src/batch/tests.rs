@@ -24,9 +24,9 @@ fn pairs_comments_and_blanks() {
     assert_eq!((batch.pairs[2].line, &batch.pairs[2].source), (6, &EndpointSpec::AtFile("far/y".into())));
 }
 
-/// C.5 4: the message has the line's number; and one bad line does not spoil the rest.
+/// C.5 4: the message has the line number, and one bad line does not affect the rest.
 #[test]
-fn bad_lines_are_told_by_number() {
+fn bad_lines_are_reported_by_number() {
     let long = "x".repeat(LINE_BYTES_MAX);
     let job = format!("a b\nonly\na b c\nfdt://h:1/a b\na fdt://h:1/b\n\"a b\n{long} b\na b\n");
     let mut job = job.into_bytes();
@@ -34,7 +34,11 @@ fn bad_lines_are_told_by_number() {
     let batch = parse_job(&job).unwrap();
     let places: Vec<(u32, u32)> = batch.bad.iter().map(|bad| (bad.line, bad.column)).collect();
     assert_eq!(places, [(2, 5), (3, 5), (4, 1), (5, 3), (6, 1), (7, LINE_BYTES_MAX as u32 + 1), (9, 2)]);
-    assert_eq!(batch.bad[2].words, Some(("fdt://h:1/a".to_owned(), "b".to_owned())), "a report can tell it");
+    assert_eq!(
+        batch.bad[2].words,
+        Some(("fdt://h:1/a".to_owned(), "b".to_owned())),
+        "a report can have a row for it"
+    );
     assert!(batch.bad[2].why.contains("longhaul serve"));
     assert_eq!(batch.pairs, [local(1, "a", "b"), local(8, "a", "b"), local(10, "last", "one")]);
     let fault = Fault::from(batch.strict(Path::new("job")).unwrap_err());
@@ -67,7 +71,7 @@ fn size_is_bounded() {
     assert_eq!(parse_job(many.as_bytes()).unwrap().pairs.len(), PAIRS_MAX);
     let fault = Fault::from(parse_job((many + "a b\n").as_bytes()).unwrap_err());
     assert_eq!(fault.code, FaultCode::TooLarge);
-    // A line without an end does not fill the memory.
+    // A line without an end does not exhaust memory.
     let endless = io::repeat(b'x').take(BATCH_BYTES_MAX + 10);
     let error = parse(BufReader::new(endless), Path::new("job"), Format::Copyjob, &any_url).unwrap_err();
     assert!(matches!(error, BatchError::TooLarge { .. }), "{error}");

@@ -1,13 +1,13 @@
-//! One pattern, compared with one text in at most (tokens + 1) × (characters + 1) steps, whatever stars it
-//! has.
+//! Glob matching in linear time: at most (tokens + 1) × (characters + 1) steps, however many stars the
+//! pattern has.
 //!
-//! All ways to fit are followed at the same time (the set of tokens reached so far), so that nothing is ever
-//! tried again: a pattern of many stars, which takes exponential time by trying one way after the other, is
-//! no danger.
+//! Simulates the pattern as a nondeterministic finite automaton (Thompson, 1968): the set of states is
+//! advanced character by character and nothing is backtracked, so a pattern of many stars, exponential for a
+//! backtracking matcher, is harmless.
 
 use super::PATTERN_CHARS_MAX;
 
-/// Room for the longest pattern, the token that `beginning_anywhere` adds, and the end.
+/// The longest pattern, the token that `beginning_anywhere` adds, and the end state.
 const STATES_MAX: usize = PATTERN_CHARS_MAX + 2;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ enum Token {
     Star,
     /// `**`
     Stars,
-    /// Nothing, or any text that ends in `/`.
+    /// Empty, or any text that ends in `/`.
     Components,
 }
 
@@ -48,11 +48,11 @@ pub(super) struct Glob {
     tokens: Vec<Token>,
 }
 
-/// Where (in characters, from 0), and what.
+/// Position in characters, from 0, and what is wrong there.
 type ParseError = (usize, &'static str);
 
 impl Glob {
-    /// Also says whether the pattern can fit more than one component.
+    /// Parses a pattern; the flag says whether it can match more than one path component.
     pub(super) fn parse(pattern: &[char]) -> Result<(Glob, bool), ParseError> {
         let mut tokens = Vec::with_capacity(pattern.len());
         let mut at = 0;
@@ -61,7 +61,7 @@ impl Glob {
             let token = match c {
                 '\\' => {
                     let escaped =
-                        pattern.get(at).ok_or((at - 1, "a backslash at the end escapes nothing"))?;
+                        pattern.get(at).ok_or((at - 1, "the backslash at the end escapes nothing"))?;
                     at += 1;
                     Token::Char(*escaped)
                 }
@@ -84,7 +84,7 @@ impl Glob {
         Ok((Glob { tokens }, spans))
     }
 
-    /// The same pattern, fitting at the beginning of any component.
+    /// The same pattern, matching from the beginning of any component.
     pub(super) fn beginning_anywhere(mut self) -> Glob {
         self.tokens.insert(0, Token::Components);
         self
@@ -94,7 +94,7 @@ impl Glob {
         self.run(text).0
     }
 
-    /// Whether `text` fits as a whole, and the steps that took.
+    /// Whether the whole text matches, and how many steps that took.
     fn run(&self, text: &str) -> (bool, usize) {
         let states = self.tokens.len() + 1;
         assert!(states <= STATES_MAX, "parse admits no longer pattern");
@@ -124,7 +124,7 @@ impl Glob {
         (now[states - 1], steps)
     }
 
-    /// At the beginning of the text.
+    /// Adds the states reachable without reading a character at the beginning of the text.
     fn skip_empty_at_start(&self, states: &mut [bool; STATES_MAX]) {
         if self.tokens.first() == Some(&Token::Components) {
             states[1] = true;
@@ -141,12 +141,12 @@ impl Glob {
     }
 }
 
-/// What a token does with a character.
+/// How a state moves on reading a character.
 enum TokenStep {
     Reject,
-    /// The token is over.
+    /// The token is consumed: move to the next state.
     Advance,
-    /// It may take more.
+    /// The token may match more: stay.
     Stay,
     StayOrAdvance,
 }
@@ -167,7 +167,7 @@ impl Token {
 }
 
 impl CharClass {
-    /// `at` is behind the opening bracket; returns the place behind the closing one.
+    /// Parses a class. `at` is after the opening bracket; returns the position after the closing one.
     fn parse(pattern: &[char], mut at: usize) -> Result<(CharClass, usize), ParseError> {
         let opened = at - 1;
         let unclosed = (opened, "the [ is not closed");
@@ -185,7 +185,7 @@ impl CharClass {
             if c == '[' && pattern.get(at + 1) == Some(&':') {
                 let (named, after) = NamedClass::parse(pattern, at).ok_or((
                     at,
-                    "the named class is none of alnum alpha digit lower punct space upper xdigit",
+                    "unknown class: use alnum, alpha, digit, lower, punct, space, upper or xdigit",
                 ))?;
                 class.named.push(named);
                 at = after;
@@ -193,7 +193,7 @@ impl CharClass {
             }
             let start = at;
             let low = class_char(pattern, &mut at).ok_or(unclosed)?;
-            // A hyphen at the end stands for itself.
+            // A hyphen at the end is literal.
             let is_range = pattern.get(at) == Some(&'-') && pattern.get(at + 1).is_some_and(|c| *c != ']');
             let high = if is_range {
                 at += 1;
@@ -202,7 +202,7 @@ impl CharClass {
                 low
             };
             if high < low {
-                return Err((start, "the range runs backwards"));
+                return Err((start, "the range is reversed"));
             }
             class.ranges.push((low, high));
         }
@@ -214,7 +214,7 @@ impl CharClass {
     }
 }
 
-/// One character of a class, escaped or not.
+/// Reads one character of a class, escaped or not.
 fn class_char(pattern: &[char], at: &mut usize) -> Option<char> {
     if pattern.get(*at) == Some(&'\\') {
         *at += 1;
@@ -225,7 +225,7 @@ fn class_char(pattern: &[char], at: &mut usize) -> Option<char> {
 }
 
 impl NamedClass {
-    /// `[:name:]` at `at`, and the place behind it.
+    /// Parses `[:name:]` at `at`; returns the position after it.
     fn parse(pattern: &[char], at: usize) -> Option<(NamedClass, usize)> {
         let name = &pattern[at + 2..];
         let end = name.iter().position(|c| *c == ':')?;
@@ -269,7 +269,7 @@ mod tests {
         Glob::parse(&pattern.chars().collect::<Vec<_>>()).ok()
     }
 
-    /// The definition, trying everything.
+    /// Reference implementation: backtracks over every possibility.
     fn slowly(tokens: &[Token], text: &[char]) -> bool {
         let Some((token, rest)) = tokens.split_first() else { return text.is_empty() };
         match token {
@@ -306,7 +306,7 @@ mod tests {
             prop_assert_eq!(anywhere.matches(&text), slowly(&anywhere.tokens, &chars));
         }
 
-        /// No pattern takes longer than its length times that of the text.
+        /// The number of steps is bounded by pattern length times text length.
         #[test]
         fn time_is_bounded(pattern in "(a|\\*|\\*\\*/|\\?|\\[a-z\\]){1,200}", text in "[a/]{0,600}") {
             let (glob, _) = glob(&pattern).unwrap();

@@ -1,9 +1,9 @@
-//! Which files of a tree are meant: includes and excludes in the manner of rsync.
+//! Include and exclude filters in the manner of rsync.
 //!
-//! Rules are tried in the order given; the first that fits decides, and what none fits is included. A
-//! directory that is excluded is not entered, so nothing in it can be included again.
+//! Rules are tried in order; the first match decides, and what matches no rule is included. An excluded
+//! directory is not entered, so nothing in it can be included again.
 //!
-//! | in a pattern | fits |
+//! | in a pattern | matches |
 //! | --- | --- |
 //! | `*` | any characters but `/` |
 //! | `**` | any characters |
@@ -14,9 +14,9 @@
 //! | `/` at the end | directories only |
 //! | `/***` at the end | the directory and everything in it |
 //!
-//! A pattern with a `/` or a `**` in it is compared with the whole path, beginning at any component unless it
-//! is anchored; any other with the last component alone. Unlike rsync, a backslash always escapes, also where
-//! no wildcard follows: one rule instead of two.
+//! A pattern that contains `/` or `**` is matched against the whole path, from the beginning of any component
+//! unless it is anchored; any other against the last component alone. Unlike rsync, a backslash always
+//! escapes, even where no wildcard follows: one rule instead of two.
 //!
 //! Not here: reading directories ([`crate::walk`]). Start with [`Filters::parse`].
 
@@ -27,7 +27,7 @@ use longhaul_model::{Fault, FaultCode};
 
 use glob::Glob;
 
-/// Patterns of one transfer. Each entry of the tree is compared with all of them in the worst case.
+/// Patterns of one transfer; each entry is matched against all of them in the worst case.
 pub const RULES_MAX: usize = 10_000;
 /// Characters of one pattern: as many as a path may have bytes.
 pub const PATTERN_CHARS_MAX: usize = longhaul_model::limits::LFN_BYTES_MAX;
@@ -38,15 +38,15 @@ pub enum Action {
     Exclude,
 }
 
-/// Why a pattern cannot be used.
+/// An invalid pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pattern \"{shown}\" (number {number}), character {position}: {why}")]
 pub struct FilterError {
-    /// The pattern, escaped for people.
+    /// The pattern, escaped for display.
     pub shown: String,
-    /// Which of the patterns given, from 1.
+    /// Index of the pattern among those given, from 1.
     pub number: usize,
-    /// Where in the pattern, in characters from 1.
+    /// Position in the pattern, in characters from 1.
     pub position: usize,
     pub why: &'static str,
 }
@@ -57,7 +57,7 @@ impl From<FilterError> for Fault {
     }
 }
 
-/// Rules in order. The default has none, and includes everything.
+/// Rules in order. The default has none and includes everything.
 #[derive(Clone, Debug, Default)]
 pub struct Filters {
     rules: Vec<Rule>,
@@ -67,7 +67,7 @@ pub struct Filters {
 struct Rule {
     action: Action,
     directories_only: bool,
-    /// Compared with the last component only.
+    /// Matched against the last path component only.
     last_component: bool,
     glob: Glob,
 }
@@ -83,10 +83,13 @@ impl Filters {
                 why,
             };
             if place >= RULES_MAX {
-                return Err(fail(1, "there are more patterns than can be used at once (10,000)"));
+                return Err(fail(1, "there are more than 10,000 patterns"));
             }
             if pattern.chars().count() > PATTERN_CHARS_MAX {
-                return Err(fail(PATTERN_CHARS_MAX + 1, "is longer than any path can be (1,024 characters)"));
+                return Err(fail(
+                    PATTERN_CHARS_MAX + 1,
+                    "is longer than the longest path (1,024 characters)",
+                ));
             }
             filters.add(action, pattern).map_err(|(position, why)| fail(position, why))?;
         }
@@ -99,7 +102,7 @@ impl Filters {
 
     fn add(&mut self, action: Action, pattern: &str) -> Result<(), (usize, &'static str)> {
         if let Some(directory) = pattern.strip_suffix("/***") {
-            // Two rules in one. The directory itself, then what is in it.
+            // Two rules: one for the directory itself, one for its contents.
             self.rules.push(Rule::parse(action, &format!("{directory}/"))?);
             self.rules.push(Rule::parse(action, &format!("{directory}/**"))?);
         } else {
@@ -108,8 +111,8 @@ impl Filters {
         Ok(())
     }
 
-    /// What the rules say of this entry alone, whose directories are known to be included. `path` is relative
-    /// to the root of the transfer.
+    /// Whether the rules include this entry, given that its parent directories are included. `path` is
+    /// relative to the root of the transfer.
     pub fn includes(&self, path: &str, is_directory: bool) -> bool {
         let last = path.rsplit('/').next().unwrap_or(path);
         let first_fit = self.rules.iter().find(|rule| {
@@ -119,8 +122,8 @@ impl Filters {
         first_fit.is_none_or(|rule| rule.action == Action::Include)
     }
 
-    /// What the rules say of a path that was not reached by walking: each directory on its way is asked as
-    /// well.
+    /// Whether the rules include a path that was not reached by walking: its parent directories are checked
+    /// too.
     pub fn includes_path(&self, path: &str, is_directory: bool) -> bool {
         if self.rules.is_empty() {
             return true;
@@ -149,7 +152,7 @@ impl Rule {
         }
         if body[0] == '/' || ends_in_slash(body) {
             let position = if body[0] == '/' { before + 1 } else { before + body.len() };
-            return Err((position, "// names nothing: no path has an empty component"));
+            return Err((position, "// matches nothing: no path has an empty component"));
         }
         let (glob, spans) = Glob::parse(body).map_err(|(place, why)| (before + place + 1, why))?;
         let last_component = !anchored && !spans;
@@ -158,7 +161,7 @@ impl Rule {
     }
 }
 
-/// Whether the last character is a slash that no backslash escapes.
+/// Whether the last character is an unescaped slash.
 fn ends_in_slash(chars: &[char]) -> bool {
     let Some(('/', rest)) = chars.split_last().map(|(last, rest)| (*last, rest)) else { return false };
     rest.iter().rev().take_while(|c| **c == '\\').count().is_multiple_of(2)
@@ -203,10 +206,10 @@ mod tests {
         ] {
             let excluding = filters(&[&format!("- {pattern}")]);
             for path in fits {
-                assert!(!excluding.includes(path, false), "{pattern} should fit {path}");
+                assert!(!excluding.includes(path, false), "{pattern} should match {path}");
             }
             for path in fits_not {
-                assert!(excluding.includes(path, false), "{pattern} should not fit {path}");
+                assert!(excluding.includes(path, false), "{pattern} should not match {path}");
             }
         }
         assert!(!filters(&["- dir/***"]).includes("dir", true), "the directory itself");
@@ -258,7 +261,7 @@ mod tests {
             }
         }
 
-        /// A name with every character escaped fits itself and no other.
+        /// A fully escaped name matches itself and nothing else.
         #[test]
         fn escaped_names_are_themselves(name in "[^/\0]{1,12}", other in "[^/\0]{1,12}") {
             let escaped: String = name.chars().flat_map(|c| ['\\', c]).collect();

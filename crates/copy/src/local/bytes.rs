@@ -1,13 +1,13 @@
-//! The bytes of one file, from a source to a temporary file, by the cheapest way that gives the verification
-//! asked for.
+//! Copies the bytes of one file into a temporary file by the cheapest method that gives the requested
+//! verification.
 //!
-//! 1. A clone (reflink): the file system lets both files share their blocks. Nothing is read, so nothing can
-//!    be compared, and nothing can go wrong in between either; it is told as what it is.
-//! 2. `copy_file_range`: the kernel copies, or a file server does without any byte crossing the network. No
-//!    digest comes of it, so it serves `--verify wire` only.
-//! 3. Reading and writing, with the digest of what was read and handed to the target.
+//! 1. A clone (reflink): both files share blocks. Nothing is read, so nothing can be compared or corrupted
+//!    in between; reports name it as what it is.
+//! 2. `copy_file_range`: the kernel copies, or a file server does so without any byte crossing the network.
+//!    It computes no digest, so it serves `--verify wire` only.
+//! 3. Reading and writing, with the digest of the bytes that were read and handed to the target.
 //!
-//! With `--verify readback` both files are read afterwards in whatever way they came to be, and compared.
+//! With `--verify readback` both files are read afterwards, whatever the method, and compared.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,14 +20,14 @@ use rustix::io::Errno;
 use super::tree::{self, SourceTree, TargetTree};
 use super::{LocalOptions, Method, Observer, PlannedFile, VerifiedBy};
 
-/// One read: what the engine takes as well (1 MiB).
+/// Size of one read, the engine's chunk size (1 MiB).
 pub(super) const BUFFER_BYTES: usize = longhaul_model::limits::CHUNK_BYTES as usize;
-/// One call of the kernel's copy: enough to cost nothing, and short enough to be stopped.
+/// Bytes per `copy_file_range`: large enough to make the call's cost negligible, small enough to cancel soon.
 const KERNEL_COPY_BYTES: usize = 16 << 20;
-/// Write-back begins after so much, so that the flush at the end finds little left.
+/// Write-back is started this often, so that the final flush finds little left.
 const WRITEBACK_BYTES: u64 = 16 << 20;
 
-/// How the bytes came, and what is known of them.
+/// How a temporary file was filled and verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilledFile {
     pub(super) method: Method,
@@ -35,10 +35,10 @@ pub(super) struct FilledFile {
     pub(super) digest: Option<Digest>,
 }
 
-/// How the bytes came, their digest if they were seen, and the temporary file.
+/// The method, the digest if the bytes were seen, and the temporary file.
 type WriteResult = (Method, Option<Digest>, Box<dyn TargetFile>);
 
-/// Reads at an offset; fewer bytes than fit only at the end.
+/// Reads at an offset; a short read means the end of the file.
 type ReadAt<'a> = &'a dyn Fn(&mut [u8], u64) -> Result<usize, Fault>;
 
 pub(super) struct FileCopy<'a> {
@@ -50,7 +50,7 @@ pub(super) struct FileCopy<'a> {
 }
 
 impl FileCopy<'_> {
-    /// Fills the temporary file.
+    /// Fills the temporary file and verifies it as requested.
     pub(super) fn fill(
         &self,
         file: &PlannedFile,
@@ -61,7 +61,7 @@ impl FileCopy<'_> {
         let source = self.source.open_file(&file.source, &file.identity())?;
         let (method, mut digest, written) = self.write_cheapest(file, &*source, temp, buffer)?;
         if source.identity_now()? != file.identity() {
-            let text = format!("{} changed while it was copied", self.source.shown(&file.source));
+            let text = format!("{} changed while it was being copied", self.source.shown(&file.source));
             return Err(Fault::new(FaultCode::SourceChanged, text));
         }
         let mut verified = match method {
@@ -85,7 +85,7 @@ impl FileCopy<'_> {
         buffer: &mut [u8],
     ) -> Result<WriteResult, Fault> {
         if self.options.clone && file.size > 0 && self.target.clones_from(self.source) {
-            // Of no size: what a clone needs is not to be reserved.
+            // With size 0: a clone needs no reserved space.
             let written = self.target.storage().create(temp, 0)?;
             if self.clone(file, temp)? {
                 self.observer.bytes(file.size);
@@ -103,13 +103,13 @@ impl FileCopy<'_> {
         Ok((Method::ReadWrite, Some(digest), written))
     }
 
-    /// Whether it was possible.
+    /// Clones the file; false if that is not possible.
     fn clone(&self, file: &PlannedFile, temp: &TempName) -> Result<bool, Fault> {
         let Some(from) = self.source.descriptor(&file.source, &file.identity()) else { return Ok(false) };
         let to = self.target.descriptor(temp)?;
         match fs::ioctl_ficlone(&to, &from) {
             Ok(()) => Ok(true),
-            // Not for this file, or not at all; each of the other ways says better what is wrong.
+            // Not possible for this file or this file system; the other methods give better errors.
             Err(errno) => {
                 if matches!(errno, Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::NOSYS) {
                     self.target.cannot_clone_from(self.source);
@@ -119,7 +119,7 @@ impl FileCopy<'_> {
         }
     }
 
-    /// Whether it was possible.
+    /// Copies with `copy_file_range`; false if that is not possible.
     fn copy_by_kernel(&self, file: &PlannedFile, temp: &TempName) -> Result<bool, Fault> {
         let Some(from) = self.source.descriptor(&file.source, &file.identity()) else { return Ok(false) };
         let to = self.target.descriptor(temp)?;
@@ -132,8 +132,8 @@ impl FileCopy<'_> {
                 Ok(0) => return Err(self.truncated(file, write_at)),
                 Ok(copied) => self.observer.bytes(copied as u64),
                 Err(Errno::INTR) => {}
-                // Not between these two file systems, or an error whose side nobody can tell: reading and
-                // writing begin anew and find out.
+                // Not supported between these file systems, or an error that does not tell which side failed:
+                // fall back to reading and writing, which does.
                 Err(_) if write_at == 0 => return Ok(false),
                 Err(errno) => {
                     let doing = format!("copying {} at byte {write_at}", self.source.shown(&file.source));
@@ -176,8 +176,7 @@ impl FileCopy<'_> {
         single_digest(hasher)
     }
 
-    /// Reads the target again, from its disk as far as the kernel lets us, and compares it with the source's
-    /// bytes.
+    /// Reads the target back, from disk as far as the kernel lets us, and compares it with the source.
     fn read_back(
         &self,
         file: &PlannedFile,
@@ -200,7 +199,7 @@ impl FileCopy<'_> {
             return Ok(of_source);
         }
         let text = format!(
-            "{} was read back as {of_target}, written was {of_source}",
+            "{} was written as {of_source} and read back as {of_target}",
             self.target.shown(&file.target)
         );
         Err(Fault::new(FaultCode::TargetWrite, text))
@@ -233,19 +232,16 @@ impl FileCopy<'_> {
 }
 
 pub(super) fn stopped() -> Fault {
-    Fault::new(
-        FaultCode::Cancelled,
-        "stopped; what is complete stays, and the same command goes on from there",
-    )
+    Fault::new(FaultCode::Cancelled, "stopped; complete files stay, and the same command resumes")
 }
 
-/// The one digest that was asked for.
+/// Takes the only digest out of a hasher.
 fn single_digest(hasher: Hasher) -> Result<Digest, Fault> {
     let digests = hasher.finish();
     digests.iter().next().copied().ok_or_else(|| Fault::new(FaultCode::Internal, "no digest was computed"))
 }
 
-/// What fast copies default to: found in hardware everywhere, and combined from parts in any order.
+/// Default digest: computed in hardware everywhere, and combinable from parts in any order.
 pub(super) const DIGEST_DEFAULT: Algorithm = Algorithm::Crc32c;
 
 #[cfg(test)]
@@ -255,7 +251,7 @@ mod tests {
     use longhaul_storage::FlushPolicy;
     use std::sync::Arc;
 
-    /// Reads other bytes than were written, at one place.
+    /// A target that returns one corrupted byte.
     struct CorruptReads(Box<dyn TargetFile>);
 
     impl TargetFile for CorruptReads {
@@ -285,7 +281,7 @@ mod tests {
         fn left_out(&self, _: &crate::walk::LeftOutEntry) {}
     }
 
-    /// Promise 2: a disk that stores something else than it was given is found, and it is the target's turn.
+    /// Promise 2: a disk that stores other bytes than it was given is found, and the target is blamed.
     #[test]
     fn readback_compares() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,13 +1,14 @@
-//! Copying between two directories of this host.
+//! Copies between two directories of this host.
 //!
-//! A file appears under its name only when it is complete, flushed and checked (promises 1 and 2): it is
-//! written under a temporary name in `.longhaul/` of the target's directory, through `storage`. Small files
-//! are committed in groups. Mode and time of modification are kept. A copy that was stopped goes on when it
-//! is repeated, since what is complete is equal and skipped.
+//! A file appears under its name only when it is complete, flushed and verified (promises 1 and 2): it is
+//! written under a temporary name in `.longhaul/` of the target directory, through `storage`. Small files are
+//! committed in groups (group commit). Mode and modification time are kept. A copy that was stopped resumes
+//! when the command is repeated, since complete files compare equal and are skipped.
 //!
-//! Several files at once, each with one buffer of 1 MiB; the list of files is never in memory.
+//! Several files are copied in parallel, each with one buffer of 1 MiB; the list of files is never held in
+//! memory.
 //!
-//! Not here: other hosts, and what to type. Start with [`LocalPlan::prepare`], then [`copy`].
+//! Not here: other hosts, command-line syntax. Start with [`LocalPlan::prepare`], then [`copy`].
 
 mod bytes;
 mod plan;
@@ -30,20 +31,20 @@ use crate::walk::{DirectoryEntry, LeftOutEntry};
 pub use plan::{LocalPlan, LocalRequest, PlannedEntries, PlannedEntry, PlannedFile};
 pub use tree::{SourceTree, TargetTree};
 
-/// More would only make a disk seek; each is a thread and a buffer.
+/// More parallel files would only make a disk seek; each needs a thread and a buffer.
 pub const FILES_AT_ONCE_MAX: usize = 64;
-/// Small files of one commit: one flush and one renaming for all of them.
+/// Small files per commit: they share one flush and one directory sync.
 const COMMIT_FILES_MAX: usize = 256;
 const COMMIT_BYTES_MAX: u64 = 16 << 20;
-/// Each holds three descriptors and a work directory.
+/// Open targets: each holds three descriptors and a work directory.
 const TARGETS_OPEN_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct LocalOptions {
     pub verification: Verification,
-    /// Share blocks where the file system can.
+    /// Use reflinks where the file system supports them.
     pub clone: bool,
-    /// Let the kernel copy where no digest is asked for.
+    /// Use `copy_file_range` where no digest is requested.
     pub kernel_copy: bool,
     pub files_at_once: usize,
     pub flush: FlushPolicy,
@@ -56,7 +57,7 @@ impl Default for LocalOptions {
             verification: Verification::EndToEnd,
             clone: true,
             kernel_copy: true,
-            // Two keep a disk and a core busy; beyond four a local copy gains nothing.
+            // Two keep a disk and a core busy; a local copy gains nothing beyond four.
             files_at_once: std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4),
             flush: FlushPolicy::FileAndDirectory,
             digest: bytes::DIGEST_DEFAULT,
@@ -72,17 +73,17 @@ pub enum Method {
     ReadWrite,
 }
 
-/// How it is known that the target has the source's bytes. None is shown as another.
+/// How the target's bytes were verified. No kind is ever reported as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerifiedBy {
-    /// The target is the source's own blocks; nothing was read or compared.
+    /// The target shares the source's blocks; nothing was read or compared.
     SharedBlocks,
-    /// The kernel copied so many bytes; no digest was computed.
+    /// The kernel copied the right number of bytes; no digest was computed.
     SizeOnly,
-    /// The bytes handed to the target are those whose digest is told.
+    /// The reported digest is that of the bytes handed to the target.
     EndToEnd,
-    /// The same, and read again from the target and compared.
+    /// As end to end, and read back from the target and compared.
     Readback,
 }
 
@@ -97,7 +98,7 @@ impl fmt::Display for VerifiedBy {
     }
 }
 
-/// The good end of a file.
+/// How a file ended without a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalOutcome {
     Copied { method: Method, verified: VerifiedBy, digest: Option<Digest> },
@@ -105,7 +106,7 @@ pub enum LocalOutcome {
 }
 
 impl LocalOutcome {
-    /// As reports tell it.
+    /// The row of a report for it.
     pub fn outcome(&self, size: u64) -> report::Outcome {
         match self {
             LocalOutcome::Copied { verified, digest, .. } => {
@@ -116,12 +117,12 @@ impl LocalOutcome {
     }
 }
 
-/// Is told what happens, by several threads.
+/// Receives events of a copy, from several threads.
 pub trait Observer: Sync {
-    /// So many more bytes are at the target, though not yet under their names. May wait: that slows the copy
-    /// down, which is how a rate is limited.
+    /// `count` more bytes were written, though not committed yet. May block: that is how a rate limit slows
+    /// the copy down.
     fn bytes(&self, count: u64);
-    /// Exactly once for each file.
+    /// Called exactly once for each file.
     fn file(&self, file: &PlannedFile, end: &Result<LocalOutcome, Fault>);
     fn directory(&self, directory: &DirectoryEntry, end: &Result<(), Fault>);
     fn left_out(&self, entry: &LeftOutEntry);
@@ -138,12 +139,12 @@ pub struct LocalTotals {
     pub made_directories: u64,
     pub left_out: u64,
     pub excluded: u64,
-    /// It was stopped before everything had its turn.
+    /// The copy was stopped before all files were processed.
     pub stopped: bool,
 }
 
-/// Copies what is planned. `needed_bytes` is what the plan's totals came to; the copy is refused at once if
-/// that does not fit. An error here is of the copy as a whole; each file's own goes to `observer`.
+/// Runs the plan. `needed_bytes` is the total of the plan; the copy is refused at once if it does not fit. An
+/// error concerns the copy as a whole; each file's own fault goes to `observer`.
 pub fn copy(
     plan: &LocalPlan,
     needed_bytes: u64,
@@ -154,7 +155,7 @@ pub fn copy(
     copy_to(&OpenTargets::default(), plan, needed_bytes, options, observer, cancel)
 }
 
-/// The same, with targets that an earlier copy opened: for many copies into the same few directories.
+/// As [`copy`], reusing targets that an earlier copy opened: for many copies into the same few directories.
 pub fn copy_to(
     targets: &OpenTargets,
     plan: &LocalPlan,
@@ -190,7 +191,7 @@ pub fn copy_to(
     Ok(totals)
 }
 
-/// Directories that were written to last, kept open.
+/// Most recently used target directories, kept open (LRU).
 #[derive(Default)]
 pub struct OpenTargets(Mutex<VecDeque<Arc<TargetTree>>>);
 
@@ -214,14 +215,14 @@ struct LocalRun<'a> {
     options: &'a LocalOptions,
     observer: &'a dyn Observer,
     cancel: &'a AtomicBool,
-    /// With one file that was taken from it too early.
+    /// The entries, and one file that was taken too early and goes first.
     files: Mutex<(PlannedEntries<'a>, Option<PlannedFile>)>,
     totals: Mutex<LocalTotals>,
-    /// The first fault of a whole source.
+    /// The first fault that concerns a whole source.
     first_fault: Mutex<Option<Fault>>,
 }
 
-/// A file whose temporary one is complete.
+/// A file whose temporary file is complete.
 struct PendingCommit {
     file: PlannedFile,
     temp: TempName,
@@ -248,7 +249,7 @@ impl LocalRun<'_> {
         }
     }
 
-    /// The next files to be worked on: one large one, or many small ones. None at the end.
+    /// Takes the next files to copy: one large file, or a batch of small ones. Empty at the end.
     fn next_batch(&self) -> Vec<PlannedFile> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pack: Vec<PlannedFile> = Vec::new();
@@ -276,7 +277,7 @@ impl LocalRun<'_> {
         pack
     }
 
-    /// Deals with everything that is no work, and returns the first file that is.
+    /// Handles entries that need no copying and returns the first file that does.
     fn next_file(&self, files: &mut PlannedEntries<'_>) -> Option<PlannedFile> {
         while !self.cancel.load(Ordering::Relaxed) {
             match files.next()? {
@@ -307,7 +308,7 @@ impl LocalRun<'_> {
         self.observer.directory(directory, &end);
     }
 
-    /// Brings a file as far as its temporary name. None if nothing has to be done after all.
+    /// Writes a file under its temporary name. None if it turns out that nothing has to be done.
     fn prepare(
         &self,
         file: &PlannedFile,
@@ -322,7 +323,7 @@ impl LocalRun<'_> {
                 Decision::Refuse(fault) => return Err(fault),
                 Decision::Copy { .. } => {}
                 Decision::NeedDigests => {
-                    return Err(Fault::new(FaultCode::Internal, "digests of one kind do not compare"));
+                    return Err(Fault::new(FaultCode::Internal, "digests of the same kind did not compare"));
                 }
             }
         }
@@ -345,7 +346,7 @@ impl LocalRun<'_> {
         }
     }
 
-    /// Reads both files.
+    /// Digests both files and decides again.
     fn compare(&self, file: &PlannedFile, buffer: &mut [u8]) -> Result<Decision, Fault> {
         let mut digest = |storage: &dyn Storage, at: Pfn| -> Result<Digest, Fault> {
             let (digests, _) = digest_file(storage, &at, [self.options.digest], buffer)?;
@@ -359,8 +360,8 @@ impl LocalRun<'_> {
         Ok(file.decide_with(self.plan.policy(), of_source, of_target, &shown))
     }
 
-    /// Gives complete files their names, mode and time in one group. What is replaced has to be what was
-    /// planned.
+    /// Commits complete files with mode and time in one group. Only what was planned to be replaced may be
+    /// replaced.
     fn commit(&self, ready: Vec<PendingCommit>) {
         let mut commits = Vec::with_capacity(ready.len());
         let mut committed = Vec::with_capacity(ready.len());
@@ -395,7 +396,7 @@ impl LocalRun<'_> {
     }
 
     fn discard(&self, temp: &TempName) {
-        // If that fails, the next copy into this directory removes it.
+        // On failure, the next copy into this directory removes it.
         let _ = self.target.storage().remove_temp(temp);
     }
 

@@ -1,8 +1,7 @@
-//! What a local copy has to do, found out file by file: walks the sources, lands each file, looks at the
-//! target, decides.
+//! Plans a local copy entry by entry: walks the sources, places each file, checks the target and decides.
 //!
-//! Nothing is changed by it, so it serves `--dry-run`, the count in advance, and the copy itself, each with a
-//! pass of its own; the list is never in memory.
+//! It changes nothing, so `--dry-run`, counting in advance and the copy itself each make their own pass; the
+//! list is never held in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,20 +28,20 @@ pub struct LocalRequest {
     pub policy: Policy,
 }
 
-/// One file and what is to be done with it.
+/// One file and the decision about it.
 #[derive(Clone)]
 pub struct PlannedFile {
     pub tree: Arc<SourceTree>,
-    /// Beneath the source's tree.
+    /// Path beneath the source's tree.
     pub source: Lfn,
-    /// Beneath the target's.
+    /// Path beneath the target's root.
     pub target: Lfn,
     pub size: u64,
     pub mtime_ns: i64,
     pub inode: u64,
     pub mode: u32,
     pub decision: Decision,
-    /// What lies at the target, if that is a file.
+    /// Identity of the file that exists at the target, if it is a file.
     pub existing: Option<Identity>,
 }
 
@@ -55,7 +54,7 @@ impl PlannedFile {
         self.tree.shown(&self.source)
     }
 
-    /// Decides again, with digests of both sides.
+    /// Decides again, now with digests of both files.
     pub(super) fn decide_with(
         &self,
         policy: Policy,
@@ -73,7 +72,7 @@ impl PlannedFile {
 #[derive(Clone)]
 pub enum PlannedEntry {
     File(PlannedFile),
-    /// One that nothing else would make.
+    /// A directory without files, which no file's path would create.
     Directory(DirectoryEntry),
     LeftOut(LeftOutEntry),
 }
@@ -88,14 +87,14 @@ pub struct LocalPlan {
 
 struct LocalSource {
     tree: Arc<SourceTree>,
-    /// Beneath the tree: a file's name, or nothing.
+    /// Path beneath the tree: the name of a single file, or empty.
     start: String,
-    /// The name as typed: a link to a file is copied under its own name.
+    /// The name as typed: a link to a file is copied under the link's name.
     name: Option<Lfn>,
 }
 
 impl LocalPlan {
-    /// Looks at sources and target; changes nothing.
+    /// Inspects sources and target; changes nothing.
     pub fn prepare(request: LocalRequest) -> Result<LocalPlan, Fault> {
         let mut sources = Vec::with_capacity(request.sources.len());
         let mut found = Vec::with_capacity(request.sources.len());
@@ -138,7 +137,7 @@ impl LocalPlan {
         self.sources.iter().map(|source| &*source.tree)
     }
 
-    /// Opens the target for writing, making its directory if that is what was meant.
+    /// Opens the target for writing, creating its directory if that was meant.
     pub fn open_target(&self, flush: FlushPolicy) -> Result<TargetTree, Fault> {
         if self.placements.root == (TargetRoot::Target { make: true })
             && let Err(error) = std::fs::create_dir(&self.root)
@@ -149,17 +148,18 @@ impl LocalPlan {
                 std::io::ErrorKind::StorageFull => FaultCode::TargetFull,
                 _ => FaultCode::TargetReadOnly,
             };
-            let text = format!("making the directory {}: {error}", printable(&self.root.to_string_lossy()));
+            let text =
+                format!("cannot create the directory {}: {error}", printable(&self.root.to_string_lossy()));
             return Err(Fault::new(code, text));
         }
         TargetTree::open(&self.root, flush)
     }
 
-    /// Everything, in order. The target is looked at as it is when each file's turn comes.
+    /// All entries in order. The target is checked when each file's turn comes.
     pub fn files(&self) -> Result<PlannedEntries<'_>, Fault> {
         Ok(PlannedEntries {
             plan: self,
-            // If it is not there, nothing is in it.
+            // A root that does not exist is empty.
             target: NoLinks::open_root(&self.root).ok(),
             collisions: self.placements.may_collide.then(Collisions::default),
             index: 0,
@@ -169,7 +169,7 @@ impl LocalPlan {
         })
     }
 
-    /// Counts in advance.
+    /// Counts files and bytes in advance.
     pub fn totals(&self) -> Result<Totals, Fault> {
         let mut totals = Totals::default();
         for planned in self.files()? {
@@ -180,7 +180,7 @@ impl LocalPlan {
         Ok(totals)
     }
 
-    /// A copy into itself would never end. If filters keep out of the target, all is well.
+    /// Refuses to copy a directory into itself, which would never end, unless filters exclude the target.
     fn refuse_target_inside_source(&self) -> Result<(), Fault> {
         let Ok(root) = std::path::absolute(&self.root) else { return Ok(()) };
         let existing = root
@@ -199,7 +199,7 @@ impl LocalPlan {
                 continue;
             }
             let text = format!(
-                "{} lies in {}, and would be copied into itself without end",
+                "{} is inside {}: the copy would never end",
                 printable(&root.to_string_lossy()),
                 printable(&source.tree.root().to_string_lossy())
             );
@@ -217,7 +217,7 @@ fn inspect_source(typed: &str) -> Result<(LocalSource, Source), Fault> {
         };
         Fault::new(code, format!("{}: {error}", printable(typed)))
     };
-    // A slash at the end of a file's name is for `land` to refuse.
+    // A trailing slash on a file's name is refused by `place_sources`.
     let real = Path::new(typed.trim_end_matches('/')).canonicalize();
     let real = if typed.chars().all(|c| c == '/') { Path::new(typed).canonicalize() } else { real };
     let real = real.map_err(failed)?;
@@ -228,7 +228,7 @@ fn inspect_source(typed: &str) -> Result<(LocalSource, Source), Fault> {
         return Ok((LocalSource { tree, start: String::new(), name: None }, described));
     }
     if !metadata.is_file() {
-        let text = format!("{} is neither a directory nor a file", printable(typed));
+        let text = format!("{} is neither a file nor a directory", printable(typed));
         return Err(Fault::new(FaultCode::SourceUnreadable, text));
     }
     let described = Source::of_path(printable(typed), typed, Kind::File);
@@ -258,20 +258,20 @@ fn target_root(typed: &str, root: TargetRoot) -> Result<PathBuf, Fault> {
     Err(Fault::new(FaultCode::NotFound, text))
 }
 
-/// An iterator over what is planned. An error is of a whole source.
+/// Iterator over planned entries. An error concerns a whole source.
 pub struct PlannedEntries<'a> {
     plan: &'a LocalPlan,
     target: Option<NoLinks>,
     collisions: Option<Collisions>,
     index: usize,
     walk: Option<Walk>,
-    /// Files and directories of the present source.
+    /// Entries of the current source so far.
     entries_of_source: u64,
     excluded: u64,
 }
 
 impl PlannedEntries<'_> {
-    /// Entries that filters kept out so far.
+    /// Entries excluded by filters so far.
     pub fn excluded(&self) -> u64 {
         self.excluded + self.walk.as_ref().map_or(0, Walk::excluded)
     }
@@ -289,7 +289,7 @@ impl PlannedEntries<'_> {
         &self.plan.placements.placements[self.index]
     }
 
-    /// The present source is at its end: one that holds nothing is a directory all the same.
+    /// Ends the current source: one that is empty still becomes a directory.
     fn end_source(&mut self, excluded: u64) -> Option<PlannedEntry> {
         let empty =
             self.entries_of_source == 0 && excluded == 0 && self.plan.sources[self.index].start.is_empty();

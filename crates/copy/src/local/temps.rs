@@ -1,10 +1,10 @@
-//! Names of temporary files, and those that a killed copy left behind.
+//! Names of temporary files, and recognition of those that a killed copy left behind.
 //!
-//! A name tells which process made the file: two bytes of mark, six of the host (its name and process
-//! namespace), four of the process, four of a count. So two copies into one directory never share a file, and
-//! the next copy there can remove what belongs to nobody. If two hosts of one name share a file system, one
-//! may remove a file that the other is writing; that copy then fails to commit it and says so, since
-//! `storage` looks before it renames.
+//! A name identifies the process that made the file: two bytes of mark, six of the host (hash of its name and
+//! process namespace), four of the process, four of a counter. So two copies into one directory never share a
+//! file, and the next copy can remove abandoned ones. If two hosts of the same name share a file system, one
+//! may remove a file that the other is writing; that copy then fails to commit it, since `storage` checks
+//! before it renames.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -15,7 +15,7 @@ use longhaul_storage::TempName;
 
 const MARK: [u8; 2] = *b"lc";
 
-/// A name that nobody else has.
+/// Makes a name that no other process uses.
 pub(super) fn new_name() -> TempName {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     name_for(std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -37,7 +37,7 @@ fn name_for(process: u32, count: u32) -> TempName {
     TempName::of_bytes(bytes)
 }
 
-/// The process that made it, if that ran here and was a local copy.
+/// The process that made the file, if that was a local copy on this host.
 fn process_of(temp: &TempName) -> Option<u32> {
     let made_here = name_for(0, 0);
     let (ours, rest) = (&made_here.as_str()[..16], temp.as_str().get(16..24)?);
@@ -49,7 +49,7 @@ fn host() -> [u8; 6] {
     *HOST.get_or_init(|| {
         let mut hasher = DefaultHasher::new();
         std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default().hash(&mut hasher);
-        // Process numbers mean nothing in another namespace.
+        // Process ids are meaningful only within their namespace.
         std::fs::read_link("/proc/self/ns/pid").unwrap_or_default().hash(&mut hasher);
         let [.., a, b, c, d, e, f] = hasher.finish().to_be_bytes();
         [a, b, c, d, e, f]
@@ -65,10 +65,10 @@ mod tests {
         let (one, other) = (new_name(), new_name());
         assert_ne!(one, other);
         assert_eq!(process_of(&one), Some(std::process::id()));
-        assert!(!is_abandoned(&one), "our own");
+        assert!(!is_abandoned(&one), "our own process");
         assert!(!is_abandoned(&name_for(1, 0)), "it runs");
-        // Larger than any process number of Linux.
+        // Larger than any process id of Linux.
         assert!(is_abandoned(&name_for(1 << 30, 0)));
-        assert!(!is_abandoned(&TempName::of_bytes([7; 16])), "somebody else's");
+        assert!(!is_abandoned(&TempName::of_bytes([7; 16])), "not a local copy's file");
     }
 }

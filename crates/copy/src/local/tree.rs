@@ -1,4 +1,4 @@
-//! The two ends: a directory that is read, and a directory that is written.
+//! The two ends of a local copy: a directory that is read and one that is written.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use crate::rules::{FileMeta, TargetEntry};
 use crate::walk::WORK_DIRECTORY;
 use crate::walk::beneath::{make_directories, split};
 
-/// Where `storage` keeps temporary files in its work directory. Its interface has no word for a temporary
-/// file's descriptor, which cloning and reading back need; a test of this module fails if the place changes.
+/// Where `storage` keeps temporary files in its work directory. Its interface does not expose descriptors of
+/// temporary files, which cloning and reading back need; a test of this module fails if the location changes.
 const TEMPS_DIR: &str = "temps";
 
 pub(super) fn fault(code: FaultCode, doing: impl std::fmt::Display, errno: Errno) -> Fault {
     Fault::new(code, format!("{doing}: {}", std::io::Error::from(errno)))
 }
 
-/// What a failed system call of writing means.
+/// Maps an errno of a write operation to a fault.
 fn write_fault(doing: impl std::fmt::Display, errno: Errno) -> Fault {
     let code = match errno {
         Errno::NOSPC | Errno::DQUOT => FaultCode::TargetFull,
@@ -42,7 +42,7 @@ fn storage(name: &str, root: &Path, writable: bool, flush: FlushPolicy) -> Resul
     Posix::open(PosixOptions { name, root: root.to_owned(), work: None, writable, flush })
 }
 
-/// Only once per path: messages show where it is, and the path is what a user recognises.
+/// The full path as users know it, for messages.
 fn shown(root: &Path, path: &str) -> String {
     printable(&root.join(path).to_string_lossy())
 }
@@ -84,7 +84,7 @@ impl SourceTree {
         pfn(&self.storage, path)
     }
 
-    /// Opens a file that has to be the one that was planned.
+    /// Opens a file, which must still be the one that was planned.
     pub(super) fn open_file(&self, path: &Lfn, planned: &Identity) -> Result<Box<dyn SourceFile>, Fault> {
         let file = self.storage.open(&self.pfn(path)?)?;
         if file.identity() == *planned {
@@ -94,7 +94,7 @@ impl SourceTree {
         Err(Fault::new(FaultCode::SourceChanged, text))
     }
 
-    /// A descriptor for the kernel to copy from; none behind a link, or if that is another file by now.
+    /// A descriptor for the kernel to copy from; none behind a link, or if it is another file by now.
     pub(super) fn descriptor(&self, path: &Lfn, planned: &Identity) -> Option<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.beneath.open(path.as_str().as_bytes(), flags).ok()?;
@@ -109,14 +109,14 @@ pub struct TargetTree {
     beneath: NoLinks,
     storage: Posix,
     flush: FlushPolicy,
-    /// Our work directory was made by us, and goes again.
+    /// We created the work directory and remove it at the end.
     made_work: bool,
-    /// Whether files of these devices can be cloned to here.
+    /// Whether files can be cloned here, by source device.
     clones_from: Mutex<BTreeMap<u64, bool>>,
 }
 
 impl TargetTree {
-    /// `root` has to exist.
+    /// Opens a target; `root` must exist.
     pub fn open(root: &Path, flush: FlushPolicy) -> Result<TargetTree, Fault> {
         let failed = |errno| write_fault(printable(&root.to_string_lossy()), errno);
         let beneath = NoLinks::open_root(root).map_err(failed)?;
@@ -130,7 +130,7 @@ impl TargetTree {
             made_work,
             clones_from: Mutex::default(),
         };
-        // Fails here, and not at the first of a million files, if nothing can be written.
+        // Fails here, and not at the first of a million files, if the directory is not writable.
         for temp in tree.storage.temps()?.iter().filter(|temp| temps::is_abandoned(temp)) {
             tree.storage.remove_temp(temp)?;
         }
@@ -149,7 +149,7 @@ impl TargetTree {
         shown(&self.root, path.as_str())
     }
 
-    /// Refuses in advance what does not fit. Files that are cloned take no room; `clones` says that they are
+    /// Refuses in advance what does not fit. Cloned files take no space; `clones` says that cloning is
     /// likely.
     pub fn check_space(&self, needed_bytes: u64, clones: bool) -> Result<(), Fault> {
         let free = self.storage.space()?.free_bytes;
@@ -157,7 +157,7 @@ impl TargetTree {
             return Ok(());
         }
         let text = format!(
-            "{} has {} free, and {} are to come",
+            "{} has {} free, {} are needed",
             printable(&self.root.to_string_lossy()),
             bytes(free),
             bytes(needed_bytes)
@@ -173,8 +173,7 @@ impl TargetTree {
         pfn(&self.storage, path)
     }
 
-    /// Whether files of `source` can be cloned to here: tried once for each device, with two empty files of
-    /// our own on the target's side.
+    /// Whether files of `source` can be cloned here: tried once per device, with two empty temporary files.
     pub(super) fn clones_from(&self, source: &SourceTree) -> bool {
         let known = self.clones().get(&source.device()).copied();
         if let Some(can) = known {
@@ -205,7 +204,7 @@ impl TargetTree {
         self.clones_from.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The descriptor of a temporary file.
+    /// Opens a temporary file.
     pub(super) fn descriptor(&self, temp: &TempName) -> Result<OwnedFd, Fault> {
         let path = format!("{WORK_DIRECTORY}/{TEMPS_DIR}/{temp}");
         self.beneath
@@ -213,9 +212,9 @@ impl TargetTree {
             .map_err(|errno| write_fault(format_args!("opening the temporary file {temp}"), errno))
     }
 
-    /// Makes a directory with those above it. A new one gets this mode and time.
+    /// Creates a directory and its parents. A new one gets this mode and time.
     pub(super) fn make_directory(&self, path: &Lfn, mode: u32, mtime_ns: i64) -> Result<(), Fault> {
-        let failed = |errno| write_fault(format_args!("making the directory {}", self.shown(path)), errno);
+        let failed = |errno| write_fault(format_args!("creating the directory {}", self.shown(path)), errno);
         let path = path.as_str().as_bytes();
         if !make_directories(&self.beneath, path).map_err(failed)? {
             return Ok(());
@@ -234,7 +233,7 @@ impl TargetTree {
 impl Drop for TargetTree {
     fn drop(&mut self) {
         if self.made_work {
-            // Not if something is in it: another copy's, or a file that could not be removed.
+            // Fails if it is not empty: another copy uses it, or a file could not be removed.
             let work = self.root.join(WORK_DIRECTORY);
             let _ = std::fs::remove_dir(work.join(TEMPS_DIR));
             let _ = std::fs::remove_dir(work);
@@ -242,12 +241,12 @@ impl Drop for TargetTree {
     }
 }
 
-/// What lies at `path`, without following links.
+/// What exists at `path`, without following links.
 pub(super) fn stat_existing(beneath: &NoLinks, path: &Lfn) -> io::Result<(TargetEntry, Option<Identity>)> {
     let stat = match beneath.stat(path.as_str().as_bytes()) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok((TargetEntry::Missing, None)),
-        // A file or a link where a directory should be.
+        // A file or link where a directory should be.
         Err(Errno::NOTDIR | Errno::LOOP) => return Ok((TargetEntry::Other, None)),
         Err(errno) => return Err(errno),
     };
@@ -262,7 +261,7 @@ pub(super) fn stat_existing(beneath: &NoLinks, path: &Lfn) -> io::Result<(Target
     })
 }
 
-/// Sets mode and time of modification.
+/// Sets mode and modification time.
 pub(super) fn set_mode_and_mtime(file: &OwnedFd, mode: u32, mtime_ns: i64) -> io::Result<()> {
     fs::fchmod(file, Mode::from_raw_mode(mode))?;
     let second = 1_000_000_000;
@@ -280,7 +279,7 @@ fn pfn(storage: &Posix, path: &Lfn) -> Result<Pfn, Fault> {
 mod tests {
     use super::*;
 
-    /// What this module knows of `storage`'s work directory.
+    /// Pins down what this module assumes about `storage`'s work directory.
     #[test]
     fn temporary_files_lie_where_we_look() {
         let place = tempfile::tempdir().unwrap();
@@ -292,7 +291,7 @@ mod tests {
         assert_eq!(fs::fstat(&descriptor).unwrap().st_size, 3);
         tree.storage().remove_temp(&temp).unwrap();
         drop(tree);
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "no trace is left");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "nothing is left behind");
     }
 
     #[test]
@@ -309,6 +308,6 @@ mod tests {
         drop(TargetTree::open(place.path(), FlushPolicy::None).unwrap());
         let left: Vec<_> =
             std::fs::read_dir(&temps).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, [foreign.as_str()], "another's files are not ours to judge");
+        assert_eq!(left, [foreign.as_str()], "files of other programs stay");
     }
 }

@@ -1,5 +1,4 @@
-//! fdtcp's exit codes, for `--copyjobfile` and whoever asks for them; the others are in
-//! docs/reference/exit-codes.md.
+//! fdtcp's exit codes, for `--copyjobfile`; all others are in docs/reference/exit-codes.md.
 
 use longhaul_model::{Blame, Fault, FaultCode};
 
@@ -8,11 +7,11 @@ use super::Totals;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FdtcpExit {
     Ok = 0,
-    /// Some file did not arrive, or the copyjobfile cannot be used.
+    /// Some file failed, or the copyjobfile is unusable.
     CopyError = 1,
     PortInUse = 2,
     ProcessStart = 3,
-    /// The other end is not there, or refuses us.
+    /// The other end is unreachable or refuses us.
     Daemon = 4,
     Unexpected = 5,
     Interrupted = 6,
@@ -23,7 +22,7 @@ impl FdtcpExit {
         self as u8
     }
 
-    /// Of a copy that could not begin.
+    /// Exit code of a copy that could not begin.
     pub fn from_setup_fault(fault: &Fault) -> FdtcpExit {
         match fault.code {
             FaultCode::Interrupted | FaultCode::Cancelled => FdtcpExit::Interrupted,
@@ -36,7 +35,7 @@ impl FdtcpExit {
         }
     }
 
-    /// Of a server that could not listen.
+    /// Exit code of a server that could not listen.
     pub fn from_listen_error(error: &std::io::Error) -> FdtcpExit {
         match error.kind() {
             std::io::ErrorKind::AddrInUse => FdtcpExit::PortInUse,
@@ -44,7 +43,7 @@ impl FdtcpExit {
         }
     }
 
-    /// Of a copy that ran to its end.
+    /// Exit code of a copy that ran to its end.
     pub fn from_totals(totals: &Totals, bad_lines: usize) -> FdtcpExit {
         let all_right = totals.files() == totals.ok && bad_lines == 0;
         if all_right { FdtcpExit::Ok } else { FdtcpExit::CopyError }

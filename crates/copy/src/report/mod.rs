@@ -1,11 +1,11 @@
-//! What became of each file: fdtcp's reportfile, the same as JSON, and fdtcp's exit codes.
+//! Reports of a copy: fdtcp's reportfile, the same as JSON, and fdtcp's exit codes.
 //!
-//! The text form has one line per file, `SOURCE TARGET STATUS TEXT…`, with names as the copyjobfile has them,
-//! since readers match lines by the pair and pass over what they do not know (a line that begins with `#`
-//! here). It is written beside its place and renamed when it is complete, also when nothing could be begun,
-//! so that whoever waits for it never reads half of it and never waits in vain.
+//! The text format has one line per file, `SOURCE TARGET STATUS TEXT…`, with names as in the copyjobfile,
+//! since readers match lines by the pair and ignore what they do not know (here a line that begins with `#`).
+//! It is written to a temporary file beside its path and renamed when it is complete, even if nothing could
+//! be started, so that a reader never sees half of it and never waits in vain.
 //!
-//! Memory does not grow with the number of files. Start with [`Report::create`]; [`BatchReport`] sees to it
+//! Memory does not grow with the number of files. Start with [`Report::create`]; [`BatchReport`] makes sure
 //! that every pair of a batch has its line.
 
 mod exit;
@@ -33,7 +33,7 @@ pub enum ReportFormat {
 }
 
 impl ReportFormat {
-    /// By its name's ending.
+    /// Chosen by the file extension.
     pub fn from_path(path: &Path) -> ReportFormat {
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         if is_json { ReportFormat::Json } else { ReportFormat::Text }
@@ -43,7 +43,7 @@ impl ReportFormat {
 /// A report that is being written.
 pub struct Report {
     path: PathBuf,
-    /// Beside it, until the end.
+    /// The temporary file beside `path`, until the end.
     partial: PathBuf,
     file: Option<BufWriter<File>>,
     format: ReportFormat,
@@ -57,7 +57,7 @@ pub struct Totals {
     pub error: u64,
     pub exists: u64,
     pub permission: u64,
-    /// Of files that are right at the target now.
+    /// Bytes of files that are complete at the target.
     pub bytes: u64,
 }
 
@@ -83,7 +83,7 @@ impl Totals {
 #[derive(Clone, Debug)]
 pub struct CopyResult<'a> {
     pub exit_code: u8,
-    /// What kept it from beginning, or broke it off.
+    /// What prevented or interrupted the copy.
     pub fault: Option<&'a Fault>,
 }
 
@@ -96,12 +96,12 @@ struct Row<'a> {
 }
 
 impl Report {
-    /// Begins the report, so that a place that cannot be written is noticed before any file is moved.
+    /// Opens the report, so that an unwritable path is noticed before any file is copied.
     pub fn create(path: &Path) -> Result<Report, Fault> {
         let name = path.file_name().ok_or_else(|| failed(path, &"has no file name"))?;
         let partial = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
         let open = || {
-            // Left by a process of this number that was killed.
+            // Left by a killed process with the same id.
             match std::fs::remove_file(&partial) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -130,7 +130,7 @@ impl Report {
         self.totals
     }
 
-    /// Tells one file; `source` and `target` as they were written by the user.
+    /// Adds one file; `source` and `target` as the user wrote them.
     pub fn add(&mut self, source: &str, target: &str, outcome: &Outcome) -> Result<(), Fault> {
         if !self.has_secret && [source, target].into_iter().any(has_secret) {
             self.has_secret = true;
@@ -151,7 +151,7 @@ impl Report {
         self.write(text.as_bytes())
     }
 
-    /// Completes the report and gives it its name.
+    /// Completes the report and renames it to its path.
     pub fn finish(mut self, ending: &CopyResult<'_>) -> Result<Totals, Fault> {
         match self.format {
             ReportFormat::Json => self.write_json_end(ending)?,
@@ -184,7 +184,7 @@ impl Report {
         }
         let end = End { totals: self.totals, exit_code: ending.exit_code, fault: ending.fault };
         let text = serde_json::to_string(&end).map_err(|error| failed(&self.path, &error))?;
-        // The rest of the one object that `create` began.
+        // The rest of the object that `create` began.
         let rest = text.strip_prefix('{').unwrap_or(&text);
         self.write(format!("\n],{rest}\n").as_bytes())
     }
@@ -216,7 +216,7 @@ fn has_secret(text: &str) -> bool {
 
 fn failed(path: &Path, why: &dyn std::fmt::Display) -> Fault {
     let path = printable(&path.to_string_lossy());
-    Fault::new(FaultCode::BadRequest, format!("the report {path} cannot be written: {why}"))
+    Fault::new(FaultCode::BadRequest, format!("cannot write the report {path}: {why}"))
 }
 
 /// A report with exactly one line for each pair of a batch, and one for each bad line that has two words.
@@ -237,7 +237,7 @@ impl<'a> BatchReport<'a> {
         Ok(BatchReport { report, is_reported: vec![false; batch.pairs.len()], batch })
     }
 
-    /// Tells the pair at `index`. A pair has one end: what is told again is passed over.
+    /// Adds the pair at `index`; only its first outcome counts.
     ///
     /// # Panics
     /// If the batch has no such pair.
@@ -249,11 +249,11 @@ impl<'a> BatchReport<'a> {
         self.report.add(&pair.source.to_string(), &pair.target.to_string(), outcome)
     }
 
-    /// Tells all pairs that nothing was told of as ended by `ending`'s fault, and completes the report.
+    /// Adds every pair without an outcome as ended by the copy's fault, and completes the report.
     pub fn finish(mut self, ending: &CopyResult<'_>) -> Result<Totals, Fault> {
         let otherwise = match ending.fault {
             Some(fault) => Outcome::from_fault(fault),
-            None => Outcome::failed(FaultCode::Interrupted, "it was not begun".to_owned()),
+            None => Outcome::failed(FaultCode::Interrupted, "not started".to_owned()),
         };
         for index in 0..self.is_reported.len() {
             self.add(index, &otherwise)?;

@@ -1,9 +1,9 @@
-//! The end of one file, as reports tell it.
+//! The outcome of one file in a report.
 
 use longhaul_model::{Blame, Digest, Fault, FaultCode};
 use serde::{Serialize, Serializer};
 
-/// As srmcp and fdtcp number them.
+/// Status codes as srmcp and fdtcp number them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Ok,
@@ -41,15 +41,15 @@ impl Serialize for Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     pub status: Status,
-    /// Of what went wrong.
+    /// Fault code, if the file failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<FaultCode>,
     pub text: String,
-    /// What is right at the target now.
+    /// Bytes that are complete at the target.
     pub bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
-    /// How that is known, in the words of the copy that did it.
+    /// How the file was verified, in the words of the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<String>,
 }

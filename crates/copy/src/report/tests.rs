@@ -53,7 +53,7 @@ fn a_line_for_each_file() {
          c d 3 the target cannot be written\n\
          e f 1 the file is gone at the source: no e\n"
     );
-    assert_eq!(place.names(), ["report"], "nothing is left beside it");
+    assert_eq!(place.names(), ["report"], "no temporary file is left");
 }
 
 /// C.5 27: with many files every one has its line.
@@ -96,12 +96,19 @@ fn it_is_written_when_nothing_began() {
     assert_eq!(lines[1], "a b 1 the peer cannot be reached: h:1");
     assert_eq!(lines[2], "c d 1 the peer cannot be reached: h:1");
     assert_eq!(lines[3], "# E5001: the peer cannot be reached: h:1");
-    // And one that broke off in the middle.
+    // And a report of a copy that was interrupted.
     let mut report = BatchReport::create(&place.path, &batch).unwrap();
     report.add(1, &Outcome::ok("copied", 3)).unwrap();
     report.finish(&NO_ERROR).unwrap();
     let text = place.read();
-    assert!(text.contains("c d 0 copied\n") && text.contains("a b 1 it was not begun\n"), "{text}");
+    assert!(
+        text.contains("c d 0 copied\n")
+            && text.contains(
+                "a b 1 not started
+\n"
+            ),
+        "{text}"
+    );
 }
 
 #[test]
@@ -148,18 +155,18 @@ fn what_cannot_be_written_is_told_before_the_copy() {
     let place = report_dir("report");
     for bad in [place.path.join("missing/report"), place.directory.path().to_owned()] {
         let fault = Report::create(&bad).err().unwrap();
-        assert!(fault.detail.contains("cannot be written"), "{fault}");
+        assert!(fault.detail.contains("cannot write the report"), "{fault}");
     }
     std::fs::write(&place.path, "old\n").unwrap();
     drop(Report::create(&place.path).unwrap());
     assert_eq!(
         (place.read().as_str(), place.names().len()),
         ("old\n", 1),
-        "an abandoned one leaves no trace"
+        "a dropped report leaves nothing behind"
     );
 }
 
-/// What is written can be read by the rules of the copyjobfile.
+/// A report can be parsed by the rules of the copyjobfile.
 #[test]
 fn names_with_blanks_come_back() {
     let place = report_dir("report");

@@ -1,7 +1,7 @@
-//! Two sources that want the same name, or one a file where the other needs a directory.
+//! Detects sources that claim the same target name, or a file where another needs a directory.
 //!
-//! Kept are 96 bits of hash per path and not the path: at most 71 MB. Two paths of one copy that share them
-//! by chance would be refused wrongly; with two million paths the odds are one in 10^16.
+//! It keeps 96 bits of hash per path instead of the path: at most 71 MB. Two paths of one copy whose hashes
+//! collide would be refused wrongly; with two million paths the odds are one in 10^16.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,13 +10,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Lfn};
 
-/// Paths that can be watched. Only copies of several sources with names in common need it.
+/// Paths that can be checked. Only copies of several sources with names in common need it.
 pub const COLLISIONS_MAX: usize = 2_000_000;
 
 type PathHash = [u32; 3];
 
-/// By which source, and in the lowest bit whether for a directory: 16 bytes with the key, twice that as an
-/// enum.
+/// The source's number, and in the lowest bit whether it is a directory: 16 bytes with the hash, twice that
+/// as an enum.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct NameClaim(u32);
 
@@ -42,7 +42,7 @@ impl NameClaim {
     }
 }
 
-/// The names taken so far.
+/// Names claimed so far.
 pub struct Collisions {
     claims: HashMap<PathHash, NameClaim>,
     paths_max: usize,
@@ -55,7 +55,7 @@ impl Default for Collisions {
 }
 
 impl Collisions {
-    /// Takes `path` for a file of source number `by`. `sources` are the sources' names, for the message.
+    /// Claims `path` for a file of source number `by`. `sources` are the sources' names, for the message.
     pub fn claim_file(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
         self.claim_parents(path, by, sources)?;
         match self.entry(path.as_str())? {
@@ -67,7 +67,7 @@ impl Collisions {
         }
     }
 
-    /// Takes `path` for a directory; several sources may share one.
+    /// Claims `path` for a directory, which several sources may share.
     pub fn claim_directory(&mut self, path: &Lfn, by: u32, sources: &[impl AsRef<str>]) -> Result<(), Fault> {
         self.claim_parents(path, by, sources)?;
         self.claim_shared_directory(path.as_str(), by, sources)
@@ -100,7 +100,7 @@ impl Collisions {
     fn entry(&mut self, path: &str) -> Result<Entry<'_, PathHash, NameClaim>, Fault> {
         if self.claims.len() >= self.paths_max {
             let text = format!(
-                "more than {} files from sources that share names: copy them one source after the other",
+                "more than {} files in sources that share names: copy the sources one by one",
                 self.paths_max
             );
             return Err(Fault::new(FaultCode::TooLarge, text));
@@ -167,15 +167,15 @@ mod tests {
     }
 
     proptest! {
-        /// Files that were all taken can be laid out in one tree.
+        /// Files that were all claimed fit into one tree.
         #[test]
-        fn what_is_taken_fits_in_one_tree(paths in proptest::collection::vec("[ab](/[ab]){0,3}", 1..12)) {
+        fn claimed_names_fit_in_one_tree(paths in proptest::collection::vec("[ab](/[ab]){0,3}", 1..12)) {
             let mut names = Collisions::default();
             let mut tree: BTreeMap<String, bool> = BTreeMap::new();
             for path in &paths {
                 let parents: Vec<&str> = path.match_indices('/').map(|(slash, _)| &path[..slash]).collect();
                 let free = !tree.contains_key(path) && parents.iter().all(|parent| tree.get(*parent) != Some(&true));
-                // A refused path may have taken its parents; so has the model.
+                // A refused path may have claimed its parents; so does the model.
                 for parent in &parents {
                     if tree.get(*parent) == Some(&true) {
                         break;

@@ -1,19 +1,19 @@
-//! What to do about a file, given what lies at its target.
+//! Decides whether to copy, skip or refuse a file, given what exists at its target.
 
 use longhaul_model::units::{bytes, printable};
 use longhaul_model::{Digest, Fault, FaultCode};
 use serde::{Deserialize, Serialize};
 
-/// What is known of a file at one side.
+/// What is known of a file at one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMeta {
     pub size: u64,
     pub mtime_ns: i64,
-    /// Of its bytes as they are now, if somebody read them.
+    /// Digest of its present bytes, if it was computed.
     pub digest: Option<Digest>,
 }
 
-/// What lies at the target.
+/// What exists at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetEntry {
     Missing,
@@ -23,14 +23,14 @@ pub enum TargetEntry {
     Other,
 }
 
-/// What the user wants of files that exist already.
+/// What to do with files that exist already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// `--update`: what is not older at the target stays, the rest is replaced.
+    /// `--update`: keep what is not older at the target, replace the rest.
     pub update: bool,
-    /// `--checksum`: what has the same bytes stays, the rest is replaced; times do not count.
+    /// `--checksum`: keep what has the same bytes, replace the rest; times do not count.
     pub checksum: bool,
-    /// Times that differ by no more are equal: for file systems that keep coarse ones.
+    /// Times that differ by no more than this are equal: for file systems with coarse timestamps.
     pub window_ns: u64,
 }
 
@@ -40,7 +40,7 @@ pub enum Decision {
         replaces: bool,
     },
     Skip(SkipReason),
-    /// Digests of the same kind of both sides are needed; ask again with them.
+    /// Digests of both files, of one kind, are needed; decide again with them.
     NeedDigests,
     Refuse(Fault),
 }
@@ -63,16 +63,16 @@ impl SkipReason {
     }
 }
 
-/// `shown` is the target's name, for messages.
+/// Decides about one file. `shown` is the target's name, for messages.
 ///
-/// Without options a file that is there must be the right one, and is never replaced: a command that is
-/// repeated goes on where it stopped, and one that is mistyped destroys nothing.
+/// Without options an existing file must be the right one and is never replaced: a repeated command resumes,
+/// and a mistyped one destroys nothing.
 pub fn decide(policy: Policy, source: &FileMeta, existing: &TargetEntry, shown: &str) -> Decision {
     let there = match existing {
         TargetEntry::Missing => return Decision::Copy { replaces: false },
         TargetEntry::File(there) => there,
         TargetEntry::Directory | TargetEntry::Other => {
-            let what = if *existing == TargetEntry::Directory { "a directory" } else { "no regular file" };
+            let what = if *existing == TargetEntry::Directory { "a directory" } else { "not a regular file" };
             return Decision::Refuse(Fault::new(
                 FaultCode::NameClash,
                 format!("{} is {what}", printable(shown)),
@@ -95,8 +95,8 @@ pub fn decide(policy: Policy, source: &FileMeta, existing: &TargetEntry, shown: 
         Some(false) if policy.checksum => Decision::Copy { replaces: true },
         Some(false) => {
             let text = format!(
-                "{} is there and differs ({}, the source has {}); --update replaces what is older, \
-                    --checksum what differs",
+                "{} exists and differs ({}, the source has {}); --update replaces older files, --checksum those \
+                    that differ",
                 printable(shown),
                 bytes(there.size),
                 bytes(source.size)
@@ -106,7 +106,7 @@ pub fn decide(policy: Policy, source: &FileMeta, existing: &TargetEntry, shown: 
     }
 }
 
-/// None if that needs digests that are not there.
+/// Whether both files have the same bytes; none if that takes digests that are missing.
 fn same_bytes(source: &FileMeta, there: &FileMeta) -> Option<bool> {
     if source.size != there.size {
         return Some(false);
@@ -117,7 +117,7 @@ fn same_bytes(source: &FileMeta, there: &FileMeta) -> Option<bool> {
     }
 }
 
-/// How `--dry-run` tells a decision: what, how large, where to.
+/// The line of `--dry-run` for a decision: action, size, source and target.
 pub fn dry_run_line(decision: &Decision, size: u64, source: &str, target: &str) -> String {
     let (source, target) = (printable(source), printable(target));
     let size = bytes(size);
@@ -130,7 +130,7 @@ pub fn dry_run_line(decision: &Decision, size: u64, source: &str, target: &str) 
     }
 }
 
-/// What a plan comes to.
+/// Totals of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub copy_files: u64,
@@ -215,7 +215,11 @@ mod tests {
         assert_eq!(checksum(read(5, 1, 7), read(5, 9, 7)), Decision::Skip(SkipReason::SameDigest));
         assert_eq!(checksum(read(5, 1, 7), read(5, 1, 8)), Decision::Copy { replaces: true });
         let other = FileMeta { digest: Some(Digest::adler32(7)), ..meta(5, 1) };
-        assert_eq!(checksum(read(5, 1, 7), other), Decision::NeedDigests, "digests of two kinds say nothing");
+        assert_eq!(
+            checksum(read(5, 1, 7), other),
+            Decision::NeedDigests,
+            "digests of different kinds do not compare"
+        );
         let both = Policy { update: true, checksum: true, window_ns: 0 };
         assert_eq!(
             decide(both, &meta(5, 1), &TargetEntry::File(meta(6, 2)), "t"),
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dry_run_tells_each() {
+    fn a_dry_run_lists_each_file() {
         let mut totals = Totals::default();
         let mut told = Vec::new();
         for decision in [
@@ -253,7 +257,7 @@ mod tests {
 
     proptest! {
         /// After a copy, which keeps size, time and bytes, the same command has nothing to do; and with
-        /// digests at hand no decision is left open.
+        /// digests given no decision stays open.
         #[test]
         fn a_repeated_command_does_nothing(update: bool, checksum: bool, window_ns in 0u64..3, size in 0u64..3,
             mtime_ns in 0i64..4, crc in 0u32..2, size_there in 0u64..3, mtime_there in 0i64..4, crc_there in 0u32..2) {
@@ -264,7 +268,7 @@ mod tests {
             let decision = decide(policy, &source, &TargetEntry::File(there), "t");
             prop_assert_ne!(&decision, &Decision::NeedDigests);
             if !update && !checksum {
-                prop_assert!(!matches!(decision, Decision::Copy { .. }), "nothing is replaced unasked");
+                prop_assert!(!matches!(decision, Decision::Copy { .. }), "nothing is replaced without an option");
             }
         }
     }

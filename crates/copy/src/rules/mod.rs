@@ -1,10 +1,10 @@
-//! What goes where, and whether it has to go at all: pure functions over what is known of both sides, so that
+//! The rules of a copy: what goes where, and whether it has to be copied at all. Pure functions, so that
 //! pull, push, local and third-party copies follow the same rules.
 //!
-//! Three questions, in this order: where a source lands ([`land`]), whether two sources want one name
-//! ([`Collisions`]), and what to do about what is there already ([`decide`]).
+//! Three steps in this order: where a source is placed ([`place_sources`]), whether two sources claim one
+//! name ([`Collisions`]), and what to do about what exists already ([`decide`]).
 //!
-//! Not here: looking at either side, and moving anything.
+//! Not here: inspecting either end, and moving anything.
 
 mod collisions;
 mod decision;

@@ -1,4 +1,5 @@
-//! Where sources land, by rsync's rule: `SRC` becomes `TARGET/SRC`, of `SRC/` the contents go into `TARGET`.
+//! Where sources are placed, by rsync's rule: `SRC` becomes `TARGET/SRC`, the contents of `SRC/` go into
+//! `TARGET`.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +12,20 @@ pub enum Kind {
     Directory,
 }
 
-/// One source as it was named, and what it was found to be.
+/// One source as it was named, and its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// For messages; without secrets.
     pub shown: String,
     /// Its last component; none for a root, `.` and `..`, of which only the contents can be meant.
     pub name: Option<String>,
-    /// It was written with a slash at the end.
+    /// It was written with a trailing slash.
     pub contents: bool,
     pub kind: Kind,
 }
 
 impl Source {
-    /// `path` as written, without what stands before it in a URL.
+    /// Parses `path` as written, without the part of a URL before it.
     pub fn of_path(shown: impl Into<String>, path: &str, kind: Kind) -> Source {
         let contents = path.ends_with('/');
         let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -40,19 +41,19 @@ pub enum TargetKind {
     Directory,
 }
 
-/// The target as it was named, and what was found there.
+/// The target as it was named, and what exists there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// For messages; without secrets.
     pub shown: String,
     pub name: Option<String>,
-    /// It was written with a slash at the end: a directory is meant.
+    /// A directory is meant, since it was written with a trailing slash.
     pub directory_meant: bool,
     pub kind: TargetKind,
 }
 
 impl Target {
-    /// `path` as written, without what stands before it in a URL.
+    /// Parses `path` as written, without the part of a URL before it.
     pub fn of_path(shown: impl Into<String>, path: &str, kind: TargetKind) -> Target {
         let Source { shown, name, contents, .. } = Source::of_path(shown, path, Kind::Directory);
         let directory_meant = contents || name.is_none();
@@ -60,36 +61,36 @@ impl Target {
     }
 }
 
-/// What all landings are beneath.
+/// The directory that all placements are relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetRoot {
     /// The target is a directory; `make` it (but not its parents) if it is missing.
     Target { make: bool },
-    /// The target is the name of a file in this directory, which has to exist.
+    /// The target is the name of a file in this directory, which must exist.
     Parent,
 }
 
-/// Where one source lands.
+/// Where one source is placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Paths of the source come beneath this directory, or right beneath the root.
+    /// Paths of the source go beneath this directory, or directly beneath the root.
     Beneath(Option<Lfn>),
     /// A single file gets this name.
     As(Lfn),
 }
 
 impl Placement {
-    /// The path, from the root, of what has the path `relative` in the source (of a single file: its name).
+    /// The path from the root of what has the path `relative` in the source (for a single file: its name).
     pub fn path(&self, relative: &Lfn) -> Result<Lfn, Fault> {
         match self {
             Placement::Beneath(None) => Ok(relative.clone()),
             Placement::Beneath(Some(directory)) => Lfn::parse(&format!("{directory}/{relative}"))
-                .map_err(|error| Fault::new(FaultCode::BadName, format!("at the target, {error}"))),
+                .map_err(|error| Fault::new(FaultCode::BadName, format!("at the target: {error}"))),
             Placement::As(name) => Ok(name.clone()),
         }
     }
 
-    /// What stands before the source's paths when filters see them ([`crate::walk::WalkOptions::prefix`]).
+    /// The prefix of the source's paths that filters see ([`crate::walk::WalkOptions::prefix`]).
     pub fn filter_prefix(&self) -> &str {
         match self {
             Placement::Beneath(Some(directory)) => directory.as_str(),
@@ -103,11 +104,11 @@ pub struct Placements {
     pub root: TargetRoot,
     /// One for each source, in order.
     pub placements: Vec<Placement>,
-    /// Two sources may have files for the same name: [`super::Collisions`] has to watch.
+    /// Two sources may claim the same name, so [`super::Collisions`] must be checked.
     pub may_collide: bool,
 }
 
-/// Where every source lands, or why that cannot be.
+/// Places every source, or says why that is not possible.
 pub fn place_sources(sources: &[Source], target: &Target, recursive: bool) -> Result<Placements, Fault> {
     let refuse = |code, text: String| Err(Fault::new(code, text));
     for source in sources {
@@ -116,22 +117,19 @@ pub fn place_sources(sources: &[Source], target: &Target, recursive: bool) -> Re
             return refuse(FaultCode::BadRequest, format!("{shown} is a directory: add --recursive"));
         }
         if source.kind == Kind::File && source.contents {
-            return refuse(
-                FaultCode::BadRequest,
-                format!("{shown} is a file: leave out the slash at the end"),
-            );
+            return refuse(FaultCode::BadRequest, format!("{shown} is a file: remove the trailing slash"));
         }
     }
     let shown = &target.shown;
     let single_file = match sources {
-        [] => return refuse(FaultCode::BadRequest, "there is nothing to copy: name a source".to_owned()),
+        [] => return refuse(FaultCode::BadRequest, "no source is given".to_owned()),
         [only] => only.kind == Kind::File,
         _ => false,
     };
     let root = match target.kind {
         TargetKind::Directory => TargetRoot::Target { make: false },
         TargetKind::File if target.directory_meant => {
-            return refuse(FaultCode::NameClash, format!("{shown} is a file and not a directory"));
+            return refuse(FaultCode::NameClash, format!("{shown} is a file, not a directory"));
         }
         TargetKind::File if !single_file => {
             let first = sources.iter().find(|source| source.kind == Kind::Directory);
@@ -139,10 +137,7 @@ pub fn place_sources(sources: &[Source], target: &Target, recursive: bool) -> Re
                 Some(directory) => format!("the directory {}", directory.shown),
                 None => format!("{} files", sources.len()),
             };
-            return refuse(
-                FaultCode::NameClash,
-                format!("{shown} is a file: {what} cannot be copied over it"),
-            );
+            return refuse(FaultCode::NameClash, format!("{shown} is a file and cannot take {what}"));
         }
         TargetKind::Missing if target.directory_meant || !single_file => TargetRoot::Target { make: true },
         TargetKind::File | TargetKind::Missing => TargetRoot::Parent,
@@ -163,11 +158,11 @@ fn beneath(source: &Source) -> Result<Placement, Fault> {
 
 fn component(name: Option<&str>, shown: &str) -> Result<Lfn, Fault> {
     let bad = |why: String| Fault::new(FaultCode::BadName, format!("{}: {why}", printable(shown)));
-    let name = name.ok_or_else(|| bad("has no name of its own".to_owned()))?;
+    let name = name.ok_or_else(|| bad("has no file name".to_owned()))?;
     Lfn::parse(name).map_err(|error| bad(error.to_string()))
 }
 
-/// Whether any name could come from two sources. Those with different first components never meet.
+/// Whether two sources could produce the same name. Sources with different first components never collide.
 fn may_collide(sources: &[Source]) -> bool {
     if sources.len() < 2 {
         return false;
@@ -256,7 +251,7 @@ mod tests {
         );
         let deep = Placement::Beneath(Some("d".parse().unwrap()));
         let path: Lfn = format!("{}x", "y/".repeat(511)).parse().unwrap();
-        assert!(deep.path(&path).is_err(), "too long together");
+        assert!(deep.path(&path).is_err(), "the combined path is too long");
     }
 
     #[test]
@@ -272,7 +267,7 @@ mod tests {
     }
 
     proptest! {
-        /// Promise 9: wherever a source lands, it is beneath the root.
+        /// Promise 9: every placement is beneath the root.
         #[test]
         fn nothing_lands_outside(source in "[./a]{0,8}", to in "[./a]{0,8}", is_file: bool, relative in "[a.]{1,3}(/[a.]{1,3})?") {
             let kind = if is_file { Kind::File } else { Kind::Directory };

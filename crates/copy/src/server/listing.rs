@@ -1,4 +1,4 @@
-//! A listing under way: a walk that is taken page by page.
+//! A listing in progress: a walk that is taken page by page.
 
 use std::path::Path;
 
@@ -10,20 +10,19 @@ use crate::remote::escaped_len;
 use crate::rename_on_commit::refuse_work_directory;
 use crate::walk::{Walk, WalkEntry, WalkOptions};
 
-/// The first page is short, so that fetching begins soon: it fits into what TCP sends before the first
-/// acknowledgement.
+/// The first page is short, so that fetching begins soon: it fits into TCP's initial window.
 const FIRST_PAGE_BYTES_MAX: usize = 12 << 10;
-/// What an entry takes beside its texts.
+/// Bytes of an entry besides its texts.
 const ENTRY_OVERHEAD_BYTES: usize = 120;
-/// Notes for people.
+/// Characters of a note.
 const NOTE_CHARS_MAX: usize = 200;
 
 pub(super) struct Listing {
     walk: Walk,
-    /// Found when the last page was full.
+    /// The entry that did not fit into the last page.
     left_over: Option<Entry>,
     next_page: u32,
-    /// Asked for again after a connection broke.
+    /// The last page, in case it is requested again after a connection broke.
     last: Option<(u32, Page)>,
 }
 
@@ -44,8 +43,8 @@ impl Listing {
         Ok(Listing { walk, left_over: None, next_page: 0, last: None })
     }
 
-    /// Page by page, or the last one again. A later one than that comes of a listing that is begun anew: what
-    /// comes before it is passed over.
+    /// Returns the next page, or the last one again. A later page is requested from a new listing after a
+    /// restart: the pages before it are skipped.
     pub(super) fn page(&mut self, number: u32) -> Result<Page, Fault> {
         if let Some((last, page)) = &self.last
             && *last == number
@@ -58,7 +57,7 @@ impl Listing {
             }
         }
         if self.next_page > number {
-            return Err(Fault::new(FaultCode::BadRequest, "pages are asked for in order"));
+            return Err(Fault::new(FaultCode::BadRequest, "pages must be requested in order"));
         }
         let page = self.take_page();
         self.last = Some((number, page.clone()));
@@ -105,7 +104,7 @@ fn entry_from(found: WalkEntry) -> Entry {
             note: String::new(),
         },
         WalkEntry::LeftOut(left) => {
-            // Its name may be what is wrong with it: then it is only a text.
+            // The name itself may be invalid: then it goes into the note.
             let known = RelativePath::parse(left.path.trim_end_matches('/'));
             let note = match &known {
                 Ok(_) => left.detail,

@@ -1,9 +1,9 @@
-//! `longhaul serve`: one directory, exported to whoever holds its URL, until it is told to end.
+//! `longhaul serve`: exports one directory to whoever holds its URL.
 //!
-//! It answers questions of clients (listings, digests, what is there), lets them fetch through the engine,
-//! and, if it may be written, fetches what they offer or what they order from another server. What a client
-//! left behind when it disappears is cleaned up; what had arrived of its files is kept, so that it can go on.
-//! Not here: trust (`security`), paths (`storage`, `walk`), bytes (`engine`).
+//! It answers requests of clients (listings, digests, stat), lets them fetch through the engine and, if it is
+//! writable, fetches what they offer or order from another server. State of a client that disconnects is
+//! cleaned up; its partial files are kept, so that it can resume. Not here: trust (`security`), paths
+//! (`storage`, `walk`), bytes (`engine`).
 
 mod listing;
 mod orders;
@@ -37,7 +37,7 @@ use orders::Orders;
 use receive_job::ReceiveJob;
 pub use retained_jobs::RetainedKey;
 
-/// What nobody is told of, such as the end of an ordered copy, is noticed after this.
+/// How often the end of the server is checked, for events without a notification such as the end of an order.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Debug)]
@@ -45,19 +45,19 @@ pub struct ServeOptions {
     /// The exported directory.
     pub root: PathBuf,
     pub listen: Vec<SocketAddr>,
-    /// What the URL says instead, `host:port`; a port of 0 means the one that is listened on.
+    /// Addresses in the URL instead of this host's, `host:port`; port 0 means the listening port.
     pub advertise: Vec<String>,
-    /// Clients may put files into it.
+    /// Whether clients may write.
     pub writable: bool,
-    /// End when the first client has gone.
+    /// End when the first client has disconnected.
     pub once: bool,
     pub memory_bytes: u64,
-    /// Bytes per second, each way.
+    /// Rate limit in bytes per second, each way.
     pub limit: Option<u64>,
     pub data_security: DataSecurity,
-    /// Addresses and networks that may come; empty: all.
+    /// Allowed client addresses and networks; empty allows all.
     pub allow: Vec<IpNetwork>,
-    /// Of an earlier run whose clients shall come back; none makes a new one.
+    /// Secret of an earlier run whose clients should reconnect; none makes a new one.
     pub secret: Option<SharedSecret>,
     /// Whom this server is for, where several serve one directory.
     pub party: Option<String>,
@@ -82,12 +82,12 @@ struct Inner {
     site: OnceLock<Weak<Site>>,
     clients: Mutex<HashMap<AgentId, ClientState>>,
     orders: Orders,
-    /// A client that had said hello is gone.
+    /// A client that had said hello has disconnected.
     served: Mutex<bool>,
     changed: Condvar,
 }
 
-/// One client.
+/// State of one client.
 #[derive(Default)]
 struct ClientState {
     welcomed: bool,
@@ -103,11 +103,11 @@ impl Server {
         })?;
         let missing = || {
             let shown = longhaul_model::units::printable(&root.to_string_lossy());
-            Fault::new(FaultCode::NotFound, format!("{shown} is no directory"))
+            Fault::new(FaultCode::NotFound, format!("{shown} is not a directory"))
         };
         let looker = TargetIndex::open(&root)?.ok_or_else(missing)?;
         let secret = options.secret.clone().unwrap_or_default();
-        // The same after a restart: what clients have half fetched is of this source.
+        // The same agent after a restart, since clients' partial files belong to this source.
         let shown_root = root.to_string_lossy();
         let key = CopyKey::from_parts(["serve", &*shown_root].into_iter().chain(options.party.as_deref()));
         let export: Arc<dyn Storage> = Arc::new(read_only(&root)?);
@@ -147,7 +147,7 @@ impl Server {
         };
         let site = Site::start(&secret, config, exports)?;
         site.engine().set_limits(options.limit, options.limit);
-        // Nobody knows the URL yet, so nobody has asked.
+        // Cannot be set already: nobody knows the URL yet.
         let _ = inner.site.set(Arc::downgrade(&site));
         let addresses = advertised(&options.advertise, &site.engine().data_addresses());
         let url = ServerUrl { secret, addresses };
@@ -162,22 +162,22 @@ impl Server {
         &self.inner.root
     }
 
-    /// Where it listens, ports included.
+    /// Listening addresses with ports.
     pub fn listening(&self) -> Vec<SocketAddr> {
         self.site.as_ref().map_or_else(Vec::new, |site| site.engine().data_addresses())
     }
 
-    /// Clients that are there now.
+    /// Clients that are connected.
     pub fn clients(&self) -> usize {
         lock(&self.inner.clients).values().filter(|peer| peer.welcomed).count()
     }
 
-    /// Files that clients are putting here now.
+    /// Receive jobs of all clients.
     pub fn receiving(&self) -> usize {
         lock(&self.inner.clients).values().map(|peer| peer.receiving.len()).sum()
     }
 
-    /// Payload sent and received so far.
+    /// Payload bytes sent and received so far.
     pub fn bytes(&self) -> (u64, u64) {
         self.site.as_ref().map_or((0, 0), |site| {
             let now = site.engine().snapshot();
@@ -185,12 +185,12 @@ impl Server {
         })
     }
 
-    /// Streams of addresses that are not allowed.
+    /// Connections refused because of their address.
     pub fn refused(&self) -> u64 {
         self.site.as_ref().map_or(0, |site| site.engine().snapshot().refused_addresses)
     }
 
-    /// Until it is stopped or, with `once`, the first client has gone.
+    /// Blocks until the server is stopped or, with `once`, the first client has disconnected.
     pub fn wait(&self, stop: &Stop) {
         let inner = self.inner.clone();
         let _hook = stop.hook(move || inner.changed.notify_all());
@@ -200,7 +200,7 @@ impl Server {
             if is_over || stop.is_stopped() {
                 return;
             }
-            // The hook may have rung between the look and the wait.
+            // The hook may have fired between the check and the wait.
             served = self
                 .inner
                 .changed
@@ -209,7 +209,7 @@ impl Server {
         }
     }
 
-    /// Ends it: what clients were sending can be resumed.
+    /// Shuts down; what clients were sending can be resumed.
     pub fn stop(mut self) {
         self.end();
     }
@@ -253,8 +253,7 @@ fn read_only(root: &std::path::Path) -> Result<Posix, Fault> {
     })
 }
 
-/// What the URL says: what was asked for, else where we listen, with addresses of this host in place of
-/// "any".
+/// Addresses in the URL: those given, else the listening ones, with this host's addresses in place of "any".
 fn advertised(wanted: &[String], listening: &[SocketAddr]) -> Vec<String> {
     let port = listening.first().map_or(0, SocketAddr::port);
     if !wanted.is_empty() {
@@ -283,9 +282,9 @@ fn advertised(wanted: &[String], listening: &[SocketAddr]) -> Vec<String> {
     addresses
 }
 
-/// The addresses from which this host would reach others; loopback if it reaches none. No packet is sent.
+/// The addresses this host uses to reach others; loopback if it reaches none. No packet is sent.
 fn own_addresses(both_families: bool) -> Vec<std::net::IpAddr> {
-    // Addresses for documentation: nobody has them, and they follow the default route.
+    // Documentation addresses: nobody has them, and they follow the default route.
     let probes: &[(&str, &str)] = &[("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
     let families = if both_families { 2 } else { 1 };
     let found: Vec<std::net::IpAddr> = probes[..families]
@@ -303,7 +302,7 @@ impl Responder for Inner {
     fn answer(&self, peer: AgentId, request: Vec<u8>) -> Vec<u8> {
         let reply = protocol::read_request(&request).and_then(|request| self.reply(peer, request));
         protocol::write(&reply.unwrap_or_else(|fault| {
-            tracing::info!(client = %peer, %fault, "a request was refused");
+            tracing::info!(client = %peer, %fault, "request refused");
             Reply::Fault { fault }
         }))
     }
@@ -315,7 +314,7 @@ impl Responder for Inner {
         }
         self.orders.gone(peer);
         if gone.welcomed {
-            tracing::info!(client = %peer, "a client has gone");
+            tracing::info!(client = %peer, "client disconnected");
             *lock(&self.served) = true;
             self.changed.notify_all();
         }

@@ -1,4 +1,4 @@
-//! Third-party copies: a client orders this server to fetch from another one, and may go.
+//! Third-party copies: a client orders this server to fetch from another one, and may disconnect.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::stop::Stop;
 use crate::sync::lock;
 use crate::url::ServerUrl;
 
-/// Orders that run or whose end nobody has seen.
+/// Orders that are running, or have ended unseen.
 const ORDERS_MAX: usize = 32;
-/// Ends of files that nobody has asked for yet. A client that is there asks several times a second.
+/// Unread file outcomes kept per order. A connected client polls several times a second.
 const OUTCOMES_RETAINED_MAX: usize = 20_000;
-/// What the end of a file takes in a message beside its texts.
+/// Bytes of an outcome in a message besides its texts.
 const OUTCOME_OVERHEAD_BYTES: usize = 250;
-/// A poll answers so often while an order runs: its numbers change all the time.
+/// Longest time a poll is held back while an order runs: its counters change all the time.
 const POLL_HOLD_MAX: Duration = Duration::from_millis(250);
 
 pub(super) struct Orders {
@@ -32,7 +32,7 @@ pub(super) struct Orders {
 }
 
 struct RunningOrder {
-    /// None: it goes on without its client.
+    /// The client that ordered it; none for a detached order.
     owner: Mutex<Option<AgentId>>,
     progress: Progress,
     stop: Stop,
@@ -41,10 +41,10 @@ struct RunningOrder {
     changed: Condvar,
 }
 
-/// The ends of files, numbered as they came.
+/// File outcomes, numbered in order of arrival.
 #[derive(Default)]
 struct OutcomeLog {
-    /// The number of the first that is kept.
+    /// Number of the first retained outcome.
     first: u64,
     outcomes: VecDeque<FileOutcome>,
 }
@@ -58,7 +58,7 @@ impl OutcomeLog {
         self.outcomes.push_back(outcome);
     }
 
-    /// As many as fit in a message, after those that the client knows, which are forgotten.
+    /// Drops the outcomes that the client has and returns as many of the following as fit in a message.
     fn after(&mut self, known: u64) -> (u64, Vec<FileOutcome>) {
         while self.first < known && self.outcomes.pop_front().is_some() {
             self.first += 1;
@@ -90,7 +90,7 @@ impl Orders {
         Orders { data_security, all: Mutex::default() }
     }
 
-    /// Begins an order. The same order again is the one that runs already.
+    /// Starts an order. Repeating a running order returns its state.
     pub(super) fn begin(&self, peer: AgentId, root: &Path, order: FetchOrder) -> Result<OrderState, Fault> {
         let (url, source) = ServerUrl::parse(&order.source)?;
         refuse_work_directory(order.target.as_str())?;
@@ -106,7 +106,7 @@ impl Orders {
             return Ok(running.state(number, 0));
         }
         if all.len() >= ORDERS_MAX {
-            return Err(Fault::new(FaultCode::Busy, format!("{ORDERS_MAX} orders are kept already")));
+            return Err(Fault::new(FaultCode::Busy, format!("{ORDERS_MAX} orders exist already")));
         }
         let running = Arc::new(RunningOrder {
             owner: Mutex::new((!order.detach).then_some(peer)),
@@ -118,8 +118,7 @@ impl Orders {
         });
         all.insert(number, running.clone());
         drop(all);
-        tracing::info!(client = %peer, source = url.shown(), detached = order.detach, "a client orders a \
-            copy");
+        tracing::info!(client = %peer, source = url.shown(), detached = order.detach, "third-party copy ordered");
         let target = root.join(order.target.as_str());
         let slash = if order.target_contents { "/" } else { "" };
         let target = std::path::PathBuf::from(format!("{}{slash}", target.to_string_lossy()));
@@ -144,7 +143,7 @@ impl Orders {
         std::thread::Builder::new()
             .name("copy-order".to_owned())
             .spawn(work)
-            .map_err(|error| Fault::new(FaultCode::Internal, format!("no thread can be started: {error}")))?;
+            .map_err(|error| Fault::new(FaultCode::Internal, format!("cannot start a thread: {error}")))?;
         Ok(running.state(number, 0))
     }
 
@@ -173,7 +172,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Stops what a client has ordered that is gone, unless it said to go on.
+    /// Stops the orders of a client that disconnected, unless they are detached.
     pub(super) fn gone(&self, peer: AgentId) {
         for running in lock(&self.all).values() {
             if *lock(&running.owner) == Some(peer) {
@@ -186,7 +185,7 @@ impl Orders {
         lock(&self.all).values().any(|running| !lock(&running.status).over)
     }
 
-    /// Stops all, and waits for their ends.
+    /// Stops all orders and waits for their ends.
     pub(super) fn stop(&self) {
         let all: Vec<Arc<RunningOrder>> = lock(&self.all).values().cloned().collect();
         all.iter().for_each(|running| running.stop.stop());
@@ -202,8 +201,8 @@ impl Orders {
 impl RunningOrder {
     fn ended(&self, fault: Option<Fault>) {
         match &fault {
-            Some(fault) => tracing::info!(%fault, "an ordered copy has ended"),
-            None => tracing::info!("an ordered copy is complete"),
+            Some(fault) => tracing::info!(%fault, "third-party copy failed"),
+            None => tracing::info!("third-party copy complete"),
         }
         let mut end = lock(&self.status);
         end.over = true;
@@ -213,10 +212,10 @@ impl RunningOrder {
         self.changed.notify_all();
     }
 
-    /// `told`: how many ends of files the client knows.
+    /// The state for a client that has the first `told` outcomes.
     fn state(&self, order: u64, told: u64) -> OrderState {
         let end = lock(&self.status);
-        // After the end: none comes any more.
+        // Read after the status: an order that is over adds no more outcomes.
         let (told_from, told) = lock(&self.outcomes).after(told);
         OrderState {
             order,
@@ -246,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn every_end_is_told_once_and_those_that_nobody_wants_are_bounded() {
+    fn every_outcome_is_sent_once_and_unread_ones_are_bounded() {
         let mut told = OutcomeLog::default();
         (0..1_000).for_each(|number| told.push(outcome(number)));
         let mut known = 0;
         let mut seen = Vec::new();
         loop {
             let (from, some) = told.after(known);
-            assert_eq!(told.after(known), (from, some.clone()), "an answer that was lost is told again");
+            assert_eq!(told.after(known), (from, some.clone()), "a lost reply is repeated");
             assert_eq!(from, known);
             if some.is_empty() {
                 break;
@@ -263,7 +262,7 @@ mod tests {
         }
         assert_eq!(seen, (0..1_000).collect::<Vec<u64>>());
         (0..OUTCOMES_RETAINED_MAX as u64 + 5).for_each(|number| told.push(outcome(number)));
-        assert_eq!(told.after(known).0, 1_005, "the oldest have made room");
+        assert_eq!(told.after(known).0, 1_005, "the oldest were dropped");
         assert!(told.outcomes.len() <= OUTCOMES_RETAINED_MAX);
     }
 }

@@ -1,5 +1,5 @@
-//! Files that a client puts here: the client says which, the engine fetches them over streams that the client
-//! offers, and the ends are told when the client asks.
+//! A push seen from the server: the client names files, the engine fetches them over streams that the client
+//! offers, and outcomes are returned when the client polls.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -18,9 +18,9 @@ use crate::rename_on_commit::{Destination, MappedStorage};
 use crate::site::{Site, Source, TARGET, storage_name};
 use crate::sync::lock;
 
-/// Files of one job that are not finished; a client that sends more is told to wait by a fault of theirs.
+/// Unfinished files of one job; more are refused as busy.
 const FILES_RUNNING_MAX: usize = 20_000;
-/// What a result takes in a message beside its texts.
+/// Bytes of a result in a message besides its texts.
 const RESULT_OVERHEAD_BYTES: usize = 200;
 const IDLE_WAIT: Duration = Duration::from_secs(3_600);
 
@@ -40,11 +40,11 @@ struct State {
 enum ReceiveEvent {
     Files(Vec<PushedFile>),
     Finished(Vec<Finished>),
-    /// How far are the files under way?
+    /// Count the bytes of running files.
     Count,
-    /// The client has gone: no more tries, and the end with the last file.
+    /// The client disconnected: stop retrying and end with the last file.
     Drain,
-    /// The server ends.
+    /// The server shuts down.
     End,
 }
 
@@ -70,12 +70,12 @@ impl ReceiveJob {
                     FetchJob::new(&site, job, landing, source, storage_name(TARGET), verification);
                 me.run(&mut fetching, &inbox);
             })
-            .map_err(|error| Fault::new(FaultCode::Internal, format!("no thread can be started: {error}")))?;
+            .map_err(|error| Fault::new(FaultCode::Internal, format!("cannot start a thread: {error}")))?;
         Ok(receiving)
     }
 
     fn send(&self, message: ReceiveEvent) {
-        // The thread may be at its end already.
+        // The thread may have ended already.
         let _ = lock(&self.to).send(message);
     }
 
@@ -93,13 +93,13 @@ impl ReceiveJob {
         self.wake_pollers();
     }
 
-    /// Nobody waits for news any more.
+    /// Ends all waiting polls.
     fn wake_pollers(&self) {
         lock(&self.state).over = true;
         self.changed.notify_all();
     }
 
-    /// What has finished since the last time; waits for something.
+    /// Returns files finished since the last poll; waits for the first.
     pub(super) fn poll(&self, wait_ms: u64) -> ReceiveProgress {
         self.send(ReceiveEvent::Count);
         let end = Instant::now() + Duration::from_millis(wait_ms);

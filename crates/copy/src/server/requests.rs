@@ -1,4 +1,4 @@
-//! What a server answers to each request.
+//! Handles each request of a client.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,9 +18,9 @@ use crate::rename_on_commit::{MappedStorage, refuse_work_directory};
 use crate::site::{EXPORT, Source, storage_name};
 use crate::target_index::DIGEST_READ_BYTES;
 
-/// Listings of one client that are under way.
+/// Open listings of one client.
 const LISTINGS_PER_CLIENT_MAX: usize = 64;
-/// Jobs of one client.
+/// Receive jobs of one client.
 const JOBS_PER_CLIENT_MAX: usize = 8;
 
 impl Inner {
@@ -28,13 +28,13 @@ impl Inner {
         if !matches!(request, Request::Hello { .. })
             && !lock(&self.clients).get(&peer).is_some_and(|known| known.welcomed)
         {
-            return Err(Fault::new(FaultCode::ProtocolError, "the first request is hello"));
+            return Err(Fault::new(FaultCode::ProtocolError, "the first request must be hello"));
         }
         match request {
             Request::Hello { version_min, version_max, program, looks_at, lists } => {
                 let mut welcome = self.hello(peer, (version_min, version_max), &program, &looks_at)?;
                 if let Some(of) = lists.filter(|of| self.is_directory(&of.path)) {
-                    // If it fails, it will be asked for by itself, and told.
+                    // If it fails, the client requests it separately and gets the fault.
                     welcome.page = self.list(peer, 0, 0, &of).ok();
                 }
                 Ok(Reply::Hello(welcome))
@@ -79,7 +79,7 @@ impl Inner {
             }
             Request::Fetch { order } => {
                 self.writable_storage()?;
-                // Promise 9: this follows no link, so what the copy opens there lies beneath the root.
+                // Promise 9: this follows no link, so the path that the copy opens is beneath the root.
                 self.index.existing(order.target.as_str())?;
                 self.orders.begin(peer, &self.root, *order).map(Reply::Fetched)
             }
@@ -106,13 +106,13 @@ impl Inner {
     ) -> Result<Welcome, Fault> {
         if min > VERSION_MAX || max < VERSION_MIN {
             let detail = format!(
-                "the client speaks versions {min} to {max}, this server {VERSION_MIN} to {VERSION_MAX}"
+                "the client supports versions {min} to {max}, this server {VERSION_MIN} to {VERSION_MAX}"
             );
             return Err(Fault::new(FaultCode::VersionMismatch, detail));
         }
         let found = self.describe(looks_at)?;
         let program = longhaul_model::units::printable(program);
-        tracing::info!(client = %peer, program, "a client says hello");
+        tracing::info!(client = %peer, program, "client connected");
         lock(&self.clients).entry(peer).or_default().welcomed = true;
         Ok(Welcome {
             version: max.min(VERSION_MAX),
@@ -145,7 +145,7 @@ impl Inner {
             if known.listings.len() >= LISTINGS_PER_CLIENT_MAX && !known.listings.contains_key(&number) {
                 return Err(Fault::new(
                     FaultCode::Busy,
-                    format!("{LISTINGS_PER_CLIENT_MAX} listings are under way"),
+                    format!("{LISTINGS_PER_CLIENT_MAX} listings are open already"),
                 ));
             }
             Ok(known.listings.get(&number).cloned())
@@ -179,10 +179,10 @@ impl Inner {
         Ok(digest_file(&*self.export, &at, [Algorithm::Crc32c], buffer)?.0)
     }
 
-    /// Where clients' files land, if they may.
+    /// The storage for clients' files, if the server is writable.
     fn writable_storage(&self) -> Result<Arc<MappedStorage>, Fault> {
         self.storage.clone().ok_or_else(|| {
-            let detail = "this server is read-only: start it with --write to put files there";
+            let detail = "this server is read-only: start it with --write to accept files";
             Fault::new(FaultCode::NotAllowed, detail)
         })
     }
@@ -199,12 +199,15 @@ impl Inner {
         let site = site.ok_or_else(|| Fault::new(FaultCode::Busy, "the server is starting or stopping"))?;
         let source = Source { agent: peer, addresses: Vec::new(), class, guest: None, replicas: Vec::new() };
         self.with_client(peer, |known| {
-            // Of a client that has died and come back before we noticed: what it had begun may end by itself.
+            // The client died and reconnected before we noticed: its old job may finish by itself.
             if let Some(old) = known.receiving.remove(&job) {
                 old.drain();
             }
             if known.receiving.len() >= JOBS_PER_CLIENT_MAX {
-                return Err(Fault::new(FaultCode::Busy, format!("{JOBS_PER_CLIENT_MAX} jobs are under way")));
+                return Err(Fault::new(
+                    FaultCode::Busy,
+                    format!("{JOBS_PER_CLIENT_MAX} jobs are running already"),
+                ));
             }
             let receiving = ReceiveJob::begin(site, landing, source, verification)?;
             known.receiving.insert(job, receiving);
@@ -214,7 +217,7 @@ impl Inner {
 
     fn receiving(&self, peer: AgentId, job: u32) -> Result<Arc<ReceiveJob>, Fault> {
         let known = lock(&self.clients).get(&peer).and_then(|known| known.receiving.get(&job).cloned());
-        // It went with an earlier connection of this client.
+        // It belonged to an earlier connection of this client.
         known.ok_or_else(|| Fault::new(FaultCode::ConnectionLost, format!("there is no job {job}")))
     }
 }

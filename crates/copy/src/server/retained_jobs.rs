@@ -1,9 +1,8 @@
-//! What a server leaves beside its URL file, so that the next one has the same URL and clients go on where
-//! they were.
+//! Retains a server's key across a crash, so that the jobs of its clients survive: the next server has the
+//! same URL, and clients resume.
 //!
-//! It is a secret as the URL is: readable by its owner only, and used only if that is so. It is there while
-//! the server runs; a clean end removes it, so that a URL is worth nothing any more once its server was ended
-//! on purpose.
+//! The key file is as secret as the URL: readable by its owner only, and used only if that is so. It exists
+//! while the server runs; a clean shutdown removes it, which makes the URL worthless.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,14 +15,14 @@ use longhaul_security::SharedSecret;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// Added to the name of the URL file.
+/// Suffix of the key file, after the name of the URL file.
 const KEY_FILE_SUFFIX: &str = ".key";
 
-/// The key of an earlier run.
+/// The key of an earlier server on the same URL file.
 #[derive(Debug)]
 pub struct RetainedKey {
     pub secret: SharedSecret,
-    /// Where it listened.
+    /// Addresses on which it listened.
     pub listen: Vec<SocketAddr>,
 }
 
@@ -31,7 +30,7 @@ pub struct RetainedKey {
 #[serde(deny_unknown_fields)]
 struct Document {
     secret: String,
-    /// It is for no other.
+    /// The exported directory; the key is valid for no other.
     directory: String,
     listen: Vec<SocketAddr>,
 }
@@ -43,7 +42,7 @@ impl RetainedKey {
         PathBuf::from(name)
     }
 
-    /// None if there is none; the error says why one that is there is not used.
+    /// Loads the retained key; none if there is none. The error says why an existing one is not used.
     pub fn load(url_file: &Path, root: &Path) -> Result<Option<RetainedKey>, String> {
         let path = RetainedKey::path(url_file);
         let found = match fs::symlink_metadata(&path) {
@@ -53,13 +52,13 @@ impl RetainedKey {
         };
         if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0
         {
-            return Err("it is no file that only its owner, who has to be us, can read".into());
+            return Err("it must be a file that belongs to us and that only its owner can read".into());
         }
         let text = Zeroizing::new(longhaul_security::read_private(&path).map_err(|error| error.to_string())?);
         let document: Document = serde_json::from_str(&text).map_err(|_| "it is damaged".to_owned())?;
         let written = Zeroizing::new(document.secret);
         if Some(document.directory.as_str()) != canonical(root).as_deref() {
-            return Err("it is of another directory".into());
+            return Err("it belongs to another directory".into());
         }
         let secret = written.parse().map_err(|_| "it is damaged".to_owned())?;
         Ok(Some(RetainedKey { secret, listen: document.listen }))

@@ -1,5 +1,4 @@
-//! The blake3 values of chunks of exported files, for clients that take them from several servers, or trust
-//! none.
+//! BLAKE3 chunk values of exported files, for clients that fetch from several servers or trust none.
 
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::tree::{ChunkValue, chunk_value, values_of};
@@ -11,7 +10,7 @@ use crate::site::{EXPORT, storage_name};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
 
-/// Reads the part for its values. `buffer` holds a chunk.
+/// Computes the values of one part. `buffer` holds a chunk.
 pub(super) fn answer(export: &dyn Storage, part: &TreePart, buffer: &mut [u8]) -> TreeAnswer {
     match values(export, part, buffer) {
         Ok((values, mtime_ns)) => TreeAnswer::Values { mtime_ns, values: ChunkValues(values) },
@@ -27,7 +26,7 @@ fn values(export: &dyn Storage, part: &TreePart, buffer: &mut [u8]) -> Result<(V
     if before.size != part.size {
         let code =
             if before.size < part.size { FaultCode::SourceTruncated } else { FaultCode::SourceChanged };
-        let detail = format!("{at} has {} bytes, {} are expected", before.size, part.size);
+        let detail = format!("{at} has {} bytes, expected {}", before.size, part.size);
         return Err(Fault::new(code, detail));
     }
     let end = part.first.checked_add(part.count.into()).filter(|end| *end <= values_of(part.size));
@@ -43,7 +42,7 @@ fn values(export: &dyn Storage, part: &TreePart, buffer: &mut [u8]) -> Result<(V
         values.push(chunk_value(offset, &buffer[..len], part.size));
     }
     if file.identity_now()? != before {
-        return Err(Fault::new(FaultCode::SourceChanged, format!("{at} changed while it was read")));
+        return Err(Fault::new(FaultCode::SourceChanged, format!("{at} changed while it was being read")));
     }
     Ok((values, before.mtime_ns))
 }
@@ -53,7 +52,7 @@ fn read(file: &dyn SourceFile, buffer: &mut [u8], offset: u64) -> Result<(), Fau
     while filled < buffer.len() {
         let read = file.read_at(&mut buffer[filled..], offset + filled as u64)?;
         if read == 0 {
-            let detail = format!("it ends at byte {}", offset + filled as u64);
+            let detail = format!("the file ends at byte {}", offset + filled as u64);
             return Err(Fault::new(FaultCode::SourceTruncated, detail));
         }
         filled += read;

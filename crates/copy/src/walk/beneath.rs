@@ -1,13 +1,13 @@
-//! Making directories beneath one directory, following no link (promise 9), for which the storages' interface
-//! has no word.
+//! Creates directories beneath a root without following links (promise 9), which the storage interface does
+//! not offer.
 
 use longhaul_storage::NoLinks;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::{self, Errno};
 
-/// Makes what is missing of a directory and of those above it. What is there stays as it is; a file in the
-/// way is `EEXIST`, a link `ELOOP`. Says whether the last one is new.
+/// Creates a directory and its parents as far as they are missing. Existing ones stay as they are; a file in
+/// the way is `EEXIST`, a link `ELOOP`. Returns whether the last one is new.
 pub(crate) fn make_directories(beneath: &NoLinks, path: &[u8]) -> io::Result<bool> {
     let mut at = beneath.open(b"", OFlags::PATH | OFlags::DIRECTORY)?;
     let mut is_new = false;
@@ -33,12 +33,12 @@ fn obstacle(directory: &OwnedFd, name: &[u8]) -> Errno {
     }
 }
 
-/// Names come from directories and checked paths; `..` would leave the root all the same.
+/// Names come from directories and checked paths, but `..` would leave the root.
 fn check_component(name: &[u8]) -> io::Result<&[u8]> {
     if matches!(name, b"" | b"." | b"..") { Err(Errno::INVAL) } else { Ok(name) }
 }
 
-/// A path's directory (empty: the root) and its last component.
+/// Splits a path into its directory (empty: the root) and last component.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// Promise 9, with and without the kernel's help.
+    /// Promise 9, with and without the kernel's help (openat2).
     #[test]
     fn no_link_and_no_dots_lead_out() {
         let place = tempfile::tempdir().unwrap();

@@ -1,14 +1,13 @@
-//! The files of a local directory (or one file), one after the other, in the order of names, component by
-//! component.
+//! Walks a local directory (or a single file), depth first, in the order of names, component by component.
 //!
-//! Names follow the rules for LFNs. A link to a file inside the tree counts as that file; a link that leads
-//! out, a link to a directory, devices, sockets, pipes, names that are not UTF-8 and what cannot be read are
-//! told with the reason. A directory in which there is nothing to copy is told as well, since a copy has it
-//! too, unless filters left it empty: then nobody asked for it. The start itself is not told.
+//! Names follow the rules for LFNs. A link to a file inside the tree counts as that file; links that lead
+//! out, links to directories, devices, sockets, pipes, names that are not UTF-8 and unreadable entries are
+//! reported as left out, with the reason. A directory without anything to copy is reported too, since a copy
+//! creates it, unless filters left it empty. The start itself is not reported.
 //!
-//! In memory are the names of one directory for each level, at most [`NAMES_AT_ONCE`] of them; a larger
-//! directory is read several times. `storage` walks in the same way; this is a walk of its own because here
-//! filters keep out of whole directories, modes and empty directories matter, and the caller pulls.
+//! Memory holds the names of one directory per level, at most [`NAMES_PER_PAGE_MAX`] of them; a larger
+//! directory is read several times. `storage` has a similar walk; this one exists because filters prune whole
+//! directories, modes and empty directories matter, and the caller pulls.
 //!
 //! Start with [`Walk::open`].
 
@@ -29,22 +28,22 @@ use rustix::io::{self, Errno};
 use crate::filter::Filters;
 use beneath::{join, split};
 
-/// Some 5 MB of names per level.
+/// Names read per level at once: about 5 MB.
 pub const NAMES_PER_PAGE_MAX: usize = 65_536;
-/// Where storages keep temporary files. In the root it is passed over, elsewhere told and left out.
+/// Where storages keep temporary files. Skipped in the root, reported as left out elsewhere.
 pub const WORK_DIRECTORY: &str = ".longhaul";
-/// What of a mode travels: who may read, write and execute. Never set-user-id and its kin.
+/// Permission bits that are copied: read, write and execute, never set-user-id and the like.
 pub const MODE_BITS: u32 = 0o777;
 
 #[derive(Clone, Debug, Default)]
 pub struct WalkOptions {
     pub filters: Filters,
-    /// What stands before each path when it is compared with the filters: the name under which the start
-    /// lands in the transfer, or nothing if its contents do.
+    /// Prefix of each path when filters see it: the name of the start in the transfer, or empty if its
+    /// contents are copied.
     pub prefix: String,
 }
 
-/// What a walk finds.
+/// One entry found by a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WalkEntry {
     File(FileEntry),
@@ -54,7 +53,7 @@ pub enum WalkEntry {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
-    /// Relative to the start; of a single file its name.
+    /// Relative to the start; for a single file its name.
     pub path: Lfn,
     pub size: u64,
     pub mtime_ns: i64,
@@ -78,23 +77,23 @@ pub struct DirectoryEntry {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutEntry {
-    /// Relative to the start and escaped for people; ends in `/` if it is a directory with all that is in it.
+    /// Relative to the start, escaped for display; ends in `/` for a directory with all its contents.
     pub path: String,
     pub reason: LeftOut,
     pub detail: String,
 }
 
-/// An iterator over [`Found`].
+/// Iterator over [`WalkEntry`].
 pub struct Walk {
     root: NoLinks,
-    /// Knows where links lead.
+    /// Resolves links.
     storage: Posix,
     options: WalkOptions,
-    /// What paths are relative to, from the root, with a `/` at its end unless it is empty.
+    /// What paths are relative to, from the root, with a trailing `/` unless it is empty.
     base: Vec<u8>,
     is_directory: bool,
     levels: Vec<Level>,
-    /// Found, and not yet asked for.
+    /// Entries found and not yet returned.
     ready: VecDeque<WalkEntry>,
     excluded: u64,
     names_per_page: usize,
@@ -102,26 +101,26 @@ pub struct Walk {
 
 /// A directory that is being walked.
 struct Level {
-    /// From the root.
+    /// Its path from the root.
     path: Vec<u8>,
-    /// Names still to be visited, the next one last.
+    /// Names still to visit, the next one last.
     names: Vec<Vec<u8>>,
-    /// The last name of this page, if more follow it.
+    /// The last name of this page, if more follow.
     more_after: Option<Vec<u8>>,
-    /// Closed while a directory in it is walked, so that depth costs no descriptors.
+    /// Closed while a subdirectory is walked, so that depth costs no descriptors.
     directory: Option<OwnedFd>,
-    /// Something of it is copied, or was excluded.
+    /// Something in it is copied, or was excluded.
     is_used: bool,
     mode: u32,
     mtime_ns: i64,
 }
 
 impl Walk {
-    /// Walks `start` (empty: the root), a path beneath `root` without links.
+    /// Starts a walk at `start` (empty: the root), a path beneath `root` without links.
     ///
-    /// Fails only if the root or the start cannot be read at all; what lies deeper is told as left out.
+    /// Fails only if the root or the start is unreadable; anything deeper is reported as left out.
     pub fn open(root: &Path, start: &str, options: WalkOptions) -> Result<Walk, Fault> {
-        // Where the root lies is no business of a peer's that asks for a path beneath it.
+        // A peer that asks for a path must not learn where the root is.
         let shown = if start.is_empty() { "the directory".to_owned() } else { printable(start) };
         let failed = |errno: Errno| {
             let code = match errno {
@@ -151,25 +150,25 @@ impl Walk {
             FileType::Directory => walk.begin_directory(start, &stat).map_err(failed)?,
             FileType::RegularFile => walk.begin_file(start, &stat),
             _ => {
-                let detail = format!("{shown} is neither a directory nor a file");
+                let detail = format!("{shown} is neither a file nor a directory");
                 return Err(Fault::new(FaultCode::SourceUnreadable, detail));
             }
         }
         Ok(walk)
     }
 
-    /// Whether the start is a directory, as opposed to a single file.
+    /// Whether the start is a directory and not a single file.
     pub fn is_directory(&self) -> bool {
         self.is_directory
     }
 
     /// The directory that paths are relative to, beneath the root.
     pub fn base(&self) -> &str {
-        // It is part of the start, which is text.
+        // Valid, since it is part of `start`.
         std::str::from_utf8(&self.base).unwrap_or_default().trim_end_matches('/')
     }
 
-    /// Entries that filters kept out so far; a directory counts as one.
+    /// Entries excluded by filters so far; a directory counts as one.
     pub fn excluded(&self) -> u64 {
         self.excluded
     }
@@ -201,7 +200,7 @@ impl Walk {
         }
     }
 
-    /// Does one step: visits an entry, or ends a directory.
+    /// Does one step: visits an entry, reads the next page, or leaves a directory.
     fn step(&mut self) {
         let Some(mut level) = self.levels.pop() else { return };
         if let Some(name) = level.names.pop() {
@@ -221,7 +220,7 @@ impl Walk {
         }
     }
 
-    /// A directory is at its end.
+    /// Leaves a directory; reports it if it is empty.
     fn leave(&mut self, level: &Level) {
         let Some(parent) = self.levels.last_mut() else { return };
         parent.is_used = true;
@@ -244,7 +243,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Visits one entry; returns a directory that is to be walked.
+    /// Visits one entry; returns a directory to enter.
     fn entry(&mut self, level: &mut Level, name: &[u8]) -> Option<Level> {
         let path = join(&level.path, name);
         let stat = match self.stat(level, name) {
@@ -304,7 +303,7 @@ impl Walk {
         stat
     }
 
-    /// A regular file in a directory that is perhaps open. Says whether it was told as a file.
+    /// Reports a regular file, whose directory may be open. Returns whether it counts as a file.
     fn file(&mut self, path: &[u8], directory: Option<BorrowedFd<'_>>, stat: &fs::Stat) -> bool {
         let Some(name) = self.name(path, false) else { return false };
         if let Err(errno) = self.may_read(path, directory) {
@@ -338,18 +337,18 @@ impl Walk {
             }
         };
         match fs::accessat(directory, name, Access::READ_OK, AtFlags::EACCESS) {
-            // An old kernel cannot tell; reading will.
+            // An old kernel does not support this check; reading will tell.
             Err(Errno::NOSYS | Errno::INVAL) => Ok(()),
             done => done,
         }
     }
 
-    /// A link counts as the file that it leads to. Says whether it was told as a file.
+    /// Reports a link as the file it leads to. Returns whether it counts as a file.
     fn link(&mut self, level: &Level, path: &[u8], name: &[u8]) -> bool {
         let Some(told) = self.name(path, false) else { return false };
         let text = String::from_utf8_lossy(path).into_owned();
         let Ok(at) = Pfn::new(self.storage.name().clone(), &text) else {
-            self.left_out(path, false, LeftOut::NameRules, "a link whose path is too long");
+            self.left_out(path, false, LeftOut::NameRules, "a link with too long a path");
             return false;
         };
         match self.storage.open(&at) {
@@ -367,8 +366,8 @@ impl Walk {
         }
     }
 
-    /// The mode of the file behind a link, which `storage` does not tell: looked up by following the link and
-    /// believed only if it is the file that `storage` found.
+    /// The mode of the file behind a link, which `storage` does not return: looked up by following the link
+    /// and used only if it is the file that `storage` found.
     fn mode_behind(&self, level: &Level, name: &[u8], found: &Identity) -> u32 {
         let followed = level.directory.as_ref().and_then(|at| fs::statat(at, name, AtFlags::empty()).ok());
         followed.filter(|stat| Identity::from(stat) == *found).map_or(0o644, |stat| stat.st_mode)
@@ -388,7 +387,7 @@ impl Walk {
         included
     }
 
-    /// The name of `path`, or none after telling why it cannot have one.
+    /// The LFN of `path`; none, after reporting why, if it cannot have one.
     fn name(&mut self, path: &[u8], directory: bool) -> Option<Lfn> {
         let Ok(text) = std::str::from_utf8(&path[self.base.len()..]) else {
             self.left_out(path, directory, LeftOut::NotUtf8, "the name is not UTF-8");
@@ -404,7 +403,7 @@ impl Walk {
     }
 
     fn unreadable(&mut self, path: &[u8], directory: bool, errno: Errno) {
-        // Gone, or replaced by something else, since its directory was read.
+        // Otherwise it was removed or replaced since its directory was read.
         if !matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
             let why = std::io::Error::from(errno).to_string();
             self.left_out(path, directory, LeftOut::Unreadable, &why);
@@ -453,7 +452,7 @@ impl Level {
     }
 }
 
-/// A tree as a storage that nothing is ever written to.
+/// Opens a tree as a read-only storage.
 fn read_only(root: &Path) -> Result<Posix, Fault> {
     Posix::open(PosixOptions {
         name: StorageName::parse("source")
@@ -465,17 +464,14 @@ fn read_only(root: &Path) -> Result<Posix, Fault> {
     })
 }
 
-/// Why a link is no file, from what `storage` says of it.
+/// Why a link does not count as a file, from the storage's fault.
 fn link_fault_reason(fault: &Fault) -> (LeftOut, &str) {
     let text = fault.detail.as_str();
     let after = |mark: &str| text.find(mark).map(|at| &text[at..]);
     if let Some(detail) = after("leads out").or(after("leads into")) {
         (LeftOut::LinkLeadsOut, detail)
     } else if after("is a directory").is_some() {
-        (
-            LeftOut::LinkLeadsOut,
-            "a link to a directory of this tree, whose files have names of their own there",
-        )
+        (LeftOut::LinkLeadsOut, "a link to a directory of this tree")
     } else if let Some(detail) = after("leads to nothing").or(after("leads in a circle")) {
         (LeftOut::BrokenLink, detail)
     } else if fault.code == FaultCode::SourceMissing {

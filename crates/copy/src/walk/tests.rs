@@ -50,7 +50,7 @@ fn excluding(patterns: &[&str]) -> Filters {
     Filters::parse(patterns.iter().map(|pattern| (Action::Exclude, *pattern))).unwrap()
 }
 
-/// `file`, `directory/`, `!left out: reason`.
+/// Formats entries as `file`, `directory/` or `!left out: reason`.
 fn names(walk: Walk) -> Vec<String> {
     walk.map(|found| match found {
         WalkEntry::File(file) => file.path.to_string(),
@@ -72,7 +72,7 @@ fn files_in_order_and_empty_directories() {
     assert_eq!(tree.names(""), ["a/x", "a.txt", "b/a", "b/z", "c/d/", "empty/"]);
     assert_eq!(tree.names("b"), ["a", "z"]);
     assert_eq!(tree.names("c"), ["d/"]);
-    assert!(tree.names("empty").is_empty(), "the start itself is not told");
+    assert!(tree.names("empty").is_empty(), "the start itself is not reported");
     let single = tree.walk("b/a", WalkOptions::default());
     assert_eq!((single.base(), single.is_directory()), ("b", false));
     assert_eq!(names(single), ["a"]);
@@ -95,7 +95,7 @@ fn what_is_told_of_a_file() {
     assert_eq!((file.size, file.mtime_ns, file.mode), (5, 1_700_000_000_123_456_789, 0o751));
 }
 
-/// Promise 9: what lies outside is not listed, whatever links say.
+/// Promise 9: nothing outside is listed, whatever links say.
 #[test]
 fn links_count_as_files_only_inside() {
     let outside = Tree::new();
@@ -173,12 +173,12 @@ fn filters_keep_out_of_directories() {
         tree.walk("", WalkOptions { filters: excluding(&["*.o", "cache/"]), prefix: String::new() });
     assert_eq!(walk.by_ref().count(), 2);
     assert_eq!(walk.excluded(), 3, "a directory counts as one");
-    // A directory that cannot be read does not matter if it is excluded.
+    // An unreadable directory does not matter if it is excluded.
     let named = |prefix: &str, pattern: &str| {
         names(tree.walk("a", WalkOptions { filters: excluding(&[pattern]), prefix: prefix.to_owned() }))
     };
     assert_eq!(named("", "/keep.c"), ["skip.o"]);
-    assert_eq!(named("a", "/keep.c"), ["keep.c", "skip.o"], "the root of the transfer lies above");
+    assert_eq!(named("a", "/keep.c"), ["keep.c", "skip.o"], "the root of the transfer is above");
     assert_eq!(named("a", "/a/keep.c"), ["skip.o"]);
     assert!(named("a", "/a").is_empty() && named("a", "a/").is_empty());
     let single = tree.walk("a/skip.o", WalkOptions { filters: excluding(&["*.o"]), prefix: String::new() });
@@ -222,7 +222,7 @@ fn deep_and_wide() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Every file once, whatever the page size, and as `storage` sees it.
+    /// Every file exactly once, whatever the page size, and as `storage` sees it.
     #[test]
     fn all_files_once(paths in proptest::collection::btree_set("[a-c]{1,2}(/[a-c.]{1,2}x){0,3}", 0..20), page in 1usize..5) {
         let tree = Tree::new();
@@ -236,7 +236,7 @@ proptest! {
         expected.sort_by(|one, other| one.split('/').cmp(other.split('/')));
         let mut walk = tree.walk("", WalkOptions::default());
         walk.names_per_page = page;
-        // The first page was read before.
+        // The first page has been read already, with the default size.
         let names: Vec<String> = names(walk);
         prop_assert_eq!(names, expected);
     }

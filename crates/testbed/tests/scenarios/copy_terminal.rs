@@ -74,7 +74,7 @@ fn a_copy_is_watched_stopped_and_goes_on() {
     assert!(ground.carries(BYTES / 2, &mut screen.copy), "it ended by itself");
     screen.copy.tell(CTRL_C);
     let watched = ["█", "░", " % ", "0 / 1 files", " MB/s (avg ", "done "];
-    let stopped = ["stopped; what has arrived is kept; the same command goes on from there"];
+    let stopped = ["stopped; what has arrived is kept; the same command resumes"];
     assert_eq!(screen.ends_with(&[&watched[..], &stopped].concat()), Some(INTERRUPTED));
     assert!(!ground.target().join(FILE).exists(), "half a file has no name");
 
