@@ -11,17 +11,17 @@ mod commands;
 mod config;
 mod demo;
 mod failure;
+mod hardening;
 mod logging;
 mod output;
+mod password_input;
 mod progress;
 mod remote;
-mod sealed;
-mod secret;
 mod signals;
 mod table;
 mod terminal;
+mod time_format;
 mod usage;
-mod when;
 
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ use failure::Exit;
 use output::{Format, Output};
 
 fn main() -> ExitCode {
-    let sealed = sealed::harden_process();
+    let sealed = hardening::harden_process();
     let exit = match Cli::try_parse() {
         Ok(cli) => run(cli, sealed),
         Err(error) => usage::explain(&error, std::env::args_os().any(|argument| argument == "--json")),

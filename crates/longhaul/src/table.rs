@@ -5,7 +5,7 @@ use longhaul_model::Timestamp;
 use longhaul_model::units::{self, printable};
 
 use crate::terminal::{Style, Tone, columns, cut, cut_front};
-use crate::when;
+use crate::time_format;
 
 /// Narrowest a flexible column gets on a small terminal.
 const FLEXIBLE_COLUMNS_MIN: usize = 12;
@@ -53,7 +53,7 @@ impl Cell {
 
     /// Local time for people, UTC for scripts.
     pub fn time(at: Timestamp, now: Timestamp) -> Self {
-        Cell::both(when::local(at, now), at.to_string())
+        Cell::both(time_format::local(at, now), at.to_string())
     }
 
     /// Share of `whole`, rounded down so that 100 % means all.

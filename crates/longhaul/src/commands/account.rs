@@ -10,8 +10,8 @@ use longhaul_model::{CommunityName, SiteName};
 use super::Context;
 use crate::clock;
 use crate::failure::{Exit, Failure};
+use crate::password_input;
 use crate::remote::Remote;
-use crate::secret;
 use crate::table::{Cell, Table, left};
 
 #[derive(Debug, Subcommand)]
@@ -182,7 +182,7 @@ fn print_account(context: &Context, account: &AccountView) -> Result<Exit, Failu
 }
 
 fn password(name: &str, source: &PasswordSource) -> Result<String, Failure> {
-    if source.password_stdin { secret::from_stdin() } else { secret::new_from_terminal(name) }
+    if source.password_stdin { password_input::from_stdin() } else { password_input::new_from_terminal(name) }
 }
 
 fn join_sites(sites: &[SiteName]) -> String {

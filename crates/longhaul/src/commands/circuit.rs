@@ -19,7 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, Tone, wrapped};
-use crate::when;
+use crate::time_format;
 
 /// Of a circuit's name, as lists show it.
 const ID_CHARS_SHOWN: usize = 8;
@@ -89,7 +89,7 @@ pub struct RequestArgs {
 }
 
 fn parse_seconds(text: &str) -> Result<u64, String> {
-    let seconds = when::parse_span_s(text).filter(|seconds| *seconds > 0);
+    let seconds = time_format::parse_span_s(text).filter(|seconds| *seconds > 0);
     seconds.ok_or_else(|| format!("`{}` is no time: 30s, 90m, 6h, 2d", units::printable(text)))
 }
 
@@ -155,7 +155,7 @@ fn links_text(links: &[CircuitView], style: Style, width: Option<usize>, now: Ti
     }
     let mut text = links_table(links, now).human(style, width);
     for link in links {
-        let why = format!("{}: {}", link.link, when::sentence(&link.why, now));
+        let why = format!("{}: {}", link.link, time_format::sentence(&link.why, now));
         text.push_str(&format!("\n{}", wrapped(&why, width, INDENT)));
     }
     text.trim_end().to_owned() + "\n"
@@ -215,7 +215,7 @@ fn past_table(circuits: &[CircuitRecord], now: Timestamp) -> Table {
             Cell::maybe(circuit.ended, |ended| Cell::time(ended, now)),
             Cell::bytes(circuit.carried_bytes),
             Cell::maybe(record.gain_s, |gain| Cell::text(gain_text(gain))),
-            Cell::maybe(circuit.end.as_ref(), |end| Cell::text(when::sentence(end, now))),
+            Cell::maybe(circuit.end.as_ref(), |end| Cell::text(time_format::sentence(end, now))),
         ]);
     }
     table
@@ -260,7 +260,7 @@ fn show_text(detail: &CircuitDetail, style: Style, width: Option<usize>, now: Ti
 
 fn link_header(link: &CircuitView, now: Timestamp) -> String {
     let state = link.state.word();
-    let told = when::ago(link.told, now);
+    let told = time_format::ago(link.told, now);
     let contact = if link.connected { "" } else { ", and is not in contact now" };
     format!(
         "{}: {state}, {} circuits of the agent on {}, which told this {told}{contact}\n",
@@ -270,12 +270,12 @@ fn link_header(link: &CircuitView, now: Timestamp) -> String {
 
 fn circuit_text(record: &CircuitRecord, now: Timestamp) -> String {
     let circuit = &record.circuit;
-    let at = |time: Timestamp| when::local(time, now);
+    let at = |time: Timestamp| time_format::local(time, now);
     let mut text = format!("circuit {}\n", circuit.id);
     let mut line = |what: &str, words: String| text.push_str(&format!("  {what:<9}{words}\n"));
     line("asked", format!("{} for {}", at(circuit.asked), megabits(circuit.asked_mbit)));
     if !circuit.why.is_empty() {
-        line("because", when::sentence(&circuit.why, now));
+        line("because", time_format::sentence(&circuit.why, now));
     }
     if let (Some(granted), Some(mbit)) = (circuit.granted, circuit.booked_mbit) {
         let until = circuit.expires.map(|until| format!(" until {}", at(until))).unwrap_or_default();
@@ -292,20 +292,20 @@ fn circuit_text(record: &CircuitRecord, now: Timestamp) -> String {
     }
     if let Some(ended) = circuit.ended {
         let why = circuit.end.as_deref().unwrap_or("nobody knows why");
-        line("ended", format!("{} {}", at(ended), when::sentence(why, now)));
+        line("ended", format!("{} {}", at(ended), time_format::sentence(why, now)));
     }
     text
 }
 
 fn explain_text(detail: &CircuitDetail, now: Timestamp) -> String {
     let mut text = match &detail.link {
-        Some(link) => format!("{}  {}\n", link_header(link, now), when::sentence(&link.why, now)),
+        Some(link) => format!("{}  {}\n", link_header(link, now), time_format::sentence(&link.why, now)),
         None => "the agent has no circuits on this link any more\n".to_owned(),
     };
     if let Some(current) = detail.link.as_ref().and_then(|link| link.circuit.as_ref())
         && !current.why.is_empty()
     {
-        text.push_str(&format!("  asked for because {}\n", when::sentence(&current.why, now)));
+        text.push_str(&format!("  asked for because {}\n", time_format::sentence(&current.why, now)));
     }
     if let Some(planned) = &detail.plan {
         text.push_str(&plan::link_plan_text(planned, now));
@@ -321,7 +321,11 @@ fn explain_text(detail: &CircuitDetail, now: Timestamp) -> String {
         text.push_str("what was done and found:\n");
     }
     for note in &detail.notes {
-        text.push_str(&format!("  {}  {}\n", when::local(note.at, now), when::sentence(&note.words, now)));
+        text.push_str(&format!(
+            "  {}  {}\n",
+            time_format::local(note.at, now),
+            time_format::sentence(&note.words, now)
+        ));
     }
     text.trim_end().to_owned()
 }
@@ -330,7 +334,7 @@ fn order_text(order: &CircuitOrderView, now: Timestamp) -> String {
     let what = match &order.what {
         CircuitWish::Request { mbit, until, replaces } => {
             let place = replaces.as_ref().map(|circuit| format!(" in place of {}", short_id(circuit)));
-            let until = when::local(*until, now);
+            let until = time_format::local(*until, now);
             format!("requested {} until {until}{}", megabits(*mbit), place.unwrap_or_default())
         }
         CircuitWish::Release { circuit } if circuit.is_empty() => "withdrew the request".to_owned(),
@@ -342,10 +346,10 @@ fn order_text(order: &CircuitOrderView, now: Timestamp) -> String {
         State::Taken => "the agent sees to it".to_owned(),
         State::Had => "transfers go by a circuit".to_owned(),
         State::Done if order.words.is_empty() => "done".to_owned(),
-        State::Done => when::sentence(&order.words, now),
-        State::Failed => format!("failed: {}", when::sentence(&order.words, now)),
+        State::Done => time_format::sentence(&order.words, now),
+        State::Failed => format!("failed: {}", time_format::sentence(&order.words, now)),
     };
-    format!("{} {} {what}: {became}", when::local(order.at, now), units::printable(&order.by))
+    format!("{} {} {what}: {became}", time_format::local(order.at, now), units::printable(&order.by))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, path, prose, right};
 use crate::terminal::{Style, Tone};
-use crate::when;
+use crate::time_format;
 
 #[derive(Debug, Subcommand)]
 pub enum DatasetCommand {
@@ -260,7 +260,7 @@ fn human(view: &DatasetView, style: Style, width: Option<usize>) -> String {
                 words::plural(view.blocks, "block")
             ),
         ),
-        ("created", when::local(view.created, now)),
+        ("created", time_format::local(view.created, now)),
     ];
     if let Some(scan) = &view.scan {
         let waits =

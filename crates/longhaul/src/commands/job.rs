@@ -16,7 +16,7 @@ use crate::progress::{Measure, ProgressBoard, lines};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, path, prose, right};
 use crate::terminal::{Style, Tone};
-use crate::when;
+use crate::time_format;
 
 /// 1 (least) to 5.
 pub const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=5;
@@ -85,12 +85,12 @@ fn parse_state(text: &str) -> Result<JobState, String> {
     text.to_ascii_uppercase().parse()
 }
 
-/// `when::parse` looks ahead; a list looks back.
+/// `time_format::parse` looks ahead; a list looks back.
 fn parse_since(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
         return Ok(at);
     }
-    let (now, ahead) = (clock::now(), when::parse(text)?);
+    let (now, ahead) = (clock::now(), time_format::parse(text)?);
     Ok(Timestamp(now.0.saturating_sub(ahead.0.saturating_sub(now.0))))
 }
 
@@ -326,10 +326,12 @@ fn human(detail: &JobDetail, style: Style, width: Option<usize>) -> String {
         ("for", format!("{} of {}", printable(&job.user), printable(&job.community))),
         ("files", counts_text(detail)),
         ("bytes", bytes_text(detail)),
-        ("submitted", when::local(job.submitted, now)),
+        ("submitted", time_format::local(job.submitted, now)),
     ];
-    lines.extend(job.finished.map(|at| ("ended", when::local(at, now))));
-    lines.extend(job.expires.map(|at| ("given up", format!("{} if it has not begun", when::ahead(at, now)))));
+    lines.extend(job.finished.map(|at| ("ended", time_format::local(at, now))));
+    lines.extend(
+        job.expires.map(|at| ("given up", format!("{} if it has not begun", time_format::ahead(at, now)))),
+    );
     lines.extend(job.reason.as_ref().map(|reason| ("because", printable(reason))));
     if job.metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
         lines.push(("metadata", printable(&job.metadata.to_string())));

@@ -12,7 +12,7 @@ use crate::clock;
 use crate::config::{ClientConfig, user_profile};
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
-use crate::when;
+use crate::time_format;
 
 #[derive(Debug, Args)]
 #[command(
@@ -65,9 +65,9 @@ pub async fn whoami(context: &Context, remote: &Remote) -> Result<Exit, Failure>
         } else {
             "sees everything, changes nothing"
         };
-        let until = me
-            .expires
-            .map_or("does not expire".to_owned(), |at| format!("expires {}", when::local(at, clock::now())));
+        let until = me.expires.map_or("does not expire".to_owned(), |at| {
+            format!("expires {}", time_format::local(at, clock::now()))
+        });
         format!("{} ({}): {may}; {until}", printable(&me.name), printable(&me.role))
     })?;
     Ok(Exit::Ok)

@@ -13,7 +13,7 @@ use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone};
-use crate::when;
+use crate::time_format;
 
 #[derive(Debug, Subcommand)]
 pub enum SiteCommand {
@@ -189,7 +189,7 @@ async fn add(context: &Context, remote: &Remote, args: AddArgs) -> Result<(), Fa
         ]);
         table
     })?;
-    let until = when::local(added.expires, clock::now());
+    let until = time_format::local(added.expires, clock::now());
     context.output.say(&format!(
         "One agent of {name} can join with this token, until {until}. On its host:\n  \
          longhaul agent join --token TOKEN\n  longhaul agent run --storage {name}=/path/of/its/storage",
@@ -274,7 +274,7 @@ fn trouble_text(site: &SiteView, now: Timestamp) -> String {
     for agent in site.agents.iter().filter(|agent| !agent.connected) {
         let since = agent
             .last_contact
-            .map_or("never seen".to_owned(), |at| format!("last seen {}", when::ago(at, now)));
+            .map_or("never seen".to_owned(), |at| format!("last seen {}", time_format::ago(at, now)));
         parts.push(format!("agent on {}: {since}", agent.host));
     }
     parts.join("; ")
@@ -370,7 +370,7 @@ fn agents_table(site: &SiteView, now: Timestamp) -> Table {
     for agent in &site.agents {
         let contact = match agent.last_contact {
             Some(at) if agent.connected => Cell::both("connected", at.to_string()).toned(Tone::Good),
-            Some(at) => Cell::both(when::ago(at, now), at.to_string()).toned(Tone::Warn),
+            Some(at) => Cell::both(time_format::ago(at, now), at.to_string()).toned(Tone::Warn),
             None => Cell::both("never", ""),
         };
         let skewed = agent.clock_offset_ms.abs() > 1_000;

@@ -15,7 +15,7 @@ use crate::progress::ProgressBoard;
 use crate::remote::Remote;
 use crate::table::{Cell, Table, left, percent, prose, right};
 use crate::terminal::{Style, Tone, cut, wrapped};
-use crate::when;
+use crate::time_format;
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Problems shown by `status`; `problems` shows all.
@@ -94,7 +94,7 @@ fn human(status: &Status, style: Style, width: Option<usize>) -> String {
         count(status.transfers_waiting),
         words::files(status.files_done),
         bytes(status.bytes_done),
-        when::local(status.started, status.now),
+        time_format::local(status.started, status.now),
     ));
     let open: Vec<&ProblemView> = status.problems.iter().filter(|problem| problem.open).collect();
     if open.is_empty() {
@@ -165,15 +165,15 @@ pub fn expected_cell(subscription: &SubscriptionView, now: Timestamp) -> Cell {
     let end = &subscription.expected;
     if subscription.complete {
         return Cell::maybe(subscription.completed, |at| {
-            Cell::both(format!("done {}", when::local(at, now)), at.to_string())
+            Cell::both(format!("done {}", time_format::local(at, now)), at.to_string())
         });
     }
     match (end.median, end.ninety) {
         (Some(median), Some(ninety)) if ninety > median => Cell::both(
-            format!("{} (90 %: {})", when::expected(median, now), when::expected(ninety, now)),
+            format!("{} (90 %: {})", time_format::expected(median, now), time_format::expected(ninety, now)),
             median.to_string(),
         ),
-        (Some(median), _) => Cell::both(when::expected(median, now), median.to_string()),
+        (Some(median), _) => Cell::both(time_format::expected(median, now), median.to_string()),
         (None, _) => Cell::both("no estimate", ""),
     }
 }
@@ -212,11 +212,12 @@ fn problem_text(problem: &ProblemView, now: Timestamp, style: Style, width: Opti
             text.push('\n');
         }
     };
-    part("why:", when::sentence(&fault.detail, now));
+    part("why:", time_format::sentence(&fault.detail, now));
     part("turn:", whose_turn(fault.blame).to_owned());
     part("next:", printable(&problem.remedy));
     let still = if problem.open { ", still open" } else { "" };
-    let (first, last) = (when::local(problem.first_seen, now), when::local(problem.last_seen, now));
+    let (first, last) =
+        (time_format::local(problem.first_seen, now), time_format::local(problem.last_seen, now));
     let seen = if first == last { first } else { format!("{first} to {last}") };
     part("seen:", format!("{seen}{still}"));
     part(

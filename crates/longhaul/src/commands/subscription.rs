@@ -20,7 +20,7 @@ use crate::progress::{Measure, ProgressBoard, REPAINT_INTERVAL, lines};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone};
-use crate::when;
+use crate::time_format;
 
 /// 1 (least) to 9.
 const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=9;
@@ -49,7 +49,7 @@ pub struct SubscribeArgs {
     strategy: Option<Strategy>,
     /// When all of it shall be there: 14:00, "2026-11-28 14:00", 2026-11-28T13:00:00Z, or from now: 90m, 6h,
     /// 2d
-    #[arg(long, value_name = "TIME", value_parser = when::parse)]
+    #[arg(long, value_name = "TIME", value_parser = time_format::parse)]
     deadline: Option<Timestamp>,
     /// Wait until it is complete there, with progress; with a time such as 600 at most so many seconds
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
@@ -120,7 +120,7 @@ pub struct TermChanges {
 
 /// As the API has it: a time in full, or none.
 fn parse_time_or_none(text: &str) -> Result<String, String> {
-    if text == "none" { Ok(text.to_owned()) } else { when::parse(text).map(|at| at.to_string()) }
+    if text == "none" { Ok(text.to_owned()) } else { time_format::parse(text).map(|at| at.to_string()) }
 }
 
 #[derive(Debug, Args)]
@@ -185,7 +185,7 @@ pub async fn subscribe(context: &Context, remote: &Remote, args: SubscribeArgs) 
                 bytes(made.bytes_wanted.saturating_sub(made.bytes_present)),
                 made.promise
                     .as_ref()
-                    .map(|promise| format!("; {}", when::sentence(&promise.words, clock::now())))
+                    .map(|promise| format!("; {}", time_format::sentence(&promise.words, clock::now())))
                     .unwrap_or_default(),
                 made.id
             )
@@ -271,12 +271,12 @@ async fn watch(
 /// Progress of a subscription as one line; the demo's block is made of these.
 pub fn measure(view: &SubscriptionView, now: Timestamp) -> Measure {
     let end = match (view.complete, view.completed, view.expected.median) {
-        (true, Some(at), _) => format!("done {}", when::local(at, now)),
+        (true, Some(at), _) => format!("done {}", time_format::local(at, now)),
         (true, None, _) => "done".to_owned(),
-        (false, _, Some(at)) if at > now => format!("done {}", when::expected(at, now)),
+        (false, _, Some(at)) if at > now => format!("done {}", time_format::expected(at, now)),
         (false, _, Some(_)) => "done soon".to_owned(),
         (false, _, None) => {
-            view.expected.why_none.as_ref().map(|why| when::sentence(why, now)).unwrap_or_default()
+            view.expected.why_none.as_ref().map(|why| time_format::sentence(why, now)).unwrap_or_default()
         }
     };
     Measure {
@@ -327,7 +327,7 @@ pub async fn run(context: &Context, remote: &Remote, command: SubscriptionComman
         let promise = view
             .promise
             .as_ref()
-            .map(|promise| format!("; {}", when::sentence(&promise.words, clock::now())));
+            .map(|promise| format!("; {}", time_format::sentence(&promise.words, clock::now())));
         format!(
             "{} to {} is {}, priority {}{}{}{}",
             subject(view),
@@ -433,7 +433,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
         ("retries", words::retries(view.retries)),
         ("verified", words::verified(&view.verified)),
         ("wanted", view.verification.to_string()),
-        ("created", when::local(view.created, now)),
+        ("created", time_format::local(view.created, now)),
     ];
     let terms = terms_text(&view.terms);
     if !terms.is_empty() {
@@ -442,9 +442,9 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
     match (&view.promise, view.terms.deadline) {
         (Some(promise), _) => {
             let danger = if promise.in_danger_since.is_some() { "in danger: " } else { "" };
-            lines.push(("deadline", format!("{danger}{}", when::sentence(&promise.words, now))));
+            lines.push(("deadline", format!("{danger}{}", time_format::sentence(&promise.words, now))));
         }
-        (None, Some(deadline)) => lines.push(("deadline", when::local(deadline, now))),
+        (None, Some(deadline)) => lines.push(("deadline", time_format::local(deadline, now))),
         (None, None) => {}
     }
     if view.failed_files > 0 {
@@ -477,19 +477,22 @@ fn sources_text(view: &SubscriptionView) -> String {
 
 fn end_facts(view: &SubscriptionView, now: Timestamp) -> Vec<(&'static str, String)> {
     if let (true, Some(at)) = (view.complete, view.completed) {
-        return vec![("completed", when::local(at, now))];
+        return vec![("completed", time_format::local(at, now))];
     }
     let expected = match (view.expected.median, view.expected.ninety) {
         (Some(median), Some(ninety)) => {
-            format!("{}; nine in ten: {}", when::ahead(median, now), when::ahead(ninety, now))
+            format!("{}; nine in ten: {}", time_format::ahead(median, now), time_format::ahead(ninety, now))
         }
-        (Some(median), None) => when::ahead(median, now),
+        (Some(median), None) => time_format::ahead(median, now),
         (None, _) => format!(
             "no estimate: {}",
-            view.expected.why_none.as_deref().map_or("not known why".into(), |why| when::sentence(why, now))
+            view.expected
+                .why_none
+                .as_deref()
+                .map_or("not known why".into(), |why| time_format::sentence(why, now))
         ),
     };
     let mut lines = vec![("expected", expected)];
-    lines.extend(view.expected.held_up_by.iter().map(|why| ("held up by", when::sentence(why, now))));
+    lines.extend(view.expected.held_up_by.iter().map(|why| ("held up by", time_format::sentence(why, now))));
     lines
 }

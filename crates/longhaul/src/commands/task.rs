@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::progress::{Measure, ProgressBoard, lines};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
-use crate::when;
+use crate::time_format;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -88,7 +88,7 @@ fn task_facts(task: &TaskView) -> Vec<(&'static str, String)> {
         ("state", state_text(task)),
         ("done", format!("{}, {}", words::files(task.files_done), bytes(task.bytes_done))),
         ("bad", words::files(task.files_bad)),
-        ("created", when::local(task.created, clock::now())),
+        ("created", time_format::local(task.created, clock::now())),
     ];
     if let Some(fault) = &task.fault {
         lines.push(("fault", format!("{} {}", fault.code, printable(&fault.to_string()))));

@@ -14,7 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, path, prose, right};
 use crate::terminal::{Style, Tone, wrapped};
-use crate::when;
+use crate::time_format;
 
 #[derive(Debug, Subcommand)]
 pub enum TransferCommand {
@@ -155,10 +155,10 @@ fn show_text(detail: &TransferDetail, style: Style, width: Option<usize>) -> Str
         ("dataset", transfer.dataset.to_string()),
         ("file", format!("{} ({})", transfer.lfn.shown(), bytes(transfer.size))),
         ("to", transfer.target.to_string()),
-        ("state", format!("{}, changed {}", transfer.state, when::local(transfer.changed, now))),
+        ("state", format!("{}, changed {}", transfer.state, time_format::local(transfer.changed, now))),
     ];
     if let Some(why) = &transfer.waits_for {
-        lines.push(("waits for", when::sentence(why, now)));
+        lines.push(("waits for", time_format::sentence(why, now)));
     }
     if let Some(fault) = &transfer.fault {
         lines.push(("fault", format!("{} {}", fault.code, printable(&fault.to_string()))));
@@ -228,14 +228,14 @@ fn explain_text(detail: &TransferDetail, now: Timestamp, style: Style, width: Op
         outcome_text(detail)
     );
     if let Some(why) = &transfer.waits_for {
-        text.push_str(&format!("waits for {}\n", when::sentence(why, now)));
+        text.push_str(&format!("waits for {}\n", time_format::sentence(why, now)));
     }
     for (place, attempt) in detail.attempts.iter().enumerate() {
         let number =
             if detail.attempts.len() > 1 { format!("attempt {}: ", place + 1) } else { String::new() };
         text.push_str(&format!(
             "\n{number}source chosen at {}: {}\n",
-            when::local(attempt.chosen, now),
+            time_format::local(attempt.chosen, now),
             printable(&attempt.choice.reason)
         ));
         if let Some(wanted_at) = attempt.choice.way.last() {

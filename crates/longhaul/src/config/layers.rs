@@ -13,7 +13,7 @@ use crate::failure::Failure;
 
 /// Variables that mean something to us and are no settings.
 const NON_SETTING_VARIABLES: [&str; 3] =
-    ["LONGHAUL_CONFIG", "LONGHAUL_JOIN_TOKEN", crate::sealed::CORE_DUMPS_VARIABLE];
+    ["LONGHAUL_CONFIG", "LONGHAUL_JOIN_TOKEN", crate::hardening::CORE_DUMPS_VARIABLE];
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@
 //!
 //! It does nothing that the public commands and the API cannot. Start with [`run`].
 
-mod children;
 mod generate;
 mod plan;
 mod report;
 mod steps;
+mod supervisor;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,8 +28,8 @@ use crate::progress::ProgressBoard;
 use crate::remote::is_retryable;
 use crate::signals;
 use crate::terminal::wrapped;
-use children::{ChildSpec, Event, Supervisor};
 use plan::DemoPlan;
+use supervisor::{ChildSpec, Event, Supervisor};
 
 const DATASET: &str = "demo/set1";
 /// The service and the agents must be there by then.

@@ -16,9 +16,9 @@ use longhaul_model::units::{bytes, duration, printable};
 use longhaul_model::{DatasetName, FaultCode, StorageName, Timestamp, TransferId};
 use serde_json::{Value, json};
 
-use super::children::Event;
 use super::plan::{DemoData, DemoPlan};
 use super::report::{self, DemoReport};
+use super::supervisor::Event;
 use super::{DATASET, Demo, POLL_INTERVAL, generate};
 use crate::clock;
 use crate::commands::{agent, login, service, task, words};

@@ -6,7 +6,7 @@
 mod command_line;
 mod copyjob;
 mod doctor;
-mod gone;
 mod grid_map;
-mod sealed;
+mod hardening;
+mod lost_peers;
 mod simulate;

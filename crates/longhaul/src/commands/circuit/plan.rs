@@ -6,7 +6,7 @@ use longhaul_model::{Timestamp, units};
 use super::{INDENT, megabits};
 use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, wrapped};
-use crate::when;
+use crate::time_format;
 
 pub(super) fn plan_text(plan: &CircuitPlan, style: Style, width: Option<usize>, now: Timestamp) -> String {
     let mut text = wrapped(&plan_header(plan, now), width, 0);
@@ -19,7 +19,7 @@ pub(super) fn plan_text(plan: &CircuitPlan, style: Style, width: Option<usize>, 
     }
     text.push_str(&format!("\n{}", links_table(&plan.links).human(style, width)));
     for link in &plan.links {
-        let why = format!("{} → {}: {}", link.source, link.target, when::sentence(&link.why, now));
+        let why = format!("{} → {}: {}", link.source, link.target, time_format::sentence(&link.why, now));
         text.push_str(&format!("\n{}", wrapped(&why, width, INDENT)));
     }
     text.push_str("\n\n");
@@ -42,7 +42,7 @@ fn plan_header(plan: &CircuitPlan, now: Timestamp) -> String {
         ("service", Some(planned)) => format!(
             "the service plans all circuits each {} s, the last time {}; now it would do this:\n",
             plan.every_s,
-            when::ago(planned, now)
+            time_format::ago(planned, now)
         ),
         ("service", None) => "the service plans all circuits, and has not yet since it was started; now it \
             would do this:\n"
@@ -108,12 +108,12 @@ pub(super) fn link_plan_text(planned: &CircuitPlanned, now: Timestamp) -> String
         (CircuitPlanAct::GiveBack, _) => "it gives its circuit back: ".to_owned(),
         _ => String::new(),
     };
-    let mut text = format!("  the service's plan: {which}{}\n", when::sentence(&planned.why, now));
+    let mut text = format!("  the service's plan: {which}{}\n", time_format::sentence(&planned.why, now));
     if let Some(done) = &planned.done {
         text.push_str(&format!(
             "  it did last, {}: {}\n",
-            when::local(done.at, now),
-            when::sentence(&done.words, now)
+            time_format::local(done.at, now),
+            time_format::sentence(&done.words, now)
         ));
     }
     text

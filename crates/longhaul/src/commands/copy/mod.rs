@@ -28,7 +28,7 @@ use super::{Context, Threads, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
-use crate::when;
+use crate::time_format;
 
 const AFTER_HELP: &str = "\
 Places
@@ -574,7 +574,7 @@ pub fn summary(
 }
 
 fn circuit_line(note: &CircuitNote) -> String {
-    format!("  {} circuit: {}", when::local(note.at, clock::now()), note.words)
+    format!("  {} circuit: {}", time_format::local(note.at, clock::now()), note.words)
 }
 
 /// What one of several servers brought, and what was wrong with it.

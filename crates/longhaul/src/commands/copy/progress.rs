@@ -12,7 +12,7 @@ use crate::clock;
 use crate::commands::{Context, words};
 use crate::output::Format;
 use crate::progress::{Measure, ProgressBoard, REPAINT_INTERVAL, lines};
-use crate::when;
+use crate::time_format;
 
 /// The rate shown as "now" is that of about the last seconds.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
@@ -107,7 +107,7 @@ impl RateMeter {
     fn measure(&mut self, totals: &Totals, note: &str, at: Instant, now: Timestamp) -> Measure {
         let pace = self.sample(totals, at, now);
         let end = match pace.done_at {
-            Some(end) => format!("done {}", when::expected(end, now)),
+            Some(end) => format!("done {}", time_format::expected(end, now)),
             None if totals.listed && totals.bytes_moved == 0 => "starting".to_owned(),
             None if totals.listed => "stalled".to_owned(),
             None => "listing".to_owned(),
@@ -131,7 +131,7 @@ impl RateMeter {
             rate_now: pace.now,
             rate_average: pace.average,
             end,
-            left: pace.done_at.and_then(|end| when::time_left(end, now)).unwrap_or_default(),
+            left: pace.done_at.and_then(|end| time_format::time_left(end, now)).unwrap_or_default(),
             notes: notes.join(", "),
         }
     }

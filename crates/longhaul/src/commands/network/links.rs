@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone, wrapped};
-use crate::when;
+use crate::time_format;
 
 /// A document of a million links is about so large.
 const DOCUMENT_BYTES_MAX: u64 = 256 << 20;
@@ -291,7 +291,7 @@ pub(super) fn changes_table(all: &[NetworkChange], now: Timestamp) -> Table {
         table.row([
             Cell::time(change.from, now),
             Cell::time(change.noticed, now),
-            Cell::both(when::sentence(&change.what, now), change.what.as_str()).toned(tone),
+            Cell::both(time_format::sentence(&change.what, now), change.what.as_str()).toned(tone),
         ]);
     }
     table
@@ -351,7 +351,8 @@ pub(super) fn bullet_list(all: &[String], width: Option<usize>) -> String {
 
 pub(super) fn link_title(link: &NetworkLink, style: Style) -> String {
     let arrow = format!("{} → {}", link.source, link.target);
-    let since = link.worse_since.map(|since| format!("   worse since {}", when::local(since, clock::now())));
+    let since =
+        link.worse_since.map(|since| format!("   worse since {}", time_format::local(since, clock::now())));
     format!("{}{}\n", style.paint(Tone::Strong, &arrow), since.unwrap_or_default())
 }
 

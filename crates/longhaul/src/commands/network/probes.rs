@@ -116,7 +116,7 @@ fn mtu_cell(mtu: u32, black_hole: bool) -> Cell {
 pub fn last_probe_cell(probed: &ProbeShort, now: Timestamp) -> Cell {
     match probed.unreachable_since {
         Some(since) => Cell::both(
-            format!("silent since {}", crate::when::local(since, now)),
+            format!("silent since {}", crate::time_format::local(since, now)),
             format!("silent since {since}"),
         )
         .toned(Tone::Bad),
