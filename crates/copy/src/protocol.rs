@@ -592,7 +592,8 @@ mod tests {
 
         #[test]
         fn no_json_panics(ask in "(hello|list|stat|digests|receive|receive-files|fetch|space|x)",
-                          field in "(paths|path|job|files|order|page)", value in "(1|-1|\"a\"|\"..\"|\\[\\]|\\{\\}|null|1e99)") {
+                          field in "(paths|path|job|files|order|page)",
+                          value in "(1|-1|\"a\"|\"..\"|\\[\\]|\\{\\}|null|1e99)") {
             let _ = read_request(format!("{{\"ask\":\"{ask}\",\"{field}\":{value}}}").as_bytes());
         }
     }

@@ -118,7 +118,12 @@ impl TreeFetcher<'_> {
             match found.and_then(|tree| self.check_root(tree)) {
                 Ok(tree) => wanted.tree = Some(Arc::new(tree)),
                 Err(fault) => {
-                    tracing::warn!(replica = member.shown, file = wanted.name.shown(), %fault, "no tree from this server");
+                    tracing::warn!(
+                        replica = member.shown,
+                        file = wanted.name.shown(),
+                        %fault,
+                        "no tree from this server"
+                    );
                     if fault.code != FaultCode::Interrupted && self.members.len() > 1 {
                         wanted.add_source_fault(place, fault.clone());
                     }

@@ -1,5 +1,5 @@
-//! The command line: options for every command, and the list of nouns. What a noun can do, and how, is
-//! written together in `commands`.
+//! The command line: global options and the list of commands. What a command does, with its own options, is
+//! in `commands`.
 
 use std::path::PathBuf;
 
@@ -14,31 +14,26 @@ use crate::demo;
 
 const AFTER_HELP: &str = "\
 Connecting
-  Commands find the service by --url, --token and --ca; else by LONGHAUL_URL, LONGHAUL_TOKEN and \
-  LONGHAUL_CA; else by
-  the configuration file; else by what `longhaul login` saved (~/.config/longhaul/client.toml). --dir STATE \
-  takes the
-  connection of a demo, or of a service on this machine, from its state directory.
+  Commands find the service by --url, --token and --ca, then LONGHAUL_URL, LONGHAUL_TOKEN and LONGHAUL_CA,
+  then the configuration file, then what `longhaul login` saved (~/.config/longhaul/client.toml).
+  --dir STATE connects to a demo, or to a service on this machine, by its state directory.
 
 Output
-  Data goes to standard output, progress and messages to standard error. --json gives one document, whose \
-  types are
-  those of the HTTP API (GET /api/v1/openapi.json); after an error that is the problem. --plain gives \
-  tab-separated
-  values under a heading, with bytes as numbers and times in UTC.
+  Data goes to standard output, progress and messages to standard error.
+  --json prints one document with the types of the HTTP API (GET /api/v1/openapi.json), or the problem after
+  an error. --plain prints tab-separated values under a heading line, with sizes in bytes and times in UTC.
 
 Exit status
-  0 done   1 other error   2 wrong use   3 not found   4 not allowed   5 try again later   6 will not work
-  7 partly done   8 waited too long   10 content differs   130 interrupted";
+  0 success   1 other error   2 usage error   3 not found   4 not allowed   5 temporary failure, try again
+  6 permanent failure   7 partial success   8 timed out   10 content differs   130 interrupted";
 
 #[derive(Debug, Parser)]
 #[command(
     name = "longhaul",
     version,
-    about = "Places datasets at sites and moves them there, verified",
+    about = "Moves datasets between sites and verifies every byte",
     after_long_help = AFTER_HELP,
-    after_help = "`longhaul --help` also explains how commands connect, what they print and their exit \
-        status.",
+    after_help = "`longhaul --help` also explains connecting, output and exit status.",
     disable_help_subcommand = false,
     subcommand_required = true,
     arg_required_else_help = true
@@ -50,39 +45,40 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Options of every command.
+/// Options that every command accepts.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Global {
-    /// One JSON document on standard output
+    /// Print one JSON document to standard output
     #[arg(long, global = true, help_heading = "Output", conflicts_with = "plain")]
     pub json: bool,
-    /// Tab-separated values under a heading
+    /// Print tab-separated values under a heading line
     #[arg(long, global = true, help_heading = "Output")]
     pub plain: bool,
-    /// No progress, no messages; errors only
+    /// Print errors only, no progress or messages
     #[arg(long, short, global = true, help_heading = "Output")]
     pub quiet: bool,
-    /// No colour (so does the variable NO_COLOR)
+    /// Disable colour (also: set NO_COLOR)
     #[arg(long = "no-color", global = true, help_heading = "Output", hide_short_help = true)]
     pub no_color: bool,
 
-    /// The service, such as https://longhaul.example:8443
+    /// URL of the service, such as https://longhaul.example:8443
     #[arg(long, global = true, help_heading = "Connection", value_name = "URL")]
     pub url: Option<String>,
     /// API token
     #[arg(long, global = true, help_heading = "Connection", hide_short_help = true)]
     pub token: Option<String>,
-    /// The deployment's CA: a PEM file, or sha256: and its fingerprint
+    /// CA of the deployment: a PEM file, or sha256:FINGERPRINT
     #[arg(long, global = true, help_heading = "Connection", value_name = "FILE", hide_short_help = true)]
     pub ca: Option<String>,
-    /// State directory of a demo (where it is made), or of a service on this machine: connect to that one
+    /// Connect to the demo, or the service on this machine, with this state directory (for `demo`: where to
+    /// create it)
     #[arg(long, global = true, help_heading = "Connection", value_name = "STATE")]
     pub dir: Option<PathBuf>,
-    /// Configuration file [default: /etc/longhaul/longhaul.toml, if there is one]
+    /// Configuration file [default: /etc/longhaul/longhaul.toml, if it exists]
     #[arg(long, global = true, help_heading = "Connection", value_name = "FILE", hide_short_help = true)]
     pub config: Option<PathBuf>,
 
-    /// Form of the log
+    /// Log format
     #[arg(
         long,
         global = true,
@@ -92,23 +88,23 @@ pub struct Global {
         hide_short_help = true
     )]
     pub log: Option<LogForm>,
-    /// error, warn, info, debug or trace; or a list: info,longhaul_engine=debug
+    /// Log level: error, warn, info, debug or trace; or a list such as info,longhaul_engine=debug
     #[arg(long, global = true, help_heading = "Logging", value_name = "LEVEL", hide_short_help = true)]
     pub log_level: Option<String>,
-    /// Where the log goes, instead of standard error
+    /// Write the log to this file instead of standard error
     #[arg(long, global = true, help_heading = "Logging", value_name = "FILE", hide_short_help = true)]
     pub log_file: Option<PathBuf>,
 
-    /// End when standard input ends: whoever started this process has died
+    /// Exit when standard input is closed, that is when the parent process has died
     #[arg(long, global = true, hide = true)]
     pub exit_with_parent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogForm {
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
-    /// Lines for people
+    /// Human-readable lines
     Human,
 }
 
@@ -123,104 +119,103 @@ impl LogForm {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// See it work: a service and three sites on this machine, and a dataset that travels between them
+    /// Run a demo: a service and three sites on this machine, and a dataset that is copied between them
     Demo(demo::DemoArgs),
-    /// What moves, what waits, what is wrong
+    /// Show what is moving, what is waiting and what is wrong
     Status(status::StatusArgs),
-    /// What is wrong, whose turn it is, and what to do
+    /// Show problems: what is wrong, who has to act, and what to do
     Problems(status::ProblemsArgs),
-    /// Datasets: register, list, show, close, delete
+    /// Manage datasets: register, list, show, close, delete
     #[command(subcommand)]
     Dataset(dataset::DatasetCommand),
-    /// Wish that a dataset or block be at a storage, and stay there
+    /// Create a subscription: keep a dataset or block at a storage
     Subscribe(subscription::SubscribeArgs),
-    /// Subscriptions: list, show, suspend, resume, cancel, change
+    /// Manage subscriptions: list, show, suspend, resume, cancel, change
     #[command(subcommand)]
     Subscription(subscription::SubscriptionCommand),
-    /// Replicas: where data is, and how it was verified; delete them
+    /// Manage replicas: list where data is and how it was verified, delete
     #[command(subcommand)]
     Replica(replica::ReplicaCommand),
-    /// Transfers: list, show, explain, retry
+    /// Inspect transfers: list, show, explain, retry
     #[command(subcommand)]
     Transfer(transfer::TransferCommand),
-    /// Have files copied from URL to URL, between storages that need not know Longhaul
+    /// Submit a copy job from URL to URL, between storages that need not know Longhaul
     Submit(submit::SubmitArgs),
-    /// Jobs, copies between URLs: list, show, wait, cancel, priority
+    /// Manage copy jobs: list, show, wait, cancel, priority
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// Read a dataset's files at a storage again and compare them with the catalog
+    /// Verify a replica: read its files again and compare them with the catalog
     Verify(verify::VerifyArgs),
-    /// Tasks: scans, verifications and deletions
+    /// Manage tasks (scans, verifications, deletions): list, show, cancel
     #[command(subcommand)]
     Task(task::TaskCommand),
-    /// Sites: add, list, show, pause, resume, drain, limit
+    /// Manage sites: add, list, show, pause, resume, drain, limit, set, commission
     #[command(subcommand)]
     Site(site::SiteCommand),
-    /// Storages: list, whether files may pass through one on their way, name rules
+    /// Manage storages: list, set relay and strategy, check name rules
     #[command(subcommand)]
     Storage(storage::StorageCommand),
-    /// Shares of communities and activities where they want more than there is: list, set, remove
+    /// Manage fair shares of communities and activities: list, set, remove
     #[command(subcommand)]
     Share(share::ShareCommand),
-    /// Limits of links, storages and communities: list, set, remove
+    /// Manage limits of links, storages and communities: list, set, remove
     #[command(subcommand)]
     Limit(limit::LimitCommand),
-    /// Links that are used between storages: list, only, add, remove, open-all, commission, decommission
+    /// Manage allowed links between storages: list, only, add, remove, open-all, commission, decommission
     #[command(subcommand)]
     Link(link::LinkCommand),
-    /// Circuits, bandwidth reserved by agents: list, show, explain, request, release
+    /// Manage circuits (reserved bandwidth): list, show, explain, plan, request, release
     #[command(subcommand)]
     Circuit(circuit::CircuitCommand),
-    /// Who changed shares, links, storages and accounts, requested or gave back circuits, and logged in, and
-    /// when
+    /// Show the audit log: changes, logins and access decisions
     Audit(audit::AuditArgs),
-    /// The network: what links give, why, what changed; whose measurement hosts are; exchange with other
+    /// Inspect the network: rates and bottlenecks of links, changes, measurement hosts, exchange with other
     /// instances
     #[command(subcommand)]
     Network(network::NetworkCommand),
-    /// The service: set up, run, check
+    /// Operate the service: init, run, check
     #[command(subcommand)]
     Service(service::ServiceCommand),
-    /// A site's agent: join a service, run
+    /// Operate an agent: join a service, run
     #[command(subcommand)]
     Agent(agent::AgentCommand),
-    /// Settings and where they come from
+    /// Show or check the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Copy files and directories, now: from and to `longhaul serve`, over ssh, or on this host
+    /// Copy files and directories now: from and to `longhaul serve`, over ssh, or on this host
     Copy(copy::CopyArgs),
-    /// Export one directory to whoever gets the URL that this prints
+    /// Export a directory to anyone who has the URL that this prints
     Serve(serve::ServeArgs),
-    /// Digests of files on this host: blake3 for `longhaul copy --blake3`, and others
+    /// Compute digests of local files: blake3 for `longhaul copy --blake3`, and others
     Digest(digest::DigestArgs),
-    /// Accounts of people who log in with a password: add, list, password, set, disable, enable, remove
+    /// Manage accounts for password login: add, list, password, set, disable, enable, remove
     #[command(subcommand)]
     Account(account::AccountCommand),
-    /// API tokens: create, list, revoke
+    /// Manage API tokens: create, list, revoke
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Is this host ready for long paths, and does a peer answer? Findings with remedies
+    /// Check whether this host is ready for long paths and whether a peer answers, with remedies
     Doctor(doctor::DoctorArgs),
-    /// Kernel settings for a path; applies none
+    /// Print kernel settings for a path; changes nothing
     Tune(tune::TuneArgs),
-    /// What the scheduler achieves in a world of a scenario, and what nobody could beat
+    /// Simulate the scheduler in a scenario and compare it with the theoretical bound
     Simulate(simulate::SimulateArgs),
-    /// Measure disk, network and encryption alone, and which of them limits
+    /// Measure disk, network and encryption separately, and find the bottleneck
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// Load a service with test subscriptions, and see what comes of them
+    /// Load-test a service with subscriptions of virtual files
     Load(load::LoadArgs),
-    /// Save how to reach a service, for the commands that follow
+    /// Save the connection to a service for later commands
     Login(login::LoginArgs),
-    /// Whose credential this is, and what it allows
+    /// Show whose credential this is and what it allows
     Whoami,
-    /// Becomes an account, for good, and runs this program as that account
+    /// Become an account permanently and run this program as that account
     #[command(hide = true)]
     AsAccount(as_account::AsAccountArgs),
-    /// Completions for a shell
+    /// Print shell completions
     #[command(alias = "completions")]
     Completion(completion::CompletionArgs),
-    /// Manual pages
+    /// Write manual pages
     Man(man::ManArgs),
 }
 

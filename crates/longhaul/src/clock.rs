@@ -1,4 +1,4 @@
-//! The one place of this program that reads the clock.
+//! The only place in this program that reads the clock.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,12 +10,12 @@ pub fn now() -> Timestamp {
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// As an argument for the rooms that want one.
+/// The clock as an argument for crates that take one.
 pub fn clock() -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
     Arc::new(now)
 }
 
-/// Names an error of this process, to find it in its log.
+/// Makes an id for an error of this process, to find it in the log.
 pub fn new_incident_id() -> IncidentId {
     static MAKER: Mutex<Option<IdMaker>> = Mutex::new(None);
     let mut maker = MAKER.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! What a command ends with when it does not succeed: the four parts a person reads (what, why, what next, an
-//! id) and the exit code a script reads.
+//! A failed command: the four parts a person reads (what, why, what next, an id) and the exit code a script
+//! reads.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,7 +11,7 @@ use longhaul_model::{Fault, FaultCode, IncidentId, NameError};
 
 use crate::terminal::{Style, Tone, wrapped};
 
-/// Exit codes; `longhaul help` lists them.
+/// Exit codes; `longhaul --help` lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Ok = 0,
@@ -24,7 +24,7 @@ pub enum Exit {
     Permanent = 6,
     /// Some files failed.
     Partly = 7,
-    /// `--wait` was given a time, and it is over.
+    /// The time given to `--wait` is over.
     TimedOut = 8,
     Mismatch = 10,
     Interrupted = 130,
@@ -42,13 +42,13 @@ impl Exit {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// Boxed: results are passed up through every call, and succeed mostly.
+    /// Boxed, since results are passed up through every call and mostly succeed.
     pub problem: Box<Problem>,
     pub exit: Exit,
 }
 
 impl Failure {
-    /// `why` are the particulars; what and what next follow from the code unless set below.
+    /// A failure with details `why`; title and remedy follow from the code unless set below.
     pub fn new(code: FaultCode, why: impl Into<String>) -> Self {
         Problem::new(code, code.title(), why).into()
     }
@@ -59,16 +59,16 @@ impl Failure {
         Failure { exit: Exit::Usage, ..failure }
     }
 
-    /// The operating system refused something about a file of ours.
+    /// The operating system failed an operation on a file.
     pub fn file(doing: &str, path: &Path, error: &io::Error) -> Self {
         let shown = printable(&path.to_string_lossy());
         let next = match error.kind() {
             io::ErrorKind::NotFound => "check the path",
-            io::ErrorKind::PermissionDenied => "check who owns it, and who you are",
+            io::ErrorKind::PermissionDenied => "check its owner and permissions, and the user you run as",
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                "make room there, or use another directory"
+                "free some space there, or use another directory"
             }
-            _ => "see the reason; if it stays, try another directory",
+            _ => "see the reason; if it persists, use another directory",
         };
         let failure = Failure::new(FaultCode::StateDirectory, plain_io(error));
         let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Other };
@@ -90,7 +90,7 @@ impl Failure {
         self
     }
 
-    /// With an id, made here if the service gave none.
+    /// Adds an id unless the service gave one.
     pub fn with_id(mut self, make: impl FnOnce() -> IncidentId) -> Self {
         self.problem.instance.get_or_insert_with(make);
         self
@@ -135,7 +135,7 @@ impl From<NameError> for Failure {
     }
 }
 
-/// `No space left on device`, without the number that means nothing to most.
+/// The message without the OS error number: `No space left on device`.
 pub fn plain_io(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {

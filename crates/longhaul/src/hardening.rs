@@ -1,23 +1,23 @@
-//! Keeps what this process knows from others: keys, tokens, proxies of users. It leaves no core dump, and the
-//! kernel lets no process but root's read its memory, its environment or its open files, not even one of the
-//! same user's.
+//! Process hardening: keeps secrets in memory (keys, tokens, users' proxies) from other processes. It
+//! disables core dumps, and the kernel lets only root's processes read its memory, environment or open files,
+//! not even those of the same user.
 //!
-//! For every command, since each may hold a token. Programs that are started from here are dumpable again, as
-//! any program, but leave no core dump either.
+//! For every command, since each may hold a token. Programs started from here are dumpable again, like any
+//! program, but leave no core dump either.
 
 use std::io;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// Set to 1: as if this were not there, for whoever looks for a fault with a debugger or a core dump.
+/// Set to 1 to disable the hardening, for debuggers and core dumps.
 pub const CORE_DUMPS_VARIABLE: &str = "LONGHAUL_CORE_DUMPS";
 
-/// Before anything is read that is a secret.
+/// Hardens the process. Call it before any secret is read.
 pub fn harden_process() -> io::Result<()> {
     if std::env::var_os(CORE_DUMPS_VARIABLE).is_some_and(|value| value == "1") {
         return Ok(());
     }
-    // The one thing of ours in /proc that we would not be let to open any more.
+    // Opened now, since we could not open it in /proc afterwards.
     longhaul_engine::open_counters();
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)

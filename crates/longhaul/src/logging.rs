@@ -1,4 +1,4 @@
-//! The log: JSON lines (or text for people), to standard error or a file.
+//! Logging: JSON lines (or text for people), to standard error or a file.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -28,19 +28,19 @@ pub enum LogFormat {
 
 pub struct Logging {
     pub format: LogFormat,
-    /// `info`, or per room: `warn,longhaul_engine=debug`.
+    /// A level such as `info`, or levels per crate: `warn,longhaul_engine=debug`.
     pub level: String,
     pub file: Option<PathBuf>,
 }
 
 impl Logging {
-    /// To be called once, before the first event.
+    /// Starts logging. Call it once, before the first event.
     pub fn start(&self) -> Result<(), Failure> {
         let targets: Targets = self.level.parse().map_err(|error| {
             Failure::usage(
-                format!("\"{}\" is no log level", self.level),
+                format!("\"{}\" is not a log level", self.level),
                 format!("{error}"),
-                "write error, warn, info, debug or trace; or a list: info,longhaul_engine=debug",
+                "use error, warn, info, debug or trace; or a list such as info,longhaul_engine=debug",
             )
         })?;
         let writer = match &self.file {
@@ -52,7 +52,7 @@ impl Logging {
         };
         let registry = tracing_subscriber::registry().with(targets);
         let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_timer(Clock).with_ansi(false);
-        // A second start (tests) keeps the first.
+        // A second start (in tests) keeps the first.
         let _ = match self.format {
             LogFormat::Json => registry.with(layer.event_format(JsonLine)).try_init(),
             LogFormat::Human => registry.with(layer).try_init(),
@@ -63,9 +63,9 @@ impl Logging {
 
 struct Clock;
 
-/// One object a line: `at`, `level`, `room` and `message`, then the event's own fields. The library's form
-/// calls the room `target`, which in our events is where a file goes; a key must not stand twice in an
-/// object.
+/// Formats one object per line: `at`, `level`, `room` and `message`, then the event's own fields. The library
+/// calls the crate `target`, which our events use for where a file goes, and a key must not appear twice in
+/// an object.
 struct JsonLine;
 
 impl<S, N> FormatEvent<S, N> for JsonLine
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Takes what is logged.
+    /// Captures what is logged.
     #[derive(Clone, Default)]
     struct LogCapture(Arc<Mutex<Vec<u8>>>);
 
@@ -163,7 +163,15 @@ mod tests {
             tracing_subscriber::fmt::layer().with_writer(move || writer.clone()).event_format(JsonLine);
         let subscriber = tracing_subscriber::registry().with(layer);
         tracing::subscriber::with_default(subscriber, || {
-            tracing::info!(target: "room", target = "gamma", lfn = "new\nline\u{1b}\"", bytes = 7u64, good = true, level = "x", "done");
+            tracing::info!(
+                target: "room",
+                target = "gamma",
+                lfn = "new\nline\u{1b}\"",
+                bytes = 7u64,
+                good = true,
+                level = "x",
+                "done"
+            );
         });
         let bytes = taken.0.lock().unwrap().clone();
         let text = String::from_utf8(bytes).unwrap();

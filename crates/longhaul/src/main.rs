@@ -1,9 +1,9 @@
-//! The `longhaul` program: command line, configuration, wiring, and the demo; nothing else. What is done is
-//! done by the rooms; here is what a person types, sees and configures.
+//! The `longhaul` program: command line, configuration, wiring, and the demo. All work is done by the other
+//! crates; here is what a person types, sees and configures.
 //!
-//! Not here: any decision about data (`scheduler`), any byte of it (`engine`), any page (`web`).
-//! Start with [`cli`], which lists the commands; each is in `commands` under its noun; `demo` runs a whole
-//! deployment on one machine with nothing but these commands and the public API.
+//! Not here: decisions about data (`scheduler`), its bytes (`engine`), web pages (`web`). Start with [`cli`],
+//! which lists the commands; each is in `commands` under its noun; `demo` runs a whole deployment on one
+//! machine with these commands and the public API.
 
 mod cli;
 mod clock;
@@ -52,14 +52,21 @@ fn run(cli: Cli, sealed: std::io::Result<()>) -> Exit {
     let output = Output::new(format, cli.global.no_color, cli.global.quiet);
     if let Err(error) = sealed {
         output.say(&format!(
-            "note: others of this user can read this process, since the kernel refuses to seal it: {error}"
+            "warning: other processes of this user can read this process's memory, since the kernel refused \
+                to protect it: {error}"
         ));
     }
     commands::run(cli, output).unwrap_or_else(|failure| {
         let failure = failure.with_id(clock::new_incident_id);
         let problem = &failure.problem;
         if let Some(id) = problem.instance {
-            tracing::error!(%id, code = %problem.code, title = problem.title, detail = problem.detail, "command failed");
+            tracing::error!(
+                %id,
+                code = %problem.code,
+                title = problem.title,
+                detail = problem.detail,
+                "command failed"
+            );
         }
         output.fail(&failure);
         failure.exit

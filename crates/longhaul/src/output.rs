@@ -1,5 +1,4 @@
-//! Where a command's words go: data to standard output, in one of three forms; everything else to standard
-//! error.
+//! Output of commands: data to standard output in one of three formats, everything else to standard error.
 
 use serde::Serialize;
 
@@ -29,12 +28,12 @@ impl Output {
         Output { format, out: Terminal::out(no_colour), error: Terminal::error(no_colour), quiet }
     }
 
-    /// One document: as itself, or as a table.
+    /// Prints a document as JSON or as a table.
     pub fn table<T: Serialize>(&self, document: &T, table: impl Fn(&T) -> Table) -> Result<(), Failure> {
         self.view(document, |document, style, width| table(document).human(style, width), &table)
     }
 
-    /// One document: as itself, as text for people, or as a table.
+    /// Prints a document as JSON, as text for people, or as a table.
     pub fn view<T: Serialize>(
         &self,
         document: &T,
@@ -48,7 +47,7 @@ impl Output {
         }
     }
 
-    /// One document; otherwise a sentence about it.
+    /// Prints a document as JSON, otherwise a sentence about it.
     pub fn sentence<T: Serialize>(
         &self,
         document: &T,
@@ -71,7 +70,7 @@ impl Output {
         self.write(&text)
     }
 
-    /// One of many documents, on a line of its own.
+    /// Prints one of many JSON documents on a line of its own.
     pub fn json_line<T: Serialize>(&self, document: &T) -> Result<(), Failure> {
         let text = serde_json::to_string(document).map_err(|error| {
             Failure::new(
@@ -82,30 +81,30 @@ impl Output {
         self.write(&(text + "\n"))
     }
 
-    /// Data, to standard output.
+    /// Writes data to standard output.
     pub fn write(&self, text: &str) -> Result<(), Failure> {
         self.out
             .write(text)
             .map_err(|error| Failure::file("writing to", std::path::Path::new("standard output"), &error))
     }
 
-    /// A message, to standard error, unless `--quiet`.
+    /// Writes a message to standard error, unless `--quiet`.
     pub fn say(&self, message: &str) {
         if !self.quiet {
             let _ = self.error.write(&format!("{message}\n"));
         }
     }
 
-    /// A failure in its four parts, on standard error.
+    /// Prints a failure in its four parts to standard error.
     pub fn print_failure(&self, failure: &Failure) {
         let _ = self.error.write(&failure.render(self.error.style, self.error.width()));
     }
 
-    /// The last word about a failure; with `--json`, the problem on standard output too.
+    /// Reports a failure at the end of a command; with `--json` also as a problem on standard output.
     pub fn fail(&self, failure: &Failure) {
         self.print_failure(failure);
         if self.format == Format::Json && self.json(&failure.problem).is_err() {
-            let _ = self.error.write("(and standard output cannot be written)\n");
+            let _ = self.error.write("(cannot write to standard output either)\n");
         }
     }
 }

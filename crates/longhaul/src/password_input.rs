@@ -1,5 +1,5 @@
-//! Passwords that people type: from the terminal, which shows nothing of them, or from standard input. Never
-//! from an argument, which every process of the machine can read, and which shells keep.
+//! Password input: from the terminal without echo, or from standard input. Never from an argument, which
+//! every process on the machine can read and shells record.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
@@ -10,32 +10,32 @@ use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
-/// A longer line is no password.
+/// Bytes of a password.
 const PASSWORD_BYTES_MAX: u64 = 4_096;
 const TERMINAL: &str = "/dev/tty";
 
-/// The first line.
+/// Reads the first line of standard input.
 pub fn from_stdin() -> Result<String, Failure> {
     let failed = |error: io::Error| failure(format!("reading the password from standard input: {error}"));
     first_line(io::stdin().lock()).map_err(failed)
 }
 
-/// Asks twice, since nobody sees what they type.
+/// Asks twice, since the input is invisible.
 pub fn new_from_terminal(name: &str) -> Result<String, Failure> {
     let mut terminal = File::options().read(true).write(true).open(TERMINAL).map_err(|_| {
         Failure::usage(
-            "no password is given",
-            "there is no terminal to ask for it",
-            "give it to standard input: longhaul account … --password-stdin < FILE",
+            "the password is missing",
+            "there is no terminal to read it from",
+            "pass it on standard input: longhaul account … --password-stdin < FILE",
         )
     })?;
     let name = longhaul_model::units::printable(name);
-    let first = prompt(&mut terminal, &format!("New password of {name}: "))?;
-    let second = Zeroizing::new(prompt(&mut terminal, "The same again: ")?);
+    let first = prompt(&mut terminal, &format!("New password for {name}: "))?;
+    let second = Zeroizing::new(prompt(&mut terminal, "Repeat it: ")?);
     if first != *second {
         return Err(Failure::usage(
-            "the two differ",
-            "a password is asked for twice, since it is not shown",
+            "the passwords differ",
+            "the password is asked for twice, since it is not shown",
             "try again",
         ));
     }
@@ -52,8 +52,8 @@ fn prompt(terminal: &mut File, words: &str) -> Result<String, Failure> {
     typed.map_err(failed)
 }
 
-/// A terminal that shows nothing of what is typed and gives each key at once, interrupts too: a program that
-/// a signal ended would leave it silent.
+/// A terminal without echo that delivers each key at once, including interrupts: a program killed by a signal
+/// would leave echo off.
 struct EchoOff {
     terminal: File,
     before: Termios,
@@ -79,14 +79,14 @@ fn failure(why: String) -> Failure {
     Failure::new(FaultCode::BadRequest, why)
 }
 
-/// Keys up to Enter.
+/// Reads keys up to Enter.
 fn read_keys(mut keys: impl Read) -> io::Result<String> {
     const INTERRUPT: u8 = 3;
     const END: u8 = 4;
     const ERASE_LINE: u8 = 21;
     const ERASE: [u8; 2] = [8, 127];
     let mut typed = Zeroizing::new(Vec::new());
-    // One at a time: what is typed after Enter is for whoever reads next.
+    // One byte at a time: what is typed after Enter is for the next reader.
     let mut key = [0];
     loop {
         match keys.read(&mut key) {
@@ -97,11 +97,11 @@ fn read_keys(mut keys: impl Read) -> io::Result<String> {
         }
         match key[0] {
             b'\r' | b'\n' => return text(&typed),
-            INTERRUPT => return Err(io::Error::new(io::ErrorKind::Interrupted, "it was broken off")),
+            INTERRUPT => return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
             END if typed.is_empty() => break,
             ERASE_LINE => typed.clear(),
             key if ERASE.contains(&key) => {
-                // A character, of however many bytes.
+                // Erases a whole character, of however many bytes.
                 while typed.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
             _ if typed.len() as u64 >= PASSWORD_BYTES_MAX => return Err(too_long()),
@@ -122,12 +122,12 @@ fn first_line(input: impl BufRead) -> io::Result<String> {
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {PASSWORD_BYTES_MAX} bytes"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("it is longer than {PASSWORD_BYTES_MAX} bytes"))
 }
 
 fn text(bytes: &[u8]) -> io::Result<String> {
     let text = std::str::from_utf8(bytes);
-    text.map(str::to_owned).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no UTF-8"))
+    text.map(str::to_owned).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 #[cfg(test)]

@@ -9,22 +9,21 @@ use longhaul_model::units;
 use crate::table::percent;
 use crate::terminal::{Terminal, columns, cut, wrapped};
 
-/// Without a terminal: one report each so often, and none of what is over before.
+/// Time between two lines without a terminal; what ends sooner gets none.
 const PLAIN_REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// With one: repaint no more often than the eye follows.
+/// Time between two repaints on a terminal: no more often than the eye follows.
 pub const REPAINT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Where no terminal says how wide it is.
+/// Width where no terminal reports one.
 const COLUMNS_DEFAULT: usize = 110;
 const GAP_WIDE: &str = "  ";
 const GAP_NARROW: &str = " ";
-/// A shorter bar says nothing, a longer one no more.
+/// Bounds of a bar: a shorter one says nothing, a longer one no more.
 const BAR_CELLS_MIN: usize = 4;
 const BAR_CELLS_MAX: usize = 27;
-/// Columns that each cell takes at least if it is there, so that nothing beside it moves while numbers
-/// change.
+/// Minimum columns of each non-empty cell, so that nothing beside it moves while numbers change.
 const CELL_COLUMNS_MIN: [usize; 6] = [0, 0, 7, 20, 0, 0];
-/// The same of how long it will take: `1 min 16 s`.
+/// Minimum columns of the remaining time, such as `1 min 16 s`.
 const LEFT_COLUMNS_MIN: usize = 11;
 
 #[derive(Debug)]
@@ -44,7 +43,7 @@ impl ProgressBoard {
         self.terminal
     }
 
-    /// Shows the present state: `lines` on a terminal, `plain` elsewhere if it is time.
+    /// Shows the current state: `lines` on a terminal, `plain` elsewhere if it is time.
     pub fn show(&mut self, now: Timestamp, lines: &[String], plain: impl FnOnce() -> String) {
         if self.quiet {
             return;
@@ -60,13 +59,13 @@ impl ProgressBoard {
         }
     }
 
-    /// A message that stays; on a terminal wrapped, further lines indented.
+    /// Prints a permanent message, wrapped on a terminal, further lines indented.
     pub fn say_wrapped(&mut self, message: &str, indent: usize) {
         let width = self.terminal.width();
         self.say(&wrapped(message, width, indent));
     }
 
-    /// A message that stays.
+    /// Prints a permanent message.
     pub fn say(&mut self, message: &str) {
         let erased = self.erase_sequence();
         self.painted_lines = 0;
@@ -74,7 +73,7 @@ impl ProgressBoard {
         self.write(&(erased + &message));
     }
 
-    /// Leaves `lines` as the last state on the screen.
+    /// Leaves `lines` on the screen as the final state.
     pub fn finish_with(&mut self, lines: &[String]) {
         if self.terminal.is_terminal && !self.quiet {
             self.write(&(self.erase_sequence() + &self.cut_lines(lines)));
@@ -89,12 +88,12 @@ impl ProgressBoard {
 
     fn write(&self, text: &str) {
         if !text.is_empty() {
-            // Progress that cannot be shown stops nothing.
+            // Failing to show progress is no reason to stop.
             let _ = self.terminal.write(text);
         }
     }
 
-    /// No more lines than can be gone back over.
+    /// No more lines than the cursor can move back over.
     fn visible_lines<'a>(&self, lines: &'a [String]) -> &'a [String] {
         let most = self.terminal.height().map_or(usize::MAX, |lines| lines.saturating_sub(1).max(1));
         &lines[..lines.len().min(most)]
@@ -108,21 +107,21 @@ impl ProgressBoard {
         }
     }
 
-    /// A line wider than the terminal would wrap, and the next repaint would begin in the wrong place.
+    /// A line wider than the terminal would wrap, and the next repaint would start in the wrong place.
     fn cut_lines(&self, lines: &[String]) -> String {
         let width = self.terminal.width().unwrap_or(usize::MAX);
         lines.iter().map(|line| format!("{}\n", cut(line, width))).collect()
     }
 }
 
-/// `████████░░░░`, `cells` wide; full only when all is done.
+/// A bar such as `████████░░░░`, `cells` wide; full only when everything is done.
 pub fn bar(part: u64, whole: u64, cells: usize) -> String {
     let full = if part >= whole { cells } else { (part as f64 / whole as f64 * cells as f64) as usize };
     let full = if part < whole { full.min(cells.saturating_sub(1)) } else { full };
     "█".repeat(full) + &"░".repeat(cells - full)
 }
 
-/// How far files and bytes are, and how fast.
+/// Progress of files and bytes, with rates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measure {
     pub files_done: u64,
@@ -134,13 +133,13 @@ pub struct Measure {
     pub rate_average: f64,
     /// Expected end, as text.
     pub end: String,
-    /// How far that is, for those who have room for it.
+    /// Remaining time, if there is room for it.
     pub left: String,
     pub notes: String,
 }
 
 impl Measure {
-    /// For a log: no bar, never cut.
+    /// One line for a log: no bar, never cut.
     pub fn plain(&self, name: &str) -> String {
         format!(
             "{name}  {}",
@@ -153,7 +152,7 @@ impl Measure {
         )
     }
 
-    /// Percent, files, bytes, rates, end, notes.
+    /// Cells: percent, files, bytes, rates, end, notes.
     fn cells(&self, gap: &str) -> [String; 6] {
         let over = if gap.len() > 1 { " / " } else { "/" };
         let (share, files) = match (self.files, self.bytes) {
@@ -183,8 +182,8 @@ impl Measure {
     }
 }
 
-/// One line each: name, bar, percent, files, bytes, rates, end; aligned. On a narrow terminal it moves
-/// together; the bars take what is left, and go if that is too little.
+/// One line each: name, bar, percent, files, bytes, rates, end; aligned. On a narrow terminal gaps shrink;
+/// the bars take what is left and are dropped if that is too little.
 pub fn lines(measures: &[(&str, Measure)], width: Option<usize>) -> Vec<String> {
     let width = width.unwrap_or(COLUMNS_DEFAULT);
     for gap in [GAP_WIDE, GAP_NARROW] {
@@ -208,7 +207,7 @@ pub fn lines(measures: &[(&str, Measure)], width: Option<usize>) -> Vec<String> 
     unreachable!("the narrow form is always taken")
 }
 
-/// Names and what follows the bar, cells padded to the widest of their column.
+/// Names and the cells after the bar, padded to the widest of their column.
 fn align_rows(measures: &[(&str, Measure)], gap: &str) -> Vec<(String, String)> {
     let cells: Vec<[String; 6]> = measures.iter().map(|(_, measure)| measure.cells(gap)).collect();
     let widest = |place: usize| match cells.iter().map(|row| columns(&row[place])).max().unwrap_or(0) {
@@ -219,7 +218,7 @@ fn align_rows(measures: &[(&str, Measure)], gap: &str) -> Vec<(String, String)> 
     let rows = measures.iter().zip(&cells).map(|((name, _), row)| {
         let padded = row.iter().enumerate().filter(|(place, _)| widest(*place) > 0).map(|(place, cell)| {
             let pad = " ".repeat(widest(place) - columns(cell));
-            // Numbers to the right, words to the left.
+            // Numbers are right-aligned, words left-aligned.
             if place < 4 { format!("{pad}{cell}") } else { format!("{cell}{pad}") }
         });
         (format!("  {name:<names$}"), padded.collect::<Vec<_>>().join(gap))
@@ -227,7 +226,7 @@ fn align_rows(measures: &[(&str, Measure)], gap: &str) -> Vec<(String, String)> 
     rows.collect()
 }
 
-/// Percent of the bytes, which take the time; 100 only when all files are done.
+/// Percentage of the bytes, which take the time; 100 only when all files are done.
 fn percent_done(files_done: u64, files: u64, bytes_done: u64, bytes: u64) -> u64 {
     if bytes == 0 {
         return percent(files_done, files);
@@ -236,7 +235,7 @@ fn percent_done(files_done: u64, files: u64, bytes_done: u64, bytes: u64) -> u64
     percent(bytes_done, bytes).min(most)
 }
 
-/// The average without its unit if it has the unit of the rate before it.
+/// The average, without its unit if that is the unit of the current rate.
 fn short_rate(now: f64, average: f64) -> String {
     let (now, average) = (units::rate(now), units::rate(average));
     match (now.split_once(' '), average.split_once(' ')) {
@@ -289,7 +288,7 @@ mod tests {
         );
     }
 
-    /// Else what is beside them jumps with each digit.
+    /// Otherwise everything beside a number jumps with each digit.
     #[test]
     fn bars_are_steady_while_numbers_change() {
         let early = Measure { bytes_done: 900_000, rate_now: 327e3, rate_average: 327e3, ..measure() };

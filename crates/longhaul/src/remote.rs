@@ -1,4 +1,4 @@
-//! The service as commands see it: the typed client, with paging, and patience while something is awaited.
+//! Typed client of the service for commands, with paging and retries.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::clock;
 use crate::config::ClientConfig;
 use crate::failure::Failure;
 
-/// While a command waits for something, the service may be away this long.
+/// How long a waiting command retries while the service is down.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
-/// Items that `all` fetches at the most.
+/// Items that `list_all` fetches at most.
 const LIST_ITEMS_MAX: usize = 100_000;
 
 /// Query parameters; those without a value are left out.
@@ -33,8 +33,8 @@ impl Remote {
     pub fn connect(config: &ClientConfig) -> Result<Self, Failure> {
         if config.url.is_empty() {
             return Err(Failure::usage(
-                "no service is named",
-                "neither --url, --dir, LONGHAUL_URL, the configuration nor a saved login says where it is",
+                "no service is configured",
+                "no --url, --dir, LONGHAUL_URL, configuration or saved login says where it is",
                 "longhaul login URL --token TOKEN --ca FILE, or give --dir STATE of a demo",
             ));
         }
@@ -58,8 +58,7 @@ impl Remote {
         Ok(request.send().await?)
     }
 
-    /// For reading again and again what is awaited: a service that is being restarted is no reason to give
-    /// up.
+    /// As [`Remote::get`] for polling: retries while the service is being restarted.
     pub async fn get_with_retry<T: DeserializeOwned>(
         &self,
         route: &'static Route,
@@ -76,7 +75,7 @@ impl Remote {
         }
     }
 
-    /// The first `limit` items of a list.
+    /// Fetches the first `limit` items of a list.
     pub async fn list<T: DeserializeOwned>(
         &self,
         route: &'static Route,
@@ -104,7 +103,7 @@ impl Remote {
         Ok(items)
     }
 
-    /// A list that is never long.
+    /// Fetches a whole list that is never long.
     pub async fn list_all<T: DeserializeOwned>(
         &self,
         route: &'static Route,
@@ -146,7 +145,7 @@ impl Remote {
         self.get(route, parameters, &[]).await
     }
 
-    /// Sends a file, or standard input for `-`.
+    /// Uploads a file, or standard input for `-`.
     pub async fn upload<T: DeserializeOwned>(
         &self,
         route: &'static Route,
@@ -179,7 +178,7 @@ impl Remote {
     }
 }
 
-/// Whether the same question may well be answered in a moment.
+/// Whether the same request may succeed in a moment.
 pub fn is_retryable(failure: &Failure) -> bool {
     failure.problem.code.retry() != Retry::Never
 }
@@ -190,15 +189,15 @@ fn tls_config(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConf
     }
     if config.ca.is_empty() {
         if config.url.starts_with("http://") {
-            // Plain HTTP, to a loopback address: nobody is trusted because nobody is asked.
+            // Plain HTTP to a loopback address: this TLS configuration is never used.
             return Ok(longhaul_security::join_client_tls(&"0".repeat(64))?);
         }
         return Err(Failure::new(
             FaultCode::NotAuthenticated,
-            format!("{} has a CA of its own, which is not known here", config.url),
+            format!("{} has its own CA, which is not configured", config.url),
         )
-        .with_title("the service's CA is not known")
-        .with_remedy("give --ca FILE or --ca sha256:FINGERPRINT; `longhaul service init` printed both"));
+        .with_title("the service's CA is unknown")
+        .with_remedy("give --ca FILE or --ca sha256:FINGERPRINT, as printed by `longhaul service init`"));
     }
     let path = Path::new(&config.ca);
     let pem = std::fs::read_to_string(path).map_err(|error| Failure::file("reading the CA", path, &error))?;

@@ -1,4 +1,4 @@
-//! How this process is told to end.
+//! Shutdown signals of this process.
 
 use std::io::{self, Read};
 
@@ -12,7 +12,7 @@ pub fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
         signal(kind).map_err(|error| {
             Failure::new(
                 longhaul_model::FaultCode::Internal,
-                format!("signals cannot be received: {}", plain_io(&error)),
+                format!("cannot receive signals: {}", plain_io(&error)),
             )
         })
     };
@@ -28,8 +28,8 @@ pub fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-/// Ends this process, wherever it is, when standard input ends. Whoever started us holds the other end of
-/// that pipe and writes nothing, so it ends only by their death, even by SIGKILL.
+/// Ends this process when standard input is closed. Our parent holds the other end of that pipe and writes
+/// nothing, so it closes only when the parent dies, even by SIGKILL.
 pub fn exit_with_parent() {
     std::thread::spawn(|| {
         let mut input = io::stdin().lock();

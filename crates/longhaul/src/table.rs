@@ -1,4 +1,4 @@
-//! Tables: aligned for people, tab-separated for scripts. Each cell has both forms, and no name can break
+//! Tables: aligned for people, tab-separated for scripts. Each cell has both forms, and no content can break
 //! either.
 
 use longhaul_model::Timestamp;
@@ -7,7 +7,7 @@ use longhaul_model::units::{self, printable};
 use crate::terminal::{Style, Tone, columns, cut, cut_front};
 use crate::time_format;
 
-/// Narrowest a flexible column gets on a small terminal.
+/// Minimum width of a flexible column on a narrow terminal.
 const FLEXIBLE_COLUMNS_MIN: usize = 12;
 
 #[derive(Clone, Debug)]
@@ -18,18 +18,18 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Text from anywhere: control characters are escaped.
+    /// Text from any source: control characters are escaped.
     pub fn text(text: impl AsRef<str>) -> Self {
         let text = printable(text.as_ref());
         Cell { plain: text.clone(), human: text, tone: None }
     }
 
-    /// Text for people that reads differently in `--plain`.
+    /// Text that differs between people and `--plain`.
     pub fn both(human: impl AsRef<str>, plain: impl AsRef<str>) -> Self {
         Cell { human: printable(human.as_ref()), plain: printable(plain.as_ref()), tone: None }
     }
 
-    /// Nothing to say: a dash for people, empty for scripts.
+    /// No value: a dash for people, empty for scripts.
     pub fn none() -> Self {
         Cell::both("–", "")
     }
@@ -72,50 +72,63 @@ impl Cell {
     }
 }
 
-/// Whole percents, rounded down; all of nothing is 100.
+/// Whole percent, rounded down; all of nothing is 100.
 pub fn percent(part: u64, whole: u64) -> u64 {
     if part >= whole { 100 } else { (u128::from(part) * 100 / u128::from(whole)) as u64 }
 }
 
-/// Whole percents, to the nearest: for shares, where all of them should make about 100.
+/// Whole percent, rounded to nearest: for shares that should add up to about 100.
 pub fn rounded_percent(part: u64, whole: u64) -> u64 {
     let whole = u128::from(whole.max(1));
     ((u128::from(part) * 200 + whole) / (2 * whole)) as u64
 }
 
-/// How a column behaves when the terminal is narrow.
+/// How a column behaves on a narrow terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Width {
     Fixed,
-    /// May be cut at its end.
+    /// May be cut at the end.
     CutEnd,
-    /// May be cut at its front: paths.
+    /// May be cut at the front: paths.
     CutFront,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     title: &'static str,
+    /// Heading of `--plain`, which scripts read: it stays when the title changes.
+    plain: &'static str,
     right: bool,
     width: Width,
 }
 
+impl Column {
+    const fn new(title: &'static str, right: bool, width: Width) -> Column {
+        Column { title, plain: title, right, width }
+    }
+
+    pub const fn plain_title(mut self, plain: &'static str) -> Column {
+        self.plain = plain;
+        self
+    }
+}
+
 pub const fn left(title: &'static str) -> Column {
-    Column { title, right: false, width: Width::Fixed }
+    Column::new(title, false, Width::Fixed)
 }
 
 pub const fn right(title: &'static str) -> Column {
-    Column { title, right: true, width: Width::Fixed }
+    Column::new(title, true, Width::Fixed)
 }
 
-/// Prose: cut at its end if there is no room.
+/// A column of prose, cut at the end if there is no room.
 pub const fn prose(title: &'static str) -> Column {
-    Column { title, right: false, width: Width::CutEnd }
+    Column::new(title, false, Width::CutEnd)
 }
 
-/// A path: its end matters.
+/// A column of paths, cut at the front since the end matters.
 pub const fn path(title: &'static str) -> Column {
-    Column { title, right: false, width: Width::CutFront }
+    Column::new(title, false, Width::CutFront)
 }
 
 #[derive(Clone, Debug)]
@@ -130,10 +143,10 @@ impl Table {
     }
 
     /// # Panics
-    /// If the row has not one cell a column.
+    /// If the row does not have one cell per column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         let cells: Vec<Cell> = cells.into_iter().collect();
-        assert!(cells.len() == self.columns.len(), "one cell a column");
+        assert!(cells.len() == self.columns.len(), "one cell per column");
         self.rows.push(cells);
     }
 
@@ -141,9 +154,9 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// A heading line and tab-separated values.
+    /// The table as a heading line and tab-separated values.
     pub fn plain(&self) -> String {
-        let heading: Vec<String> = self.columns.iter().map(|column| column.title.replace(' ', "_")).collect();
+        let heading: Vec<String> = self.columns.iter().map(|column| column.plain.replace(' ', "_")).collect();
         let mut text = heading.join("\t");
         text.push('\n');
         for row in &self.rows {
@@ -158,7 +171,8 @@ impl Table {
         text
     }
 
-    /// Columns two spaces apart; with `width`, prose and paths are cut so that each row stays one line.
+    /// The table with columns two spaces apart; with `width`, prose and paths are cut so that each row stays
+    /// one line.
     pub fn human(&self, style: Style, width: Option<usize>) -> String {
         let widths = self.widths(width);
         let mut text = String::new();
@@ -227,7 +241,7 @@ impl Table {
     }
 }
 
-/// `name  value` lines about one thing, names aligned.
+/// Lines of `name  value` about one thing, names aligned.
 pub fn facts(style: Style, width: Option<usize>, lines: &[(&str, String)]) -> String {
     let longest = lines.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
     let mut text = String::new();
@@ -260,6 +274,14 @@ mod tests {
             Cell::text("a slot on alpha → beta: 8 of 8 busy, 120 before it"),
         ]);
         table
+    }
+
+    #[test]
+    fn the_plain_heading_may_differ_from_the_title() {
+        let mut table = Table::new([left("reason").plain_title("waits for"), right("size")]);
+        table.row([Cell::text("a slot"), Cell::bytes(1)]);
+        assert_eq!(table.plain(), "waits_for\tsize\na slot\t1\n");
+        assert!(table.human(Style::plain(), None).starts_with("reason"));
     }
 
     #[test]
@@ -301,14 +323,18 @@ mod tests {
         assert_eq!(percent(u64::MAX - 1, u64::MAX), 99);
     }
     proptest! {
-        /// No name moves the cursor, forges a row or shifts a column.
+        /// No content moves the cursor, forges a row or shifts a column.
         #[test]
-        fn no_name_breaks_a_table(names in prop::collection::vec(".{0,30}|[\\x00-\\x1f\u{202e}]{1,5}", 1..6), width in 40usize..120) {
+        fn no_name_breaks_a_table(
+            names in prop::collection::vec(".{0,30}|[\\x00-\\x1f\u{202e}]{1,5}", 1..6),
+            width in 40usize..120,
+        ) {
             let mut table = Table::new([path("lfn"), right("size"), prose("why")]);
             for name in &names {
                 table.row([Cell::text(name), Cell::bytes(7), Cell::text(name)]);
             }
-            for text in [table.human(Style::plain(), Some(width)), table.human(Style::plain(), None), table.plain()] {
+            let humans = [Some(width), None].map(|width| table.human(Style::plain(), width));
+            for text in humans.iter().chain([&table.plain()]) {
                 prop_assert_eq!(text.matches('\n').count(), names.len() + 1);
                 prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
             }

@@ -1,4 +1,4 @@
-//! Points in time as people read them: local clock, no more of the date than is needed.
+//! Formats and parses times for people: local clock, no more of the date than needed.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use longhaul_model::units;
 
 const HORIZON_MAX: Duration = Duration::from_secs(365 * 86_400);
 
-/// `14:02:11` today, `Sat 03:20` within a week, `2026-11-21 03:20` otherwise.
+/// Local time: `14:02:11` today, `Sat 03:20` within a week, `2026-11-21 03:20` otherwise.
 pub fn local(at: Timestamp, now: Timestamp) -> String {
     in_zone(at, now, &jiff::tz::TimeZone::system())
 }
 
-/// An expected time: beyond a year nobody means the date.
+/// An expected time; beyond a year no date is shown.
 pub fn expected(at: Timestamp, now: Timestamp) -> String {
     if at.since(now) > HORIZON_MAX { "in over 1 year".to_owned() } else { local(at, now) }
 }
 
-/// How far it is: `24 min`; none beyond a year.
+/// Time remaining: `24 min`; none beyond a year.
 pub fn time_left(at: Timestamp, now: Timestamp) -> Option<String> {
     let far = at.since(now);
     (far <= HORIZON_MAX).then(|| units::duration(far))
 }
 
-/// As `local`, with how far it is: `14:32:10 (24 min)`.
+/// As `local`, with the remaining time: `14:32:10 (24 min)`.
 pub fn ahead(at: Timestamp, now: Timestamp) -> String {
     match time_left(at, now) {
         Some(left) if at > now => format!("{} ({left})", local(at, now)),
@@ -31,18 +31,18 @@ pub fn ahead(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// `3.1 s ago`.
+/// Elapsed time: `3.1 s ago`.
 pub fn ago(at: Timestamp, now: Timestamp) -> String {
     format!("{} ago", units::duration(now.since(at)))
 }
 
-/// What the service says in a sentence, safe to print, with its times as [`local`] shows them: it does not
-/// know where its reader is.
+/// A sentence from the service, safe to print, with its times as in [`local`]: the service does not know the
+/// reader's time zone.
 pub fn sentence(text: &str, now: Timestamp) -> String {
     sentence_in(text, now, &jiff::tz::TimeZone::system())
 }
 
-/// A time as the service writes it: `2026-11-21T14:02:11.000Z`.
+/// Length of a time as the service writes it: `2026-11-21T14:02:11.000Z`.
 const TIME_BYTES: usize = 24;
 
 fn sentence_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> String {
@@ -66,7 +66,7 @@ fn sentence_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> String 
     out
 }
 
-/// A time that somebody typed: in full, in local time, or so long from now.
+/// Parses a typed time: in full, in local time, or as a duration from now.
 pub fn parse(text: &str) -> Result<Timestamp, String> {
     parse_in(text, crate::clock::now(), &jiff::tz::TimeZone::system())
 }
@@ -78,8 +78,8 @@ fn parse_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> Result<Tim
     let bad = || {
         let shown = units::printable(text);
         format!(
-            "`{shown}` is no time: 14:00, \"2026-11-28 14:00\", 2026-11-28T13:00:00Z, or from now: 90m, 6h, \
-                2d"
+            "`{shown}` is not a time such as 14:00, \"2026-11-28 14:00\", 2026-11-28T13:00:00Z, or from now: \
+                90m, 6h, 2d"
         )
     };
     if let Some(seconds) = parse_span_s(text) {
@@ -90,7 +90,7 @@ fn parse_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> Result<Tim
         (Ok(moment), _) => moment.to_zoned(zone.clone()).map_err(|_| bad())?,
         (_, Ok(time)) => {
             let today = present.date().to_datetime(time).to_zoned(zone.clone()).map_err(|_| bad())?;
-            // A time of the day that has passed is tomorrow's.
+            // A time of day that has passed means tomorrow.
             if today > present { today } else { today.tomorrow().map_err(|_| bad())? }
         }
         _ => return Err(bad()),
@@ -98,7 +98,7 @@ fn parse_in(text: &str, now: Timestamp, zone: &jiff::tz::TimeZone) -> Result<Tim
     Ok(Timestamp(moment.timestamp().as_microsecond()))
 }
 
-/// `90m`, `6h`, `2d`, `30s`.
+/// Parses a duration in seconds: `90m`, `6h`, `2d`, `30s`.
 pub fn parse_span_s(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let each = match unit {
@@ -108,7 +108,7 @@ pub fn parse_span_s(text: &str) -> Option<u64> {
         "d" => 86_400,
         _ => return None,
     };
-    // A century is enough, and no sum overflows.
+    // A century is enough, and sums do not overflow.
     number.parse::<u64>().ok()?.checked_mul(each).filter(|seconds| *seconds < 100 * 366 * 86_400)
 }
 

@@ -1,4 +1,4 @@
-//! Wrong use of the command line, in the four parts that every error has.
+//! Usage errors, in the four parts of every error.
 
 use clap::error::ErrorKind;
 
@@ -6,7 +6,7 @@ use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Output};
 
-/// Shows help and version as asked for; anything else as an error.
+/// Prints help and version as requested; anything else as an error.
 pub fn explain(error: &clap::Error, json: bool) -> Exit {
     let format = if json { Format::Json } else { Format::Human };
     let output = Output::new(format, false, false);
@@ -28,7 +28,7 @@ pub fn explain(error: &clap::Error, json: bool) -> Exit {
     }
 }
 
-/// From clap's text: `error: WHAT[: WHY]`, then perhaps `tip: NEXT`, then `Usage: …`.
+/// Parses clap's text: `error: WHAT[: WHY]`, then perhaps `tip: NEXT`, then `Usage: …`.
 fn failure(text: &str) -> Failure {
     let mut paragraphs = text.split("\n\n").map(|paragraph| {
         paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
@@ -54,7 +54,7 @@ fn failure(text: &str) -> Failure {
     let next = if tip.is_empty() { help } else { format!("{tip}; see {help}") };
     let why = match (reason.is_empty(), usage.is_empty()) {
         (false, _) => reason,
-        (true, false) => format!("the form is: {usage}"),
+        (true, false) => format!("usage: {usage}"),
         (true, true) => String::new(),
     };
     Failure::usage(title, why, next)

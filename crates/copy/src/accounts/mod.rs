@@ -266,7 +266,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_map_reaches_root(text in "(/CN=[a-d] (root|jane|daemon|0|nobody)(,root)?\n){0,8}", uid_min in 0u32..3_000) {
+        fn no_map_reaches_root(
+            text in "(/CN=[a-d] (root|jane|daemon|0|nobody)(,root)?\n){0,8}",
+            uid_min in 0u32..3_000,
+        ) {
             let policy = AccountPolicy { uid_min, listed: vec!["root".into(), "daemon".into()] };
             let (mapped, _) = map_subjects(&gridmap::parse(text.as_bytes()), &policy, &mut some);
             prop_assert!(mapped.iter().all(|one| one.account.uid != 0));

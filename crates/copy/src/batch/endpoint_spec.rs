@@ -14,8 +14,9 @@ pub enum EndpointSpec {
     AtFile(String),
 }
 
-const FDT_UNSUPPORTED: &str = "fdt:// is an FDT daemon, whose protocol Longhaul does not speak: run `longhaul \
-    serve DIR` on that host, and use the lh:// URL that it prints, or @FILE with that URL in the file";
+const FDT_UNSUPPORTED: &str = "fdt:// is an FDT daemon, whose protocol Longhaul does not speak: run \
+    `longhaul serve DIR` on that host, and use the lh:// URL that it prints, or @FILE with that URL in the \
+    file";
 
 impl EndpointSpec {
     /// Parses one word. `check` returns what is wrong with an `lh://` URL, if anything.
@@ -43,8 +44,8 @@ impl EndpointSpec {
             // As on the command line: without a user it is a file name that contains a colon.
             (name, false) if !name.contains('@') => Ok(EndpointSpec::Local(text.to_owned())),
             (host, false) => Err(format!(
-                "a batch file cannot start a server over ssh on {}; put ./ before the name of a local file that \
-                    contains a colon",
+                "a batch file cannot start a server over ssh on {}; put ./ before the name of a local file \
+                    that contains a colon",
                 printable(host.rsplit('@').next().unwrap_or(host))
             )),
         }
@@ -59,7 +60,8 @@ impl EndpointSpec {
 
     /// Whether the text contains a secret: whoever reads it could use it.
     pub fn holds_secret(&self) -> bool {
-        matches!(self, EndpointSpec::Url(url) if url.split('/').nth(2).is_some_and(|authority| authority.contains('@')))
+        let EndpointSpec::Url(url) = self else { return false };
+        url.split('/').nth(2).is_some_and(|authority| authority.contains('@'))
     }
 
     /// For people and logs: without the secret, control characters escaped.

@@ -120,7 +120,10 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[ab\"\\\\ \t\n@:/#]{0,60}") {
+    fn no_bytes_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        text in "[ab\"\\\\ \t\n@:/#]{0,60}",
+    ) {
         for format in [Format::Copyjob, Format::FromFile] {
             let _ = parse(bytes.as_slice(), Path::new("job"), format, &any_url);
             let _ = parse(text.as_bytes(), Path::new("job"), format, &any_url);

@@ -295,7 +295,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_fits_what_the_definition_fits(pattern in "(a|b|/|\\*|\\*\\*|\\?|\\[ab\\]|\\[!a\\]){1,7}", text in "[ab/]{0,8}") {
+        fn it_fits_what_the_definition_fits(
+            pattern in "(a|b|/|\\*|\\*\\*|\\?|\\[ab\\]|\\[!a\\]){1,7}",
+            text in "[ab/]{0,8}",
+        ) {
             let (glob, spans) = glob(&pattern).unwrap();
             let chars: Vec<char> = text.chars().collect();
             prop_assert_eq!(glob.matches(&text), slowly(&glob.tokens, &chars));

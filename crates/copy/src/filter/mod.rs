@@ -255,7 +255,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_pattern_panics(pattern in ".{0,30}|[a\\[\\]!^:*?/\\\\-]{0,20}", path in "[^/\0]{1,8}(/[^/\0]{1,8}){0,3}") {
+        fn no_pattern_panics(
+            pattern in ".{0,30}|[a\\[\\]!^:*?/\\\\-]{0,20}",
+            path in "[^/\0]{1,8}(/[^/\0]{1,8}){0,3}",
+        ) {
             if let Ok(filters) = Filters::parse([(Action::Exclude, pattern.as_str())]) {
                 let _ = filters.includes_path(&path, false);
             }

@@ -174,7 +174,8 @@ mod tests {
             let mut tree: BTreeMap<String, bool> = BTreeMap::new();
             for path in &paths {
                 let parents: Vec<&str> = path.match_indices('/').map(|(slash, _)| &path[..slash]).collect();
-                let free = !tree.contains_key(path) && parents.iter().all(|parent| tree.get(*parent) != Some(&true));
+                let no_file_above = parents.iter().all(|parent| tree.get(*parent) != Some(&true));
+                let free = !tree.contains_key(path) && no_file_above;
                 // A refused path may have claimed its parents; so does the model.
                 for parent in &parents {
                     if tree.get(*parent) == Some(&true) {

@@ -95,8 +95,8 @@ pub fn decide(policy: Policy, source: &FileMeta, existing: &TargetEntry, shown: 
         Some(false) if policy.checksum => Decision::Copy { replaces: true },
         Some(false) => {
             let text = format!(
-                "{} exists and differs ({}, the source has {}); --update replaces older files, --checksum those \
-                    that differ",
+                "{} exists and differs ({}, the source has {}); --update replaces older files, --checksum \
+                    those that differ",
                 printable(shown),
                 bytes(there.size),
                 bytes(source.size)
@@ -259,16 +259,20 @@ mod tests {
         /// After a copy, which keeps size, time and bytes, the same command has nothing to do; and with
         /// digests given no decision stays open.
         #[test]
-        fn a_repeated_command_does_nothing(update: bool, checksum: bool, window_ns in 0u64..3, size in 0u64..3,
-            mtime_ns in 0i64..4, crc in 0u32..2, size_there in 0u64..3, mtime_there in 0i64..4, crc_there in 0u32..2) {
+        fn a_repeated_command_does_nothing(update: bool, checksum: bool, window_ns in 0u64..3,
+            size in 0u64..3,
+            mtime_ns in 0i64..4, crc in 0u32..2, size_there in 0u64..3, mtime_there in 0i64..4,
+            crc_there in 0u32..2) {
             let policy = Policy { update, checksum, window_ns };
             let source = read(size, mtime_ns, crc);
-            prop_assert!(matches!(decide(policy, &source, &TargetEntry::File(source), "t"), Decision::Skip(_)));
+            let again = decide(policy, &source, &TargetEntry::File(source), "t");
+            prop_assert!(matches!(again, Decision::Skip(_)));
             let there = read(size_there, mtime_there, crc_there);
             let decision = decide(policy, &source, &TargetEntry::File(there), "t");
             prop_assert_ne!(&decision, &Decision::NeedDigests);
             if !update && !checksum {
-                prop_assert!(!matches!(decision, Decision::Copy { .. }), "nothing is replaced without an option");
+                let copies = matches!(decision, Decision::Copy { .. });
+                prop_assert!(!copies, "nothing is replaced without an option");
             }
         }
     }

@@ -269,7 +269,12 @@ mod tests {
     proptest! {
         /// Promise 9: every placement is beneath the root.
         #[test]
-        fn nothing_lands_outside(source in "[./a]{0,8}", to in "[./a]{0,8}", is_file: bool, relative in "[a.]{1,3}(/[a.]{1,3})?") {
+        fn nothing_lands_outside(
+            source in "[./a]{0,8}",
+            to in "[./a]{0,8}",
+            is_file: bool,
+            relative in "[a.]{1,3}(/[a.]{1,3})?",
+        ) {
             let kind = if is_file { Kind::File } else { Kind::Directory };
             let Ok(relative) = relative.parse::<Lfn>() else { return Ok(()) };
             for kind_there in [TargetKind::Missing, TargetKind::File, TargetKind::Directory] {

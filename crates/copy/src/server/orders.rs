@@ -118,7 +118,12 @@ impl Orders {
         });
         all.insert(number, running.clone());
         drop(all);
-        tracing::info!(client = %peer, source = url.shown(), detached = order.detach, "third-party copy ordered");
+        tracing::info!(
+            client = %peer,
+            source = url.shown(),
+            detached = order.detach,
+            "third-party copy ordered"
+        );
         let target = root.join(order.target.as_str());
         let slash = if order.target_contents { "/" } else { "" };
         let target = std::path::PathBuf::from(format!("{}{slash}", target.to_string_lossy()));

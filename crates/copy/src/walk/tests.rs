@@ -224,12 +224,16 @@ proptest! {
 
     /// Every file exactly once, whatever the page size, and as `storage` sees it.
     #[test]
-    fn all_files_once(paths in proptest::collection::btree_set("[a-c]{1,2}(/[a-c.]{1,2}x){0,3}", 0..20), page in 1usize..5) {
+    fn all_files_once(
+        paths in proptest::collection::btree_set("[a-c]{1,2}(/[a-c.]{1,2}x){0,3}", 0..20),
+        page in 1usize..5,
+    ) {
         let tree = Tree::new();
         let mut expected = Vec::new();
         for path in &paths {
             let full = tree.path(path);
-            if std::fs::create_dir_all(full.parent().unwrap()).is_ok() && !full.exists() && std::fs::write(&full, "x").is_ok() {
+            let has_parent = std::fs::create_dir_all(full.parent().unwrap()).is_ok();
+            if has_parent && !full.exists() && std::fs::write(&full, "x").is_ok() {
                 expected.push(path.clone());
             }
         }

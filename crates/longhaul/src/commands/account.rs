@@ -16,30 +16,30 @@ use crate::table::{Cell, Table, left};
 
 #[derive(Debug, Subcommand)]
 pub enum AccountCommand {
-    /// Make an account, with which somebody logs in to the pages by a password
+    /// Create an account for password login to the web pages
     Add(AddArgs),
-    /// List accounts, never their passwords
+    /// List accounts (passwords are never shown)
     List,
-    /// Give an account a new password, and end its sessions
+    /// Set a new password and end the account's sessions
     Password {
         /// Name of the account
         name: String,
         #[command(flatten)]
         source: PasswordSource,
     },
-    /// Give an account another role or community, and end its sessions
+    /// Change an account's role, sites or community and end its sessions
     Set(SetArgs),
-    /// Let nobody log in with an account, and end its sessions
+    /// Disable an account and end its sessions
     Disable {
         /// Name of the account
         name: String,
     },
-    /// Let its holder log in with a disabled account again
+    /// Enable a disabled account
     Enable {
         /// Name of the account
         name: String,
     },
-    /// Remove an account, and end its sessions
+    /// Remove an account and end its sessions
     Remove {
         /// Name of the account
         name: String,
@@ -48,16 +48,16 @@ pub enum AccountCommand {
 
 #[derive(Debug, Args)]
 pub struct AddArgs {
-    /// Name of the account: small letters, digits and -_.@+
+    /// Name of the account: lower-case letters, digits and -_.@+
     name: String,
-    /// What it may do
+    /// Role of the account
     #[arg(long, value_enum, default_value = "viewer")]
     role: Role,
-    /// Community whose jobs its holder submits, sees and cancels; a manager's shares and subscriptions too
-    /// [default: none]
+    /// Community whose jobs the user submits, sees and cancels; for a manager also its shares and
+    /// subscriptions [default: none]
     #[arg(long)]
     community: Option<CommunityName>,
-    /// Of a manager: a site that is theirs. May be given several times
+    /// Site that a manager manages; may be repeated
     #[arg(long = "site", value_name = "SITE")]
     sites: Vec<SiteName>,
     #[command(flatten)]
@@ -68,37 +68,37 @@ pub struct AddArgs {
 pub struct SetArgs {
     /// Name of the account
     name: String,
-    /// What it may do
+    /// New role
     #[arg(long, value_enum)]
     role: Option<Role>,
-    /// Community whose jobs its holder submits, sees and cancels
+    /// Community whose jobs the user submits, sees and cancels
     #[arg(long, conflicts_with = "no_community")]
     community: Option<CommunityName>,
-    /// Of a manager: a site that is theirs, in place of those before. May be given several times
+    /// Site that a manager manages, replacing the present ones; may be repeated
     #[arg(long = "site", value_name = "SITE", conflicts_with = "no_site")]
     sites: Vec<SiteName>,
-    /// A manager of no site
+    /// Remove all sites
     #[arg(long)]
     no_site: bool,
-    /// Of no community
+    /// Remove the community
     #[arg(long)]
     no_community: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct PasswordSource {
-    /// Read the password from standard input, up to the end of its first line; without it the terminal asks
+    /// Read the password from the first line of standard input instead of the terminal
     #[arg(long)]
     password_stdin: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Role {
-    /// See everything, change nothing
+    /// Sees everything, changes nothing
     Viewer,
-    /// See everything, change what is of the sites and the community that are named
+    /// Sees everything, changes what belongs to its sites and community
     Manager,
-    /// Everything
+    /// Sees and changes everything
     Admin,
 }
 
@@ -152,7 +152,7 @@ pub async fn run(context: &Context, remote: &Remote, command: AccountCommand) ->
         }
         AccountCommand::Remove { name } => {
             remote.delete(&routes::ACCOUNT_REMOVE, &[&name]).await?;
-            context.output.say(&format!("{} is removed, and its sessions have ended", printable(&name)));
+            context.output.say(&format!("{} is removed and its sessions are ended", printable(&name)));
             Ok(Exit::Ok)
         }
     }

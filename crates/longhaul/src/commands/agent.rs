@@ -19,50 +19,50 @@ use crate::signals;
 
 #[derive(Debug, Subcommand)]
 pub enum AgentCommand {
-    /// Make this host an agent of a site, with the token that `longhaul site add` printed
+    /// Make this host an agent of a site, with the token printed by `longhaul site add`
     Join(JoinArgs),
-    /// Run the agent of this host
+    /// Run this host's agent
     Run(RunArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct JoinArgs {
-    /// The service, if not as the token says
+    /// URL of the service, if not the one in the token
     #[arg(value_name = "URL")]
     service: Option<String>,
-    /// Where the agent keeps its identity and journals [default: /var/lib/longhaul/agent]
+    /// Directory for the agent's identity and journals [default: /var/lib/longhaul/agent]
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Where the agent keeps its identity and journals [default: /var/lib/longhaul/agent]
+    /// Directory for the agent's identity and journals [default: /var/lib/longhaul/agent]
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
-    /// Export a directory; may be repeated, and replaces the storages of the configuration file. With
-    /// options: NAME=DIRECTORY,read-only,append-only,direct-io,parallel=COUNT,work=DIRECTORY,prefix=LFN:PATH
+    /// Export a directory as a storage; may be repeated, and replaces the storages in the configuration file.
+    /// Options: NAME=DIRECTORY,read-only,append-only,direct-io,parallel=COUNT,work=DIRECTORY,prefix=LFN:PATH
     #[arg(long = "storage", value_name = "NAME=DIRECTORY")]
     storages: Vec<StorageOption>,
-    /// Offer a virtual storage, for tests: it makes what is read from it, and checks and drops what is
-    /// written to it; may be repeated
+    /// Offer a virtual storage for tests: it generates what is read, and verifies and discards what is
+    /// written; may be repeated
     #[arg(long = "virtual", value_name = "NAME")]
     virtual_storages: Vec<StorageName>,
-    /// Move nothing: report attempts as this file says that links are. All storages have to be virtual
+    /// Move nothing: report attempts with the link rates in this file. All storages must be virtual
     #[arg(long, value_name = "FILE")]
     null_mover: Option<PathBuf>,
-    /// Where other agents reach this one [default: 0.0.0.0:7470]
+    /// Address to listen on for other agents [default: 0.0.0.0:7470]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Addresses that other agents shall dial instead, best first
+    /// Addresses for other agents to dial instead, in order of preference
     #[arg(long, value_name = "HOST:PORT,...")]
     advertise: Option<String>,
-    /// Buffers in user space and in the kernel's sockets together, such as 256MiB
+    /// Memory for buffers in user space and in kernel sockets, such as 256MiB
     #[arg(long, value_name = "BYTES")]
     memory: Option<String>,
 }
 
-/// A storage in one word of the command line.
+/// A storage as one argument of the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageOption(StorageConfig);
 
@@ -81,17 +81,17 @@ impl FromStr for StorageOption {
                 None if part == "direct-io" => storage.direct_io = Some(true),
                 Some(("parallel", count)) => {
                     storage.parallel =
-                        count.parse().map_err(|_| format!("{count:?} is no number of operations"))?;
+                        count.parse().map_err(|_| format!("{count:?} is not a number of operations"))?;
                 }
                 Some(("work", directory)) => storage.work = Some(absolute(directory)?),
                 Some(("prefix", rule)) => {
                     let (lfn, pfn) =
-                        rule.split_once(':').ok_or("write prefix=LFN:PATH; either may be empty")?;
+                        rule.split_once(':').ok_or("write prefix=LFN:PATH; either part may be empty")?;
                     storage.rules = longhaul_model::NameRules::prefix(lfn, pfn).rules;
                 }
                 _ => {
                     return Err(format!(
-                        "{part:?} is none of: read-only, append-only, direct-io, parallel=COUNT, \
+                        "{part:?} is not one of: read-only, append-only, direct-io, parallel=COUNT, \
                             work=DIRECTORY, \
                          prefix=LFN:PATH"
                     ));
@@ -146,20 +146,20 @@ pub fn run(context: &Context, command: AgentCommand) -> Result<Exit, Failure> {
     }
 }
 
-/// Used by the demo too: what `agent join` does.
+/// What `agent join` does; also used by the demo.
 pub async fn join(url: Option<&str>, token: &str, state_dir: &Path) -> Result<JoinedAgent, Failure> {
     let token: JoinToken = token.parse()?;
     Ok(longhaul_agent::join(url, &token, state_dir).await?)
 }
 
-/// From the option, or from a variable that does not show in the list of processes.
+/// The token from the option, or from a variable, which does not show in the process list.
 fn join_token(context: &Context) -> Result<String, Failure> {
     let given = context.global.token.clone().or_else(|| std::env::var("LONGHAUL_JOIN_TOKEN").ok());
     given.filter(|token| !token.is_empty()).ok_or_else(|| {
         Failure::usage(
-            "no join token is given",
-            "an agent joins with a token for its site",
-            "longhaul agent join --token TOKEN (or LONGHAUL_JOIN_TOKEN); an administrator makes one with: \
+            "the join token is missing",
+            "an agent needs a token to join its site",
+            "longhaul agent join --token TOKEN (or set LONGHAUL_JOIN_TOKEN); an administrator gets one with: \
                 longhaul site add NAME",
         )
     })

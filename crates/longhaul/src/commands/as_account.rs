@@ -1,9 +1,10 @@
-//! `longhaul as-account`: becomes a local account for good and then runs this program again, as that account.
+//! `longhaul as-account`: drops privileges to a local account permanently and runs this program again as that
+//! account.
 //!
 //! The small privileged step of `serve --grid-map`. It has one thread and has read nothing but its own
-//! command line; what it starts has no way back: all three user and group numbers are the account's, other
-//! groups are gone, capabilities with them, set-user-id programs give none back, and root's terminal is not
-//! its terminal.
+//! command line. The program it runs has no way back: real, effective and saved user and group ids are the
+//! account's, other groups and capabilities are gone, set-user-id programs give nothing back (no_new_privs),
+//! and root's terminal is not its terminal.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -17,30 +18,30 @@ use rustix::thread;
 use super::Context;
 use crate::failure::{Exit, Failure};
 
-/// Nothing else of root's environment is handed on.
+/// Environment variables passed on; nothing else of root's environment is.
 const INHERITED_VARIABLES: &[&str] = &["LANG", "LC_ALL", "TZ", super::serve::SECRET_VARIABLE];
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Group and others may not write what the account makes, unless its files say so themselves.
+/// Files the account creates are not writable for group and others unless it says so.
 const UMASK: u32 = 0o022;
 
 #[derive(Debug, Args)]
 pub struct AsAccountArgs {
-    /// Its number
+    /// User id of the account
     #[arg(long)]
     uid: u32,
-    /// Of its group
+    /// Group id of the account
     #[arg(long)]
     gid: u32,
     /// Supplementary groups
     #[arg(long, value_delimiter = ',')]
     groups: Vec<u32>,
-    /// For the environment
+    /// Name of the account, for the environment
     #[arg(long)]
     name: String,
-    /// For the environment
+    /// Home directory, for the environment
     #[arg(long)]
     home: String,
-    /// What this program is to do then
+    /// Command for this program to run as the account
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
@@ -62,21 +63,21 @@ pub fn run(_: &Context, args: AsAccountArgs) -> Result<Exit, Failure> {
 fn become_account(args: &AsAccountArgs) -> Result<(), Failure> {
     let (uid, gid) = (Uid::from_raw(args.uid), Gid::from_raw(args.gid));
     if uid.is_root() {
-        return Err(Failure::new(FaultCode::NotAllowed, "root is no account to become"));
+        return Err(Failure::new(FaultCode::NotAllowed, "refusing to become root"));
     }
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
-    // The calls below are of threads: a second one would stay root.
+    // The calls below affect one thread only: a second thread would stay root.
     if threads != 1 {
         return Err(Failure::new(
             FaultCode::Internal,
-            format!("{threads} threads where there should be one"),
+            format!("{threads} threads are running, expected one"),
         ));
     }
     let groups: Vec<Gid> = args.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     rustix::process::umask(Mode::from_raw_mode(UMASK));
     let failed =
         |what: &'static str| move |errno: rustix::io::Errno| denied(what, &std::io::Error::from(errno));
-    // Out of reach of root's terminal: whoever has it as its own can type on it.
+    // A new session, without root's terminal: a process that shares it could type into it.
     rustix::process::setsid().map_err(failed("leaving the terminal"))?;
     thread::set_thread_groups(&groups).map_err(failed("setting the groups"))?;
     thread::set_thread_res_gid(gid, gid, gid).map_err(failed("setting the group"))?;
@@ -84,7 +85,7 @@ fn become_account(args: &AsAccountArgs) -> Result<(), Failure> {
     thread::set_no_new_privs(true).map_err(failed("giving up privileges"))?;
     let is_account = (getuid(), geteuid(), getgid(), getegid()) == (uid, uid, gid, gid);
     if !is_account || thread::set_thread_uid(Uid::ROOT).is_ok() {
-        return Err(Failure::new(FaultCode::Internal, "the way back to root is still open"));
+        return Err(Failure::new(FaultCode::Internal, "dropping root privileges failed"));
     }
     Ok(())
 }

@@ -14,36 +14,36 @@ use crate::table::{Cell, Table, left, prose, right};
 
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// What to list [default: changes and logins]
+    /// Which entries to list [default: changes and logins]
     #[arg(long, value_enum)]
     of: Option<AuditKind>,
-    /// Of decisions, only those about this name
+    /// Only decisions about this name
     #[arg(long)]
     who: Option<String>,
-    /// Of decisions, only those of the doors of this site
+    /// Only decisions by the doors of this site
     #[arg(long)]
     site: Option<SiteName>,
-    /// At most so many
+    /// Maximum number of entries
     #[arg(long, default_value_t = 50)]
     limit: usize,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum AuditKind {
-    /// What was changed
+    /// Changes
     Changes,
-    /// Who logged in, or was refused and why
+    /// Logins and refused logins, with the reason
     Logins,
-    /// Who was allowed to change what, and who was refused what and why
+    /// Access decisions: who was allowed or refused what, and why
     Decisions,
-    /// Of those, what was allowed
+    /// Access decisions that allowed
     Allowed,
-    /// Of those, what was refused
+    /// Access decisions that refused
     Refused,
 }
 
 impl AuditKind {
-    /// `of` of the log of decisions, if it is in that one.
+    /// The `of` parameter of the decision log, for kinds that are in that log.
     fn decision_filter(self) -> Option<Option<&'static str>> {
         match self {
             AuditKind::Changes | AuditKind::Logins => None,
@@ -64,9 +64,9 @@ pub async fn run(context: &Context, remote: &Remote, args: AuditArgs) -> Result<
     }
     if args.who.is_some() || args.site.is_some() {
         return Err(Failure::usage(
-            "the list cannot be narrowed",
-            "--who and --site are about decisions only",
-            "give --of decisions, --of allowed or --of refused with it",
+            "--who and --site do not apply",
+            "--who and --site select access decisions only",
+            "add --of decisions, --of allowed or --of refused",
         ));
     }
     let of = args.of.map(|of| of.word().to_owned());

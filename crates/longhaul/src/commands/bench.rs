@@ -1,4 +1,4 @@
-//! `longhaul bench`: the parts of a transfer measured one by one, and which of them limits.
+//! `longhaul bench`: measures the parts of a transfer separately and names the bottleneck.
 
 use std::fmt::Write as _;
 use std::io;
@@ -25,19 +25,19 @@ use crate::terminal::Style;
 
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// One file, written and read in blocks
+    /// Write and read one file in blocks
     Disk(DiskArgs),
-    /// From memory to memory, over the loop back or to a peer: plain, and encrypted
+    /// Send from memory to memory over loopback or to a peer, in clear text and encrypted
     Network(NetworkArgs),
-    /// A virtual terabyte: made, checked, encrypted, sent, decrypted, checked, dropped
+    /// Generate a virtual terabyte, checksum, encrypt, send, decrypt, verify and discard it
     Terabyte(TerabyteArgs),
-    /// TCP, encryption, checksum and disk one by one: which of them limits a transfer
+    /// Measure TCP, encryption, checksum and disk separately and name the bottleneck
     Floor(FloorArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct DiskArgs {
-    /// Directory, for a file of our own that is removed; or the file to read or to make [default: here]
+    /// Directory for a temporary file, or the file to read or create [default: current directory]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -45,43 +45,43 @@ pub struct DiskArgs {
     /// Read FILE
     #[arg(long, requires = "file", conflicts_with = "write")]
     read: bool,
-    /// Make FILE, which must not exist, and leave it
+    /// Create FILE, which must not exist, and keep it
     #[arg(long, requires = "file")]
     write: bool,
 }
 
 #[derive(Debug, Args)]
 struct DiskShape {
-    /// Bytes of the file
+    /// Size of the file
     #[arg(long, default_value = "1GB", value_parser = parse_bytes)]
     size: u64,
-    /// Bytes of a buffer
+    /// Size of a buffer
     #[arg(long, default_value = "1MiB", value_parser = parse_bytes)]
     block: u64,
-    /// Buffers given to one system call
+    /// Buffers per system call
     #[arg(long, visible_alias = "count-buffers", value_name = "N", default_value_t = 1)]
     buffers: usize,
-    /// When bytes have to be on the disk
+    /// When to flush data to disk
     #[arg(long, value_enum, default_value_t = FlushMode::End)]
     sync: FlushMode,
-    /// Past the kernel's memory (O_DIRECT)
+    /// Bypass the page cache (O_DIRECT)
     #[arg(long)]
     direct: bool,
-    /// Read what the kernel still holds in memory
+    /// Read from the page cache
     #[arg(long)]
     cached: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FlushMode {
-    /// Whenever the kernel likes
+    /// Leave it to the kernel
     None,
-    /// Once, before the clock stops
+    /// Once, within the measured time
     End,
-    /// Data, with every call
+    /// Data, with every write (O_DSYNC)
     #[value(name = "dsync")]
     EachData,
-    /// Data and times, with every call
+    /// Data and metadata, with every write (O_SYNC)
     #[value(name = "sync")]
     EachAll,
 }
@@ -106,58 +106,70 @@ impl DiskShape {
 
 #[derive(Debug, Args)]
 pub struct NetworkArgs {
-    /// Take what others send with --connect, and drop it, until Ctrl-C
+    /// Receive and discard what others send with --connect, until Ctrl-C
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "connect")]
     listen: Option<String>,
-    /// End after one run
+    /// Exit after one run
     #[arg(long, requires = "listen")]
     once: bool,
     /// Send to a peer that listens
     #[arg(long, value_name = "HOST:PORT")]
     connect: Option<String>,
-    /// Bytes to send, each way of sending
+    /// Bytes to send in each mode
     #[arg(long, default_value = "4GB", value_parser = parse_bytes)]
     size: u64,
-    /// Connections
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(network::STREAMS_MAX)))]
+    /// Number of TCP connections
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(network::STREAMS_MAX))
+    )]
     streams: u32,
-    /// Only this way of sending [default: plain, then sealed]
+    /// Only this mode [default: plain, then sealed]
     #[arg(long, value_enum)]
     mode: Option<NetworkMode>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum NetworkMode {
-    /// TCP alone
+    /// TCP only
     Plain,
-    /// AES-128-GCM at both ends
+    /// Encrypted with AES-128-GCM
     Sealed,
-    /// The same, with crc32c at both ends
+    /// Encrypted, with crc32c at both ends
     Checked,
 }
 
 #[derive(Debug, Args)]
 pub struct TerabyteArgs {
-    /// How much of it
+    /// How much of it to send
     #[arg(long, default_value = "20GB", value_parser = parse_bytes)]
     size: u64,
-    /// Connections
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=i64::from(network::STREAMS_MAX)))]
+    /// Number of TCP connections
+    #[arg(
+        long,
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(network::STREAMS_MAX))
+    )]
     streams: u32,
 }
 
 #[derive(Debug, Args)]
 pub struct FloorArgs {
-    /// Bytes through each part
+    /// Bytes for each part
     #[arg(long, default_value = "1GB", value_parser = parse_bytes)]
     size: u64,
-    /// Connections
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(network::STREAMS_MAX)))]
+    /// Number of TCP connections
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(network::STREAMS_MAX))
+    )]
     streams: u32,
-    /// Directory whose disk is measured [default: here]
+    /// Directory whose disk is measured [default: current directory]
     #[arg(long, value_name = "DIR")]
     disk: Option<PathBuf>,
-    /// No disk: from memory to memory
+    /// Skip the disk: from memory to memory
     #[arg(long, conflicts_with = "disk")]
     no_disk: bool,
     /// Rate of the link between the hosts, to compare with
@@ -183,26 +195,26 @@ fn run_disk(context: &Context, args: &DiskArgs) -> Result<Exit, Failure> {
         vec![disk::read(path, &options).map_err(failed)?]
     } else if args.write {
         let part = disk::write(path, &options).map_err(failed)?;
-        context.output.say(&format!("{} stays there.", printable(&path.to_string_lossy())));
+        context.output.say(&format!("{} is kept.", printable(&path.to_string_lossy())));
         vec![part]
     } else if path.is_dir() {
         disk::write_and_read(path, &options).map_err(failed)?.into()
     } else {
-        let why = "it is no directory: what shall be done with it?";
+        let why = "it is not a directory, so --read or --write is needed";
         return Err(Failure::usage(
-            format!("--file {} is not enough", printable(&path.to_string_lossy())),
+            format!("it is not clear what to do with --file {}", printable(&path.to_string_lossy())),
             why,
-            "add --read to read it, or --write to make it",
+            "add --read to read it, or --write to create it",
         ));
     };
     context.output.table(&parts, |parts| parts_table(parts))?;
     Ok(Exit::Ok)
 }
 
-/// What the system said, or (for numbers that make no sense) what we say.
+/// The system's error, or ours for options that make no sense.
 fn disk_failed(doing: &str, path: &Path, error: &io::Error) -> Failure {
     if error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none() {
-        return Failure::usage("this measures nothing", error.to_string(), "longhaul bench disk --help");
+        return Failure::usage("the options are not valid", error.to_string(), "longhaul bench disk --help");
     }
     Failure::file(doing, path, error)
 }
@@ -217,9 +229,8 @@ fn network_failed(error: &io::Error) -> Failure {
         io::ErrorKind::WouldBlock => FaultCode::Stalled,
         _ => FaultCode::Unreachable,
     };
-    Failure::new(code, plain_io(error)).with_remedy(
-        "the peer has to run: longhaul bench network --listen ADDR:PORT, and the port has to be open",
-    )
+    Failure::new(code, plain_io(error))
+        .with_remedy("run on the peer: longhaul bench network --listen ADDR:PORT, and open the port")
 }
 
 fn run_network(context: &Context, args: &NetworkArgs) -> Result<Exit, Failure> {
@@ -263,8 +274,9 @@ fn run_network(context: &Context, args: &NetworkArgs) -> Result<Exit, Failure> {
 }
 
 fn resolve(text: &str) -> Result<SocketAddr, Failure> {
-    let wrong =
-        |why: String| Failure::usage("no such address", why, "write HOST:PORT, such as far.example:7471");
+    let wrong = |why: String| {
+        Failure::usage("the address is not valid", why, "write HOST:PORT, such as far.example:7471")
+    };
     let mut all = text.to_socket_addrs().map_err(|error| wrong(plain_io(&error)))?;
     all.next().ok_or_else(|| wrong(format!("{} has no address", printable(text))))
 }
@@ -273,15 +285,15 @@ fn listen(context: &Context, address: &str, once: bool) -> Result<Exit, Failure>
     let address = resolve(address)?;
     let listener = TcpListener::bind(address).map_err(|error| {
         Failure::new(FaultCode::Unreachable, plain_io(&error))
-            .with_title(format!("{address} cannot be listened on"))
-            .with_remedy("take another port, or end what holds it: ss -ltnp")
+            .with_title(format!("cannot listen on {address}"))
+            .with_remedy("choose another port, or stop the process that uses it: ss -ltnp")
     })?;
     let bound = listener.local_addr().unwrap_or(address);
-    context.output.say(&format!("listening on {bound}; what arrives is dropped. Ctrl-C ends."));
+    context.output.say(&format!("listening on {bound} and discarding what arrives; stop with Ctrl-C"));
     let ended = AtomicU32::new(0);
     network::listen(&listener, &|peer, received| match received {
         Ok(one) => {
-            context.output.say(&format!("{peer}: {} taken", bytes(one.bytes)));
+            context.output.say(&format!("{peer}: received {}", bytes(one.bytes)));
             once && ended.fetch_add(1, Ordering::Relaxed) + 1 >= one.streams
         }
         Err(error) => {
@@ -309,9 +321,9 @@ fn run_terabyte(context: &Context, args: &TerabyteArgs) -> Result<Exit, Failure>
 fn terabyte_text(done: &Terabyte) -> String {
     let NetworkRun { part, sender_cpu_s_per_gb, receiver_cpu_s_per_gb, .. } = &done.run;
     format!(
-        "{} of a virtual terabyte in {}: {}, every chunk checked at its place\n\
+        "{} of a virtual terabyte in {}: {}, every chunk verified\n\
          {} CPU s/GB (sender {:.2}, receiver {:.2}); {}\n\
-         the whole terabyte: {}, {} of CPU time\n",
+         a whole terabyte would take {} and {} of CPU time\n",
         bytes(part.bytes),
         duration(Duration::from_secs_f64(part.seconds)),
         rate(part.gb_per_s * 1e9),
@@ -379,7 +391,7 @@ fn two_decimals(value: f64) -> String {
     format!("{value:.2}")
 }
 
-/// One line on a terminal that is written over; nothing elsewhere.
+/// A line on the terminal that is overwritten; nothing without a terminal.
 struct Progress<'a> {
     context: &'a Context,
     total: u64,
@@ -399,7 +411,7 @@ impl<'a> Progress<'a> {
 
     fn add(&self, bytes_more: u64) {
         let done = self.done.fetch_add(bytes_more, Ordering::Relaxed) + bytes_more;
-        // Whoever finds it locked leaves the line to who has it.
+        // If it is locked, another thread is updating the line.
         let Ok(mut shown) = self.shown.try_lock() else { return };
         let recent = shown.unwrap_or(self.began).elapsed() < Duration::from_millis(250);
         if recent || !self.visible() {

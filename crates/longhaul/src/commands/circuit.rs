@@ -1,4 +1,4 @@
-//! `longhaul circuit`: the circuits that agents have, why, and what people want of them.
+//! `longhaul circuit`: circuits that agents hold, why, and what operators request.
 
 mod plan;
 
@@ -21,43 +21,42 @@ use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, Tone, wrapped};
 use crate::time_format;
 
-/// Of a circuit's name, as lists show it.
+/// Characters of a circuit's id in lists.
 const ID_CHARS_SHOWN: usize = 8;
 const INDENT: usize = 2;
 
 #[derive(Debug, Subcommand)]
 pub enum CircuitCommand {
-    /// List the links that may have circuits, with what there is; or circuits that there were
+    /// List links that may have circuits and their present ones; with --past, former circuits
     List(ListArgs),
-    /// Show a circuit, or a link with its circuits: booked, used, gained, and why they ended
+    /// Show a circuit, or a link with its circuits: booked and used bandwidth, time gained, why they ended
     Show(CircuitOrLink),
-    /// Explain why a link has a circuit or none, with the numbers
+    /// Explain, with numbers, why a link has a circuit or none
     Explain(CircuitOrLink),
-    /// Tell what a plan of all circuits would do now, and why; nothing is done where agents decide
+    /// Show what a plan of all circuits would do now, and why; it takes effect only where the service decides
     Plan,
-    /// Have an agent ask for a circuit, whatever waits; what the provider says is told by `circuit explain`
+    /// Request a circuit, whatever is queued; `circuit explain` shows the provider's answer
     Request(RequestArgs),
-    /// Have an agent give a circuit back; none is asked for on that link for an hour, unless somebody
-    /// requests one
+    /// Release a circuit; the agent requests none on that link for an hour, unless somebody does so here
     Release(CircuitOrLink),
 }
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Circuits that there were, latest first
+    /// List former circuits, latest first
     #[arg(long)]
     past: bool,
-    /// Most circuits to list, with --past
+    /// Maximum number of circuits, with --past
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 }
 
 #[derive(Debug, Args)]
 pub struct CircuitOrLink {
-    /// A circuit's name or its first characters, or a link SOURCE:TARGET
+    /// Id of a circuit or its first characters, or a link SOURCE:TARGET
     #[arg(value_name = "CIRCUIT|SOURCE")]
     first: String,
-    /// With a SOURCE alone: the site or storage at the other end
+    /// With SOURCE only: the site or storage at the other end
     target: Option<String>,
 }
 
@@ -72,25 +71,26 @@ impl CircuitOrLink {
 
 #[derive(Debug, Args)]
 pub struct RequestArgs {
-    /// The storage that files come from
+    /// Storage that files come from
     source: StorageName,
-    /// The site or storage that they go to; its agent asks
+    /// Site or storage that files go to; its agent makes the request
     target: String,
-    /// How much, in Mbit/s
+    /// Bandwidth in Mbit/s
     #[arg(long, value_name = "MBIT", value_parser = clap::value_parser!(u64).range(1..))]
     mbit: u64,
-    /// For how long from now, such as 90m or 6h
+    /// Duration from now, such as 90m or 6h
     #[arg(long = "for", value_name = "TIME", value_parser = parse_seconds)]
     time: u64,
-    /// In place of the circuit that there is, which is used until this one is up; without it, what is there
-    /// serves
+    /// Replace the present circuit, which is used until the new one is up; otherwise a present circuit serves
+    /// the request
     #[arg(long)]
     replace: bool,
 }
 
 fn parse_seconds(text: &str) -> Result<u64, String> {
     let seconds = time_format::parse_span_s(text).filter(|seconds| *seconds > 0);
-    seconds.ok_or_else(|| format!("`{}` is no time: 30s, 90m, 6h, 2d", units::printable(text)))
+    seconds
+        .ok_or_else(|| format!("`{}` is not a duration such as 30s, 90m, 6h or 2d", units::printable(text)))
 }
 
 pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) -> Result<Exit, Failure> {
@@ -149,8 +149,7 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
 
 fn links_text(links: &[CircuitView], style: Style, width: Option<usize>, now: Timestamp) -> String {
     if links.is_empty() {
-        return "no agent has told of circuits; an agent asks for them if its configuration has \
-            [[agent.circuits]]\n"
+        return "no agent uses circuits; an agent does so if its configuration has [[agent.circuits]]\n"
             .to_owned();
     }
     let mut text = links_table(links, now).human(style, width);
@@ -168,16 +167,16 @@ fn links_table(links: &[CircuitView], now: Timestamp) -> Table {
         left("state"),
         left("circuit"),
         right("booked"),
-        right("carries"),
+        right("rate").plain_title("carries"),
         left("until"),
         right("carried"),
         right("gained"),
-        left("told"),
+        left("reported").plain_title("told"),
     ]);
     for link in links {
         let circuit = link.circuit.as_ref();
         let until = circuit.and_then(|circuit| circuit.expires).or(link.until);
-        let told = format!("{} ago", units::duration(now.since(link.told)));
+        let reported = format!("{} ago", units::duration(now.since(link.told)));
         table.row([
             Cell::text(&link.link),
             Cell::text(&link.provider),
@@ -188,7 +187,7 @@ fn links_table(links: &[CircuitView], now: Timestamp) -> Table {
             Cell::maybe(until, |until| Cell::time(until, now)),
             Cell::maybe(circuit, |circuit| Cell::bytes(circuit.carried_bytes)),
             Cell::maybe(link.gain_s, |gain| Cell::text(gain_text(gain))),
-            Cell::text(told).toned_if(!link.connected, Tone::Bad),
+            Cell::text(reported).toned_if(!link.connected, Tone::Bad),
         ]);
     }
     table
@@ -198,7 +197,7 @@ fn past_table(circuits: &[CircuitRecord], now: Timestamp) -> Table {
     let mut table = Table::new([
         left("circuit"),
         left("link"),
-        left("asked"),
+        left("requested").plain_title("asked"),
         right("booked"),
         left("ended"),
         right("carried"),
@@ -229,7 +228,7 @@ fn megabits(mbit: u64) -> String {
     format!("{} Mb/s", units::count(mbit))
 }
 
-/// Of time that was gained, or lost.
+/// Time gained, or lost if negative.
 fn gain_text(gain: f64) -> String {
     let span = Duration::try_from_secs_f64(gain.abs()).unwrap_or(Duration::MAX);
     let sign = if gain < 0.0 { "-" } else { "" };
@@ -241,19 +240,16 @@ fn gain_text(gain: f64) -> String {
 fn show_text(detail: &CircuitDetail, style: Style, width: Option<usize>, now: Timestamp) -> String {
     let mut text = match &detail.link {
         Some(link) => link_header(link, now),
-        None => "the agent has no circuits on this link any more\n".to_owned(),
+        None => "the agent no longer has circuits on this link\n".to_owned(),
     };
     for record in &detail.circuits {
         text.push_str(&format!("\n{}", circuit_text(record, now)));
     }
     if detail.circuits.is_empty() {
-        text.push_str("no circuit was asked for yet\n");
+        text.push_str("no circuit has been requested yet\n");
     }
     if !detail.circuits.is_empty() && style.is_coloured() && width.is_some() {
-        text.push_str(&format!(
-            "\nwhy there is one or none: longhaul circuit explain {}\n",
-            detail.circuits[0].link
-        ));
+        text.push_str(&format!("\nsee why: longhaul circuit explain {}\n", detail.circuits[0].link));
     }
     text
 }
@@ -261,9 +257,9 @@ fn show_text(detail: &CircuitDetail, style: Style, width: Option<usize>, now: Ti
 fn link_header(link: &CircuitView, now: Timestamp) -> String {
     let state = link.state.word();
     let told = time_format::ago(link.told, now);
-    let contact = if link.connected { "" } else { ", and is not in contact now" };
+    let contact = if link.connected { "" } else { ", which is not connected now" };
     format!(
-        "{}: {state}, {} circuits of the agent on {}, which told this {told}{contact}\n",
+        "{}: {state}, {} circuits of the agent on {}, reported {told}{contact}\n",
         link.link, link.provider, link.host
     )
 }
@@ -272,8 +268,8 @@ fn circuit_text(record: &CircuitRecord, now: Timestamp) -> String {
     let circuit = &record.circuit;
     let at = |time: Timestamp| time_format::local(time, now);
     let mut text = format!("circuit {}\n", circuit.id);
-    let mut line = |what: &str, words: String| text.push_str(&format!("  {what:<9}{words}\n"));
-    line("asked", format!("{} for {}", at(circuit.asked), megabits(circuit.asked_mbit)));
+    let mut line = |what: &str, words: String| text.push_str(&format!("  {what:<11}{words}\n"));
+    line("requested", format!("{} for {}", at(circuit.asked), megabits(circuit.asked_mbit)));
     if !circuit.why.is_empty() {
         line("because", time_format::sentence(&circuit.why, now));
     }
@@ -288,10 +284,16 @@ fn circuit_text(record: &CircuitRecord, now: Timestamp) -> String {
     }
     if let (Some(gain), Some(plain)) = (record.gain_s, circuit.plain_bytes_per_s) {
         let plain = units::rate(plain);
-        line("gained", format!("{} against the plain way, which carried {plain} before", gain_text(gain)));
+        line(
+            "gained",
+            format!(
+                "{} compared with the path without a circuit, which carried {plain} before",
+                gain_text(gain)
+            ),
+        );
     }
     if let Some(ended) = circuit.ended {
-        let why = circuit.end.as_deref().unwrap_or("nobody knows why");
+        let why = circuit.end.as_deref().unwrap_or("for an unknown reason");
         line("ended", format!("{} {}", at(ended), time_format::sentence(why, now)));
     }
     text
@@ -300,12 +302,12 @@ fn circuit_text(record: &CircuitRecord, now: Timestamp) -> String {
 fn explain_text(detail: &CircuitDetail, now: Timestamp) -> String {
     let mut text = match &detail.link {
         Some(link) => format!("{}  {}\n", link_header(link, now), time_format::sentence(&link.why, now)),
-        None => "the agent has no circuits on this link any more\n".to_owned(),
+        None => "the agent no longer has circuits on this link\n".to_owned(),
     };
     if let Some(current) = detail.link.as_ref().and_then(|link| link.circuit.as_ref())
         && !current.why.is_empty()
     {
-        text.push_str(&format!("  asked for because {}\n", time_format::sentence(&current.why, now)));
+        text.push_str(&format!("  requested because {}\n", time_format::sentence(&current.why, now)));
     }
     if let Some(planned) = &detail.plan {
         text.push_str(&plan::link_plan_text(planned, now));
@@ -318,7 +320,7 @@ fn explain_text(detail: &CircuitDetail, now: Timestamp) -> String {
         text.push_str(&format!("  {}\n", order_text(order, now)));
     }
     if !detail.notes.is_empty() {
-        text.push_str("what was done and found:\n");
+        text.push_str("events:\n");
     }
     for note in &detail.notes {
         text.push_str(&format!(
@@ -343,8 +345,8 @@ fn order_text(order: &CircuitOrderView, now: Timestamp) -> String {
     use longhaul_api::circuits::CircuitOrderState as State;
     let became = match order.state {
         State::Sent => "the agent has not answered yet".to_owned(),
-        State::Taken => "the agent sees to it".to_owned(),
-        State::Had => "transfers go by a circuit".to_owned(),
+        State::Taken => "the agent is working on it".to_owned(),
+        State::Had => "transfers use a circuit".to_owned(),
         State::Done if order.words.is_empty() => "done".to_owned(),
         State::Done => time_format::sentence(&order.words, now),
         State::Failed => format!("failed: {}", time_format::sentence(&order.words, now)),

@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure};
     after_help = "For bash: longhaul completion bash > ~/.local/share/bash-completion/completions/longhaul"
 )]
 pub struct CompletionArgs {
-    /// For which shell
+    /// Shell to print completions for
     shell: Shell,
 }
 

@@ -13,18 +13,18 @@ use crate::terminal::Tone;
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Show every setting that is in force
+    /// Show all effective settings
     Show(ShowArgs),
-    /// Read the configuration as `service run` and `agent run` would, and tell what is wrong
+    /// Read the configuration as `service run` and `agent run` do, and report errors
     Check,
 }
 
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Also where each value comes from, and the variable that overrides it
+    /// Also show where each value comes from and the variable that overrides it
     #[arg(long)]
     origin: bool,
-    /// Only what is not as built in
+    /// Show only settings that differ from the default
     #[arg(long)]
     changed: bool,
 }
@@ -45,14 +45,14 @@ pub fn run(context: &Context, command: ConfigCommand) -> Result<Exit, Failure> {
         }
         ConfigCommand::Check => {
             check(&layers)?;
-            context.output.say("the configuration can be used");
+            context.output.say("the configuration is valid");
         }
     }
     Ok(Exit::Ok)
 }
 
-/// Everything that can be seen to be wrong without starting anything. An agent's section counts only if it is
-/// used.
+/// Checks everything that can be checked without starting anything. The agent's section is checked only if it
+/// has storages.
 fn check(layers: &Layers) -> Result<(), Failure> {
     let service: longhaul_service::Config = layers.section("service")?;
     service.check()?;
@@ -66,9 +66,9 @@ fn check(layers: &Layers) -> Result<(), Failure> {
     match layers.unknown_variables(names.iter().map(String::as_str)).as_slice() {
         [] => Ok(()),
         strangers => Err(Failure::usage(
-            "a variable of the environment means nothing to us",
+            "unknown environment variable",
             strangers.join(", "),
-            "longhaul config show --origin lists those that do",
+            "`longhaul config show --origin` lists the known variables",
         )),
     }
 }

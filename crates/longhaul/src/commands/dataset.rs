@@ -21,20 +21,20 @@ use crate::time_format;
 
 #[derive(Debug, Subcommand)]
 pub enum DatasetCommand {
-    /// Make a dataset of the files in a storage, or of a list
+    /// Create a dataset from the files in a storage or from a manifest
     Register(RegisterArgs),
-    /// Add files to a dataset that exists; subscriptions to it follow
+    /// Add files to an existing dataset; subscriptions to it include them
     Add(RegisterArgs),
     /// List datasets by name
     List(ListArgs),
-    /// Show a dataset: size, where it is, what was left out
+    /// Show a dataset: its size, where it is, and what was left out
     Show(ShowArgs),
-    /// Close a dataset: nothing can be added any more
+    /// Close a dataset: no more files can be added
     Close {
         /// Name of the dataset
         dataset: DatasetName,
     },
-    /// Delete an empty dataset from the catalog (replicas first: longhaul replica delete)
+    /// Delete an empty dataset from the catalog (first: longhaul replica delete)
     Delete {
         /// Name of the dataset
         dataset: DatasetName,
@@ -45,7 +45,7 @@ pub enum DatasetCommand {
 pub struct RegisterArgs {
     /// Name of the dataset, such as higgs/run7-aod
     dataset: DatasetName,
-    /// Have the agent of STORAGE register the files it finds (under PATH) with their digests
+    /// Let the agent of STORAGE register the files it finds (under PATH) with their digests
     #[arg(
         long,
         value_name = "STORAGE[:PATH]",
@@ -53,17 +53,17 @@ pub struct RegisterArgs {
         conflicts_with = "manifest"
     )]
     scan: Option<ScanRoot>,
-    /// Register the files listed here, one JSON object a line:
+    /// Register the files listed here, one JSON object per line:
     /// {"lfn":"run7/f1","size":12,"digests":["adler32:0a1b2c3d"]}
     #[arg(long, value_name = "FILE|-")]
     manifest: Option<PathBuf>,
-    /// Where the files of the manifest are already
+    /// Storage that already has the files of the manifest
     #[arg(long, value_name = "STORAGE", requires = "manifest")]
     at: Option<StorageName>,
-    /// Digests that a scan computes: adler32, crc32c, blake3, sha256, md5 [default: adler32,crc32c]
+    /// Digests for a scan to compute: adler32, crc32c, blake3, sha256, md5 [default: adler32,crc32c]
     #[arg(long = "digests", value_name = "LIST", value_delimiter = ',', conflicts_with = "manifest")]
     algorithms: Vec<Algorithm>,
-    /// Whom it belongs to
+    /// Community that owns the dataset
     #[arg(long)]
     community: Option<CommunityName>,
     /// Do not wait for the scan
@@ -73,7 +73,7 @@ pub struct RegisterArgs {
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// At most so many
+    /// Maximum number of datasets
     #[arg(long, default_value_t = 1_000)]
     limit: usize,
 }
@@ -88,15 +88,15 @@ pub struct ShowArgs {
     /// List its files instead
     #[arg(long)]
     files: bool,
-    /// With --files: only of this block
+    /// With --files: only files of this block
     #[arg(long, requires = "files")]
     block: Option<BlockName>,
-    /// Of --blocks or --files at most so many
+    /// Maximum number of blocks or files
     #[arg(long, default_value_t = 1_000)]
     limit: usize,
 }
 
-/// `STORAGE` or `STORAGE:PATH`.
+/// What to scan: `STORAGE` or `STORAGE:PATH`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScanRoot {
     pub storage: StorageName,
@@ -167,7 +167,8 @@ async fn scan(
     };
     let scan: TaskView = remote.post(&routes::DATASET_SCAN, &[args.dataset.as_str()], &request).await?;
     if args.detach {
-        let next = |scan: &TaskView| format!("{} scans; see: longhaul task show {}", scan.storage, scan.id);
+        let next =
+            |scan: &TaskView| format!("{} is scanning; see: longhaul task show {}", scan.storage, scan.id);
         context.output.sentence(&scan, next)?;
         return Ok(Exit::Ok);
     }
@@ -186,7 +187,7 @@ async fn scan(
 fn registered_text(view: &DatasetView, scan: &TaskView, begun: Timestamp, style: Style) -> String {
     let took = longhaul_model::units::duration(clock::now().since(begun));
     let mut text = format!(
-        "{} has {}, {}; this scan of {} read {}, {} in {took}\n",
+        "{} has {}, {}; the scan of {} read {}, {} in {took}\n",
         view.name,
         words::files(view.files),
         bytes(view.bytes),
@@ -210,7 +211,7 @@ async fn manifest(
     let begun = clock::now();
     let name = [args.dataset.as_str()];
     let upload = remote.upload(&routes::DATASET_ADD_FILES, &name, &query, file);
-    let goes_on = || "nothing was registered; the same command starts again".to_owned();
+    let goes_on = || "nothing was registered; run the same command to start again".to_owned();
     let Some(done) = super::unless_interrupted(context, goes_on, upload).await? else {
         return Ok(Exit::Interrupted);
     };
@@ -218,7 +219,7 @@ async fn manifest(
     context.output.sentence(&done, |done: &Registered| {
         let rate = (done.files_added + done.files_known) as f64 / took.as_secs_f64().max(0.001);
         format!(
-            "{}: {} added, {}; {} known already ({} files/s)",
+            "{}: {} added, {}; {} already known ({} files/s)",
             args.dataset,
             words::files(done.files_added),
             bytes(done.bytes_added),
@@ -264,7 +265,7 @@ fn human(view: &DatasetView, style: Style, width: Option<usize>) -> String {
     ];
     if let Some(scan) = &view.scan {
         let waits =
-            scan.waits_for.as_ref().map(|why| format!("; waits: {}", printable(why))).unwrap_or_default();
+            scan.waits_for.as_ref().map(|why| format!("; waiting: {}", printable(why))).unwrap_or_default();
         lines.push((
             "scan",
             format!("{} at {}: {} so far{waits}", scan.id, scan.storage, words::files(scan.files_done)),
@@ -275,7 +276,7 @@ fn human(view: &DatasetView, style: Style, width: Option<usize>) -> String {
     let mut text = facts(style, width, &lines);
     text.push('\n');
     if view.replicas.is_empty() {
-        text.push_str("no replica: no storage is known to hold any of it\n");
+        text.push_str("no replicas: no storage is known to have any of it\n");
     } else {
         text.push_str(&super::replica::table(&view.replicas, view.files).human(style, width));
     }
@@ -290,7 +291,7 @@ fn table(datasets: &[DatasetView]) -> Table {
         right("bytes"),
         right("blocks"),
         left("complete at"),
-        prose("also partly at"),
+        prose("partial at").plain_title("also partly at"),
     ]);
     for dataset in datasets {
         let names = |complete: bool| {

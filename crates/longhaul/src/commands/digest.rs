@@ -1,4 +1,4 @@
-//! `longhaul digest`: the digests of files on this host, to be given to somebody who copies them.
+//! `longhaul digest`: digests of local files, to pass on to people who copy them.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,10 +17,10 @@ const READ_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Args)]
 pub struct DigestArgs {
-    /// What to read
+    /// Files to read
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Which ones: adler32, crc32c, blake3, sha256, md5
+    /// Digests to compute: adler32, crc32c, blake3, sha256, md5
     #[arg(long = "digests", value_name = "LIST", value_delimiter = ',', default_value = "blake3")]
     algorithms: Vec<Algorithm>,
 }
@@ -32,7 +32,7 @@ struct FileDigests {
     digests: DigestSet,
 }
 
-/// Stops at the first file that cannot be read.
+/// Stops at the first unreadable file.
 pub fn run(context: &Context, args: DigestArgs) -> Result<Exit, Failure> {
     let all: Result<Vec<FileDigests>, Fault> =
         args.files.iter().map(|file| digest_file(file, &args.algorithms)).collect();

@@ -1,4 +1,4 @@
-//! `longhaul doctor`: is this host ready, and does the peer answer?
+//! `longhaul doctor`: checks whether this host is ready and the peer answers.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,42 +16,45 @@ use crate::table::{Cell, Table, left, prose};
 use crate::terminal::{Style, Tone, wrapped};
 
 const AFTER_HELP: &str = "\
-Changes nothing. Each line is ok, advice (it works, and costs rate or safety), problem (transfers fail, or \
-the path that
-was asked about cannot be filled) or unknown (this host does not tell). Under it stand what that costs and \
-what to do.
+Changes nothing. Each line is ok, advice (works, but costs rate or safety), problem (transfers fail, or the
+given path cannot be filled) or unknown (this host does not tell), followed by the cost and what to do.
 
 Exit status: 0 no problem, 1 problems";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct DoctorArgs {
-    /// HOST, HOST:PORT, a URL, or @FILE that holds one: examine that peer too
+    /// Peer to check too: HOST, HOST:PORT, a URL, or @FILE that contains one
     #[arg(value_name = "PEER")]
     peer: Option<String>,
-    /// Round trip of the path to hold buffers against [default: measured to PEER, else 150ms]
+    /// Round-trip time of the path that buffers are checked for [default: measured to PEER, else 150ms]
     #[arg(long, value_name = "TIME", value_parser = tune::parse_rtt)]
     rtt: Option<u64>,
-    /// Rate of the path [default: that of the fastest interface, else 10Gbit]
+    /// Bandwidth of the path [default: that of the fastest interface, else 10Gbit]
     #[arg(long, value_name = "RATE", value_parser = tune::parse_bandwidth)]
     bandwidth: Option<u64>,
-    /// Streams that share it [default: 4]
+    /// Number of streams that share the path [default: 4]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     streams: Option<u32>,
-    /// Directory that is to hold data: its space, and its speed (writes and removes 0.2 GB)
+    /// Directory for data: check its space and speed (writes and removes 0.2 GB)
     #[arg(long, value_name = "DIR")]
     disk: Vec<PathBuf>,
-    /// Certificate to look at, with its chain
+    /// Certificate to check, with its chain
     #[arg(long, value_name = "FILE")]
     cert: Option<PathBuf>,
-    /// Private key that should belong to it
+    /// Private key that should match the certificate
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Grid-map file to check line by line
     #[arg(long, value_name = "FILE")]
     gridmap: Vec<PathBuf>,
-    /// Seconds to wait for the peer, at each step
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    /// Seconds to wait for the peer in each step
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=600)
+    )]
     timeout: u64,
 }
 
@@ -71,8 +74,7 @@ pub fn run(context: &Context, args: DoctorArgs) -> Result<Exit, Failure> {
     Ok(if done.problems == 0 { Exit::Ok } else { Exit::Other })
 }
 
-/// Only the host and the port of a URL are kept; what is wrong is told without repeating it, since it may be
-/// secret.
+/// Keeps only host and port of a URL; errors do not repeat it, since it may be secret.
 fn parse_peer(text: &str) -> Result<Peer, Failure> {
     let read = match text.strip_prefix('@') {
         Some(file) => {
@@ -83,18 +85,18 @@ fn parse_peer(text: &str) -> Result<Peer, Failure> {
     };
     read.trim()
         .parse()
-        .map_err(|error| Failure::usage("PEER is wrong", format!("{error}"), "longhaul doctor --help"))
+        .map_err(|error| Failure::usage("PEER is not valid", format!("{error}"), "longhaul doctor --help"))
 }
 
 fn human(done: &Examination, style: Style, width: Option<usize>) -> String {
     let mut text = String::new();
     let from = |from| match from {
         PathFrom::Assumed => "assumed",
-        PathFrom::Asked => "as asked",
+        PathFrom::Asked => "as given",
         PathFrom::Measured => "measured",
     };
     let path = format!(
-        "Held against a path of {} ({}) × {} ({}) with {} streams.",
+        "Checked for a path of {} ({}) × {} ({}) with {} streams.",
         bits(done.path.path.rate_bytes_per_s),
         if done.path.rate_from == PathFrom::Measured { "the interface's" } else { from(done.path.rate_from) },
         milliseconds(done.path.path.rtt_us),
@@ -120,15 +122,15 @@ fn human(done: &Examination, style: Style, width: Option<usize>) -> String {
     let all = done.findings.len();
     let _ = writeln!(
         text,
-        "\n{} looked at: {}, {}. Nothing was changed.",
-        count(all, "thing", "things"),
+        "\n{}: {}, {}. Nothing was changed.",
+        count(all, "check", "checks"),
         count(done.problems, "problem", "problems"),
-        count(done.advice, "piece of advice", "pieces of advice")
+        count(done.advice, "recommendation", "recommendations")
     );
     if done.findings.iter().any(|finding| finding.remedy.iter().any(|remedy| remedy.starts_with("sysctl "))) {
         let keep = format!(
-            "sysctl -w lasts until the next boot. To keep all of it: longhaul tune --rtt {} --bandwidth {} > \
-             /etc/sysctl.d/90-longhaul.conf",
+            "sysctl -w lasts until the next boot. To make it permanent: longhaul tune --rtt {} --bandwidth \
+             {} > /etc/sysctl.d/90-longhaul.conf",
             milliseconds(done.path.path.rtt_us).replace(' ', ""),
             bits(done.path.path.rate_bytes_per_s).replace(' ', "")
         );
@@ -137,7 +139,7 @@ fn human(done: &Examination, style: Style, width: Option<usize>) -> String {
     text
 }
 
-/// Longer names of checks (directories) push the rest of their line to the right.
+/// Longer names of checks (directories) push the rest of the line to the right.
 const CHECK_COLUMNS_MAX: usize = 26;
 const LEVEL_COLUMNS: usize = 8;
 
@@ -154,7 +156,7 @@ fn write_finding(text: &mut String, finding: &Finding, column: usize, style: Sty
     let pad = " ".repeat(column.saturating_sub(crate::terminal::columns(&check)));
     let line = format!("{word:LEVEL_COLUMNS$}{check}{pad}  {}", printable(&finding.found));
     let line = wrapped(&line, width, indent);
-    // After wrapping, which counts columns of plain text.
+    // Painted after wrapping, which counts columns of plain text.
     let _ = writeln!(text, "{}{}", style.paint(tone, word), &line[word.len()..]);
     let mut below = |name: &str, value: &str| {
         let line = format!("{}{name:<6}{}", " ".repeat(indent), printable(value));

@@ -18,7 +18,7 @@ use crate::table::{Cell, Table, facts, left, path, prose, right};
 use crate::terminal::{Style, Tone};
 use crate::time_format;
 
-/// 1 (least) to 5.
+/// Priorities of jobs: 1 (lowest) to 5.
 pub const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=5;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -26,24 +26,24 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 pub enum JobCommand {
     /// List jobs, newest first
     List(ListArgs),
-    /// Show a job and its files, those that failed first
+    /// Show a job and its files, failed ones first
     Show {
         /// Id of the job
         job: JobId,
-        /// At most so many files
+        /// Maximum number of files
         #[arg(long, default_value_t = 100)]
         files: u32,
     },
-    /// Wait until jobs have ended, with progress; exits with 0 if all that they should copy has arrived
+    /// Wait for jobs to end, with progress; exits with 0 if all files arrived
     Wait {
         /// Ids of the jobs
         #[arg(required = true, value_name = "JOB")]
         jobs: Vec<JobId>,
-        /// At most so many seconds
+        /// Maximum time to wait
         #[arg(long, value_name = "SECONDS")]
         within: Option<u64>,
     },
-    /// End jobs; what has arrived stays
+    /// Cancel jobs; files that have arrived stay
     Cancel {
         /// Ids of the jobs
         #[arg(required = true, value_name = "JOB")]
@@ -53,7 +53,7 @@ pub enum JobCommand {
     Priority {
         /// Id of the job
         job: JobId,
-        /// 1 (least) to 5
+        /// Priority: 1 (lowest) to 5
         #[arg(value_parser = clap::value_parser!(u8).range(PRIORITIES))]
         priority: u8,
     },
@@ -61,22 +61,23 @@ pub enum JobCommand {
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only in this state, such as active, failed or finished
+    /// Only jobs in this state, such as active, failed or finished
     #[arg(long, value_parser = parse_state)]
     state: Option<JobState>,
-    /// Only of this community
+    /// Only jobs of this community
     #[arg(long)]
     community: Option<CommunityName>,
-    /// Only from this host, or scheme://host
+    /// Only jobs from this host, or scheme://host
     #[arg(long, value_name = "HOST")]
     source: Option<String>,
-    /// Only to this host, or scheme://host
+    /// Only jobs to this host, or scheme://host
     #[arg(long, value_name = "HOST")]
     target: Option<String>,
-    /// Only submitted since then: so long ago, such as 90m, 6h or 2d, or a time such as 2026-11-28T13:00:00Z
+    /// Only jobs submitted since: a duration ago such as 90m, 6h or 2d, or a time such as
+    /// 2026-11-28T13:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_since)]
     since: Option<Timestamp>,
-    /// At most so many
+    /// Maximum number of jobs
     #[arg(long, short = 'n', default_value_t = 50)]
     limit: usize,
 }
@@ -85,7 +86,7 @@ fn parse_state(text: &str) -> Result<JobState, String> {
     text.to_ascii_uppercase().parse()
 }
 
-/// `time_format::parse` looks ahead; a list looks back.
+/// `time_format::parse` adds a duration to now; a list looks back, so it is subtracted.
 fn parse_since(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
         return Ok(at);
@@ -138,7 +139,7 @@ async fn list(context: &Context, remote: &Remote, args: ListArgs) -> Result<(), 
 
 // ---- waiting ---------------------------------------------------------------------------------------------
 
-/// Shows progress until all have ended, and says how each did.
+/// Shows progress until all jobs have ended, then how each ended.
 pub async fn wait(
     context: &Context,
     remote: &Remote,
@@ -148,14 +149,14 @@ pub async fn wait(
     let goes_on = || {
         let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let ids = ids.join(" ");
-        format!("they go on; see: longhaul job wait {ids}     end them: longhaul job cancel {ids}")
+        format!("the jobs continue; see: longhaul job wait {ids}     cancel: longhaul job cancel {ids}")
     };
     let watch = async {
         match limit {
             Some(limit) => {
                 tokio::time::timeout(limit, watch(context, remote, jobs)).await.unwrap_or_else(|_| {
-                    let why = format!("not all jobs have ended after {}", units::duration(limit));
-                    let failure = Failure::new(FaultCode::Busy, why).with_title("waited too long");
+                    let why = format!("some jobs are still running after {}", units::duration(limit));
+                    let failure = Failure::new(FaultCode::Busy, why).with_title("timed out");
                     Err(failure.with_remedy(goes_on()).with_exit(Exit::TimedOut))
                 })
             }
@@ -202,7 +203,7 @@ fn measure(detail: &JobDetail, now: Timestamp) -> Measure {
     let ended = counts.done + counts.failed + counts.canceled;
     let waits = || {
         let why = detail.files.iter().find_map(|file| file.waits_for.as_ref());
-        why.filter(|_| counts.running == 0).map(|why| format!("waits: {}", printable(why)))
+        why.filter(|_| counts.running == 0).map(|why| format!("waiting: {}", printable(why)))
     };
     Measure {
         files_done: ended,
@@ -240,7 +241,9 @@ fn exit_status(jobs: &[JobDetail]) -> Exit {
     }
 }
 
-/// `ID: failed, 2 of 3 files arrived, 1.2 GB; https://…/f: HTTP 404 (the source's administrator); see: …`.
+/// The line for a job that has ended:
+/// `ID: failed; 2 of 3 files arrived, 1.2 GB; https://…/f: HTTP 404 (turn: the source's administrator);
+/// see: …`.
 fn end_sentence(detail: &JobDetail) -> String {
     let job = &detail.job;
     let all = if job.kind == "replicas" { 1 } else { job.files };
@@ -267,7 +270,7 @@ fn end_sentence(detail: &JobDetail) -> String {
 
 // ---- showing ---------------------------------------------------------------------------------------------
 
-/// As FTS has it, in the case of our other words.
+/// FTS's word for a state, in lower case.
 fn state_word(state: JobState) -> String {
     state.word().to_lowercase()
 }
@@ -284,7 +287,7 @@ fn table(jobs: &[JobView], now: Timestamp) -> Table {
         left("from"),
         left("to"),
         left("submitted"),
-        prose("because"),
+        prose("reason").plain_title("because"),
     ]);
     for job in jobs {
         let several = |end: &Option<String>| match end {
@@ -330,9 +333,9 @@ fn human(detail: &JobDetail, style: Style, width: Option<usize>) -> String {
     ];
     lines.extend(job.finished.map(|at| ("ended", time_format::local(at, now))));
     lines.extend(
-        job.expires.map(|at| ("given up", format!("{} if it has not begun", time_format::ahead(at, now)))),
+        job.expires.map(|at| ("expires", format!("{} if it has not started", time_format::ahead(at, now)))),
     );
-    lines.extend(job.reason.as_ref().map(|reason| ("because", printable(reason))));
+    lines.extend(job.reason.as_ref().map(|reason| ("reason", printable(reason))));
     if job.metadata.as_object().is_some_and(|metadata| !metadata.is_empty()) {
         lines.push(("metadata", printable(&job.metadata.to_string())));
     }
@@ -352,7 +355,7 @@ fn human(detail: &JobDetail, style: Style, width: Option<usize>) -> String {
     text
 }
 
-/// The others are in the table.
+/// Failed files described in full; the others are only in the table.
 const FAILED_FILES_DETAILED_MAX: usize = 5;
 
 fn failure_facts(file: &JobFileView) -> Vec<(&'static str, String)> {
@@ -362,7 +365,7 @@ fn failure_facts(file: &JobFileView) -> Vec<(&'static str, String)> {
         ("attempts", units::count(u64::from(file.attempts))),
     ];
     if let Some(fault) = &file.fault {
-        lines.push(("because", printable(&fault.text)));
+        lines.push(("reason", printable(&fault.text)));
         lines.push(("turn", status::whose_turn(fault.blame).to_owned()));
     }
     lines
@@ -370,7 +373,7 @@ fn failure_facts(file: &JobFileView) -> Vec<(&'static str, String)> {
 
 fn kind_text(job: &JobView) -> &'static str {
     match job.kind.as_str() {
-        "replicas" => "one file that has several replicas",
+        "replicas" => "one file with several replicas",
         "hops" => "one file over several hops",
         "reuse" => "copies over one connection",
         _ => "copies",
@@ -394,7 +397,7 @@ fn counts_text(detail: &JobDetail) -> String {
 fn bytes_text(detail: &JobDetail) -> String {
     let of = detail
         .bytes
-        .map_or_else(|| " (not all sizes are known)".to_owned(), |all| format!(" of {}", bytes(all)));
+        .map_or_else(|| " (some sizes are unknown)".to_owned(), |all| format!(" of {}", bytes(all)));
     let rate =
         if detail.rate_now > 0.0 { format!(", {} now", units::rate(detail.rate_now)) } else { String::new() };
     format!("{}{of}{rate}", bytes(detail.bytes_done))
@@ -409,7 +412,7 @@ fn files_table(files: &[JobFileView], now: Timestamp) -> Table {
         right("rate"),
         right("attempts"),
         left("ended"),
-        prose("because"),
+        prose("reason").plain_title("because"),
     ]);
     for file in files {
         let state = Cell::both(file.state.word().to_lowercase(), file.state.word());
@@ -429,8 +432,8 @@ fn files_table(files: &[JobFileView], now: Timestamp) -> Table {
 
 fn reason_text(file: &JobFileView) -> String {
     match (&file.waits_for, &file.fault, &file.mode) {
-        (Some(why), Some(fault), _) => format!("waits for {why}; the last attempt: {}", fault.text),
-        (Some(why), None, _) => format!("waits for {why}"),
+        (Some(why), Some(fault), _) => format!("waiting for {why}; last attempt: {}", fault.text),
+        (Some(why), None, _) => format!("waiting for {why}"),
         (None, Some(fault), _) => format!("{} (turn: {})", fault.text, status::whose_turn(fault.blame)),
         (None, None, Some(mode)) => format!("by {mode}"),
         (None, None, None) => {

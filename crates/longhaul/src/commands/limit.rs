@@ -13,31 +13,31 @@ use crate::table::{Cell, Table, left, right};
 
 #[derive(Debug, Subcommand)]
 pub enum LimitCommand {
-    /// List the limits of links, storages and communities; those of sites: longhaul site list
+    /// List limits of links, storages and communities (for sites: longhaul site list)
     List,
-    /// Limit files at once, bytes per second, or both, in place of what was; takes effect at once
+    /// Limit parallel files, bytes per second, or both, replacing the present limit; takes effect at once
     Set(SetArgs),
-    /// Lift a limit
+    /// Remove a limit
     Remove(LimitSubject),
 }
 
 #[derive(Debug, Args)]
 pub struct LimitSubject {
-    /// What is limited
+    /// What to limit
     kind: SubjectKind,
-    /// SOURCE:TARGET for a link, else the name of the storage or community
+    /// SOURCE:TARGET for a link, otherwise the name of the storage or community
     name: String,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum SubjectKind {
-    /// What goes from one storage to another
+    /// Traffic from one storage to another
     Link,
-    /// What comes to a storage
+    /// Traffic into a storage
     Into,
-    /// What leaves a storage
+    /// Traffic out of a storage
     Out,
-    /// All that a community moves
+    /// All traffic of a community
     Community,
 }
 
@@ -52,17 +52,17 @@ pub struct SetArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct Limit {
-    /// Files at once; 0 lets nothing new begin
+    /// Maximum number of parallel files; 0 starts nothing new
     #[arg(long)]
     active: Option<u32>,
-    /// Bytes per second in the mean, such as 250MB; a file that has begun is not slowed down
+    /// Average bytes per second, such as 250MB; files that have started are not slowed down
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<u64>,
 }
 
 fn parse_rate(text: &str) -> Result<u64, String> {
     match parse_bytes(text.trim_end_matches("/s"))? {
-        0 => Err("a rate is more than nothing; to let nothing begin: --active 0".to_owned()),
+        0 => Err("the rate must be more than 0; to start nothing new: --active 0".to_owned()),
         rate => Ok(rate),
     }
 }
@@ -90,7 +90,12 @@ pub async fn run(context: &Context, remote: &Remote, command: LimitCommand) -> R
 }
 
 fn table(limits: &[LimitView]) -> Table {
-    let mut table = Table::new([left("limit of"), left("name"), right("files at once"), right("rate")]);
+    let mut table = Table::new([
+        left("limit of"),
+        left("name"),
+        right("parallel files").plain_title("files at once"),
+        right("rate"),
+    ]);
     for limit in limits {
         let kind = match limit.of {
             LimitKind::Link => "link",

@@ -13,19 +13,19 @@ use crate::terminal::Style;
 
 #[derive(Debug, Subcommand)]
 pub enum LinkCommand {
-    /// List between which storages files may go, and which of them are relays
+    /// List the allowed links, and which storages are relays
     List,
-    /// Use only these links, in place of what was
+    /// Allow only these links, replacing the present ones
     Only(LinksArgs),
-    /// Add links to those that are used
+    /// Allow more links
     Add(LinksArgs),
-    /// Take links away from those that are used
+    /// Disallow links
     Remove(LinksArgs),
-    /// Let files go from every storage to every other, as at first
+    /// Allow links between all storages (the initial state)
     OpenAll,
-    /// Let links carry everything again, as at first
+    /// Allow all transfers on links again (the initial state)
     Commission(LinksArgs),
-    /// Let links carry nothing but test transfers until they are commissioned; takes effect at once
+    /// Allow only test transfers on links until they are commissioned; takes effect at once
     Decommission(LinksArgs),
 }
 
@@ -84,18 +84,18 @@ pub async fn run(context: &Context, remote: &Remote, command: LinkCommand) -> Re
 fn human(view: &LinksView, style: Style, width: Option<usize>) -> String {
     let relays: Vec<String> = view.relays.iter().map(ToString::to_string).collect();
     let relays = match relays.is_empty() {
-        true => "no storage is a relay; make one: longhaul storage set NAME --relay yes\n".to_owned(),
-        false => format!("files may pass through {}\n", relays.join(", ")),
+        true => "no storage is a relay; to make one: longhaul storage set NAME --relay yes\n".to_owned(),
+        false => format!("relays: {}\n", relays.join(", ")),
     };
     let tests: Vec<String> =
         view.uncommissioned.iter().map(|link| format!("{}:{}", link.source, link.target)).collect();
     let relays = match tests.is_empty() {
         true => relays,
-        false => format!("{relays}not commissioned, so for test transfers only: {}\n", tests.join(", ")),
+        false => format!("{relays}not commissioned, test transfers only: {}\n", tests.join(", ")),
     };
     match view.open {
-        true => format!("files may go from every storage to every other\n{relays}"),
-        false => format!("files may go over these links only\n{}{relays}", table(view).human(style, width)),
+        true => format!("all links between storages are allowed\n{relays}"),
+        false => format!("only these links are allowed\n{}{relays}", table(view).human(style, width)),
     }
 }
 

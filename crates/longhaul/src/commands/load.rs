@@ -1,5 +1,5 @@
-//! `longhaul load`: subscriptions at a stated rate, of virtual files between virtual storages, and what came
-//! of them. With null movers (`longhaul agent run --null-mover`) it loads the service alone.
+//! `longhaul load`: load test with subscriptions of virtual files at a given rate. With null movers
+//! (`longhaul agent run --null-mover`) it loads the service alone.
 
 use std::time::{Duration, Instant};
 
@@ -18,32 +18,42 @@ use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, right};
 
-/// Between two looks at what is not complete yet.
+/// Time between two polls of incomplete subscriptions.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const SUBSCRIPTIONS_MAX: u64 = 100_000;
 const SIZES_MAX: usize = 16;
 
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// Subscriptions a second
+    /// Subscriptions per second
     #[arg(long, value_name = "NUMBER", default_value_t = 2.0, value_parser = parse_rate)]
     rate: f64,
-    /// Subscriptions in all
-    #[arg(long, value_name = "NUMBER", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=SUBSCRIPTIONS_MAX))]
+    /// Total number of subscriptions
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=SUBSCRIPTIONS_MAX)
+    )]
     count: u64,
-    /// Files of each
-    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    /// Files per subscription
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 20,
+        value_parser = clap::value_parser!(u64).range(1..=10_000)
+    )]
     files: u64,
-    /// Sizes of files, each with its weight: SIZE or SIZE:WEIGHT,...
+    /// File sizes with weights: SIZE or SIZE:WEIGHT,...
     #[arg(long, value_name = "MIX", default_value = "1MB:70,100MB:25,2GB:5")]
     sizes: SizeMix,
-    /// The same seed makes the same requests
+    /// Seed: the same seed gives the same requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seconds to wait after the last request for what is not complete
+    /// Seconds to wait for completion after the last request
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     wait: u64,
-    /// Leave the test datasets where they are
+    /// Keep the test datasets
     #[arg(long)]
     keep: bool,
 }
@@ -51,11 +61,11 @@ pub struct LoadArgs {
 fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate <= 10_000.0 => Ok(rate),
-        _ => Err(format!("{text:?} is no number above 0 and up to 10000")),
+        _ => Err(format!("{text:?} is not a number above 0 and up to 10000")),
     }
 }
 
-/// Sizes with weights that are not all zero.
+/// Sizes with weights, at least one of which is not zero.
 #[derive(Clone, Debug, PartialEq)]
 struct SizeMix(Vec<(u64, f64)>);
 
@@ -64,15 +74,15 @@ impl std::str::FromStr for SizeMix {
     fn from_str(text: &str) -> Result<Self, String> {
         let part = |part: &str| {
             let (size, weight) = part.split_once(':').unwrap_or((part, "1"));
-            let weight: f64 = weight.trim().parse().map_err(|_| format!("{weight:?} is no weight"))?;
+            let weight: f64 = weight.trim().parse().map_err(|_| format!("{weight:?} is not a weight"))?;
             if !(0.0..=1e9).contains(&weight) {
-                return Err(format!("a weight is 0 to 1000000000, not {weight}"));
+                return Err(format!("a weight must be 0 to 1000000000, not {weight}"));
             }
             Ok((parse_bytes(size)?, weight))
         };
         let parts: Vec<(u64, f64)> = text.split(',').map(part).collect::<Result<_, String>>()?;
         if parts.len() > SIZES_MAX {
-            return Err(format!("{} sizes, the limit is {SIZES_MAX}", parts.len()));
+            return Err(format!("{} sizes; the limit is {SIZES_MAX}", parts.len()));
         }
         if parts.iter().map(|(_, weight)| weight).sum::<f64>() <= 0.0 {
             return Err("all weights are 0".into());
@@ -91,12 +101,12 @@ impl SizeMix {
             }
             place -= weight;
         }
-        // Rounding may leave a little beyond the last.
+        // Rounding may leave a remainder beyond the last weight.
         self.0.last().map_or(0, |&(size, _)| size)
     }
 }
 
-/// One request, as the seed has it.
+/// One request, as determined by the seed.
 #[derive(Debug, PartialEq)]
 struct Request {
     at: Duration,
@@ -105,7 +115,7 @@ struct Request {
     sizes: Vec<u64>,
 }
 
-/// All of them, in order: intervals are exponential, as of people who do not know of each other.
+/// All requests in order. Intervals are exponential (a Poisson process), as with independent users.
 fn requests(args: &LoadArgs, storages: &[StorageName]) -> Vec<Request> {
     let mut random = Random::stream(args.seed, "load");
     let mut at = 0.0;
@@ -123,7 +133,7 @@ fn requests(args: &LoadArgs, storages: &[StorageName]) -> Vec<Request> {
     (0..args.count).map(&mut make).collect()
 }
 
-/// What came of it.
+/// Results of the load test.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     seed: u64,
@@ -138,7 +148,8 @@ struct Report {
     retries: u64,
     bytes_done: u64,
     seconds: f64,
-    /// Until the service had accepted a request with its files, and from then until all of it was there.
+    /// Seconds until the service accepted a request with its files; `complete_s`: from then until all of it
+    /// had arrived.
     submit_s: Quantiles,
     complete_s: Quantiles,
     interrupted: bool,
@@ -173,7 +184,7 @@ pub async fn run(context: &Context, remote: &Remote, args: &LoadArgs) -> Result<
     let storages = storages(remote).await?;
     let mut report = Report { seed: args.seed, sites: storages.len() as u64, ..Report::default() };
     context.output.say(&format!(
-        "{} of {} each between {}, {} a second",
+        "{} of {} each between {}, {} per second",
         words::plural(args.count, "subscription"),
         words::files(args.files),
         words::plural(storages.len() as u64, "virtual storage"),
@@ -189,7 +200,7 @@ pub async fn run(context: &Context, remote: &Remote, args: &LoadArgs) -> Result<
     tokio::select! {
         done = work => done?,
         _ = tokio::signal::ctrl_c() => {
-            context.output.say("\nInterrupted: this is what had come of it.");
+            context.output.say("\nInterrupted. Results so far:");
             report.interrupted = true;
         }
     }
@@ -207,7 +218,7 @@ pub async fn run(context: &Context, remote: &Remote, args: &LoadArgs) -> Result<
     })
 }
 
-/// Virtual storages of sites that are connected, by name.
+/// Virtual storages of connected sites, by name.
 async fn storages(remote: &Remote) -> Result<Vec<StorageName>, Failure> {
     let sites: Vec<SiteView> = remote.list_all(&routes::SITE_LIST, &[], &[]).await?;
     let ready = sites.iter().filter(|site| trial::is_connected(site));
@@ -215,15 +226,17 @@ async fn storages(remote: &Remote) -> Result<Vec<StorageName>, Failure> {
         ready.filter_map(trial::virtual_storage).map(|storage| storage.name.clone()).collect();
     names.sort();
     if names.len() < 2 {
-        let detail = format!("{} of the connected sites have a virtual storage; it takes two", names.len());
-        return Err(Failure::new(FaultCode::NotFound, detail).with_title("nothing to load").with_remedy(
-            "longhaul agent run --virtual NAME, and --null-mover FILE to load the service alone",
-        ));
+        let detail = format!("{} connected sites have a virtual storage; two are needed", names.len());
+        return Err(Failure::new(FaultCode::NotFound, detail)
+            .with_title("there is nothing to load")
+            .with_remedy(
+                "longhaul agent run --virtual NAME; add --null-mover FILE to load the service alone",
+            ));
     }
     Ok(names)
 }
 
-/// Sends each request at its time, or as soon as the one before is through.
+/// Sends each request at its time, or as soon as the previous one is accepted.
 async fn submit(
     context: &Context,
     remote: &Remote,
@@ -264,7 +277,7 @@ async fn submit_one(remote: &Remote, request: &Request, dataset: &str) -> Result
     Ok(SubmittedTrial { trial, view })
 }
 
-/// Until all is complete, or has failed, or the time is over.
+/// Polls until everything is complete or has failed, or the time is over.
 async fn watch(
     context: &Context,
     remote: &Remote,
@@ -325,13 +338,13 @@ async fn clean(context: &Context, remote: &Remote, sent: &[SubmittedTrial]) -> R
         }
         Ok(())
     };
-    let left = || "some test datasets are left: longhaul dataset list".to_owned();
+    let left = || "some test datasets remain: longhaul dataset list".to_owned();
     super::unless_interrupted(context, left, stopped).await.map(|_| ())
 }
 
 fn report_facts(report: &Report) -> Vec<(&'static str, String)> {
     let quantiles =
-        |of: Quantiles| format!("{:.2} s (half), {:.2} s (95 %), {:.2} s (all)", of.p50, of.p95, of.max);
+        |of: Quantiles| format!("{:.2} s (median), {:.2} s (95 %), {:.2} s (max)", of.p50, of.p95, of.max);
     let mut lines = vec![
         (
             "submitted",
@@ -346,7 +359,7 @@ fn report_facts(report: &Report) -> Vec<(&'static str, String)> {
         (
             "files",
             format!(
-                "{} of {} there ({}), {} failed for good, {}",
+                "{} of {} arrived ({}), {} failed for good, {}",
                 report.files_done,
                 report.files_wanted,
                 bytes(report.bytes_done),

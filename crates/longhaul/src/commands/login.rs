@@ -15,25 +15,23 @@ use crate::remote::Remote;
 use crate::time_format;
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It also wants --token, and --ca unless that is known already: longhaul login URL --token \
-        TOKEN --ca FILE"
-)]
+#[command(after_help = "Also give --token, and --ca unless it is configured: \
+                  longhaul login URL --token TOKEN --ca FILE")]
 pub struct LoginArgs {
-    /// The service, such as https://longhaul.example:8443
+    /// URL of the service, such as https://longhaul.example:8443
     #[arg(value_name = "URL")]
     service: String,
 }
 
-/// Tries the credential before it is kept.
+/// Tries the credential before saving it.
 pub async fn run(context: &Context, args: LoginArgs) -> Result<Exit, Failure> {
     let mut config: ClientConfig = context.layers()?.section("client")?;
     config.url = args.service;
     if config.token.is_empty() {
         return Err(Failure::usage(
-            "no token is given",
-            "a login needs an API token",
-            "longhaul login URL --token TOKEN; an administrator makes one with: longhaul token create NAME",
+            "the token is missing",
+            "logging in needs an API token",
+            "longhaul login URL --token TOKEN; an administrator creates one with: longhaul token create NAME",
         ));
     }
     let me: WhoAmI = Remote::connect(&config)?.get(&routes::WHOAMI, &[], &[]).await?;

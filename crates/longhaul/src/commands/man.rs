@@ -1,4 +1,4 @@
-//! `longhaul man`: manual pages, one for each command, from the same definition as the flags.
+//! `longhaul man`: manual pages, one per command, from the same definitions as the help.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use super::Context;
 use crate::cli::Cli;
 use crate::failure::{Exit, Failure};
 
-/// Of commands for users.
+/// Manual section of user commands.
 const SECTION: &str = "1";
 
 #[derive(Debug, Args)]
-#[command(after_help = "For everybody: longhaul man /usr/local/share/man/man1; then: man longhaul-copy")]
+#[command(after_help = "For all users: longhaul man /usr/local/share/man/man1; then: man longhaul-copy")]
 pub struct ManArgs {
-    /// Where the pages go; made if it is missing
+    /// Directory for the pages; created if it is missing
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -29,7 +29,7 @@ pub fn run(context: &Context, args: ManArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The page of a command and those of the commands in it; how many.
+/// Writes the pages of a command and its subcommands; returns how many.
 fn write_pages(command: &clap::Command, name: &str, directory: &Path) -> Result<usize, Failure> {
     let path = directory.join(format!("{name}.{SECTION}"));
     let shown = command.clone().disable_help_subcommand(true);

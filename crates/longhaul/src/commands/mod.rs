@@ -1,4 +1,4 @@
-//! What each command does: one file a noun, holding its options, its calls and its words.
+//! The commands: one file per noun with its options, its calls of the API and its output.
 
 pub mod account;
 pub mod agent;
@@ -54,14 +54,14 @@ use crate::logging::{LogFormat, Logging};
 use crate::output::Output;
 use crate::remote::Remote;
 
-/// What a command is given besides its own options.
+/// What a command gets besides its own options.
 pub struct Context {
     pub global: Global,
     pub output: Output,
 }
 
 impl Context {
-    /// Files, environment and the options that every command has.
+    /// Settings from files, environment and global options.
     pub fn layers(&self) -> Result<Layers, Failure> {
         let mut layers =
             Files { config: self.global.config.clone(), state: self.global.dir.clone() }.load()?;
@@ -78,7 +78,7 @@ impl Context {
         Ok(layers)
     }
 
-    /// For the daemons: the log as configured, from here on.
+    /// Starts logging as configured; for daemons.
     pub fn start_log(&self, layers: &Layers) -> Result<(), Failure> {
         let config: LogConfig = layers.section("log")?;
         let form = match config.form.as_str() {
@@ -131,7 +131,7 @@ pub fn run(cli: Cli, output: Output) -> Result<Exit, Failure> {
     }
 }
 
-/// Commands that ask a service.
+/// Runs a command that talks to a service.
 async fn run_remote(context: &Context, command: Command) -> Result<Exit, Failure> {
     let remote = context.remote()?;
     match command {
@@ -182,7 +182,7 @@ pub enum Threads {
     Several,
 }
 
-/// Runs a command's future to its end.
+/// Runs a command's future to completion.
 pub fn block_on<T>(threads: Threads, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let mut builder = match threads {
         Threads::One => tokio::runtime::Builder::new_current_thread(),
@@ -191,11 +191,11 @@ pub fn block_on<T>(threads: Threads, future: impl Future<Output = Result<T, Fail
     let runtime = builder
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(FaultCode::Internal, format!("the runtime does not start: {error}")))?;
+        .map_err(|error| Failure::new(FaultCode::Internal, format!("cannot start the runtime: {error}")))?;
     runtime.block_on(future)
 }
 
-/// Waits for `work`, or for Ctrl-C: then says what goes on without us.
+/// Waits for `work` or Ctrl-C; after Ctrl-C says what continues without us.
 pub async fn unless_interrupted<T>(
     context: &Context,
     goes_on: impl FnOnce() -> String,

@@ -1,5 +1,5 @@
-//! `longhaul simulate --replay`: what a service recorded, told to the scheduler again: does it decide the
-//! same?
+//! `longhaul simulate --replay`: replays a service's recording into the scheduler and checks that it makes
+//! the same decisions.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -17,11 +17,11 @@ use crate::output::Format;
 use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, Tone};
 
-/// Segments of recordings end so.
+/// File extension of recording segments.
 const SEGMENT_EXTENSION: &str = "lhr";
 const CHUNK_BYTES: usize = 1 << 20;
 const RECORDING_REMEDY: &str =
-    "give a directory that a service wrote (service.record_dir), one run in it, or a segment 000000.lhr";
+    "give a directory written by a service (service.record_dir), one run in it, or a segment 000000.lhr";
 
 /// One object per run with `--json`.
 #[derive(Serialize)]
@@ -101,7 +101,7 @@ pub fn run(context: &Context, path: &Path, strategies: &[String]) -> Result<Exit
     Ok(if all_same { Exit::Ok } else { Exit::Mismatch })
 }
 
-/// The recordings at a path, oldest first, each with its segments.
+/// Finds the recordings at a path, oldest first, each with its segments.
 fn find_recordings(path: &Path) -> Result<Vec<(PathBuf, Vec<PathBuf>)>, Failure> {
     let shown = printable(&path.to_string_lossy());
     let about = fs::metadata(path).map_err(|error| Failure::file("reading", path, &error))?;
@@ -121,8 +121,8 @@ fn find_recordings(path: &Path) -> Result<Vec<(PathBuf, Vec<PathBuf>)>, Failure>
     }
     if found.is_empty() {
         return Err(Failure::usage(
-            format!("{shown} holds no recording"),
-            "no segment lies there",
+            format!("{shown} contains no recording"),
+            "there is no segment",
             RECORDING_REMEDY,
         ));
     }
@@ -144,11 +144,11 @@ fn entries(directory: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathB
 
 fn replay(recording: &Path, segments: &[PathBuf], beside: Vec<Strategy>) -> Result<Replayed, Failure> {
     let cannot =
-        |why: String| Failure::usage("a recording cannot tell that", why, "longhaul simulate --help");
+        |why: String| Failure::usage("a recording cannot answer this", why, "longhaul simulate --help");
     let mut replay = Replay::new(Wish { beside, settings: None }).map_err(cannot)?;
     let damaged = |why: String| {
         let shown = printable(&recording.to_string_lossy());
-        Failure::usage(format!("{shown} is no whole recording"), why, RECORDING_REMEDY)
+        Failure::usage(format!("{shown} is not a complete recording"), why, RECORDING_REMEDY)
     };
     let mut chunk = vec![0; CHUNK_BYTES];
     for segment in segments {
@@ -192,7 +192,7 @@ fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
     let _ = writeln!(text, "{}", style.paint(Tone::Strong, name));
     let _ = writeln!(
         text,
-        "  {} from {}, by longhaul {}: {} events, {} measurements of others, {} imports; asked {} times",
+        "  {} from {}, by longhaul {}: {} events, {} measurements by others, {} imports; polled {} times",
         duration(replayed.lasted()),
         replayed.from,
         printable(&replayed.version),
@@ -203,7 +203,7 @@ fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
     );
     if replayed.torn > 0 {
         let torn = format!(
-            "  its last {} are half a line, written while the service was killed",
+            "  the last {} are a partial line, written when the service was killed",
             bytes(replayed.torn)
         );
         let _ = writeln!(text, "{}", style.paint(Tone::Faint, &torn));
@@ -211,7 +211,7 @@ fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
     match &replayed.difference {
         None => {
             let line = format!(
-                "  the same: all {} decisions, {} of them leases, are made again",
+                "  same: all {} decisions, {} of them leases, were made again",
                 count(replayed.equal),
                 count(replayed.leases)
             );
@@ -219,7 +219,7 @@ fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
         }
         Some(difference) => {
             let line = format!(
-                "  not the same: {} decisions are made again, number {} at {} is another",
+                "  different: {} decisions were made again, but number {} at {} differs",
                 count(replayed.equal),
                 count(difference.number),
                 difference.at
@@ -230,9 +230,7 @@ fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
             for field in &difference.fields {
                 let _ = writeln!(text, "          {}", style.paint(Tone::Faint, field));
             }
-            text.push_str(
-                "  what comes after it answers decisions that were not made here, and is not compared\n",
-            );
+            text.push_str("  later events answer decisions that were not made here and are not compared\n");
         }
     }
     for beside in &replayed.beside {
@@ -244,11 +242,11 @@ fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
 fn comparison_text(beside: &Beside, context: &Context) -> String {
     let name = beside.strategy.name();
     if beside.choices == 0 {
-        return format!("\n  {name}: no lease left a choice between sources\n");
+        return format!("\n  {name}: no lease had a choice of sources\n");
     }
     let mut text = format!(
-        "\n  {name} would have taken the same source in {} of {} choices, each by itself with the queues of \
-            the recording\n",
+        "\n  {name} would have chosen the same source in {} of {} cases, each taken separately with the \
+            recorded queues\n",
         count(beside.same),
         count(beside.choices)
     );

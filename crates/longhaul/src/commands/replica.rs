@@ -14,9 +14,9 @@ use crate::terminal::Tone;
 
 #[derive(Debug, Subcommand)]
 pub enum ReplicaCommand {
-    /// Where a dataset is, or one file with --file, and how each replica was verified
+    /// List the replicas of a dataset, or of one file with --file, and how each was verified
     List(ListArgs),
-    /// Tell what deleting a dataset's replicas at a storage would do; do it with --yes
+    /// Show what deleting a dataset's replicas at a storage would do; delete them with --yes
     Delete(DeleteArgs),
 }
 
@@ -25,7 +25,7 @@ pub struct ListArgs {
     /// Name of the dataset
     #[arg(required_unless_present = "file")]
     dataset: Option<DatasetName>,
-    /// Of this file instead
+    /// List the replicas of this file instead
     #[arg(long, value_name = "LFN", conflicts_with = "dataset")]
     file: Option<Lfn>,
 }
@@ -34,15 +34,15 @@ pub struct ListArgs {
 pub struct DeleteArgs {
     /// Name of the dataset
     dataset: DatasetName,
-    /// Where to delete it
+    /// Storage to delete it from
     storage: StorageName,
-    /// Really delete; without it nothing is touched
+    /// Really delete; without it nothing is changed
     #[arg(long, short)]
     yes: bool,
     /// Delete even files that no other storage has: they are lost
     #[arg(long)]
     force: bool,
-    /// Do not wait for the end
+    /// Do not wait for completion
     #[arg(long)]
     detach: bool,
 }
@@ -66,7 +66,7 @@ pub async fn run(context: &Context, remote: &Remote, command: ReplicaCommand) ->
     }
 }
 
-/// `files` is the size of the whole.
+/// Table of replicas; `files` is the number of files of the whole dataset.
 pub fn table(replicas: &[ReplicaView], files: u64) -> Table {
     let mut table = Table::new([
         left("storage"),
@@ -122,7 +122,7 @@ async fn delete(context: &Context, remote: &Remote, args: DeleteArgs) -> Result<
     if args.detach {
         context
             .output
-            .sentence(&reply, |_| format!("{} deletes; see: longhaul task show {task}", args.storage))?;
+            .sentence(&reply, |_| format!("{} is deleting; see: longhaul task show {task}", args.storage))?;
         return Ok(Exit::Ok);
     }
     let view: TaskView = remote.get(&routes::TASK_SHOW, &[&task.to_string()], &[]).await?;
@@ -148,7 +148,7 @@ fn preview(reply: &DeletionReply, args: &DeleteArgs) -> String {
     );
     if reply.last_replicas > 0 {
         text.push_str(&format!(
-            "\n  {} no other good replica: they would be lost, and it takes --force",
+            "\n  {} no other good replica and would be lost: this needs --force",
             if reply.last_replicas == 1 {
                 "1 of them has".to_owned()
             } else {
@@ -158,13 +158,13 @@ fn preview(reply: &DeletionReply, args: &DeleteArgs) -> String {
     }
     for subscription in &reply.subscriptions {
         text.push_str(&format!(
-            "\n  subscription {subscription} wants them there: longhaul subscription cancel {subscription}"
+            "\n  subscription {subscription} needs them: longhaul subscription cancel {subscription}"
         ));
     }
     if reply.files > 0 && reply.subscriptions.is_empty() {
         let force = if reply.last_replicas > 0 { " --force" } else { "" };
         text.push_str(&format!(
-            "\nnothing was touched; to do it: longhaul replica delete {dataset} {storage} --yes{force}"
+            "\nnothing was changed; to delete: longhaul replica delete {dataset} {storage} --yes{force}"
         ));
     }
     text

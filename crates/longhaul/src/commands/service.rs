@@ -19,16 +19,16 @@ use crate::signals;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone};
 
-/// Beside the service's state: the certificate of its CA, which is no secret.
+/// Certificate of the service's CA, beside its state; it is no secret.
 const CA_FILE: &str = "ca.pem";
 
 #[derive(Debug, Subcommand)]
 pub enum ServiceCommand {
-    /// Set up a new deployment: its CA, its database, and the first administrator's token
+    /// Set up a new deployment: CA, database and first administrator token
     Init(InitArgs),
     /// Run the service
     Run(RunArgs),
-    /// Verify the invariants of the service's state
+    /// Check the invariants of the service's state
     Check,
 }
 
@@ -36,7 +36,7 @@ pub enum ServiceCommand {
 pub struct InitArgs {
     #[command(flatten)]
     location: ServiceLocation,
-    /// Name of the deployment, in every certificate [default: longhaul]
+    /// Name of the deployment, part of every certificate [default: longhaul]
     #[arg(long, value_name = "NAME")]
     deployment: Option<String>,
 }
@@ -45,7 +45,7 @@ pub struct InitArgs {
 pub struct RunArgs {
     #[command(flatten)]
     location: ServiceLocation,
-    /// Also serve the pages as plain HTTP, to browsers of this machine: a loopback address such as
+    /// Also serve the web pages as plain HTTP to browsers on this machine: a loopback address such as
     /// 127.0.0.1:8080
     #[arg(long, value_name = "ADDRESS")]
     http: Option<String>,
@@ -53,16 +53,16 @@ pub struct RunArgs {
 
 #[derive(Debug, Args)]
 struct ServiceLocation {
-    /// Where the service keeps its database, CA and keys [default: /var/lib/longhaul/service]
+    /// Directory for the service's database, CA and keys [default: /var/lib/longhaul/service]
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
-    /// Where agents and people connect [default: 0.0.0.0:8443]
+    /// Address to listen on for agents and users [default: 0.0.0.0:8443]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// How others reach it, if not by this host's name
+    /// URL by which others reach the service, if not by this host's name
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
-    /// Further names and addresses for the service's certificate
+    /// More names and addresses for the service's certificate
     #[arg(long, value_name = "NAME,...")]
     names: Option<String>,
 }
@@ -123,20 +123,20 @@ impl ServiceLocation {
     }
 }
 
-/// What `service init` made; the token is told this once.
+/// Result of `service init`; the token is shown only this once.
 #[derive(Debug, Serialize)]
 pub struct InitResult {
     pub url: String,
     pub token: String,
-    /// File with the CA's certificate, for those who connect.
+    /// File with the CA's certificate, for clients.
     pub ca: String,
     pub ca_fingerprint: String,
-    /// File with all of these, for commands: `--dir`.
+    /// Client profile with all of these, for `--dir`.
     pub profile: String,
     pub deployment: String,
 }
 
-/// Sets up a deployment, and leaves the CA's certificate and a first profile beside its state.
+/// Sets up a deployment; leaves the CA's certificate and a first profile beside its state.
 pub fn init(config: &Config) -> Result<InitResult, Failure> {
     let reply = longhaul_service::init(config, clock::now())?;
     let (ca, profile) = (config.state_dir.join(CA_FILE), config.state_dir.join(PROFILE));
@@ -154,7 +154,7 @@ pub fn init(config: &Config) -> Result<InitResult, Failure> {
     })
 }
 
-/// Runs until told to end.
+/// Runs the service until shutdown.
 async fn serve(mut config: Config) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
     config.public_url = public_url(&config);
@@ -165,7 +165,7 @@ async fn serve(mut config: Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// As configured; else by the first listening address, with this host's name for "any address".
+/// The configured URL; otherwise the first listening address, with this host's name for "any address".
 fn public_url(config: &Config) -> String {
     match config.listen.first() {
         Some(address) if config.public_url.is_empty() && address.ip().is_unspecified() => {
@@ -191,10 +191,10 @@ fn init_text(made: &InitResult, style: Style, width: Option<usize>) -> String {
     let directory = Path::new(&made.profile).parent().unwrap_or(Path::new("."));
     let directory = printable(&directory.to_string_lossy());
     let next = format!(
-        "The token is the administrator's, and is shown this once. Next:\n  longhaul service run --state \
-            {directory}\n  \
-         longhaul site add NAME --dir {directory}\nand elsewhere\n  longhaul login {} --ca sha256:{} --token \
-         TOKEN\n",
+        "This is the administrator's token; it is shown only this once. Next:\n  longhaul service run \
+            --state {directory}\n  \
+         longhaul site add NAME --dir {directory}\non other machines:\n  longhaul login {} --ca sha256:{} \
+         --token TOKEN\n",
         made.url, made.ca_fingerprint
     );
     format!("{lines}\n{next}")
@@ -204,10 +204,8 @@ fn check_text(report: &CheckReport, style: Style, width: Option<usize>) -> Strin
     let last = if report.sound {
         style.paint(Tone::Good, &format!("all {} hold", report.checks.len()))
     } else {
-        style.paint(
-            Tone::Bad,
-            "the state is NOT sound: keep the state directory, and report this with the log",
-        )
+        style
+            .paint(Tone::Bad, "the state is NOT sound: keep the state directory and report this with the log")
     };
     format!("{}{last}\n", check_table(report).human(style, width))
 }

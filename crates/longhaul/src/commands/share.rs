@@ -13,14 +13,14 @@ use crate::table::{Cell, Table, left, right};
 
 #[derive(Debug, Subcommand)]
 pub enum ShareCommand {
-    /// List what communities and activities are entitled to
+    /// List the fair shares of communities and activities
     List,
-    /// Set a weight: 3 against 1 is three bytes against one, where both want more than there is; takes effect
-    /// at once
+    /// Set a weight: 3 against 1 means three times the bandwidth when both have more work than fits; takes
+    /// effect at once
     Set(SetArgs),
-    /// Name a community or activity no more: it gets what the others of its kind get
+    /// Remove the weight of a community or activity: it gets that of all others of its kind
     Remove {
-        /// As for set
+        /// Community or activity, as for set
         #[arg(value_name = "COMMUNITY[/ACTIVITY]")]
         whose: ShareSubject,
     },
@@ -28,15 +28,15 @@ pub enum ShareCommand {
 
 #[derive(Debug, Args)]
 pub struct SetArgs {
-    /// A community, such as atlas, or an activity of one, such as atlas/user-subscriptions; * in place of
-    /// either name means each that is not named
+    /// Community, such as atlas, or one of its activities, such as atlas/user-subscriptions; * for either
+    /// name means all others
     #[arg(value_name = "COMMUNITY[/ACTIVITY]")]
     whose: ShareSubject,
-    /// 0 to 1,000,000; 0 gets only what nobody else can use
+    /// Weight from 0 to 1,000,000; 0 gets only what nobody else can use
     weight: f64,
 }
 
-/// Names as the API has them.
+/// Names as in the API.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShareSubject {
     community: String,
@@ -53,7 +53,7 @@ impl std::str::FromStr for ShareSubject {
             None => (text, None),
         };
         if community == WILDCARD && activity.is_some() {
-            return Err("activities are those of one community: name it".to_owned());
+            return Err("an activity needs the name of its community".to_owned());
         }
         if community != WILDCARD {
             CommunityName::parse(community).map_err(|error| error.to_string())?;
@@ -83,17 +83,21 @@ pub async fn run(context: &Context, remote: &Remote, command: ShareCommand) -> R
 }
 
 fn table(shares: &[ShareView]) -> Table {
-    let mut table =
-        Table::new([left("community"), left("activity"), right("weight"), right("part if all want")]);
+    let mut table = Table::new([
+        left("community"),
+        left("activity"),
+        right("weight"),
+        right("share under load").plain_title("part if all want"),
+    ]);
     for share in shares {
         let others = |name: &str, all: &str| {
             if name == WILDCARD { Cell::both(all, WILDCARD) } else { Cell::text(name) }
         };
         table.row([
-            others(&share.community, "each other one"),
+            others(&share.community, "all others"),
             match &share.activity {
                 None => Cell::both("", ""),
-                Some(activity) => others(activity, "each other one, and none"),
+                Some(activity) => others(activity, "all others and none"),
             },
             Cell::text(share.weight.to_string()),
             Cell::both(format!("{:.1} %", 100.0 * share.part), format!("{:.4}", share.part)),

@@ -1,4 +1,4 @@
-//! `longhaul simulate`: runs the scheduler in a world of a scenario, and tells what it achieved.
+//! `longhaul simulate`: runs the scheduler in a simulated scenario and reports what it achieved.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,59 +17,71 @@ use crate::output::Format;
 use crate::table::{Cell, Table, left, right};
 use crate::terminal::{Style, Tone};
 
-/// A run that takes longer says so when it is done, so that nobody waits in the dark.
+/// A run that takes longer reports its end, so that nobody waits without news.
 const WALL_S_REPORTED_MIN: f64 = 2.0;
-/// With more strategies, the table says enough of those that came to their end.
+/// With more strategies, the table is enough for those that finished.
 const REPORTS_REMARKED_MAX: usize = 4;
-/// Decisions about circuits that are told: the first ones, as an example.
+/// Decisions about circuits shown as an example: the first ones.
 const CIRCUIT_DECISIONS_SHOWN_MAX: usize = 4;
 
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// The world: docs/reference/scenarios.md
-    #[arg(value_name = "SCENARIO", required_unless_present_any = ["generate", "replay"], conflicts_with = "generate")]
+    /// Scenario file (docs/reference/scenarios.md)
+    #[arg(
+        value_name = "SCENARIO",
+        required_unless_present_any = ["generate", "replay"],
+        conflicts_with = "generate"
+    )]
     scenario: Option<PathBuf>,
-    /// How to schedule; may be given several times: best, one of FTS3's nine, either with /fts3 (its order
-    /// and concurrency), /legacy (the pauses of PhEDEx after failures), /ask-back (leases are asked back from
-    /// slow links) or /at-once-N (N files at once on each link); all [default: best]
+    /// Scheduling strategy; may be repeated: best, one of FTS3's nine, each with /fts3 (FTS3's order and
+    /// concurrency), /legacy (PhEDEx's pauses after failures), /ask-back (leases are recalled from slow
+    /// links) or /at-once-N (N parallel files on each link); or all [default: best]
     #[arg(long, value_name = "NAME")]
     strategy: Vec<String>,
-    /// Where circuits are decided, in place of the scenario's choice; may be given several times: none,
-    /// agent, service
-    #[arg(long, value_name = "LEVEL", value_parser = parse_level, conflicts_with_all = ["check_rates", "replay", "generate"])]
+    /// Who decides about circuits, instead of the scenario's choice; may be repeated: none, agent, service
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        value_parser = parse_level,
+        conflicts_with_all = ["check_rates", "replay", "generate"]
+    )]
     circuits: Vec<Level>,
-    /// In place of the scenario's
+    /// Random seed instead of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Write the summaries, plots and the proof of the bound there
+    /// Write summaries, plots and the proof of the bound to this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Only compare rates that are recomputed once a second with exact ones, over the first hour
+    /// Only compare rates recomputed once per second with exact ones, over the first hour
     #[arg(long)]
     check_rates: bool,
-    /// Tell the scheduler again what a service recorded (service.record_dir): does it decide the same? With
-    /// --strategy: what another would have chosen
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["scenario", "generate", "seed", "out", "check_rates"])]
+    /// Replay a service's recording (service.record_dir) and check that the scheduler decides the same. With
+    /// --strategy: show what another strategy would have chosen
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with_all = ["scenario", "generate", "seed", "out", "check_rates"]
+    )]
     replay: Option<PathBuf>,
-    /// Print a random world instead: mesh, hierarchy, replicas, failures, streams or tape
+    /// Print a random scenario instead: mesh, hierarchy, replicas, failures, streams or tape
     #[arg(long, value_name = "KIND")]
     generate: Option<String>,
 }
 
-/// As in a scenario.
+/// Parses a level as in a scenario.
 fn parse_level(text: &str) -> Result<Level, String> {
     match text {
         "none" => Ok(Level::None),
         "agent" => Ok(Level::Agent),
         "service" => Ok(Level::Service),
-        _ => Err("circuits are decided at one of these: none, agent, service".to_owned()),
+        _ => Err("use none, agent or service".to_owned()),
     }
 }
 
 pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
     if let Some(kind) = &args.generate {
         let text = generate::generate(kind, args.seed.unwrap_or(1))
-            .map_err(|why| Failure::usage("no such kind of world", why, "longhaul simulate --help"))?;
+            .map_err(|why| Failure::usage("unknown kind of scenario", why, "longhaul simulate --help"))?;
         context.output.write(&text)?;
         return Ok(Exit::Ok);
     }
@@ -118,14 +130,14 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
     Ok(check_rates_error(context, errors))
 }
 
-/// What is too far from exact rates is no result.
+/// Results too far from exact rates are not accepted.
 fn check_rates_error<'a>(context: &Context, errors: impl Iterator<Item = (&'a String, f64)>) -> Exit {
     let mut exit = Exit::Ok;
     for (strategy, error) in errors.filter(|(_, error)| *error > ERROR_MAX) {
         exit = Exit::Mismatch;
         context.output.say(&format!(
-            "{strategy}: rates once a second are {:.2} % off exact ones in the first hour, {:.0} % are \
-                allowed: take rates = \"exact\"",
+            "{strategy}: rates once per second differ by {:.2} % from exact ones in the first hour, {:.0} % \
+                is allowed: use rates = \"exact\"",
             error * 100.0,
             ERROR_MAX * 100.0
         ));
@@ -136,9 +148,9 @@ fn check_rates_error<'a>(context: &Context, errors: impl Iterator<Item = (&'a St
 fn read(path: &Path, seed: Option<u64>) -> Result<Plan, Failure> {
     let size = std::fs::metadata(path).map_err(|error| Failure::file("reading", path, &error))?.len();
     if size > TEXT_BYTES_MAX as u64 {
-        let what = format!("{size} bytes, the limit is {TEXT_BYTES_MAX}");
+        let what = format!("it has {size} bytes; the limit is {TEXT_BYTES_MAX}");
         return Err(Failure::usage(
-            format!("{} is no scenario", path.display()),
+            format!("{} is not a scenario", path.display()),
             what,
             "see docs/reference/scenarios.md",
         ));
@@ -149,7 +161,7 @@ fn read(path: &Path, seed: Option<u64>) -> Result<Plan, Failure> {
 }
 
 fn scenario_failure(path: &Path, mistake: Mistake) -> Failure {
-    let title = format!("{} is no scenario", path.display());
+    let title = format!("{} is not a scenario", path.display());
     Failure::usage(title, format!("{}: {}", mistake.place, mistake.what), mistake.next)
 }
 
@@ -163,17 +175,21 @@ fn parse_policies(names: &[String]) -> Result<Vec<Way>, Failure> {
             "all" => all.extend(Way::all()),
             name => all.push(
                 Way::named(name)
-                    .map_err(|why| Failure::usage("no such strategy", why, "longhaul simulate --help"))?,
+                    .map_err(|why| Failure::usage("unknown strategy", why, "longhaul simulate --help"))?,
             ),
         }
     }
     Ok(all)
 }
 
-/// How far the cheaper calculation is off: what flowed in the first hour.
+/// Compares what the approximate and the exact calculation move in the first hour.
 fn check_rates(context: &Context, plan: &Plan, ways: &[Way]) -> Result<Exit, Failure> {
-    let mut table =
-        Table::new([left("strategy"), right("exact"), right("once a second"), right("differs by")]);
+    let mut table = Table::new([
+        left("strategy"),
+        right("exact"),
+        right("once per second").plain_title("once a second"),
+        right("difference").plain_title("differs by"),
+    ]);
     let mut errors = Vec::new();
     for way in ways {
         let hour = compare_rates(plan, way);
@@ -200,11 +216,11 @@ fn table(reports: &[Report]) -> Table {
         right("95 %"),
         right("file mean"),
         right("95 %"),
-        right("moved twice"),
-        right("fair"),
+        right("moved again").plain_title("moved twice"),
+        right("fairness").plain_title("fair"),
         right("failed"),
         right("left"),
-        right("forecasts off"),
+        right("forecast error").plain_title("forecasts off"),
         right("leases/s"),
     ]);
     for report in reports {
@@ -245,7 +261,7 @@ fn human(plan: &Plan, reports: &[Report], context: &Context) -> String {
     let _ = writeln!(text, "{}: {}", style.paint(Tone::Strong, &plan.name), plan.about.replace('\n', " "));
     if let Some(first) = reports.first() {
         let line = format!(
-            "{} sites, {} requests, {} files; no scheduler needs less than {}; seed {}",
+            "{} sites, {} requests, {} files; no scheduler can finish in less than {}; seed {}",
             plan.layout.sites.len(),
             count(plan.work.requests.len() as u64),
             count(first.files + first.unfinished + first.summary.failed),
@@ -259,7 +275,7 @@ fn human(plan: &Plan, reports: &[Report], context: &Context) -> String {
     let errors: Vec<f64> = reports.iter().filter_map(|report| report.summary.rates_error).collect();
     if let Some(most) = errors.into_iter().reduce(f64::max) {
         let line = format!(
-            "rates once a second: bytes of the first hour are {:.3} % off exact ones at most",
+            "rates once per second: at most {:.3} % off exact ones in bytes of the first hour",
             most * 100.0
         );
         let _ =
@@ -277,7 +293,7 @@ fn write_remarks(text: &mut String, report: &Report, style: Style) {
     let most: Vec<String> =
         report.use_most.iter().take(3).map(|(name, part)| format!("{name} {:.0} %", part * 100.0)).collect();
     let line = format!(
-        "{}: moved {}; busiest {}; {} of {} attempts failed; {:.1} s of this machine",
+        "{}: moved {}; busiest {}; {} of {} attempts failed; took {:.1} s",
         report.summary.strategy,
         bytes(u64::try_from(report.summary.bytes_moved).unwrap_or(u64::MAX)),
         most.join(", "),
@@ -300,7 +316,7 @@ fn write_remarks(text: &mut String, report: &Report, style: Style) {
     }
 }
 
-/// What each priority got, and what circuits had to do with it.
+/// Time per priority, and the effect of circuits.
 fn write_circuits(text: &mut String, report: &Report) {
     let Some(circuits) = &report.summary.circuits else { return };
     let hours = |seconds: Option<f64>| {
@@ -317,7 +333,7 @@ fn write_circuits(text: &mut String, report: &Report) {
     }
     let _ = writeln!(
         text,
-        "  circuits: {} asked for, {} refused, {} used; {:.0} Gbit/s·h reserved, {} over them",
+        "  circuits: {} requested, {} refused, {} used; {:.0} Gbit/s·h reserved, {} over them",
         count(circuits.asked),
         count(circuits.refused),
         count(circuits.used),
@@ -329,21 +345,21 @@ fn write_circuits(text: &mut String, report: &Report) {
     }
 }
 
-/// What came of the scheduler's knowledge of the network: its forecasts, and the changes that it noticed.
+/// Quality of the scheduler's forecasts, and the changes it detected.
 fn write_learned(text: &mut String, learned: &Learned) {
     let scored: Vec<_> = learned.forecasts.iter().filter(|quality| quality.outcomes > 0).collect();
     if !scored.is_empty() {
         let within: Vec<_> =
             scored.iter().map(|quality| format!("{:.0} %", quality.within * 100.0)).collect();
-        // Below one is better than what a link's former rates by themselves would have said.
+        // Below one is better than a prediction from the link's past rates alone.
         let ratios: Vec<_> = scored
             .iter()
             .map(|quality| quality.score_ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.2}")))
             .collect();
         let _ = writeln!(
             text,
-            "  forecasts, by quarters of links' history, least first: {} within 90 % intervals; score {} of \
-                that of former rates",
+            "  forecasts, by quartile of links' history, shortest first: {} within 90 % intervals; score {} \
+                relative to past rates",
             within.join(", "),
             ratios.join(", ")
         );
@@ -352,7 +368,7 @@ fn write_learned(text: &mut String, learned: &Learned) {
         let all = learned.noticed.len() as u64;
         let _ = writeln!(
             text,
-            "  changes of links noticed: {}, {} without a cause ({:.2} in a month of a link); first {}",
+            "  link changes detected: {}, {} of them false alarms ({:.2} per link and month); first {}",
             count(all),
             count(learned.false_alarms),
             learned.false_alarms as f64 / learned.link_months.max(1e-9),

@@ -17,29 +17,29 @@ use crate::time_format;
 
 #[derive(Debug, Subcommand)]
 pub enum SiteCommand {
-    /// Make a site, and print the token with which its agent joins
+    /// Create a site and print the token with which its agent joins
     Add(AddArgs),
     /// List sites
     List,
-    /// Show a site: its storages, agents and limits
+    /// Show a site: storages, agents and limits
     Show {
         /// Name of the site
         site: SiteName,
     },
-    /// Start nothing there and take back what waits; what runs is finished
+    /// Pause a site: start nothing and withdraw what is waiting; running transfers finish
     Pause(ReasonArgs),
-    /// Let it work again
+    /// Resume a paused or draining site
     Resume {
         /// Name of the site
         site: SiteName,
     },
-    /// Finish what the site holds and start nothing new
+    /// Drain a site: finish what it has and start nothing new
     Drain(ReasonArgs),
-    /// Limit what enters and leaves the site
+    /// Limit traffic into and out of a site
     Limit(LimitArgs),
-    /// Say where it lies: links between two regions are believed to be alike
+    /// Set a site's region: links between two regions are assumed to be alike
     Set(SetArgs),
-    /// Test its links with other sites, and grade them
+    /// Test a site's links with other sites and grade them
     Commission(commission::CommissionArgs),
 }
 
@@ -50,7 +50,7 @@ pub struct AddArgs {
     /// Hours until the token expires [default: 24]
     #[arg(long)]
     hours: Option<u64>,
-    /// The site exists: only a token for one more agent
+    /// Only create a token for another agent of an existing site
     #[arg(long)]
     another_agent: bool,
 }
@@ -59,7 +59,7 @@ pub struct AddArgs {
 pub struct ReasonArgs {
     /// Name of the site
     site: SiteName,
-    /// Why, for everyone who waits
+    /// Reason, shown to everyone who waits
     #[arg(long, short)]
     reason: Option<String>,
 }
@@ -68,25 +68,25 @@ pub struct ReasonArgs {
 pub struct SetArgs {
     /// Name of the site
     site: SiteName,
-    /// Region that it lies in, such as europe, or none
+    /// Region of the site, such as europe, or none
     #[arg(long, value_name = "NAME")]
     region: RegionName,
 }
 
-/// What is not given stays; `none` lifts a limit.
+/// Limits to change: what is not given stays, `none` removes a limit.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct SiteBounds {
     /// Bytes per second into the site, such as 250MB, or none
     #[arg(long = "in", value_name = "RATE", value_parser = parse_rate_limit)]
     inbound: Option<LimitValue>,
-    /// Bytes per second out of the site
+    /// Bytes per second out of the site, or none
     #[arg(long = "out", value_name = "RATE", value_parser = parse_rate_limit)]
     outbound: Option<LimitValue>,
-    /// Files on their way in at a time
+    /// Parallel files into the site, or none
     #[arg(long, value_name = "FILES", value_parser = parse_file_limit)]
     active_in: Option<LimitValue>,
-    /// Files on their way out at a time
+    /// Parallel files out of the site, or none
     #[arg(long, value_name = "FILES", value_parser = parse_file_limit)]
     active_out: Option<LimitValue>,
 }
@@ -99,7 +99,7 @@ pub struct LimitArgs {
     bounds: SiteBounds,
 }
 
-/// A limit or none.
+/// A limit, or none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LimitValue(Option<u64>);
 
@@ -114,7 +114,7 @@ fn parse_file_limit(text: &str) -> Result<LimitValue, String> {
         _ => text
             .parse::<u32>()
             .map(|value| LimitValue(Some(value.into())))
-            .map_err(|_| format!("{text:?} is no number, nor none")),
+            .map_err(|_| format!("{text:?} is neither a number nor none")),
     }
 }
 
@@ -142,8 +142,8 @@ pub async fn run(context: &Context, remote: &Remote, command: SiteCommand) -> Re
             let change = SiteChange { region: Some(region.to_owned()), ..SiteChange::default() };
             let view: SiteView = remote.patch(&routes::SITE_CHANGE, &[args.site.as_str()], &change).await?;
             context.output.sentence(&view, |view| match &view.region {
-                Some(region) => format!("{} lies in {region}", view.name),
-                None => format!("nobody says where {} lies", view.name),
+                Some(region) => format!("{} is in {region}", view.name),
+                None => format!("{} has no region", view.name),
             })?;
         }
         SiteCommand::Limit(args) => {
@@ -191,7 +191,7 @@ async fn add(context: &Context, remote: &Remote, args: AddArgs) -> Result<(), Fa
     })?;
     let until = time_format::local(added.expires, clock::now());
     context.output.say(&format!(
-        "One agent of {name} can join with this token, until {until}. On its host:\n  \
+        "One agent of {name} can join with this token until {until}. On its host:\n  \
          longhaul agent join --token TOKEN\n  longhaul agent run --storage {name}=/path/of/its/storage",
         name = added.name
     ));
@@ -231,11 +231,11 @@ fn table(sites: &[SiteView], now: Timestamp) -> Table {
         right("active"),
         right("queue"),
         right("free"),
-        prose("trouble"),
+        prose("problem").plain_title("trouble"),
     ]);
     for site in sites {
         let connected = site.agents.iter().filter(|agent| agent.connected).count();
-        // What a virtual storage says of itself is no room for anybody's data.
+        // The space of virtual storages does not count: it holds nobody's data.
         let real = site.storages.iter().filter(|storage| storage.kind != StorageKind::Virtual);
         let free: u64 = real.map(|storage| storage.free_bytes).sum();
         table.row([
@@ -274,7 +274,7 @@ fn trouble_text(site: &SiteView, now: Timestamp) -> String {
     for agent in site.agents.iter().filter(|agent| !agent.connected) {
         let since = agent
             .last_contact
-            .map_or("never seen".to_owned(), |at| format!("last seen {}", time_format::ago(at, now)));
+            .map_or("never connected".to_owned(), |at| format!("last seen {}", time_format::ago(at, now)));
         parts.push(format!("agent on {}: {since}", agent.host));
     }
     parts.join("; ")
@@ -290,7 +290,7 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
             ("site", site.name.to_string()),
             ("state", format!("{}{reason}", state_word(site.state))),
             ("limits", limits_text(&site.limits)),
-            ("region", site.region.as_ref().map_or("not known".to_owned(), ToString::to_string)),
+            ("region", site.region.as_ref().map_or("unknown".to_owned(), ToString::to_string)),
             (
                 "now",
                 format!(
@@ -312,7 +312,7 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
     }
     if site.agents.is_empty() {
         text.push_str(&format!(
-            "no agent has joined yet; a token: longhaul site add {} --another-agent\n",
+            "no agent has joined yet; get a token: longhaul site add {} --another-agent\n",
             site.name
         ));
     } else {
@@ -340,10 +340,10 @@ fn storages_table(site: &SiteView) -> Table {
         left("storage"),
         left("writable"),
         right("free"),
-        right("of"),
+        right("total").plain_title("of"),
         right("files"),
         right("bytes"),
-        prose("trouble"),
+        prose("problem").plain_title("trouble"),
     ]);
     for storage in &site.storages {
         let kind = if storage.kind == StorageKind::Virtual { " (virtual)" } else { "" };
@@ -412,7 +412,7 @@ mod tests {
                 out_bytes_per_s: Some(250_000_000)
             }
         );
-        assert_eq!(limits_text(&new), "250 MB/s out, 3 files in at a time, 8 files out at a time");
+        assert_eq!(limits_text(&new), "250 MB/s out, 3 files in parallel in, 8 files out at a time");
         assert!(parse_file_limit("many").is_err());
     }
 }

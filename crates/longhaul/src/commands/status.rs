@@ -23,14 +23,14 @@ const PROBLEMS_SHOWN_MAX: usize = 3;
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Show it again each second, until Ctrl-C
+    /// Refresh every second until Ctrl-C
     #[arg(long, short)]
     watch: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ProblemsArgs {
-    /// Also those that nothing waits for any more
+    /// Also show problems that no longer block anything
     #[arg(long)]
     all: bool,
 }
@@ -80,15 +80,15 @@ pub async fn problems(context: &Context, remote: &Remote, args: ProblemsArgs) ->
     Ok(Exit::Ok)
 }
 
-/// Datasets on their way, then what is wrong.
+/// Datasets in transfer, then problems.
 fn human(status: &Status, style: Style, width: Option<usize>) -> String {
     let mut text = if status.subscriptions.is_empty() {
-        "no subscriptions yet: longhaul subscribe DATASET STORAGE\n".to_owned()
+        "no subscriptions yet; create one: longhaul subscribe DATASET STORAGE\n".to_owned()
     } else {
         subscriptions(&status.subscriptions, status.now).human(style, width)
     };
     text.push_str(&format!(
-        "\n{}   {} running, {} waiting   {} ({}) moved in all; up since {}\n",
+        "\n{}   {} running, {} waiting   {} ({}) moved in total; up since {}\n",
         words::rate(status.rate_now),
         words::plural(status.transfers_running, "transfer"),
         count(status.transfers_waiting),
@@ -119,7 +119,7 @@ fn human(status: &Status, style: Style, width: Option<usize>) -> String {
     text
 }
 
-/// The table of EXPERIENCE's "A day later", shared with `subscription list`.
+/// Table of subscriptions, shared with `subscription list`.
 pub fn subscriptions(list: &[SubscriptionView], now: Timestamp) -> Table {
     let mut table = Table::new([
         left("dataset"),
@@ -146,7 +146,7 @@ pub fn subscriptions(list: &[SubscriptionView], now: Timestamp) -> Table {
     table
 }
 
-/// Of files and bytes the one that is further back.
+/// Percentage of files or of bytes, whichever is lower.
 pub fn percent_done(subscription: &SubscriptionView) -> u64 {
     let files = percent(subscription.files_present, subscription.files_wanted);
     if subscription.complete {
@@ -195,7 +195,7 @@ fn problem_summary(problem: &ProblemView) -> String {
     format!("{} {}{place}: {}", problem.fault.code, problem.fault.code.title(), count(problem.count))
 }
 
-/// What, whose turn, since when, what to do, examples.
+/// A problem in full: what, why, whose turn, what to do, since when, examples.
 fn problem_text(problem: &ProblemView, now: Timestamp, style: Style, width: Option<usize>) -> String {
     let fault = &problem.fault;
     let place = problem.storage.as_ref().map(|storage| format!(" at {storage}")).unwrap_or_default();
@@ -233,8 +233,8 @@ pub fn whose_turn(blame: longhaul_model::Blame) -> &'static str {
         Source => "the source's administrator",
         Target => "the target's administrator",
         Network => "the network",
-        Credential => "whoever gives out credentials and rights",
-        Request => "whoever asked for it",
+        Credential => "whoever issues credentials and permissions",
+        Request => "whoever made the request",
         Ourselves => "Longhaul itself",
     }
 }

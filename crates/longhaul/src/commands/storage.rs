@@ -17,9 +17,9 @@ use crate::terminal::Tone;
 
 #[derive(Debug, Subcommand)]
 pub enum StorageCommand {
-    /// List storages with their space and what they are for
+    /// List storages with their space and settings
     List,
-    /// Say what a storage is for; takes effect at once
+    /// Change a storage's settings; takes effect at once
     Set(SetArgs),
     /// Name rules of this host's storages: check, import
     #[command(subcommand)]
@@ -37,11 +37,11 @@ pub struct SetArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct StorageSettings {
-    /// Whether files may pass through it on their way to others: yes or no
+    /// Whether files may be relayed through it: yes or no
     #[arg(long, value_name = "YES|NO", value_parser = parse_yes_no)]
     relay: Option<bool>,
-    /// How sources of what goes there are chosen where a subscription does not say: best, one of FTS3's nine,
-    /// or none (as the service has it)
+    /// How sources are chosen for transfers to it, unless a subscription says: best, one of FTS3's nine, or
+    /// none (the service's default)
     #[arg(long, value_parser = parse_strategy)]
     strategy: Option<String>,
 }
@@ -50,11 +50,11 @@ fn parse_yes_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),
         "no" => Ok(false),
-        _ => Err("it is yes or no".to_owned()),
+        _ => Err("write yes or no".to_owned()),
     }
 }
 
-/// A strategy by name, or none.
+/// Parses a strategy by name, or `none`.
 pub fn parse_strategy(text: &str) -> Result<String, String> {
     match text {
         "none" => Ok(text.to_owned()),
@@ -73,9 +73,9 @@ pub async fn run(context: &Context, remote: &Remote, command: StorageCommand) ->
             let view: StorageView =
                 remote.patch(&routes::STORAGE_CHANGE, &[args.storage.as_str()], &change).await?;
             context.output.sentence(&view, |view| {
-                let relay = if view.relay { "a relay" } else { "no relay" };
+                let relay = if view.relay { "a relay" } else { "not a relay" };
                 let strategy = view.strategy.as_deref().unwrap_or("the service's strategy");
-                format!("{} is {relay}; sources of what goes there are chosen by {strategy}", view.name)
+                format!("{} is {relay}; sources for transfers to it are chosen by {strategy}", view.name)
             })?;
         }
         StorageCommand::Rules(_) => unreachable!("run() took it"),
@@ -88,12 +88,12 @@ fn table(storages: &[StorageView]) -> Table {
         left("storage"),
         left("writable"),
         left("relay"),
-        left("sources by"),
+        left("strategy").plain_title("sources by"),
         right("free"),
-        right("of"),
+        right("total").plain_title("of"),
         right("files"),
         right("bytes"),
-        prose("trouble"),
+        prose("problem").plain_title("trouble"),
     ]);
     let yes = |value: bool| Cell::text(if value { "yes" } else { "no" });
     for storage in storages {
@@ -108,7 +108,7 @@ fn table(storages: &[StorageView]) -> Table {
     table
 }
 
-/// What room it has and what lies there: free, of, files, bytes, trouble.
+/// Cells for space and contents: free, total, files, bytes, problem.
 pub(super) fn space_cells(storage: &StorageView) -> [Cell; 5] {
     let trouble = storage.trouble.as_ref().map(|fault| fault.to_string()).unwrap_or_default();
     [

@@ -1,4 +1,4 @@
-//! `longhaul submit`: has files copied from URL to URL by the service.
+//! `longhaul submit`: submits copy jobs from URL to URL to the service.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -20,75 +20,75 @@ use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 
-/// The service takes no larger body.
+/// The service's limit for a request body.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 const JOBS_MAX: usize = 10_000;
 
 #[derive(Debug, Args)]
 pub struct SubmitArgs {
-    /// URL of the file, such as https://a.example/data/f1
+    /// URL of the source file, such as https://a.example/data/f1
     #[arg(required_unless_present = "file")]
     source: Option<String>,
-    /// URL to which it is copied, such as https://b.example/data/f1
+    /// URL of the target file, such as https://b.example/data/f1
     #[arg(required_unless_present = "file")]
     target: Option<String>,
-    /// Jobs as FTS's clients write them: one, or a list of them; - is standard input
+    /// File with jobs in FTS's JSON format, one or a list; - is standard input
     #[arg(long, short, value_name = "FILE", conflicts_with_all = ["source", "target", "single"])]
     file: Option<PathBuf>,
     #[command(flatten)]
     single: SingleJobArgs,
-    /// Whose share it is charged to; that of the credential if not given
+    /// Community whose share is charged [default: that of the credential]
     #[arg(long)]
     community: Option<CommunityName>,
-    /// Wait until all have ended, with progress; with a time such as 600 at most so many seconds
+    /// Wait for the jobs to end, with progress; with SECONDS at most that long
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
     wait: Option<u64>,
 }
 
-/// What a file of jobs says itself.
+/// Options that a file of jobs contains itself.
 #[derive(Debug, Args)]
 #[group(id = "single", multiple = true)]
 struct SingleJobArgs {
-    /// URL of another replica of the file; may be given several times
+    /// URL of another replica of the file; may be repeated
     #[arg(long, value_name = "URL")]
     replica: Vec<String>,
-    /// What has to arrive, such as ADLER32:0a1b2c3d
+    /// Expected checksum, such as ADLER32:0a1b2c3d
     #[arg(long, value_name = "ALGORITHM:VALUE")]
     checksum: Option<String>,
-    /// What is compared with the checksum: source, target, both or none
+    /// Where to verify the checksum: source, target, both or none
     #[arg(long, value_name = "WHICH", value_parser = ["source", "target", "both", "none"])]
     verify: Option<String>,
-    /// Bytes of the file
+    /// Size of the file
     #[arg(long, value_name = "BYTES")]
     size: Option<u64>,
-    /// Replace what stands at the target
+    /// Overwrite an existing target
     #[arg(long)]
     overwrite: bool,
-    /// How often it is tried again; as the service has it if not given
+    /// Number of retries [default: the service's]
     #[arg(long)]
     retries: Option<u32>,
-    /// 1 (least) to 5; 3 if not given
+    /// Priority: 1 (lowest) to 5 [default: 3]
     #[arg(long, short, value_parser = clap::value_parser!(u8).range(job::PRIORITIES))]
     priority: Option<u8>,
-    /// Class of work within the community, such as production
+    /// Activity within the community, such as production
     #[arg(long)]
     activity: Option<String>,
-    /// How one of several replicas is chosen
+    /// How to choose one of several replicas
     #[arg(long)]
     strategy: Option<Strategy>,
-    /// Shown with the job: a JSON object
+    /// Metadata shown with the job: a JSON object
     #[arg(long, value_name = "JSON", value_parser = parse_object)]
     metadata: Option<Map<String, Value>>,
-    /// File with the bearer token that the source takes
+    /// File with the bearer token for the source
     #[arg(long, value_name = "FILE")]
     source_token: Option<PathBuf>,
-    /// File with the bearer token that the target takes
+    /// File with the bearer token for the target
     #[arg(long, value_name = "FILE")]
     target_token: Option<PathBuf>,
 }
 
 fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|error| format!("a JSON object is expected: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))
 }
 
 pub async fn run(context: &Context, remote: &Remote, args: SubmitArgs) -> Result<Exit, Failure> {
@@ -103,10 +103,10 @@ pub async fn run(context: &Context, remote: &Remote, args: SubmitArgs) -> Result
             Ok(view) => made.push(view),
             Err(failure) if made.is_empty() => return Err(failure),
             Err(mut failure) => {
-                // What was taken in before has begun, and must not be lost from sight.
+                // Jobs submitted before have started and must not be forgotten.
                 let ids: Vec<String> = made.iter().map(|job| job.id.to_string()).collect();
                 failure.problem.detail = format!(
-                    "of {} jobs the first {} were submitted ({}), then: {}",
+                    "the first {1} of {0} jobs were submitted ({2}), then: {3}",
                     jobs.len(),
                     made.len(),
                     ids.join(" "),
@@ -166,7 +166,7 @@ fn single_job(
     })
 }
 
-/// From a file, so that it stands in no list of processes.
+/// Reads a token from a file, so that it does not appear in the process list.
 fn read_token(path: &Path) -> Result<String, Failure> {
     Ok(read(path)?.trim().to_owned())
 }
@@ -191,27 +191,27 @@ fn jobs_from_file(path: &Path, community: Option<&CommunityName>) -> Result<Vec<
     parse(&read(path)?, &printable(&path.to_string_lossy()), community)
 }
 
-/// All of them are looked at before the first is submitted.
+/// All jobs are checked before the first is submitted.
 fn parse(text: &str, name: &str, community: Option<&CommunityName>) -> Result<Vec<JobSubmit>, Failure> {
     let wrong = |why: String| {
         Failure::usage(
-            format!("{name} holds no jobs that could be submitted"),
+            format!("{name} contains no jobs that can be submitted"),
             why,
-            "correct it and submit it again: nothing was begun; the format: \
+            "correct it and submit it again (nothing was begun); for the format see \
                 docs/howto/copy-between-storages.md",
         )
     };
     let document: Value =
-        serde_json::from_str(text).map_err(|error| wrong(format!("it is no JSON: {error}")))?;
+        serde_json::from_str(text).map_err(|error| wrong(format!("it is not JSON: {error}")))?;
     let listed = document.is_array();
     let jobs = match document {
         Value::Array(jobs) => jobs,
         one => vec![one],
     };
     if jobs.is_empty() || jobs.len() > JOBS_MAX {
-        return Err(wrong(format!("it has {} jobs; 1 to {JOBS_MAX} are taken at a time", jobs.len())));
+        return Err(wrong(format!("it has {} jobs; 1 to {JOBS_MAX} are allowed", jobs.len())));
     }
-    // How much metadata is too much, and which URLs other words stand for, the service says.
+    // The service checks the size of metadata and host aliases itself.
     let rules = Rules {
         now: clock::now(),
         metadata_bytes: usize::MAX,

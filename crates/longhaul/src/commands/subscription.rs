@@ -22,36 +22,36 @@ use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone};
 use crate::time_format;
 
-/// 1 (least) to 9.
+/// Priorities of subscriptions: 1 (lowest) to 9.
 const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=9;
 
 #[derive(Debug, Args)]
 pub struct SubscribeArgs {
-    /// A dataset, such as higgs/run7-aod, or a block of one, such as higgs/run7-aod#0001
+    /// Dataset, such as higgs/run7-aod, or one of its blocks, such as higgs/run7-aod#0001
     #[arg(value_name = "DATASET|BLOCK")]
     what: DatasetOrBlock,
-    /// Where it shall be
+    /// Storage to keep it at
     storage: StorageName,
-    /// 1 (least) to 9; 5 if not given
+    /// Priority: 1 (lowest) to 9 [default: 5]
     #[arg(long, short, value_parser = clap::value_parser!(u8).range(PRIORITIES))]
     priority: Option<u8>,
-    /// How to compare: wire, end-to-end (if not given) or readback
+    /// How to verify: wire, end-to-end or readback [default: end-to-end]
     #[arg(long, value_name = "HOW")]
     verify: Option<Verification>,
-    /// Whose share it is charged to; the dataset's community if not given
+    /// Community whose share is charged [default: the dataset's]
     #[arg(long)]
     community: Option<CommunityName>,
-    /// Class of work within the community, such as production
+    /// Activity within the community, such as production
     #[arg(long)]
     activity: Option<ActivityName>,
-    /// How sources are chosen: best or one of FTS3's nine; as the target or the service has it if not given
+    /// How to choose sources: best or one of FTS3's nine [default: the target's or the service's]
     #[arg(long)]
     strategy: Option<Strategy>,
-    /// When all of it shall be there: 14:00, "2026-11-28 14:00", 2026-11-28T13:00:00Z, or from now: 90m, 6h,
+    /// When all of it must be there: 14:00, "2026-11-28 14:00", 2026-11-28T13:00:00Z, or from now: 90m, 6h,
     /// 2d
     #[arg(long, value_name = "TIME", value_parser = time_format::parse)]
     deadline: Option<Timestamp>,
-    /// Wait until it is complete there, with progress; with a time such as 600 at most so many seconds
+    /// Wait until it is complete, with progress; with SECONDS at most that long
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
     wait: Option<u64>,
 }
@@ -65,30 +65,30 @@ pub enum SubscriptionCommand {
         /// Id of the subscription
         subscription: SubscriptionId,
     },
-    /// Let nothing new start for it; what runs is finished
+    /// Suspend a subscription: start nothing new for it; running transfers finish
     Suspend {
         /// Id of the subscription
         subscription: SubscriptionId,
     },
-    /// Let it go on
+    /// Resume a suspended subscription
     Resume {
         /// Id of the subscription
         subscription: SubscriptionId,
     },
-    /// Give it up; what has arrived stays
+    /// Cancel a subscription; files that have arrived stay
     Cancel {
         /// Id of the subscription
         subscription: SubscriptionId,
     },
-    /// Change its priority
+    /// Change a subscription's priority
     Priority {
         /// Id of the subscription
         subscription: SubscriptionId,
-        /// 1 (least) to 9
+        /// Priority: 1 (lowest) to 9
         #[arg(value_parser = clap::value_parser!(u8).range(PRIORITIES))]
         priority: u8,
     },
-    /// Change whose share it is charged to, how its sources are chosen, or its deadline
+    /// Change a subscription's community, activity, strategy or deadline
     Change(ChangeArgs),
 }
 
@@ -100,41 +100,41 @@ pub struct ChangeArgs {
     what: TermChanges,
 }
 
-/// What is not given stays.
+/// Terms to change; what is not given stays.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct TermChanges {
-    /// Whose share it is charged to, or none: the dataset's community
+    /// Community whose share is charged, or none for the dataset's
     #[arg(long)]
     community: Option<String>,
-    /// Class of work within the community, or none
+    /// Activity within the community, or none
     #[arg(long)]
     activity: Option<String>,
-    /// How sources are chosen, or none: as the target or the service has it
+    /// How to choose sources, or none for the target's or the service's default
     #[arg(long, value_parser = super::storage::parse_strategy)]
     strategy: Option<String>,
-    /// When all of it shall be there, as for subscribe, or none
+    /// When all of it must be there, as for subscribe, or none
     #[arg(long, value_name = "TIME", value_parser = parse_time_or_none)]
     deadline: Option<String>,
 }
 
-/// As the API has it: a time in full, or none.
+/// A time as in the API, in full, or `none`.
 fn parse_time_or_none(text: &str) -> Result<String, String> {
     if text == "none" { Ok(text.to_owned()) } else { time_format::parse(text).map(|at| at.to_string()) }
 }
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only of this dataset
+    /// Only subscriptions to this dataset
     #[arg(long)]
     dataset: Option<DatasetName>,
-    /// Only to this storage
+    /// Only subscriptions at this storage
     #[arg(long)]
     storage: Option<StorageName>,
-    /// Only in this state: active, suspended or cancelled
+    /// Only subscriptions in this state: active, suspended or cancelled
     #[arg(long)]
     state: Option<SubscriptionState>,
-    /// At most so many
+    /// Maximum number of subscriptions
     #[arg(long, default_value_t = 1_000)]
     limit: usize,
 }
@@ -205,8 +205,8 @@ async fn wait(
     let id = made.id;
     let goes_on = || {
         format!(
-            "it goes on; see: longhaul subscription show {id}     give it up: longhaul subscription cancel \
-                {id}"
+            "the subscription continues; see: longhaul subscription show {id}     cancel: longhaul \
+                subscription cancel {id}"
         )
     };
     let watch = async {
@@ -222,8 +222,8 @@ async fn wait(
                             units::duration(limit)
                         ),
                     )
-                    .with_title("waited too long")
-                    .with_remedy(format!("it goes on; see: longhaul subscription show {id}"))
+                    .with_title("timed out")
+                    .with_remedy(format!("the subscription continues; see: longhaul subscription show {id}"))
                     .with_exit(Exit::TimedOut))
                 })
             }
@@ -268,7 +268,7 @@ async fn watch(
     }
 }
 
-/// Progress of a subscription as one line; the demo's block is made of these.
+/// Progress of a subscription as one line; also used for the demo's block.
 pub fn measure(view: &SubscriptionView, now: Timestamp) -> Measure {
     let end = match (view.complete, view.completed, view.expected.median) {
         (true, Some(at), _) => format!("done {}", time_format::local(at, now)),
@@ -284,7 +284,7 @@ pub fn measure(view: &SubscriptionView, now: Timestamp) -> Measure {
         files: Some(view.files_wanted),
         bytes_done: view.bytes_present,
         bytes: Some(view.bytes_wanted),
-        // Of the last ten seconds; at the end only the average means something.
+        // Current rate over the last ten seconds; at the end only the average is meaningful.
         rate_now: if view.complete { 0.0 } else { view.rate_now },
         rate_average: view.rate_average,
         end,
@@ -362,12 +362,13 @@ fn subject(view: &SubscriptionView) -> String {
     view.block.as_ref().map_or_else(|| view.dataset.to_string(), |block| block.to_string())
 }
 
-/// Empty if there is nothing to say.
+/// The terms in words; empty if there are none.
 fn terms_text(terms: &Terms) -> String {
     let mut parts = Vec::new();
     parts.extend(terms.community.as_ref().map(|community| format!("charged to {community}")));
     parts.extend(terms.activity.as_ref().map(|activity| format!("activity {activity}")));
-    parts.extend(terms.strategy.as_ref().map(|strategy| format!("sources by {}", printable(strategy))));
+    parts
+        .extend(terms.strategy.as_ref().map(|strategy| format!("sources chosen by {}", printable(strategy))));
     parts.join(", ")
 }
 
@@ -432,7 +433,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
         ("running", words::files(view.files_running)),
         ("retries", words::retries(view.retries)),
         ("verified", words::verified(&view.verified)),
-        ("wanted", view.verification.to_string()),
+        ("verify", view.verification.to_string()),
         ("created", time_format::local(view.created, now)),
     ];
     let terms = terms_text(&view.terms);
@@ -481,7 +482,7 @@ fn end_facts(view: &SubscriptionView, now: Timestamp) -> Vec<(&'static str, Stri
     }
     let expected = match (view.expected.median, view.expected.ninety) {
         (Some(median), Some(ninety)) => {
-            format!("{}; nine in ten: {}", time_format::ahead(median, now), time_format::ahead(ninety, now))
+            format!("{}; 90 %: {}", time_format::ahead(median, now), time_format::ahead(ninety, now))
         }
         (Some(median), None) => time_format::ahead(median, now),
         (None, _) => format!(
@@ -489,7 +490,7 @@ fn end_facts(view: &SubscriptionView, now: Timestamp) -> Vec<(&'static str, Stri
             view.expected
                 .why_none
                 .as_deref()
-                .map_or("not known why".into(), |why| time_format::sentence(why, now))
+                .map_or("reason unknown".into(), |why| time_format::sentence(why, now))
         ),
     };
     let mut lines = vec![("expected", expected)];

@@ -22,12 +22,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub enum TaskCommand {
     /// List scans, verifications and deletions, newest first
     List(ListArgs),
-    /// Show a task and the problems it met
+    /// Show a task and its problems
     Show {
         /// Id of the task
         task: TaskId,
     },
-    /// Stop a task; what it has done stays
+    /// Cancel a task; what it has done stays
     Cancel {
         /// Id of the task
         task: TaskId,
@@ -36,13 +36,13 @@ pub enum TaskCommand {
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only of this dataset
+    /// Only tasks of this dataset
     #[arg(long)]
     dataset: Option<DatasetName>,
-    /// Only at this storage
+    /// Only tasks at this storage
     #[arg(long)]
     storage: Option<StorageName>,
-    /// At most so many
+    /// Maximum number of tasks
     #[arg(long, default_value_t = 50)]
     limit: usize,
 }
@@ -71,7 +71,7 @@ pub async fn run(context: &Context, remote: &Remote, command: TaskCommand) -> Re
     Ok(Exit::Ok)
 }
 
-/// Everything about one task.
+/// Prints everything about one task.
 pub fn show(context: &Context, task: &TaskView) -> Result<(), Failure> {
     let human = |task: &TaskView, style, width| {
         facts(style, width, &task_facts(task))
@@ -101,7 +101,7 @@ fn state_text(task: &TaskView) -> String {
     match (task.done, &task.fault, &task.waits_for) {
         (true, Some(_), _) => "failed".to_owned(),
         (true, None, _) => "done".to_owned(),
-        (false, _, Some(why)) => format!("waits: {}", printable(why)),
+        (false, _, Some(why)) => format!("waiting: {}", printable(why)),
         (false, _, None) => "running".to_owned(),
     }
 }
@@ -156,7 +156,7 @@ pub async fn wait(
     let id = task.id.to_string();
     let goes_on = || {
         format!(
-            "the {} goes on; see: longhaul task show {id}     stop it: longhaul task cancel {id}",
+            "the {} continues; see: longhaul task show {id}     cancel: longhaul task cancel {id}",
             task.kind
         )
     };
@@ -185,7 +185,7 @@ async fn watch(
     }
 }
 
-/// `scan  1,200 files  610 MB  612 MB/s`; `total` are files and bytes, if known.
+/// Progress of a task, such as `scan  1,200 files  610 MB  612 MB/s`; `total` is files and bytes, if known.
 pub fn measure(task: &TaskView, total: Option<(u64, u64)>) -> Measure {
     let elapsed = clock::now().since(task.created).as_secs_f64();
     let average = if elapsed > 0.5 { task.bytes_done as f64 / elapsed } else { 0.0 };
@@ -196,7 +196,7 @@ pub fn measure(task: &TaskView, total: Option<(u64, u64)>) -> Measure {
         bytes: total.map(|(_, bytes)| bytes),
         rate_now: 0.0,
         rate_average: average,
-        end: task.waits_for.as_ref().map(|why| format!("waits: {}", printable(why))).unwrap_or_default(),
+        end: task.waits_for.as_ref().map(|why| format!("waiting: {}", printable(why))).unwrap_or_default(),
         left: String::new(),
         notes: if task.files_bad > 0 {
             format!("{} bad", words::files(task.files_bad))
@@ -206,7 +206,7 @@ pub fn measure(task: &TaskView, total: Option<(u64, u64)>) -> Measure {
     }
 }
 
-/// A task that ended by a fault is an error of the command that waited for it.
+/// Turns a task's fault into an error of the command that waited for it.
 pub fn ensure_succeeded(task: &TaskView) -> Result<(), Failure> {
     match &task.fault {
         Some(fault) => Err(Failure::from(fault.clone()).with_title(format!(
@@ -220,7 +220,7 @@ pub fn ensure_succeeded(task: &TaskView) -> Result<(), Failure> {
     }
 }
 
-/// The problems as a table on standard error.
+/// Prints the problems as a table to standard error.
 pub fn print_problems(context: &Context, task: &TaskView) {
     if let Some(table) = problems_table(task) {
         let error = context.output.error;

@@ -14,11 +14,11 @@ use crate::terminal::Style;
 
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Make an API token and print it, this once
+    /// Create an API token and print it; it is shown only this once
     Create(CreateArgs),
-    /// List API tokens, never their secrets
+    /// List API tokens (secrets are never shown)
     List,
-    /// Revoke the API token of that name
+    /// Revoke the API token with this name
     Revoke {
         /// Name of the token
         name: String,
@@ -27,36 +27,35 @@ pub enum TokenCommand {
 
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// Name of the token, to recognise and revoke it
+    /// Name of the token, for listing and revoking it
     name: String,
-    /// What it may do
+    /// Role of the token
     #[arg(long, value_enum, default_value = "viewer")]
     role: Role,
     /// Days until it expires [default: never]
     #[arg(long)]
     days: Option<u64>,
-    /// Confine it to this kind of work: jobs, data, sites, steering, network, access; with :read behind it
-    /// for looking only. May be given several times [default: all that its role may]
+    /// Restrict it to this scope: jobs, data, sites, steering, network, access; append :read for read-only.
+    /// May be repeated [default: everything its role allows]
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
-    /// Confine it to the jobs of this community; of a manager: whose shares, subscriptions and jobs are
-    /// theirs
+    /// Restrict it to the jobs of this community; for a manager: the community that it manages
     #[arg(long)]
     community: Option<CommunityName>,
-    /// Of a manager: a site that is theirs. May be given several times
+    /// Site that a manager manages; may be repeated
     #[arg(long = "site", value_name = "SITE")]
     sites: Vec<SiteName>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Role {
-    /// Send measurements, and nothing else: for measurement hosts
+    /// Sends measurements, nothing else (for measurement hosts)
     Observer,
-    /// See everything, change nothing
+    /// Sees everything, changes nothing
     Viewer,
-    /// See everything, change what is of the sites and the community that are named
+    /// Sees everything, changes what belongs to its sites and community
     Manager,
-    /// Everything
+    /// Sees and changes everything
     Admin,
 }
 

@@ -18,19 +18,19 @@ use crate::time_format;
 
 #[derive(Debug, Subcommand)]
 pub enum TransferCommand {
-    /// List transfers, newest change first
+    /// List transfers, most recently changed first
     List(ListArgs),
     /// Show a transfer and its attempts
     Show {
         /// Id of the transfer
         transfer: TransferId,
     },
-    /// Why this source, what the others would have cost, and where the time went
+    /// Explain a transfer: why this source was chosen, what the others would have cost, where the time went
     Explain {
         /// Id of the transfer
         transfer: TransferId,
     },
-    /// Try a waiting or failed transfer again now
+    /// Retry a waiting or failed transfer now
     Retry {
         /// Id of the transfer
         transfer: TransferId,
@@ -39,19 +39,19 @@ pub enum TransferCommand {
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only of this dataset
+    /// Only transfers of this dataset
     #[arg(long)]
     dataset: Option<DatasetName>,
-    /// Only from this storage
+    /// Only transfers from this storage
     #[arg(long)]
     source: Option<StorageName>,
-    /// Only to this storage
+    /// Only transfers to this storage
     #[arg(long)]
     target: Option<StorageName>,
-    /// Only in this state: waiting, leased, done, failed or cancelled
+    /// Only transfers in this state: waiting, leased, done, failed or cancelled
     #[arg(long)]
     state: Option<TransferState>,
-    /// At most so many
+    /// Maximum number of transfers
     #[arg(long, short = 'n', default_value_t = 50)]
     limit: usize,
 }
@@ -86,9 +86,9 @@ pub async fn run(context: &Context, remote: &Remote, command: TransferCommand) -
         TransferCommand::Retry { transfer } => {
             let view: TransferView =
                 remote.post(&routes::TRANSFER_RETRY, &[&transfer.to_string()], &()).await?;
-            context
-                .output
-                .sentence(&view, |view| format!("{} to {} is tried again", view.lfn.shown(), view.target))?;
+            context.output.sentence(&view, |view| {
+                format!("{} to {} is being retried", view.lfn.shown(), view.target)
+            })?;
         }
     }
     Ok(Exit::Ok)
@@ -108,7 +108,7 @@ fn table(transfers: &[TransferView], now: Timestamp) -> Table {
         left("state"),
         right("attempts"),
         left("changed"),
-        prose("because"),
+        prose("reason").plain_title("because"),
     ]);
     for transfer in transfers {
         table.row([
@@ -171,7 +171,7 @@ fn show_text(detail: &TransferDetail, style: Style, width: Option<usize>) -> Str
     let mut text = facts(style, width, &lines);
     text.push('\n');
     text.push_str(&attempts_table(&detail.attempts, now).human(style, width));
-    text.push_str(&format!("why this source: longhaul transfer explain {}\n", transfer.id));
+    text.push_str(&format!("explain the source: longhaul transfer explain {}\n", transfer.id));
     text
 }
 
@@ -182,9 +182,9 @@ fn attempts_table(attempts: &[AttemptView], now: Timestamp) -> Table {
         left("chosen"),
         right("took"),
         right("moved"),
-        right("sent again"),
+        right("resent").plain_title("sent again"),
         left("verified"),
-        prose("end"),
+        prose("result").plain_title("end"),
     ]);
     for attempt in attempts {
         table.row([
@@ -211,7 +211,7 @@ fn attempt_duration(attempt: &AttemptView) -> Option<Duration> {
 fn end_text(attempt: &AttemptView) -> String {
     match (&attempt.fault, attempt.finished, attempt.already_there) {
         (Some(fault), _, _) => format!("{} {fault}", fault.code),
-        (None, true, true) => "was there already, compared".to_owned(),
+        (None, true, true) => "existed already, verified".to_owned(),
         (None, true, false) => "done".to_owned(),
         (None, false, _) => "running".to_owned(),
     }
@@ -243,7 +243,7 @@ fn explain_text(detail: &TransferDetail, now: Timestamp, style: Style, width: Op
                 .chain(&attempt.choice.way)
                 .map(ToString::to_string)
                 .collect();
-            text.push_str(&format!("  on the way to {wanted_at}: {}\n", way.join(" → ")));
+            text.push_str(&format!("  route to {wanted_at}: {}\n", way.join(" → ")));
         }
         if !attempt.choice.charged_to.is_empty() {
             text.push_str(&format!("  charged to {}\n", printable(&attempt.choice.charged_to)));
@@ -254,7 +254,7 @@ fn explain_text(detail: &TransferDetail, now: Timestamp, style: Style, width: Op
         text.push_str(&wrapped(&format!("time: {}", phases_text(attempt)), width, 6));
         text.push('\n');
         if !attempt.digests.is_empty() {
-            text.push_str(&format!("bytes written have {}\n", attempt.digests));
+            text.push_str(&format!("digests of the bytes written: {}\n", attempt.digests));
         }
         if let Some(fault) = &attempt.fault {
             text.push_str(&format!(
@@ -282,16 +282,16 @@ fn outcome_text(detail: &TransferDetail) -> String {
     parts.join(", ")
 }
 
-/// The source taken and the runners-up.
+/// The chosen source and the alternatives.
 fn candidates_table(choice: Option<(&Choice, Timestamp)>, now: Timestamp) -> Table {
     let mut table = Table::new([
         left("source"),
         left("expected"),
         right("rate"),
-        left("known by"),
-        right("work ahead"),
+        left("rate from").plain_title("known by"),
+        right("queued").plain_title("work ahead"),
         right("failures"),
-        prose("cannot be used because"),
+        prose("unusable because").plain_title("cannot be used because"),
     ]);
     let Some((choice, chosen)) = choice else { return table };
     for candidate in &choice.candidates {
@@ -313,6 +313,7 @@ fn candidates_table(choice: Option<(&Choice, Timestamp)>, now: Timestamp) -> Tab
     table
 }
 
+/// Phases of an attempt:
 /// `waited 6.2 s (slot on beta → gamma) · connect 12 ms · first byte 0.15 s · data 37.4 s · commit 0.3 s`.
 fn phases_text(attempt: &AttemptView) -> String {
     let times = &attempt.times;
@@ -336,7 +337,7 @@ fn phases_text(attempt: &AttemptView) -> String {
         before = at.or(before);
     }
     if attempt.bytes_resent > 0 {
-        parts.push(format!("{} sent again", bytes(attempt.bytes_resent)));
+        parts.push(format!("{} resent", bytes(attempt.bytes_resent)));
     }
     if let (Some(first), Some(last)) = (times.first_byte, times.last_byte) {
         let seconds = last.since(first).as_secs_f64();
@@ -428,7 +429,7 @@ mod tests {
                 s, verified end-to-end",
             "beta, because it finishes first",
             "* beta",
-            "on the way to delta: beta → gamma → delta",
+            "route to delta: beta → gamma → delta",
             "charged to atlas, production",
             "its own transfers",
             "paused",

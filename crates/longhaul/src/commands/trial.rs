@@ -1,5 +1,5 @@
-//! Test data as a command makes it: a dataset of virtual files at one virtual storage, brought to another,
-//! and cleaned up.
+//! Test data of a command: a dataset of virtual files at one virtual storage, copied to another, and removed
+//! again.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::remote::Remote;
 
-/// Whose work tests are; the service gives it a small share beside others.
+/// Community of test data; the service gives it a small share.
 pub const COMMUNITY: &str = "commissioning";
-/// Beside that, the least there is.
+/// The lowest priority.
 const PRIORITY: u8 = 1;
 const CLEAN_POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Agents that are away keep cleaning from ending; the next one that is cleaned says the same.
+/// Time limit of cleaning up, which disconnected agents would hold up; the next clean-up reports the same.
 const CLEAN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A dataset of one test.
+/// The dataset of one test.
 #[derive(Clone, Debug)]
 pub struct Trial {
     pub dataset: DatasetName,
@@ -36,7 +36,7 @@ pub struct Trial {
     pub target: StorageName,
 }
 
-/// The virtual storage of a site that may be written to, if it has one.
+/// A site's writable virtual storage, if it has one.
 pub fn virtual_storage(site: &SiteView) -> Option<&StorageView> {
     site.storages.iter().find(|storage| storage.kind == StorageKind::Virtual && storage.writable)
 }
@@ -45,7 +45,7 @@ pub fn is_connected(site: &SiteView) -> bool {
     site.agents.iter().any(|agent| agent.connected)
 }
 
-/// What to do about a site without one.
+/// The remedy for a site without a virtual storage.
 pub fn virtual_storage_remedy(site: &SiteName) -> String {
     format!(
         "give its agent one: kind = \"virtual\" in [[agent.storages]] of its configuration, or longhaul \
@@ -55,7 +55,7 @@ pub fn virtual_storage_remedy(site: &SiteName) -> String {
 }
 
 impl Trial {
-    /// Registers files of these sizes as being at the source.
+    /// Registers files of these sizes at the source.
     pub async fn create(
         remote: &Remote,
         dataset: DatasetName,
@@ -73,7 +73,7 @@ impl Trial {
         Ok(Trial { dataset, source: source.clone(), target: target.clone() })
     }
 
-    /// From here on it moves.
+    /// Subscribes the target, which starts the transfers.
     pub async fn subscribe(&self, remote: &Remote) -> Result<SubscriptionView, Failure> {
         let wish = Subscribe {
             dataset: self.dataset.clone(),
@@ -86,7 +86,7 @@ impl Trial {
         remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await
     }
 
-    /// Every attempt that was made, of `files` files.
+    /// All attempts for `files` files.
     pub async fn attempts(&self, remote: &Remote, files: usize) -> Result<Vec<AttemptView>, Failure> {
         let of = [("dataset", Some(self.dataset.to_string()))];
         let transfers: Vec<TransferView> = remote.list(&routes::TRANSFER_LIST, &[], &of, files).await?;
@@ -99,10 +99,10 @@ impl Trial {
         Ok(attempts)
     }
 
-    /// Ends what runs, forgets the replicas and then the dataset. May be repeated.
+    /// Cancels transfers, deletes the replicas and then the dataset. May be repeated.
     pub async fn clean_up(&self, remote: &Remote) -> Result<(), Failure> {
         let of = [("dataset", Some(self.dataset.to_string()))];
-        // Asked for, not remembered: an interruption may come between a request and its answer.
+        // Queried, not remembered: an interruption may come between a request and its reply.
         let wishes: Vec<SubscriptionView> = match remote.list_all(&routes::SUBSCRIPTION_LIST, &[], &of).await
         {
             Err(failure) if failure.problem.code == FaultCode::NotFound => return Ok(()),
@@ -116,7 +116,7 @@ impl Trial {
         }
         let until = clock::now().plus(CLEAN_TIMEOUT);
         loop {
-            // What was on its way when it was cancelled may arrive yet.
+            // Files in flight at cancellation may still arrive.
             self.delete_replicas(remote, &self.target, until).await?;
             self.delete_replicas(remote, &self.source, until).await?;
             match remote.delete(&routes::DATASET_DELETE, &[self.dataset.as_str()]).await {
@@ -156,7 +156,7 @@ impl Trial {
     }
 }
 
-/// One line a file; the digests are known without making the bytes.
+/// One line per file; the digests are known without generating the bytes.
 fn manifest(dataset: &DatasetName, source: &StorageName, sizes: &[u64]) -> Result<Vec<u8>, Failure> {
     let internal = |why: String| Failure::new(FaultCode::Internal, format!("the manifest of a test: {why}"));
     let mut lines = Vec::new();

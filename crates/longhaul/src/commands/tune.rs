@@ -1,4 +1,4 @@
-//! `longhaul tune`: settings for a path, as a file for `/etc/sysctl.d`. Applies none.
+//! `longhaul tune`: kernel settings for a path, as a file for `/etc/sysctl.d`. It applies none.
 
 use std::path::Path;
 
@@ -14,13 +14,13 @@ use crate::terminal::{Style, Tone};
 
 #[derive(Debug, Args)]
 pub struct TuneArgs {
-    /// Round trip of the path: 150ms
+    /// Round-trip time of the path, such as 150ms
     #[arg(long, value_name = "TIME", value_parser = tune::parse_rtt)]
     rtt: u64,
-    /// Rate of the path: 10Gbit, 800Mbit/s, 1.2GB/s
+    /// Bandwidth of the path, such as 10Gbit, 800Mbit/s or 1.2GB/s
     #[arg(long, value_name = "RATE", value_parser = tune::parse_bandwidth)]
     bandwidth: u64,
-    /// Streams that share it [default: 4]
+    /// Number of streams that share the path [default: 4]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     streams: Option<u32>,
 }
@@ -33,7 +33,7 @@ pub fn run(context: &Context, args: TuneArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Everything but the settings is a comment, so that the whole can go into a file.
+/// Everything but the settings is a comment, so that the output can go into a file as it is.
 fn human(plan: &Plan, style: Style) -> String {
     let mut text = String::new();
     for line in remarks(plan) {
@@ -42,7 +42,7 @@ fn human(plan: &Plan, style: Style) -> String {
     }
     text.push('\n');
     for line in &plan.settings {
-        let now = line.present.as_deref().unwrap_or("not known");
+        let now = line.present.as_deref().unwrap_or("unknown");
         text.push_str(&style.paint(Tone::Faint, &format!("# now {now}: {}", line.why)));
         text.push('\n');
         text.push_str(&style.paint(Tone::Strong, &line.line));
@@ -58,7 +58,7 @@ fn remarks(plan: &Plan) -> Vec<String> {
     let rtt = milliseconds(plan.path.rtt_us);
     let mut all = vec![
         format!(
-            "{} × {rtt}: {} under way; {} streams want {} of buffer each at each end, {} together",
+            "{} × {rtt}: {} in flight; {} streams need {} of buffer each at each end, {} in total",
             bits(plan.path.rate_bytes_per_s),
             bytes(plan.bdp_bytes),
             plan.streams,
@@ -83,19 +83,22 @@ fn remarks(plan: &Plan) -> Vec<String> {
         .map(|(loss, at)| format!("{} at {loss:e}", rate(at.min(plan.path.rate_bytes_per_s as f64))))
         .collect();
     all.push(format!(
-        "one stream fills it up to a loss of {:.0e}; with cubic it carries {}; bbr does not mind such loss",
+        "one stream fills it up to a loss of {:.0e}; with cubic it carries {}; bbr tolerates such loss",
         plan.loss_max,
         lossy.join(", ")
     ));
-    all.push("for every boot: put this into /etc/sysctl.d/90-longhaul.conf, then sysctl --system".to_owned());
+    all.push(
+        "to make it permanent: put this into /etc/sysctl.d/90-longhaul.conf, then run sysctl --system"
+            .to_owned(),
+    );
     all
 }
 
 fn direction_remark(name: &str, direction: Option<&Direction>) -> String {
-    let Some(found) = direction else { return format!("{name}: this host does not tell its limits") };
+    let Some(found) = direction else { return format!("{name}: this host's limits are unknown") };
     format!(
-        "{name}, this host now: grows to {}, set at most {}; one stream carries {} to {}; {} streams fill \
-            the path",
+        "{name}, this host now: autotuned up to {}, set up to {}; one stream carries {} to {}; {} streams \
+            fill the path",
         buffer(found.ceilings.autotuned_bytes),
         buffer(found.ceilings.granted_bytes()),
         rate(found.one_stream.guaranteed_bytes_per_s as f64),

@@ -12,16 +12,16 @@ use crate::remote::Remote;
 
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Where to read
+    /// Storage whose replica to verify
     storage: StorageName,
-    /// Which dataset
+    /// Dataset to verify
     dataset: DatasetName,
-    /// Do not wait for the end
+    /// Do not wait for completion
     #[arg(long)]
     detach: bool,
 }
 
-/// Ends with status 10 if any file differs.
+/// Exits with status 10 if any file differs.
 pub async fn run(context: &Context, remote: &Remote, args: VerifyArgs) -> Result<Exit, Failure> {
     let request = VerificationRequest { dataset: args.dataset.clone(), storage: args.storage.clone() };
     let replicas: Vec<ReplicaView> =
@@ -31,7 +31,7 @@ pub async fn run(context: &Context, remote: &Remote, args: VerifyArgs) -> Result
     let begun: TaskView = remote.post(&routes::VERIFICATION_CREATE, &[], &request).await?;
     if args.detach {
         context.output.sentence(&begun, |task| {
-            format!("{} reads; see: longhaul task show {}", task.storage, task.id)
+            format!("{} is verifying; see: longhaul task show {}", task.storage, task.id)
         })?;
         return Ok(Exit::Ok);
     }
@@ -53,11 +53,11 @@ fn summary(done: &TaskView, args: &VerifyArgs) -> String {
         args.storage
     );
     match done.files_bad {
-        0 => format!("{}: {read}; all are as registered", args.dataset),
+        0 => format!("{}: {read}; all match the catalog", args.dataset),
         bad => format!(
-            "{}: {read}; {} NOT as registered",
+            "{}: {read}; {} NOT match the catalog",
             args.dataset,
-            if bad == 1 { "1 is".into() } else { format!("{} are", count(bad)) }
+            if bad == 1 { "1 does".into() } else { format!("{} do", count(bad)) }
         ),
     }
 }

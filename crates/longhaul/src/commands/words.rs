@@ -1,10 +1,10 @@
-//! Words that several commands share.
+//! Phrases that several commands share.
 
 use longhaul_api::agent::LeftOutReason;
 use longhaul_api::native::{LeftOutCount, VerifiedCount};
 use longhaul_model::units::{self, count, printable};
 
-/// `1 file`, `2,000 files`.
+/// A number of files: `1 file`, `2,000 files`.
 pub fn files(number: u64) -> String {
     plural(number, "file")
 }
@@ -21,12 +21,12 @@ pub fn retries(number: u64) -> String {
     plural_of(number, "retry", "retries")
 }
 
-/// A rate in a sentence, where nothing is a number too.
+/// A rate in a sentence, where zero is a number too.
 pub fn rate(bytes_per_s: f64) -> String {
     units::rate(if bytes_per_s > 0.0 { bytes_per_s } else { 0.0 })
 }
 
-/// `1,990 end-to-end, 10 readback`.
+/// Verified files by kind: `1,990 end-to-end, 10 readback`.
 pub fn verified(counts: &[VerifiedCount]) -> String {
     let shown: Vec<String> = counts
         .iter()
@@ -36,7 +36,7 @@ pub fn verified(counts: &[VerifiedCount]) -> String {
     if shown.is_empty() { "–".to_owned() } else { shown.join(", ") }
 }
 
-/// `3 empty directories`, `1 socket`.
+/// A reason and its count: `3 empty directories`, `1 socket`.
 pub fn left_out_reason(reason: LeftOutReason, number: u64) -> String {
     let (one, many) = match reason {
         LeftOutReason::LinkLeadsOut => ("link that leads out of the tree", "links that lead out of the tree"),
@@ -55,7 +55,7 @@ pub fn left_out_reason(reason: LeftOutReason, number: u64) -> String {
     plural_of(number, one, many)
 }
 
-/// One line a reason, with the first few examples.
+/// One line per reason, with the first few examples.
 pub fn left_out(counts: &[LeftOutCount], examples: usize) -> Vec<String> {
     counts
         .iter()

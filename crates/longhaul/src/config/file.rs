@@ -1,4 +1,4 @@
-//! A TOML file as a flat list of keys, values and the lines they are on.
+//! Reads a TOML file into a flat list of keys, values and line numbers.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, PartialEq)]
 pub struct Entry {
-    /// Dotted, with the names of the tables before it.
+    /// Dotted key, including the names of its tables.
     pub key: String,
     pub line: usize,
     pub value: Value,
@@ -21,7 +21,11 @@ pub fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, Failure> {
     let root = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
         let why = format!("line {line}: {}", printable(error.message()));
-        Failure::usage(format!("{shown} is no TOML"), why, "correct that line; https://toml.io has the rules")
+        Failure::usage(
+            format!("{shown} is not valid TOML"),
+            why,
+            "correct that line; for the syntax see https://toml.io",
+        )
     })?;
     let mut entries = Vec::new();
     collect("", text, root.get_ref(), &mut entries)?;

@@ -1,5 +1,5 @@
-//! Layers of settings: defaults, files, environment, options; a later one wins, and each value remembers
-//! where it came from. Knows no setting by name: the known keys are those of the default values.
+//! Layered settings: defaults, files, environment, options. A later layer wins, and each value remembers its
+//! origin. The known keys are those of the default values; no setting is known by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::file::Entry;
 use crate::failure::Failure;
 
-/// Variables that mean something to us and are no settings.
+/// Our environment variables that are not settings.
 const NON_SETTING_VARIABLES: [&str; 3] =
     ["LONGHAUL_CONFIG", "LONGHAUL_JOIN_TOKEN", crate::hardening::CORE_DUMPS_VARIABLE];
 
@@ -35,7 +35,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value that is not split further: a scalar or a list.
+/// A leaf value, a scalar or a list, with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     pub value: Value,
@@ -50,7 +50,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// `defaults` is an object of sections; whatever it holds is known, and nothing else is.
+    /// `defaults` is an object of sections; its keys are the known ones.
     pub fn new(defaults: &Value) -> Self {
         let mut leaves = BTreeMap::new();
         flatten(String::new(), defaults, &mut leaves);
@@ -61,7 +61,7 @@ impl Layers {
         Layers { defaults: leaves, settings }
     }
 
-    /// Every value with its origin, sorted by key.
+    /// All values with their origins, sorted by key.
     pub fn settings(&self) -> impl Iterator<Item = (&str, &Setting)> {
         self.settings.iter().map(|(key, setting)| (key.as_str(), setting))
     }
@@ -83,7 +83,7 @@ impl Layers {
                 }
                 _ => value,
             };
-            // A file given as a relative path means: relative to this file.
+            // A relative path in a file is relative to that file.
             let value = match (&value, default) {
                 (Value::String(text), _) if is_path(&key) => resolve_beside(path, text),
                 _ => value,
@@ -93,7 +93,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Takes every known key from the environment, as given by `variable`.
+    /// Sets every known key that `variable` returns from the environment.
     pub fn add_environment(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
         let keys: Vec<String> = self.defaults.keys().cloned().collect();
         for key in keys {
@@ -111,14 +111,14 @@ impl Layers {
         self.set(key, text, Origin::Option(option.to_owned()))
     }
 
-    /// As [`Layers::add_option`], for a value that is no text.
+    /// As [`Layers::add_option`], for a value that is not text.
     pub fn add_option_value(&mut self, key: &str, option: &str, value: Value) {
         assert!(self.defaults.contains_key(key), "{key} is no key");
         let setting = Setting { value, origin: Origin::Option(option.to_owned()) };
         self.settings.insert(key.to_owned(), setting);
     }
 
-    /// Variables that look like ours and are not.
+    /// Variables that look like ours but are unknown, each with a suggestion.
     pub fn unknown_variables<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<String> {
         let known: Vec<String> = self.defaults.keys().map(|key| environment_name(key)).collect();
         names
@@ -131,14 +131,14 @@ impl Layers {
             .collect()
     }
 
-    /// One section as the type that its room wants.
+    /// Deserialises one section.
     pub fn section<T: serde::de::DeserializeOwned>(&self, section: &str) -> Result<T, Failure> {
         let whole = unflatten(self.settings.iter().map(|(key, setting)| (key.as_str(), &setting.value)));
         let value = whole.get(section).cloned().unwrap_or(Value::Object(Map::new()));
         serde_json::from_value(value).map_err(|error| self.find_bad_setting::<T>(section, &error))
     }
 
-    /// Finds the value that is to blame by trying each alone among the defaults.
+    /// Finds the setting at fault by trying each one among the defaults.
     fn find_bad_setting<T: serde::de::DeserializeOwned>(
         &self,
         section: &str,
@@ -158,7 +158,7 @@ impl Layers {
             }
         }
         Failure::usage(
-            format!("the settings of [{section}] do not fit together"),
+            format!("the settings in [{section}] are inconsistent"),
             error.to_string(),
             "longhaul config show --origin",
         )
@@ -178,22 +178,23 @@ impl Layers {
             Some(close) => format!("did you mean {close}? `longhaul config show` lists all keys"),
             None => "`longhaul config show` lists all keys".to_owned(),
         };
-        Failure::usage(format!("unknown key {}", printable(key)), format!("it is set at {origin}"), next)
+        Failure::usage(format!("unknown key {}", printable(key)), format!("set at {origin}"), next)
     }
 }
 
-/// `service.limits.head_ms` is `LONGHAUL_SERVICE_LIMITS_HEAD_MS`; the section `client` goes without saying.
+/// The environment variable of a key: `LONGHAUL_SERVICE_LIMITS_HEAD_MS` for `service.limits.head_ms`; the
+/// section `client` is left out.
 pub fn environment_name(key: &str) -> String {
     let key = key.strip_prefix("client.").unwrap_or(key);
     format!("LONGHAUL_{}", key.replace('.', "_").to_ascii_uppercase())
 }
 
 fn bad_setting(key: &str, origin: &Origin, why: &str) -> Failure {
-    let next = "correct it there; `longhaul config show --origin` shows what is in force";
-    Failure::usage(format!("{key} is wrong"), format!("{why} (set at {origin})"), next)
+    let next = "correct it there; `longhaul config show --origin` shows the effective settings";
+    Failure::usage(format!("{key} is not valid"), format!("{why} (set at {origin})"), next)
 }
 
-/// Sizes may be written as people do: `256MiB`.
+/// Whether the value is a size, which may be written as `256MiB`.
 fn is_size(key: &str) -> bool {
     key.ends_with("_bytes") || key.ends_with("_bytes_per_s")
 }
@@ -216,10 +217,11 @@ fn size(text: &str) -> Result<Value, String> {
     parse_bytes(text).map(Value::from)
 }
 
-/// Text of an option or a variable, as the kind of value that the default is.
+/// Parses the text of an option or variable as the type of the default value.
 fn parse(key: &str, text: &str, default: &Value) -> Result<Value, String> {
-    let number =
-        |text: &str| text.parse::<u64>().map(Value::from).map_err(|_| format!("{text:?} is no whole number"));
+    let number = |text: &str| {
+        text.parse::<u64>().map(Value::from).map_err(|_| format!("{text:?} is not a whole number"))
+    };
     match default {
         _ if is_size(key) => size(text),
         Value::Bool(_) => match text {
@@ -267,7 +269,7 @@ fn unflatten<'a>(leaves: impl Iterator<Item = (&'a str, &'a Value)>) -> Map<Stri
     root
 }
 
-/// The known word that `typed` was likely meant to be.
+/// The known word nearest to `typed`, if it is near enough.
 pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|word| (distance(typed, word), word))
@@ -276,7 +278,7 @@ pub fn nearest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, w)| w)
 }
 
-/// Levenshtein's, on the first 64 bytes.
+/// Levenshtein distance of the first 64 bytes.
 fn distance(one: &str, other: &str) -> usize {
     let one = &one.as_bytes()[..one.len().min(64)];
     let other = &other.as_bytes()[..other.len().min(64)];
@@ -360,7 +362,7 @@ mod tests {
         let mut layers = layers();
         layers.add_environment(|name| (name == "LONGHAUL_SERVICE_LISTEN").then(|| "nowhere".into())).unwrap();
         let error = layers.section::<Sample>("service").unwrap_err();
-        assert_eq!(error.problem.title, "service.listen is wrong");
+        assert_eq!(error.problem.title, "service.listen is not valid");
         assert!(error.problem.detail.contains("LONGHAUL_SERVICE_LISTEN"), "{error:?}");
         let error = layers.add_option("service.memory_bytes", "--memory", "lots").unwrap_err();
         assert!(
@@ -404,14 +406,15 @@ mod tests {
         assert_eq!(nearest("zzzz", ["listen", "names"].into_iter()), None);
     }
     proptest! {
-        /// A file is taken or refused with its name; it never makes us fall.
+        /// Any file is accepted or refused with its name, without a panic.
         #[test]
         fn any_file_is_taken_or_refused(text in "(\\[service\\]|listen|limits|=|\\.|\\[|\\]|\"x\"|7|\n|é| \
             ){0,20}|.{0,60}") {
             if let Err(failure) = layers().add_file(Path::new("l.toml"), &text) {
                 prop_assert_eq!(failure.exit, crate::failure::Exit::Usage);
                 let problem = &failure.problem;
-                prop_assert!(format!("{} {}", problem.title, problem.detail).contains("l.toml"), "{:?}", problem);
+                let text = format!("{} {}", problem.title, problem.detail);
+                prop_assert!(text.contains("l.toml"), "{:?}", problem);
             }
         }
     }

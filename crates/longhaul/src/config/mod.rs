@@ -1,5 +1,5 @@
-//! The settings of the whole program: one TOML file, overridden by the environment, overridden by options.
-//! Each room declares its own section as a type with defaults; here they are only put together.
+//! The program's configuration: one TOML file, overridden by the environment, overridden by options. Each
+//! crate declares its section as a type with defaults; here they are combined.
 
 pub mod file;
 pub mod layers;
@@ -13,21 +13,21 @@ pub use layers::{Layers, Origin};
 
 use crate::failure::Failure;
 
-/// Read if no `--config` and no `LONGHAUL_CONFIG` names another.
+/// The configuration file, unless `--config` or `LONGHAUL_CONFIG` names another.
 pub const SYSTEM_FILE: &str = "/etc/longhaul/longhaul.toml";
-/// Where an agent lives unless told otherwise.
+/// Default state directory of an agent.
 const AGENT_STATE: &str = "/var/lib/longhaul/agent";
-/// Where `service init` leaves, and `--dir` looks for, what a command needs to connect.
+/// Name of the client profile that `service init` writes and `--dir` reads.
 pub const PROFILE: &str = "client.toml";
 
-/// How commands reach the service.
+/// How commands connect to the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientConfig {
     pub url: String,
-    /// Secret.
+    /// API token; secret.
     pub token: String,
-    /// A PEM file with the deployment's CA, or `sha256:` and its fingerprint.
+    /// CA of the deployment: a PEM file, or `sha256:` and its fingerprint.
     pub ca: String,
 }
 
@@ -37,7 +37,7 @@ pub struct LogConfig {
     pub level: String,
     /// `json` or `human`.
     pub form: String,
-    /// Empty: standard error.
+    /// Log file; empty for standard error.
     pub file: String,
 }
 
@@ -47,7 +47,7 @@ impl Default for LogConfig {
     }
 }
 
-/// What every section looks like when nothing is set.
+/// Default values of all sections.
 pub fn defaults() -> Value {
     json!({
         "service": longhaul_service::Config::default(),
@@ -57,14 +57,15 @@ pub fn defaults() -> Value {
     })
 }
 
-/// Files, lowest first: the profile of `login`, then the configuration file; `--dir` goes above both.
+/// Files in ascending precedence: the profile of `login`, then the configuration file; `--dir` overrides
+/// both.
 pub struct Files {
     pub config: Option<PathBuf>,
     pub state: Option<PathBuf>,
 }
 
 impl Files {
-    /// Settings of all files and the environment. Files that the user named must exist; the others may.
+    /// Loads all files and the environment. Files that the user named must exist; the others may.
     pub fn load(&self) -> Result<Layers, Failure> {
         let mut layers = Layers::new(&defaults());
         if let Some(path) = user_profile() {
@@ -77,7 +78,7 @@ impl Files {
         }
         layers.add_environment(|name| std::env::var(name).ok())?;
         if let Some(state) = &self.state {
-            // The option means that deployment, whatever the environment says.
+            // `--dir` selects that deployment, whatever the environment says.
             let within = [state.join(PROFILE), state.join("service").join(PROFILE)];
             let path = within.iter().find(|path| path.exists()).unwrap_or(&within[0]);
             add(&mut layers, path, true)?;
@@ -94,7 +95,7 @@ fn add(layers: &mut Layers, path: &Path, must_exist: bool) -> Result<(), Failure
     }
 }
 
-/// `~/.config/longhaul/client.toml`, written by `login`.
+/// The profile that `login` writes, `~/.config/longhaul/client.toml`.
 pub fn user_profile() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;

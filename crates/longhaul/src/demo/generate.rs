@@ -1,32 +1,32 @@
-//! The demo's own data: a reproducible mixture of files from nothing to several megabytes, some with names
-//! that are odd but legal. The same numbers give the same tree, byte for byte, everywhere.
+//! The demo's own data: a reproducible mix of files from empty to several megabytes, some with odd but legal
+//! names. The same parameters give the same tree, byte for byte, everywhere.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Buffer of the writer; also the unit in which contents are made.
+/// Buffer of the writer; also the unit in which contents are generated.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Weights go from 2^0 to below 2^24, evenly on a logarithmic scale: most files are small, most bytes are in
-/// large ones.
+/// Weights range from 2^0 to below 2^24, uniformly on a logarithmic scale: most files are small, most bytes
+/// are in large ones.
 const WEIGHT_BITS: u64 = 24;
-/// One file in so many is empty.
+/// One file in this many is empty.
 const FILES_PER_EMPTY_FILE: usize = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedFile {
-    /// Relative to the tree's root.
+    /// Path relative to the tree's root.
     pub path: String,
     pub size: u64,
 }
 
-/// xorshift64*, from Vigna's "An experimental exploration of Marsaglia's xorshift generators, scrambled":
-/// fast, and alike on every machine. Nothing here needs more of randomness.
+/// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled"): fast and
+/// the same on every machine; no better randomness is needed here.
 struct Random(u64);
 
 impl Random {
     fn new(seed: u64) -> Self {
-        // splitmix64 of the seed: neighbouring seeds give unlike streams, and never the state 0.
+        // splitmix64 of the seed: neighbouring seeds give unrelated streams, and the state is never 0.
         let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -48,8 +48,7 @@ impl Random {
     }
 }
 
-/// Names and sizes of a tree of `files` files and exactly `bytes` bytes (if there is a file that can hold
-/// them).
+/// Names and sizes of a tree with `files` files and exactly `bytes` bytes (if any file can hold them).
 pub fn plan(files: usize, bytes: u64) -> Vec<GeneratedFile> {
     let mut random = Random::new(files as u64);
     let weights: Vec<u64> = (0..files)
@@ -77,7 +76,7 @@ fn name(place: usize) -> String {
     }
 }
 
-/// Everything that DESIGN section 8 allows and that programs like to trip over.
+/// Names that DESIGN section 8 allows and that programs often mishandle.
 fn odd_names() -> Vec<String> {
     let mut names: Vec<String> = [
         "with blanks and a trailing one ",
@@ -113,8 +112,8 @@ fn odd_names() -> Vec<String> {
     names
 }
 
-/// Writes the tree under `root`, which must exist. Tells after each file how many bytes it wrote; ends early,
-/// without an error, if the answer is no.
+/// Writes the tree under `root`, which must exist. Reports the bytes after each file; ends early, without an
+/// error, if `go_on` returns false.
 pub fn write(root: &Path, files: &[GeneratedFile], mut go_on: impl FnMut(u64) -> bool) -> io::Result<()> {
     let mut buffer = vec![0u8; BUFFER_BYTES];
     for (place, file) in files.iter().enumerate() {
@@ -131,7 +130,7 @@ pub fn write(root: &Path, files: &[GeneratedFile], mut go_on: impl FnMut(u64) ->
     Ok(())
 }
 
-/// The bytes of file number `place`, a buffer at a time.
+/// Generates the bytes of file number `place`, one buffer at a time.
 fn contents(
     place: usize,
     size: u64,
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(plan(10, u64::MAX / 2).iter().map(|file| file.size).sum::<u64>(), u64::MAX / 2);
     }
 
-    /// Whoever reports a fault of the demo's data and whoever looks into it have the same bytes.
+    /// Whoever reports a fault with the demo's data and whoever investigates it have the same bytes.
     #[test]
     fn the_tree_is_the_same_everywhere() {
         let root = tempfile::tempdir().unwrap();

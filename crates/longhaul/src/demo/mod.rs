@@ -1,8 +1,8 @@
-//! `longhaul demo`: a whole deployment on this machine. One service and some agents, each a process of its
-//! own; a dataset registered at the first site and subscribed at all others; progress, a summary, and the
-//! page.
+//! `longhaul demo`: a whole deployment on this machine. One service and several agents, each in its own
+//! process; a dataset registered at the first site and subscribed at all others; progress, a summary, and the
+//! web pages.
 //!
-//! It does nothing that the public commands and the API cannot. Start with [`run`].
+//! It uses only the public commands and API. Start with [`run`].
 
 mod generate;
 mod plan;
@@ -32,35 +32,46 @@ use plan::DemoPlan;
 use supervisor::{ChildSpec, Event, Supervisor};
 
 const DATASET: &str = "demo/set1";
-/// The service and the agents must be there by then.
+/// Time limit for the service and the agents to start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The state directory of --dir must be new or empty, and stays. Without --dir it is a \
-        temporary one, and goes."
+    after_help = "The state directory of --dir must be new or empty, and is kept. Without --dir a temporary \
+        one is used and removed."
 )]
 pub struct DemoArgs {
-    /// Send the files of this directory, which is only read [default: a mixture is made]
+    /// Copy the files of this directory, which is only read [default: generated files]
     #[arg(long, value_name = "DIRECTORY")]
     pub data: Option<PathBuf>,
-    /// Size of the made mixture
-    #[arg(long, value_name = "BYTES", default_value = "1GB", value_parser = parse_bytes, conflicts_with = "data")]
+    /// Total size of the generated files
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "1GB",
+        value_parser = parse_bytes,
+        conflicts_with = "data"
+    )]
     pub size: u64,
-    /// Number of files of the made mixture
+    /// Number of generated files
     #[arg(long, value_name = "NUMBER", default_value_t = 2_000, conflicts_with = "data")]
     pub files: usize,
-    /// Number of sites; the first holds the data
-    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=i64::from(plan::SITES_MAX)))]
+    /// Number of sites; the first has the data
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u8).range(2..=i64::from(plan::SITES_MAX))
+    )]
     pub sites: u8,
-    /// Where the pages are served, on this machine [default: 127.0.0.1:8080, or a free port]
+    /// Address of the web pages, on this machine [default: 127.0.0.1:8080, or a free port]
     #[arg(long, value_name = "ADDRESS")]
     pub http: Option<SocketAddr>,
-    /// Where the service listens for agents and commands [default: 127.0.0.1:8443, or a free port]
+    /// Address of the service for agents and commands [default: 127.0.0.1:8443, or a free port]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// End when all is complete, instead of serving on until Ctrl-C
+    /// Exit when everything is complete, instead of running until Ctrl-C
     #[arg(long)]
     pub exit: bool,
 }
@@ -107,7 +118,7 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
     }
     demo.supervisor.stop().await;
     let failed = result.is_err();
-    // Once all was complete and told, the end that the user asked for is no interruption.
+    // Once everything is complete and reported, Ctrl-C is no interruption.
     let result = if demo.complete { result.map(|_| Exit::Ok) } else { result };
     if let Some(told) = plan.state.finish(failed) {
         context.output.say(&told);
@@ -122,7 +133,7 @@ struct Demo<'a> {
     restarts: u64,
     complete: bool,
     stop_writing: Arc<AtomicBool>,
-    /// Writes the data; must have ended before its directory can go.
+    /// Writes the data; must end before its directory is removed.
     writer: Option<JoinHandle<std::io::Result<()>>>,
 }
 
@@ -148,7 +159,7 @@ impl Demo<'_> {
         })?;
         if !report.complete {
             return Err(Failure::new(FaultCode::Internal, report.wrong.join("; "))
-                .with_title("the demo's counts do not agree")
+                .with_title("the demo's counts do not match")
                 .with_exit(Exit::Mismatch));
         }
         self.complete = true;
@@ -187,14 +198,14 @@ impl Demo<'_> {
         })
     }
 
-    /// Sets the block apart, for eyes only.
+    /// Prints a blank line around the progress block, on a terminal only.
     fn print_blank_line(&mut self) {
         if self.board.terminal().is_terminal {
             self.board.say("");
         }
     }
 
-    /// Asks again and again until the answer is yes.
+    /// Polls until the answer is yes.
     async fn wait_until(
         &mut self,
         what: &str,
@@ -217,7 +228,7 @@ impl Demo<'_> {
         }
     }
 
-    /// The answer, or what we knew before while the service is being restarted.
+    /// The answer, or the previous one while the service is being restarted.
     fn or_previous<T>(&mut self, answer: Result<T, Failure>, before: T) -> Result<T, Failure> {
         match answer {
             Err(failure) if is_retryable(&failure) => Ok(before),
@@ -225,7 +236,7 @@ impl Demo<'_> {
         }
     }
 
-    /// Waits, and tells what happens to the processes meanwhile.
+    /// Waits, and reports what happens to the processes meanwhile.
     async fn wait(&mut self, time: Duration) -> Result<(), Failure> {
         let over = tokio::time::sleep(time);
         tokio::pin!(over);

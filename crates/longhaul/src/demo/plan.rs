@@ -1,5 +1,4 @@
-//! What the demo is going to do, decided and checked before it does anything: where, with what data, on which
-//! ports, and whether there is room.
+//! Plans the demo and checks the plan before anything is done: directory, data, ports and space.
 
 use std::fs;
 use std::io;
@@ -20,19 +19,20 @@ const SITE_NAMES: [&str; 24] = [
 ];
 pub const SITES_MAX: u8 = SITE_NAMES.len() as u8;
 
-/// What databases, journals and logs take at the most in a demo, besides the data.
+/// Space for databases, journals and logs in a demo, at most.
 const STATE_BYTES_MAX: u64 = 100_000_000;
-/// Of each file at each site: the rest of its last disk block, its share of directories, its rows.
+/// Space overhead of each file at each site: the rest of its last disk block, directory entries, database
+/// rows.
 const OVERHEAD_BYTES_PER_FILE: u64 = 6_000;
 
-/// Directories, databases and temporary names, in inodes.
+/// Inodes for directories, databases and temporary files.
 const STATE_INODES_MAX: u64 = 10_000;
 
 #[derive(Debug)]
 pub struct DemoPlan {
     pub state: StateDir,
     pub data: DemoData,
-    /// The first one holds the data.
+    /// Sites; the first has the data.
     pub sites: Vec<SiteName>,
     pub service: SocketAddr,
     pub http: SocketAddr,
@@ -44,14 +44,14 @@ pub struct DemoPlan {
 
 #[derive(Debug)]
 pub enum DemoData {
-    /// To be made.
+    /// Files to generate.
     Generated { files: usize, bytes: u64 },
-    /// The user's, served in place.
+    /// The user's directory, served in place.
     Given { directory: PathBuf, files: u64, bytes: u64 },
 }
 
 impl DemoData {
-    /// Files and bytes; an estimate where the user's directory holds what a scan leaves out.
+    /// Number of files and bytes; an estimate where the user's directory contains what a scan leaves out.
     pub fn size(&self) -> (u64, u64) {
         match self {
             DemoData::Generated { files, bytes } => (*files as u64, *bytes),
@@ -81,8 +81,8 @@ impl StateDir {
         if inside.next().is_some() {
             return Err(Failure::usage(
                 format!("{} is not empty", printable(&path.to_string_lossy())),
-                "the demo begins with nothing, and would mix with what is there",
-                "name an empty or new directory, or none: then it is a temporary one",
+                "the demo needs an empty directory",
+                "name an empty or new directory, or leave out --dir for a temporary one",
             ));
         }
         Ok(StateDir::Named(path))
@@ -95,7 +95,7 @@ impl StateDir {
         }
     }
 
-    /// At the end: a directory of our own goes. After a failure its logs stay, without the data.
+    /// Removes a temporary directory at the end. After a failure it keeps the logs, without the data.
     pub fn finish(self, failed: bool) -> Option<String> {
         let StateDir::Temporary(made) = self else { return None };
         if !failed {
@@ -108,7 +108,7 @@ impl StateDir {
         for site in fs::read_dir(&path).into_iter().flatten().flatten() {
             for large in ["storage", "work"] {
                 let large = site.path().join(large);
-                // With --data, storage is a link: only the link goes.
+                // With --data, storage is a link: only the link is removed.
                 let _ = if large.is_symlink() { fs::remove_file(&large) } else { fs::remove_dir_all(&large) };
             }
         }
@@ -120,7 +120,7 @@ impl DemoPlan {
     pub fn make(args: &DemoArgs, named: Option<&Path>) -> Result<Self, Failure> {
         if let Some(data) = &args.data {
             let data = fs::canonicalize(data).map_err(|error| Failure::file("opening", data, &error))?;
-            // Before its files are counted, which may take a while.
+            // Checked before counting its files, which may take a while.
             let temporary = std::env::temp_dir().join("longhaul-demo-");
             check_disjoint(&data, named.unwrap_or(&temporary))?;
         }
@@ -157,6 +157,7 @@ impl DemoPlan {
         Ok(plan)
     }
 
+    /// The first line:
     /// `longhaul demo: one service and three sites on this machine, in … (needs 3.1 GB, 41 GB free)`.
     pub fn headline(&self) -> String {
         let number = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -170,21 +171,21 @@ impl DemoPlan {
         )
     }
 
-    /// A file system can be full of files though it has bytes.
+    /// Checks for free inodes: a file system can run out of them although it has free bytes.
     fn check_inodes(&self) -> Result<(), Failure> {
         let path = self.state.path();
         let space = statvfs(path)?;
         let needs =
             self.data.size().0.saturating_mul(self.sites.len() as u64).saturating_add(STATE_INODES_MAX);
-        // Some file systems make inodes as they go, and count none.
+        // Some file systems create inodes on demand and report none.
         if space.f_files == 0 || needs <= space.f_favail {
             return Ok(());
         }
         let shown = printable(&path.to_string_lossy());
         let why =
-            format!("{needs} files and directories are needed, {shown} can hold {} more", space.f_favail);
+            format!("{needs} files and directories are needed, {shown} has room for {}", space.f_favail);
         Err(Failure::new(FaultCode::NoSpaceForRequest, why)
-            .with_title("there is no room for this many files")
+            .with_title("not enough inodes for this demo")
             .with_remedy("use --dir on another file system, or fewer --files")
             .with_exit(Exit::Permanent))
     }
@@ -192,8 +193,12 @@ impl DemoPlan {
     fn no_space_failure(&self) -> Failure {
         let (files, size) = self.data.size();
         let next = match &self.data {
-            DemoData::Generated { .. } => "make room, use --dir on a larger file system, or a smaller --size",
-            DemoData::Given { .. } => "make room, use --dir on a larger file system, or fewer --sites",
+            DemoData::Generated { .. } => {
+                "free some space, use --dir on a larger file system, or use a smaller --size"
+            }
+            DemoData::Given { .. } => {
+                "free some space, use --dir on a larger file system, or use fewer --sites"
+            }
         };
         Failure::new(
             FaultCode::NoSpaceForRequest,
@@ -207,7 +212,7 @@ impl DemoPlan {
                 bytes(self.free_bytes)
             ),
         )
-        .with_title("there is no room for this demo")
+        .with_title("not enough space for this demo")
         .with_remedy(next)
         .with_exit(Exit::Permanent)
     }
@@ -230,21 +235,21 @@ fn statvfs(path: &Path) -> Result<rustix::fs::StatVfs, Failure> {
     rustix::fs::statvfs(path).map_err(|error| Failure::file("asking for the space of", path, &error.into()))
 }
 
-/// Counts what is in the user's directory, as `scan` will see it: links count as what they lead to.
+/// Counts the user's files as a scan will see them: links count as what they lead to.
 fn inspect_data(directory: &Path) -> Result<DemoData, Failure> {
     let canonical =
         fs::canonicalize(directory).map_err(|error| Failure::file("opening", directory, &error))?;
     if !canonical.is_dir() {
         return Err(Failure::usage(
-            format!("{} is no directory", printable(&directory.to_string_lossy())),
-            "--data wants the directory whose files shall travel",
-            "name its directory",
+            format!("{} is not a directory", printable(&directory.to_string_lossy())),
+            "--data takes the directory whose files are to be copied",
+            "name a directory",
         ));
     }
     let (mut files, mut size) = (0u64, 0u64);
     let mut waiting = vec![canonical.clone()];
     while let Some(path) = waiting.pop() {
-        // What cannot be read is told by the scan, with its reason.
+        // What is unreadable is reported by the scan, with the reason.
         for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
             let Ok(kind) = entry.file_type() else { continue };
             if kind.is_dir() {
@@ -260,16 +265,16 @@ fn inspect_data(directory: &Path) -> Result<DemoData, Failure> {
     Ok(DemoData::Given { directory: canonical, files, bytes: size })
 }
 
-/// The copies must not lie within what is copied.
+/// Data and copies must not be inside each other.
 fn check_disjoint(data: &Path, state: &Path) -> Result<(), Failure> {
     let state = &resolve_links(state);
     if !state.starts_with(data) && !data.starts_with(state) {
         return Ok(());
     }
     Err(Failure::usage(
-        "the data and the state directory lie within each other",
+        "the data directory and the state directory are inside each other",
         format!(
-            "--data is {}, the state directory {}",
+            "--data is {}, the state directory is {}",
             printable(&data.to_string_lossy()),
             printable(&state.to_string_lossy())
         ),
@@ -277,22 +282,22 @@ fn check_disjoint(data: &Path, state: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// Without links, as far as the path is there yet.
+/// Resolves links as far as the path exists.
 fn resolve_links(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = path.ancestors().find_map(|part| Some((part, fs::canonicalize(part).ok()?)));
     there.and_then(|(part, real)| Some(real.join(path.strip_prefix(part).ok()?))).unwrap_or(path)
 }
 
-/// A name in the kernel that only one process can hold: between choosing a port and the service's use of it,
-/// which comes a second later and again after each restart, another demo takes another one.
+/// An abstract socket name, which only one process can hold: it reserves a port between choosing it and the
+/// service's use of it, a second later and after each restart.
 type PortClaim = UnixListener;
 
 fn claim_port(address: SocketAddr) -> io::Result<PortClaim> {
     UnixListener::bind_addr(&LocalAddr::from_abstract_name(format!("longhaul-demo-{address}"))?)
 }
 
-/// The address asked for, or the usual one, or one with a free port if that is taken.
+/// The requested address, or the default one, or a free port if the default is taken.
 fn choose_port(
     option: &str,
     asked: Option<SocketAddr>,
@@ -301,16 +306,16 @@ fn choose_port(
     let wanted = asked.unwrap_or(usual);
     if !wanted.ip().is_loopback() {
         return Err(Failure::usage(
-            format!("{wanted} is not of this machine alone"),
-            format!("a demo is for this machine; {option} wants a loopback address"),
+            format!("{wanted} is not a loopback address"),
+            format!("a demo runs on this machine only; {option} takes a loopback address"),
             format!("{option} {}", SocketAddr::new(usual.ip(), wanted.port())),
         ));
     }
     let taken = |error: &io::Error| {
         Failure::usage(
-            format!("{wanted} cannot be used"),
+            format!("cannot use {wanted}"),
             format!("{} (set by {option})", plain_io(error)),
-            format!("name another address, or leave {option} out: then a free port is taken"),
+            format!("name another address, or leave out {option} to use a free port"),
         )
     };
     let open = |address: SocketAddr| -> io::Result<(SocketAddr, Option<PortClaim>)> {
@@ -318,7 +323,7 @@ fn choose_port(
         match claim_port(address) {
             Ok(claim) => Ok((address, Some(claim))),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
-            // Where such names are forbidden, demos that begin at the same moment may meet.
+            // Where such names are forbidden, demos that start at the same moment may collide.
             Err(_) => Ok((address, None)),
         }
     };
@@ -358,18 +363,18 @@ mod tests {
         fs::write(data.path().join("file"), "x").unwrap();
         let args = DemoArgs { data: Some(data.path().to_owned()), ..DemoArgs::default() };
         let within = DemoPlan::make(&args, Some(&data.path().join("state"))).unwrap_err();
-        assert!(within.problem.title.contains("within each other"), "{within:?}");
+        assert!(within.problem.title.contains("inside each other"), "{within:?}");
         let same = DemoPlan::make(&args, Some(data.path())).unwrap_err();
-        assert!(same.problem.title.contains("within each other"), "{same:?}");
+        assert!(same.problem.title.contains("inside each other"), "{same:?}");
         let full = DemoPlan::make(&DemoArgs::default(), Some(data.path())).unwrap_err();
         assert!(full.problem.title.contains("not empty"), "{full:?}");
         let temporary = DemoArgs { data: Some(std::env::temp_dir()), ..DemoArgs::default() };
         let within = DemoPlan::make(&temporary, None).unwrap_err();
-        assert!(within.problem.title.contains("within each other"), "{within:?}");
+        assert!(within.problem.title.contains("inside each other"), "{within:?}");
         let missing = DemoArgs { data: Some(data.path().join("none")), ..DemoArgs::default() };
         assert_eq!(DemoPlan::make(&missing, None).unwrap_err().exit, Exit::NotFound);
         let file = DemoArgs { data: Some(data.path().join("file")), ..DemoArgs::default() };
-        assert!(DemoPlan::make(&file, None).unwrap_err().problem.title.contains("no directory"));
+        assert!(DemoPlan::make(&file, None).unwrap_err().problem.title.contains("not a directory"));
     }
 
     #[test]
@@ -379,7 +384,7 @@ mod tests {
         let (free, claim) = choose_port("--http", None, taken).unwrap();
         assert_ne!(free.port(), taken.port());
         let (other, _claim) = choose_port("--http", None, free).unwrap();
-        assert_ne!(other.port(), free.port(), "the one who chose it has not begun to listen");
+        assert_ne!(other.port(), free.port(), "reserved although its owner does not listen yet");
         drop(claim);
         assert_eq!(choose_port("--http", None, free).unwrap().0, free);
         let error = choose_port("--http", Some(taken), taken).unwrap_err();

@@ -1,4 +1,4 @@
-//! What the demo tells: a block while it runs, a summary when all is there, and what is not as it should be.
+//! The demo's output: a progress block, a summary when everything is complete, and any discrepancies.
 
 use longhaul_api::native::{CheckReport, DatasetView, ReplicaView, SubscriptionView};
 use longhaul_model::units::{bytes, count, duration};
@@ -13,17 +13,17 @@ use crate::progress::lines;
 use crate::table::rounded_percent;
 use crate::terminal::{Style, Tone};
 
-/// Everything at the end; `demo --json` prints it.
+/// The final report, printed by `demo --json`.
 #[derive(Debug, Serialize)]
 pub struct DemoReport {
     /// Whether every site has every byte, verified.
     pub complete: bool,
-    /// What is not as it should be.
+    /// Discrepancies.
     pub wrong: Vec<String>,
     pub state: String,
     pub url: String,
     pub page: String,
-    /// From the first subscription to the last file.
+    /// Seconds from the first subscription to the last file.
     pub seconds: f64,
     pub dataset: DatasetView,
     pub subscriptions: Vec<SubscriptionView>,
@@ -31,11 +31,11 @@ pub struct DemoReport {
     /// Processes that died and were restarted.
     pub restarts: u64,
     pub checks: CheckReport,
-    /// One to be explained: if possible one that took its file from another site than the first.
+    /// A transfer to explain, preferably one from another site than the first.
     pub example: Option<TransferId>,
 }
 
-/// One line a site, and one for each that takes files from another site than the first.
+/// One line per site, and one for each that takes files from another site than the first.
 pub fn progress_block(
     subscriptions: &[SubscriptionView],
     first: &str,
@@ -56,7 +56,7 @@ pub fn progress_block(
     block
 }
 
-/// `gamma takes 38 % of its files from beta`.
+/// Share of other sources: `gamma takes 38 % of its files from beta`.
 fn other_sources_text(one: &SubscriptionView, first: &str, verb: &str) -> Option<String> {
     let all: u64 = one.sources.iter().map(|source| source.files).sum();
     let others: Vec<String> = one
@@ -70,14 +70,14 @@ fn other_sources_text(one: &SubscriptionView, first: &str, verb: &str) -> Option
     (!others.is_empty()).then(|| format!("{} {verb} {}", one.storage, others.join(", ")))
 }
 
-/// Without a terminal: all sites in one line.
+/// All sites in one line, without a terminal.
 pub fn plain_line(subscriptions: &[SubscriptionView], now: Timestamp) -> String {
     let parts: Vec<String> =
         subscriptions.iter().map(|one| measure(one, now).plain(one.storage.as_str())).collect();
     parts.join("   |   ")
 }
 
-/// Nothing has arrived for `time`, and what the service says about it.
+/// The failure when nothing has arrived for `time`, with what the service says about it.
 pub fn stalled_failure(subscriptions: &[SubscriptionView], time: Duration) -> Failure {
     let reasons: Vec<String> = subscriptions
         .iter()
@@ -86,7 +86,7 @@ pub fn stalled_failure(subscriptions: &[SubscriptionView], time: Duration) -> Fa
             let expected = &one.expected;
             let known =
                 expected.held_up_by.iter().chain(&expected.why_none).cloned().collect::<Vec<_>>().join("; ");
-            let known = if known.is_empty() { "no reason is known".to_owned() } else { known };
+            let known = if known.is_empty() { "reason unknown".to_owned() } else { known };
             format!(
                 "{} has {} of {}: {known}",
                 one.storage,
@@ -97,10 +97,10 @@ pub fn stalled_failure(subscriptions: &[SubscriptionView], time: Duration) -> Fa
         .collect();
     Failure::new(FaultCode::Stalled, reasons.join("; "))
         .with_title(format!("nothing has arrived for {}", duration(time)))
-        .with_remedy("see the logs, and `longhaul problems` while a demo without --exit runs")
+        .with_remedy("see the logs, or run the demo without --exit and use `longhaul problems`")
 }
 
-/// `beta and gamma`.
+/// Joins names: `beta and gamma`.
 pub fn join_names(names: &[&str]) -> String {
     match names {
         [] => String::new(),
@@ -110,7 +110,7 @@ pub fn join_names(names: &[&str]) -> String {
 }
 
 impl DemoReport {
-    /// Compares every count with every other. Promise 2: complete is what was compared, not what was sent.
+    /// Compares all counts with each other. Promise 2: complete is what was verified, not what was sent.
     pub fn check(&mut self) {
         let mut wrong = Vec::new();
         let dataset = &self.dataset;
@@ -134,7 +134,7 @@ impl DemoReport {
             }
             match dataset.replicas.iter().find(|replica| replica.storage == *name) {
                 Some(replica) => wrong.extend(replica_faults(replica, dataset)),
-                None => wrong.push(format!("the catalog knows no replica at {name}")),
+                None => wrong.push(format!("the catalog has no replica at {name}")),
             }
         }
         for check in self.checks.checks.iter().filter(|check| check.violations > 0) {
@@ -146,7 +146,7 @@ impl DemoReport {
             ));
         }
         if !self.checks.sound && wrong.is_empty() {
-            wrong.push("the service's check of its state finds it unsound".to_owned());
+            wrong.push("the service's check finds its state unsound".to_owned());
         }
         self.complete = wrong.is_empty();
         self.wrong = wrong;
@@ -159,7 +159,7 @@ impl DemoReport {
             let head = format!("{} is complete at {} after {took}.", self.dataset.name, join_names(&names));
             format!("{}\n", style.paint(Tone::Good, &head))
         } else {
-            let head = format!("{} is NOT as it should be at {}:", self.dataset.name, join_names(&names));
+            let head = format!("{} is NOT correct at {}:", self.dataset.name, join_names(&names));
             let wrong: Vec<String> = self.wrong.iter().map(|what| format!("  {what}\n")).collect();
             format!("{}\n{}", style.paint(Tone::Bad, &head), wrong.concat())
         };
@@ -173,7 +173,7 @@ impl DemoReport {
         }
         if self.restarts > 0 {
             text.push_str(&format!(
-                "  {} died and went on\n",
+                "  {} died and resumed\n",
                 words::plural_of(self.restarts, "process", "processes")
             ));
         }
@@ -186,7 +186,7 @@ impl DemoReport {
         text
     }
 
-    /// `4,000 files, 2.00 GB moved; 4,000 verified end to end (…); 0 retries`.
+    /// Line about transfers: `4,000 files, 2.00 GB moved; 4,000 verified end to end (…); 0 retries`.
     fn moved_text(&self) -> String {
         let files: u64 = self.subscriptions.iter().map(|one| one.files_present).sum();
         let retries: u64 = self.subscriptions.iter().map(|one| one.retries).sum();
@@ -211,7 +211,7 @@ impl DemoReport {
         others.filter(|name| !targets.contains(name)).map(str::to_owned).next().unwrap_or_default()
     }
 
-    /// While it is served on: what a newcomer might do next.
+    /// Suggestions for what to try while the demo keeps running.
     pub fn suggestions(&self, program: &str) -> String {
         let target = self.subscriptions.first().map_or("beta", |one| one.storage.as_str());
         let mut text = format!("Open  {}\n", self.page);
@@ -224,7 +224,7 @@ impl DemoReport {
             self.dataset.name, self.state
         ));
         text.push_str(&format!(
-            "      {program} status --watch --dir {}\n      Ctrl-C ends all of it\n",
+            "      {program} status --watch --dir {}\n      Ctrl-C stops everything\n",
             self.state
         ));
         text
@@ -252,7 +252,7 @@ fn replica_faults(replica: &ReplicaView, dataset: &DatasetView) -> Vec<String> {
     wrong
 }
 
-/// How many were compared how; the weaker kinds are named as what they are.
+/// Files by kind of verification; the weaker kinds are named as what they are.
 fn verified_text(subscriptions: &[SubscriptionView]) -> String {
     let mut kinds: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for how in subscriptions.iter().flat_map(|one| &one.verified) {
@@ -263,8 +263,8 @@ fn verified_text(subscriptions: &[SubscriptionView]) -> String {
         .filter(|(_, files)| **files > 0)
         .map(|(how, files)| {
             let meaning = match *how {
-                "end-to-end" => "verified end to end (digest in the catalog = digest of the bytes written)",
-                "readback" => "verified by reading them back from the disk",
+                "end-to-end" => "verified end to end (catalog digest = digest of the bytes written)",
+                "readback" => "verified by reading back from disk",
                 "wire" => "verified on the wire only",
                 "registered" => "registered in place",
                 other => other,
@@ -392,10 +392,10 @@ mod tests {
         let text = report.summary(Style::plain());
         for part in [
             "demo/set1 is complete at beta and gamma after 2.3 s.\n",
-            "  4,000 files, 2.00 GB moved; 4,000 verified end to end (digest in the catalog = digest of the \
+            "  4,000 files, 2.00 GB moved; 4,000 verified end to end (catalog digest = digest of the \
                 bytes written); 0 retries\n",
             "  gamma took 38 % of its files from beta\n",
-            "  1 process died and went on\n",
+            "  1 process died and resumed\n",
             "  1 left out\n    1 named pipe: run7/pipe\\n\n",
         ] {
             assert!(text.contains(part), "{part} is not in:\n{text}");
@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// Promise 2: a count that does not agree is never told as success.
+    /// Promise 2: a count that does not match is never reported as success.
     #[test]
     fn a_wrong_count_is_no_success() {
         let spoiled: [fn(&mut DemoReport); 6] = [
@@ -434,7 +434,7 @@ mod tests {
             report.check();
             assert!(!report.complete && !report.wrong.is_empty());
             let text = report.summary(Style::plain());
-            assert!(text.contains("NOT as it should be") && !text.contains("is complete"), "{text}");
+            assert!(text.contains("NOT correct") && !text.contains("is complete"), "{text}");
         }
     }
 

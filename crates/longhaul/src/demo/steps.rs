@@ -1,5 +1,4 @@
-//! The steps of the demo, in their order: data, service, sites, registration, subscriptions, watching,
-//! summary.
+//! The steps of the demo in order: data, service, sites, registration, subscriptions, watching, summary.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,11 +26,11 @@ use crate::failure::{Exit, Failure};
 use crate::progress::{Measure, REPAINT_INTERVAL, lines};
 use crate::remote::Remote;
 
-/// With `--exit`: when nothing has arrived for so long, it will not end well.
+/// With `--exit`: the demo fails when nothing has arrived for this long.
 const STALL_MAX: Duration = Duration::from_secs(300);
 
 impl Demo<'_> {
-    /// Either the mixture, written, or the user's directory, linked to.
+    /// Generates the files, or links to the user's directory.
     pub(super) async fn prepare_data(&mut self, plan: &DemoPlan) -> Result<(), Failure> {
         let state = plan.state.path();
         for site in &plan.sites {
@@ -50,7 +49,7 @@ impl Demo<'_> {
                     .map_err(|error| Failure::file("linking", &first, &error))?;
                 let shown = printable(&directory.to_string_lossy());
                 self.board.say(&format!(
-                    "  data     {shown}: {}, {}, only read",
+                    "  data     {shown}: {}, {}, read-only",
                     words::files(*files),
                     bytes(*size)
                 ));
@@ -104,7 +103,7 @@ impl Demo<'_> {
         }
     }
 
-    /// What `service init`, `service run` and opening the page do.
+    /// As `service init`, `service run` and opening the web page do.
     pub(super) async fn start_service(&mut self, plan: &DemoPlan) -> Result<(Remote, String), Failure> {
         let directory = plan.state.path().join("service");
         let config = longhaul_service::Config {
@@ -130,7 +129,7 @@ impl Demo<'_> {
         Ok((remote, page))
     }
 
-    /// `site add`, `agent join` and `agent run`, for all sites.
+    /// As `site add`, `agent join` and `agent run` do, for all sites.
     pub(super) async fn start_sites(&mut self, plan: &DemoPlan, remote: &Remote) -> Result<(), Failure> {
         for (place, site) in plan.sites.iter().enumerate() {
             let directory = plan.state.path().join(site.as_str());
@@ -151,7 +150,7 @@ impl Demo<'_> {
         .await
     }
 
-    /// `dataset register --scan`.
+    /// As `dataset register --scan` does.
     pub(super) async fn register(
         &mut self,
         plan: &DemoPlan,
@@ -177,7 +176,7 @@ impl Demo<'_> {
         let view: DatasetView = remote.get_with_retry(&routes::DATASET_SHOW, &[dataset.as_str()]).await?;
         self.board.say_wrapped(
             &format!(
-                "  {:<8} holds dataset {dataset}: {}, {}, digests adler32 + crc32c     scanned in {}",
+                "  {:<8} has dataset {dataset}: {}, {}, digests adler32 + crc32c     scanned in {}",
                 first.as_str(),
                 words::files(view.files),
                 bytes(view.bytes),
@@ -213,7 +212,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Until every subscription is complete; if nobody looks on (`exit`), not longer than something moves.
+    /// Watches until every subscription is complete; with `exit` only as long as something moves.
     pub(super) async fn watch(
         &mut self,
         plan: &DemoPlan,
@@ -276,14 +275,14 @@ impl Demo<'_> {
         })
     }
 
-    /// All is done; keep it up, and tell what happens, until the user ends it.
+    /// Keeps everything running and reports events until the user stops it.
     pub(super) async fn keep_serving(&mut self, plan: &DemoPlan, remote: &Remote) -> Result<Exit, Failure> {
         loop {
             let event = self.supervisor.next_event().await;
             let service_again = matches!(&event, Event::Restarted { name, .. } if name == "service");
             self.handle_event(event)?;
             if service_again {
-                // Sessions and one-time tokens went with the old process.
+                // Sessions and one-time tokens were lost with the old process.
                 self.wait_until("the service answers", async || page_url(plan, remote).await.map(|_| true))
                     .await?;
                 let page = page_url(plan, remote).await?;
@@ -293,7 +292,7 @@ impl Demo<'_> {
     }
 }
 
-/// A link that opens the page, once.
+/// A URL that opens the web page, once.
 async fn page_url(plan: &DemoPlan, remote: &Remote) -> Result<String, Failure> {
     let login: LoginToken = remote.post(&routes::LOGIN_TOKEN_CREATE, &[], &()).await?;
     Ok(format!("http://{}/ui/?token={}", plan.http, login.token))
@@ -318,12 +317,12 @@ fn storage_name(plan: &DemoPlan, place: usize) -> Result<StorageName, Failure> {
     Ok(StorageName::parse(plan.sites[place].as_str())?)
 }
 
-/// When the last of them was complete, on the service's clock, which is ours.
+/// When the last subscription was complete, on the service's clock, which is ours.
 pub(super) fn completed_at(subscriptions: &[SubscriptionView]) -> Timestamp {
     subscriptions.iter().filter_map(|one| one.completed).max().unwrap_or_else(clock::now)
 }
 
-/// A transfer worth explaining; none is no reason to fail.
+/// A transfer worth explaining; having none is no failure.
 async fn example_transfer(plan: &DemoPlan, remote: &Remote) -> Option<TransferId> {
     let between = |source: &str, target: &str| {
         vec![
@@ -346,7 +345,7 @@ async fn example_transfer(plan: &DemoPlan, remote: &Remote) -> Option<TransferId
     None
 }
 
-/// How this program was called, so that what we print can be typed.
+/// The program as it was called, so that printed commands can be typed.
 pub(super) fn program_name() -> String {
     let name = std::env::args().next().unwrap_or_default();
     if name.is_empty() { "longhaul".to_owned() } else { printable(&name) }
@@ -356,7 +355,7 @@ fn make_directory(directory: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::file("making", directory, &error))
 }
 
-/// TOML has no null: what is none is left out.
+/// Removes nulls, which TOML does not have.
 pub(super) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => map

@@ -1,6 +1,6 @@
-//! The demo's processes: this program again, as service and agents. Started, watched, restarted when they
-//! die, stopped at the end. They hold the reading end of a pipe of ours, so they die with us, whatever kills
-//! us.
+//! Supervises the demo's processes, which are this program again as service and agents: starts them, restarts
+//! those that die, and stops them at the end. They hold the reading end of a pipe of ours, so they die with
+//! us, whatever kills us.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -18,25 +18,25 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::failure::{Failure, plain_io};
 
-/// Delay before a restart: this long, doubled for each death shortly after a start.
+/// Delay before a restart; doubles with each early death up to the maximum.
 const RESTART_BACKOFF_MIN: Duration = Duration::from_millis(100);
 const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// A child that lived this long has started well.
+/// A child that ran this long has started successfully.
 const UPTIME_STABLE_MIN: Duration = Duration::from_secs(2);
-/// A child that ends by itself (not by a signal) so often in a row right after its start will never work.
+/// A child that exits by itself (not by a signal) this often in a row right after its start is given up.
 const FAILED_STARTS_MAX: u32 = 5;
-/// Between asking a child to end and killing it.
+/// Time between asking a child to stop and killing it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const EVENTS_QUEUED_MAX: usize = 1_000;
-/// Of a log that explains why a child cannot start, this much of its end is read.
+/// Bytes read from the end of a log to explain why a child does not start.
 const LOG_TAIL_BYTES: usize = 4_000;
 
-/// One process to be kept running.
+/// One process to keep running.
 #[derive(Clone, Debug)]
 pub struct ChildSpec {
-    /// `service` or the site.
+    /// `service` or the name of the site.
     pub name: String,
-    /// Holds `pid` and `log`.
+    /// Directory of the files `pid` and `log`.
     pub directory: PathBuf,
     pub program: PathBuf,
     pub arguments: Vec<String>,
@@ -44,14 +44,14 @@ pub struct ChildSpec {
 
 #[derive(Debug)]
 pub enum Event {
-    /// How it died, and how long until the next one runs.
+    /// A child died and was restarted after this time.
     Restarted { name: String, died: String, after: Duration },
-    /// It does not start; with the reason as far as its log tells.
+    /// A child does not start; with the reason from its log.
     GaveUp { name: String, why: String },
 }
 
 impl Event {
-    /// `beta died (signal 9), restarted in 0.1 s`.
+    /// One line for the event: `beta died (signal 9), restarted in 0.1 s`.
     pub fn line(&self) -> String {
         match self {
             Event::Restarted { name, died, after } => {
@@ -75,14 +75,14 @@ impl Supervisor {
         Supervisor { tasks: JoinSet::new(), stop: watch::Sender::new(false), events, sender }
     }
 
-    /// Starts one, and keeps it running from now on.
+    /// Starts a process and keeps it running.
     pub fn supervise(&mut self, role: ChildSpec) -> Result<(), Failure> {
         let child = start(&role).map_err(|error| Failure::file("starting", &role.program, &error))?;
         self.tasks.spawn(supervise_child(role, child, self.stop.subscribe(), self.sender.clone()));
         Ok(())
     }
 
-    /// What happened, as it happens.
+    /// Waits for the next event.
     pub async fn next_event(&mut self) -> Event {
         match self.events.recv().await {
             Some(event) => event,
@@ -90,17 +90,17 @@ impl Supervisor {
         }
     }
 
-    /// Ends all of them: asked first, then killed.
+    /// Stops all processes: asks first, then kills.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        // Nobody reads events any more; a full channel must not hold up a keeper.
+        // Nobody reads events any more; a full channel must not block a task.
         self.events.close();
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// A child and our end of the pipe that is its standard input, which only our death closes. (`Child::wait`
-/// would close it first if it were left in there.)
+/// A child and our end of the pipe that is its standard input, which is closed only when we die.
+/// (`Child::wait` would close it if it were left there.)
 struct ChildProcess {
     child: Child,
     _input: Option<ChildStdin>,
@@ -151,7 +151,7 @@ async fn supervise_child(
 }
 
 async fn stop_requested(stop: &mut watch::Receiver<bool>) {
-    // An error means that nobody can ask any more, which comes to the same.
+    // An error means that nobody can ask any more, which amounts to the same.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -168,13 +168,13 @@ fn start(role: &ChildSpec) -> io::Result<ChildProcess> {
     let mut command = Command::new(&role.program);
     command
         .args(&role.arguments)
-        // The demo is one deployment of its own, whatever this shell is set up for.
+        // The demo is a deployment of its own, whatever this shell is configured for.
         .env_clear()
         .envs(std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("LONGHAUL_")))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(log)
-        // Ctrl-C is for us; we tell the children.
+        // Ctrl-C is for us; we stop the children.
         .process_group(0)
         .kill_on_drop(true);
     let mut child = command.spawn()?;
@@ -184,7 +184,7 @@ fn start(role: &ChildSpec) -> io::Result<ChildProcess> {
     Ok(ChildProcess { _input: child.stdin.take(), child })
 }
 
-/// Asks the child to end; kills it if it does not.
+/// Asks a child to stop and kills it if it does not.
 async fn stop_child(role: &ChildSpec, child: &mut Child) {
     if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::TERM);
@@ -195,7 +195,7 @@ async fn stop_child(role: &ChildSpec, child: &mut Child) {
     let _ = fs::remove_file(role.directory.join("pid"));
 }
 
-/// The end of the log, for a child that cannot start: the error it printed.
+/// The error at the end of a child's log.
 fn log_tail(role: &ChildSpec) -> String {
     let bytes = fs::read(role.directory.join("log")).unwrap_or_default();
     let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned();
@@ -255,14 +255,17 @@ mod tests {
         children.stop().await;
     }
 
-    /// The pipe that tells a child of our death must not be held open by its siblings.
+    /// The pipe that signals our death to a child must not be held open by its siblings.
     #[tokio::test]
     async fn siblings_do_not_hold_each_others_pipes() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut first = start(&shell_spec(one.path(), "cat >/dev/null")).unwrap();
         let mut second = start(&shell_spec(two.path(), "cat >/dev/null")).unwrap();
         drop(first._input.take());
-        assert!(first.child.wait().await.unwrap().success(), "its input ended though the sibling lives");
+        assert!(
+            first.child.wait().await.unwrap().success(),
+            "its input is closed although the sibling lives"
+        );
         second.child.kill().await.unwrap();
     }
 }

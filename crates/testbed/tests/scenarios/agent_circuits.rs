@@ -476,7 +476,7 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
         let words = in_words(world);
         assert!(words.contains("transfers go by a circuit of 200 Mbit/s"), "{words}");
         assert!(
-            words.contains("asked for because what waits takes") && words.contains("more than 3.0 s"),
+            words.contains("requested because what waits takes") && words.contains("more than 3.0 s"),
             "{words}"
         );
         let list = world.deployment.longhaul(&["circuit", "list"]).ok().stdout;

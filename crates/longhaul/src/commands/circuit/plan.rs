@@ -1,4 +1,4 @@
-//! What the plan of all circuits would do now, and what it says of one link.
+//! The plan of all circuits as it would be now, and its entry for one link.
 
 use longhaul_api::circuits::{CircuitPlan, CircuitPlanAct, CircuitPlanned};
 use longhaul_model::{Timestamp, units};
@@ -12,8 +12,7 @@ pub(super) fn plan_text(plan: &CircuitPlan, style: Style, width: Option<usize>, 
     let mut text = wrapped(&plan_header(plan, now), width, 0);
     if plan.links.is_empty() {
         text.push_str(
-            "no agent has told of circuits; an agent may have them if its configuration has \
-            [[agent.circuits]]\n",
+            "no agent uses circuits; an agent does so if its configuration has [[agent.circuits]]\n",
         );
         return text;
     }
@@ -36,19 +35,21 @@ pub(super) fn plan_text(plan: &CircuitPlan, style: Style, width: Option<usize>, 
     text
 }
 
-/// Who decides, and since when this holds.
+/// Who decides about circuits, and when the last plan was made.
 fn plan_header(plan: &CircuitPlan, now: Timestamp) -> String {
     match (plan.level.as_str(), plan.planned) {
         ("service", Some(planned)) => format!(
-            "the service plans all circuits each {} s, the last time {}; now it would do this:\n",
+            "the service plans all circuits every {} s, last {}; now it would do this:\n",
             plan.every_s,
             time_format::ago(planned, now)
         ),
-        ("service", None) => "the service plans all circuits, and has not yet since it was started; now it \
-            would do this:\n"
-            .to_owned(),
-        _ => "each agent decides about its own links; a plan for all would do this, and nothing of it is \
-            done:\n"
+        ("service", None) => {
+            "the service plans all circuits but has not done so since it started; now it would \
+         do this:\n"
+                .to_owned()
+        }
+        _ => "each agent decides about its own links; a plan of all circuits would do this (nothing is \
+         done):\n"
             .to_owned(),
     }
 }
@@ -57,10 +58,10 @@ pub(super) fn links_table(links: &[CircuitPlanned]) -> Table {
     let mut table = Table::new([
         left("from"),
         left("to"),
-        left("what"),
+        left("action").plain_title("what"),
         right("circuit"),
-        right("waits"),
-        right("plain way"),
+        right("waiting").plain_title("waits"),
+        right("without circuit").plain_title("plain way"),
     ]);
     for link in links {
         table.row([
@@ -80,9 +81,9 @@ fn providers_table(plan: &CircuitPlan) -> Table {
         left("provider"),
         right("links"),
         right("circuits"),
-        right("at once"),
+        right("limit").plain_title("at once"),
         right("booked"),
-        right("at most"),
+        right("bandwidth limit").plain_title("at most"),
         right("gained"),
     ]);
     for provider in &plan.providers {
@@ -101,17 +102,17 @@ fn providers_table(plan: &CircuitPlan) -> Table {
     table
 }
 
-/// For `explain`.
+/// The plan's entry for one link, for `circuit explain`.
 pub(super) fn link_plan_text(planned: &CircuitPlanned, now: Timestamp) -> String {
     let which = match (planned.what, planned.mbit) {
-        (CircuitPlanAct::Keep, Some(mbit)) => format!("it has {} for it: ", megabits(mbit)),
-        (CircuitPlanAct::GiveBack, _) => "it gives its circuit back: ".to_owned(),
+        (CircuitPlanAct::Keep, Some(mbit)) => format!("keeps {}: ", megabits(mbit)),
+        (CircuitPlanAct::GiveBack, _) => "releases the circuit: ".to_owned(),
         _ => String::new(),
     };
     let mut text = format!("  the service's plan: {which}{}\n", time_format::sentence(&planned.why, now));
     if let Some(done) = &planned.done {
         text.push_str(&format!(
-            "  it did last, {}: {}\n",
+            "  last action, {}: {}\n",
             time_format::local(done.at, now),
             time_format::sentence(&done.words, now)
         ));

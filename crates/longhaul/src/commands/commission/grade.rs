@@ -1,22 +1,22 @@
-//! What a test of a link amounts to. Pure: measurements in, a grade and its reason out.
+//! Grades a tested link. Pure: measurements in, a grade and its reason out.
 
 use longhaul_api::commissioning::{CommissionStep, Grade};
 use longhaul_model::units::rate;
 
-/// One failed attempt in so many is too often.
+/// More than one failed attempt in this many is too often.
 const ATTEMPTS_PER_FAILURE: u64 = 20;
 
-/// The rules, for people.
+/// The rules, for display.
 pub const RULES: &str = "unreachable: nothing arrived; failing: more than one attempt in 20 failed; slow: \
-    less than --at-least; \
-                         else commissioned";
+    below --at-least; \
+                         otherwise commissioned";
 
-/// `probe` is one small file; the steps follow only if it arrived.
+/// Grades a link. `probe` is one small file; the steps follow only if it arrived.
 pub fn grade(probe: &CommissionStep, steps: &[CommissionStep], at_least: u64) -> (Grade, String) {
     let all = || std::iter::once(probe).chain(steps);
     if all().all(|step| step.files == 0) && all().all(|step| step.bytes == 0) {
         let failed = match all().map(|step| step.attempts_failed).sum::<u64>() {
-            0 => "no attempt ended".to_owned(),
+            0 => "no attempt finished".to_owned(),
             1 => "its attempt failed".to_owned(),
             failed => format!("{failed} attempts failed"),
         };
@@ -36,11 +36,11 @@ pub fn grade(probe: &CommissionStep, steps: &[CommissionStep], at_least: u64) ->
     let best = best_rate(steps);
     let wanted = rate(at_least as f64);
     if best < at_least as f64 {
-        return (Grade::Slow, format!("{} at best, wanted are {wanted}", rate(best)));
+        return (Grade::Slow, format!("{} at best, below {wanted}", rate(best)));
     }
     (
         Grade::Commissioned,
-        format!("{} at best, wanted are {wanted}; {failed} of {attempts} attempts failed", rate(best)),
+        format!("{} at best, at least {wanted} required; {failed} of {attempts} attempts failed", rate(best)),
     )
 }
 
@@ -48,10 +48,10 @@ pub fn best_rate(steps: &[CommissionStep]) -> f64 {
     steps.iter().map(|step| step.rate).fold(0.0, f64::max)
 }
 
-/// Bytes of the next step: what the last rate brings in half the time there is, within limits.
+/// Size of the next step: what the last rate moves in half the allowed time, within limits.
 pub fn step_bytes(last_rate: f64, seconds: u64, most: u64) -> u64 {
     let wanted = last_rate * seconds as f64 / 2.0;
-    // A step that is over in an instant measures the start only.
+    // A step that ends in an instant measures only the start.
     let least = STEP_BYTES_MIN.min(most);
     if wanted.is_finite() { (wanted as u64).clamp(least, most) } else { least }
 }
@@ -82,11 +82,11 @@ mod tests {
         let of = |steps: &[CommissionStep]| grade(&good, steps, 20_000_000);
         assert_eq!(of(&[step(1, 1, 0, 10e6), step(8, 8, 0, 80e6)]).0, Grade::Commissioned);
         let slow = of(&[step(1, 1, 0, 10e6), step(8, 8, 0, 15e6)]);
-        assert_eq!(slow, (Grade::Slow, "15.0 MB/s at best, wanted are 20.0 MB/s".into()));
+        assert_eq!(slow, (Grade::Slow, "15.0 MB/s at best, below 20.0 MB/s".into()));
         let failing = of(&[step(8, 12, 4, 80e6)]);
         assert_eq!(failing.0, Grade::Failing, "{failing:?}");
         assert!(failing.1.contains("4 of 13 attempts"), "{failing:?}");
-        assert_eq!(of(&[step(40, 40, 2, 80e6)]).0, Grade::Commissioned, "one in 20 is borne");
+        assert_eq!(of(&[step(40, 40, 2, 80e6)]).0, Grade::Commissioned, "one in 20 is tolerated");
         let (none, why) = grade(&step(0, 3, 3, 0.0), &[], 1);
         assert_eq!(none, Grade::Unreachable);
         assert!(why.contains("3 attempts failed"), "{why}");
@@ -94,7 +94,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_step_stays_within_its_bytes(last in proptest::num::f64::ANY, seconds in 1u64..3_600, most in 1u64..1_000_000_000_000) {
+        fn a_step_stays_within_its_bytes(
+            last in proptest::num::f64::ANY,
+            seconds in 1u64..3_600,
+            most in 1u64..1_000_000_000_000,
+        ) {
             let bytes = step_bytes(last, seconds, most);
             prop_assert!(bytes <= most && bytes > 0);
         }

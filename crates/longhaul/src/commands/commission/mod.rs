@@ -1,8 +1,8 @@
 //! `longhaul site commission`: test transfers between a site and others, link by link, first one file and
-//! then several at once; a grade for each link, which the service keeps.
+//! then several in parallel; each link gets a grade, which the service keeps.
 //!
-//! The files are virtual, so disks have no part in it and nothing is left behind. Not here: what the grades
-//! are (`grade`), making and cleaning test data (`super::trial`).
+//! The files are virtual, so disks do not matter and nothing is left behind. Not here: the grades (`grade`),
+//! creating and removing test data (`super::trial`).
 
 mod grade;
 mod report;
@@ -29,34 +29,50 @@ pub use report::links_table;
 
 const PROBE_BYTES: u64 = 1_000_000;
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// A step may last so many times what was meant before it is cut short: rates are not known before.
+/// A step may take this many times its intended duration before it is cut short, since rates are not known in
+/// advance.
 const STEP_OVERRUN_FACTOR_MAX: u32 = 3;
-/// Of a link, as the service keeps them.
+/// Faults of a link that the service stores.
 const FAULTS_PER_LINK_MAX: usize = 8;
 
 #[derive(Debug, Args)]
 pub struct CommissionArgs {
     /// Name of the site
     site: SiteName,
-    /// Only its links with this site; may be repeated [default: all others with a virtual storage]
+    /// Test only links with this site; may be repeated [default: all other sites with a virtual storage]
     #[arg(long = "with", value_name = "SITE")]
     with: Vec<SiteName>,
-    /// Only links that lead there, or away from there
+    /// Test only links into or out of the site
     #[arg(long, value_enum, default_value_t = Direction::Both)]
     direction: Direction,
-    /// Most files at once: 1, then 2, 4, … up to this
-    #[arg(long, value_name = "FILES", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Maximum number of files in parallel: 1, then 2, 4, … up to this
+    #[arg(
+        long,
+        value_name = "FILES",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
     files: u32,
-    /// Most bytes of a step
+    /// Maximum bytes of a step
     #[arg(long, value_name = "BYTES", default_value = "1GB", value_parser = parse_positive_bytes)]
     step_bytes: u64,
-    /// Seconds that a step should not take longer than
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    /// Intended maximum duration of a step, in seconds
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=3_600)
+    )]
     step_time: u64,
-    /// Seconds for the first small file to arrive
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    /// Seconds to wait for the first small file
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        value_parser = clap::value_parser!(u64).range(1..=3_600)
+    )]
     patience: u64,
-    /// A link that gives less is slow
+    /// Minimum rate; a link below it is graded slow
     #[arg(long, value_name = "RATE", default_value = "20MB/s", value_parser = parse_positive_rate)]
     at_least: u64,
 }
@@ -87,11 +103,11 @@ struct Link {
     addresses: Vec<String>,
 }
 
-/// What has to be undone if we are interrupted.
+/// What must be cleaned up if we are interrupted.
 #[derive(Default)]
 struct PendingCleanup {
     trial: Option<Trial>,
-    /// Links that the service was told of, and not yet what came of it.
+    /// Links reported to the service as being tested, without a result yet.
     begun: Vec<(SiteName, SiteName)>,
 }
 
@@ -100,7 +116,7 @@ struct CommissionRun<'a> {
     remote: &'a Remote,
     args: &'a CommissionArgs,
     pending: Mutex<PendingCleanup>,
-    /// Distinguishes this run's datasets.
+    /// Part of the names of this run's datasets.
     stamp: String,
 }
 
@@ -115,16 +131,15 @@ pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> R
         _ = tokio::signal::ctrl_c() => {
             context.output.say("\nInterrupted: cancelling the test transfer and cleaning up …");
             run.clean_up().await?;
-            context.output.say("Cleaned up. What was graded before is kept; the other links are as they \
-                were.");
+            context.output.say("Cleaned up. Grades given before are kept; the other links are unchanged.");
             return Ok(Exit::Interrupted);
         }
     };
     if done.is_err()
         && let Err(failure) = run.clean_up().await
     {
-        // The first failure is the one to tell.
-        context.output.say(&format!("and cleaning up failed: {}", printable(&failure.problem.detail)));
+        // The first failure is the one to report.
+        context.output.say(&format!("cleaning up failed too: {}", printable(&failure.problem.detail)));
     }
     let view = done?;
     let tested = |source: &SiteName, target: &SiteName| {
@@ -142,7 +157,7 @@ pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> R
     Ok(if all_good { Exit::Ok } else { Exit::Partly })
 }
 
-/// The links to test, or why there are none.
+/// Selects the links to test, or says why there are none.
 fn select_links(args: &CommissionArgs, sites: &[SiteView]) -> Result<Vec<Link>, Failure> {
     let find = |name: &SiteName| {
         sites.iter().find(|site| site.name == *name).ok_or_else(|| {
@@ -159,17 +174,17 @@ fn select_links(args: &CommissionArgs, sites: &[SiteView]) -> Result<Vec<Link>, 
     for name in &args.with {
         let other = find(name)?;
         if other.name == own.name {
-            let why = format!("{name} has no link with itself");
+            let why = format!("{name} has no link to itself");
             return Err(Failure::usage("nothing to test", why, "name another site"));
         }
         check_testable(other)?;
         others.push(other);
     }
     if others.is_empty() {
-        let why = "no other site is open, connected, and has a virtual storage";
+        let why = "no other site is open and connected and has a virtual storage";
         return Err(Failure::new(FaultCode::NotFound, why)
             .with_title("nothing to test")
-            .with_remedy("name one with --with to see what it lacks"));
+            .with_remedy("use --with SITE to see what a site lacks"));
     }
     let mut links = Vec::new();
     for other in others {
@@ -193,7 +208,7 @@ fn link_between(source: &SiteView, target: &SiteView) -> Option<Link> {
     })
 }
 
-/// Whether a site can be tested, and what to do if not.
+/// Checks that a site can be tested; otherwise says what to do.
 fn check_testable(site: &SiteView) -> Result<(), Failure> {
     let name = &site.name;
     let conflict =
@@ -219,8 +234,7 @@ impl CommissionRun<'_> {
         let steps = concurrency_steps(self.args.files).len() as u32;
         let each = Duration::from_secs(self.args.step_time) * steps;
         self.context.output.say(&format!(
-            "Testing {} of {}: a probe, then {steps} steps of at most {} and about {} each; a link takes {} \
-                at most.",
+            "Testing {} of {}: a probe, then {steps} steps of up to {} and about {} each; up to {} per link.",
             words::plural(links.len() as u64, "link"),
             self.args.site,
             bytes(self.args.step_bytes),
@@ -287,7 +301,7 @@ impl CommissionRun<'_> {
                 if step.cut_short { " (cut short)" } else { "" },
             ));
             let hopeless = step.bytes == 0;
-            // The probe says little of a rate; a step says what the next one can do at least.
+            // The probe says little about the rate; a step is a lower bound for the next one.
             last = if step.rate > 0.0 { step.rate } else { last };
             steps.push(step);
             if hopeless {
@@ -312,13 +326,13 @@ impl CommissionRun<'_> {
         })
     }
 
-    /// What the service knows of the link by now; a link over which nothing came is not known.
+    /// What the service now knows about the link; none if nothing has arrived over it.
     async fn link_detail(&self, link: &Link) -> Option<NetworkLinkDetail> {
         let ends = [link.source_storage.as_str(), link.target_storage.as_str()];
         self.remote.get(&routes::NETWORK_LINK, &ends, &[]).await.ok()
     }
 
-    /// Brings files of these sizes, all at once, and cleans up.
+    /// Transfers files of these sizes in parallel, and cleans up.
     async fn step(
         &self,
         link: &Link,
@@ -330,7 +344,7 @@ impl CommissionRun<'_> {
         let dataset = DatasetName::parse(dataset)
             .map_err(|error| Failure::new(FaultCode::Internal, format!("the name of a test: {error}")))?;
         let ends = (&link.source_storage, &link.target_storage);
-        // Known before it is made: an interruption between the two finds it.
+        // Recorded before it is created, so that cleaning up finds it whenever we are interrupted.
         let planned = Trial { dataset: dataset.clone(), source: ends.0.clone(), target: ends.1.clone() };
         self.lock_pending().trial = Some(planned);
         let trial = Trial::create(self.remote, dataset, ends, sizes).await?;
@@ -358,12 +372,12 @@ impl Link {
     }
 }
 
-/// Everything arrived, or what did not never will.
+/// Whether everything has arrived or failed for good.
 fn is_finished(view: &SubscriptionView) -> bool {
     view.complete || view.files_present + view.failed_files >= view.files_wanted
 }
 
-/// 1, 2, 4, … and the most.
+/// 1, 2, 4, … and `most`.
 fn concurrency_steps(most: u32) -> Vec<u32> {
     let mut all: Vec<u32> =
         std::iter::successors(Some(1u32), |last| Some(last * 2)).take_while(|&n| n < most).collect();
@@ -371,8 +385,8 @@ fn concurrency_steps(most: u32) -> Vec<u32> {
     all
 }
 
-/// From the first start to the last commit, as the target's agent has them; nothing of waiting in the
-/// service.
+/// Measures from the first start to the last commit as the target's agent reports them, without waiting times
+/// in the service.
 fn measure_step(
     sizes: &[u64],
     attempts: &[AttemptView],
@@ -389,7 +403,7 @@ fn measure_step(
         files: done().count() as u64,
         bytes: moved,
         seconds: took.unwrap_or(waited.as_secs_f64()),
-        // A file that is there within a thousandth of a second says nothing more exact.
+        // Times below a millisecond are not exact.
         rate: took.map_or(0.0, |took| moved as f64 / took.max(0.001)),
         attempts: attempts.iter().filter(|attempt| attempt.finished).count() as u64,
         attempts_failed: attempts.iter().filter(|attempt| attempt.finished && attempt.fault.is_some()).count()

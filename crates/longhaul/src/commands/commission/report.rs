@@ -1,4 +1,4 @@
-//! Commissioned links as people read them.
+//! Displays commissioned links.
 
 use longhaul_api::commissioning::{CommissionState, Grade, LinkCommission, LinkTest};
 use longhaul_model::units::{printable, rate};
@@ -34,7 +34,7 @@ fn tone(grade: Grade) -> Tone {
     }
 }
 
-/// A row a link.
+/// One row per link.
 pub fn links_table(links: &[LinkCommission]) -> Table {
     let mut table = Table::new([
         left("from"),
@@ -42,7 +42,7 @@ pub fn links_table(links: &[LinkCommission]) -> Table {
         left("state"),
         left("grade"),
         right("rtt"),
-        right("rate by files at once"),
+        right("rate by parallel files").plain_title("rate by files at once"),
         left("tested"),
         prose("limited by"),
     ]);
@@ -70,7 +70,7 @@ fn by_concurrency(test: &LinkTest) -> String {
     steps.collect::<Vec<_>>().join("  ")
 }
 
-/// The table, why each grade was given, and what failed.
+/// The table, the reason for each grade, and faults.
 pub fn report_text(shown: &[LinkCommission], style: Style, width: Option<usize>) -> String {
     let mut text = links_table(shown).human(style, width);
     text.push('\n');

@@ -1,5 +1,5 @@
-//! What `longhaul copy` tells of single files: lines for people in a dry run, and with `--json` one object a
-//! line for programs. docs/reference/copy-events.md describes the objects; a test compares them.
+//! Per-file output of `longhaul copy`: lines for a dry run, and with `--json` one object per line.
+//! docs/reference/copy-events.md describes the objects; a test compares them.
 
 use longhaul_api::Problem;
 use longhaul_copy::{CircuitNote, FileOutcome, Outcome, ReplicaShare, ReplicaTotals, Totals};
@@ -14,51 +14,51 @@ use crate::output::{Format, Output};
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event<'a> {
-    /// Always first.
+    /// Always the first event.
     Begun { version: &'static str, at: Timestamp },
-    /// The end of one file, or what a dry run would do with it.
+    /// The outcome of one file, or what a dry run would do.
     File {
         source: &'a str,
         target: &'a str,
         bytes: u64,
         #[serde(flatten)]
         outcome: FileEnd<'a>,
-        /// If several servers had it.
+        /// Contributions of the servers, if there were several.
         #[serde(skip_serializing_if = "<[_]>::is_empty")]
         replicas: &'a [ReplicaShare],
     },
-    /// About once a second.
+    /// Sent about once a second.
     Progress {
         at: Timestamp,
         bytes_per_s: f64,
         bytes_per_s_average: f64,
-        /// None while files are still being found, or nothing moves.
+        /// None while files are still being listed, or nothing moves.
         done_at: Option<Timestamp>,
         note: &'a str,
         #[serde(flatten)]
         totals: &'a Totals,
     },
-    /// Always last, unless an error is.
+    /// Always the last event, unless that is an error.
     Summary {
         complete: bool,
         exit_code: u8,
         seconds: f64,
-        /// Of what crossed the network.
+        /// Average rate over the network.
         bytes_per_s: f64,
         #[serde(flatten)]
         totals: &'a Totals,
-        /// The first ones.
+        /// The first failed files.
         failed: Vec<FailedFile<'a>>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         replicas: Vec<ReplicaTotals>,
-        /// What was done about a circuit, if one was asked for.
+        /// What was done about a circuit, if one was requested.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         circuit: Vec<CircuitNote>,
         /// Why the copy as a whole failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         fault: Option<&'a Fault>,
     },
-    /// Nothing could be begun: a wrong place, an unreadable list.
+    /// The copy could not start: a bad argument, an unreadable list.
     Error { exit_code: u8, problem: &'a Problem },
 }
 
@@ -114,7 +114,7 @@ impl FileReporter {
         }
     }
 
-    /// Whether all could be told.
+    /// Fails if any event could not be written.
     pub fn finish(self) -> Result<(), Failure> {
         self.write_failure.map_or(Ok(()), Err)
     }
@@ -140,7 +140,7 @@ mod tests {
     use longhaul_model::FaultCode;
     use serde_json::Value;
 
-    /// The page that programs are written from.
+    /// The page that documents the events.
     const PAGE: &str = include_str!("../../../../../docs/reference/copy-events.md");
 
     fn every_event() -> Vec<Value> {
@@ -213,7 +213,7 @@ mod tests {
                 }
             }
         }
-        // And nothing that is not there: totals are rows of their own.
+        // And the page names nothing that does not exist; totals have rows of their own.
         let known: std::collections::BTreeSet<&str> =
             events.iter().flat_map(|event| event.as_object().unwrap().keys()).map(String::as_str).collect();
         for row in PAGE.lines().skip_while(|line| !line.starts_with("| field |")).skip(2) {

@@ -31,88 +31,95 @@ use crate::output::Format;
 use crate::time_format;
 
 const AFTER_HELP: &str = "\
-Places
-  /data/run7  run7/           local; a slash at the end means the contents, not the directory (as with rsync)
-  lh://SECRET@host:port/path  what `longhaul serve` prints there; a path can be appended
-  @FILE  @FILE/path           the URL stands in FILE, so that the secret stays off the command line
-  me@host:DIR                 starts `longhaul serve --once` there over ssh
+Sources and targets
+  /data/run7  run7/           local; a trailing slash means the contents, not the directory (as with rsync)
+  lh://SECRET@host:port/path  URL printed by `longhaul serve`; a path may be appended
+  @FILE  @FILE/path           URL read from FILE, which keeps the secret off the command line
+  me@host:DIR                 starts `longhaul serve --once` on that host over ssh
 
-What is there already with the same size and time is left alone, so the same command goes on after an \
-interruption.
-What is there and differs is an error, unless --update or --checksum says what to do.
+Files that exist with the same size and time are skipped, so the same command resumes after an interruption.
+Files that exist and differ are an error, unless --update or --checksum says what to do.
 
 Exit status
-  0 everything is there, verified   7 some files failed   130 interrupted; others: longhaul --help";
+  0 everything copied and verified   7 some files failed   130 interrupted; others: longhaul --help";
 
-/// Failed files named at the end.
+/// Failed files listed at the end.
 const FAILED_FILES_SHOWN_MAX: usize = 10;
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct CopyArgs {
-    /// What to copy, and last where to
-    #[arg(value_name = "SOURCE... TARGET", num_args = 1.., required_unless_present_any = ["from_file", "copyjobfile"])]
+    /// What to copy, and where to
+    #[arg(
+        value_name = "SOURCE... TARGET",
+        num_args = 1..,
+        required_unless_present_any = ["from_file", "copyjobfile"]
+    )]
     places: Vec<String>,
-    /// Directories, with all that is in them
+    /// Copy directories with their contents
     #[arg(long, short)]
     recursive: bool,
-    /// Replace what is older at the target; leave what is newer there
+    /// Replace files that are older at the target; skip newer ones
     #[arg(long)]
     update: bool,
-    /// Compare contents instead of size and time, and replace what differs
+    /// Compare contents instead of size and time; replace files that differ
     #[arg(long)]
     checksum: bool,
-    /// Say what would be done, and do nothing
+    /// Show what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
-    /// Bytes per second, such as 100MB
+    /// Limit the rate, such as 100MB (per second)
     #[arg(long, value_name = "RATE")]
     limit: Option<RateOption>,
-    /// What other traffic on the same network is to it
+    /// Traffic class relative to other traffic on the network
     #[arg(long, value_enum, value_name = "CLASS", default_value_t = ClassOption::Bulk)]
     class: ClassOption,
-    /// What is compared: chunks on the wire; the source's digest of each file with what was written; or also
-    /// read back
+    /// What to verify: chunks on the wire; the source's digest against the bytes written; or also read the
+    /// files back
     #[arg(long, value_enum, value_name = "HOW", default_value_t = VerifyOption::EndToEnd)]
     verify: VerifyOption,
-    /// Write what became of each file: fdtcp's form, or JSON if the name ends in .json
+    /// Write the outcome of each file to FILE: fdtcp's format, or JSON if the name ends in .json
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Pairs to copy, one SOURCE TARGET a line
+    /// Copy the pairs in FILE, one SOURCE TARGET per line
     #[arg(long, value_name = "FILE", conflicts_with = "places")]
     from_file: Option<PathBuf>,
-    /// The same in fdtcp's form, with fdtcp's exit codes
+    /// As --from-file in fdtcp's format, with fdtcp's exit codes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["places", "from_file"])]
     copyjobfile: Option<PathBuf>,
     #[command(flatten)]
     filters: FilterArgs,
-    /// TCP connections [default: as many as the path needs]
+    /// Number of TCP connections [default: as many as the path needs]
     #[arg(long, value_name = "N")]
     streams: Option<usize>,
-    /// Files under way at once
+    /// Maximum number of files in flight
     #[arg(long, value_name = "N")]
     parallel_files: Option<usize>,
-    /// Open streams from this address of this host; several, from all of them at once: over several uplinks
+    /// Open streams from this local address; with several, from all of them at once (several uplinks)
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     bind: Vec<IpAddr>,
-    /// Buffers at this end, such as 64MiB
+    /// Memory for buffers at this end, such as 64MiB
     #[arg(long, value_name = "BYTES")]
     memory: Option<SizeOption>,
-    /// How data is protected on the way
+    /// How data is protected in transit
     #[arg(long, value_enum, value_name = "HOW", default_value_t = SecurityOption::Tls)]
     data_security: SecurityOption,
-    /// Between two servers: go on when this command has ended
+    /// Between two servers: continue after this command has ended
     #[arg(long)]
     detach: bool,
-    /// Another server that has the same as SOURCE, read at the same time; repeat it for more
+    /// Another server with the same data as SOURCE, read in parallel; may be repeated
     #[arg(long = "replica", value_name = "URL", conflicts_with_all = ["from_file", "copyjobfile"])]
     replicas: Vec<String>,
-    /// The blake3 that the file must have (`longhaul digest FILE` prints it): then no server has to be
+    /// BLAKE3 digest that the file must have (printed by `longhaul digest FILE`), so that no server has to be
     /// trusted
     #[arg(long, value_name = "HEX", conflicts_with_all = ["from_file", "copyjobfile"])]
     blake3: Option<Blake3Option>,
-    /// Ask for the circuit that FILE describes, and move onto it when it is up
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["from_file", "copyjobfile", "detach", "replicas", "dry_run"])]
+    /// Request the circuit described in FILE and use it when it is up
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["from_file", "copyjobfile", "detach", "replicas", "dry_run"]
+    )]
     circuit: Option<PathBuf>,
 }
 
@@ -151,8 +158,11 @@ impl Args for FilterArgs {
             clap::Arg::new(name).long(name).value_name("PATTERN").help(help).action(clap::ArgAction::Append)
         };
         command
-            .arg(pattern(Self::INCLUDE, "Take what the pattern fits; the first pattern that fits decides"))
-            .arg(pattern(Self::EXCLUDE, "Leave out what the pattern fits"))
+            .arg(pattern(
+                Self::INCLUDE,
+                "Include what matches the pattern; the first pattern that matches decides",
+            ))
+            .arg(pattern(Self::EXCLUDE, "Exclude what matches the pattern"))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -181,7 +191,7 @@ impl From<VerifyOption> for Verification {
 pub enum SecurityOption {
     /// Encrypted
     Tls,
-    /// In clear text, each frame with a keyed checksum, where the other end allows it too
+    /// Clear text, each frame with a keyed checksum; the other end must allow it too
     Authenticated,
 }
 
@@ -196,9 +206,9 @@ impl From<SecurityOption> for DataSecurity {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ClassOption {
-    /// Takes its share, as every TCP connection does
+    /// Shares the network like any TCP connection
     Bulk,
-    /// Gives way to all other traffic, and takes what that leaves
+    /// Yields to all other traffic and uses what is left
     Scavenger,
 }
 
@@ -211,7 +221,7 @@ impl From<ClassOption> for TrafficClass {
     }
 }
 
-/// `100MB` or `100MB/s`.
+/// A rate: `100MB` or `100MB/s`.
 #[derive(Clone, Copy, Debug)]
 pub struct RateOption(pub u64);
 
@@ -219,11 +229,11 @@ impl FromStr for RateOption {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let rate = units::parse_bytes(text.trim_end_matches("/s"))?;
-        if rate == 0 { Err("a rate of nothing would never end".into()) } else { Ok(RateOption(rate)) }
+        if rate == 0 { Err("the rate must be more than 0".into()) } else { Ok(RateOption(rate)) }
     }
 }
 
-/// 64 digits, with `blake3:` before them or not.
+/// A BLAKE3 digest: 64 hexadecimal digits, with or without `blake3:` in front.
 #[derive(Clone, Copy, Debug)]
 pub struct Blake3Option(pub Digest);
 
@@ -244,8 +254,8 @@ impl FromStr for SizeOption {
     }
 }
 
-/// Stops at the first SIGINT, SIGTERM or SIGHUP; a second one ends the process at once, which leaves nothing
-/// worse.
+/// Stops the copy at the first SIGINT, SIGTERM or SIGHUP; a second one ends the process at once, which does
+/// no harm.
 pub fn stop_at_signals(stop: &Stop) -> Result<(), Failure> {
     let stop = stop.clone();
     let (ready, is_ready) = std::sync::mpsc::channel();
@@ -254,7 +264,7 @@ pub fn stop_at_signals(stop: &Stop) -> Result<(), Failure> {
             let first = crate::signals::shutdown()?;
             let _ = ready.send(());
             first.await;
-            // From here on: what listened before would hear the first signal as well.
+            // Registered only now: a listener registered before would receive the first signal as well.
             let second = crate::signals::shutdown();
             stop.stop();
             second?.await;
@@ -264,7 +274,7 @@ pub fn stop_at_signals(stop: &Stop) -> Result<(), Failure> {
             std::process::exit(Exit::Interrupted as i32);
         }
     });
-    // A signal between start and readiness ends the process as if it had not listened yet.
+    // A signal before this ends the process as if it had not started.
     let _ = is_ready.recv();
     Ok(())
 }
@@ -273,7 +283,7 @@ pub fn run(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     if context.output.format != Format::Json {
         return run_copy(context, args);
     }
-    // One object a line, whatever happens.
+    // One object per line, whatever happens.
     context.output.json_line(&Event::Begun { version: env!("CARGO_PKG_VERSION"), at: clock::now() })?;
     run_copy(context, args).or_else(|failure| {
         let failure = failure.with_id(clock::new_incident_id);
@@ -321,8 +331,7 @@ fn run_copy(context: &Context, args: CopyArgs) -> Result<Exit, Failure> {
     summary(context, &args, &copied, &progress, begun, exit, exit as u8)
 }
 
-/// `--copyjobfile`: what drives fdtcp looks at its report and its exit codes, which are not those of our
-/// commands.
+/// `--copyjobfile`: callers of fdtcp look at its report and its exit codes, which differ from ours.
 fn run_copyjob(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> ! {
     let code = match run_batch(context, args, file, batch::Format::Copyjob, stop) {
         Ok((_, code)) => code,
@@ -334,7 +343,7 @@ fn run_copyjob(context: &Context, args: &CopyArgs, file: &Path, stop: &Stop) -> 
     std::process::exit(code.code().into())
 }
 
-/// `--from-file`: every pair has its line in the report, and what is wrong with one leaves the others alone.
+/// `--from-file`: every pair has its line in the report, and a pair that fails does not affect the others.
 fn run_batch(
     context: &Context,
     args: &CopyArgs,
@@ -346,7 +355,7 @@ fn run_batch(
     let batch = match batch::read(file, format, &check).map_err(Fault::from) {
         Ok(batch) => batch,
         Err(fault) => {
-            // Who waits for the report finds the reason in it.
+            // A reader that waits for the report finds the reason in it.
             if let Some(path) = &args.report {
                 let exit_code = FdtcpExit::from_setup_fault(&fault).code();
                 Report::create(path)?.finish(&CopyResult { exit_code, fault: Some(&fault) })?;
@@ -386,7 +395,7 @@ fn run_batch(
         copy_pairs(&places, &options(args), data_security(args), &progress, stop, &mut |pair, outcome| {
             told.report(outcome);
             let place = &mut outcomes[indices[pair]];
-            // Of a directory the first failure counts.
+            // For a directory the first failure counts.
             if let Some(line) = report_line(outcome)
                 && place.as_ref().is_none_or(|known| known.status == longhaul_copy::report::Status::Ok)
             {
@@ -441,8 +450,8 @@ pub fn data_security(args: &CopyArgs) -> DataSecurity {
 fn copy_request(args: &CopyArgs) -> Result<CopyRequest, Failure> {
     let Some((target, sources)) = args.places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(Failure::usage(
-            "there is no target",
-            "a source and a target are needed",
+            "the target is missing",
+            "copy needs a source and a target",
             "longhaul copy SOURCE... TARGET",
         ));
     };
@@ -467,7 +476,7 @@ fn read_circuit(path: &Path) -> Result<CircuitConfig, Fault> {
     CircuitConfig::parse(&text, &shown)
 }
 
-/// What a report says of a file; nothing of what is no file.
+/// The report's row for a file; none for what is not a file.
 pub fn report_line(outcome: &FileOutcome) -> Option<longhaul_copy::report::Outcome> {
     use longhaul_copy::report::Outcome as Line;
     Some(match &outcome.outcome {
@@ -481,14 +490,14 @@ pub fn report_line(outcome: &FileOutcome) -> Option<longhaul_copy::report::Outco
     })
 }
 
-/// Who brought it, if several did, and who lied.
+/// Which servers contributed, if there were several, and which sent wrong bytes.
 fn copied_from(replicas: &[ReplicaShare]) -> String {
     let mut text = "copied".to_owned();
     for share in replicas {
         text.push_str(&format!("; {} from {}", units::bytes(share.bytes), share.replica));
         if let Some(first) = share.wrong.first() {
             let (count, at) = (share.wrong.len(), first.offset);
-            text.push_str(&format!(", where {count} ranges were wrong (the first at byte {at})"));
+            text.push_str(&format!(", with {count} corrupt ranges (the first at byte {at})"));
         }
         if let Some(fault) = &share.fault {
             text.push_str(&format!(" ({fault})"));
@@ -551,7 +560,7 @@ pub fn summary(
     }
     let more = totals.files_failed.saturating_sub(FAILED_FILES_SHOWN_MAX as u64);
     if more > 0 {
-        context.output.say(&format!("        and {} more (--report FILE lists all)", units::count(more)));
+        context.output.say(&format!("        and {} more (list all with --report FILE)", units::count(more)));
     }
     match copied {
         Err(fault) if exit == Exit::Interrupted => {
@@ -577,21 +586,18 @@ fn circuit_line(note: &CircuitNote) -> String {
     format!("  {} circuit: {}", time_format::local(note.at, clock::now()), note.words)
 }
 
-/// What one of several servers brought, and what was wrong with it.
+/// What one of several servers contributed, and what was wrong with it.
 fn replica_line(each: &ReplicaTotals) -> String {
     let mut text = format!("  {:>8} from {}", units::bytes(each.bytes), each.replica);
     if each.wrong_ranges > 0 {
         let (ranges, bytes) = (units::count(each.wrong_ranges), units::bytes(each.wrong_bytes));
         let many = if each.wrong_ranges == 1 { "range" } else { "ranges" };
-        text.push_str(&format!("; {ranges} {many} of it ({bytes}) WRONG, and had from elsewhere"));
+        text.push_str(&format!("; {ranges} {many} ({bytes}) CORRUPT, fetched from another server"));
     }
     match (&each.fault, each.files_faulty) {
         (Some(fault), 0 | 1) => text.push_str(&format!("; {fault}")),
         (Some(fault), files) => {
-            text.push_str(&format!(
-                "; {} could not be had from there, the first: {fault}",
-                words::files(files)
-            ));
+            text.push_str(&format!("; {} failed there, the first: {fault}", words::files(files)));
         }
         (None, _) => {}
     }
@@ -602,13 +608,13 @@ fn dry_run_summary(totals: &Totals) -> String {
     let files = totals.files.saturating_sub(totals.files_skipped + totals.files_failed);
     let bytes = totals.bytes.saturating_sub(totals.bytes_skipped);
     let (files, bytes) = (words::files(files), units::bytes(bytes));
-    format!("would copy {files}, {bytes}; {} are there already", units::count(totals.files_skipped))
+    format!("would copy {files}, {bytes}; {} exist already", units::count(totals.files_skipped))
 }
 
-/// What was done, and how it is known to be right.
+/// Summary of the copy, and how its files were verified.
 fn copy_summary(totals: &Totals, elapsed: Duration, detached: bool) -> String {
     if detached {
-        return "it goes on at the target; the same command shows how far it is".to_owned();
+        return "the copy continues at the target; the same command shows its progress".to_owned();
     }
     let fresh = totals.bytes_done.saturating_sub(totals.bytes_resumed);
     let rate = fresh as f64 / elapsed.as_secs_f64().max(1e-9);
@@ -619,18 +625,18 @@ fn copy_summary(totals: &Totals, elapsed: Duration, detached: bool) -> String {
     }
     text.push_str(&format!(" in {} ({})", units::duration(elapsed), units::rate(rate)));
     let verified = [
-        (totals.verified_end_to_end, "verified end to end (the source's digest = that of the bytes written)"),
+        (totals.verified_end_to_end, "verified end to end (source digest = digest of the bytes written)"),
         (totals.verified_readback, "verified and read back"),
-        (totals.verified_wire, "checked on the wire only"),
-        (totals.verified_local, "copied by the file system, not compared"),
+        (totals.verified_wire, "verified on the wire only"),
+        (totals.verified_local, "copied by the file system, not verified"),
     ];
     for (files, how) in verified.into_iter().filter(|(files, _)| *files > 0) {
         text.push_str(&format!("; {} {how}", units::count(files)));
     }
     let others = [
-        (totals.files_skipped, "were there already"),
+        (totals.files_skipped, "existed already"),
         (totals.files_failed, "failed"),
-        (totals.left_out, "left out (no files)"),
+        (totals.left_out, "left out (not files)"),
         (totals.excluded, "excluded"),
     ];
     for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
@@ -640,7 +646,7 @@ fn copy_summary(totals: &Totals, elapsed: Duration, detached: bool) -> String {
         text.push_str(&format!("; {}", words::retries(totals.retries)));
     }
     if totals.bytes_resent > 0 {
-        text.push_str(&format!("; {} sent again", units::bytes(totals.bytes_resent)));
+        text.push_str(&format!("; {} resent", units::bytes(totals.bytes_resent)));
     }
     text
 }
@@ -696,7 +702,7 @@ mod tests {
         };
         let text = copy_summary(&totals, Duration::from_secs(1), false);
         assert!(
-            text.contains("2 verified end to end") && text.contains("1 checked on the wire only"),
+            text.contains("2 verified end to end") && text.contains("1 verified on the wire only"),
             "{text}"
         );
         let totals = Totals { files_done: 1, bytes_done: 300, bytes_resumed: 100, ..Totals::default() };

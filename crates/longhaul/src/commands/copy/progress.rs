@@ -1,4 +1,5 @@
-//! Progress of `longhaul copy`: a bar on a terminal, a line now and then elsewhere, events with `--json`.
+//! Progress of `longhaul copy`: a bar on a terminal, a line every few seconds otherwise, events with
+//! `--json`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,12 +15,12 @@ use crate::output::Format;
 use crate::progress::{Measure, ProgressBoard, REPAINT_INTERVAL, lines};
 use crate::time_format;
 
-/// The rate shown as "now" is that of about the last seconds.
+/// The current rate is averaged over about this time.
 const RATE_WINDOW: Duration = Duration::from_secs(3);
-/// With `--json`.
+/// Time between two progress events of `--json`.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Paints progress until it is ended.
+/// Displays progress in a thread until it is stopped.
 pub struct ProgressPainter {
     stop: Stop,
     thread: Option<std::thread::JoinHandle<ProgressBoard>>,
@@ -39,7 +40,7 @@ impl ProgressPainter {
                 let (totals, note) = (progress.totals(), progress.note());
                 let now = clock::now();
                 if json {
-                    // The summary, which cannot be told either then, says that it failed.
+                    // If this fails, so does the summary, which reports it.
                     let _ = output.json_line(&rate.event(&totals, &note, Instant::now(), now));
                     continue;
                 }
@@ -63,14 +64,14 @@ impl ProgressPainter {
     }
 }
 
-/// Rate now and on average, from what has been counted before.
+/// Current and average rate, from byte counts over time.
 #[derive(Default)]
 struct RateMeter {
     begun: Option<Instant>,
     samples: std::collections::VecDeque<(Instant, u64)>,
 }
 
-/// Bytes a second, and the expected end.
+/// Bytes per second, and the expected end.
 struct RateReading {
     now: f64,
     average: f64,
@@ -78,7 +79,7 @@ struct RateReading {
 }
 
 impl RateMeter {
-    /// Of what moves, not of what was there before: a copy that goes on does not begin with a leap.
+    /// Counts what moves, not what existed before, so that a resumed copy does not start with a jump.
     fn sample(&mut self, totals: &Totals, at: Instant, now: Timestamp) -> RateReading {
         let moved = totals.bytes_moved;
         let begun = *self.begun.get_or_insert(at);
@@ -147,7 +148,7 @@ mod tests {
         let at = Instant::now();
         let now = "2026-11-21T14:02:11Z".parse().unwrap();
         let mut totals = Totals { bytes: 100_000_000, files: 2, listed: true, ..Totals::default() };
-        // Half of it was brought by an earlier command.
+        // Half of it was copied by an earlier command.
         totals.bytes_running = 50_000_000;
         assert_eq!(rate.measure(&totals, "", at, now).end, "starting");
         totals.bytes_running += 10_000_000;

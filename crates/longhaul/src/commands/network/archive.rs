@@ -20,24 +20,23 @@ use crate::terminal::Tone;
 
 #[derive(Debug, Subcommand)]
 pub enum ArchiveCommand {
-    /// Archives and meshes that the service reads, and how that goes
+    /// List archives and meshes that the service reads, with their state
     List,
-    /// Ask an archive one question, from here: does it answer, in which form, with how much
+    /// Query an archive once from here: whether it answers, in which format, with how much data
     Check(CheckArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Its address: of esmond up to /archive/, of OpenSearch up to what stands before /pscheduler_…, of a
-    /// mesh the template
+    /// Address: for esmond up to /archive/, for OpenSearch up to /pscheduler_…, for a mesh the template
     address: String,
-    /// Form of its answers: esmond, opensearch or mesh
+    /// Format: esmond, opensearch or mesh
     #[arg(long, value_parser = kind)]
     kind: Kind,
-    /// Do not check the server's certificate
+    /// Do not verify the server's certificate
     #[arg(long)]
     no_verify: bool,
-    /// PEM file of the authorities that are believed [default: those of the system]
+    /// PEM file of trusted certificate authorities [default: those of the system]
     #[arg(long, value_name = "FILE")]
     authorities: Option<PathBuf>,
 }
@@ -54,24 +53,24 @@ struct CheckedArchive {
     found: String,
 }
 
-/// Needs no service.
+/// Checks an archive directly, without a service.
 pub async fn check(context: &Context, args: CheckArgs) -> Result<Exit, Failure> {
     let verify = !args.no_verify;
     let settings = Settings { url: args.address, kind: args.kind, verify, authorities: args.authorities };
     let found = Archive::open(&settings)?.check(clock::now()).await.map_err(archive_failure)?;
     let checked = CheckedArchive { url: settings.url, kind: settings.kind.word(), verified: verify, found };
-    context.output.sentence(&checked, |checked| format!("it answers: {}", checked.found))?;
+    context.output.sentence(&checked, |checked| format!("the archive answers: {}", checked.found))?;
     Ok(Exit::Ok)
 }
 
-/// What to do about somebody else's server is not what to do about ours.
+/// Remedies for somebody else's server differ from those for ours.
 fn archive_failure(fault: Fault) -> Failure {
     let next = match fault.code {
-        FaultCode::NotAuthenticated => "give --authorities FILE, or --no-verify to believe whoever answers",
+        FaultCode::NotAuthenticated => "give --authorities FILE, or --no-verify to trust any server",
         FaultCode::Unreachable | FaultCode::Stalled | FaultCode::ConnectionLost => {
-            "check the address, and the firewalls on the way there"
+            "check the address and the firewalls on the path"
         }
-        _ => "check the address and --kind: docs/howto/perfsonar.md says how far the address goes",
+        _ => "check the address and --kind; see docs/howto/perfsonar.md",
     };
     Failure::from(fault).with_remedy(next)
 }
@@ -88,16 +87,16 @@ fn table(archives: &[ArchiveView]) -> Table {
         left("archive"),
         left("kind"),
         left("last read"),
-        right("taken"),
+        right("accepted").plain_title("taken"),
         right("unmapped"),
         right("refused"),
         right("silent pairs"),
-        prose("trouble"),
+        prose("problem").plain_title("trouble"),
     ]);
     for archive in archives {
         let mut trouble: Vec<String> = archive.fault.iter().map(ToString::to_string).collect();
         trouble.extend(archive.found.why.clone());
-        trouble.extend((!archive.verify).then(|| "its certificate is not checked".to_owned()));
+        trouble.extend((!archive.verify).then(|| "its certificate is not verified".to_owned()));
         let pairs = format!("{} of {}", count(archive.silent), count(archive.pairs));
         table.row([
             Cell::text(&archive.url),

@@ -1,4 +1,4 @@
-//! `longhaul network explain`: why a link gives what it gives, and what it would do with more work.
+//! `longhaul network explain`: what limits a link, and what it would do with more work.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::terminal::Style;
 pub struct ExplainArgs {
     #[command(flatten)]
     pub(super) link: LinkArgs,
-    /// Tell what it would give with so many more files at once [default: 1, 4 and 16]
+    /// Predict the rate with this many more parallel files [default: 1, 4 and 16]
     #[arg(long, value_name = "COUNT")]
     files: Option<u32>,
-    /// Tell how long so many bytes more would take, such as 20TB [default: 1GB, 100GB and 10TB]
+    /// Predict the time for this many more bytes, such as 20TB [default: 1GB, 100GB and 10TB]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     bytes: Option<u64>,
 }
@@ -56,8 +56,8 @@ fn what_if_sentences(what_if: &NetworkWhatIf) -> Vec<String> {
     let rates = what_if.rates.iter().map(|row| {
         let files = if row.more_files == 1 { "file" } else { "files" };
         format!(
-            "with {} more {files} at once all of them together would get {} (one in ten less than {}, one in \
-                ten more than {})",
+            "with {} more parallel {files}, all together would reach {} (10 % chance of less than {}, 10 % \
+                of more than {})",
             count(row.more_files.into()),
             rate(row.rate),
             rate(row.rate_low),
@@ -66,7 +66,7 @@ fn what_if_sentences(what_if: &NetworkWhatIf) -> Vec<String> {
     });
     let times = what_if.times.iter().map(|row| {
         format!(
-            "{} more, {} at once, would take {} (nine in ten: {} to {})",
+            "{} more, {} in parallel, would take {} (80 % range: {} to {})",
             bytes(row.bytes),
             count(row.at_once.into()),
             duration_text(row.seconds),
@@ -76,19 +76,19 @@ fn what_if_sentences(what_if: &NetworkWhatIf) -> Vec<String> {
     });
     let failures = what_if.failures.iter().filter(|row| row.share >= 0.001).map(|row| {
         let whose = match row.blame.as_str() {
-            "ourselves" => "our own fault".to_owned(),
-            blame => format!("the fault of the {blame}"),
+            "ourselves" => "a fault of Longhaul".to_owned(),
+            blame => format!("a fault of the {blame}"),
         };
-        format!("the next attempt fails by {whose} in {:.1} % of cases", row.share * 100.0)
+        format!("the next attempt fails by {whose} with {:.1} % probability", row.share * 100.0)
     });
     let mut lines: Vec<String> = rates.chain(times).chain(failures).collect();
     if what_if.failures.iter().all(|row| row.share < 0.001) {
-        lines.push("no failure is to be expected".to_owned());
+        lines.push("no failures are expected".to_owned());
     }
     lines
 }
 
-/// The service speaks of no time below zero or without end; who does is shown as if it meant the next best.
+/// The service never sends negative or infinite times; if it did, the nearest valid one is shown.
 fn duration_text(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
 }
@@ -115,17 +115,17 @@ mod tests {
         assert_eq!(
             what_if_sentences(&what_if),
             [
-                "with 4 more files at once all of them together would get 400 MB/s (one in ten less than 200 \
-                    MB/s, one in ten more than 800 MB/s)",
-                "100 GB more, 4 at once, would take 4 min 10 s (nine in ten: 2 min 5 s to 8 min 20 s)",
-                "no failure is to be expected",
+                "with 4 more parallel files, all together would reach 400 MB/s (10 % chance of less than 200 \
+                    MB/s, 10 % of more than 800 MB/s)",
+                "100 GB more, 4 in parallel, would take 4 min 10 s (80 % range: 2 min 5 s to 8 min 20 s)",
+                "no failures are expected",
             ]
         );
         let failure = |blame: &str, share| NetworkFailure { blame: blame.to_owned(), share };
         what_if.failures = vec![failure("network", 0.05), failure("ourselves", 0.01)];
         let lines = what_if_sentences(&what_if);
-        assert_eq!(lines[2], "the next attempt fails by the fault of the network in 5.0 % of cases");
-        assert_eq!(lines[3], "the next attempt fails by our own fault in 1.0 % of cases");
+        assert_eq!(lines[2], "the next attempt fails by a fault of the network with 5.0 % probability");
+        assert_eq!(lines[3], "the next attempt fails by a fault of Longhaul with 1.0 % probability");
         assert_eq!(duration_text(f64::NAN), "0 ms");
     }
 }

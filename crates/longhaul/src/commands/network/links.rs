@@ -1,4 +1,4 @@
-//! What is known of the links, why they give what they give, and its exchange between instances.
+//! What is known about links: rates and their causes, forecasts, and exchange between instances.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -24,57 +24,56 @@ use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone, wrapped};
 use crate::time_format;
 
-/// A document of a million links is about so large.
+/// Size of an exported document; one of a million links is about this large.
 const DOCUMENT_BYTES_MAX: u64 = 256 << 20;
 /// Changes shown by `show`.
 const CHANGES_SHOWN_MAX: usize = 10;
 
 #[derive(Debug, Subcommand)]
 pub enum LinksCommand {
-    /// How much is known, how good forecasts are, what changed last; of one link: what agents found on the
-    /// way
+    /// Show known links, forecast quality and recent changes; for one link: what agents found on its path
     Show(ShowArgs),
-    /// List links: what they give, what bounds them, what holds them up
+    /// List links: rates, limits and what holds them up
     Links(LinksArgs),
-    /// Why a link gives what it gives, what changed, and what more work on it would come to
+    /// Explain a link: its rate, what changed, and what more work on it would take
     Explain(ExplainArgs),
-    /// What would make a link faster or safer; changes nothing
+    /// Recommend what would make a link faster or safer; changes nothing
     Advise(LinkArgs),
-    /// Write what is known of the links between sites, for another instance
+    /// Export what is known about links between sites, for another instance
     Export(ExportArgs),
-    /// Put several exported documents together; needs no service
+    /// Merge exported documents; needs no service
     Merge(MergeArgs),
-    /// Take what another instance knows, where less is known here
+    /// Import what another instance knows, where less is known here
     Import(ImportArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct LinksArgs {
-    /// Only from this storage
+    /// Only links from this storage
     #[arg(long)]
     source: Option<StorageName>,
-    /// Only to this storage
+    /// Only links to this storage
     #[arg(long)]
     target: Option<StorageName>,
-    /// At most so many
+    /// Maximum number of links
     #[arg(long, default_value_t = 200)]
     limit: usize,
 }
 
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Storage that data comes from
+    /// Source storage
     #[arg(requires = "target")]
     source: Option<StorageName>,
-    /// Storage that data goes to
+    /// Target storage
     target: Option<StorageName>,
 }
 
 #[derive(Debug, Args)]
 pub struct LinkArgs {
-    /// Storage that data comes from
+    /// Source storage
     pub(super) source: StorageName,
-    /// Storage that data goes to
+    /// Target storage
     pub(super) target: StorageName,
 }
 
@@ -90,7 +89,7 @@ pub struct MergeArgs {
     /// Exported documents
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Write the site THEIRS as OURS; may be given several times
+    /// Rename the site THEIRS to OURS; may be repeated
     #[arg(long = "alias", value_name = "THEIRS=OURS", value_parser = parse_alias)]
     aliases: Vec<(String, String)>,
     /// File to write [default: standard output]
@@ -100,9 +99,9 @@ pub struct MergeArgs {
 
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// An exported or merged document; - is standard input
+    /// Exported or merged document; - is standard input
     file: PathBuf,
-    /// Their name of a site, and ours; may be given several times
+    /// Their name of a site and ours; may be repeated
     #[arg(long = "alias", value_name = "THEIRS=OURS", value_parser = parse_alias)]
     aliases: Vec<(String, String)>,
 }
@@ -168,7 +167,7 @@ async fn detail(
     remote.get(&routes::NETWORK_LINK, &[link.source.as_str(), link.target.as_str()], query).await
 }
 
-/// `longhaul network merge`: files in, one document out.
+/// `longhaul network merge`: merges files into one document.
 pub fn run_merge(context: &Context, args: &MergeArgs) -> Result<Exit, Failure> {
     let documents = args.files.iter().map(|file| read(file)).collect::<Result<Vec<Exchange>, Failure>>()?;
     let document = merge(&documents, &check_aliases(&args.aliases)?)
@@ -196,7 +195,7 @@ async fn import(context: &Context, remote: &Remote, args: ImportArgs) -> Result<
     })
 }
 
-/// One document, checked; `-` is standard input.
+/// Reads and checks one document; `-` is standard input.
 fn read(file: &Path) -> Result<Exchange, Failure> {
     let failed = |error: &std::io::Error| Failure::file("reading", file, error);
     let mut text = Vec::new();
@@ -209,9 +208,9 @@ fn read(file: &Path) -> Result<Exchange, Failure> {
     let shown = printable(&file.to_string_lossy());
     let usage = |why: String| {
         Failure::usage(
-            format!("{shown} is no network knowledge"),
+            format!("{shown} is not a network export"),
             why,
-            "write one with: longhaul network export; the form is in docs/reference/network-exchange.md",
+            "create one with: longhaul network export; the format is in docs/reference/network-exchange.md",
         )
     };
     if text.len() as u64 > DOCUMENT_BYTES_MAX {
@@ -237,20 +236,20 @@ fn human(view: &NetworkView, style: Style, width: Option<usize>) -> String {
     let scored: Vec<&ForecastQuality> =
         view.forecasts.iter().filter(|quality| quality.outcomes > 0).collect();
     if scored.is_empty() {
-        text.push_str("no forecast was put to the test yet\n");
+        text.push_str("no forecast has been scored yet\n");
     } else {
         text.push('\n');
         text.push_str(&forecasts_table(&scored).human(style, width));
     }
     text.push('\n');
     if view.changes.is_empty() {
-        text.push_str("no change was noticed\n");
+        text.push_str("no changes were detected\n");
     } else {
         let shown = &view.changes[..view.changes.len().min(CHANGES_SHOWN_MAX)];
         text.push_str(&changes_table(shown, view.now).human(style, width));
         if view.changes.len() > CHANGES_SHOWN_MAX {
             text.push_str(&format!(
-                "and {} before these; all of them: --json\n",
+                "and {} earlier ones; list all with --json\n",
                 view.changes.len() - CHANGES_SHOWN_MAX
             ));
         }
@@ -260,11 +259,11 @@ fn human(view: &NetworkView, style: Style, width: Option<usize>) -> String {
 
 fn forecasts_table(all: &[&ForecastQuality]) -> Table {
     let mut table = Table::new([
-        left("forecasts for links with"),
+        left("history of the link").plain_title("forecasts for links with"),
         right("outcomes"),
-        right("within their 90 %"),
+        right("in 90 % interval").plain_title("within their 90 %"),
         right("interval score"),
-        right("of former rates'"),
+        right("vs. past rates").plain_title("of former rates'"),
     ]);
     let mut from = 0;
     for quality in all {
@@ -302,7 +301,7 @@ fn links_table(all: &[NetworkLink]) -> Table {
         left("source"),
         left("target"),
         right("now"),
-        right("believed"),
+        right("estimate").plain_title("believed"),
         right("80 % range"),
         right("rtt"),
         right("loss"),
@@ -359,7 +358,7 @@ pub(super) fn link_title(link: &NetworkLink, style: Style) -> String {
 fn advice_text(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
     let text = link_title(&detail.link, style);
     if detail.advice.is_empty() {
-        return text + "  nothing is known that would help\n";
+        return text + "  no recommendations\n";
     }
     text + &bullet_list(&detail.advice, width)
 }

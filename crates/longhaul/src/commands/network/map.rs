@@ -22,29 +22,29 @@ use crate::table::{Cell, Table, left};
 
 #[derive(Debug, Subcommand)]
 pub enum MapCommand {
-    /// Say that a host or network belongs to a site; said again, it is changed
+    /// Map a host or network to a site; repeating it changes the mapping
     Add(AddArgs),
-    /// List what was said and imported
+    /// List mappings, added and imported
     List,
-    /// Forget a host or network
+    /// Remove the mapping of a host or network
     Remove {
         /// Host name, address or network, as listed
         host: String,
     },
-    /// Take hosts and networks from exports of CRIC; what was added by hand stays
+    /// Import hosts and networks from CRIC exports; mappings added by hand stay
     Import(ImportArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct AddArgs {
-    /// Host name or address as its measurements name it, or a network such as 192.0.2.0/24
+    /// Host name or address as in its measurements, or a network such as 192.0.2.0/24
     host: String,
-    /// The site it belongs to
+    /// Site it belongs to
     site: SiteName,
-    /// What the host is for [default: both]
+    /// Role of the host [default: both]
     #[arg(long, value_enum)]
     role: Option<RoleArg>,
-    /// Only for what is measured over IPv4, or IPv6
+    /// Only for measurements over this address family
     #[arg(long, value_enum)]
     family: Option<FamilyArg>,
 }
@@ -53,11 +53,11 @@ pub struct AddArgs {
 enum RoleArg {
     /// Measures throughput
     Bandwidth,
-    /// Measures delay, loss and paths
+    /// Measures delay, loss and routes
     Latency,
     /// Measures everything
     Both,
-    /// Measures nothing: an end point of a storage, whose domain tells whose hosts are near
+    /// Measures nothing: a storage endpoint, whose domain maps nearby hosts
     Storage,
 }
 
@@ -71,19 +71,19 @@ enum FamilyArg {
 
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// Export of sites, with their networks: …/api/core/rcsite/query/?json
+    /// Export of sites with their networks: …/api/core/rcsite/query/?json
     #[arg(long, value_name = "FILE", required_unless_present = "services")]
     sites: Option<PathBuf>,
-    /// Export of services, with their hosts: …/api/core/service/query/list/?json
+    /// Export of services with their hosts: …/api/core/service/query/list/?json
     #[arg(long, value_name = "FILE")]
     services: Option<PathBuf>,
-    /// Their name of a site and ours, where they differ; may be repeated
+    /// Their name of a site and ours, if they differ; may be repeated
     #[arg(long, value_name = "THEIRS=OURS", value_parser = parse_alias)]
     alias: Vec<(String, SiteName)>,
 }
 
 fn parse_alias(text: &str) -> Result<(String, SiteName), String> {
-    let (theirs, ours) = text.split_once('=').ok_or("give it as THEIRS=OURS")?;
+    let (theirs, ours) = text.split_once('=').ok_or("write THEIRS=OURS")?;
     Ok((theirs.to_owned(), SiteName::parse(ours).map_err(|error| error.to_string())?))
 }
 
@@ -97,7 +97,7 @@ pub async fn run(context: &Context, remote: &Remote, command: MapCommand) -> Res
         }
         MapCommand::Remove { host } => {
             remote.delete(&routes::HOST_REMOVE, &[&host]).await?;
-            context.output.say(&format!("{} belongs to no site any more", printable(&host)));
+            context.output.say(&format!("{} no longer belongs to a site", printable(&host)));
             Ok(Exit::Ok)
         }
         MapCommand::Import(args) => import(context, remote, args).await,
@@ -148,15 +148,15 @@ fn table(hosts: &[HostView]) -> Table {
     table
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Debug, Default, Serialize)]
 struct ImportSummary {
     set: u64,
     unchanged: u64,
     kept_explicit: u64,
-    /// Entries of the exports that make no sense.
+    /// Invalid entries of the exports.
     refused: u64,
-    /// Sites of the exports that are none here.
+    /// Sites of the exports that do not exist here.
     foreign_sites: BTreeSet<String>,
 }
 
@@ -202,7 +202,7 @@ async fn import(context: &Context, remote: &Remote, args: ImportArgs) -> Result<
 fn import_text(done: &ImportSummary) -> String {
     const SITES_NAMED_MAX: usize = 10;
     let mut text = format!(
-        "{} set, {} as they were, {} left as they were added by hand, {} without sense",
+        "{} set, {} unchanged, {} added by hand and kept, {} invalid",
         count(done.set),
         count(done.unchanged),
         count(done.kept_explicit),
@@ -213,7 +213,7 @@ fn import_text(done: &ImportSummary) -> String {
         let more = done.foreign_sites.len().saturating_sub(SITES_NAMED_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         text.push_str(&format!(
-            "\n{} of their sites are none here: {}{more}; where only the names differ: --alias THEIRS=OURS",
+            "\n{} of their sites do not exist here: {}{more}; if only the names differ: --alias THEIRS=OURS",
             count(done.foreign_sites.len() as u64),
             named.join(", ")
         ));
@@ -221,7 +221,7 @@ fn import_text(done: &ImportSummary) -> String {
     text
 }
 
-/// Refused before it fills the memory.
+/// Reads a file up to the size limit.
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |error| Failure::file("reading", path, &error);
     let mut bytes = Vec::new();
@@ -244,14 +244,11 @@ mod tests {
     #[test]
     fn what_an_import_did_is_told_with_what_to_do_next() {
         let mut done = ImportSummary { set: 1_200, kept_explicit: 2, ..ImportSummary::default() };
-        assert_eq!(
-            import_text(&done),
-            "1,200 set, 0 as they were, 2 left as they were added by hand, 0 without sense"
-        );
+        assert_eq!(import_text(&done), "1,200 set, 0 unchanged, 2 added by hand and kept, 0 invalid");
         done.foreign_sites = (0..12).map(|number| format!("T2-{number:02}")).collect();
         let text = import_text(&done);
         assert!(
-            text.contains("12 of their sites are none here: T2-00,") && text.contains("and 2 more"),
+            text.contains("12 of their sites do not exist here: T2-00,") && text.contains("and 2 more"),
             "{text}"
         );
         assert_eq!(parse_alias("CERN-PROD=cern").unwrap(), ("CERN-PROD".into(), "cern".parse().unwrap()));

@@ -1,4 +1,4 @@
-//! `longhaul network`: what is known of the network, and where it comes from.
+//! `longhaul network`: what is known about the network, and its sources.
 
 pub mod archive;
 mod explain;
@@ -17,12 +17,12 @@ use crate::remote::Remote;
 pub enum NetworkCommand {
     #[command(flatten)]
     Links(links::LinksCommand),
-    /// Which site measurement hosts, foreign end points and networks belong to
+    /// Map measurement hosts, foreign endpoints and networks to sites
     #[command(subcommand)]
     Map(map::MapCommand),
-    /// Hosts that were measured and have no site, or only an inferred one
+    /// List measured hosts without a site, or with an inferred one
     Unmapped,
-    /// Archives of measurements: list those that are read, check one
+    /// Measurement archives: list, check
     #[command(subcommand)]
     Archive(archive::ArchiveCommand),
 }

@@ -1,4 +1,4 @@
-//! What agents found on the way between two storages, and the uplinks of their sites.
+//! What agents found on the path between two storages, and the uplinks of their sites.
 
 use longhaul_api::network::{NetworkLink, NetworkLinkDetail};
 use longhaul_api::probe::{ProbeShort, ProbeView, ProbedWay, Reach, UplinkView};
@@ -9,23 +9,23 @@ use crate::clock;
 use crate::table::{Cell, Table, left, prose, right};
 use crate::terminal::{Style, Tone};
 
-/// Routers named by address; of more the number is enough.
+/// Routers shown by address; further ones are only counted.
 const HOPS_SHOWN_MAX: usize = 12;
 
-/// Of `longhaul network show SOURCE TARGET`.
+/// Text of `longhaul network show SOURCE TARGET`.
 pub fn human(detail: &NetworkLinkDetail, style: Style, width: Option<usize>) -> String {
     let mut text = link_title(&detail.link, style);
     if detail.probes.is_empty() {
         text.push_str(
-            "  no agent of the one site has looked at one of the other yet; each looks at one peer every few \
-                seconds\n",
+            "  no agent of one site has probed one of the other yet; each probes one peer every few \
+         seconds\n",
         );
     } else {
         text.push_str(&table(&detail.probes).human(style, width));
     }
     for probe in &detail.probes {
         let mut lines = probe.remarks.clone();
-        lines.extend(probe.ways.iter().flat_map(|way| &way.unknown).map(|what| format!("not known: {what}")));
+        lines.extend(probe.ways.iter().flat_map(|way| &way.unknown).map(|what| format!("unknown: {what}")));
         lines.extend(probe.ways.iter().filter_map(route_text));
         if !lines.is_empty() {
             text.push_str(&format!("\n{} → {}\n", probe.from, probe.to));
@@ -60,13 +60,13 @@ pub fn table(probes: &[ProbeView]) -> Table {
     let mut table = Table::new([
         left("from"),
         left("to"),
-        left("looked"),
+        left("probed").plain_title("looked"),
         left("family"),
         right("rtt"),
         right("mtu"),
         right("hops"),
         left("address"),
-        prose("found"),
+        prose("result").plain_title("found"),
     ]);
     for probe in probes {
         let ends = |table: &mut Table, rest: [Cell; 6]| {
@@ -101,7 +101,7 @@ fn path_cells(way: &ProbedWay) -> [Cell; 6] {
     ]
 }
 
-/// For the list of links.
+/// The MTU cell in the list of links.
 pub fn link_mtu_cell(link: &NetworkLink) -> Cell {
     let black_hole = link.probed.as_ref().is_some_and(|probed| probed.black_hole);
     Cell::maybe(link.mtu, |mtu| mtu_cell(mtu, black_hole))
@@ -112,7 +112,7 @@ fn mtu_cell(mtu: u32, black_hole: bool) -> Cell {
     Cell::both(shown, mtu.to_string()).toned_if(black_hole, Tone::Bad)
 }
 
-/// When the link was last looked at, or since when nothing answers.
+/// When the link was last probed, or since when nothing answers.
 pub fn last_probe_cell(probed: &ProbeShort, now: Timestamp) -> Cell {
     match probed.unreachable_since {
         Some(since) => Cell::both(
@@ -134,7 +134,7 @@ fn uplinks_table(all: &[UplinkView]) -> Table {
         right("out"),
         right("capacity"),
         right("used"),
-        left("counted"),
+        left("measured").plain_title("counted"),
     ]);
     for uplink in all {
         let sample = &uplink.sample;

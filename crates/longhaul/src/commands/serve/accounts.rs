@@ -1,4 +1,4 @@
-//! `longhaul serve --grid-map`: one server for each subject of the map, each in a process of its own that is
+//! `longhaul serve --grid-map`: one server for each subject of the map, each in its own process that runs as
 //! the subject's account. This process is root, starts them, and never reads a byte from the network.
 
 use std::io::{BufRead, BufReader, Read};
@@ -23,20 +23,20 @@ use crate::commands::Context;
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
 
-/// Each is a process with buffers of its own.
+/// Subjects of one map: each is a process with its own buffers.
 const SUBJECTS_MAX: usize = 256;
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// From its start to its URL.
+/// Time from a server's start to its URL.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// A server that dies is started again, later each time it dies soon.
+/// Delay before a server that died is restarted; doubles with each early death.
 const RESTART_BACKOFF_MIN: Duration = Duration::from_secs(1);
 const RESTART_BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// One that has lived so long did not die of its start.
+/// A server that ran this long did not fail at its start.
 const UPTIME_STABLE_MIN: Duration = Duration::from_secs(60);
-/// For a clean end: what is under way is left so that it can be resumed.
+/// Time for a clean shutdown, which keeps partial files resumable.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One subject and its server.
+/// A subject and its server.
 struct SubjectServer {
     mapped: MappedSubject,
     url_file: PathBuf,
@@ -64,9 +64,9 @@ struct SubjectView<'a> {
 
 pub(super) fn run(context: &Context, args: &ServeArgs, map: &Path, stop: &Stop) -> Result<Exit, Failure> {
     if !rustix::process::geteuid().is_root() {
-        return Err(Failure::new(FaultCode::NotAllowed, "only root can become other accounts")
+        return Err(Failure::new(FaultCode::NotAllowed, "only root can switch to other accounts")
             .with_title("--grid-map needs root")
-            .with_remedy("run it as root; or, to serve as yourself: longhaul serve DIR"));
+            .with_remedy("run it as root; to serve as yourself: longhaul serve DIR"));
     }
     let (mapped, unmapped) = read_map(args, map)?;
     for line in &unmapped {
@@ -100,8 +100,7 @@ fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<MappedSubject>, Vec<Un
     let found = file.metadata().map_err(failed)?;
     let shown = printable(&path.to_string_lossy());
     if found.uid() != 0 || found.mode() & 0o022 != 0 {
-        let why =
-            format!("{shown} can be changed by others than root, who could map themselves to any account");
+        let why = format!("users other than root can change {shown} and map themselves to any account");
         return Err(Failure::new(FaultCode::NotAllowed, why)
             .with_remedy(format!("chown root {shown}; chmod go-w {shown}")));
     }
@@ -118,23 +117,23 @@ fn read_map(args: &ServeArgs, path: &Path) -> Result<(Vec<MappedSubject>, Vec<Un
         let first =
             unmapped.first().map_or_else(String::new, |line| format!("; line {} {}", line.line, line.why));
         let why = format!("no line of {shown} maps a subject to an account{first}");
-        return Err(Failure::usage("nobody is mapped", why, next));
+        return Err(Failure::usage("no subject is mapped", why, next));
     }
     if mapped.len() > SUBJECTS_MAX {
         let why = format!(
-            "{} subjects are mapped, and each gets a server of its own; the limit is {SUBJECTS_MAX}",
+            "{} subjects are mapped and each needs its own server; the limit is {SUBJECTS_MAX}",
             mapped.len()
         );
         return Err(Failure::usage(
             "too many subjects",
             why,
-            "leave out lines that nobody uses, or run several with a map each",
+            "remove unused lines, or run several servers with a map each",
         ));
     }
     Ok((mapped, unmapped))
 }
 
-/// Names of URL files, secrets of an earlier run, and ports.
+/// Determines URL files, retained secrets and ports.
 fn subject_servers(
     args: &ServeArgs,
     mapped: Vec<MappedSubject>,
@@ -166,7 +165,7 @@ fn subject_servers(
     Ok(parties)
 }
 
-/// `10.0.0.1:7000` is the first one's; the next one's has the port 7001.
+/// The address of the server at `place`: with `10.0.0.1:7000` for the first, the next has port 7001.
 fn nth_port(text: &str, place: usize) -> Result<String, Failure> {
     let Some((host, port)) =
         text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)))
@@ -178,9 +177,9 @@ fn nth_port(text: &str, place: usize) -> Result<String, Failure> {
         (0, _) => Ok(text.to_owned()),
         (_, Some(nth)) => Ok(format!("{host}:{nth}")),
         (_, None) => Err(Failure::usage(
-            "there are not enough ports",
-            format!("{} subjects from port {port} on", place + 1),
-            "choose a lower port, or 0 for any free ones",
+            "not enough ports",
+            format!("{} subjects need ports from {port} on", place + 1),
+            "choose a lower port, or 0 for free ports",
         )),
     }
 }
@@ -221,7 +220,7 @@ fn start_all(
     let what = if args.write { "reads and writes" } else { "reads" };
     let root = printable(&args.directory.to_string_lossy());
     context.output.say(&format!(
-        "      (each file holds the key of one subject; who has it {what} {root} as \
+        "      (each file holds the key of one subject; whoever has it {what} {root} as \
         that account until Ctrl-C)"
     ));
     Ok(())
@@ -259,13 +258,13 @@ fn stop_all(parties: &mut [SubjectServer]) {
     }
 }
 
-/// What a server says first. It is not root's, so it gets no more than its time and its length.
+/// Reads the first line of a server's output. The server is not trusted, so time and length are limited.
 fn first_line(output: ChildStdout) -> Zeroizing<String> {
     let (to, said) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut line = Zeroizing::new(String::new());
         let _ = BufReader::new(output.take(URL_BYTES_MAX as u64 + 2)).read_line(&mut line);
-        // Nobody may be waiting any more.
+        // The receiver may have given up.
         let _ = to.send(line);
     });
     said.recv_timeout(START_TIMEOUT).unwrap_or_default()
@@ -275,12 +274,12 @@ impl SubjectServer {
     fn start(&mut self, args: &ServeArgs) -> Result<(), Failure> {
         let mut command = self.command(args)?;
         command.env(SECRET_VARIABLE, self.secret.reveal().as_str());
-        let mut child = command.spawn().map_err(|error| {
-            Failure::new(FaultCode::Internal, format!("no process can be started: {error}"))
-        })?;
+        let mut child = command
+            .spawn()
+            .map_err(|error| Failure::new(FaultCode::Internal, format!("cannot start a process: {error}")))?;
         let line = child.stdout.take().map(first_line).unwrap_or_default();
         let Ok((url, _)) = ServerUrl::parse(line.trim_end()) else {
-            // Its own words are on standard error already.
+            // Its error message is on standard error already.
             let _ = child.kill();
             let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
             let Account { name, .. } = &self.mapped.account;
@@ -288,13 +287,13 @@ impl SubjectServer {
                 FaultCode::Internal,
                 format!("the server of {name} did not start ({status})"),
             )
-            .with_remedy("see what it says above; the account must be able to enter the directory"));
+            .with_remedy("see its messages above; the account must have access to the directory"));
         };
         longhaul_security::write_private(&self.url_file, format!("{}\n", line.trim_end()).as_bytes())
             .map_err(Fault::from)?;
         let port =
             url.addresses.first().and_then(|address| address.rsplit_once(':')).map_or("0", |(_, port)| port);
-        // The same port again after a death: clients know no other.
+        // The same port after a restart: clients know no other.
         let host = self.listen.as_deref().and_then(|text| Some(text.rsplit_once(':')?.0)).unwrap_or("");
         self.listen = Some(format!("{host}:{port}"));
         let all = format!("[::]:{port}");
@@ -329,7 +328,7 @@ impl SubjectServer {
         let root = args.directory.canonicalize();
         let root = root.map_err(|error| Failure::file("finding", &args.directory, &error))?;
         command.arg("--").arg(root);
-        // Its end follows from that of the pipe, however we end.
+        // The server ends with this pipe, however we end.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(command)
     }
@@ -343,7 +342,7 @@ impl SubjectServer {
             } else {
                 (self.backoff * 2).min(RESTART_BACKOFF_MAX)
             };
-            tracing::warn!(account, %status, again_in = ?self.backoff, "a server has died");
+            tracing::warn!(account, %status, again_in = ?self.backoff, "server died");
             self.process = None;
             self.restart_at = Some(Instant::now() + self.backoff);
         }
@@ -355,7 +354,7 @@ impl SubjectServer {
                     tracing::warn!(
                         account = self.mapped.account.name,
                         why = failure.problem.detail,
-                        "it does not start"
+                        "server does not start"
                     );
                     Some(Instant::now() + self.backoff)
                 }

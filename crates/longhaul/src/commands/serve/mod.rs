@@ -20,79 +20,75 @@ use crate::logging::{LogFormat, Logging};
 use crate::output::Format;
 
 const AFTER_HELP: &str = "\
-The URL that is printed contains the key: whoever holds it can read the directory (with --write also put \
-files there)
-until the command ends, and could pose as this server towards others who hold it. Start one server for each \
-party.
-Nothing outside the directory can be reached, whatever names and links say.
+The printed URL contains a secret key: anyone who has it can read the directory (with --write also write to
+it) until the command ends, and can impersonate this server to others who have it. Run one server per party.
+Nothing outside the directory is accessible, whatever names and links say.
 
-After a crash, the same command with the same --url-file has the same URL again, and clients go on. A clean \
-end (Ctrl-C)
-makes the URL worthless, unless --keep-url is given.
+After a crash, the same command with the same --url-file gives the same URL, and clients resume. A clean
+shutdown (Ctrl-C) makes the URL worthless, unless --keep-url is given.
 
-With --grid-map, as root: every subject of the map gets a URL of its own, and whoever comes with it reads \
-and writes as
+With --grid-map, as root: every subject of the map gets its own URL, and whoever uses it reads and writes as
 the account that the map gives to that subject.";
 
-/// The secret of a server that another process of ours has chosen: not on a command line, where others could
-/// read it.
+/// Passes a secret chosen by a parent process of ours: not on the command line, where others could read it.
 pub const SECRET_VARIABLE: &str = "LONGHAUL_SERVE_SECRET";
 
-/// Tried first, so that a firewall can be told; any free port if it is taken.
+/// Default port, so that firewalls can be configured; a free port if it is taken.
 const PORT_DEFAULT: u16 = 7471;
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct ServeArgs {
-    /// The directory to export
+    /// Directory to export
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Where to listen: ADDRESS:PORT, :PORT or ADDRESS [default: port 7471 of all addresses, or a free one]
+    /// Address to listen on: ADDRESS:PORT, :PORT or ADDRESS [default: port 7471 of all addresses, or a free
+    /// one]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<String>,
-    /// What the URL says instead of this host's addresses; may be repeated, best first
+    /// Address in the URL instead of this host's; may be repeated, in order of preference
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Vec<String>,
-    /// Write the URL to this file, readable by you only, once the server listens
+    /// Write the URL to this file, readable only by you, once the server is listening
     #[arg(long, value_name = "FILE")]
     url_file: Option<PathBuf>,
-    /// Keep the URL: after a clean end too, the same --url-file makes the same URL again
+    /// Keep the URL valid after a clean shutdown: the same --url-file gives the same URL again
     #[arg(long)]
     keep_url: bool,
-    /// Serve as local accounts, which this grid-map file gives to subjects (as root)
+    /// Serve as local accounts, mapped from subjects by this grid-map file (as root)
     #[arg(long, value_name = "FILE", requires = "url_dir", conflicts_with_all = ["url_file", "once"])]
     grid_map: Option<PathBuf>,
-    /// With --grid-map: where the URL files go, ACCOUNT.url for each subject
+    /// With --grid-map: directory for the URL files, ACCOUNT.url for each subject
     #[arg(long, value_name = "DIR", requires = "grid_map")]
     url_dir: Option<PathBuf>,
-    /// With --grid-map: accounts with a lower number are the system's, and nobody is mapped to them
+    /// With --grid-map: accounts with a lower uid are system accounts, to which nobody is mapped
     #[arg(long, value_name = "UID", default_value_t = longhaul_copy::accounts::UID_MIN)]
     uid_min: u32,
-    /// With --grid-map: may be mapped to although it is one of the system's (never root); may be repeated
+    /// With --grid-map: allow this system account (never root); may be repeated
     #[arg(long, value_name = "NAME", requires = "grid_map")]
     system_account: Vec<String>,
     /// Whom this server is for
     #[arg(long, hide = true)]
     party: Option<String>,
-    /// Clients may only read (the default)
+    /// Clients may only read (default)
     #[arg(long, conflicts_with = "write")]
     read_only: bool,
-    /// Clients may put files here too, and order them from other servers
+    /// Clients may also write, and order copies from other servers
     #[arg(long)]
     write: bool,
-    /// Talk to this address or network only, such as 10.1.0.0/16; may be repeated
+    /// Accept only this address or network, such as 10.1.0.0/16; may be repeated
     #[arg(long, value_name = "NETWORK")]
     allow: Vec<IpNetwork>,
-    /// End when the first client has gone
+    /// Exit when the first client has disconnected
     #[arg(long)]
     once: bool,
-    /// Bytes per second, each way, such as 100MB
+    /// Limit the rate in each direction, such as 100MB (per second)
     #[arg(long, value_name = "RATE")]
     limit: Option<RateOption>,
-    /// Buffers, such as 64MiB
+    /// Memory for buffers, such as 64MiB
     #[arg(long, value_name = "BYTES")]
     memory: Option<SizeOption>,
-    /// How data is protected on the way
+    /// How data is protected in transit
     #[arg(long, value_enum, value_name = "HOW", default_value_t = SecurityOption::Tls)]
     data_security: SecurityOption,
 }
@@ -115,7 +111,7 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
     if let Some(file) = &args.url_file
         && longhaul_copy::url::read_url_file(file).is_ok()
     {
-        // Of a server that was killed: whoever waits for the file to appear should not read it.
+        // Left by a server that was killed: whoever waits for the file must not read the old URL.
         let _ = std::fs::remove_file(file);
     }
     let (secret, kept) = match &args.url_file {
@@ -125,11 +121,11 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
     let server = start(&args, &secret, &kept)?;
     let url = server.url().reveal("");
     if let Some(file) = &args.url_file {
-        // Before the URL: whoever reads that may come back to the next server too.
+        // Stored before the URL, so that a client can reconnect to the next server too.
         RetainedKey { secret, listen: server.listening() }.store(file, &args.directory)?;
-        // Left by nobody: only a server that listens has a URL.
+        // Written only by a server that listens.
         longhaul_security::write_private(file, format!("{}\n", *url).as_bytes()).map_err(|error| {
-            Failure::from(longhaul_model::Fault::from(error)).with_title("the URL could not be written")
+            Failure::from(longhaul_model::Fault::from(error)).with_title("cannot write the URL file")
         })?;
     }
     let directory = units::printable(&server.root().to_string_lossy());
@@ -140,7 +136,7 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
     } else {
         context.output.write(&format!("{}\n", *url))?;
         let may = if args.write { "read and write" } else { "read" };
-        let until = if args.once { "the first client has gone" } else { "Ctrl-C" };
+        let until = if args.once { "the first client has disconnected" } else { "Ctrl-C" };
         context
             .output
             .say(&format!("      (contains the key; anyone with it can {may} {directory} until {until})"));
@@ -149,7 +145,7 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
     let ((sent, received), refused) = (server.bytes(), server.refused());
     server.stop();
     if let Some(file) = &args.url_file {
-        // It leads nowhere from now on.
+        // The URL is dead from now on.
         let _ = std::fs::remove_file(file);
         if !args.keep_url {
             RetainedKey::remove(file);
@@ -157,14 +153,16 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
     }
     let refused = match refused {
         0 => String::new(),
-        count => format!("; {} connections refused by their address (--allow)", units::count(count)),
+        count => {
+            format!("; {} connections from addresses that are not allowed (--allow)", units::count(count))
+        }
     };
     context.output.say(&format!("{} sent, {} received{refused}", units::bytes(sent), units::bytes(received)));
-    // To be told to end is how a server ends.
+    // Being told to stop is the normal end of a server.
     Ok(Exit::Ok)
 }
 
-/// Who comes and goes, for people, unless something else is asked for.
+/// Logs who connects and disconnects, for people, unless logging is configured.
 fn start_log(context: &Context) -> Result<(), Failure> {
     let global = &context.global;
     if global.log.is_some() || global.log_level.is_some() || global.log_file.is_some() || context.output.quiet
@@ -174,21 +172,24 @@ fn start_log(context: &Context) -> Result<(), Failure> {
     Logging { format: LogFormat::Human, level: "warn,longhaul_copy=info".to_owned(), file: None }.start()
 }
 
-/// The key of an earlier server at this URL file, and where it listened; else a new key.
+/// The key of an earlier server at this URL file and its addresses; otherwise a new key.
 fn retained_key(url_file: &Path, directory: &Path) -> (SharedSecret, Vec<SocketAddr>) {
     match RetainedKey::load(url_file, directory) {
         Ok(Some(kept)) => return (kept.secret, kept.listen),
         Ok(None) => {}
         Err(why) => {
             let file = RetainedKey::path(url_file);
-            tracing::warn!(file = %units::printable(&file.to_string_lossy()), why, "the kept key is not \
-                used; the URL is a new one");
+            tracing::warn!(
+                file = %units::printable(&file.to_string_lossy()),
+                why,
+                "the retained key is not used; the URL is new"
+            );
         }
     }
     (SharedSecret::new(), Vec::new())
 }
 
-/// The secret that whoever started us has chosen; else a new one.
+/// The secret chosen by our parent process; otherwise a new one.
 fn secret_from_parent() -> Result<SharedSecret, Failure> {
     match std::env::var(SECRET_VARIABLE) {
         Ok(text) => Ok(Zeroizing::new(text).parse().map_err(Fault::from)?),
@@ -220,12 +221,12 @@ fn start(args: &ServeArgs, secret: &SharedSecret, kept: &[SocketAddr]) -> Result
         }
     }
     Err(last.map_or_else(
-        || Failure::usage("there is nothing to listen on", "", "longhaul serve --help"),
-        |fault| Failure::from(fault).with_remedy("choose another port: --listen :PORT (0 is any free one)"),
+        || Failure::usage("no address to listen on", "", "longhaul serve --help"),
+        |fault| Failure::from(fault).with_remedy("choose another port: --listen :PORT (0 for a free one)"),
     ))
 }
 
-/// Where an earlier server listened goes first, wherever any port will do.
+/// Puts the earlier server's addresses first, where any port will do.
 fn prefer_retained(kept: &[SocketAddr], candidates: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let any_port = |known: &&SocketAddr| candidates.contains(&SocketAddr::new(known.ip(), 0));
     kept.iter().filter(any_port).copied().chain(candidates.iter().copied()).collect()
@@ -237,7 +238,7 @@ fn with_port(host: &str) -> String {
     if has_port { host.to_owned() } else { format!("{host}:0") }
 }
 
-/// Addresses in the order in which they are tried. Without IPv6 "all addresses" are those of IPv4.
+/// Addresses in the order to try. Without IPv6, "all addresses" are those of IPv4.
 fn listen_candidates(listen: Option<&str>) -> Result<Vec<SocketAddr>, Failure> {
     let all = |port: u16| [SocketAddr::from(([0u16; 8], port)), SocketAddr::from(([0u8; 4], port))];
     let Some(text) = listen else {
@@ -245,15 +246,15 @@ fn listen_candidates(listen: Option<&str>) -> Result<Vec<SocketAddr>, Failure> {
     };
     let wrong = || {
         Failure::usage(
-            format!("\"{}\" is nothing to listen on", units::printable(text)),
-            "an address and a port are expected",
+            format!("cannot listen on \"{}\"", units::printable(text)),
+            "it is not an address with a port",
             "longhaul serve DIR --listen 10.0.0.1:7000, or --listen :7000",
         )
     };
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(vec![address]);
     }
-    // Before the port alone: `::1` begins with a colon too.
+    // Checked before a port alone: `::1` begins with a colon too.
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     if let Ok(address) = bare.parse::<std::net::IpAddr>() {
         return Ok(vec![SocketAddr::new(address, PORT_DEFAULT), SocketAddr::new(address, 0)]);

@@ -1,4 +1,4 @@
-//! `longhaul storage rules`: name rules on the host that will use them, before anybody is told of them.
+//! `longhaul storage rules`: checks name rules on the host that will use them, before they are deployed.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,60 +20,60 @@ use crate::terminal::Tone;
 
 #[derive(Debug, Subcommand)]
 pub enum RulesCommand {
-    /// Check the configured rules, and what becomes of names: where they go and whether they come back
+    /// Check the configured rules and how they map names in both directions
     Check(CheckArgs),
-    /// Read PhEDEx's storage.xml, and write its rules as a section of the configuration
+    /// Convert PhEDEx's storage.xml to a section of the configuration
     Import(ImportArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Names to try
+    /// LFNs to map
     #[arg(value_name = "LFN")]
     names: Vec<Lfn>,
     /// Only this storage
     #[arg(long)]
     storage: Option<StorageName>,
-    /// Names as this protocol has them, instead of the storage's own files
+    /// Map to names of this protocol instead of the storage's own files
     #[arg(long)]
     protocol: Option<String>,
-    /// The site at the other end, for rules with a condition on it; only with --protocol
+    /// Site at the other end, for rules that depend on it; only with --protocol
     #[arg(long, value_name = "SITE", requires = "protocol")]
     target: Option<String>,
-    /// By the rules for custodial copies; only with --protocol
+    /// Use the rules for custodial copies; only with --protocol
     #[arg(long, requires = "protocol")]
     custodial: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The storage.xml
+    /// The storage.xml file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The storage that gets the rules
+    /// Storage that gets the rules
     #[arg(long)]
     storage: StorageName,
-    /// Its directory on this host
+    /// Directory of the storage on this host
     #[arg(long, value_name = "DIRECTORY")]
     root: PathBuf,
-    /// The protocol whose names are those of the storage's own files
+    /// Protocol whose names are the storage's own files
     #[arg(long, default_value_t = Own::default().protocol)]
     protocol: String,
-    /// What such a name begins with where the directory is [default: the directory]
+    /// Prefix of such names that corresponds to the directory [default: the directory]
     #[arg(long)]
     base: Option<String>,
-    /// The rules for custodial copies are meant
+    /// Use the rules for custodial copies
     #[arg(long)]
     custodial: bool,
-    /// Version of the rules; more than that which the service knows
+    /// Version of the rules; must be higher than the one the service has
     #[arg(long, default_value_t = 2, value_name = "NUMBER")]
     version: u32,
-    /// A name that has to come back, or nothing is written; may be repeated
+    /// LFN that must map back to itself, or nothing is written; may be repeated
     #[arg(long = "test", value_name = "LFN")]
     tests: Vec<Lfn>,
 }
 
-/// What became of one name.
+/// How one name was mapped.
 #[derive(Serialize)]
 struct NameTrial {
     storage: StorageName,
@@ -82,7 +82,7 @@ struct NameTrial {
     pfn: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     space_token: Option<String>,
-    /// Why there is none, or why it must not be used.
+    /// Why there is no name, or why it must not be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
 }
@@ -103,7 +103,7 @@ fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
         .collect();
     if chosen.is_empty() {
         let what = args.storage.as_ref().map_or("no storage".to_owned(), |name| format!("no storage {name}"));
-        let next = "name the file that has it with --config";
+        let next = "name the configuration file with --config";
         return Err(Failure::usage(
             "there are no rules to check",
             format!("{what} is configured here"),
@@ -117,7 +117,7 @@ fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
     let tries: Vec<NameTrial> = tries.collect();
     let failed = tries.iter().filter(|one| one.trouble.is_some()).count();
     if args.names.is_empty() && context.output.format != Format::Json {
-        context.output.say("the name rules can be used");
+        context.output.say("the name rules are valid");
     } else {
         context.output.table(&tries, |tries| table(tries))?;
     }
@@ -149,12 +149,12 @@ fn try_name(storage: &StorageConfig, lfn: &Lfn, args: &CheckArgs) -> NameTrial {
             match back {
                 Ok(Some(back)) if back == *lfn => None,
                 Ok(Some(back)) => Some(format!("it maps back to {}", back.shown())),
-                Ok(None) => Some("it maps back to nothing".into()),
+                Ok(None) => Some("no rule maps it back".into()),
                 Err(error) => Some(format!("on the way back: {error}")),
             }
         }
         Ok(None) => {
-            Some(format!("no rule of protocol {} fits; there are rules of {known}", printable(protocol)))
+            Some(format!("no rule of protocol {} fits; there are rules for {known}", printable(protocol)))
         }
         Err(error) => Some(error.to_string()),
     };
@@ -162,7 +162,13 @@ fn try_name(storage: &StorageConfig, lfn: &Lfn, args: &CheckArgs) -> NameTrial {
 }
 
 fn table(tries: &[NameTrial]) -> Table {
-    let mut table = Table::new([left("storage"), left("lfn"), left("name"), left("space"), prose("trouble")]);
+    let mut table = Table::new([
+        left("storage"),
+        left("lfn"),
+        left("name"),
+        left("space"),
+        prose("problem").plain_title("trouble"),
+    ]);
     for one in tries {
         table.row([
             Cell::text(one.storage.as_str()),
@@ -175,7 +181,7 @@ fn table(tries: &[NameTrial]) -> Table {
     table
 }
 
-/// What stands in a configuration file: the nesting gives the headings.
+/// A section of a configuration file; the nesting gives the headings.
 #[derive(Serialize)]
 struct ConfigSection {
     agent: AgentSection,
@@ -210,14 +216,14 @@ fn import(context: &Context, args: &ImportArgs) -> Result<Exit, Failure> {
         toml::to_string(&written).map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
     context.output.write(&text)?;
     let rules = written.agent.storages[0].rules.len();
-    context.output.say(&format!("{rules} rules: put this into the agent's configuration file"));
+    context.output.say(&format!("{rules} rules: add this to the agent's configuration file"));
     Ok(Exit::Ok)
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| Failure::file("reading", file, &error);
     let mut bytes = Vec::new();
-    // One more than is taken, so that too much is seen.
+    // One byte more than allowed, to detect a file that is too large.
     let limit = STORAGE_XML_BYTES_MAX as u64 + 1;
     File::open(file).map_err(failed)?.take(limit).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
@@ -226,8 +232,8 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
 fn build_section(bytes: &[u8], args: &ImportArgs) -> Result<ConfigSection, Failure> {
     let shown = printable(&args.file.to_string_lossy());
     let bad = |why: String| {
-        let next = "correct the file, or say with --protocol and --base which names are the storage's own";
-        Failure::usage(format!("the rules of {shown} cannot be used"), why, next)
+        let next = "correct the file, or use --protocol and --base to say which names are the storage's own";
+        Failure::usage(format!("the rules in {shown} are not valid"), why, next)
     };
     let rules = storage_xml::read(bytes).map_err(|fault| bad(fault.detail))?;
     let base = args.base.clone().unwrap_or_else(|| args.root.to_string_lossy().into_owned());
@@ -258,7 +264,8 @@ mod tests {
 
     const XML: &str = r#"<storage-mapping>
   <lfn-to-pfn protocol="disk" path-match="/+(.*)" result="/pool/$1"/>
-  <lfn-to-pfn protocol="https" chain="disk" destination-match="^T2_" path-match="(.*)" result="https://door.example.org$1"/>
+  <lfn-to-pfn protocol="https" chain="disk" destination-match="^T2_" path-match="(.*)"
+      result="https://door.example.org$1"/>
   <pfn-to-lfn protocol="disk" path-match="^/pool/(.*)" result="/$1"/>
   <pfn-to-lfn protocol="https" chain="disk" path-match="^https://[^/]+(/.*)" result="$1"/>
 </storage-mapping>"#;
@@ -296,7 +303,7 @@ mod tests {
         assert_eq!((one.pfn.as_deref(), one.trouble), (Some("https://door.example.org/pool/store/a"), None));
         check.target = Some("T3_X".into());
         let trouble = try_name(storage, &lfn, &check).trouble.unwrap();
-        assert_eq!(trouble, "no rule of protocol https fits; there are rules of disk, https");
+        assert_eq!(trouble, "no rule of protocol https fits; there are rules for disk, https");
     }
 
     #[test]
