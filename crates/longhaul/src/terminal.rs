@@ -1,7 +1,9 @@
-//! What a stream can show: a terminal or not, colour or not, how wide; and text laid out for it.
+//! Terminal capabilities of a stream (terminal or not, colour, width), and text layout for it.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+
+use unicode_width::UnicodeWidthChar;
 
 /// Meaning of a piece of text; colour never carries it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +15,7 @@ pub enum Tone {
     Strong,
 }
 
-/// Whether to colour.
+/// Whether to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     colour: bool,
@@ -46,7 +48,7 @@ impl Style {
     }
 }
 
-/// One of our two output streams, as found.
+/// One of our two output streams and its capabilities.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminal {
     pub is_terminal: bool,
@@ -76,12 +78,12 @@ impl Terminal {
         Terminal { is_terminal: is_terminal && !dumb, style: Style { colour }, stream }
     }
 
-    /// Columns now (windows are resized), if it is a terminal.
+    /// Current width in columns (windows are resized), if it is a terminal.
     pub fn width(&self) -> Option<usize> {
         self.size().map(|(columns, _)| columns)
     }
 
-    /// Lines now, if it is a terminal.
+    /// Current height in lines, if it is a terminal.
     pub fn height(&self) -> Option<usize> {
         self.size().map(|(_, lines)| lines)
     }
@@ -98,8 +100,8 @@ impl Terminal {
         Some(size.map_or((80, 24), |size| (known(size.ws_col, 80), known(size.ws_row, 24))))
     }
 
-    /// A reader of standard output that has gone away (`| head`) ends the program quietly; nothing can be
-    /// done about a standard error that does not take it.
+    /// Writes text. If the reader of standard output is gone (`| head`) the program ends quietly; a standard
+    /// error that cannot be written is ignored.
     pub fn write(&self, text: &str) -> io::Result<()> {
         match self.stream {
             Stream::Out => {
@@ -117,34 +119,24 @@ impl Terminal {
     }
 }
 
-/// Columns that `text` takes. Near enough: marks that combine take none, East Asian wide signs and pictures
-/// two, our own colours none.
+/// Number of columns that `text` takes on a terminal. Our own colour sequences take none.
 pub fn columns(text: &str) -> usize {
     char_widths(text).map(|(_, _, columns)| columns).sum()
 }
 
-/// Each character with its place and the columns it takes.
+/// Each character with its byte offset and width in columns.
 fn char_widths(text: &str) -> impl DoubleEndedIterator<Item = (usize, char, usize)> {
     let mut in_colour = false;
     let mut sizes = Vec::with_capacity(text.len());
     for (at, c) in text.char_indices() {
         in_colour |= c == '\u{1b}';
-        sizes.push((at, c, if in_colour { 0 } else { char_columns(c) }));
+        sizes.push((at, c, if in_colour { 0 } else { c.width().unwrap_or(0) }));
         in_colour &= c != 'm';
     }
     sizes.into_iter()
 }
 
-fn char_columns(c: char) -> usize {
-    match c as u32 {
-        0x0300..=0x036f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
-        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f => 2,
-        0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd => 2,
-        _ => 1,
-    }
-}
-
-/// `text` in at most `width` columns, an ellipsis at the end if it was longer.
+/// Cuts `text` to at most `width` columns, with an ellipsis at the end if it was longer.
 pub fn cut(text: &str, width: usize) -> Cow<'_, str> {
     if columns(text) <= width {
         return Cow::Borrowed(text);
@@ -165,7 +157,7 @@ pub fn cut(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
-/// As [`cut`], but keeps the end, which tells names of one directory apart. For text without colours.
+/// As [`cut`], but keeps the end, which distinguishes names in one directory. For text without colours.
 pub fn cut_front(text: &str, width: usize) -> Cow<'_, str> {
     if columns(text) <= width {
         return Cow::Borrowed(text);
@@ -182,7 +174,7 @@ pub fn cut_front(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("…{}", &text[start..]))
 }
 
-/// Wraps at spaces to `width` columns in all; lines after the first begin with `indent` spaces.
+/// Wraps at spaces to `width` columns in total; lines after the first are indented by `indent` spaces.
 pub fn wrapped(text: &str, width: Option<usize>, indent: usize) -> String {
     let Some(width) = width.filter(|width| *width >= 20) else { return text.to_owned() };
     let body = text.trim_start_matches(' ');
@@ -227,6 +219,23 @@ mod tests {
     }
 
     #[test]
+    fn combining_marks_of_every_script_take_no_column() {
+        assert_eq!(columns("\u{e01}\u{e34}"), 1, "Thai");
+        assert_eq!(columns("\u{5d0}\u{5b8}"), 1, "Hebrew");
+        assert_eq!(columns("\u{643}\u{64e}"), 1, "Arabic");
+        assert_eq!(columns("\u{915}\u{941}"), 1, "Devanagari");
+        assert_eq!(cut("\u{e01}\u{e34}\u{e01}\u{e34}\u{e01}", 2), "\u{e01}\u{e34}…");
+    }
+
+    #[test]
+    fn wide_signs_outside_of_east_asian_scripts_take_two_columns() {
+        assert_eq!(columns("⌚"), 2);
+        assert_eq!(columns("⚡x"), 3);
+        assert_eq!(columns("\u{1f170}"), 1, "narrow unless shown as a picture");
+        assert_eq!(cut_front("⚡⚡⚡", 3), "…⚡");
+    }
+
+    #[test]
     fn wraps_at_spaces() {
         assert_eq!(wrapped("aaaaaaaaaa bbbbbbbbbb cccc", Some(21), 2), "aaaaaaaaaa bbbbbbbbbb\n  cccc");
         assert_eq!(
@@ -243,7 +252,10 @@ mod tests {
     }
     proptest! {
         #[test]
-        fn whatever_is_cut_fits_and_keeps_its_end_or_its_beginning(text in "[a-zé日\u{301} ]{0,40}", width in 1usize..30) {
+        fn whatever_is_cut_fits_and_keeps_its_end_or_its_beginning(
+            text in "[a-zé日\u{301} ]{0,40}",
+            width in 1usize..30,
+        ) {
             let (front, back) = (cut_front(&text, width), cut(&text, width));
             prop_assert!(columns(&front) <= width && columns(&back) <= width);
             prop_assert!(text.ends_with(front.trim_start_matches('…')));
@@ -251,7 +263,11 @@ mod tests {
         }
 
         #[test]
-        fn wrapping_loses_no_word(text in "[a-z日]{1,9}( {1,3}[a-z日]{1,9}){0,20}", width in 30usize..60, indent in 0usize..8) {
+        fn wrapping_loses_no_word(
+            text in "[a-z日]{1,9}( {1,3}[a-z日]{1,9}){0,20}",
+            width in 30usize..60,
+            indent in 0usize..8,
+        ) {
             let done = wrapped(&text, Some(width), indent);
             prop_assert!(done.lines().all(|line| columns(line) <= width), "{}", done);
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
