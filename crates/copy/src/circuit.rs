@@ -68,7 +68,7 @@ impl Ways for SessionPaths {
         of_source.flat_map(|session| session.addresses).collect()
     }
 
-    fn tell(&mut self, note: &Note) {
+    fn report(&mut self, note: &Note) {
         tracing::info!(%note, "circuit");
         self.story.record(note.to_string());
     }

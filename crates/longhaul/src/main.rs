@@ -51,7 +51,7 @@ fn run(cli: Cli, sealed: std::io::Result<()>) -> Exit {
     };
     let output = Output::new(format, cli.global.no_color, cli.global.quiet);
     if let Err(error) = sealed {
-        output.say(&format!(
+        output.print_message(&format!(
             "warning: other processes of this user can read this process's memory, since the kernel refused \
                 to protect it: {error}"
         ));

@@ -89,7 +89,7 @@ impl Output {
     }
 
     /// Writes a message to standard error, unless `--quiet`.
-    pub fn say(&self, message: &str) {
+    pub fn print_message(&self, message: &str) {
         if !self.quiet {
             let _ = self.error.write(&format!("{message}\n"));
         }

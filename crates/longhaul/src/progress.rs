@@ -60,13 +60,13 @@ impl ProgressBoard {
     }
 
     /// Prints a permanent message, wrapped on a terminal, further lines indented.
-    pub fn say_wrapped(&mut self, message: &str, indent: usize) {
+    pub fn print_wrapped(&mut self, message: &str, indent: usize) {
         let width = self.terminal.width();
-        self.say(&wrapped(message, width, indent));
+        self.print_message(&wrapped(message, width, indent));
     }
 
     /// Prints a permanent message.
-    pub fn say(&mut self, message: &str) {
+    pub fn print_message(&mut self, message: &str) {
         let erased = self.erase_sequence();
         self.painted_lines = 0;
         let message = if self.quiet { String::new() } else { format!("{message}\n") };

@@ -117,7 +117,7 @@ impl Ways for AgentStreams {
         .unwrap_or_default()
     }
 
-    fn tell(&mut self, note: &Note) {
+    fn report(&mut self, note: &Note) {
         self.link(|_, link| {
             tracing::info!(from = %link.config.from, %note, "circuit");
             locked(&link.record).note(note, self.clock.now());

@@ -59,7 +59,7 @@ pub struct ServeOptions {
     pub allow: Vec<IpNetwork>,
     /// Secret of an earlier run whose clients should reconnect; none makes a new one.
     pub secret: Option<SharedSecret>,
-    /// Whom this server is for, where several serve one directory.
+    /// Subject of the client that this server is for, where several servers share one directory.
     pub party: Option<String>,
 }
 

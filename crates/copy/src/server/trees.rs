@@ -73,7 +73,7 @@ mod tests {
             .unwrap()
     }
 
-    fn ask(
+    fn request_values(
         export: &Posix,
         path: &str,
         size: u64,
@@ -94,13 +94,13 @@ mod tests {
         std::fs::write(root.path().join("f"), &bytes).unwrap();
         std::fs::write(root.path().join("none"), b"").unwrap();
         let (export, size) = (export(root.path()), bytes.len() as u64);
-        let mut values = ask(&export, "f", size, 0, 3).unwrap();
-        values.extend(ask(&export, "f", size, 3, 1).unwrap());
+        let mut values = request_values(&export, "f", size, 0, 3).unwrap();
+        values.extend(request_values(&export, "f", size, 3, 1).unwrap());
         let mut hasher = longhaul_model::Hasher::new([longhaul_model::Algorithm::Blake3]);
         hasher.update(&bytes);
         let whole = hasher.finish().get(longhaul_model::Algorithm::Blake3).unwrap();
         assert_eq!(Tree::of(size, values).unwrap().root(), whole);
-        assert_eq!(ask(&export, "none", 0, 0, 1).unwrap().len(), 1);
+        assert_eq!(request_values(&export, "none", 0, 0, 1).unwrap().len(), 1);
     }
 
     #[test]
@@ -108,11 +108,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("f"), [7; 100]).unwrap();
         let export = export(root.path());
-        assert_eq!(ask(&export, "gone", 100, 0, 1), Err(FaultCode::SourceMissing));
-        assert_eq!(ask(&export, "f", 101, 0, 1), Err(FaultCode::SourceTruncated));
-        assert_eq!(ask(&export, "f", 99, 0, 1), Err(FaultCode::SourceChanged));
+        assert_eq!(request_values(&export, "gone", 100, 0, 1), Err(FaultCode::SourceMissing));
+        assert_eq!(request_values(&export, "f", 101, 0, 1), Err(FaultCode::SourceTruncated));
+        assert_eq!(request_values(&export, "f", 99, 0, 1), Err(FaultCode::SourceChanged));
         for (first, count) in [(0, 2), (1, 1), (u64::MAX, 1), (1 << 60, u32::MAX)] {
-            assert_eq!(ask(&export, "f", 100, first, count), Err(FaultCode::BadRequest), "{first} {count}");
+            assert_eq!(
+                request_values(&export, "f", 100, first, count),
+                Err(FaultCode::BadRequest),
+                "{first} {count}"
+            );
         }
     }
 }

@@ -25,11 +25,11 @@ use tempfile::TempDir;
 const UPDATE: Policy = Policy { update: true, checksum: false, window_ns: 0 };
 const CHECKSUM: Policy = Policy { update: false, checksum: true, window_ns: 0 };
 
-struct Place(TempDir);
+struct Scene(TempDir);
 
 /// What was told of one copy.
 #[derive(Default)]
-struct Told {
+struct CopyLog {
     bytes: AtomicU64,
     ends: Mutex<BTreeMap<String, Result<LocalOutcome, Fault>>>,
     left_out: Mutex<Vec<String>>,
@@ -37,7 +37,7 @@ struct Told {
     at_bytes: Option<Box<dyn Fn(u64) + Sync + Send>>,
 }
 
-impl Observer for Told {
+impl Observer for CopyLog {
     fn bytes(&self, count: u64) {
         let sum = self.bytes.fetch_add(count, Ordering::Relaxed) + count;
         if let Some(call) = &self.at_bytes {
@@ -64,7 +64,7 @@ impl Observer for Told {
     }
 }
 
-impl Told {
+impl CopyLog {
     fn end(&self, path: &str) -> Result<LocalOutcome, Fault> {
         self.ends.lock().unwrap().get(path).unwrap_or_else(|| panic!("{path} has no end")).clone()
     }
@@ -74,9 +74,9 @@ impl Told {
     }
 }
 
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
+impl Scene {
+    fn new() -> Scene {
+        Scene(tempfile::tempdir().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -118,8 +118,8 @@ fn options() -> LocalOptions {
     LocalOptions { flush: FlushPolicy::None, ..LocalOptions::default() }
 }
 
-fn run(request: LocalRequest, options: &LocalOptions) -> (LocalTotals, Told) {
-    let told = Told::default();
+fn run(request: LocalRequest, options: &LocalOptions) -> (LocalTotals, CopyLog) {
+    let told = CopyLog::default();
     let plan = LocalPlan::prepare(request).unwrap();
     let totals = plan.totals().unwrap();
     let done = copy(&plan, totals.copy_bytes, options, &told, &AtomicBool::new(false)).unwrap();
@@ -167,7 +167,7 @@ fn noise(length: usize) -> Vec<u8> {
 /// work.
 #[test]
 fn a_tree_arrives_as_it_is() {
-    let place = Place::new();
+    let place = Scene::new();
     for number in 0..700 {
         place.file(&format!("from/d{}/f{number}", number % 7), noise(number * 13));
     }
@@ -192,7 +192,7 @@ fn a_tree_arrives_as_it_is() {
 
 #[test]
 fn every_way_gives_the_same_bytes_and_says_what_it_is() {
-    let place = Place::new();
+    let place = Scene::new();
     place.file("from/large", noise((17 << 20) + 7)).file("from/small", "x").file("from/empty", "");
     let mut ways = Vec::new();
     for verification in [Verification::Wire, Verification::EndToEnd, Verification::Readback] {
@@ -229,7 +229,7 @@ fn every_way_gives_the_same_bytes_and_says_what_it_is() {
 
 #[test]
 fn the_slash_rule_on_disk() {
-    let place = Place::new();
+    let place = Scene::new();
     place.file("a/run7/x/f", "1").file("b/g", "2");
     run(place.request(&["a/run7"], "t1"), &options());
     assert_eq!(place.read("t1/run7/x/f"), "1");
@@ -251,7 +251,7 @@ fn the_slash_rule_on_disk() {
 
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_made() {
-    let place = Place::new();
+    let place = Scene::new();
     place.file("d/f", "1").file("file", "2");
     assert_eq!(refused(place.request(&["missing"], "t")).code, FaultCode::SourceMissing);
     assert_eq!(refused(place.request(&["d"], "file")).code, FaultCode::NameClash);
@@ -275,7 +275,7 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
 
 #[test]
 fn two_sources_for_one_name_are_both_named() {
-    let place = Place::new();
+    let place = Scene::new();
     place
         .file("one/f", "1")
         .file("two/f", "2")
@@ -292,7 +292,7 @@ fn two_sources_for_one_name_are_both_named() {
 /// What is there is never replaced unasked, and a repeated command has nothing to do.
 #[test]
 fn what_is_there() {
-    let place = Place::new();
+    let place = Scene::new();
     place.file("from/same", "12345").file("from/touched", "12345").file("from/other", "12345");
     place.time("from/touched", 1_600_000_000);
     let (first, _) = run(place.request(&["from/"], "to"), &options());
@@ -310,7 +310,7 @@ fn what_is_there() {
 
 #[test]
 fn update_and_checksum_replace() {
-    let place = Place::new();
+    let place = Scene::new();
     place
         .file("from/a", "new")
         .time("from/a", 1_700_000_000)
@@ -339,7 +339,7 @@ fn update_and_checksum_replace() {
 
 #[test]
 fn a_dry_run_changes_nothing() {
-    let place = Place::new();
+    let place = Scene::new();
     place.file("from/a", "1").file("from/b.o", "2").file("to/a", "3");
     let before = tree(place.0.path());
     let filters = Filters::parse([(Action::Exclude, "*.o")]).unwrap();
@@ -368,7 +368,7 @@ fn a_dry_run_changes_nothing() {
 /// there.
 #[test]
 fn stopped_and_resumed() {
-    let place = Place::new();
+    let place = Scene::new();
     for number in 0..40 {
         place.file(&format!("from/f{number:02}"), noise((2 << 20) + number));
     }
@@ -378,7 +378,7 @@ fn stopped_and_resumed() {
             cancel.store(true, Ordering::Relaxed);
         }
     };
-    let told = Told { at_bytes: Some(Box::new(stop)), ..Told::default() };
+    let told = CopyLog { at_bytes: Some(Box::new(stop)), ..CopyLog::default() };
     let plan = LocalPlan::prepare(place.request(&["from/"], "to")).unwrap();
     let options = LocalOptions { files_at_once: 3, ..options() };
     let totals = copy(&plan, 0, &options, &told, cancel).unwrap();
@@ -397,7 +397,7 @@ fn stopped_and_resumed() {
 /// A file that changes under the copy is an error, never a mixture.
 #[test]
 fn a_source_that_changes_is_not_recorded() {
-    let place = Place::new();
+    let place = Scene::new();
     place.file("from/f", noise(8 << 20));
     for change in ["grow", "shrink", "touch", "replace"] {
         let path = place.path("from/f");
@@ -422,7 +422,7 @@ fn a_source_that_changes_is_not_recorded() {
                 }
             }
         };
-        let told = Told { at_bytes: Some(Box::new(act)), ..Told::default() };
+        let told = CopyLog { at_bytes: Some(Box::new(act)), ..CopyLog::default() };
         let plan = LocalPlan::prepare(place.request(&["from/"], "to")).unwrap();
         let options = LocalOptions { clone: false, files_at_once: 1, ..options() };
         copy(&plan, 0, &options, &told, &AtomicBool::new(false)).unwrap();
@@ -447,7 +447,7 @@ fn a_source_that_changes_is_not_recorded() {
 #[test]
 fn what_appears_meanwhile_stays() {
     for replacing in [false, true] {
-        let place = Place::new();
+        let place = Scene::new();
         place.file("from/f", noise(2 << 20)).time("from/f", 1_700_000_000);
         if replacing {
             place.file("to/f", "old").time("to/f", 1_600_000_000);
@@ -455,7 +455,7 @@ fn what_appears_meanwhile_stays() {
         let request = LocalRequest { policy: UPDATE, ..place.request(&["from/"], "to") };
         let theirs = place.path("to/f");
         let act = move |_| fs::write(&theirs, "theirs").unwrap();
-        let told = Told { at_bytes: Some(Box::new(act)), ..Told::default() };
+        let told = CopyLog { at_bytes: Some(Box::new(act)), ..CopyLog::default() };
         let plan = LocalPlan::prepare(request).unwrap();
         let totals = copy(&plan, 0, &options(), &told, &AtomicBool::new(false)).unwrap();
         assert_eq!((told.code("f"), totals.failed_files), (FaultCode::NameClash, 1));
@@ -468,10 +468,10 @@ fn what_appears_meanwhile_stays() {
 
 #[test]
 fn no_space_is_told_in_advance() {
-    let place = Place::new();
+    let place = Scene::new();
     place.file("from/f", "1");
     let plan = LocalPlan::prepare(place.request(&["from/"], "to")).unwrap();
-    let told = Told::default();
+    let told = CopyLog::default();
     let options = LocalOptions { clone: false, ..options() };
     let fault = copy(&plan, u64::MAX / 2, &options, &told, &AtomicBool::new(false)).unwrap_err();
     assert_eq!(fault.code, FaultCode::NoSpaceForRequest);
@@ -481,7 +481,7 @@ fn no_space_is_told_in_advance() {
 
 #[test]
 fn filters_and_what_is_left_out() {
-    let place = Place::new();
+    let place = Scene::new();
     place.file("from/a.c", "1").file("from/a.o", "2").file("from/cache/x", "3");
     symlink("/etc/hostname", place.path("from/out")).unwrap();
     symlink("a.c", place.path("from/link.c")).unwrap();
@@ -496,7 +496,7 @@ fn filters_and_what_is_left_out() {
 /// Promise 9: a link at the target leads no file elsewhere.
 #[test]
 fn links_at_the_target_are_not_followed() {
-    let place = Place::new();
+    let place = Scene::new();
     place.file("from/sub/f", "1").file("from/g", "2").file("outside/g", "kept");
     fs::create_dir(place.path("to")).unwrap();
     symlink("../outside", place.path("to/sub")).unwrap();
@@ -517,7 +517,7 @@ fn links_at_the_target_are_not_followed() {
 /// told twice.
 #[test]
 fn many_small_files() {
-    let place = Place::new();
+    let place = Scene::new();
     for number in 0..3_000 {
         place.file(&format!("from/{}/{number}", number % 11), number.to_string());
     }
@@ -549,7 +549,7 @@ fn copies_until_it_is_killed() {
             }
         }
     };
-    let told = Told { at_bytes: Some(Box::new(wait)), ..Told::default() };
+    let told = CopyLog { at_bytes: Some(Box::new(wait)), ..CopyLog::default() };
     let plan = LocalPlan::prepare(request).unwrap();
     let options = LocalOptions { clone: false, ..options() };
     copy(&plan, 0, &options, &told, &AtomicBool::new(false)).unwrap();
@@ -559,7 +559,7 @@ fn copies_until_it_is_killed() {
 /// completes the first and removes the second.
 #[test]
 fn killed_and_repeated() {
-    let place = Place::new();
+    let place = Scene::new();
     for number in 0..20 {
         place.file(&format!("from/f{number:02}"), noise((3 << 20) + number));
     }
@@ -594,7 +594,7 @@ fn killed_and_repeated() {
 /// reference's exit code; 97 files are there.
 #[test]
 fn a_copyjobfile_of_100_pairs() {
-    let place = Place::new();
+    let place = Scene::new();
     fs::create_dir(place.path("to")).unwrap();
     let mut job = String::from("# source target\n");
     for number in 0..100 {
@@ -619,7 +619,7 @@ fn a_copyjobfile_of_100_pairs() {
             target: pair.target.to_string(),
             ..LocalRequest::default()
         };
-        let told = Told::default();
+        let told = CopyLog::default();
         let copied = LocalPlan::prepare(request)
             .and_then(|plan| copy_to(&targets, &plan, 0, &options(), &told, &AtomicBool::new(false)));
         let end = match copied {

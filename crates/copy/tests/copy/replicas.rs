@@ -10,7 +10,7 @@ use longhaul_model::{Algorithm, Digest, FaultCode, Hasher, Verification};
 use crate::common::{Ground, Ran, at, content, order, place, recursive, run_order, tree};
 
 const MIB: usize = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 fn blake3(bytes: &[u8]) -> Digest {
     let mut hasher = Hasher::new([Algorithm::Blake3]);
@@ -190,7 +190,7 @@ fn when_some_is_there(order: &CopyRequest, then: impl FnOnce(&Stop) + Send) -> (
         scope.spawn(move || {
             let begun = Instant::now();
             while watched.totals().bytes_running < 8 << 20 {
-                assert!(begun.elapsed() < PATIENCE, "nothing moves");
+                assert!(begun.elapsed() < WAIT_MAX, "nothing moves");
                 std::thread::yield_now();
             }
             then(&stopping);

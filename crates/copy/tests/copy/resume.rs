@@ -9,7 +9,7 @@ use longhaul_model::FaultCode;
 use crate::common::{Ground, Ran, at, content, order, place, run_order, serve_options, tree};
 
 const BYTES: usize = 24 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Slow enough to be stopped in the middle.
 fn slow() -> Options {
@@ -23,7 +23,7 @@ fn broken_off(order: &CopyRequest) -> u64 {
     let watcher = std::thread::spawn(move || {
         let begun = Instant::now();
         while watched.totals().bytes_running < 4 << 20 {
-            assert!(begun.elapsed() < PATIENCE, "nothing moves");
+            assert!(begun.elapsed() < WAIT_MAX, "nothing moves");
             std::thread::yield_now();
         }
         stopping.stop();
@@ -85,7 +85,7 @@ fn a_push_goes_on_where_it_was_stopped() {
     assert_eq!(std::fs::read(ground.path("far/large")).unwrap(), content(2, BYTES));
     let begun = Instant::now();
     while server.clients() > 0 {
-        assert!(begun.elapsed() < PATIENCE, "the server still waits for a client that has gone");
+        assert!(begun.elapsed() < WAIT_MAX, "the server still waits for a client that has gone");
         std::thread::yield_now();
     }
     assert_eq!(server.receiving(), 0);

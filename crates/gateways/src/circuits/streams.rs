@@ -28,7 +28,7 @@ pub trait Ways: Send {
     fn others(&self) -> usize {
         0
     }
-    fn tell(&mut self, note: &Note);
+    fn report(&mut self, note: &Note);
 }
 
 /// A circuit as streams see it.
@@ -120,7 +120,7 @@ impl<W: Ways> Traffic for Streams<W> {
     }
 
     fn tell(&mut self, note: &Note) {
-        self.ways.tell(note);
+        self.ways.report(note);
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
         fn others(&self) -> usize {
             self.others
         }
-        fn tell(&mut self, _note: &Note) {}
+        fn report(&mut self, _note: &Note) {}
     }
 
     fn streams() -> Streams<Fake> {

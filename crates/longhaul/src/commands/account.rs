@@ -152,7 +152,9 @@ pub async fn run(context: &Context, remote: &Remote, command: AccountCommand) ->
         }
         AccountCommand::Remove { name } => {
             remote.delete(&routes::ACCOUNT_REMOVE, &[&name]).await?;
-            context.output.say(&format!("{} is removed and its sessions are ended", printable(&name)));
+            context
+                .output
+                .print_message(&format!("{} is removed and its sessions are ended", printable(&name)));
             Ok(Exit::Ok)
         }
     }

@@ -195,7 +195,7 @@ fn run_disk(context: &Context, args: &DiskArgs) -> Result<Exit, Failure> {
         vec![disk::read(path, &options).map_err(failed)?]
     } else if args.write {
         let part = disk::write(path, &options).map_err(failed)?;
-        context.output.say(&format!("{} is kept.", printable(&path.to_string_lossy())));
+        context.output.print_message(&format!("{} is kept.", printable(&path.to_string_lossy())));
         vec![part]
     } else if path.is_dir() {
         disk::write_and_read(path, &options).map_err(failed)?.into()
@@ -289,15 +289,17 @@ fn listen(context: &Context, address: &str, once: bool) -> Result<Exit, Failure>
             .with_remedy("choose another port, or stop the process that uses it: ss -ltnp")
     })?;
     let bound = listener.local_addr().unwrap_or(address);
-    context.output.say(&format!("listening on {bound} and discarding what arrives; stop with Ctrl-C"));
+    context
+        .output
+        .print_message(&format!("listening on {bound} and discarding what arrives; stop with Ctrl-C"));
     let ended = AtomicU32::new(0);
     network::listen(&listener, &|peer, received| match received {
         Ok(one) => {
-            context.output.say(&format!("{peer}: received {}", bytes(one.bytes)));
+            context.output.print_message(&format!("{peer}: received {}", bytes(one.bytes)));
             once && ended.fetch_add(1, Ordering::Relaxed) + 1 >= one.streams
         }
         Err(error) => {
-            context.output.say(&format!("{peer}: {}", plain_io(error)));
+            context.output.print_message(&format!("{peer}: {}", plain_io(error)));
             false
         }
     })

@@ -45,7 +45,7 @@ pub fn run(context: &Context, command: ConfigCommand) -> Result<Exit, Failure> {
         }
         ConfigCommand::Check => {
             check(&layers)?;
-            context.output.say("the configuration is valid");
+            context.output.print_message("the configuration is valid");
         }
     }
     Ok(Exit::Ok)

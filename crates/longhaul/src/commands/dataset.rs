@@ -140,7 +140,7 @@ pub async fn run(context: &Context, remote: &Remote, command: DatasetCommand) ->
         }
         DatasetCommand::Delete { dataset } => {
             remote.delete(&routes::DATASET_DELETE, &[dataset.as_str()]).await?;
-            context.output.say(&format!("{dataset} is deleted"));
+            context.output.print_message(&format!("{dataset} is deleted"));
             Ok(Exit::Ok)
         }
     }

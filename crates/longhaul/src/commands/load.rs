@@ -183,7 +183,7 @@ struct SubmittedTrial {
 pub async fn run(context: &Context, remote: &Remote, args: &LoadArgs) -> Result<Exit, Failure> {
     let storages = storages(remote).await?;
     let mut report = Report { seed: args.seed, sites: storages.len() as u64, ..Report::default() };
-    context.output.say(&format!(
+    context.output.print_message(&format!(
         "{} of {} each between {}, {} per second",
         words::plural(args.count, "subscription"),
         words::files(args.files),
@@ -200,7 +200,7 @@ pub async fn run(context: &Context, remote: &Remote, args: &LoadArgs) -> Result<
     tokio::select! {
         done = work => done?,
         _ = tokio::signal::ctrl_c() => {
-            context.output.say("\nInterrupted. Results so far:");
+            context.output.print_message("\nInterrupted. Results so far:");
             report.interrupted = true;
         }
     }
@@ -266,7 +266,7 @@ async fn submit(
             }
         }
     }
-    context.output.say(&format!("all submitted after {}", duration(began.elapsed())));
+    context.output.print_message(&format!("all submitted after {}", duration(began.elapsed())));
 }
 
 async fn submit_one(remote: &Remote, request: &Request, dataset: &str) -> Result<SubmittedTrial, Failure> {
@@ -296,7 +296,7 @@ async fn watch(
             return Ok(());
         }
         if began.elapsed() > most {
-            context.output.say(&format!(
+            context.output.print_message(&format!(
                 "{} not complete after {}",
                 words::plural(left, "subscription"),
                 duration(most)
@@ -304,7 +304,9 @@ async fn watch(
             return Ok(());
         }
         if told.elapsed() > Duration::from_secs(5) {
-            context.output.say(&format!("  {} not complete yet", words::plural(left, "subscription")));
+            context
+                .output
+                .print_message(&format!("  {} not complete yet", words::plural(left, "subscription")));
             told = Instant::now();
         }
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -331,7 +333,7 @@ fn count_results(report: &mut Report, sent: &[SubmittedTrial]) {
 }
 
 async fn clean(context: &Context, remote: &Remote, sent: &[SubmittedTrial]) -> Result<(), Failure> {
-    context.output.say("Cleaning up …");
+    context.output.print_message("Cleaning up …");
     let stopped = async {
         for one in sent {
             one.trial.clean_up(remote).await?;

@@ -25,7 +25,7 @@ pub fn run(context: &Context, args: ManArgs) -> Result<Exit, Failure> {
     let mut command = Cli::command();
     command.build();
     let pages = write_pages(&command, "longhaul", directory)?;
-    context.output.say(&format!("{pages} pages"));
+    context.output.print_message(&format!("{pages} pages"));
     Ok(Exit::Ok)
 }
 

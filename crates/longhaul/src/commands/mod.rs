@@ -204,7 +204,7 @@ pub async fn unless_interrupted<T>(
     tokio::select! {
         done = work => done.map(Some),
         _ = tokio::signal::ctrl_c() => {
-            context.output.say(&format!("\n{}", goes_on()));
+            context.output.print_message(&format!("\n{}", goes_on()));
             Ok(None)
         }
     }

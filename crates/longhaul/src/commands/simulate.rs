@@ -38,7 +38,7 @@ pub struct SimulateArgs {
     /// links) or /at-once-N (N parallel files on each link); or all [default: best]
     #[arg(long, value_name = "NAME")]
     strategy: Vec<String>,
-    /// Who decides about circuits, instead of the scenario's choice; may be repeated: none, agent, service
+    /// What decides about circuits, instead of the scenario's choice; may be repeated: none, agent, service
     #[arg(
         long,
         value_name = "LEVEL",
@@ -113,7 +113,7 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
         if context.output.format == Format::Json {
             context.output.json_line(&report.summary)?;
         } else if wall > WALL_S_REPORTED_MIN {
-            context.output.say(&format!("{}: {:.1} s", way.name, wall));
+            context.output.print_message(&format!("{}: {:.1} s", way.name, wall));
         }
         reports.push(report);
     }
@@ -135,7 +135,7 @@ fn check_rates_error<'a>(context: &Context, errors: impl Iterator<Item = (&'a St
     let mut exit = Exit::Ok;
     for (strategy, error) in errors.filter(|(_, error)| *error > ERROR_MAX) {
         exit = Exit::Mismatch;
-        context.output.say(&format!(
+        context.output.print_message(&format!(
             "{strategy}: rates once per second differ by {:.2} % from exact ones in the first hour, {:.0} % \
                 is allowed: use rates = \"exact\"",
             error * 100.0,

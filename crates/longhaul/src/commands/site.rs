@@ -190,7 +190,7 @@ async fn add(context: &Context, remote: &Remote, args: AddArgs) -> Result<(), Fa
         table
     })?;
     let until = time_format::local(added.expires, clock::now());
-    context.output.say(&format!(
+    context.output.print_message(&format!(
         "One agent of {name} can join with this token until {until}. On its host:\n  \
          longhaul agent join --token TOKEN\n  longhaul agent run --storage {name}=/path/of/its/storage",
         name = added.name

@@ -224,6 +224,6 @@ pub fn ensure_succeeded(task: &TaskView) -> Result<(), Failure> {
 pub fn print_problems(context: &Context, task: &TaskView) {
     if let Some(table) = problems_table(task) {
         let error = context.output.error;
-        context.output.say(table.human(error.style, error.width()).trim_end());
+        context.output.print_message(table.human(error.style, error.width()).trim_end());
     }
 }

@@ -94,7 +94,7 @@ pub async fn run(context: &Context, remote: &Remote, command: TokenCommand) -> R
         }
         TokenCommand::Revoke { name } => {
             remote.delete(&routes::TOKEN_REVOKE, &[&name]).await?;
-            context.output.say(&format!("{} is revoked", longhaul_model::units::printable(&name)));
+            context.output.print_message(&format!("{} is revoked", longhaul_model::units::printable(&name)));
         }
     }
     Ok(Exit::Ok)

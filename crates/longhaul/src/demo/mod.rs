@@ -103,14 +103,14 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
         stop_writing: Arc::default(),
         writer: None,
     };
-    demo.board.say_wrapped(&plan.headline(), 2);
+    demo.board.print_wrapped(&plan.headline(), 2);
     let result = tokio::select! {
         result = demo.run_steps(&plan, args.exit) => result,
         () = &mut ending => Ok(Exit::Interrupted),
     };
     demo.board.clear();
     if result.as_ref().is_ok_and(|exit| *exit == Exit::Interrupted) {
-        demo.board.say("\nstopping the service and the sites");
+        demo.board.print_message("\nstopping the service and the sites");
     }
     demo.stop_writing.store(true, Ordering::Relaxed);
     if let Some(writer) = demo.writer.take() {
@@ -121,7 +121,7 @@ pub async fn run(context: &Context, args: DemoArgs) -> Result<Exit, Failure> {
     // Once everything is complete and reported, Ctrl-C is no interruption.
     let result = if demo.complete { result.map(|_| Exit::Ok) } else { result };
     if let Some(told) = plan.state.finish(failed) {
-        context.output.say(&told);
+        context.output.print_message(&told);
     }
     result
 }
@@ -142,7 +142,7 @@ impl Demo<'_> {
         self.prepare_data(plan).await?;
         let (remote, page) = self.start_service(plan).await?;
         let url = format!("https://{}", plan.service);
-        self.board.say(&format!("  service  {url}\n  open     {page}"));
+        self.board.print_message(&format!("  service  {url}\n  open     {page}"));
         self.start_sites(plan, &remote).await?;
         let dataset = DatasetName::parse(DATASET)?;
         let scanned = self.register(plan, &remote, &dataset).await?;
@@ -166,7 +166,7 @@ impl Demo<'_> {
         if exit {
             return Ok(Exit::Ok);
         }
-        self.board.say(report.suggestions(&steps::program_name()).trim_end());
+        self.board.print_message(report.suggestions(&steps::program_name()).trim_end());
         self.keep_serving(plan, &remote).await
     }
 
@@ -201,7 +201,7 @@ impl Demo<'_> {
     /// Prints a blank line around the progress block, on a terminal only.
     fn print_blank_line(&mut self) {
         if self.board.terminal().is_terminal {
-            self.board.say("");
+            self.board.print_message("");
         }
     }
 
@@ -252,7 +252,7 @@ impl Demo<'_> {
         match &event {
             Event::Restarted { .. } => {
                 self.restarts += 1;
-                self.board.say(&format!("  {}", event.line()));
+                self.board.print_message(&format!("  {}", event.line()));
                 Ok(())
             }
             Event::GaveUp { name, why } => Err(Failure::new(FaultCode::Internal, why.clone())

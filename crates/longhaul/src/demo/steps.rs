@@ -48,7 +48,7 @@ impl Demo<'_> {
                 std::os::unix::fs::symlink(directory, &first)
                     .map_err(|error| Failure::file("linking", &first, &error))?;
                 let shown = printable(&directory.to_string_lossy());
-                self.board.say(&format!(
+                self.board.print_message(&format!(
                     "  data     {shown}: {}, {}, read-only",
                     words::files(*files),
                     bytes(*size)
@@ -60,7 +60,7 @@ impl Demo<'_> {
                 let begun = clock::now();
                 self.generate(&first, *files, *size).await?;
                 let took = duration(clock::now().since(begun));
-                self.board.say(&format!(
+                self.board.print_message(&format!(
                     "  data     {}, {} written in {took}",
                     words::files(*files as u64),
                     bytes(*size)
@@ -174,7 +174,7 @@ impl Demo<'_> {
         self.board.clear();
         task::ensure_succeeded(&scan)?;
         let view: DatasetView = remote.get_with_retry(&routes::DATASET_SHOW, &[dataset.as_str()]).await?;
-        self.board.say_wrapped(
+        self.board.print_wrapped(
             &format!(
                 "  {:<8} has dataset {dataset}: {}, {}, digests adler32 + crc32c     scanned in {}",
                 first.as_str(),
@@ -207,7 +207,7 @@ impl Demo<'_> {
             };
             let _: SubscriptionView = remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await?;
         }
-        self.board.say(line.trim_end());
+        self.board.print_message(line.trim_end());
         self.print_blank_line();
         Ok(())
     }
@@ -286,7 +286,7 @@ impl Demo<'_> {
                 self.wait_until("the service answers", async || page_url(plan, remote).await.map(|_| true))
                     .await?;
                 let page = page_url(plan, remote).await?;
-                self.board.say(&format!("  open     {page}"));
+                self.board.print_message(&format!("  open     {page}"));
             }
         }
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Accounts of the system, and their numbers.
 const GAMES: (&str, u32, u32) = ("games", 5, 60);
 const MAN: (&str, u32, u32) = ("man", 6, 12);
@@ -227,7 +227,7 @@ fn a_server_that_dies_comes_back_under_its_url_and_all_end_with_the_first() {
     kill(pid);
     let begun = Instant::now();
     while !ground.copy("@urls/games.url/hers", "again").status.success() {
-        assert!(begun.elapsed() < PATIENCE, "it does not come back");
+        assert!(begun.elapsed() < WAIT_MAX, "it does not come back");
     }
     assert_eq!(fs::read_to_string(ground.path("urls/games.url")).unwrap(), url);
     // However the first one ends, the others do not outlive it.
@@ -236,7 +236,7 @@ fn a_server_that_dies_comes_back_under_its_url_and_all_end_with_the_first() {
     served.child.kill().unwrap();
     served.child.wait().unwrap();
     while servers.iter().any(|(pid, _)| is_alive(*pid)) {
-        assert!(begun.elapsed() < PATIENCE, "servers without their parent go on");
+        assert!(begun.elapsed() < WAIT_MAX, "servers without their parent go on");
         std::thread::yield_now();
     }
 }

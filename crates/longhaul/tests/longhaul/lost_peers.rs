@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
-const PATIENCE: Duration = Duration::from_secs(90);
+const WAIT_MAX: Duration = Duration::from_secs(90);
 const BYTES: usize = 48 << 20;
 /// Seconds for all of it, so that there is a middle.
 const SLOW: &str = "8MB";
@@ -65,7 +65,7 @@ impl Drop for Running {
 fn until(what: &str, mut good: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !good() {
-        assert!(begun.elapsed() < PATIENCE, "{what}");
+        assert!(begun.elapsed() < WAIT_MAX, "{what}");
         std::thread::yield_now();
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn plan_text(plan: &CircuitPlan, style: Style, width: Option<usize>, 
     text
 }
 
-/// Who decides about circuits, and when the last plan was made.
+/// What decides about circuits, and when the last plan was made.
 fn plan_header(plan: &CircuitPlan, now: Timestamp) -> String {
     match (plan.level.as_str(), plan.planned) {
         ("service", Some(planned)) => format!(

@@ -129,9 +129,9 @@ pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> R
     let done = tokio::select! {
         done = run.test_all(&links) => done,
         _ = tokio::signal::ctrl_c() => {
-            context.output.say("\nInterrupted: cancelling the test transfer and cleaning up …");
+            context.output.print_message("\nInterrupted: cancelling the test transfer and cleaning up …");
             run.clean_up().await?;
-            context.output.say("Cleaned up. Grades given before are kept; the other links are unchanged.");
+            context.output.print_message("Cleaned up. Grades given before are kept; the other links are unchanged.");
             return Ok(Exit::Interrupted);
         }
     };
@@ -139,7 +139,9 @@ pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> R
         && let Err(failure) = run.clean_up().await
     {
         // The first failure is the one to report.
-        context.output.say(&format!("cleaning up failed too: {}", printable(&failure.problem.detail)));
+        context
+            .output
+            .print_message(&format!("cleaning up failed too: {}", printable(&failure.problem.detail)));
     }
     let view = done?;
     let tested = |source: &SiteName, target: &SiteName| {
@@ -233,7 +235,7 @@ impl CommissionRun<'_> {
     fn print_plan(&self, links: &[Link]) {
         let steps = concurrency_steps(self.args.files).len() as u32;
         let each = Duration::from_secs(self.args.step_time) * steps;
-        self.context.output.say(&format!(
+        self.context.output.print_message(&format!(
             "Testing {} of {}: a probe, then {steps} steps of up to {} and about {} each; up to {} per link.",
             words::plural(links.len() as u64, "link"),
             self.args.site,
@@ -249,7 +251,9 @@ impl CommissionRun<'_> {
             self.lock_pending().begun.push(link.names());
             let test = self.test(link, place).await?;
             let grade = report::grade_word(test.grade);
-            self.context.output.say(&format!("  {} → {}: {grade}; {}", link.source, link.target, test.why));
+            self.context
+                .output
+                .print_message(&format!("  {} → {}: {grade}; {}", link.source, link.target, test.why));
             self.post_result(Commissioning { tests: vec![test], ..Commissioning::default() }).await?;
             self.lock_pending().begun.clear();
         }
@@ -290,7 +294,7 @@ impl CommissionRun<'_> {
             let total = grade::step_bytes(last, self.args.step_time, self.args.step_bytes);
             let sizes = vec![(total / u64::from(files)).max(1); files as usize];
             let step = self.step(link, &name(&files.to_string()), &sizes, longest, &mut faults).await?;
-            self.context.output.say(&format!(
+            self.context.output.print_message(&format!(
                 "  {} → {}: {} at once, {} in {:.1} s: {}{}",
                 link.source,
                 link.target,

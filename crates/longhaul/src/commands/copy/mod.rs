@@ -556,15 +556,17 @@ pub fn summary(
         return Ok(exit);
     }
     for (path, fault) in failed.iter().take(FAILED_FILES_SHOWN_MAX) {
-        context.output.say(&format!("failed  {}: {fault}", printable(path)));
+        context.output.print_message(&format!("failed  {}: {fault}", printable(path)));
     }
     let more = totals.files_failed.saturating_sub(FAILED_FILES_SHOWN_MAX as u64);
     if more > 0 {
-        context.output.say(&format!("        and {} more (list all with --report FILE)", units::count(more)));
+        context
+            .output
+            .print_message(&format!("        and {} more (list all with --report FILE)", units::count(more)));
     }
     match copied {
         Err(fault) if exit == Exit::Interrupted => {
-            context.output.say(&format!("stopped; {}", fault.detail));
+            context.output.print_message(&format!("stopped; {}", fault.detail));
             Ok(exit)
         }
         Err(fault) => Err(fault.clone().into()),
@@ -574,9 +576,12 @@ pub fn summary(
             } else {
                 copy_summary(&totals, elapsed, args.detach)
             };
-            context.output.say(&words);
-            progress.replicas().iter().for_each(|each| context.output.say(&replica_line(each)));
-            progress.circuit_notes().iter().for_each(|note| context.output.say(&circuit_line(note)));
+            context.output.print_message(&words);
+            progress.replicas().iter().for_each(|each| context.output.print_message(&replica_line(each)));
+            progress
+                .circuit_notes()
+                .iter()
+                .for_each(|note| context.output.print_message(&circuit_line(note)));
             Ok(exit)
         }
     }

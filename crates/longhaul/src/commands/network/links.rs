@@ -227,7 +227,7 @@ fn write(context: &Context, document: &Exchange, out: Option<&Path>) -> Result<(
         .map_err(|error| Failure::new(FaultCode::Internal, error.to_string()))?;
     std::fs::write(out, text + "\n").map_err(|error| Failure::file("writing", out, &error))?;
     let shown = printable(&out.to_string_lossy());
-    context.output.say(&format!("{} links written to {shown}", count(document.links.len() as u64)));
+    context.output.print_message(&format!("{} links written to {shown}", count(document.links.len() as u64)));
     Ok(())
 }
 

@@ -97,7 +97,7 @@ pub async fn run(context: &Context, remote: &Remote, command: MapCommand) -> Res
         }
         MapCommand::Remove { host } => {
             remote.delete(&routes::HOST_REMOVE, &[&host]).await?;
-            context.output.say(&format!("{} no longer belongs to a site", printable(&host)));
+            context.output.print_message(&format!("{} no longer belongs to a site", printable(&host)));
             Ok(Exit::Ok)
         }
         MapCommand::Import(args) => import(context, remote, args).await,

@@ -16,7 +16,7 @@ pub async fn run(context: &Context, remote: &Remote) -> Result<Exit, Failure> {
     let unnamed = !items.is_empty();
     context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
     if unnamed {
-        context.output.say("map a host to a site: longhaul network map add HOST SITE");
+        context.output.print_message("map a host to a site: longhaul network map add HOST SITE");
     }
     Ok(Exit::Ok)
 }

@@ -70,7 +70,7 @@ pub(super) fn run(context: &Context, args: &ServeArgs, map: &Path, stop: &Stop) 
     }
     let (mapped, unmapped) = read_map(args, map)?;
     for line in &unmapped {
-        context.output.say(&format!(
+        context.output.print_message(&format!(
             "warning: {}:{}: {}",
             printable(&map.to_string_lossy()),
             line.line,
@@ -219,7 +219,7 @@ fn start_all(
     }
     let what = if args.write { "reads and writes" } else { "reads" };
     let root = printable(&args.directory.to_string_lossy());
-    context.output.say(&format!(
+    context.output.print_message(&format!(
         "      (each file holds the key of one subject; whoever has it {what} {root} as \
         that account until Ctrl-C)"
     ));

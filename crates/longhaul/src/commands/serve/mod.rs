@@ -67,7 +67,7 @@ pub struct ServeArgs {
     /// With --grid-map: allow this system account (never root); may be repeated
     #[arg(long, value_name = "NAME", requires = "grid_map")]
     system_account: Vec<String>,
-    /// Whom this server is for
+    /// Certificate subject of the client that this server is for
     #[arg(long, hide = true)]
     party: Option<String>,
     /// Clients may only read (default)
@@ -137,9 +137,9 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
         context.output.write(&format!("{}\n", *url))?;
         let may = if args.write { "read and write" } else { "read" };
         let until = if args.once { "the first client has disconnected" } else { "Ctrl-C" };
-        context
-            .output
-            .say(&format!("      (contains the key; anyone with it can {may} {directory} until {until})"));
+        context.output.print_message(&format!(
+            "      (contains the key; anyone with it can {may} {directory} until {until})"
+        ));
     }
     server.wait(&stop);
     let ((sent, received), refused) = (server.bytes(), server.refused());
@@ -157,7 +157,11 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
             format!("; {} connections from addresses that are not allowed (--allow)", units::count(count))
         }
     };
-    context.output.say(&format!("{} sent, {} received{refused}", units::bytes(sent), units::bytes(received)));
+    context.output.print_message(&format!(
+        "{} sent, {} received{refused}",
+        units::bytes(sent),
+        units::bytes(received)
+    ));
     // Being told to stop is the normal end of a server.
     Ok(Exit::Ok)
 }

@@ -117,7 +117,7 @@ fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
     let tries: Vec<NameTrial> = tries.collect();
     let failed = tries.iter().filter(|one| one.trouble.is_some()).count();
     if args.names.is_empty() && context.output.format != Format::Json {
-        context.output.say("the name rules are valid");
+        context.output.print_message("the name rules are valid");
     } else {
         context.output.table(&tries, |tries| table(tries))?;
     }
@@ -216,7 +216,7 @@ fn import(context: &Context, args: &ImportArgs) -> Result<Exit, Failure> {
         toml::to_string(&written).map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
     context.output.write(&text)?;
     let rules = written.agent.storages[0].rules.len();
-    context.output.say(&format!("{rules} rules: add this to the agent's configuration file"));
+    context.output.print_message(&format!("{rules} rules: add this to the agent's configuration file"));
     Ok(Exit::Ok)
 }
 
