@@ -1,4 +1,4 @@
-//! Local accounts. Passwords are hashes already; what they are made of is never here.
+//! Local accounts. Only password hashes reach this crate.
 
 use crate::audit::{record_change, record_entry};
 use crate::sql::{Optional, Row, Transaction};
@@ -7,10 +7,11 @@ use longhaul_model::{FaultCode, Timestamp};
 use crate::rows::codec::Columns;
 use crate::{AccountPatch, AccountRow, AuditKind, Catalog, CatalogError, NewAccount, PAGE_ROWS_MAX};
 
-/// People who share one deployment, tenfold; more come from an issuer.
+/// Local accounts: ten times the people who share a deployment. More people log in through an issuer.
 pub const ACCOUNTS_MAX: i64 = 10_000;
 
-const ACCOUNT: &str = "SELECT name, password, role, community, disabled, created, password_since, \
+/// The columns that [`account_row`] reads.
+const SELECT_ACCOUNT: &str = "SELECT name, password, role, community, disabled, created, password_since, \
     last_login, sites FROM accounts";
 
 impl Catalog {
@@ -22,12 +23,14 @@ impl Catalog {
     ) -> Result<AccountRow, CatalogError> {
         self.write(|tx| {
             if find(tx, &account.name)?.is_some() {
-                let detail = format!("there is an account {} already", account.name);
+                let detail = format!("the account {} exists already", account.name);
                 return Err(CatalogError::refused(FaultCode::AlreadyExists, detail));
             }
             let count: i64 = tx.query_row("SELECT count(*) FROM accounts", (), |row| row.get(0))?;
             if count >= ACCOUNTS_MAX {
-                return Err(CatalogError::conflict(format!("there are {count} accounts, and no more fit")));
+                return Err(CatalogError::conflict(format!(
+                    "there are {count} accounts, which is the limit"
+                )));
             }
             tx.execute(
                 "INSERT INTO accounts (name, password, role, community, created, password_since, sites)
@@ -51,11 +54,11 @@ impl Catalog {
         self.read(|tx| find(tx, name))
     }
 
-    /// By name, those behind `after`.
+    /// Accounts by name, those after `after`.
     pub fn accounts(&self, after: Option<&str>, limit: usize) -> Result<Vec<AccountRow>, CatalogError> {
         self.read(|tx| {
             let mut select =
-                tx.prepare_cached(&format!("{ACCOUNT} WHERE name > ?1 ORDER BY name LIMIT ?2"))?;
+                tx.prepare_cached(&format!("{SELECT_ACCOUNT} WHERE name > ?1 ORDER BY name LIMIT ?2"))?;
             let limit = limit.min(PAGE_ROWS_MAX + 1) as i64;
             let rows = select.query_map((after.unwrap_or_default(), limit), account_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -99,7 +102,7 @@ impl Catalog {
         })
     }
 
-    /// Says whether there was one.
+    /// Removes an account; returns whether there was one.
     pub fn remove_account(&self, name: &str, who: &str, now: Timestamp) -> Result<bool, CatalogError> {
         self.write(|tx| {
             let removed = tx.execute("DELETE FROM accounts WHERE name = ?1", [name])? > 0;
@@ -110,8 +113,9 @@ impl Catalog {
         })
     }
 
-    /// Somebody showed the password of this account, as it was read before; `rehashed` is the same one kept
-    /// anew. What the account is now, none if it has changed meanwhile or is disabled: then nobody logged in.
+    /// Records a login with the password of this account as it was read; `rehashed` replaces its hash.
+    /// Returns the account as it is now, or none, with no login, if its password changed meanwhile or it is
+    /// disabled.
     pub fn account_login(
         &self,
         read: &AccountRow,
@@ -134,7 +138,7 @@ impl Catalog {
 }
 
 fn find(tx: &Transaction<'_>, name: &str) -> Result<Option<AccountRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{ACCOUNT} WHERE name = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_ACCOUNT} WHERE name = ?1"))?;
     Ok(select.query_row([name], account_row).optional()?)
 }
 

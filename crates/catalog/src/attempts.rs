@@ -1,4 +1,4 @@
-//! Live transfers: leases become durable, are taken back, end.
+//! Live transfers: leases are made durable, revoked, and ended.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ use crate::{
 };
 
 impl Catalog {
-    /// Makes leases durable, at most [`BATCH_ITEMS_MAX`]; one answer each, in order. Only those answered with
-    /// [`Begun::Leased`] may leave the process.
+    /// Makes leases durable, at most [`BATCH_ITEMS_MAX`]; returns one result each, in order. Only those with
+    /// [`LeaseResult::Leased`] may leave the process.
     pub fn begin_attempts(
         &self,
         attempts: &[NewAttempt],
@@ -39,7 +39,8 @@ impl Catalog {
         })
     }
 
-    /// The agent holds no lease but those in `held`: all others of it wait again. Returns these.
+    /// Releases the agent's leases except those in `held`. The released transfers wait again and are
+    /// returned.
     pub fn release_leases_except(
         &self,
         agent: AgentId,
@@ -58,8 +59,8 @@ impl Catalog {
         })
     }
 
-    /// These leases were taken back before they began, or expired: they wait again. Those not live are left
-    /// out.
+    /// Ends leases that were revoked before they began, or expired: their transfers wait again and are
+    /// returned. Skips attempts that are not live.
     pub fn revoke_leases(
         &self,
         attempts: &[AttemptId],
@@ -69,7 +70,7 @@ impl Catalog {
         self.write(|tx| requeue_attempts(tx, attempts.iter().copied(), fault, now))
     }
 
-    /// Everything a scheduler adopts after a restart.
+    /// Everything that a scheduler adopts after a restart.
     pub fn live_transfers(&self) -> Result<Vec<LiveTransferRow>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached(&format!("{} ORDER BY l.id", LiveTransferRow::SELECT))?;
@@ -78,8 +79,8 @@ impl Catalog {
         })
     }
 
-    /// Ends live transfers as cancelled or, with a fault other than `Cancelled`, as failed. Those not live
-    /// are left out.
+    /// Ends live transfers as cancelled or, with a fault other than `Cancelled`, as failed. Skips those not
+    /// live.
     pub fn cancel_transfers(
         &self,
         transfers: &[TransferId],
@@ -122,14 +123,14 @@ pub(crate) fn end_transfers_to(
     live.iter().map(|live| end_transfer(tx, live, fault, now)).collect()
 }
 
-/// Back to waiting, after the attempt `live` has came to `fault`. Returns when to try again.
+/// Returns a transfer to waiting after its attempt failed with `fault`. Returns when to try again.
 pub(crate) fn return_to_waiting(
     tx: &Transaction<'_>,
     live: &LiveTransfer,
     fault: &Fault,
     now: Timestamp,
 ) -> Result<Timestamp, CatalogError> {
-    // The scheduler has its own, jittered idea; this one is for the time after a restart.
+    // The scheduler computes its own, jittered back-off; this one counts after a restart.
     let not_before = now + retry_delay(fault.retry, live.attempts, 0.5);
     tx.prepare_cached("UPDATE live SET leased = 0, not_before = ?2, changed = ?3, fault = ?4 WHERE id = ?1")?
         .execute_deferred((key!(live.id), not_before.0, now.0, to_json(fault)))?;
@@ -153,12 +154,12 @@ pub(crate) fn end_idle_hops(
     live.iter().map(|live| end_transfer(tx, live, fault, now)).collect()
 }
 
-/// Who wants a block at a target.
+/// How a block is demanded at a target.
 #[derive(Clone, Copy, PartialEq)]
 enum DemandKind {
     Nowhere,
     AtTarget,
-    /// Somebody wants it elsewhere, and it may pass here.
+    /// Another target demands it, and this one is a relay that it may pass.
     ThroughRelay,
 }
 
@@ -217,7 +218,7 @@ fn begin(
     Ok(LeaseResult::Leased)
 }
 
-/// What a new transfer belongs to, and whether its target is only on the way.
+/// What a new transfer belongs to, and whether its target is only a relay on the way.
 #[derive(Clone, Copy)]
 struct TransferContext {
     block: BlockId,
@@ -231,7 +232,7 @@ fn insert_live(
     place: TransferContext,
     now: Timestamp,
 ) -> Result<bool, CatalogError> {
-    // A finished transfer never comes to life again.
+    // A finished transfer is never started again.
     let mut insert = tx.prepare_cached(
         "INSERT INTO live (id, file, block, dataset, target, subscription, leased, attempts, attempt, epoch, \
             source,

@@ -1,6 +1,5 @@
-//! What administrators decided for all (shares, links, what a storage is for): kept as settings and columns,
-//! each change with who made it, when, and what it was, in one transaction. Beside it: who logged in, and who
-//! was refused.
+//! The audit log of administration and logins. Each change of a setting, a storage or an account is recorded
+//! in its own transaction: who made it, when, and what it was. Logins and refused logins are recorded too.
 
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{StorageName, Timestamp};
@@ -8,12 +7,12 @@ use longhaul_model::{StorageName, Timestamp};
 use crate::rows::codec::{Columns, key};
 use crate::{AuditKind, AuditRow, Catalog, CatalogError, PAGE_ROWS_MAX, StoragePatch, StorageRow};
 
-/// Of each kind; older ones are forgotten.
+/// Audit entries kept of each kind; the oldest are deleted.
 const AUDIT_ENTRIES_MAX: i64 = 10_000;
 
 impl Catalog {
-    /// Changes a setting: `change` gets the present value and gives the new one and, in a sentence, what
-    /// changed; an error leaves everything as it was.
+    /// Changes a setting. `change` gets the present value and returns the new one and a sentence for the log;
+    /// its error changes nothing.
     pub fn change_setting<E: From<CatalogError>>(
         &self,
         setting: &str,
@@ -37,7 +36,7 @@ impl Catalog {
         })
     }
 
-    /// What a storage is for.
+    /// Changes how a storage is used: as a relay, and its strategy for sources.
     pub fn change_storage(
         &self,
         name: &StorageName,
@@ -61,12 +60,12 @@ impl Catalog {
         })
     }
 
-    /// Who wants to log in, and what came of it.
+    /// Records a login or a refused one.
     pub fn record_login(&self, who: &str, what: &str, now: Timestamp) -> Result<(), CatalogError> {
         self.write(|tx| record_entry(tx, AuditKind::Login, who, what, now))
     }
 
-    /// Newest first, of one kind or of all, those before `before` if given.
+    /// Audit entries, newest first, of one kind or of all, before the id `before` if given.
     pub fn audit(
         &self,
         kind: Option<AuditKind>,

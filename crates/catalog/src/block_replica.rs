@@ -1,7 +1,8 @@
-//! One block at one storage, as a row with its exceptions: read, compacted, written.
+//! One block at one storage: a row with a base and exceptions, so that a complete block needs no row per
+//! file.
 //!
-//! Files up to the base are there, good, and verified alike, unless a row of `replicas` says otherwise; files
-//! beyond it are there only by such a row.
+//! Files up to the base are present, good and verified alike, unless a row of `replicas` says otherwise.
+//! Files beyond the base are present only by such a row.
 
 use crate::sql::{Optional, Transaction};
 use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Verification};
@@ -9,12 +10,14 @@ use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Verification};
 use crate::rows::codec::{Columns, key, verification_number};
 use crate::{CatalogError, VerificationState};
 
+/// State of a good replica.
 pub(crate) const GOOD: i64 = 0;
+/// State of a suspect replica.
 pub(crate) const SUSPECT: i64 = 1;
-/// Not there, although the base of its block covers it.
+/// State of a replica that is absent although the base of its block covers it.
 pub(crate) const GONE: i64 = 2;
 
-/// A block at a storage.
+/// A block at a storage, with its counters before and after the present transaction's changes.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockReplica {
     pub(crate) dataset: DatasetId,
@@ -26,9 +29,9 @@ pub(crate) struct BlockReplica {
     pub(crate) deleting: i64,
     pub(crate) counts_before: Counts,
     pub(crate) deleting_before: i64,
-    /// Say what is demanded there now, even if no demand comes or goes.
+    /// Report the demands at the storage, even if none begins or ends.
     pub(crate) announce_demands: bool,
-    /// Got or lost a replica in a way that the views of its block should hear of.
+    /// A replica changed in a way that views of the block must show.
     pub(crate) changed: bool,
 }
 
@@ -41,7 +44,7 @@ pub(crate) struct Counts {
     pub(crate) how: [i64; 4],
 }
 
-/// Whether and how a file is at a storage.
+/// Whether a storage has a file, and how the replica was verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Absent,
@@ -116,7 +119,7 @@ pub(crate) fn load_block_replica(
          dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = ?1 AND storage \
          = ?2",
     )?;
-    let pair = select.query_row((key!(block), key!(storage)), |row| {
+    let replica = select.query_row((key!(block), key!(storage)), |row| {
         let counts = Counts {
             files: row.get(0)?,
             bytes: row.get(1)?,
@@ -136,7 +139,7 @@ pub(crate) fn load_block_replica(
             ..BlockReplica::empty(row.id(8)?)
         })
     });
-    Ok(pair.optional()?)
+    Ok(replica.optional()?)
 }
 
 pub(crate) fn find_exception(
@@ -153,7 +156,7 @@ pub(crate) fn find_exception(
     Ok(presence.optional()?)
 }
 
-/// A row of `replicas` as a presence; `column` is that of the state, for the error.
+/// Reads a row of `replicas`; `column` is that of the state, for the error.
 pub(crate) fn presence_from_row(
     state: i64,
     how: VerificationState,
@@ -167,40 +170,41 @@ pub(crate) fn presence_from_row(
     }
 }
 
-/// The storage has every file: moves the base to the end and drops the rows that say no more than it does.
-/// Rows remain for suspect files and for those verified otherwise than most.
+/// Compacts a block that the storage has completely: moves the base to the last file and drops the rows that
+/// say no more than it does. Rows remain for suspect files and for those verified otherwise than most.
 pub(crate) fn compact(
     tx: &Transaction<'_>,
     block: BlockId,
     storage: StorageId,
-    pair: &mut BlockReplica,
+    replica: &mut BlockReplica,
     last_file: i64,
 ) -> Result<(), CatalogError> {
-    let most = [0i64, 3, 2, 1].into_iter().max_by_key(|&how| pair.counts.how[how as usize]).unwrap_or(0);
-    let base_how = verification_number(pair.base_how);
+    let most = [0i64, 3, 2, 1].into_iter().max_by_key(|&how| replica.counts.how[how as usize]).unwrap_or(0);
+    let base_how = verification_number(replica.base_how);
     let row = (key!(block), key!(storage));
-    // Another kind must clearly prevail, or a tie would rewrite the block at every change.
-    let replace = most != base_how && pair.counts.how[most as usize] > pair.counts.files / 2;
-    if replace && pair.base_file > 0 {
+    // Another verification must hold for more than half of the files, or a tie would rewrite the block at
+    // every change.
+    let replace = most != base_how && replica.counts.how[most as usize] > replica.counts.files / 2;
+    if replace && replica.base_file > 0 {
         tx.prepare_cached(
             "INSERT INTO replicas (block, storage, file, how, state)
              SELECT block, ?2, id, ?4, 0 FROM files WHERE block = ?1 AND id <= ?3
              ON CONFLICT DO NOTHING",
         )?
-        .execute_deferred((row.0, row.1, pair.base_file, base_how))?;
+        .execute_deferred((row.0, row.1, replica.base_file, base_how))?;
     }
-    if replace || pair.base_file == 0 {
-        pair.base_how = match most {
+    if replace || replica.base_file == 0 {
+        replica.base_how = match most {
             1 => VerificationState::Verified(Verification::Wire),
             2 => VerificationState::Verified(Verification::EndToEnd),
             3 => VerificationState::Verified(Verification::Readback),
             _ => VerificationState::Registered,
         };
     }
-    pair.base_file = last_file;
+    replica.base_file = last_file;
     tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND state = 0 AND how = ?3")?
-        .execute_deferred((row.0, row.1, verification_number(pair.base_how)))?;
-    pair.exceptions = tx
+        .execute_deferred((row.0, row.1, verification_number(replica.base_how)))?;
+    replica.exceptions = tx
         .prepare_cached("SELECT count(*) FROM replicas WHERE block = ?1 AND storage = ?2")?
         .query_row(row, |row| row.get(0))?;
     Ok(())
@@ -210,11 +214,11 @@ pub(crate) fn store_block_replica(
     tx: &Transaction<'_>,
     block: BlockId,
     storage: StorageId,
-    pair: &BlockReplica,
+    replica: &BlockReplica,
 ) -> Result<(), CatalogError> {
     let row = (key!(block), key!(storage));
-    if pair.counts.files == 0 {
-        if pair.exceptions > 0 {
+    if replica.counts.files == 0 {
+        if replica.exceptions > 0 {
             tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2")?
                 .execute_deferred(row)?;
         }
@@ -223,8 +227,8 @@ pub(crate) fn store_block_replica(
         return Ok(());
     }
     let [files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback] =
-        pair.counts.values();
-    let base = (pair.base_file, verification_number(pair.base_how));
+        replica.counts.values();
+    let base = (replica.base_file, verification_number(replica.base_how));
     let update = "UPDATE block_replicas SET base_file = ?4, base_how = ?5, files = ?6, bytes = ?7,
         suspect_files = ?8, suspect_bytes = ?9, registered = ?10, wire = ?11, end_to_end = ?12, readback = \
         ?13,
@@ -232,10 +236,10 @@ pub(crate) fn store_block_replica(
     let insert = "INSERT INTO block_replicas (block, storage, dataset, base_file, base_how, files, bytes,
         suspect_files, suspect_bytes, registered, wire, end_to_end, readback, exceptions, deleting)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
-    let written = tx.prepare_cached(if pair.is_stored { update } else { insert })?.execute((
+    let written = tx.prepare_cached(if replica.is_stored { update } else { insert })?.execute((
         row.0,
         row.1,
-        key!(pair.dataset),
+        key!(replica.dataset),
         base.0,
         base.1,
         files,
@@ -246,10 +250,10 @@ pub(crate) fn store_block_replica(
         wire,
         end_to_end,
         readback,
-        pair.exceptions,
-        pair.deleting,
+        replica.exceptions,
+        replica.deleting,
     ))?;
-    assert!(written == 1, "the row of block {block} at storage {storage} went while it was held");
+    assert!(written == 1, "the row of block {block} at storage {storage} vanished within a transaction");
     Ok(())
 }
 

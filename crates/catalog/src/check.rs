@@ -1,20 +1,21 @@
-//! The invariants of the state: rows against rows, counters against sums. Reads every file and replica row
-//! once; seconds at 10^6 files.
+//! Consistency check: the invariants of the state, rows against rows and counters against sums. Reads every
+//! file and replica row once; takes seconds at 10^6 files.
 
 use crate::sql::Transaction;
 
 use crate::database::SCAN_TIME_MAX;
 use crate::{Catalog, CatalogError, CheckResult};
 
-/// Examples told of each broken invariant.
+/// Examples reported of each broken invariant.
 const EXAMPLES_MAX: usize = 5;
 
-/// An invariant as a query for what breaks it: one text per violation.
+/// An invariant, as a query for its violations, one text each.
 struct Invariant {
     name: &'static str,
     violations: &'static str,
 }
 
+/// The invariants that hold on either database.
 const INVARIANTS: &[Invariant] = &[
     Invariant {
         name: "jobs count their files",
@@ -196,18 +197,18 @@ const INVARIANTS: &[Invariant] = &[
     },
 ];
 
-/// Of a file of SQLite; a server of PostgreSQL looks after its pages itself.
+/// Checks the pages of a SQLite file; PostgreSQL checks its pages itself.
 const PAGES: Invariant = Invariant {
     name: "the database's pages are whole",
     violations: "SELECT quick_check FROM pragma_quick_check WHERE quick_check <> 'ok'",
 };
 
 impl Catalog {
-    /// Every invariant, with what breaks it; sound if no result has violations.
+    /// Checks every invariant. The state is sound if no result has violations.
     pub fn check(&self) -> Result<Vec<CheckResult>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
-            let asked = INVARIANTS.iter().chain(tx.is_sqlite().then_some(&PAGES));
-            asked.map(|invariant| check_one(tx, invariant)).collect()
+            let invariants = INVARIANTS.iter().chain(tx.is_sqlite().then_some(&PAGES));
+            invariants.map(|invariant| check_one(tx, invariant)).collect()
         })
     }
 }
@@ -231,9 +232,9 @@ mod tests {
 
     use super::*;
 
-    /// A check that cannot fail checks nothing: break the state in many ways, one at a time.
+    /// Breaks the state in many ways, one at a time: a check that cannot fail checks nothing.
     #[test]
-    fn each_broken_state_is_found() {
+    fn each_broken_invariant_is_found() {
         let breaks = [
             ("UPDATE jobs SET files_waiting = files_waiting + 1", "jobs count their files"),
             ("UPDATE blocks SET files = files + 1", "blocks count their files"),

@@ -1,4 +1,5 @@
-//! Circuits of the agents' links: as told, what came of each, and what people want of them.
+//! Circuits of the agents' links: links as agents report them, circuits and their outcome, and people's
+//! orders.
 
 use crate::sql::{Params, Row, Transaction};
 use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
@@ -7,14 +8,16 @@ use crate::audit::record_change;
 use crate::rows::codec::{Columns, key};
 use crate::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow, PAGE_ROWS_MAX};
 
-/// Circuits, and orders, that are remembered; the oldest ended ones are forgotten.
+/// Circuits kept, and orders kept; the oldest ended ones are deleted.
 const CIRCUIT_ROWS_MAX: i64 = 10_000;
 
-const CIRCUIT: &str = "SELECT id, agent, source, asked, ended, details FROM circuits";
-const ORDER: &str = "SELECT id, agent, source, at, who, over, details FROM circuit_orders";
+/// The columns of a circuit.
+const SELECT_CIRCUIT: &str = "SELECT id, agent, source, asked, ended, details FROM circuits";
+/// The columns of an order.
+const SELECT_ORDER: &str = "SELECT id, agent, source, at, who, over, details FROM circuit_orders";
 
 impl Catalog {
-    /// What an agent told: its links as they are, circuits that are new or changed, and orders that are.
+    /// Records what an agent reports: its links, and circuits and orders that are new or changed.
     pub fn record_circuits(
         &self,
         links: &[CircuitLinkRow],
@@ -36,7 +39,7 @@ impl Catalog {
                 ))?;
             }
             for circuit in circuits {
-                // A name is its agent's: another cannot change what came of it.
+                // A circuit's id belongs to its agent: another agent cannot change it.
                 tx.prepare_cached(
                     "INSERT INTO circuits (id, agent, source, asked, ended, details) VALUES (?1, ?2, ?3, ?4, \
                         ?5, ?6)
@@ -77,7 +80,7 @@ impl Catalog {
         })
     }
 
-    /// What a person wants, in place of `over` orders of the same link, with who wants it for the record.
+    /// Adds a person's order, which replaces earlier ones of the same link, with an audit entry.
     pub fn order_circuit(
         &self,
         order: &CircuitOrderRow,
@@ -113,7 +116,7 @@ impl Catalog {
         })
     }
 
-    /// Every link that an agent has told of.
+    /// Every link that an agent has reported.
     pub fn circuit_links(&self) -> Result<Vec<CircuitLinkRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
@@ -131,7 +134,7 @@ impl Catalog {
         })
     }
 
-    /// Links that an agent has circuits for no more.
+    /// Deletes links for which an agent no longer has circuits.
     pub fn forget_circuit_links(&self, agent: AgentId, sources: &[StorageName]) -> Result<(), CatalogError> {
         self.write(|tx| {
             for source in sources {
@@ -145,10 +148,10 @@ impl Catalog {
     }
 
     pub fn circuit(&self, id: &str) -> Result<Option<CircuitRow>, CatalogError> {
-        self.read(|tx| Ok(circuits(tx, &format!("{CIRCUIT} WHERE id = ?1"), [id])?.pop()))
+        self.read(|tx| Ok(circuits(tx, &format!("{SELECT_CIRCUIT} WHERE id = ?1"), [id])?.pop()))
     }
 
-    /// Of one link, latest first.
+    /// Circuits of one link, latest first.
     pub fn circuits_of(
         &self,
         agent: AgentId,
@@ -157,13 +160,14 @@ impl Catalog {
     ) -> Result<Vec<CircuitRow>, CatalogError> {
         let limit = limit.min(PAGE_ROWS_MAX) as i64;
         self.read(|tx| {
-            let statement =
-                format!("{CIRCUIT} WHERE agent = ?1 AND source = ?2 ORDER BY asked DESC, id DESC LIMIT ?3");
+            let statement = format!(
+                "{SELECT_CIRCUIT} WHERE agent = ?1 AND source = ?2 ORDER BY asked DESC, id DESC LIMIT ?3"
+            );
             circuits(tx, &statement, (key!(agent), source.as_str(), limit))
         })
     }
 
-    /// Latest first, those before the one given.
+    /// Circuits, latest first, those before the given one.
     pub fn circuits_page(
         &self,
         before: Option<(Timestamp, &str)>,
@@ -172,22 +176,23 @@ impl Catalog {
         let (at, id) = before.unwrap_or((Timestamp(i64::MAX), ""));
         let limit = limit.min(PAGE_ROWS_MAX + 1) as i64;
         self.read(|tx| {
-            let statement =
-                format!("{CIRCUIT} WHERE (asked, id) < (?1, ?2) ORDER BY asked DESC, id DESC LIMIT ?3");
+            let statement = format!(
+                "{SELECT_CIRCUIT} WHERE (asked, id) < (?1, ?2) ORDER BY asked DESC, id DESC LIMIT ?3"
+            );
             circuits(tx, &statement, (at.0, id, limit))
         })
     }
 
-    /// What people want and what is not over, by agent, oldest first.
+    /// Open orders, by agent, oldest first.
     pub fn open_circuit_orders(&self) -> Result<Vec<CircuitOrderRow>, CatalogError> {
-        self.read(|tx| orders(tx, &format!("{ORDER} WHERE over = 0 ORDER BY agent, id"), ()))
+        self.read(|tx| orders(tx, &format!("{SELECT_ORDER} WHERE over = 0 ORDER BY agent, id"), ()))
     }
 
     pub fn circuit_order(&self, id: CircuitOrderId) -> Result<Option<CircuitOrderRow>, CatalogError> {
-        self.read(|tx| Ok(orders(tx, &format!("{ORDER} WHERE id = ?1"), [key!(id)])?.pop()))
+        self.read(|tx| Ok(orders(tx, &format!("{SELECT_ORDER} WHERE id = ?1"), [key!(id)])?.pop()))
     }
 
-    /// Of one link, latest first.
+    /// Orders of one link, latest first.
     pub fn circuit_orders_of(
         &self,
         agent: AgentId,
@@ -196,7 +201,8 @@ impl Catalog {
     ) -> Result<Vec<CircuitOrderRow>, CatalogError> {
         let limit = limit.min(PAGE_ROWS_MAX) as i64;
         self.read(|tx| {
-            let statement = format!("{ORDER} WHERE agent = ?1 AND source = ?2 ORDER BY id DESC LIMIT ?3");
+            let statement =
+                format!("{SELECT_ORDER} WHERE agent = ?1 AND source = ?2 ORDER BY id DESC LIMIT ?3");
             orders(tx, &statement, (key!(agent), source.as_str(), limit))
         })
     }

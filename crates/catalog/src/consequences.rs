@@ -100,7 +100,7 @@ fn end_demands(
     let ended = delete.query_map((key!(block), key!(target)), |row| row.id(0))?;
     let ended = ended.collect::<Result<Vec<SubscriptionId>, _>>()?;
     if !ended.is_empty() {
-        let fault = Fault::new(FaultCode::Cancelled, "the target has it by now");
+        let fault = Fault::new(FaultCode::Cancelled, "the target has the file by now");
         effects.cancelled.extend(end_transfers_to(tx, block, target, &fault, now)?);
         effects.cancelled.extend(end_idle_hops(tx, block, &fault, now)?);
     }

@@ -1,4 +1,4 @@
-//! Datasets, blocks and files, as they are looked at; what scans left out; the whole in numbers.
+//! Datasets, blocks and files: lists and look-ups, what scans left out, and totals of the catalog.
 
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{
@@ -14,12 +14,15 @@ use crate::{
 /// Examples kept of each reason why a scan left something out.
 const LEFT_OUT_EXAMPLES_MAX: usize = 20;
 
-const DATASET: &str = "SELECT id, name, community, open, files, bytes, blocks, created FROM datasets";
-const BLOCK: &str = "SELECT id, dataset, name, open, files, bytes, created FROM blocks";
-const FILE: &str =
+/// The columns that [`dataset_row`] reads.
+const SELECT_DATASET: &str = "SELECT id, name, community, open, files, bytes, blocks, created FROM datasets";
+/// The columns that [`block_row`] reads.
+const SELECT_BLOCK: &str = "SELECT id, dataset, name, open, files, bytes, created FROM blocks";
+/// The columns that [`file_row`] reads.
+const SELECT_FILE: &str =
     "SELECT f.id, f.block, b.dataset, f.lfn, f.size, f.digests FROM files f JOIN blocks b ON b.id = f.block";
 
-/// In this order: later ones need what earlier ones look up.
+/// Statements that delete a dataset, in this order: earlier ones look up rows that later ones delete.
 const DELETE_DATASET: [&str; 12] = [
     "DELETE FROM choices WHERE attempt IN (SELECT attempt FROM history WHERE dataset = ?1)",
     "DELETE FROM history WHERE dataset = ?1",
@@ -35,7 +38,7 @@ const DELETE_DATASET: [&str; 12] = [
     "DELETE FROM datasets WHERE id = ?1",
 ];
 
-/// What still needs the dataset, each as a question that names one example.
+/// Why a dataset cannot be deleted yet: a query for one example, and how the message goes on.
 const DELETION_BLOCKERS: [(&str, &str); 4] = [
     (
         "SELECT s.name FROM dataset_replicas r JOIN storages s ON s.id = r.storage
@@ -74,8 +77,8 @@ fn check_deletable(tx: &Transaction<'_>, id: DatasetId) -> Result<(), CatalogErr
 }
 
 impl Catalog {
-    /// The dataset of that name, made if need be; says whether it was made. Refused with `AlreadyExists` if
-    /// there is one of another community.
+    /// Returns the dataset of that name, created if there was none, and whether it was created. Refused with
+    /// `AlreadyExists` if it belongs to another community.
     pub fn create_dataset(
         &self,
         name: &DatasetName,
@@ -88,7 +91,8 @@ impl Catalog {
                     NOTHING",
                 (name.as_str(), community.as_str(), now.0),
             )?;
-            let row = tx.query_row(&format!("{DATASET} WHERE name = ?1"), [name.as_str()], dataset_row)?;
+            let row =
+                tx.query_row(&format!("{SELECT_DATASET} WHERE name = ?1"), [name.as_str()], dataset_row)?;
             if row.community != *community {
                 let detail = format!("dataset {name} belongs to community {}", row.community);
                 return Err(CatalogError::refused(longhaul_model::FaultCode::AlreadyExists, detail));
@@ -99,7 +103,7 @@ impl Catalog {
 
     pub fn dataset(&self, name: &DatasetName) -> Result<Option<DatasetRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{DATASET} WHERE name = ?1"))?;
+            let mut select = tx.prepare_cached(&format!("{SELECT_DATASET} WHERE name = ?1"))?;
             Ok(select.query_row([name.as_str()], dataset_row).optional()?)
         })
     }
@@ -116,7 +120,7 @@ impl Catalog {
     ) -> Result<Vec<DatasetRow>, CatalogError> {
         self.read(|tx| {
             let mut select =
-                tx.prepare_cached(&format!("{DATASET} WHERE name > ?1 ORDER BY name LIMIT ?2"))?;
+                tx.prepare_cached(&format!("{SELECT_DATASET} WHERE name > ?1 ORDER BY name LIMIT ?2"))?;
             let rows =
                 select.query_map((after.map_or("", |name| name.as_str()), page_limit(limit)), dataset_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -125,7 +129,7 @@ impl Catalog {
 
     pub fn block(&self, name: &BlockName) -> Result<Option<BlockRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{BLOCK} WHERE name = ?1"))?;
+            let mut select = tx.prepare_cached(&format!("{SELECT_BLOCK} WHERE name = ?1"))?;
             Ok(select.query_row([name.as_str()], block_row).optional()?)
         })
     }
@@ -138,8 +142,9 @@ impl Catalog {
         limit: usize,
     ) -> Result<Vec<BlockRow>, CatalogError> {
         self.read(|tx| {
-            let mut select =
-                tx.prepare_cached(&format!("{BLOCK} WHERE dataset = ?1 AND id > ?2 ORDER BY id LIMIT ?3"))?;
+            let mut select = tx.prepare_cached(&format!(
+                "{SELECT_BLOCK} WHERE dataset = ?1 AND id > ?2 ORDER BY id LIMIT ?3"
+            ))?;
             let after = after.map_or(0, |block| key!(block));
             let rows = select.query_map((key!(dataset), after, page_limit(limit)), block_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -160,7 +165,7 @@ impl Catalog {
         self.read(|tx| find_file(tx, lfn))
     }
 
-    /// No file can be added any more.
+    /// Closes a dataset: no file can be added any more.
     pub fn close_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
         self.write(|tx| {
             if tx.execute("UPDATE datasets SET open = 0, filling = 0 WHERE id = ?1", [key!(id)])? == 0 {
@@ -171,7 +176,7 @@ impl Catalog {
         })
     }
 
-    /// Forgets a dataset that no storage holds, with its files, its ended subscriptions and its history.
+    /// Deletes a dataset of which no storage has anything, with its files, ended subscriptions and history.
     /// Totals of links keep what was moved.
     pub fn delete_dataset(&self, id: DatasetId) -> Result<(), CatalogError> {
         self.write(|tx| {
@@ -183,7 +188,7 @@ impl Catalog {
         })
     }
 
-    /// Counted under the dataset and the storage they were met at.
+    /// Counts what a scan left out, by dataset and storage.
     pub fn record_left_out(
         &self,
         dataset: DatasetId,
@@ -193,7 +198,7 @@ impl Catalog {
         self.write(|tx| add_left_out(tx, dataset, storage, left_out))
     }
 
-    /// By reason, most frequent first.
+    /// What scans left out of the dataset, by reason, most frequent first.
     pub fn left_out(&self, dataset: DatasetId) -> Result<Vec<LeftOutCount>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
@@ -269,12 +274,12 @@ impl Catalog {
     }
 }
 
-/// What a caller asked for, within what a page may hold.
+/// The rows that a caller asked for, within a page.
 pub(crate) fn page_limit(limit: usize) -> i64 {
     limit.clamp(1, PAGE_ROWS_MAX) as i64
 }
 
-/// Without the bound of a page: for those who have one of their own.
+/// Lists files without the bound of a page, for callers with a bound of their own.
 pub(crate) fn list_files(
     tx: &Transaction<'_>,
     part: FileScope,
@@ -284,8 +289,9 @@ pub(crate) fn list_files(
     match part {
         FileScope::Block(block) => {
             let after = after.map_or(0, |file| key!(file));
-            let mut select = tx
-                .prepare_cached(&format!("{FILE} WHERE f.block = ?1 AND f.id > ?2 ORDER BY f.id LIMIT ?3"))?;
+            let mut select = tx.prepare_cached(&format!(
+                "{SELECT_FILE} WHERE f.block = ?1 AND f.id > ?2 ORDER BY f.id LIMIT ?3"
+            ))?;
             let rows = select.query_map((key!(block), after, limit as i64), file_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         }
@@ -325,7 +331,7 @@ fn position_of(
 }
 
 pub(crate) fn find_dataset(tx: &Transaction<'_>, id: DatasetId) -> Result<Option<DatasetRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{DATASET} WHERE id = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_DATASET} WHERE id = ?1"))?;
     Ok(select.query_row([key!(id)], dataset_row).optional()?)
 }
 
@@ -334,12 +340,12 @@ pub(crate) fn require_dataset(tx: &Transaction<'_>, id: DatasetId) -> Result<Dat
 }
 
 pub(crate) fn find_file(tx: &Transaction<'_>, lfn: &Lfn) -> Result<Option<FileRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{FILE} WHERE f.lfn = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_FILE} WHERE f.lfn = ?1"))?;
     Ok(select.query_row([lfn.as_str()], file_row).optional()?)
 }
 
 pub(crate) fn file_by_id(tx: &Transaction<'_>, id: FileId) -> Result<Option<FileRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_FILE} WHERE f.id = ?1"))?;
     Ok(select.query_row([key!(id)], file_row).optional()?)
 }
 

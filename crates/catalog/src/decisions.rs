@@ -1,6 +1,5 @@
-//! The log of decisions: who was allowed or refused what. Written in batches, and forgotten by age: of each
-//! outcome by itself, so that refusals, of which whoever likes may cause many, drive out nothing that was
-//! allowed.
+//! The access log: who was allowed or refused what. Written in batches. Old entries are deleted for allowed
+//! and refused ones separately, so that refusals, which anybody can cause, do not displace what was allowed.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +9,17 @@ use longhaul_model::SiteName;
 use crate::rows::codec::{Columns, number};
 use crate::{Catalog, CatalogError, DecisionFilter, DecisionRow, NewDecision, PAGE_ROWS_MAX};
 
-/// Of each outcome; older ones are forgotten.
+/// Decisions of the service kept of each outcome; the oldest are deleted.
 pub const DECISIONS_MAX: u64 = 50_000;
-/// The same of the doors of one site.
+/// Decisions of one site's doors kept of each outcome; the oldest are deleted.
 pub const DOOR_DECISIONS_MAX: u64 = 5_000;
 
+/// The columns that [`decision_row`] reads.
 const COLUMNS: &str =
     "id, allowed, since, at, times, who, credential, origin, operation, object, why, site, storage";
 
 impl Catalog {
-    /// All of them, or none.
+    /// Records all of these, or none.
     pub fn record_decisions(&self, decisions: &[NewDecision]) -> Result<(), CatalogError> {
         self.record_decisions_within(decisions, DECISIONS_MAX)
     }
@@ -46,14 +46,14 @@ impl Catalog {
         })
     }
 
-    /// Newest first.
+    /// Lists decisions, newest first.
     pub fn decisions(&self, filter: &DecisionFilter) -> Result<Vec<DecisionRow>, CatalogError> {
         let limit = filter.limit.min(PAGE_ROWS_MAX + 1);
         self.read(|tx| {
             let Some(sites) = &filter.sites else {
                 return select(tx, filter, None, limit);
             };
-            // Few sites, each by its index.
+            // One query per site, each by its index: a filter names few.
             let mut rows = Vec::new();
             for site in sites {
                 rows.extend(select(tx, filter, Some(site), limit)?);
@@ -65,7 +65,8 @@ impl Catalog {
     }
 }
 
-/// Of doors: each site's are forgotten by themselves, so that none drives out another's, or the service's.
+/// Records decisions of doors. Each site has its own bound, so that none displaces another's entries, or the
+/// service's.
 pub(crate) fn record_door_decisions(
     tx: &Transaction<'_>,
     decisions: &[NewDecision],
@@ -108,8 +109,7 @@ fn insert(tx: &Transaction<'_>, decisions: &[NewDecision]) -> Result<(), Catalog
     Ok(())
 }
 
-/// The conditions stand in the text, as far as there are any: with all of them as parameters no index would
-/// serve.
+/// Only the conditions that are given stand in the statement: with optional parameters no index would serve.
 fn select(
     tx: &Transaction<'_>,
     filter: &DecisionFilter,

@@ -9,11 +9,12 @@ use crate::presence_range::{BlockHolder, PresenceRange, block_holders, load_pres
 use crate::rows::codec::{Columns, key};
 use crate::{Catalog, CatalogError, DeletionPreview, FileRow, FileScope};
 
-/// Files read in one step.
+/// Files read by one query, so that a block of any size is worked through in bounded steps.
 pub(crate) const FILES_PER_STEP: usize = 1_000;
 
 impl Catalog {
-    /// Looks at block rows only, but for blocks that no other storage has wholly.
+    /// What deleting the dataset at the storage would do. Reads block rows only, except for blocks that no
+    /// other storage has completely.
     pub fn deletion_preview(
         &self,
         dataset: DatasetId,
@@ -23,7 +24,7 @@ impl Catalog {
     }
 }
 
-/// Why a deletion with this preview must not be, if so.
+/// Refuses a deletion that its preview forbids.
 pub(crate) fn refuse_deletion(preview: &DeletionPreview, force: bool) -> Result<(), CatalogError> {
     if let Some(subscription) = preview.subscriptions.first() {
         return Err(CatalogError::conflict(format!(
@@ -36,7 +37,7 @@ pub(crate) fn refuse_deletion(preview: &DeletionPreview, force: bool) -> Result<
         return Err(CatalogError::refused(FaultCode::LastReplica, detail));
     }
     if preview.files == 0 {
-        return Err(CatalogError::conflict("the storage holds nothing of it"));
+        return Err(CatalogError::conflict("the storage has no file of it"));
     }
     Ok(())
 }
@@ -64,7 +65,7 @@ pub(crate) fn preview(
     Ok(preview)
 }
 
-/// Blocks of the dataset that the storage holds something of.
+/// Blocks of the dataset of which the storage has something.
 pub(crate) fn blocks_at(
     tx: &Transaction<'_>,
     dataset: DatasetId,
@@ -102,12 +103,12 @@ fn last_replicas(tx: &Transaction<'_>, block: BlockId, storage: StorageId) -> Re
     }
 }
 
-/// Storages whose good replicas may outlive this one's.
+/// Other storages with good replicas that are not being deleted.
 fn other_good_holders(holders: &[BlockHolder], storage: StorageId) -> impl Iterator<Item = BlockHolder> {
     holders.iter().copied().filter(move |other| other.storage != storage && !other.deleting && other.good > 0)
 }
 
-/// What this and the other storages hold of a run of files.
+/// What a storage, and the others, have of a range of files.
 pub(crate) struct RangeCopies {
     here: Option<PresenceRange>,
     others: Vec<PresenceRange>,

@@ -1,4 +1,4 @@
-//! What can go wrong with the database, and with a registration.
+//! Errors of the catalog: of the database, of a request, of a registration.
 
 use longhaul_model::{Fault, FaultCode};
 use tokio_postgres::error::SqlState;
@@ -20,7 +20,7 @@ pub enum CatalogError {
     /// The request cannot be done: [`FaultCode::NotFound`], [`FaultCode::Conflict`], …
     #[error("{0}")]
     Refused(Fault),
-    /// A statement of ours is wrong.
+    /// A statement failed: a bug of this crate.
     #[error("a statement failed: {0}")]
     Statement(#[source] DatabaseError),
 }
@@ -56,6 +56,7 @@ impl From<DatabaseError> for CatalogError {
     }
 }
 
+/// Text of a query that exceeded its time limit.
 const TOO_LONG: &str = "a query took too long and was stopped";
 
 fn of_sqlite(error: rusqlite::Error) -> CatalogError {
@@ -79,19 +80,18 @@ fn of_sqlite(error: rusqlite::Error) -> CatalogError {
     }
 }
 
-/// By the classes of SQLSTATE (PostgreSQL's manual, appendix A).
+/// Classifies by SQLSTATE (PostgreSQL manual, appendix A).
 fn of_postgres(code: &SqlState, error: DatabaseError) -> CatalogError {
     let text = error.to_string();
     match code.code() {
         "53100" => CatalogError::Full(error),
         "57014" => CatalogError::Busy(TOO_LONG.into()),
-        // Statements that the server would take a second time, and a server that is starting, stopping or out
-        // of room.
+        // Retryable: serialisation failures, and a server that is starting, stopping or out of resources.
         code if ["40", "53", "55", "57", "08"].iter().any(|class| code.starts_with(class)) => {
             CatalogError::Busy(text)
         }
         code if ["XX", "58"].iter().any(|class| code.starts_with(class)) => CatalogError::Corrupt(text),
-        // Who may not log in, a database that is not there, what may not be touched, what may only be read.
+        // Login refused, no such database, no permission, read-only.
         code if ["28", "3D", "42501", "25006"].iter().any(|class| code.starts_with(class)) => {
             CatalogError::Unusable(text)
         }
@@ -114,16 +114,16 @@ impl From<CatalogError> for Fault {
     }
 }
 
-/// What is wrong with a line of a manifest, or with reading it.
+/// An error of a line of a manifest, or of reading it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct ManifestError {
-    /// From 1.
+    /// The line, from 1.
     pub line: u64,
     pub fault: Fault,
 }
 
-/// Why a registration was refused as a whole.
+/// Why a registration was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
     #[error(transparent)]
@@ -139,7 +139,7 @@ impl From<DatabaseError> for AddError {
 }
 
 impl From<AddError> for Fault {
-    /// Keeps the code of what is wrong with the line; its number is in the detail.
+    /// Keeps the fault's code and adds the line number to its detail.
     fn from(error: AddError) -> Self {
         match error {
             AddError::Catalog(error) => error.into(),

@@ -1,4 +1,4 @@
-//! From demand to files: what a target lacks, and who could give it.
+//! Expansion of a demand into files: what a target lacks, and which storages could provide it.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use crate::presence_range::{BlockHolder, PresenceRange, block_holders, load_pres
 use crate::rows::codec::{Columns, key};
 use crate::{Catalog, CatalogError, Expansion, FileRow, FileScope, MissingFile};
 
-/// Files looked at in one step, and in one call: a block named by a manifest may have any number, most of
-/// them there already.
+/// Files read by one query. A block that a manifest named may have any number.
 const FILES_PER_STEP: usize = 1_000;
+/// Files that one call examines: bounds its time where the target has most files already.
 const FILES_EXAMINED_MAX: usize = 20_000;
 
 impl Catalog {
@@ -30,7 +30,7 @@ impl Catalog {
         self.read(|tx| {
             let holders = block_holders(tx, block)?;
             let here = holders.iter().find(|holder| holder.storage == target);
-            // What the base covers without exception need not be looked at.
+            // Files that the base covers without exception need no check.
             let covered = here.filter(|here| here.exceptions == 0).map_or(0, |here| here.base_file);
             let mut after = after.map_or(0, |file| key!(file)).max(covered);
             let mut expanded = Expansion::default();
@@ -55,7 +55,7 @@ impl Catalog {
     }
 }
 
-/// Appends what is lacking of `files`; returns where to go on if `limit` was reached.
+/// Appends those of `files` that the target lacks. Returns where to continue if `limit` was reached.
 fn expand_step(
     tx: &Transaction<'_>,
     block: BlockId,
@@ -72,8 +72,8 @@ fn expand_step(
     let mut sources: Vec<PresenceRange> = Vec::new();
     let mut here = None;
     for &holder in holders {
-        let held = load_presence_range(tx, block, holder, first, last)?;
-        if holder.storage == target { here = Some(held) } else { sources.push(held) }
+        let range = load_presence_range(tx, block, holder, first, last)?;
+        if holder.storage == target { here = Some(range) } else { sources.push(range) }
     }
     let live = live_files(tx, block, target, first, last)?;
     for file in files {
@@ -83,8 +83,8 @@ fn expand_step(
         }
         let sources = sources
             .iter()
-            .filter(|held| held.is_usable_source(file.id))
-            .map(|held| held.holder.storage)
+            .filter(|range| range.is_usable_source(file.id))
+            .map(|range| range.holder.storage)
             .collect();
         let FileRow { id, lfn, size, digests, .. } = file;
         expanded.files.push(MissingFile { file: id, lfn, size, digests, sources });

@@ -1,4 +1,4 @@
-//! Transfers, live and finished, as people look at them; and what is kept of finished ones.
+//! Lists of live and finished transfers, and the history of attempts.
 
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{StorageId, Timestamp, TransferId, TransferState};
@@ -11,14 +11,15 @@ use crate::{
     TransferDetail, TransferFilter, TransferPage, TransferRow,
 };
 
-/// Rows that one page looks at; the rest of a filter is applied to these.
+/// Rows that one page examines. An index serves one condition of a filter; the others are checked on these
+/// rows.
 const ROWS_EXAMINED_MAX: usize = 10_000;
-/// Transfers that one call of `prune_history` removes: some 100 ms of the writer.
+/// Transfers that one call of `prune_history` removes: occupies the writer for some 100 ms.
 const PRUNED_TRANSFERS_MAX: usize = 5_000;
 
 /// How an attempt ended.
 pub(crate) struct AttemptEnd<'a> {
-    /// Of the transfer, if it ended with the attempt.
+    /// The transfer's final state, if it ended with the attempt.
     pub(crate) state: Option<TransferState>,
     pub(crate) fault: Option<&'a longhaul_model::Fault>,
     pub(crate) outcome: Option<&'a ReportedOutcome>,
@@ -26,7 +27,7 @@ pub(crate) struct AttemptEnd<'a> {
 }
 
 impl Catalog {
-    /// Newest first. Live and finished transfers share the order of their ids, which is that of their
+    /// Lists transfers, newest first: live and finished ones share the order of ids, which is that of
     /// creation.
     pub fn transfers(&self, filter: &TransferFilter) -> Result<TransferPage, CatalogError> {
         let limit = filter.limit.clamp(1, PAGE_ROWS_MAX);
@@ -41,7 +42,7 @@ impl Catalog {
             } else {
                 PagePart::default()
             };
-            // Beyond the point that either part has looked at, nothing is known yet.
+            // Below the id that either part has examined nothing is known yet.
             let horizon = live.next.max(done.next);
             let mut items: Vec<TransferRow> = live.items.into_iter().chain(done.items).collect();
             items.sort_by_key(|item| std::cmp::Reverse(item.id));
@@ -56,13 +57,13 @@ impl Catalog {
     pub fn transfer(&self, id: TransferId) -> Result<Option<TransferDetail>, CatalogError> {
         self.read(|tx| {
             let live = tx
-                .prepare_cached(&format!("{LIVE} WHERE l.id = ?1"))?
+                .prepare_cached(&format!("{SELECT_LIVE} WHERE l.id = ?1"))?
                 .query_row([key!(id)], live_row)
                 .optional()?;
             let finished = match &live {
                 Some(_) => None,
                 None => tx
-                    .prepare_cached(&format!("{DONE} WHERE h.transfer = ?1 AND h.state > 0"))?
+                    .prepare_cached(&format!("{SELECT_FINISHED} WHERE h.transfer = ?1 AND h.state > 0"))?
                     .query_row([key!(id)], finished_row)
                     .optional()?,
             };
@@ -76,8 +77,8 @@ impl Catalog {
         })
     }
 
-    /// Forgets finished transfers created before `older_than`, and the oldest beyond `rows_max`; one bounded
-    /// batch a call. Returns how many transfers went; call again while it is not 0.
+    /// Deletes finished transfers created before `older_than`, and the oldest beyond `rows_max`, one bounded
+    /// batch a call. Returns how many it deleted; call again until that is 0.
     pub fn prune_history(&self, older_than: Timestamp, rows_max: u64) -> Result<u64, CatalogError> {
         let doomed = self.read_within(SCAN_TIME_MAX, |tx| {
             let rows =
@@ -111,7 +112,7 @@ impl Catalog {
     }
 }
 
-/// Writes the end of the present attempt of `live`, or of `live` itself if it was waiting.
+/// Records the end of the present attempt of `live`, or of `live` itself if it was waiting.
 pub(crate) fn record_end(
     tx: &Transaction<'_>,
     live: &LiveTransfer,
@@ -163,14 +164,17 @@ pub(crate) fn record_end(
     Ok(())
 }
 
-const LIVE: &str = "SELECT l.id, l.file, l.dataset, d.name, f.lfn, f.size, l.target, t.name, l.source, \
+/// The columns that [`live_row`] reads.
+const SELECT_LIVE: &str =
+    "SELECT l.id, l.file, l.dataset, d.name, f.lfn, f.size, l.target, t.name, l.source, \
     s.name, l.leased,
     l.attempts, l.attempt, l.not_before, l.created, l.changed, l.fault FROM live l JOIN files f ON f.id = \
     l.file
     JOIN datasets d ON d.id = l.dataset JOIN storages t ON t.id = l.target JOIN storages s ON s.id = \
     l.source";
 
-const DONE: &str =
+/// The columns that [`finished_row`] reads.
+const SELECT_FINISHED: &str =
     "SELECT h.transfer, h.file, h.dataset, d.name, f.lfn, f.size, h.target, t.name, h.source, s.name,
     h.state, h.number, h.attempt, h.verification, h.created, h.finished, h.fault FROM history h
     JOIN files f ON f.id = h.file JOIN datasets d ON d.id = h.dataset JOIN storages t ON t.id = h.target
@@ -179,7 +183,7 @@ const DONE: &str =
 #[derive(Default)]
 struct PagePart {
     items: Vec<TransferRow>,
-    /// Everything down to this one was looked at, and there is more below; none if all was.
+    /// Everything down to this id was examined, and more may follow; none at the end.
     next: Option<TransferId>,
 }
 
@@ -190,7 +194,7 @@ fn before(filter: &TransferFilter) -> i64 {
 fn live_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Result<PagePart, CatalogError> {
     let leased = filter.state.map(|state| state == TransferState::Leased);
     let mut select = tx.prepare_cached(&format!(
-        "{LIVE} WHERE l.id < ?1 AND (l.leased = ?2 OR ?2 IS NULL) AND (l.dataset = ?3 OR ?3 IS NULL)
+        "{SELECT_LIVE} WHERE l.id < ?1 AND (l.leased = ?2 OR ?2 IS NULL) AND (l.dataset = ?3 OR ?3 IS NULL)
          AND (l.source = ?4 OR ?4 IS NULL) AND (l.target = ?5 OR ?5 IS NULL) ORDER BY l.id DESC LIMIT ?6"
     ))?;
     let ids = (
@@ -204,8 +208,8 @@ fn live_page(tx: &Transaction<'_>, filter: &TransferFilter, limit: usize) -> Res
     Ok(PagePart { items, next })
 }
 
-/// One index leads to at most [`EXAMINED_MAX`] rows, newest first; whatever else was asked for is compared
-/// with these, so that a rare combination costs many short pages instead of one long query.
+/// Reads at most [`ROWS_EXAMINED_MAX`] rows by one index, newest first, and checks the filter's other
+/// conditions on them. A rare combination costs many short pages instead of one long query.
 fn finished_page(
     tx: &Transaction<'_>,
     filter: &TransferFilter,
@@ -217,7 +221,7 @@ fn finished_page(
         (None, Some(dataset), ..) => ("dataset", key!(dataset)),
         (None, None, Some(source), _) => ("source", key!(source)),
         (None, None, None, Some(target)) => ("target", key!(target)),
-        // All finished transfers: along the table itself.
+        // All finished transfers: the table itself is the index.
         (None, None, None, None) => ("1", 1),
     };
     let partial = if rare.is_some() { "state > 1 AND" } else { "state > 0 AND" };
@@ -225,7 +229,8 @@ fn finished_page(
         "SELECT transfer, number, dataset, source, target, state FROM history
          WHERE {partial} {column} = ?1 AND transfer < ?2 ORDER BY transfer DESC LIMIT ?3"
     ))?;
-    let mut show = tx.prepare_cached(&format!("{DONE} WHERE h.transfer = ?1 AND h.number = ?2"))?;
+    let mut show =
+        tx.prepare_cached(&format!("{SELECT_FINISHED} WHERE h.transfer = ?1 AND h.number = ?2"))?;
     let mut rows = select.query((value, before(filter), ROWS_EXAMINED_MAX as i64))?;
     let (mut part, mut examined, mut last) = (PagePart::default(), 0, None);
     while let Some(row) = rows.next()? {
@@ -333,7 +338,7 @@ fn finished_row(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
     })
 }
 
-/// Those that both kinds of rows have at the same places.
+/// Reads the columns that live and finished rows have in common.
 fn shared_columns(row: &Row<'_>) -> crate::sql::Result<TransferRow> {
     Ok(TransferRow {
         id: row.id(0)?,

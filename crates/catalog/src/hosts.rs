@@ -1,4 +1,4 @@
-//! Which site measurement hosts, foreign end points and networks belong to: the table behind
+//! The mapping of measurement hosts, foreign end points and networks to sites: the table behind
 //! `network::mapping`.
 
 use crate::sql::{Optional, Row};
@@ -9,20 +9,21 @@ use crate::rows::codec::{Columns, key};
 use crate::sites::find_site;
 use crate::{Catalog, CatalogError, HostRow, HostsUpdate};
 
-/// Lines of the table: every host of the largest grid, tenfold.
+/// Rows of the table: ten times the hosts of the largest grid.
 pub const HOSTS_MAX: usize = 100_000;
 
-const HOST: &str = "SELECT h.host, s.name, h.role, h.family, h.mapping, h.created
+/// The columns that [`host_row`] reads.
+const SELECT_HOST: &str = "SELECT h.host, s.name, h.role, h.family, h.mapping, h.created
     FROM site_hosts h JOIN sites s ON s.id = h.site";
 
 impl Catalog {
-    /// Writes all of these, or none. What somebody here said is changed only by somebody here: an import
-    /// leaves it. Sites that do not exist are told, and their entries left out.
+    /// Writes all of these, or none. An import leaves explicit entries alone: only people change them.
+    /// Entries of unknown sites are skipped, and the sites returned.
     pub fn set_hosts(&self, entries: &[Entry], now: Timestamp) -> Result<HostsUpdate, CatalogError> {
         self.write(|tx| {
             let mut done = HostsUpdate::default();
             let mut sites = std::collections::BTreeMap::<&SiteName, Option<SiteId>>::new();
-            // An entry that is as it was keeps its time, so that an import repeated changes nothing.
+            // An unchanged entry keeps its time, so that a repeated import changes nothing.
             let mut upsert = tx.prepare_cached(
                 "INSERT INTO site_hosts (host, site, role, family, mapping, created) VALUES (?1, ?2, ?3, ?4, \
                     ?5, ?6)
@@ -72,35 +73,34 @@ impl Catalog {
             let count: i64 = tx.query_row("SELECT count(*) FROM site_hosts", (), |row| row.get(0))?;
             if count > HOSTS_MAX as i64 {
                 return Err(CatalogError::conflict(format!(
-                    "the table would have {count} lines, at most \
-                    {HOSTS_MAX} fit"
+                    "the table would have {count} entries, the limit is {HOSTS_MAX}"
                 )));
             }
             Ok(done)
         })
     }
 
-    /// The whole table, by place.
+    /// The whole table, by host.
     pub fn hosts(&self) -> Result<Vec<HostRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{HOST} ORDER BY h.host"))?;
+            let mut select = tx.prepare_cached(&format!("{SELECT_HOST} ORDER BY h.host"))?;
             let rows = select.query_map((), host_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
 
-    /// At most `limit` of the table's lines, those behind `after`.
+    /// At most `limit` rows of the table, those after `after`.
     pub fn hosts_page(&self, after: Option<&str>, limit: usize) -> Result<Vec<HostRow>, CatalogError> {
         self.read(|tx| {
             let mut select =
-                tx.prepare_cached(&format!("{HOST} WHERE h.host > ?1 ORDER BY h.host LIMIT ?2"))?;
+                tx.prepare_cached(&format!("{SELECT_HOST} WHERE h.host > ?1 ORDER BY h.host LIMIT ?2"))?;
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let rows = select.query_map((after.unwrap_or_default(), limit), host_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
 
-    /// Says whether it was there.
+    /// Removes an entry; returns whether there was one.
     pub fn remove_host(&self, place: &HostOrNetwork) -> Result<bool, CatalogError> {
         self.write(|tx| Ok(tx.execute("DELETE FROM site_hosts WHERE host = ?1", [place.to_string()])? > 0))
     }

@@ -1,8 +1,8 @@
-//! Keeps the counters right: collects what one transaction does to blocks and replicas, writes every counter
-//! once, and derives what follows (compaction, demands, completions).
+//! The counters of one transaction: collects what it does to blocks and replicas, writes every counter once
+//! at a flush, and names the targets whose demands that may affect.
 //!
-//! Everything that adds, loses or suspects a replica goes through here, so that totals, demands and rows
-//! cannot part ways.
+//! Everything that adds, loses or suspects a replica goes through the ledger, so totals, demands and rows
+//! stay consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,8 @@ use crate::block_replica::{
 use crate::rows::codec::{Columns, key, maybe_json, verification_number};
 use crate::{BlockTotals, CancelledTransfer, CatalogError, DemandRow, VerificationState};
 
-/// Blocks and pairs held before they are written; a manifest may name a block for each of its files.
+/// Blocks and block replicas held in memory before a flush. Bounds memory: a manifest may name a block for
+/// each of its files.
 const LEDGER_ENTRIES_MAX: usize = 4_096;
 
 pub(crate) struct Ledger<'t> {
@@ -27,13 +28,13 @@ pub(crate) struct Ledger<'t> {
     pub(crate) effects: Effects,
 }
 
-/// What follows from a transaction, for those who hold it in memory: the last word on each, since a
-/// transaction may be written out in several steps.
+/// What a transaction changed, for callers that mirror the state in memory. The last change of each counts,
+/// since a transaction may flush several times.
 #[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) blocks: BTreeMap<BlockId, BlockTotals>,
     pub(crate) complete: BTreeMap<(BlockId, StorageId), BlockTotals>,
-    /// None: there was a demand, and is none any more.
+    /// None: the demand ended.
     pub(crate) demands: BTreeMap<(SubscriptionId, BlockId), Option<DemandRow>>,
     pub(crate) subscriptions_complete: BTreeSet<SubscriptionId>,
     pub(crate) cancelled: Vec<CancelledTransfer>,
@@ -59,7 +60,7 @@ pub(crate) enum Coverage {
 }
 
 impl Effects {
-    /// Demands as they are now, and those that are gone.
+    /// Takes the demands as they are now, and those that ended.
     pub(crate) fn take_demands(&mut self) -> (Vec<DemandRow>, Vec<(SubscriptionId, BlockId)>) {
         let (mut present, mut gone) = (Vec::new(), Vec::new());
         for (key, row) in std::mem::take(&mut self.demands) {
@@ -120,37 +121,39 @@ impl<'t> Ledger<'t> {
         }
         match self.blocks.get_mut(&block) {
             Some(state) => Ok(state),
-            None => unreachable!("it was put there just now"),
+            None => unreachable!("it was inserted above"),
         }
     }
 
     fn replica(&mut self, block: BlockId, storage: StorageId) -> Result<&mut BlockReplica, CatalogError> {
         if !self.replicas.contains_key(&(block, storage)) {
             let dataset = self.block(block)?.dataset;
-            let pair = load_block_replica(self.tx, block, storage)?.unwrap_or(BlockReplica::empty(dataset));
-            self.replicas.insert((block, storage), pair);
+            let replica =
+                load_block_replica(self.tx, block, storage)?.unwrap_or(BlockReplica::empty(dataset));
+            self.replicas.insert((block, storage), replica);
         }
         match self.replicas.get_mut(&(block, storage)) {
-            Some(pair) => Ok(pair),
-            None => unreachable!("it was put there just now"),
+            Some(replica) => Ok(replica),
+            None => unreachable!("it was inserted above"),
         }
     }
 
-    /// Whether the storage has the file, as this transaction sees it.
+    /// Whether the storage has the file, as seen by this transaction.
     pub(crate) fn presence(
         &mut self,
         block: BlockId,
         storage: StorageId,
         file: FileId,
     ) -> Result<Presence, CatalogError> {
-        let pair = *self.replica(block, storage)?;
-        if pair.exceptions == 0 {
-            return Ok(pair.implied(file));
+        let replica = *self.replica(block, storage)?;
+        if replica.exceptions == 0 {
+            return Ok(replica.implied(file));
         }
-        Ok(find_exception(self.tx, block, storage, file)?.unwrap_or(pair.implied(file)))
+        Ok(find_exception(self.tx, block, storage, file)?.unwrap_or(replica.implied(file)))
     }
 
-    /// Whether a transfer may read the file there: it is good, and no deletion of its block is under way.
+    /// Whether a transfer may read the file there: its replica is good, and no deletion of its block is under
+    /// way.
     pub(crate) fn is_usable_source(
         &mut self,
         block: BlockId,
@@ -161,7 +164,7 @@ impl<'t> Ledger<'t> {
         Ok(!deleting && matches!(self.presence(block, storage, file)?, Presence::Good(_)))
     }
 
-    /// Makes the file's presence at the storage what `to` says; returns what it was.
+    /// Sets the file's presence at the storage and returns the previous one.
     pub(crate) fn set_presence(
         &mut self,
         block: BlockId,
@@ -172,29 +175,29 @@ impl<'t> Ledger<'t> {
         fault: Option<&Fault>,
     ) -> Result<Presence, CatalogError> {
         let tx = self.tx;
-        let pair = self.replica(block, storage)?;
-        let implied = pair.implied(file);
+        let replica = self.replica(block, storage)?;
+        let implied = replica.implied(file);
         let row = (key!(block), key!(storage), key!(file));
-        // The common case, a first arrival, costs one statement.
+        // The common case, a first arrival, takes one statement.
         if let (Presence::Absent, Presence::Good(how)) = (implied, to) {
             let mut insert = tx.prepare_cached(
                 "INSERT INTO replicas (block, storage, file, how, state) VALUES (?1, ?2, ?3, ?4, 0)
                  ON CONFLICT DO NOTHING",
             )?;
             if insert.execute((row.0, row.1, row.2, verification_number(how)))? == 1 {
-                pair.exceptions += 1;
-                pair.counts.add(to, size as i64, 1);
+                replica.exceptions += 1;
+                replica.counts.add(to, size as i64, 1);
                 return Ok(Presence::Absent);
             }
         }
-        let stored = if pair.exceptions == 0 { None } else { find_exception(tx, block, storage, file)? };
+        let stored = if replica.exceptions == 0 { None } else { find_exception(tx, block, storage, file)? };
         let was = stored.unwrap_or(implied);
         if to == implied {
             if stored.is_some() {
                 let mut delete = tx
                     .prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2 AND file = ?3")?;
                 delete.execute_deferred(row)?;
-                pair.exceptions -= 1;
+                replica.exceptions -= 1;
             }
         } else {
             let (how, state) = match to {
@@ -216,16 +219,16 @@ impl<'t> Ledger<'t> {
                 state,
                 maybe_json(fault),
             ))?;
-            pair.exceptions += i64::from(stored.is_none());
+            replica.exceptions += i64::from(stored.is_none());
         }
-        pair.counts.add(was, size as i64, -1);
-        pair.counts.add(to, size as i64, 1);
-        pair.changed |= was != to;
-        pair.announce_demands |= matches!(was, Presence::Good(_)) != matches!(to, Presence::Good(_));
+        replica.counts.add(was, size as i64, -1);
+        replica.counts.add(to, size as i64, 1);
+        replica.changed |= was != to;
+        replica.announce_demands |= matches!(was, Presence::Good(_)) != matches!(to, Presence::Good(_));
         Ok(was)
     }
 
-    /// A new file of the block; ids only grow.
+    /// Counts a new file of the block. Ids only grow.
     pub(crate) fn add_file(
         &mut self,
         block: BlockId,
@@ -233,15 +236,15 @@ impl<'t> Ledger<'t> {
         size: u64,
     ) -> Result<BlockState, CatalogError> {
         let state = self.block(block)?;
-        assert!(key!(file) > state.last_file, "file ids of a block grow");
+        assert!(key!(file) > state.last_file, "file ids of a block only grow");
         state.files += 1;
         state.bytes += size as i64;
         state.last_file = key!(file);
         Ok(*state)
     }
 
-    /// The file that `grow` just added is registered at the storage. As long as the storage has the whole
-    /// block, this writes no row.
+    /// Registers the file that [`Ledger::add_file`] just added at the storage. As long as the storage has the
+    /// whole block, this writes no row.
     pub(crate) fn add_registered(
         &mut self,
         block: BlockId,
@@ -250,12 +253,12 @@ impl<'t> Ledger<'t> {
         size: u64,
     ) -> Result<(), CatalogError> {
         let files = self.block(block)?.files;
-        let pair = self.replica(block, storage)?;
-        let whole = pair.counts.files + 1 == files;
-        if whole && (pair.base_file == 0 || pair.base_how == VerificationState::Registered) {
-            pair.base_file = key!(file);
-            pair.base_how = VerificationState::Registered;
-            pair.counts.add(Presence::Good(VerificationState::Registered), size as i64, 1);
+        let replica = self.replica(block, storage)?;
+        let whole = replica.counts.files + 1 == files;
+        if whole && (replica.base_file == 0 || replica.base_how == VerificationState::Registered) {
+            replica.base_file = key!(file);
+            replica.base_how = VerificationState::Registered;
+            replica.counts.add(Presence::Good(VerificationState::Registered), size as i64, 1);
             return Ok(());
         }
         self.set_presence(block, storage, file, size, Presence::Good(VerificationState::Registered), None)
@@ -269,9 +272,9 @@ impl<'t> Ledger<'t> {
         storage: StorageId,
         task: i64,
     ) -> Result<(), CatalogError> {
-        let pair = self.replica(block, storage)?;
-        if pair.counts.files > 0 {
-            pair.deleting = task;
+        let replica = self.replica(block, storage)?;
+        if replica.counts.files > 0 {
+            replica.deleting = task;
         }
         Ok(())
     }
@@ -331,23 +334,26 @@ impl<'t> Ledger<'t> {
 
     fn write_replicas(&mut self) -> Result<(), CatalogError> {
         let mut totals: BTreeMap<(DatasetId, StorageId), [i64; 8]> = BTreeMap::new();
-        for (&(block, storage), pair) in &mut self.replicas {
+        for (&(block, storage), replica) in &mut self.replicas {
             let Some(state) = self.blocks.get(&block) else {
-                unreachable!("a pair is loaded with its block")
+                unreachable!("a block replica is loaded with its block")
             };
-            if !pair.is_dirty() {
+            if !replica.is_dirty() {
                 continue;
             }
-            assert!(pair.counts.files <= state.files, "a storage has more of block {block} than there is");
-            if pair.counts.files == state.files && pair.exceptions > 0 {
-                compact(self.tx, block, storage, pair, state.last_file)?;
+            assert!(
+                replica.counts.files <= state.files,
+                "a storage has more files of block {block} than the block has"
+            );
+            if replica.counts.files == state.files && replica.exceptions > 0 {
+                compact(self.tx, block, storage, replica, state.last_file)?;
             }
-            store_block_replica(self.tx, block, storage, pair)?;
-            let sum = totals.entry((pair.dataset, storage)).or_default();
-            for (slot, delta) in sum.iter_mut().zip(pair.counts.difference(&pair.counts_before)) {
+            store_block_replica(self.tx, block, storage, replica)?;
+            let sum = totals.entry((replica.dataset, storage)).or_default();
+            for (slot, delta) in sum.iter_mut().zip(replica.counts.difference(&replica.counts_before)) {
                 *slot += delta;
             }
-            if pair.changed && !state.has_new_files() {
+            if replica.changed && !state.has_new_files() {
                 self.effects.blocks.insert(block, state.totals(block));
             }
         }
@@ -369,17 +375,19 @@ impl<'t> Ledger<'t> {
                 affected.push((block, target?));
             }
         }
-        for (&(block, storage), pair) in &self.replicas {
+        for (&(block, storage), replica) in &self.replicas {
             let Some(state) = self.blocks.get(&block) else {
-                unreachable!("a pair is loaded with its block")
+                unreachable!("a block replica is loaded with its block")
             };
-            let lacks = pair.counts.good_files() < state.files && pair.deleting == 0;
-            let lacked = pair.counts_before.good_files() < state.files_before && pair.deleting_before == 0;
-            if lacks != lacked || (pair.announce_demands && lacks) {
+            let lacks = replica.counts.good_files() < state.files && replica.deleting == 0;
+            let lacked =
+                replica.counts_before.good_files() < state.files_before && replica.deleting_before == 0;
+            if lacks != lacked || (replica.announce_demands && lacks) {
                 affected.push((block, storage));
             }
-            let whole = state.files > 0 && pair.counts.good_files() == state.files && pair.deleting == 0;
-            if whole && (lacked || state.has_new_files() || pair.deleting_before != 0) {
+            let whole =
+                state.files > 0 && replica.counts.good_files() == state.files && replica.deleting == 0;
+            if whole && (lacked || state.has_new_files() || replica.deleting_before != 0) {
                 self.effects.complete.insert((block, storage), state.totals(block));
             } else if !whole {
                 self.effects.complete.remove(&(block, storage));

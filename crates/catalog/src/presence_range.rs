@@ -1,4 +1,4 @@
-//! What a storage holds of a range of a block's files, read at once: for those who look at many files.
+//! What a storage has of a range of a block's files, read with one query.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(crate) struct BlockHolder {
     pub(crate) deleting: bool,
 }
 
-/// A holder with its exceptions within a range.
+/// A storage's replicas of a range of files.
 pub(crate) struct PresenceRange {
     pub(crate) holder: BlockHolder,
     rows: BTreeMap<i64, Presence>,
@@ -36,13 +36,13 @@ impl PresenceRange {
         self.rows.get(&key!(file)).copied().unwrap_or(implied)
     }
 
-    /// As a source: good, and not being deleted.
+    /// Whether a transfer may read the file there: good, and not being deleted.
     pub(crate) fn is_usable_source(&self, file: FileId) -> bool {
         !self.holder.deleting && matches!(self.presence(file), Presence::Good(_))
     }
 }
 
-/// Storages that hold something of the block, by id.
+/// The storages that have something of the block, by id.
 pub(crate) fn block_holders(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<BlockHolder>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT storage, base_file, base_how, files, files - suspect_files, exceptions, deleting
@@ -62,7 +62,7 @@ pub(crate) fn block_holders(tx: &Transaction<'_>, block: BlockId) -> Result<Vec<
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Of the files `first` to `last`, both included.
+/// Loads the replicas of the files `first` to `last`, both included.
 pub(crate) fn load_presence_range(
     tx: &Transaction<'_>,
     block: BlockId,

@@ -1,5 +1,5 @@
-//! Rows that are asked for again and again and seldom change, kept in memory. What was read while a change
-//! was under way is not kept, so nothing is answered that was changed before it was asked.
+//! A read-through cache of rows that are read often and seldom change. Any change clears it. A row read while
+//! a change was under way is not cached, so no caller gets a row that was changed before it asked.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,14 +7,14 @@ use std::sync::{Mutex, MutexGuard};
 
 use crate::sync::locked;
 
-/// Of one kind; beyond it all are asked for again.
+/// Rows of one cache. A cache that would grow beyond this starts over.
 const CACHED_ROWS_MAX: usize = 1_000;
 
 pub(crate) struct ReadCache<K, V>(Mutex<CachedRows<K, V>>);
 
 struct CachedRows<K, V> {
     rows: HashMap<K, V>,
-    /// Of changes, so far.
+    /// Changes so far. A read that spans a change sees this grow, and does not cache its row.
     generation: u64,
 }
 
@@ -29,8 +29,8 @@ impl<K: Eq + Hash, V: Clone> ReadCache<K, V> {
         locked(&self.0)
     }
 
-    /// What is kept, or what `read` finds. That there is nothing is not kept: anybody may ask for that, under
-    /// any name.
+    /// Returns the cached row, or what `read` finds. A missing row is not cached: anybody may ask for it,
+    /// under any name.
     pub(crate) fn get<E>(
         &self,
         key: K,
@@ -56,8 +56,8 @@ impl<K: Eq + Hash, V: Clone> ReadCache<K, V> {
         Ok(found)
     }
 
-    /// Makes a change and, before anybody is told of it, forgets what is kept: also after an error, which may
-    /// be of what came after the change.
+    /// Makes a change, then clears the cache before anybody learns of the change. Clears it after an error
+    /// too, since the change may have been committed before it.
     pub(crate) fn invalidate_after<T>(&self, change: impl FnOnce() -> T) -> T {
         let made = change();
         let mut rows = self.rows();
@@ -74,35 +74,35 @@ mod tests {
     type Read = Result<Option<u8>, ()>;
 
     #[test]
-    fn what_is_there_is_read_once_until_it_changes() {
-        let kept = ReadCache::default();
+    fn a_row_is_read_once_until_a_change() {
+        let cache = ReadCache::default();
         let never = |_: &&str| -> Read { unreachable!() };
-        assert_eq!(kept.get("a", |_| -> Read { Ok(None) }), Ok(None));
-        assert_eq!(kept.get("a", |_| -> Read { Ok(Some(1)) }), Ok(Some(1)));
-        assert_eq!(kept.get("a", never), Ok(Some(1)));
-        assert_eq!(kept.get("b", |_| -> Read { Err(()) }), Err(()));
-        kept.invalidate_after(|| ());
-        assert_eq!(kept.get("a", |_| -> Read { Ok(Some(2)) }), Ok(Some(2)));
-        assert_eq!(kept.get("a", never), Ok(Some(2)));
+        assert_eq!(cache.get("a", |_| -> Read { Ok(None) }), Ok(None));
+        assert_eq!(cache.get("a", |_| -> Read { Ok(Some(1)) }), Ok(Some(1)));
+        assert_eq!(cache.get("a", never), Ok(Some(1)));
+        assert_eq!(cache.get("b", |_| -> Read { Err(()) }), Err(()));
+        cache.invalidate_after(|| ());
+        assert_eq!(cache.get("a", |_| -> Read { Ok(Some(2)) }), Ok(Some(2)));
+        assert_eq!(cache.get("a", never), Ok(Some(2)));
     }
 
     #[test]
-    fn what_is_read_during_a_change_is_not_kept() {
-        let kept = ReadCache::default();
-        let old = kept.get("a", |_| -> Read {
-            kept.invalidate_after(|| ());
+    fn a_row_read_during_a_change_is_not_cached() {
+        let cache = ReadCache::default();
+        let old = cache.get("a", |_| -> Read {
+            cache.invalidate_after(|| ());
             Ok(Some(1))
         });
         assert_eq!(old, Ok(Some(1)));
-        assert_eq!(kept.get("a", |_| -> Read { Ok(Some(2)) }), Ok(Some(2)));
+        assert_eq!(cache.get("a", |_| -> Read { Ok(Some(2)) }), Ok(Some(2)));
     }
 
     #[test]
-    fn they_are_bounded() {
-        let kept = ReadCache::default();
+    fn the_cache_is_bounded() {
+        let cache = ReadCache::default();
         for key in 0..3 * CACHED_ROWS_MAX {
-            kept.get(key, |_| Ok::<_, ()>(Some(key))).unwrap();
-            assert!(kept.rows().rows.len() <= CACHED_ROWS_MAX);
+            cache.get(key, |_| Ok::<_, ()>(Some(key))).unwrap();
+            assert!(cache.rows().rows.len() <= CACHED_ROWS_MAX);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Files enter the catalog: from a manifest, all or nothing, and from scans, file by file.
+//! Registration of files: from a manifest, all or nothing, and from scans, file by file.
 
 use crate::sql::Optional;
 use longhaul_model::limits::{BLOCK_BYTES, BLOCK_FILES, FILE_BYTES_MAX};
@@ -13,12 +13,12 @@ use crate::{
     VerificationState,
 };
 
-/// All files of a catalog together: no sum of sizes overflows, whatever a manifest claims.
+/// Bytes of all files of a catalog together, so that no sum of sizes overflows, whatever a manifest claims.
 const CATALOG_BYTES_MAX: u64 = 1 << 61;
 
 impl Catalog {
-    /// Registers all files or none. With `at` they are taken to be at that storage. Holds the writer while
-    /// `files` yields: let it read from memory or a local file, not from a slow peer.
+    /// Registers all files or none. With `at`, they count as present at that storage. Occupies the writer
+    /// while `files` yields: let it read from memory or a local file, not from a slow peer.
     pub fn add_files(
         &self,
         dataset: DatasetId,
@@ -57,15 +57,15 @@ impl Catalog {
     }
 }
 
-/// Registers files of one dataset, one after the other.
+/// Registers files of one dataset, one by one.
 pub(crate) struct FileRegistrar {
     dataset: DatasetRow,
     at: Option<StorageId>,
-    /// The digests were computed from what is at the storage now: a suspicion is cleared.
+    /// The digests were computed from the storage's present content, so a match clears a suspicion.
     scanned: bool,
     next_file: i64,
     bytes_left: u64,
-    /// The automatically made block that is being filled, 0 if none.
+    /// The automatically made block that takes new files, 0 if none.
     filling: BlockId,
     next_number: u64,
     blocks_made: i64,
@@ -109,13 +109,13 @@ impl FileRegistrar {
         })
     }
 
-    /// For what an agent found by reading the files.
+    /// For files that an agent found and read in a scan.
     pub(crate) fn scanned(mut self) -> Self {
         self.scanned = true;
         self
     }
 
-    /// Writes what it counts itself; the rest is the ledger's.
+    /// Writes the counters that the ledger does not keep.
     pub(crate) fn finish(&self, ledger: &Ledger<'_>) -> Result<(), CatalogError> {
         ledger
             .tx
@@ -131,7 +131,7 @@ impl FileRegistrar {
         Ok(())
     }
 
-    /// The inner fault is about this file alone.
+    /// Registers one file. The inner fault is about this file alone.
     pub(crate) fn add(
         &mut self,
         ledger: &mut Ledger<'_>,
@@ -144,7 +144,7 @@ impl FileRegistrar {
             )));
         }
         let refusal = self.refusal(file);
-        // While a block is open the file is inserted at once, and a conflict tells that it is known.
+        // While a block is open the file is inserted at once; a conflict shows that it is known.
         let open = if refusal.is_none() { self.open_block(ledger, file)? } else { None };
         let block = match open {
             Some(block) => block,
@@ -168,7 +168,7 @@ impl FileRegistrar {
         }
     }
 
-    /// Why no new file can be added now.
+    /// Why no new file can be added now, if so.
     fn refusal(&self, file: &NewFile) -> Option<Fault> {
         if !self.dataset.open {
             return Some(Fault::new(FaultCode::Conflict, format!("dataset {} is closed", self.dataset.name)));
@@ -186,7 +186,7 @@ impl FileRegistrar {
         Ok(insert.execute((self.next_file, key!(block), file.lfn.as_str(), file.size as i64, digests))? == 1)
     }
 
-    /// The block the file goes to, if that is known without looking at the database.
+    /// The block that the file goes to, if that is known without a query.
     fn open_block(&self, ledger: &mut Ledger<'_>, file: &NewFile) -> Result<Option<BlockId>, CatalogError> {
         let block = match (&file.block, &self.named) {
             (None, _) => self.filling,
@@ -205,7 +205,7 @@ impl FileRegistrar {
             loop {
                 let name = BlockName::numbered(&self.dataset.name, self.next_number);
                 self.next_number += 1;
-                // A manifest may have named one of its blocks like this.
+                // A manifest may have given this name to one of its blocks.
                 if let Some(block) = self.insert_block(ledger, &name)? {
                     self.filling = block;
                     return Ok(Ok(block));
@@ -266,8 +266,8 @@ impl FileRegistrar {
         consequences::flush_if_full(ledger)
     }
 
-    /// None if no file has that LFN. A known one must agree with what is registered; it is taken to be at the
-    /// storage like a new one.
+    /// Registers a file that the catalog has already; None if it has no file of that LFN. Size and digests
+    /// must agree with what is registered. The file then counts as present at the storage, like a new one.
     fn register_known(
         &mut self,
         ledger: &mut Ledger<'_>,

@@ -26,8 +26,8 @@ const FILES_PER_CHECK_MAX: i64 = 2_000;
 const RECHECK_DELAY: Duration = Duration::from_secs(5);
 
 impl Catalog {
-    /// Takes from the catalog what relays hold and nobody waits for any more, and makes a task for each
-    /// storage and dataset that removes it there. `new_id` is asked for the id of each.
+    /// Removes from the catalog the replicas at relays that nobody waits for any more, and creates one task
+    /// for each storage and dataset that removes the files. `new_id` gives each task its id.
     pub fn clear_relays(
         &self,
         mut new_id: impl FnMut() -> TaskId,
@@ -73,13 +73,13 @@ struct RelayedFile {
 }
 
 enum CleanupDecision {
-    /// Somebody wants it at the relay itself by now.
+    /// A subscription wants the file at the relay itself by now.
     Keep,
     RecheckAfter(Duration),
     Remove,
 }
 
-/// Rows whose time has come, but of storages and datasets where a task removes some already.
+/// Files that are due for a check, except where a clearing of their dataset is under way at their storage.
 fn due_files(tx: &Transaction<'_>, now: Timestamp) -> Result<Vec<RelayedFile>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT r.storage, r.file, r.block, r.dataset FROM relayed r WHERE r.task = 0 AND r.look_at <= ?1

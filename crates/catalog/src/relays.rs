@@ -16,7 +16,7 @@ use crate::{CatalogError, ExpectedFileRow, TaskFiles};
 /// since somebody has to act on its cause first.
 pub(crate) const REMOVAL_RETRY_DELAY: Duration = Duration::from_secs(600);
 
-/// A file has come to a relay, where it was not before.
+/// Notes that a file came to a relay that did not have it.
 pub(crate) fn on_relay_arrival(
     tx: &Transaction<'_>,
     live: &LiveTransfer,
@@ -46,7 +46,7 @@ pub(crate) fn forget_relayed_file(
     Ok(())
 }
 
-/// A clearing has ended: what it left behind is tried again later.
+/// After the end of a clearing: schedules another check of the files it left behind.
 pub(crate) fn requeue_after_clear(
     tx: &Transaction<'_>,
     task: TaskId,
@@ -57,7 +57,7 @@ pub(crate) fn requeue_after_clear(
     Ok(())
 }
 
-/// Whether files of a storage are being removed: then none may come there under the same name.
+/// Whether the file is being removed at the storage: until it is gone, no transfer may bring it there again.
 pub(crate) fn is_clearing(
     tx: &Transaction<'_>,
     storage: StorageId,
@@ -68,7 +68,7 @@ pub(crate) fn is_clearing(
     Ok(select.exists((key!(storage), key!(file)))?)
 }
 
-/// A page of what a clearing removes.
+/// One page of the files that a clearing removes.
 pub(crate) fn files_to_clear(
     tx: &Transaction<'_>,
     task: TaskId,

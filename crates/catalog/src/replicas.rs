@@ -1,4 +1,4 @@
-//! What is where, and what is not to be trusted there.
+//! Replicas: which storage has what, and which copies are suspect.
 
 use crate::sql::{Row, Transaction};
 use longhaul_model::{BlockId, DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, Timestamp};
@@ -11,7 +11,7 @@ use crate::rows::codec::{Columns, key, verification_counts};
 use crate::{Catalog, CatalogError, FileReplicaRow, FileRow, ReplicaChange, ReplicaTotals};
 
 impl Catalog {
-    /// One row per storage that holds something of it, by name.
+    /// One row per storage that has something of it, by name.
     pub fn replicas_of_dataset(&self, dataset: DatasetId) -> Result<Vec<ReplicaTotals>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
@@ -66,7 +66,8 @@ impl Catalog {
         })
     }
 
-    /// Takes the replica out of use until it is found good again. Nothing happens if there is none.
+    /// Marks the replica suspect: it is no source until it is found good again. Does nothing if there is
+    /// none.
     pub fn mark_suspect(
         &self,
         file: FileId,
@@ -79,7 +80,7 @@ impl Catalog {
         })
     }
 
-    /// Takes the suspicion away. Nothing happens if there is none.
+    /// Clears the suspicion. Does nothing if there is none.
     pub fn clear_suspect(
         &self,
         file: FileId,
@@ -95,8 +96,8 @@ impl Catalog {
         })
     }
 
-    /// Forgets replicas (it deletes nothing at the storage). Refused with `LastReplica` if one of them is the
-    /// last good one of its file, unless forced.
+    /// Removes replicas from the catalog; deletes nothing at the storage. Refused with `LastReplica` if one
+    /// of them is the last good one of its file, unless forced.
     pub fn remove_replicas(
         &self,
         storage: StorageId,
@@ -176,7 +177,7 @@ pub(crate) fn lose_replica(
     Ok(())
 }
 
-/// Whether a good replica that is not being deleted is at another storage.
+/// Whether another storage has a good replica that is not being deleted.
 pub(crate) fn has_other_good_replica(
     ledger: &mut Ledger<'_>,
     file: &FileRow,

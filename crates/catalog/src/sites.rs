@@ -9,18 +9,23 @@ use crate::{
     StorageOfferRow, StorageRow,
 };
 
-const SITE: &str =
+/// The columns that [`site_row`] reads.
+const SELECT_SITE: &str =
     "SELECT id, name, state, reason, active_in, active_out, in_bytes_per_s, out_bytes_per_s, created, region
     FROM sites";
-const AGENT: &str = "SELECT a.id, a.site, s.name, a.host, a.version, a.incarnation, a.nonce, a.addresses,
+/// The columns that [`agent_row`] reads.
+const SELECT_AGENT: &str =
+    "SELECT a.id, a.site, s.name, a.host, a.version, a.incarnation, a.nonce, a.addresses,
     a.certificate_expires, a.acknowledged, a.created, a.last_hello FROM agents a JOIN sites s ON s.id = \
     a.site";
-const STORAGE: &str = "SELECT t.id, t.name, t.site, s.name, t.agent, t.rules, t.writable, t.case_insensitive,
+/// The columns that [`storage_row`] reads.
+const SELECT_STORAGE: &str =
+    "SELECT t.id, t.name, t.site, s.name, t.agent, t.rules, t.writable, t.case_insensitive,
     t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy FROM storages t JOIN sites \
     s ON s.id = t.site";
 
 impl Catalog {
-    /// The site of that name, made if need be; says whether it was made.
+    /// Returns the site of that name, created if there was none, and whether it was created.
     pub fn add_site(&self, name: &SiteName, now: Timestamp) -> Result<(SiteRow, bool), CatalogError> {
         self.write(|tx| {
             let made = tx.execute(
@@ -33,7 +38,7 @@ impl Catalog {
 
     pub fn sites(&self) -> Result<Vec<SiteRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{SITE} ORDER BY name"))?;
+            let mut select = tx.prepare_cached(&format!("{SELECT_SITE} ORDER BY name"))?;
             let rows = select.query_map((), site_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -91,7 +96,7 @@ impl Catalog {
 
     pub fn agents(&self) -> Result<Vec<AgentRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{AGENT} ORDER BY a.id"))?;
+            let mut select = tx.prepare_cached(&format!("{SELECT_AGENT} ORDER BY a.id"))?;
             let rows = select.query_map((), agent_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -101,9 +106,9 @@ impl Catalog {
         self.read(|tx| find_agent(tx, id))
     }
 
-    /// Records who the agent is this time, and its storages. Refused with `StaleIncarnation` if a newer
-    /// start, or another one of the same number, was accepted before; with `Conflict` if a storage is another
-    /// site's, or has other name rules under a version that has not grown.
+    /// Records an agent's start and its storages. Refused with `StaleIncarnation` if a newer start, or
+    /// another one of the same number, was accepted before; with `Conflict` if a storage belongs to another
+    /// site, or has other name rules under a version that is not newer.
     pub fn agent_hello(
         &self,
         id: AgentId,
@@ -123,7 +128,7 @@ impl Catalog {
                 return Err(CatalogError::refused(
                     FaultCode::StaleIncarnation,
                     format!(
-                        "start {} of agent {id} came after start {} was seen",
+                        "start {} of agent {id} is stale: start {} was accepted already",
                         incarnation.number, known.number
                     ),
                 ));
@@ -155,14 +160,14 @@ impl Catalog {
         })
     }
 
-    /// Sequence number up to which the agent's entries are applied.
+    /// The sequence number up to which the agent's items are applied.
     pub fn acknowledged(&self, id: AgentId) -> Result<u64, CatalogError> {
         self.read(|tx| acknowledged(tx, id))
     }
 
     pub fn storages(&self) -> Result<Vec<StorageRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{STORAGE} ORDER BY t.name"))?;
+            let mut select = tx.prepare_cached(&format!("{SELECT_STORAGE} ORDER BY t.name"))?;
             let rows = select.query_map((), storage_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -206,12 +211,12 @@ impl std::str::FromStr for SiteState {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let found = SiteState::ALL.iter().copied().find(|state| state.word() == text);
-        found.ok_or_else(|| format!("{text:?} is no state of a site"))
+        found.ok_or_else(|| format!("{text:?} is not a state of a site"))
     }
 }
 
 pub(crate) fn site_by_id(tx: &Transaction<'_>, id: SiteId) -> Result<SiteRow, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{SITE} WHERE id = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_SITE} WHERE id = ?1"))?;
     Ok(select.query_row([key!(id)], site_row)?)
 }
 
@@ -242,9 +247,8 @@ fn offer_storage(
         let version = known.rules.version;
         if known.rules != offer.rules && offer.rules.version <= version {
             return Err(CatalogError::conflict(format!(
-                "the name rules of storage {} are others than those of version {version} that are known, but \
-                    have version {}: \
-                 set rules_version to {} where they were changed on purpose",
+                "the name rules of storage {} differ from those of version {version}, but have version {}: \
+                 set rules_version to {} if they were changed on purpose",
                 offer.name,
                 offer.rules.version,
                 version.saturating_add(1)
@@ -273,12 +277,12 @@ fn require_site(tx: &Transaction<'_>, name: &SiteName) -> Result<SiteRow, Catalo
 }
 
 pub(crate) fn find_site(tx: &Transaction<'_>, name: &SiteName) -> Result<Option<SiteRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{SITE} WHERE name = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_SITE} WHERE name = ?1"))?;
     Ok(select.query_row([name.as_str()], site_row).optional()?)
 }
 
 fn find_agent(tx: &Transaction<'_>, id: AgentId) -> Result<Option<AgentRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{AGENT} WHERE a.id = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_AGENT} WHERE a.id = ?1"))?;
     Ok(select.query_row([key!(id)], agent_row).optional()?)
 }
 
@@ -286,7 +290,7 @@ pub(crate) fn find_storage(
     tx: &Transaction<'_>,
     name: &StorageName,
 ) -> Result<Option<StorageRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{STORAGE} WHERE t.name = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_STORAGE} WHERE t.name = ?1"))?;
     Ok(select.query_row([name.as_str()], storage_row).optional()?)
 }
 

@@ -1,4 +1,5 @@
-//! Standing wishes, what they lack, and how far they are.
+//! Subscriptions: standing wishes for data at a storage, their demands (what they still lack), and their
+//! progress.
 
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{
@@ -15,13 +16,17 @@ use crate::{
     SubscriptionPatch, SubscriptionProgress, SubscriptionResult, SubscriptionRow, Terms, TermsPatch,
 };
 
-const SUBSCRIPTION: &str = "SELECT s.id, s.dataset, d.name, d.community, s.block, b.name, s.target, t.name, \
+/// The columns that [`subscription_row`] reads.
+const SELECT_SUBSCRIPTION: &str =
+    "SELECT s.id, s.dataset, d.name, d.community, s.block, b.name, s.target, t.name, \
     s.state,
     s.priority, s.verification, s.created, s.completed, s.community, s.activity, s.strategy, s.deadline FROM \
     subscriptions s JOIN datasets d ON d.id = s.dataset
     JOIN storages t ON t.id = s.target LEFT JOIN blocks b ON b.id = s.block";
 
-const DEMAND: &str = "SELECT d.subscription, b.dataset, d.block, d.target, s.priority, s.verification, \
+/// The columns that [`demand_row`] reads.
+const SELECT_DEMAND: &str =
+    "SELECT d.subscription, b.dataset, d.block, d.target, s.priority, s.verification, \
     n.community,
     s.created, b.files - coalesce(r.files - r.suspect_files, 0), b.bytes - coalesce(r.bytes - \
     r.suspect_bytes, 0),
@@ -30,12 +35,12 @@ const DEMAND: &str = "SELECT d.subscription, b.dataset, d.block, d.target, s.pri
     JOIN storages t ON t.id = d.target JOIN datasets n ON n.id = b.dataset LEFT JOIN block_replicas r ON \
     r.block = d.block AND r.storage = d.target";
 
-/// Priorities go from 1 (least) to this.
+/// The highest priority; 1 is the lowest.
 const PRIORITY_MAX: u8 = 9;
 
 impl Catalog {
-    /// If the same thing is subscribed at the same storage already, that subscription is returned unchanged.
-    /// Refused with `Conflict` while it is being deleted there.
+    /// Adds a subscription. If the same data is subscribed at the same storage already, that subscription is
+    /// returned unchanged. Refused with `Conflict` while the data is being deleted there.
     pub fn add_subscription(
         &self,
         new: &NewSubscription,
@@ -88,7 +93,8 @@ impl Catalog {
         })
     }
 
-    /// Suspending and cancelling drop the demands and cancel the transfers that serve nobody else.
+    /// Changes a subscription. Suspending or cancelling it drops its demands and cancels the transfers that
+    /// serve no other subscription.
     pub fn change_subscription(
         &self,
         id: SubscriptionId,
@@ -145,7 +151,7 @@ impl Catalog {
     pub fn subscriptions(&self, filter: &SubscriptionFilter) -> Result<Vec<SubscriptionRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!(
-                "{SUBSCRIPTION} WHERE s.id > ?1 AND (s.dataset = ?2 OR ?2 IS NULL) AND (s.target = ?3 OR ?3 \
+                "{SELECT_SUBSCRIPTION} WHERE s.id > ?1 AND (s.dataset = ?2 OR ?2 IS NULL) AND (s.target = ?3 OR ?3 \
                     IS NULL)
                  AND (s.state = ?4 OR ?4 IS NULL) ORDER BY s.id LIMIT ?5"
             ))?;
@@ -163,11 +169,11 @@ impl Catalog {
         })
     }
 
-    /// Active ones that are not complete and have a deadline, earliest deadline first.
+    /// Active, incomplete subscriptions with a deadline, the earliest first.
     pub fn subscriptions_with_deadline(&self) -> Result<Vec<SubscriptionRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!(
-                "{SUBSCRIPTION} WHERE s.deadline IS NOT NULL AND s.state = 'active' AND s.completed IS NULL
+                "{SELECT_SUBSCRIPTION} WHERE s.deadline IS NOT NULL AND s.state = 'active' AND s.completed IS NULL
                  ORDER BY s.deadline LIMIT ?1"
             ))?;
             let rows = select.query_map([crate::PAGE_ROWS_MAX as i64], subscription_row)?;
@@ -187,16 +193,17 @@ impl Catalog {
         })
     }
 
-    /// Everything that active subscriptions lack, per block.
+    /// All demands: what active subscriptions lack, per block.
     pub fn demands(&self) -> Result<Vec<DemandRow>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
-            let mut select = tx.prepare_cached(&format!("{DEMAND} ORDER BY d.subscription, d.block"))?;
+            let mut select =
+                tx.prepare_cached(&format!("{SELECT_DEMAND} ORDER BY d.subscription, d.block"))?;
             let rows = select.query_map((), demand_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
 
-    /// Who has something of the blocks that are wanted somewhere, in the order of blocks.
+    /// Storages that have something of a demanded block, in the order of blocks.
     pub fn sources_of_demands(&self) -> Result<Vec<(BlockId, StorageId)>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached(
@@ -214,8 +221,9 @@ pub(crate) fn demands_of_block(
     block: BlockId,
     target: StorageId,
 ) -> Result<Vec<DemandRow>, CatalogError> {
-    let mut select =
-        tx.prepare_cached(&format!("{DEMAND} WHERE d.block = ?1 AND d.target = ?2 ORDER BY d.subscription"))?;
+    let mut select = tx.prepare_cached(&format!(
+        "{SELECT_DEMAND} WHERE d.block = ?1 AND d.target = ?2 ORDER BY d.subscription"
+    ))?;
     let rows = select.query_map((key!(block), key!(target)), demand_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -224,12 +232,13 @@ fn demands_of_subscription(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,
 ) -> Result<Vec<DemandRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{DEMAND} WHERE d.subscription = ?1 ORDER BY d.block"))?;
+    let mut select =
+        tx.prepare_cached(&format!("{SELECT_DEMAND} WHERE d.subscription = ?1 ORDER BY d.block"))?;
     let rows = select.query_map([key!(subscription)], demand_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// If nothing is lacking any more, notes the time; says whether that is so.
+/// Records the time of completion if the subscription lacks nothing any more. Returns whether it did.
 pub(crate) fn mark_completed(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,
@@ -242,8 +251,8 @@ pub(crate) fn mark_completed(
     Ok(update.execute((key!(subscription), now.0))? == 1)
 }
 
-/// One statement over the blocks, none over files. A subscription that lacks nothing is complete at once,
-/// unless there is nothing yet that it could have.
+/// Creates the demands of a subscription by one statement over its blocks. One that lacks nothing is complete
+/// at once, unless it has no files yet.
 fn raise_demands(tx: &Transaction<'_>, id: SubscriptionId, now: Timestamp) -> Result<(), CatalogError> {
     tx.execute_deferred(
         "INSERT INTO demands (subscription, block, target)
@@ -271,8 +280,8 @@ fn raise_demands(tx: &Transaction<'_>, id: SubscriptionId, now: Timestamp) -> Re
     Ok(())
 }
 
-/// What `before` demanded, it demands no more. Transfers charged to it go to another subscription that wants
-/// the same, or end.
+/// Drops the demands of `before`. Transfers charged to it are charged to another subscription with the same
+/// demand, or end.
 fn drop_demands(
     tx: &Transaction<'_>,
     before: &SubscriptionRow,
@@ -344,13 +353,13 @@ fn refuse_while_deleting(tx: &Transaction<'_>, new: &NewSubscription) -> Result<
     )?;
     if select.exists((key!(new.dataset), key!(new.target)))? {
         return Err(CatalogError::conflict(
-            "the dataset is being deleted at that storage; wait until that is done",
+            "the dataset is being deleted at that storage; wait until it is done",
         ));
     }
     Ok(())
 }
 
-/// A block-level subscription looks at one row, one of a whole dataset at the dataset's totals.
+/// Counts wanted and present files: from one row for a block, from the dataset's totals for a dataset.
 fn count_files(
     tx: &Transaction<'_>,
     subscription: &SubscriptionRow,
@@ -387,7 +396,7 @@ fn count_files(
     Ok(())
 }
 
-/// Live transfers are bounded by the horizon, and an index leads to those of a block at a target.
+/// Counts live transfers. The horizon bounds them, and an index leads to those of a block at a target.
 fn count_live(
     tx: &Transaction<'_>,
     subscription: &SubscriptionRow,
@@ -434,7 +443,7 @@ fn require(tx: &Transaction<'_>, id: SubscriptionId) -> Result<SubscriptionRow, 
 }
 
 fn find(tx: &Transaction<'_>, id: SubscriptionId) -> Result<Option<SubscriptionRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{SUBSCRIPTION} WHERE s.id = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_SUBSCRIPTION} WHERE s.id = ?1"))?;
     Ok(select.query_row([key!(id)], subscription_row).optional()?)
 }
 
@@ -458,7 +467,7 @@ fn subscription_row(row: &Row<'_>) -> crate::sql::Result<SubscriptionRow> {
     })
 }
 
-/// Four columns from `first`.
+/// Reads four columns from `first` on.
 fn terms(row: &Row<'_>, first: usize) -> crate::sql::Result<Terms> {
     let named = |at: usize| -> crate::sql::Result<bool> { Ok(!row.is_null(at)?) };
     Ok(Terms {

@@ -14,8 +14,8 @@ use crate::{Catalog, CatalogError, ExpectedFileRow, FileRow, FileScope, PAGE_ROW
 const FILES_EXAMINED_MAX: usize = 20_000;
 
 impl Catalog {
-    /// What a verify or delete task is to do, by block and file; go on at `next`. Nothing for a scan, or for
-    /// a task that is done.
+    /// One page of the files that a verify or delete task is about, by block and file; continue at `next`.
+    /// Empty for a scan, and for a task that is done.
     pub fn task_files(
         &self,
         id: TaskId,
@@ -48,7 +48,7 @@ impl Catalog {
                     _ => next_block(tx, task.dataset, task.storage, block)?.map(|block| (block, FileId(0))),
                 };
                 if page.files.len() >= limit || examined >= FILES_EXAMINED_MAX {
-                    // The cursor is a file: of a block that is through, its last one.
+                    // The cursor is a file; of a finished block, its last one.
                     page.next = position.and(last.or(Some(file)));
                     return Ok(page);
                 }

@@ -1,4 +1,4 @@
-//! Scans, verifications and deletions: what agents are asked, and what they found.
+//! Tasks of agents: scans, verifications, deletions and clearings.
 
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp};
@@ -12,29 +12,29 @@ use crate::{
     Catalog, CatalogError, NewTask, PAGE_ROWS_MAX, ReplicaChange, TaskKind, TaskProblemRow, TaskRow,
 };
 
-/// Problems kept of one task.
+/// Problems recorded of one task; further ones are only counted.
 pub const TASK_PROBLEMS_MAX: usize = 100;
 
-const TASK: &str = "SELECT k.id, k.kind, k.dataset, d.name, k.storage, t.name, k.path, k.algorithms, \
+/// The columns that [`task_row`] reads.
+const SELECT_TASK: &str = "SELECT k.id, k.kind, k.dataset, d.name, k.storage, t.name, k.path, k.algorithms, \
     k.force, k.done,
     k.files_total, k.bytes_total, k.files_done, k.bytes_done, k.files_bad, k.problems, k.fault, k.created, \
     k.finished
     FROM tasks k JOIN datasets d ON d.id = k.dataset JOIN storages t ON t.id = k.storage";
 
-/// What adding a task did.
+/// The result of adding a task.
 #[derive(Clone, Debug)]
 pub struct TaskResult {
     pub task: TaskRow,
-    /// False if it existed.
+    /// False if an open task of this kind existed.
     pub made: bool,
     /// Replicas that are no sources any more, since they are being deleted.
     pub replicas: ReplicaChange,
 }
 
 impl Catalog {
-    /// A deletion is refused with `LastReplica` or `Conflict` as its preview says, looked at again here. A
-    /// second open task of the same kind for the same dataset, storage and path is not made: the open one is
-    /// returned.
+    /// Adds a task. If one of the same kind is open for the same dataset, storage and path, that one is
+    /// returned. A deletion is checked again like its preview, and refused with `LastReplica` or `Conflict`.
     pub fn add_task(&self, new: &NewTask, now: Timestamp) -> Result<TaskResult, CatalogError> {
         self.write(|tx| {
             crate::sites::require_storage(tx, new.storage)?;
@@ -48,7 +48,7 @@ impl Catalog {
             insert(tx, new, now)?;
             let mut replicas = ReplicaChange::default();
             match new.kind {
-                // A scan counts what it leaves out anew.
+                // A scan counts what it leaves out from zero.
                 TaskKind::Scan { .. } => {
                     tx.prepare_cached("DELETE FROM left_out WHERE dataset = ?1 AND storage = ?2")?
                         .execute_deferred((key!(new.dataset), key!(new.storage)))?;
@@ -64,7 +64,7 @@ impl Catalog {
     pub fn tasks_for(&self, storage: StorageId) -> Result<Vec<TaskRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!(
-                "{TASK} WHERE k.storage = ?1 AND k.done = 0 ORDER BY k.id LIMIT ?2"
+                "{SELECT_TASK} WHERE k.storage = ?1 AND k.done = 0 ORDER BY k.id LIMIT ?2"
             ))?;
             let rows = select.query_map((key!(storage), PAGE_ROWS_MAX as i64), task_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -78,15 +78,15 @@ impl Catalog {
     /// Newest first, at most a page.
     pub fn tasks(&self, dataset: DatasetId) -> Result<Vec<TaskRow>, CatalogError> {
         self.read(|tx| {
-            let mut select =
-                tx.prepare_cached(&format!("{TASK} WHERE k.dataset = ?1 ORDER BY k.id DESC LIMIT ?2"))?;
+            let mut select = tx
+                .prepare_cached(&format!("{SELECT_TASK} WHERE k.dataset = ?1 ORDER BY k.id DESC LIMIT ?2"))?;
             let rows = select.query_map((key!(dataset), PAGE_ROWS_MAX as i64), task_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
 
-    /// Ends a task before it is done. What its agent reports of it later still counts as far as replicas
-    /// were lost or found bad.
+    /// Ends a task before it is done. Later reports of its agent still count as far as replicas were lost or
+    /// found bad.
     pub fn cancel_task(
         &self,
         id: TaskId,
@@ -132,7 +132,7 @@ impl TaskKind {
     }
 }
 
-/// Blocks that the task of deletion covers are sources no more, and nobody's demand.
+/// Marks the blocks of a deletion: they are no sources any more, and end their demands.
 fn mark_deleting(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<ReplicaChange, CatalogError> {
     let mut ledger = Ledger::new(tx, now);
     let mut change = ReplicaChange::default();
@@ -146,7 +146,7 @@ fn mark_deleting(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<
     Ok(change)
 }
 
-/// Marks the task done; what a deletion left behind is a source again.
+/// Marks the task done. What a deletion left behind is a source again.
 pub(crate) fn finish(
     ledger: &mut Ledger<'_>,
     task: &TaskRow,
@@ -208,7 +208,7 @@ fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), Cat
     Ok(())
 }
 
-/// A task that removes `files`, which are relayed there and in the catalog no more.
+/// Adds a task that removes relayed files, which have left the catalog already.
 pub(crate) fn add_clear(
     tx: &Transaction<'_>,
     new: &NewTask,
@@ -230,7 +230,7 @@ pub(crate) fn add_clear(
 
 fn find_open_task(tx: &Transaction<'_>, new: &NewTask) -> Result<Option<TaskRow>, CatalogError> {
     let mut select = tx.prepare_cached(&format!(
-        "{TASK} WHERE k.storage = ?1 AND k.dataset = ?2 AND k.kind = ?3 AND k.path = ?4 AND k.done = 0"
+        "{SELECT_TASK} WHERE k.storage = ?1 AND k.dataset = ?2 AND k.kind = ?3 AND k.path = ?4 AND k.done = 0"
     ))?;
     let wanted = (key!(new.storage), key!(new.dataset), new.kind.word(), new.kind.path());
     Ok(select.query_row(wanted, task_row).optional()?)
@@ -241,11 +241,11 @@ pub(crate) fn require(tx: &Transaction<'_>, id: TaskId) -> Result<TaskRow, Catal
 }
 
 pub(crate) fn find(tx: &Transaction<'_>, id: TaskId) -> Result<Option<TaskRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{TASK} WHERE k.id = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_TASK} WHERE k.id = ?1"))?;
     Ok(select.query_row([key!(id)], task_row).optional()?)
 }
 
-/// Files registered after the task was made are not its business.
+/// The last file that the task covers: files registered later are not part of it.
 pub(crate) fn last_file(tx: &Transaction<'_>, id: TaskId) -> Result<FileId, CatalogError> {
     let mut select = tx.prepare_cached("SELECT last_file FROM tasks WHERE id = ?1")?;
     let last = select.query_row([key!(id)], |row| row.id(0)).optional()?;

@@ -9,9 +9,11 @@ use crate::rows::codec::{Columns, key};
 use crate::sites::site_by_id;
 use crate::{ApiTokenRow, Catalog, CatalogError, JoinRefusal, NewApiToken, SiteRow};
 
-const TOKEN: &str = "SELECT hash, name, role, expires, created, scopes, community, sites FROM api_tokens";
+/// The columns that [`token_row`] reads.
+const SELECT_TOKEN: &str =
+    "SELECT hash, name, role, expires, created, scopes, community, sites FROM api_tokens";
 
-/// A repetition of a request later than this counts as a new one.
+/// How long the reply to an idempotency key is kept. A repeated request after that counts as a new one.
 const IDEMPOTENT_REPLY_TTL: Duration = Duration::from_secs(24 * 3_600);
 
 impl Catalog {
@@ -31,7 +33,7 @@ impl Catalog {
         })
     }
 
-    /// Uses the token up, and says for which site it was.
+    /// Redeems the token, which works once; returns its site.
     pub fn redeem_join_token(
         &self,
         hash: [u8; 32],
@@ -78,11 +80,11 @@ impl Catalog {
         })
     }
 
-    /// Also returns expired ones: the caller knows the time.
+    /// Finds a token, expired or not: the caller knows the time.
     pub fn api_token(&self, hash: [u8; 32]) -> Result<Option<ApiTokenRow>, CatalogError> {
         self.api_token_cache().get(hash, |hash| {
             self.read(|tx| {
-                let mut select = tx.prepare_cached(&format!("{TOKEN} WHERE hash = ?1"))?;
+                let mut select = tx.prepare_cached(&format!("{SELECT_TOKEN} WHERE hash = ?1"))?;
                 Ok(select.query_row([hash], token_row).optional()?)
             })
         })
@@ -90,20 +92,20 @@ impl Catalog {
 
     pub fn api_tokens(&self) -> Result<Vec<ApiTokenRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{TOKEN} ORDER BY name, hash"))?;
+            let mut select = tx.prepare_cached(&format!("{SELECT_TOKEN} ORDER BY name, hash"))?;
             let rows = select.query_map((), token_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
 
-    /// Says whether there was one of that name.
+    /// Removes a token; returns whether there was one of that name.
     pub fn remove_api_token(&self, name: &str) -> Result<bool, CatalogError> {
         self.api_token_cache().invalidate_after(|| {
             self.write(|tx| Ok(tx.execute("DELETE FROM api_tokens WHERE name = ?1", [name])? > 0))
         })
     }
 
-    /// The reply given to an earlier request under this key.
+    /// The reply that an earlier request with this key got.
     pub fn idempotent(&self, key: &str) -> Result<Option<String>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached("SELECT reply FROM idempotency WHERE key = ?1")?;
@@ -111,7 +113,7 @@ impl Catalog {
         })
     }
 
-    /// Keeps the reply given first; forgets those older than a day.
+    /// Records the first reply under this key; deletes those older than a day.
     pub fn remember_idempotent(&self, key: &str, reply: &str, now: Timestamp) -> Result<(), CatalogError> {
         self.write(|tx| {
             tx.execute("DELETE FROM idempotency WHERE at < ?1", [(now - IDEMPOTENT_REPLY_TTL).0])?;
@@ -141,9 +143,9 @@ impl Catalog {
         })
     }
 
-    /// The highest stamped id in use, for `IdMaker::after`.
+    /// The highest generated id in use, for `IdMaker::after`.
     pub fn last_id(&self) -> Result<u64, CatalogError> {
-        // Each is the right end of an index.
+        // Each reads the end of an index.
         const IDS: [&str; 9] = [
             "SELECT max(id) FROM agents",
             "SELECT max(id) FROM subscriptions",

@@ -1,5 +1,5 @@
-//! A process that dies leaves the database file and its log as they are at that moment. Copies of both, taken
-//! at arbitrary moments of a running campaign, stand for that: each must open, be sound, and contain
+//! Crash recovery: a process that dies leaves the database file and its write-ahead log as they are. Copies
+//! of both, taken at arbitrary moments of running work, stand for that. Each must open, be sound, and contain
 //! everything that was acknowledged before the copy began.
 
 #![allow(clippy::unwrap_used)]
@@ -57,8 +57,8 @@ fn a_copy_at_any_moment_is_sound_and_has_what_was_acknowledged() {
     assert_eq!(catalog.replicas_of_dataset(dataset).unwrap()[1].files, FILES);
 }
 
-/// The log first, then the file: while the log is shorter than at the moment of the file's copy, a checkpoint
-/// may have put newer pages into the file, so take the file again until the log has not begun anew.
+/// Copies the file and its log, again until neither changed in between: a checkpoint writes newer pages into
+/// the file and may restart the log.
 fn snapshot(from: &Path, to: &Path) {
     let log = |path: &Path| path.with_extension("db-wal");
     loop {
@@ -73,13 +73,12 @@ fn snapshot(from: &Path, to: &Path) {
     }
 }
 
-/// The log's header has a salt that changes when the log begins anew.
+/// The log's header holds a salt that changes whenever the log restarts.
 fn head(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap().into_iter().take(32).collect()
 }
 
-/// A transaction that was never committed leaves nothing: the registration breaks off in the middle, after
-/// thousands of rows were written.
+/// An uncommitted transaction leaves nothing: the registration stops in the middle, after thousands of rows.
 #[test]
 fn an_unfinished_registration_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -91,7 +90,7 @@ fn an_unfinished_registration_leaves_nothing() {
         if number < 19_999 {
             return Ok(new_file(dataset, number, None, number + 1));
         }
-        // A copy of what is on disk in the middle of the transaction.
+        // Copies what is on disk in the middle of the transaction.
         snapshot(&path, &directory.path().join("copy.db"));
         Err(ManifestError {
             line: number + 1,

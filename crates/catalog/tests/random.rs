@@ -16,7 +16,7 @@ use longhaul_model::{
 };
 use proptest::prelude::*;
 
-/// File numbers go up to this; a dozen files in three blocks meet often.
+/// Highest file number: with a dozen files in three blocks, steps often affect the same ones.
 const FILES: u64 = 12;
 
 #[derive(Clone, Debug)]
@@ -35,13 +35,13 @@ enum Step {
         which: usize,
         state: SubscriptionState,
     },
-    /// Whatever was drawn, possible or not.
+    /// A step as drawn, possible or not.
     Lease {
         file: u64,
         source: usize,
         target: usize,
     },
-    /// One of those that are possible.
+    /// One of the possible steps.
     LeasePossible {
         which: usize,
     },
@@ -119,7 +119,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What should be so.
+/// The expected state.
 #[derive(Default)]
 struct Model {
     /// File number to block.
@@ -128,7 +128,7 @@ struct Model {
     replicas: BTreeMap<(u64, usize), bool>,
     subscriptions: Vec<Wish>,
     leased: Vec<(u64, NewAttempt)>,
-    /// (file, target) of live transfers that wait, with what to go on with.
+    /// Waiting live transfers by (file, target), with what a further attempt needs.
     waiting: BTreeMap<(u64, usize), NewAttempt>,
     done: u64,
 }
@@ -525,7 +525,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48 * ProptestConfig::default().cases / 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Promises 2 and 3: whatever happens in whatever order, the catalog says what is so.
+    /// Promises 2 and 3: whatever happens in whatever order, the catalog agrees with the model.
     #[test]
     fn the_catalog_agrees_with_the_model(begun in 0..=3usize, steps in proptest::collection::vec(step(), 1..60)) {
         let directory = tempfile::tempdir().unwrap();

@@ -1,15 +1,12 @@
-//! Local accounts, and who logged in.
+//! Local accounts and logins.
 
 use longhaul_model::{FaultCode, Timestamp};
 
 use super::{NOW, World};
 use crate::{AccountPatch, AuditKind, CatalogError, NewAccount};
 
-pub(super) const SCENARIOS: &[fn(&mut World)] = &[
-    accounts_are_kept,
-    a_login_counts_only_as_long_as_the_account_is_as_it_was,
-    logins_drive_out_no_changes,
-];
+pub(super) const SCENARIOS: &[fn(&mut World)] =
+    &[accounts_are_stored, a_login_is_refused_if_the_account_changed_meanwhile, logins_displace_no_changes];
 
 fn anna() -> NewAccount {
     NewAccount {
@@ -21,7 +18,7 @@ fn anna() -> NewAccount {
     }
 }
 
-fn accounts_are_kept(world: &mut World) {
+fn accounts_are_stored(world: &mut World) {
     let catalog = &world.catalog;
     let later = Timestamp(NOW.0 + 5);
     let made = catalog.add_account(&anna(), "root", NOW).unwrap();
@@ -59,9 +56,10 @@ fn accounts_are_kept(world: &mut World) {
     assert!(catalog.remove_account("anna", "root", later).unwrap());
     assert!(!catalog.remove_account("anna", "root", later).unwrap());
     assert_eq!(catalog.account("anna").unwrap(), None);
-    let told: Vec<String> = catalog.audit(None, None, 10).unwrap().into_iter().map(|row| row.what).collect();
+    let entries: Vec<String> =
+        catalog.audit(None, None, 10).unwrap().into_iter().map(|row| row.what).collect();
     assert_eq!(
-        told,
+        entries,
         [
             "account anna removed",
             "account anna changed: admin, disabled",
@@ -72,7 +70,7 @@ fn accounts_are_kept(world: &mut World) {
     );
 }
 
-fn a_login_counts_only_as_long_as_the_account_is_as_it_was(world: &mut World) {
+fn a_login_is_refused_if_the_account_changed_meanwhile(world: &mut World) {
     let catalog = &world.catalog;
     let later = Timestamp(NOW.0 + 5);
     let read = catalog.add_account(&anna(), "root", NOW).unwrap();
@@ -91,7 +89,7 @@ fn a_login_counts_only_as_long_as_the_account_is_as_it_was(world: &mut World) {
     assert_eq!(catalog.audit(Some(AuditKind::Login), None, 10).unwrap().len(), 2);
 }
 
-fn logins_drive_out_no_changes(world: &mut World) {
+fn logins_displace_no_changes(world: &mut World) {
     let catalog = &world.catalog;
     catalog.add_account(&anna(), "root", NOW).unwrap();
     for number in 0..7 {

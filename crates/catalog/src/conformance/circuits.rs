@@ -1,4 +1,4 @@
-//! Circuits as told, what came of them, and what people want.
+//! Circuits as reported, their outcome, and people's orders.
 
 use longhaul_model::{AgentId, CircuitOrderId, Timestamp};
 
@@ -6,7 +6,7 @@ use super::{NOW, World};
 use crate::{CircuitLinkRow, CircuitOrderRow, CircuitRow};
 
 pub(super) const SCENARIOS: &[fn(&mut World)] =
-    &[circuits_are_kept_as_told_by_their_agent, orders_are_open_until_something_came_of_them];
+    &[circuits_are_stored_as_reported_by_their_agent, orders_are_open_until_they_are_done];
 
 const AGENT: AgentId = AgentId(7);
 const OTHER: AgentId = AgentId(8);
@@ -16,13 +16,13 @@ fn circuit(id: &str, agent: AgentId, at: i64, details: &str) -> CircuitRow {
     CircuitRow { id: id.into(), agent, source, requested: asked, ended: None, details: details.into() }
 }
 
-fn circuits_are_kept_as_told_by_their_agent(world: &mut World) {
+fn circuits_are_stored_as_reported_by_their_agent(world: &mut World) {
     let catalog = &world.catalog;
-    let link = |told: i64| CircuitLinkRow {
+    let link = |at: i64| CircuitLinkRow {
         agent: AGENT,
         source: "beta".parse().unwrap(),
-        reported: Timestamp(NOW.0 + told),
-        details: told.to_string(),
+        reported: Timestamp(NOW.0 + at),
+        details: at.to_string(),
     };
     let (first, second) = (circuit("a", AGENT, 1, "1"), circuit("b", AGENT, 2, "2"));
     catalog.record_circuits(&[link(1)], &[first.clone(), second.clone()], &[]).unwrap();
@@ -30,7 +30,7 @@ fn circuits_are_kept_as_told_by_their_agent(world: &mut World) {
     catalog.record_circuits(&[link(2)], std::slice::from_ref(&ended), &[]).unwrap();
     assert_eq!(catalog.circuit_links().unwrap(), [link(2)]);
     assert_eq!(catalog.circuit("a").unwrap(), Some(ended.clone()));
-    // Whoever says that it is theirs changes nothing.
+    // An agent that claims another's circuit changes nothing.
     catalog.record_circuits(&[], &[circuit("b", OTHER, 3, "mine")], &[]).unwrap();
     assert_eq!(catalog.circuit("b").unwrap(), Some(second.clone()));
     let beta = "beta".parse().unwrap();
@@ -43,7 +43,7 @@ fn circuits_are_kept_as_told_by_their_agent(world: &mut World) {
     assert!(catalog.circuit_links().unwrap().is_empty() && catalog.circuit("a").unwrap().is_some());
 }
 
-fn orders_are_open_until_something_came_of_them(world: &mut World) {
+fn orders_are_open_until_they_are_done(world: &mut World) {
     let catalog = &world.catalog;
     let order = |id: u64| CircuitOrderRow {
         id: CircuitOrderId(id),
@@ -60,7 +60,7 @@ fn orders_are_open_until_something_came_of_them(world: &mut World) {
     assert_eq!(catalog.open_circuit_orders().unwrap(), [order(2)]);
     let entry = catalog.audit(None, None, 1).unwrap().remove(0);
     assert_eq!((entry.who.as_str(), entry.what.as_str()), ("ada", "wants another"));
-    // Another agent does not decide about it, nor does a late word about what is over.
+    // Another agent cannot change the order, nor can a late report about one that is done.
     let foreign = CircuitOrderRow { agent: OTHER, ..over(2, "stolen") };
     catalog.record_circuits(&[], &[], &[foreign, over(1, "late")]).unwrap();
     catalog.record_circuits(&[], &[], &[over(2, "refused")]).unwrap();

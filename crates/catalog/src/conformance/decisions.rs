@@ -1,4 +1,4 @@
-//! Who was allowed or refused what.
+//! The access log.
 
 use longhaul_model::Timestamp;
 
@@ -8,8 +8,8 @@ use crate::{DecisionFilter, NewDecision, ReportItem, ReportedFact};
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     decisions_are_found,
     decisions_of_doors_are_found_by_site,
-    outcomes_are_forgotten_apart,
-    doors_report_once_and_drive_out_only_their_own,
+    old_decisions_are_deleted_per_outcome,
+    doors_report_once_and_displace_only_their_own,
 ];
 
 fn decision(who: &str, allowed: bool, object: &str) -> NewDecision {
@@ -70,8 +70,8 @@ fn decisions_of_doors_are_found_by_site(world: &mut World) {
     assert_eq!(found(world, None, None, None).len(), 4, "with those of the service");
 }
 
-/// Once, whatever an agent says again; and no site drives out what another's doors or the service decided.
-fn doors_report_once_and_drive_out_only_their_own(world: &mut World) {
+/// A repeated report is recorded once, and no site displaces entries of another's doors or of the service.
+fn doors_report_once_and_displace_only_their_own(world: &mut World) {
     let at = |object: String| NewDecision {
         at_door: Some(("beta".parse().unwrap(), "beta-disk".parse().unwrap())),
         ..decision("mallory", false, &object)
@@ -97,7 +97,7 @@ fn doors_report_once_and_drive_out_only_their_own(world: &mut World) {
     assert_eq!(found(world, Some(false), Some("anna"), None).len(), 1);
 }
 
-fn outcomes_are_forgotten_apart(world: &mut World) {
+fn old_decisions_are_deleted_per_outcome(world: &mut World) {
     world.catalog.record_decisions(&[decision("anna", true, "kept")]).unwrap();
     for number in 0..9 {
         let list = [decision("mallory", false, &number.to_string())];

@@ -1,11 +1,11 @@
-//! Which site a measurement host belongs to.
+//! The mapping of measurement hosts to sites.
 
 use longhaul_model::Timestamp;
 use longhaul_network::mapping::{Entry, Family, HostMap, HostOrNetwork, Mapping, Role};
 
 use super::{NOW, World};
 
-pub(super) const SCENARIOS: &[fn(&mut World)] = &[hosts_are_kept, an_import_leaves_what_somebody_said];
+pub(super) const SCENARIOS: &[fn(&mut World)] = &[hosts_are_stored, an_import_leaves_explicit_entries];
 
 fn entry(place: &str, site: &str, mapping: Mapping) -> Entry {
     Entry {
@@ -17,7 +17,7 @@ fn entry(place: &str, site: &str, mapping: Mapping) -> Entry {
     }
 }
 
-fn hosts_are_kept(world: &mut World) {
+fn hosts_are_stored(world: &mut World) {
     let catalog = &world.catalog;
     let mut v6 = entry("2001:db8::1", "beta", Mapping::Explicit);
     v6.family = Some(Family::Ipv6);
@@ -39,7 +39,7 @@ fn hosts_are_kept(world: &mut World) {
     };
     assert_eq!(page(None), ["192.0.2.0/24", "2001:db8::1"]);
     assert_eq!(page(Some("2001:db8::1")), ["ps.alpha.example"]);
-    // Said again, nothing changes, not even the time.
+    // Setting the same again changes nothing, not even the time.
     let again = catalog.set_hosts(&entries[..3], Timestamp(NOW.0 + 1)).unwrap();
     assert_eq!((again.set, again.unchanged), (0, 3));
     assert_eq!(catalog.hosts().unwrap(), rows);
@@ -50,7 +50,7 @@ fn hosts_are_kept(world: &mut World) {
     assert_eq!(catalog.hosts().unwrap().len(), 2);
 }
 
-fn an_import_leaves_what_somebody_said(world: &mut World) {
+fn an_import_leaves_explicit_entries(world: &mut World) {
     let catalog = &world.catalog;
     let site_of = |place: &str| {
         let rows = catalog.hosts().unwrap();

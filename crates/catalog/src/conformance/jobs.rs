@@ -1,5 +1,4 @@
-//! Jobs: what is submitted is there, each file ends once, and what follows for its job follows in the same
-//! transaction.
+//! Jobs: a submission is durable, each file ends once, and its job changes in the same transaction.
 
 use std::time::Duration;
 
@@ -13,18 +12,18 @@ use crate::{
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
-    jobs_are_listed_by_what_is_said_of_them,
-    a_crowd_of_jobs_comes_at_once,
-    a_crowd_of_changes_comes_at_once,
-    what_fails_leaves_nothing_behind,
+    jobs_are_listed_by_their_filters,
+    many_jobs_are_submitted_at_once,
+    many_changes_are_applied_at_once,
+    a_failed_transaction_leaves_nothing_behind,
     a_file_ends_once,
     replicas_are_tried_until_one_arrives,
-    hops_follow_each_other,
+    hops_run_in_sequence,
     jobs_are_cancelled_and_expire,
-    what_ran_before_a_restart_waits_again,
-    priorities_move_what_waits,
-    delegations_are_kept,
-    news_are_kept_until_they_are_told,
+    running_files_wait_again_after_a_restart,
+    priorities_move_waiting_files,
+    delegations_are_stored,
+    events_are_recorded_until_acknowledged,
 ];
 
 pub(super) fn id(number: u64) -> JobId {
@@ -70,7 +69,7 @@ fn plain(number: u64, count: u32) -> NewJob {
     job(number, JobKind::Regular, (0..count).map(one).collect())
 }
 
-/// A job that waits.
+/// Submits one waiting job.
 #[cfg(test)]
 pub(super) fn one(world: &World) {
     assert_eq!(world.catalog.submit_jobs(&[plain(1, 1)]).unwrap().0, [SubmitResult::Created]);
@@ -94,7 +93,7 @@ impl Play<'_> {
         (answers.remove(0), changed)
     }
 
-    /// Of the end point of a URL.
+    /// The id of the end point of a URL.
     pub(super) fn end(&self, url: &str) -> u64 {
         self.world.catalog.job_endpoints().unwrap().iter().find(|end| end.url == url).unwrap().id
     }
@@ -145,7 +144,7 @@ fn failed() -> JobFileStep {
     JobFileStep::Failed { reason: "SOURCE [2] gone".into(), recoverable: false, existing_target: None }
 }
 
-fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {
+fn jobs_are_listed_by_their_filters(world: &mut World) {
     let play = Play { world, attempts: 0 };
     world.catalog.index_open_targets(true).unwrap();
     let changed = play.submit(plain(1, 2));
@@ -162,7 +161,7 @@ fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {
     }]);
     let twice = SubmitResult::DuplicateTarget("https://b/1/1".into());
     assert_eq!(answers.unwrap().0, [SubmitResult::DuplicateId, twice.clone()]);
-    // Also where nobody expected it.
+    // Also without the index of open targets.
     world.catalog.index_open_targets(false).unwrap();
     let mut again = plain(3, 1);
     again.files[0].target = "https://b/1/1".into();
@@ -180,7 +179,7 @@ fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {
     assert_eq!(list(JobQuery { source_se: vec!["davs://c".into()], ..JobQuery::default() }), [id(2)]);
     let ends = vec!["https://a".into(), "davs://c".into()];
     assert_eq!(list(JobQuery { source_se: ends, ..JobQuery::default() }), [id(2), id(1)]);
-    // One list goes on where another ended.
+    // A list continues where another ended.
     assert_eq!(list(JobQuery { after: Some(id(2)), ..JobQuery::default() }), [id(1)]);
     assert!(list(JobQuery { after: Some(id(1)), ..JobQuery::default() }).is_empty());
     assert!(list(JobQuery { after: Some(id(9)), ..JobQuery::default() }).is_empty());
@@ -203,8 +202,8 @@ fn jobs_are_listed_by_what_is_said_of_them(world: &mut World) {
     assert!(rows[0].is_none() && rows[1].as_ref().unwrap().source_se.as_deref() == Some("https://a"));
 }
 
-/// More rows in one transaction than any statement has room for; and what comes later is numbered on.
-fn a_crowd_of_jobs_comes_at_once(world: &mut World) {
+/// More rows in one transaction than one statement inserts; later ids continue from there.
+fn many_jobs_are_submitted_at_once(world: &mut World) {
     const FILES: u32 = 3;
     let jobs: Vec<NewJob> = (1..=150)
         .map(|number| {
@@ -221,14 +220,14 @@ fn a_crowd_of_jobs_comes_at_once(world: &mut World) {
     let later = Play { world, attempts: 0 }.submit(plain(200, 1));
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let (rows, files) = (world.catalog.jobs(&ids).unwrap(), world.catalog.job_files(&ids).unwrap());
-    let mut told = changed.files.iter();
+    let mut events = changed.files.iter();
     for ((job, row), files) in jobs.iter().zip(rows).zip(files) {
         let row = row.unwrap();
         assert_eq!((&row.details, row.expires, row.files), (&job.details, job.expires, u64::from(FILES)));
         assert_eq!(files.len(), job.files.len());
         for (file, row) in job.files.iter().zip(files) {
-            let told = told.next().unwrap();
-            assert_eq!((told.job, told.file, told.size), (job.id, row.id, file.size));
+            let events = events.next().unwrap();
+            assert_eq!((events.job, events.file, events.size), (job.id, row.id, file.size));
             assert_eq!((row.index, &row.source, &row.target), (file.index, &file.source, &file.target));
             assert_eq!((row.size, &row.checksum), (file.size, &file.checksum));
         }
@@ -237,9 +236,8 @@ fn a_crowd_of_jobs_comes_at_once(world: &mut World) {
     assert!(changed.files.is_sorted_by(|one, next| one.file < next.file) && later.files[0].file > last);
 }
 
-/// Changes of one transaction see each other, also of the same file, and what each begins is what it finds
-/// then.
-fn a_crowd_of_changes_comes_at_once(world: &mut World) {
+/// Changes of one transaction see each other, also those of the same file.
+fn many_changes_are_applied_at_once(world: &mut World) {
     const JOBS: u64 = 70;
     let jobs: Vec<NewJob> = (1..=JOBS).map(|number| plain(number, 2)).collect();
     let (_, changed) = world.catalog.submit_jobs(&jobs).unwrap();
@@ -258,9 +256,9 @@ fn a_crowd_of_changes_comes_at_once(world: &mut World) {
         changes.extend(steps.into_iter().map(change));
     }
     let (answers, changed) = play.world.catalog.change_job_files(&changes, play.world.now).unwrap();
-    let mut told = String::new();
+    let mut events = String::new();
     for (answer, change) in answers.iter().zip(&changes) {
-        told.push(match answer {
+        events.push(match answer {
             JobFileResult::Done => 'd',
             JobFileResult::Refused => 'r',
             JobFileResult::Begun(work) => {
@@ -274,7 +272,7 @@ fn a_crowd_of_changes_comes_at_once(world: &mut World) {
         });
     }
     // Attempts 1, 2, 3, 4, and so on.
-    assert_eq!(told, "bddrbdbbbrd".repeat(JOBS as usize * 2 / 4));
+    assert_eq!(events, "bddrbdbbbrd".repeat(JOBS as usize * 2 / 4));
     let states: Vec<Vec<JobFileState>> = (1..=JOBS).map(|number| play.files(number)).collect();
     assert!(states.iter().step_by(2).all(|job| *job == [JobFileState::Failed, JobFileState::Active]));
     assert!(
@@ -284,8 +282,8 @@ fn a_crowd_of_changes_comes_at_once(world: &mut World) {
     assert_eq!(changed.jobs.len() as u64, JOBS);
 }
 
-/// Whichever of its statements fails, and whenever that is told.
-fn what_fails_leaves_nothing_behind(world: &mut World) {
+/// Whichever statement fails, and whenever the failure is reported.
+fn a_failed_transaction_leaves_nothing_behind(world: &mut World) {
     let mut play = Play { world, attempts: 0 };
     let files = play.submit(plain(1, 3)).files;
     let source = play.end("https://a");
@@ -294,12 +292,12 @@ fn what_fails_leaves_nothing_behind(world: &mut World) {
         attempt: AttemptId(attempt),
         step: JobFileStep::Begin { source, choice: "{}".into(), started: true },
     };
-    // Attempts have numbers of their own.
+    // Attempt ids are unique, so this statement fails.
     let twice = [begin(0, 77), begin(1, 77), begin(2, 78)];
     play.world.catalog.change_job_files(&twice, play.world.now).unwrap_err();
     assert_eq!(play.files(1), [JobFileState::Submitted; 3]);
     assert_eq!((play.state(1).0, play.waiting().len()), (JobState::Submitted, 3));
-    // And what comes next is not touched by it.
+    // The next transaction is unaffected.
     play.attempts = 100;
     play.run(files[0].file, "https://a", arrived());
     assert_eq!(play.submit(plain(2, 1)).files.len(), 1);
@@ -318,7 +316,7 @@ fn a_file_ends_once(world: &mut World) {
     assert_eq!((open(&play, "c1"), open(&play, "nobody")), (2, 0));
     play.change(first, attempt, JobFileStep::Started);
     assert_eq!(play.state(1).0, JobState::Active);
-    // Of another attempt, or begun already: nothing happens.
+    // Of another attempt, or begun already: refused.
     assert!(matches!(play.change(first, attempt + 9, arrived()).0, JobFileResult::Refused));
     let again = JobFileStep::Begin { source: play.end("https://a"), choice: "{}".into(), started: false };
     assert!(matches!(play.change(first, 99, again).0, JobFileResult::Refused));
@@ -331,7 +329,7 @@ fn a_file_ends_once(world: &mut World) {
     assert_eq!(play.state(1).0, JobState::Active);
     let (attempt, _) = play.begin(first, "https://a");
     play.change(first, attempt, JobFileStep::Started);
-    // Who moves it is a part of why; of no other attempt.
+    // The mover is part of this attempt's explanation, and of no other's.
     let carried = || JobFileStep::MoverAssigned { mover: "an agent \"x\"".into() };
     assert!(matches!(play.change(first, attempt, carried()).0, JobFileResult::Done));
     assert!(matches!(play.change(first, attempt + 9, carried()).0, JobFileResult::Refused));
@@ -345,8 +343,8 @@ fn a_file_ends_once(world: &mut World) {
     let attempts = play.world.catalog.job_file_attempts(first).unwrap();
     let choices: Vec<_> = attempts.iter().map(|one| one.choice.as_str()).collect();
     assert_eq!(choices, ["{}", r#"{"mover":"an agent \"x\""}"#]);
-    let told: Vec<_> = attempts.iter().map(|one| (one.number, one.reason.is_some(), one.bytes)).collect();
-    assert_eq!(told, [(1, true, None), (2, false, Some(10))]);
+    let events: Vec<_> = attempts.iter().map(|one| (one.number, one.reason.is_some(), one.bytes)).collect();
+    assert_eq!(events, [(1, true, None), (2, false, Some(10))]);
     let ended = JobQuery { finished_since: Some(NOW), ..JobQuery::default() };
     assert_eq!(play.world.catalog.list_jobs(&ended).unwrap().len(), 1);
     assert!(play.world.catalog.job_queues().unwrap().is_empty());
@@ -363,7 +361,7 @@ fn replicas_are_tried_until_one_arrives(world: &mut World) {
     let (first, sources) = play.waiting().remove(0);
     let ends = ["https://r1", "https://r2", "https://r3"].map(|url| play.end(url));
     assert_eq!(sources, ends);
-    // The second is chosen in place of the first, and fails: then it is the first's turn again.
+    // The second is chosen in place of the first, and fails: then the first is tried again.
     play.run(first, "https://r2", failed());
     assert_eq!(play.files(1), [JobFileState::Submitted, JobFileState::Failed, JobFileState::NotUsed]);
     assert_eq!(play.state(1).0, JobState::Active);
@@ -373,7 +371,7 @@ fn replicas_are_tried_until_one_arrives(world: &mut World) {
     assert_eq!(play.state(1).0, JobState::Finished);
     let row = play.world.catalog.jobs(&[id(1)]).unwrap().remove(0).unwrap();
     assert_eq!(row.source_se.as_deref(), Some("https://r3"));
-    // What was never needed blocks nobody.
+    // A replica that was never needed does not block others.
     play.submit(job(2, JobKind::Replicas, files()));
     for host in ["https://r1", "https://r2", "https://r3"] {
         let (next, _) = play.waiting().remove(0);
@@ -382,7 +380,7 @@ fn replicas_are_tried_until_one_arrives(world: &mut World) {
     assert_eq!(play.state(2), (JobState::Failed, FILES_FAILED.into()));
 }
 
-fn hops_follow_each_other(world: &mut World) {
+fn hops_run_in_sequence(world: &mut World) {
     let mut play = Play { world, attempts: 0 };
     let hops = |number: u64| {
         let hop = |at, source: &str, target: &str, state| {
@@ -451,7 +449,7 @@ fn jobs_are_cancelled_and_expire(world: &mut World) {
     assert_eq!(files[1].reason, TOO_LONG_IN_QUEUE);
 }
 
-fn what_ran_before_a_restart_waits_again(world: &mut World) {
+fn running_files_wait_again_after_a_restart(world: &mut World) {
     let mut play = Play { world, attempts: 0 };
     play.submit(plain(1, 2));
     let (first, _) = play.waiting().remove(0);
@@ -461,7 +459,7 @@ fn what_ran_before_a_restart_waits_again(world: &mut World) {
     assert_eq!(play.world.catalog.last_id().unwrap().max(attempt), play.world.catalog.last_id().unwrap());
     play.world.catalog.release_running_jobs(play.world.now).unwrap();
     assert_eq!(play.waiting().len(), 2);
-    // What a mover of before still says is of an attempt that is over.
+    // A late report of a mover is about an attempt that has ended.
     assert!(matches!(play.change(first, attempt, arrived()).0, JobFileResult::Refused));
     let queue = play.world.catalog.job_queues().unwrap().remove(0);
     assert_eq!((queue.files, queue.bytes), (2, 20));
@@ -470,7 +468,7 @@ fn what_ran_before_a_restart_waits_again(world: &mut World) {
     assert_eq!(play.files(1), [JobFileState::Finished, JobFileState::Submitted]);
 }
 
-fn priorities_move_what_waits(world: &mut World) {
+fn priorities_move_waiting_files(world: &mut World) {
     let play = Play { world, attempts: 0 };
     play.submit(plain(1, 2));
     let (answers, changed) = world.catalog.set_job_priority(&[id(1), id(9)], 5).unwrap();
@@ -484,7 +482,7 @@ fn priorities_move_what_waits(world: &mut World) {
     assert_eq!(play.waiting().len(), 2);
 }
 
-fn delegations_are_kept(world: &mut World) {
+fn delegations_are_stored(world: &mut World) {
     let row = DelegationRow {
         id: "c1".into(),
         user: "/CN=alice".into(),
@@ -518,7 +516,7 @@ fn delegations_are_kept(world: &mut World) {
     assert_eq!(there(), None);
 }
 
-fn news_are_kept_until_they_are_told(world: &mut World) {
+fn events_are_recorded_until_acknowledged(world: &mut World) {
     world.catalog.record_job_events(true).unwrap();
     let mut play = Play { world, attempts: 0 };
     let changed = play.submit(plain(1, 2));
@@ -529,8 +527,8 @@ fn news_are_kept_until_they_are_told(world: &mut World) {
     let (attempt, _) = play.begin(second, "https://a");
     play.change(second, attempt, JobFileStep::Released);
     use JobFileState::*;
-    let told = world.catalog.job_events(0).unwrap();
-    let steps: Vec<_> = told
+    let events = world.catalog.job_events(0).unwrap();
+    let steps: Vec<_> = events
         .iter()
         .map(|news| (news.file.id == first, news.from, news.file.state, news.file.retries))
         .collect();
@@ -549,23 +547,23 @@ fn news_are_kept_until_they_are_told(world: &mut World) {
             (false, Some(Ready), Submitted, 0),
         ]
     );
-    // As it was then, whatever came later.
-    let (late, done, taken_back) = (&told[4], &told[7], &told[9]);
+    // The event shows the state of then, whatever came later.
+    let (late, done, taken_back) = (&events[4], &events[7], &events[9]);
     assert_eq!((late.file.reason.as_str(), late.file.bytes), ("TRANSFER [110] late", None));
     assert!(late.began.is_some() && late.ended.is_some() && late.job.state == JobState::Active);
     assert_eq!((done.file.bytes, done.file.mode.as_deref()), (Some(10), Some("pull")));
     assert_eq!((taken_back.began, taken_back.ended), (None, None));
-    assert!(told.windows(2).all(|pair| pair[0].sequence < pair[1].sequence));
+    assert!(events.windows(2).all(|pair| pair[0].sequence < pair[1].sequence));
 
-    world.catalog.acknowledge_job_events(told[6].sequence).unwrap();
+    world.catalog.acknowledge_job_events(events[6].sequence).unwrap();
     assert_eq!(world.catalog.pending_job_events().unwrap(), 3);
-    assert_eq!(world.catalog.job_events(told[7].sequence).unwrap().len(), 2);
-    world.catalog.acknowledge_job_events(told[9].sequence).unwrap();
+    assert_eq!(world.catalog.job_events(events[7].sequence).unwrap().len(), 2);
+    world.catalog.acknowledge_job_events(events[9].sequence).unwrap();
     assert_eq!(world.catalog.pending_job_events().unwrap(), 0);
-    // Numbers are not used again, so that who has seen one knows what is new.
+    // Sequence numbers are not reused, so a reader who has seen one knows what is new.
     let play = Play { world, attempts: 10 };
     play.submit(plain(2, 1));
-    assert!(world.catalog.job_events(0).unwrap()[0].sequence > told[9].sequence);
+    assert!(world.catalog.job_events(0).unwrap()[0].sequence > events[9].sequence);
     world.catalog.record_job_events(false).unwrap();
     play.submit(plain(3, 1));
     assert_eq!(world.catalog.pending_job_events().unwrap(), 0);

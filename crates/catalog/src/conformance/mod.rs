@@ -1,5 +1,5 @@
-//! What every backend must do: [`check`] walks the operations and asserts what DESIGN promises of them.
-//! [`World`] is the small deployment that it, and other tests of the catalog, play in.
+//! Conformance suite: what every backend must do. [`check`] runs the operations and asserts what DESIGN
+//! promises of them, in [`World`], a small deployment that other tests of the catalog use too.
 //!
 //! For tests; it panics where a backend is wrong.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
@@ -28,10 +28,10 @@ use crate::{
 
 pub const NOW: Timestamp = Timestamp(1_800_000_000_000_000);
 
-/// Makes a fresh, empty database and returns what opens it, each time anew.
+/// Creates an empty database and returns a function that opens it, each time on a new handle.
 pub type MakeCatalog<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
 
-/// Asserts all that is asked of a backend.
+/// Runs every scenario against a backend; panics where it fails.
 pub fn check(make: &MakeCatalog<'_>) {
     let all = [
         accounts::SCENARIOS,
@@ -50,7 +50,7 @@ pub fn check(make: &MakeCatalog<'_>) {
         let mut world = World::new(open());
         scenario(&mut world);
         world.assert_sound();
-        // Nothing lives in the handle: a new one sees the same.
+        // No state is in the handle: a new one sees the same.
         drop(world);
         assert!(open().check().unwrap().iter().all(|result| result.violations == 0));
     }
@@ -93,7 +93,7 @@ impl World {
         self.catalog.create_dataset(&name.parse().unwrap(), &"higgs".parse().unwrap(), NOW).unwrap().0.id
     }
 
-    /// Registers files `numbers` of a dataset, all in automatic blocks or in the one named.
+    /// Registers files `numbers` of a dataset, in automatic blocks or in the named one.
     pub fn register(
         &self,
         dataset: DatasetId,
@@ -230,7 +230,7 @@ pub fn outcome(attempt: &NewAttempt, fault: Option<Fault>) -> ReportedOutcome {
     }
 }
 
-/// A bit of everything: what the tests of `check` break.
+/// A bit of everything, for the tests of `check` to break.
 #[cfg(test)]
 pub(crate) fn small_world(catalog: &Catalog) {
     let mut world = World::new(catalog.clone());

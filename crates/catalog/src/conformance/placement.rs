@@ -10,15 +10,15 @@ use crate::{
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_subscription_follows_a_growing_dataset,
-    the_same_wish_is_one_subscription,
+    the_same_subscription_is_added_once,
     cancelling_one_leaves_the_others,
-    suspended_subscriptions_want_nothing,
+    suspended_subscriptions_demand_nothing,
     suspect_replicas_are_no_sources,
-    a_bad_source_is_suspected_with_the_outcome,
+    a_bad_source_becomes_suspect_with_the_outcome,
     deletions_keep_the_last_replica,
     a_deletion_runs_file_by_file,
     verification_proves_replicas,
-    removal_is_checked,
+    removing_the_last_replica_is_refused,
 ];
 
 const CANCEL: SubscriptionPatch = SubscriptionPatch {
@@ -59,7 +59,7 @@ fn a_subscription_follows_a_growing_dataset(world: &mut World) {
     assert_eq!((progress.sources[0].files, progress.sources[0].bytes), (3, 303));
 }
 
-fn the_same_wish_is_one_subscription(world: &mut World) {
+fn the_same_subscription_is_added_once(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..1, Some(ALPHA), None);
     let first = world.subscribe(dataset, None, BETA);
@@ -103,7 +103,7 @@ fn cancelling_one_leaves_the_others(world: &mut World) {
     assert_eq!(detail.transfer.state, longhaul_model::TransferState::Cancelled);
 }
 
-fn suspended_subscriptions_want_nothing(world: &mut World) {
+fn suspended_subscriptions_demand_nothing(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..2, Some(ALPHA), None);
     let id = world.subscribe(dataset, None, BETA).subscription.id;
@@ -135,7 +135,7 @@ fn suspect_replicas_are_no_sources(world: &mut World) {
     assert_eq!(replicas[0].suspect.as_ref().unwrap().code, FaultCode::WrongDigest);
     let at = world.catalog.replicas_of_dataset(dataset).unwrap();
     assert_eq!((at[0].files, at[0].suspect_files, at[0].complete), (3, 1, false));
-    // Its own storage wants it back as soon as anyone asks for the dataset there.
+    // Its own storage demands the file again as soon as the dataset is subscribed there.
     assert_eq!(world.subscribe(dataset, None, ALPHA).demands[0].files_missing, 1);
     let change = world.catalog.clear_suspect(file.id, world.storages[ALPHA], NOW).unwrap();
     assert_eq!((change.found.len(), change.complete.len(), change.demands_gone.len()), (1, 1, 1));
@@ -143,7 +143,7 @@ fn suspect_replicas_are_no_sources(world: &mut World) {
 }
 
 /// Promise 2, and "the reason names alpha".
-fn a_bad_source_is_suspected_with_the_outcome(world: &mut World) {
+fn a_bad_source_becomes_suspect_with_the_outcome(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..1, Some(ALPHA), None);
     world.subscribe(dataset, None, BETA);
@@ -174,7 +174,7 @@ fn deletions_keep_the_last_replica(world: &mut World) {
     );
     let new = delete(2, BETA, false);
     assert!(world.catalog.add_task(&new, NOW).unwrap().made);
-    // What beta is about to lose protects nobody any more.
+    // A replica that beta is about to delete no longer counts as another good one.
     let preview = world.catalog.deletion_preview(dataset, world.storages[ALPHA]).unwrap();
     assert_eq!(preview.last_replicas, 4);
     let forced = delete(3, ALPHA, true);
@@ -261,14 +261,14 @@ fn verification_proves_replicas(world: &mut World) {
     let files = vec![check(2, None)];
     let applied = world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(1), files }]);
     assert_eq!((applied.replicas.found.len(), applied.complete.len()), (1, 1));
-    // What is on tape only was not read, so nothing is known against it.
+    // A file on tape could not be read, so it does not become suspect.
     let files = vec![check(2, Some(Fault::new(FaultCode::OnTape, "alpha")))];
     let applied = world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(1), files }]);
     assert!(applied.replicas.lost.is_empty());
     assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap()[0].suspect_files, 0);
 }
 
-fn removal_is_checked(world: &mut World) {
+fn removing_the_last_replica_is_refused(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..3, Some(ALPHA), None);
     world.register(dataset, 0..1, Some(BETA), None);

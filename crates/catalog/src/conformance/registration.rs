@@ -10,18 +10,18 @@ use crate::{
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
-    sites_are_made_once,
-    join_tokens_serve_once,
+    sites_are_created_once,
+    join_tokens_work_once,
     a_copied_agent_is_fenced,
     name_rules_change_with_their_version,
     a_manifest_is_all_or_nothing,
-    known_files_are_known,
+    known_files_are_not_added_again,
     blocks_are_cut_and_continued,
-    named_blocks,
+    manifests_may_name_blocks,
     lists_are_pages,
     scans_register_what_they_can,
-    a_dataset_that_nobody_holds_is_forgotten,
-    small_things,
+    a_dataset_without_replicas_can_be_deleted,
+    settings_keys_and_totals,
 ];
 
 fn refused(error: CatalogError) -> FaultCode {
@@ -31,7 +31,7 @@ fn refused(error: CatalogError) -> FaultCode {
     }
 }
 
-fn sites_are_made_once(world: &mut World) {
+fn sites_are_created_once(world: &mut World) {
     let catalog = &world.catalog;
     let delta: SiteName = "delta".parse().unwrap();
     let (site, made) = catalog.add_site(&delta, NOW).unwrap();
@@ -56,7 +56,7 @@ fn sites_are_made_once(world: &mut World) {
     assert_eq!(catalog.sites().unwrap().len(), 4);
 }
 
-fn join_tokens_serve_once(world: &mut World) {
+fn join_tokens_work_once(world: &mut World) {
     let catalog = &world.catalog;
     let site = catalog.site(&"alpha".parse().unwrap()).unwrap().unwrap();
     let later = Timestamp(NOW.0 + 1_000);
@@ -124,7 +124,7 @@ fn a_manifest_is_all_or_nothing(world: &mut World) {
     assert!(world.try_register(dataset, vec![Ok(huge)]).is_err());
 }
 
-fn known_files_are_known(world: &mut World) {
+fn known_files_are_not_added_again(world: &mut World) {
     let dataset = world.dataset("a");
     let first = world.register(dataset, 0..5, Some(ALPHA), None);
     assert_eq!((first.files_added, first.bytes_added, first.files_known), (5, 510, 0));
@@ -161,7 +161,7 @@ fn blocks_are_cut_and_continued(world: &mut World) {
     }
 }
 
-fn named_blocks(world: &mut World) {
+fn manifests_may_name_blocks(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..2, None, Some("0001"));
     world.register(dataset, 2..4, None, Some("raw"));
@@ -200,7 +200,7 @@ fn lists_are_pages(world: &mut World) {
     assert_eq!(seen, expected);
 }
 
-fn a_dataset_that_nobody_holds_is_forgotten(world: &mut World) {
+fn a_dataset_without_replicas_can_be_deleted(world: &mut World) {
     let (held, loose) = (world.dataset("a"), world.dataset("b"));
     world.register(held, 0..3, Some(ALPHA), None);
     world.register(loose, 3..6, None, None);
@@ -262,7 +262,7 @@ fn scans_register_what_they_can(world: &mut World) {
     assert!(world.catalog.tasks_for(world.storages[ALPHA]).unwrap().is_empty());
 }
 
-fn small_things(world: &mut World) {
+fn settings_keys_and_totals(world: &mut World) {
     let catalog = &world.catalog;
     catalog.remember_idempotent("k", "first", NOW).unwrap();
     catalog.remember_idempotent("k", "second", NOW).unwrap();

@@ -1,4 +1,4 @@
-//! Files on their way over a relay, and the terms and settings that administrators and users decide on.
+//! Files on their way over a relay; terms of subscriptions; settings.
 
 use longhaul_model::{Fault, FaultCode, FileId, StorageId, TaskId, Timestamp};
 
@@ -9,11 +9,11 @@ use crate::{
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
-    a_relay_takes_what_others_want_and_is_cleared,
-    a_relay_keeps_what_is_wanted_there_or_was_there_before,
-    what_passes_ends_with_the_last_wish,
-    terms_are_kept_and_told_with_the_demands,
-    settings_change_with_a_record_or_not_at_all,
+    a_relay_receives_files_for_others_and_is_cleared,
+    a_relay_keeps_files_wanted_or_present_there_before,
+    hops_end_with_the_last_demand,
+    terms_are_stored_and_returned_with_demands,
+    settings_change_with_an_audit_entry_or_not_at_all,
 ];
 
 fn make_relay(world: &World, place: usize) {
@@ -22,7 +22,7 @@ fn make_relay(world: &World, place: usize) {
     assert!(world.catalog.change_storage(&name, &patch, "root", NOW).unwrap().relay);
 }
 
-/// Over BETA to GAMMA.
+/// Brings a file over BETA to GAMMA.
 fn passed(world: &mut World, file: FileId) {
     let hop = world.lease(file, ALPHA, BETA);
     world.finish(&hop, None);
@@ -35,7 +35,7 @@ fn cleared(world: &World, at: Timestamp) -> Vec<crate::TaskRow> {
     world.catalog.clear_relays(|| TaskId(ids.next().unwrap()), at).unwrap().0
 }
 
-fn a_relay_takes_what_others_want_and_is_cleared(world: &mut World) {
+fn a_relay_receives_files_for_others_and_is_cleared(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..2, Some(ALPHA), None);
     world.subscribe(dataset, None, GAMMA);
@@ -56,7 +56,7 @@ fn a_relay_takes_what_others_want_and_is_cleared(world: &mut World) {
     assert_eq!(tasks[0].storage, world.storages[BETA]);
     assert!(cleared(world, later).is_empty(), "once");
     world.assert_sound();
-    // Until the file is gone there, none comes under its name.
+    // Until the file is gone there, no transfer may bring it again.
     world.subscribe(dataset, None, BETA);
     let back = world.new_attempt(files[0].id, ALPHA, BETA);
     assert_eq!(world.begin(&back), LeaseResult::Refused(LeaseRefusal::Clearing));
@@ -80,7 +80,7 @@ fn a_relay_takes_what_others_want_and_is_cleared(world: &mut World) {
     assert!(cleared(world, later).is_empty(), "what could not be removed rests first");
 }
 
-fn a_relay_keeps_what_is_wanted_there_or_was_there_before(world: &mut World) {
+fn a_relay_keeps_files_wanted_or_present_there_before(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..1, Some(ALPHA), None);
     make_relay(world, BETA);
@@ -94,7 +94,7 @@ fn a_relay_keeps_what_is_wanted_there_or_was_there_before(world: &mut World) {
     assert_eq!(at.len(), 3, "it is wanted at the relay by now");
 }
 
-fn what_passes_ends_with_the_last_wish(world: &mut World) {
+fn hops_end_with_the_last_demand(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..1, Some(ALPHA), None);
     make_relay(world, BETA);
@@ -110,7 +110,7 @@ fn what_passes_ends_with_the_last_wish(world: &mut World) {
     assert!(world.catalog.live_transfers().unwrap().is_empty());
 }
 
-fn terms_are_kept_and_told_with_the_demands(world: &mut World) {
+fn terms_are_stored_and_returned_with_demands(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..1, Some(ALPHA), None);
     let terms = Terms {
@@ -131,7 +131,7 @@ fn terms_are_kept_and_told_with_the_demands(world: &mut World) {
     let made = world.catalog.add_subscription(&new, NOW).unwrap();
     assert_eq!((&made.subscription.terms, &made.demands[0].terms), (&terms, &terms));
     assert_eq!(world.catalog.subscriptions_with_deadline().unwrap().len(), 1);
-    // The target's strategy holds where the subscription names none.
+    // The target's strategy applies where the subscription names none.
     let patch = StoragePatch { relay: None, strategy: Some(Some("success".into())) };
     world.catalog.change_storage(&"beta".parse().unwrap(), &patch, "root", NOW).unwrap();
     assert_eq!(world.catalog.demands().unwrap()[0].terms.strategy.as_deref(), Some("success"));
@@ -144,7 +144,7 @@ fn terms_are_kept_and_told_with_the_demands(world: &mut World) {
     assert!(world.catalog.subscriptions_with_deadline().unwrap().is_empty());
 }
 
-fn settings_change_with_a_record_or_not_at_all(world: &mut World) {
+fn settings_change_with_an_audit_entry_or_not_at_all(world: &mut World) {
     let set = |text: &'static str| {
         world.catalog.change_setting("x", "root", NOW, |present| {
             if text == "bad" {

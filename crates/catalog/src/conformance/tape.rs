@@ -1,5 +1,5 @@
-//! Tape: a bulk is known until nothing is held for us any more, and its files go on when they are on disk, or
-//! on tape.
+//! Tape: a bulk request is stored until nothing is pinned for us any more, and its files continue once they
+//! are on disk, or on tape.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::jobs::{Play, file, id, job};
 use crate::{JobFileStep, NewJob, TapeFileState, TapeStep};
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
-    files_are_copied_when_they_are_on_disk,
-    nobody_waits_for_what_is_not_wanted,
-    replicas_and_hops_come_from_tape_too,
-    what_is_archived_ends_on_tape,
+    files_are_copied_once_staged,
+    unwanted_files_are_released,
+    replicas_and_hops_are_staged_too,
+    archived_files_finish_on_tape,
 ];
 
 fn from_tape(number: u64, kind: JobKind, pairs: &[(&str, &str)]) -> NewJob {
@@ -32,7 +32,7 @@ fn step(play: &Play<'_>, steps: &[TapeStep]) {
     play.world.catalog.step_tape(steps, play.world.now).unwrap();
 }
 
-/// Asks for all that waits at that end point, and gives the bulk with its files.
+/// Requests all files that wait at that end point; returns the bulk request and its files.
 fn ask(play: &Play<'_>, url: &str) -> (u64, Vec<u64>) {
     let (end, now) = (play.end(url), play.world.now);
     assert!(play.world.catalog.staging_endpoints().unwrap().contains(&end));
@@ -58,7 +58,7 @@ fn stands(play: &Play<'_>, bulk: u64) -> Vec<TapeFileState> {
     row.map_or(Vec::new(), |row| row.files.into_iter().map(|(stands, _)| stands).collect())
 }
 
-fn files_are_copied_when_they_are_on_disk(world: &mut World) {
+fn files_are_copied_once_staged(world: &mut World) {
     let mut play = Play { world, attempts: 0 };
     let pairs =
         [("https://a/1", "https://b/1"), ("https://a/2", "https://b/2"), ("https://a/3", "https://a/3")];
@@ -81,7 +81,7 @@ fn files_are_copied_when_they_are_on_disk(world: &mut World) {
     step(&play, &[TapeStep::Released { request: bulk, files: vec![files[1]] }]);
     step(&play, &[TapeStep::Polled { request: bulk, next: None, failed: false }]);
     assert!(due(&play, 1_000_000).is_empty());
-    // A copy that was too slow: its place on disk is let go, and it is asked for again.
+    // The copy took too long: the staged copy is released, and the file requested again.
     let again =
         JobFileStep::Retry { reason: "TRANSFER [110] slow".into(), not_before: play.world.now, stage: true };
     play.run(files[0], "https://a", again);
@@ -102,7 +102,7 @@ fn files_are_copied_when_they_are_on_disk(world: &mut World) {
     assert_eq!(play.world.catalog.count_tape_requests(play.end("https://a"), "higgs").unwrap(), (1, 1));
 }
 
-fn nobody_waits_for_what_is_not_wanted(world: &mut World) {
+fn unwanted_files_are_released(world: &mut World) {
     let play = Play { world, attempts: 0 };
     play.submit(from_tape(
         1,
@@ -114,12 +114,12 @@ fn nobody_waits_for_what_is_not_wanted(world: &mut World) {
         play.world.catalog.cancel_job_files(&[(id(1), files)], "enough", play.world.now).unwrap();
     };
     cancel(Some(vec![files[0]]));
-    // The answer of the tape system comes after that, and does not hide it.
+    // The tape system's answer comes later and does not undo that.
     taken(&play, bulk);
     assert_eq!(play.world.catalog.due_tape_requests(play.world.now, 10).unwrap(), [bulk]);
     assert_eq!(stands(&play, bulk), [TapeFileState::Abandoned, TapeFileState::Requested]);
     step(&play, &[TapeStep::Released { request: bulk, files: vec![files[0]] }]);
-    // Nor does another look, nor what comes too late.
+    // Neither does another poll, nor a late step.
     cancel(None);
     step(&play, &[TapeStep::OnDisk { request: bulk, files: vec![files[1]] }]);
     step(&play, &[TapeStep::Polled { request: bulk, next: None, failed: false }]);
@@ -130,7 +130,7 @@ fn nobody_waits_for_what_is_not_wanted(world: &mut World) {
     assert_eq!(play.files(1), [JobFileState::Canceled; 2]);
 }
 
-fn replicas_and_hops_come_from_tape_too(world: &mut World) {
+fn replicas_and_hops_are_staged_too(world: &mut World) {
     let mut play = Play { world, attempts: 0 };
     let pairs = [("https://a/1", "https://t/1"), ("https://c/1", "https://t/1")];
     play.submit(from_tape(1, JobKind::Replicas, &pairs));
@@ -143,8 +143,7 @@ fn replicas_and_hops_come_from_tape_too(world: &mut World) {
     play.run(files[0], "https://a", failed);
     assert_eq!(play.files(1), [JobFileState::Failed, JobFileState::Staging]);
 
-    // Nothing says that it may be on tape, but it is found there: that of which this is not known comes
-    // first.
+    // A file without staging is found on tape: replicas not known to be on tape are tried first.
     let plain = |number, pairs| {
         let mut job = from_tape(number, JobKind::Replicas, pairs);
         job.details = "{}".into();
@@ -186,7 +185,7 @@ fn replicas_and_hops_come_from_tape_too(world: &mut World) {
     assert_eq!(play.files(2), [JobFileState::Finished, JobFileState::Submitted]);
 }
 
-fn what_is_archived_ends_on_tape(world: &mut World) {
+fn archived_files_finish_on_tape(world: &mut World) {
     let mut play = Play { world, attempts: 0 };
     let plain = |number: u64, kind| {
         let pairs = [("https://a/1", "https://b/1"), ("https://a/2", "https://b/2")];

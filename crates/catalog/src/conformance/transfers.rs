@@ -6,12 +6,12 @@ use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, outcome};
 use crate::{LeaseRefusal, LeaseResult, NewAttempt, ReportItem, ReportedFact, TransferFilter};
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
-    leases_are_refused_when_the_state_moved_on,
+    leases_are_refused_when_the_state_changed,
     outcomes_are_applied_exactly_once,
-    failures_wait_and_are_kept,
+    failures_wait_and_are_recorded,
     lost_leases_wait_again,
-    a_contradicting_success_is_none,
-    expansion_skips_what_is_live_and_there,
+    a_success_with_wrong_digests_is_a_failure,
+    expansion_skips_live_and_present_files,
     transfers_are_listed_newest_first,
     history_is_pruned,
     a_target_serves_before_it_is_complete,
@@ -25,7 +25,7 @@ fn wanted(world: &mut World, count: u64) -> Vec<crate::FileRow> {
     (0..count).map(|number| world.file(dataset, number)).collect()
 }
 
-fn leases_are_refused_when_the_state_moved_on(world: &mut World) {
+fn leases_are_refused_when_the_state_changed(world: &mut World) {
     let files = wanted(world, 3);
     let first = world.lease(files[0].id, ALPHA, BETA);
     let refusal = |world: &World, attempt: &NewAttempt| match world.begin(attempt) {
@@ -89,7 +89,7 @@ fn outcomes_are_applied_exactly_once(world: &mut World) {
     assert_eq!((totals.files_done, totals.bytes_done, totals.failures.len()), (2, 201, 1));
 }
 
-fn failures_wait_and_are_kept(world: &mut World) {
+fn failures_wait_and_are_recorded(world: &mut World) {
     let files = wanted(world, 1);
     let first = world.lease(files[0].id, ALPHA, BETA);
     let fault = Fault::new(FaultCode::TargetFull, "no room");
@@ -151,7 +151,7 @@ fn lost_leases_wait_again(world: &mut World) {
 }
 
 /// Promise 2: a pair assertion beyond the engine's own comparison.
-fn a_contradicting_success_is_none(world: &mut World) {
+fn a_success_with_wrong_digests_is_a_failure(world: &mut World) {
     let files = wanted(world, 1);
     let attempt = world.lease(files[0].id, ALPHA, BETA);
     let lie = crate::ReportedOutcome { digests: digests(1_234), ..outcome(&attempt, None) };
@@ -161,7 +161,7 @@ fn a_contradicting_success_is_none(world: &mut World) {
     assert_eq!(world.catalog.replicas_of_file(&files[0].lfn).unwrap().unwrap().1.len(), 1, "only alpha's");
 }
 
-fn expansion_skips_what_is_live_and_there(world: &mut World) {
+fn expansion_skips_live_and_present_files(world: &mut World) {
     let files = wanted(world, 6);
     world.bring(files[1].id, ALPHA, BETA);
     world.lease(files[2].id, ALPHA, BETA);

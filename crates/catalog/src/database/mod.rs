@@ -1,4 +1,5 @@
-//! The handle: one writer, a bounded pool of readers, migrations; over SQLite or PostgreSQL.
+//! The handle on the database: one writer, a bounded pool of readers, and schema migrations, over SQLite or
+//! PostgreSQL.
 
 mod pool;
 mod postgres;
@@ -23,16 +24,19 @@ use crate::{ApiTokenRow, CatalogError, DelegationRow};
 
 pub use postgres_config::{PostgresConfig, PostgresConfigError};
 
-/// Rows of one page of any list.
+/// Rows of one page of any list. Bounds what one request reads and returns.
 pub const PAGE_ROWS_MAX: usize = 1_000;
-/// How long a caller waits for a connection, and a connection for a lock of another process.
+/// How long a caller waits for a connection, and a connection for a lock of another process. Five seconds
+/// outlast any checkpoint and stay below the time limits of callers.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
-/// A query of a person or a program; every one is a page of an indexed list.
+/// Time limit of a query for a person or a program. Each reads one page of an indexed list, so a slower one
+/// is stuck.
 const READ_TIME_MAX: Duration = Duration::from_secs(5);
-/// What scans on purpose: `check`, and the start of a service.
+/// Time limit of queries that scan on purpose: `check`, and the start of a service.
 pub(crate) const SCAN_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Each brings the database from its place in this list to the next format. Never changed once released.
+/// Schema migrations: each brings the database from the format of its index to the next one. Never changed
+/// once released.
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001.sql"),
     include_str!("../migrations/0002.sql"),
@@ -58,7 +62,7 @@ struct Inner {
     database: Database,
     job_events_enabled: AtomicBool,
     row_ids: Mutex<RowIds>,
-    /// Asked for with each request of a program, and with each copy for its owner.
+    /// Read for each request of a program.
     api_tokens: ReadCache<[u8; 32], ApiTokenRow>,
     delegations: ReadCache<String, DelegationRow>,
 }
@@ -95,7 +99,7 @@ impl Catalog {
         }
     }
 
-    /// Whether changes of files of jobs are kept to be told.
+    /// Whether changes of job files are recorded for the outbox.
     pub(crate) fn job_events_enabled(&self) -> &AtomicBool {
         &self.inner.job_events_enabled
     }
@@ -144,7 +148,7 @@ impl Catalog {
     }
 }
 
-/// The script that follows format `found`, and the number of what it makes.
+/// The migration that follows format `found`, and the number of the format that it makes.
 fn next_format(found: u32) -> Result<Option<(&'static str, u32)>, CatalogError> {
     let known = MIGRATIONS.len() as u32;
     if found > known {
@@ -153,7 +157,7 @@ fn next_format(found: u32) -> Result<Option<(&'static str, u32)>, CatalogError> 
     Ok(MIGRATIONS.get(found as usize).map(|script| (*script, found + 1)))
 }
 
-/// Since when a database has a format: name and value among the settings.
+/// Name and value of the setting that says since when a database has a format.
 fn format_since(format: u32, now: Timestamp) -> (String, String) {
     (format!("format-{format}-since"), now.to_string())
 }
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_with_its_number_and_left_alone() {
+    fn a_newer_format_is_refused_and_left_alone() {
         let (_directory, path) = fresh();
         drop(Catalog::open(&path, Timestamp::ZERO).unwrap());
         let raw = Connection::open(&path).unwrap();
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_is_called_damaged() {
+    fn a_file_that_is_no_database_is_reported_as_damaged() {
         let (_directory, path) = fresh();
         std::fs::write(&path, vec![b'x'; 8_192]).unwrap();
         let error = Catalog::open(&path, Timestamp::ZERO).err().unwrap();
@@ -200,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_directory_is_unusable() {
+    fn a_missing_directory_is_unusable() {
         let (directory, _) = fresh();
         let error =
             Catalog::open(&directory.path().join("absent/catalog.db"), Timestamp::ZERO).err().unwrap();
@@ -208,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_says_so_and_keeps_what_was_there() {
+    fn a_full_disk_is_reported_and_loses_nothing() {
         let (_directory, path) = fresh();
         let catalog = Catalog::open(&path, Timestamp::ZERO).unwrap();
         catalog.set_setting("before", "kept").unwrap();
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_without_end_is_stopped() {
+    fn an_endless_query_is_interrupted() {
         let (_directory, path) = fresh();
         let catalog = Catalog::open(&path, Timestamp::ZERO).unwrap();
         let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";

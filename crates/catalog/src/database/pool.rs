@@ -1,4 +1,4 @@
-//! Connections that read, so many at the same time and no more.
+//! A bounded pool of connections that read.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +7,8 @@ use super::BUSY_WAIT;
 use crate::CatalogError;
 use crate::sync::locked;
 
-/// More callers than this wait for each other.
+/// Connections of one pool; further callers wait. Reads are short, and each connection costs a cache of its
+/// own.
 pub(super) const READERS_MAX: usize = 4;
 
 pub(super) struct Pool<C> {
@@ -20,7 +21,7 @@ struct PoolState<C> {
     open: usize,
 }
 
-/// Goes back to its pool, also when a query panics.
+/// A connection in use. Returns to its pool when dropped, also when a query panics.
 pub(super) struct PooledConnection<'p, C> {
     pool: &'p Pool<C>,
     connection: Option<C>,
@@ -28,8 +29,8 @@ pub(super) struct PooledConnection<'p, C> {
 
 impl<C> Default for Pool<C> {
     fn default() -> Self {
-        let readers = Mutex::new(PoolState { idle: Vec::new(), open: 0 });
-        Pool { state: readers, returned: Condvar::new() }
+        let state = Mutex::new(PoolState { idle: Vec::new(), open: 0 });
+        Pool { state: state, returned: Condvar::new() }
     }
 }
 
@@ -39,40 +40,42 @@ impl<C> Pool<C> {
         open: impl Fn() -> Result<C, CatalogError>,
     ) -> Result<PooledConnection<'_, C>, CatalogError> {
         let until = Instant::now() + BUSY_WAIT;
-        let mut readers = locked(&self.state);
+        let mut state = locked(&self.state);
         loop {
-            if let Some(connection) = readers.idle.pop() {
+            if let Some(connection) = state.idle.pop() {
                 return Ok(PooledConnection { pool: self, connection: Some(connection) });
             }
-            if readers.open < READERS_MAX {
-                readers.open += 1;
-                drop(readers);
-                // Counted before it is there: if there will be none, its place is given back.
-                let mut lent = PooledConnection { pool: self, connection: None };
-                lent.connection = Some(open()?);
-                return Ok(lent);
+            if state.open < READERS_MAX {
+                state.open += 1;
+                drop(state);
+                // Counted before it is open; if opening fails, the drop gives the slot back.
+                let mut pooled = PooledConnection { pool: self, connection: None };
+                pooled.connection = Some(open()?);
+                return Ok(pooled);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(CatalogError::Busy(format!("{READERS_MAX} queries run already")));
+                return Err(CatalogError::Busy(format!(
+                    "all {READERS_MAX} connections for reading are in use"
+                )));
             }
-            readers = self.wait_for_return(readers, left);
+            state = self.wait_for_return(state, left);
         }
     }
 
     fn wait_for_return<'m>(
         &self,
-        readers: std::sync::MutexGuard<'m, PoolState<C>>,
+        state: std::sync::MutexGuard<'m, PoolState<C>>,
         left: Duration,
     ) -> std::sync::MutexGuard<'m, PoolState<C>> {
-        self.returned.wait_timeout(readers, left).unwrap_or_else(PoisonError::into_inner).0
+        self.returned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// How many there are, and how many of them nobody uses.
+    /// Open connections, and idle ones among them.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
-        let readers = locked(&self.state);
-        (readers.open, readers.idle.len())
+        let state = locked(&self.state);
+        (state.open, state.idle.len())
     }
 }
 
@@ -80,19 +83,19 @@ impl<C> PooledConnection<'_, C> {
     pub(super) fn with<T>(&mut self, run: impl FnOnce(&mut C) -> T) -> T {
         match &mut self.connection {
             Some(connection) => run(connection),
-            None => unreachable!("a pool lends what is open"),
+            None => unreachable!("acquire opens the connection"),
         }
     }
 }
 
 impl<C> Drop for PooledConnection<'_, C> {
     fn drop(&mut self) {
-        let mut readers = locked(&self.pool.state);
+        let mut state = locked(&self.pool.state);
         match self.connection.take() {
-            Some(connection) => readers.idle.push(connection),
-            None => readers.open -= 1,
+            Some(connection) => state.idle.push(connection),
+            None => state.open -= 1,
         }
-        drop(readers);
+        drop(state);
         self.pool.returned.notify_one();
     }
 }

@@ -1,8 +1,7 @@
-//! The catalog in a database of PostgreSQL: one connection writes, a few read, and each is made again when it
-//! was lost.
+//! The catalog in PostgreSQL: one connection writes, a few read, and each reconnects when it was lost.
 //!
-//! What the server is asked to commit while the connection breaks may be committed or not. The next
-//! connection asks what became of it, so that an answer to a caller is as sure as one of SQLite's.
+//! If the connection breaks during a commit, the transaction may be committed or not. The next connection
+//! asks the server (`pg_xact_status`), so a caller's answer is as certain as with SQLite.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
@@ -17,14 +16,14 @@ use crate::CatalogError;
 use crate::sql::{Session, Transaction, translate_definitions};
 use crate::sync::locked;
 
-/// Held by the connection that writes: "LHCATALG", for one catalog in each database.
+/// Advisory lock of the connection that writes: "LHCATALG" in ASCII. One service writes to a database.
 const WRITER_ADVISORY_LOCK: i64 = 0x4c48_4341_5441_4c47;
-/// Between two looks at a server that does not know yet.
+/// Wait between two questions to a server that has not released a lock, or resolved a commit, yet.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Every statement is a look into an index, or a page of one. A plan that was made while a table was small,
-/// and kept, would read all of it when it is large.
+/// Planner settings of every connection: use indexes only. Every statement reads an index or a page of one,
+/// but a plan that was cached while its table was small would scan the whole table when it is large.
 const PLANNER_SETTINGS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off";
-/// What of SQLite our statements use and PostgreSQL lacks.
+/// Functions of SQLite that our statements use and PostgreSQL lacks.
 const COMPATIBILITY_FUNCTIONS: &str =
     "CREATE FUNCTION json_extract(document TEXT, path TEXT) RETURNS TEXT LANGUAGE SQL IMMUTABLE
     AS $$ SELECT document::jsonb #>> string_to_array(substr(path, 3), '.') $$";
@@ -32,7 +31,7 @@ const COMPATIBILITY_FUNCTIONS: &str =
 pub(super) struct Postgres {
     config: PostgresConfig,
     readers: Pool<RefCell<Session>>,
-    /// None after it was lost.
+    /// None after the connection was lost.
     writer: Mutex<Option<Session>>,
 }
 
@@ -47,16 +46,16 @@ impl Postgres {
         &self,
         change: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut kept = locked(&self.writer);
-        // Out of its place as long as a transaction is open: a panic closes it, and the server goes back.
-        let (session, number) = self.begin_write(kept.take())?;
+        let mut slot = locked(&self.writer);
+        // Taken out while a transaction is open: a panic drops it, and the server rolls back.
+        let (session, number) = self.begin_write(slot.take())?;
         let session = RefCell::new(session);
         let changed = change(&Transaction::Postgres(&session));
         let mut session = session.into_inner();
         let value = match changed {
             Ok(value) => value,
             Err(error) => {
-                *kept = session.roll_back().is_ok().then_some(session);
+                *slot = session.roll_back().is_ok().then_some(session);
                 return Err(error);
             }
         };
@@ -68,14 +67,14 @@ impl Postgres {
                 (session, (!committed).then_some(error))
             }
         };
-        *kept = Some(session);
+        *slot = Some(session);
         refused.map_or(Ok(value), |error| Err(CatalogError::from(error).into()))
     }
 
-    /// With the number of the transaction. A connection that was lost is made again, since nothing was asked
-    /// yet.
-    fn begin_write(&self, kept: Option<Session>) -> Result<(Session, String), CatalogError> {
-        if let Some(mut session) = kept {
+    /// Begins a transaction and returns its number. Reconnects if the connection was lost, since nothing was
+    /// written yet.
+    fn begin_write(&self, slot: Option<Session>) -> Result<(Session, String), CatalogError> {
+        if let Some(mut session) = slot {
             match session.begin_write() {
                 Ok(number) => return Ok((session, number)),
                 Err(error) if !session.is_closed() => return Err(error.into()),
@@ -87,21 +86,22 @@ impl Postgres {
         Ok((session, number))
     }
 
-    /// Whether a transaction was committed whose commit has no answer, and a new connection.
+    /// Finds out on a new connection whether a transaction was committed whose commit got no answer.
     fn resolve_commit(&self, number: &str) -> Result<(Session, bool), CatalogError> {
         let until = Instant::now() + BUSY_WAIT;
         loop {
-            let asked = connect_writer(&self.config).and_then(|mut session| {
+            let outcome = connect_writer(&self.config).and_then(|mut session| {
                 let stands = session.query_text(&format!("SELECT pg_xact_status('{number}'::xid8)"))?;
                 Ok((session, stands))
             });
-            match asked {
+            match outcome {
                 Ok((session, stands)) if stands == "committed" => return Ok((session, true)),
                 Ok((session, stands)) if stands == "aborted" => return Ok((session, false)),
                 Err(error) if Instant::now() >= until => return Err(error),
                 Ok(_) if Instant::now() >= until => {
                     return Err(CatalogError::Busy(
-                        "the connection broke while it committed, and the server does not know yet".into(),
+                        "the connection broke during a commit, and the server cannot tell its outcome yet"
+                            .into(),
                     ));
                 }
                 Ok(_) | Err(_) => std::thread::sleep(POLL_INTERVAL),
@@ -121,7 +121,7 @@ impl Postgres {
                 session.get_mut().begin_read(limit)?;
             }
             let value = query(&Transaction::Postgres(session));
-            // Nothing was written; if this fails, so does the next beginning, and connects again.
+            // Nothing was written. If this fails, so does the next `begin_read`, which reconnects.
             let _ = session.get_mut().roll_back();
             value
         })
@@ -137,7 +137,7 @@ fn connect(place: &PostgresConfig) -> Result<Session, CatalogError> {
 fn connect_writer(place: &PostgresConfig) -> Result<Session, CatalogError> {
     let until = Instant::now() + BUSY_WAIT;
     let mut session = connect(place)?;
-    // A connection that broke may hold it until the server has noticed.
+    // A broken connection may hold the lock until the server notices.
     while session.query_text(&format!("SELECT pg_try_advisory_lock({WRITER_ADVISORY_LOCK})"))? != "t" {
         if Instant::now() >= until {
             return Err(CatalogError::Unusable(format!(
@@ -149,13 +149,13 @@ fn connect_writer(place: &PostgresConfig) -> Result<Session, CatalogError> {
     let durable = session.query_text("SHOW synchronous_commit")?;
     if durable == "off" {
         return Err(CatalogError::Unusable(format!(
-            "{place} has synchronous_commit = off: what was answered could be lost; set it to on"
+            "{place} has synchronous_commit = off: acknowledged changes could be lost; set it to on"
         )));
     }
     Ok(session)
 }
 
-/// The number of the format lies in a table of its own, beside the others.
+/// Applies the missing migrations. The number of the present format is in a table of its own.
 fn migrate(writer: &mut Session, now: Timestamp) -> Result<(), CatalogError> {
     writer.batch_execute("CREATE TABLE IF NOT EXISTS format (number BIGINT NOT NULL)")?;
     loop {

@@ -1,4 +1,4 @@
-//! Where a database of PostgreSQL is, and how it is reached.
+//! Where a PostgreSQL database is and how to connect to it: libpq connection strings, TLS, timeouts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,13 +13,15 @@ use super::BUSY_WAIT;
 use super::tls::Tls;
 use crate::sql::{DatabaseError, Session};
 
-/// A server that vanished without a word is noticed after this.
+/// A server that vanished without closing its connections is noticed after this: `TCP_USER_TIMEOUT` of RFC
+/// 5482.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Idle time before, and between, keep-alive probes: three of them fit into the timeout above.
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A database, as `postgresql://USER@HOST:PORT/NAME` or in the words of libpq (`host=… user=… dbname=…`).
 ///
-/// Beyond this machine connections are by TLS, unless the text says `sslmode=disable`.
+/// Connections to other machines use TLS unless the text says `sslmode=disable`.
 #[derive(Clone)]
 pub struct PostgresConfig {
     config: Config,
@@ -34,7 +36,7 @@ impl FromStr for PostgresConfig {
     type Err = PostgresConfigError;
 
     fn from_str(text: &str) -> Result<Self, PostgresConfigError> {
-        // The driver's texts of what is wrong do not repeat what they were given: it may hold a password.
+        // The driver's error texts do not repeat the input, which may hold a password.
         let mut config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             PostgresConfigError(cause.unwrap_or_else(|| error.to_string()))
@@ -44,7 +46,7 @@ impl FromStr for PostgresConfig {
         }
         if config.get_password().is_some() {
             return Err(PostgresConfigError(
-                "it holds a password, which anyone who sees it could read".into(),
+                "it contains a password, which anyone who sees it could read".into(),
             ));
         }
         if config.get_dbname().is_none() {
@@ -63,19 +65,19 @@ impl FromStr for PostgresConfig {
 }
 
 impl PostgresConfig {
-    /// With a password that does not stand in the text.
+    /// Adds the password, which is not part of the text.
     pub fn with_password(mut self, password: &str) -> Self {
         self.config.password(password);
         self
     }
 
-    /// By which authorities the server is believed.
+    /// Sets the TLS configuration, with the authorities whose servers are trusted.
     pub fn with_tls(mut self, tls: Arc<ClientConfig>) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Whether connections are, or may be, by TLS.
+    /// Whether connections use TLS, or may.
     pub fn wants_tls(&self) -> bool {
         self.config.get_ssl_mode() != SslMode::Disable
     }
@@ -88,7 +90,7 @@ impl PostgresConfig {
     }
 }
 
-/// On this machine: by a socket of the file system, or a loopback address.
+/// Whether the server is on this machine: a Unix socket or a loopback address.
 fn is_local(config: &Config) -> bool {
     config.get_hosts().iter().all(|host| match host {
         Host::Unix(_) => true,
@@ -98,7 +100,7 @@ fn is_local(config: &Config) -> bool {
     })
 }
 
-/// Without the password.
+/// Leaves out the password.
 impl fmt::Display for PostgresConfig {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = self.config.get_hosts().iter().map(|host| match host {
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_and_shown_without_their_password() {
+    fn connection_strings_are_parsed_and_shown_without_the_password() {
         let place: PostgresConfig = "postgresql://longhaul@db.site.example:5433/catalog".parse().unwrap();
         let place = place.with_password("s3cret");
         assert_eq!(place.to_string(), "the database catalog at db.site.example");
@@ -129,7 +131,7 @@ mod tests {
         for (bad, why) in [
             ("postgresql://user@/catalog", "no host"),
             ("host=localhost user=a", "no database"),
-            ("postgresql://user:s3cret@host/catalog", "holds a password"),
+            ("postgresql://user:s3cret@host/catalog", "contains a password"),
             ("postgresql://a@b:port/c", "port"),
             ("mysql://a@b/c", ""),
         ] {
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_is_reached_by_tls() {
+    fn remote_servers_are_reached_by_tls() {
         let wants = |text: &str| text.parse::<PostgresConfig>().unwrap().wants_tls();
         assert!(wants("postgresql://a@db.site.example/c") && wants("postgresql://a@192.0.2.1/c"));
         assert!(!wants("postgresql://a@127.0.0.1/c") && !wants("postgresql://a@[::1]/c"));

@@ -1,4 +1,4 @@
-//! The catalog in one file: one connection writes, a few read.
+//! The catalog in one SQLite file with a write-ahead log: one connection writes, a few read.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,20 +15,23 @@ use crate::CatalogError;
 use crate::sql::{DatabaseError, Transaction};
 use crate::sync::locked;
 
-/// Page cache of the writer; 10^6 files in one transaction need no more to stay fast.
+/// Page cache of the writer. Registering 10^6 files in one transaction gains nothing from more.
 const WRITER_CACHE_KIB: i64 = 64 << 10;
+/// Page cache of each reader: a page of a list touches few pages.
 const READER_CACHE_KIB: i64 = 8 << 10;
-/// 32 MiB of WAL between checkpoints: each one flushes the database file, batches of leases come every few
-/// ms.
+/// Pages of the write-ahead log between checkpoints, 32 MiB: each checkpoint flushes the database file, and
+/// batches of leases are committed every few milliseconds.
 const CHECKPOINT_PAGES: i64 = 8_192;
+/// The log is truncated to this after a large transaction.
 const WAL_BYTES_MAX: i64 = 64 << 20;
+/// Prepared statements cached per connection: more than the fixed statements of this crate.
 const CACHED_STATEMENTS_MAX: usize = 256;
-/// Virtual machine steps between two looks at the clock, well under a millisecond.
+/// Virtual machine steps between two checks of a query's deadline: well under a millisecond.
 const VM_STEPS_PER_CLOCK_CHECK: i32 = 20_000;
 
 pub(super) struct Sqlite {
     path: PathBuf,
-    // Before the writer, so that it is the last one to close: a reader could not clear the log away.
+    // Declared before the writer, so that the writer closes last: a reader cannot remove the log.
     pub(super) readers: Pool<Reader>,
     pub(super) writer: Mutex<Connection>,
 }
@@ -38,7 +41,7 @@ pub(super) struct Reader {
     clock: Arc<Deadline>,
 }
 
-/// When the running query has to stop, in milliseconds after `start`.
+/// When the running query must stop, in milliseconds after `start`.
 struct Deadline {
     start: Instant,
     at_ms: AtomicU64,
@@ -74,8 +77,8 @@ impl Sqlite {
         limit: Duration,
         query: impl FnOnce(&Transaction<'_>) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
-        let mut lent = self.readers.acquire(|| Reader::open(&self.path).map_err(failed))?;
-        lent.with(|reader| {
+        let mut reader_connection = self.readers.acquire(|| Reader::open(&self.path).map_err(failed))?;
+        reader_connection.with(|reader| {
             reader.clock.set(limit);
             let begun = reader.connection.transaction().map_err(failed)?;
             query(&Transaction::Sqlite(begun))
@@ -140,7 +143,7 @@ fn prepare_writer(writer: &Connection) -> Result<(), CatalogError> {
     Ok(())
 }
 
-/// The number of the format is kept where SQLite has room for it.
+/// Applies the missing migrations. The number of the present format is SQLite's `user_version`.
 fn migrate(writer: &mut Connection, now: Timestamp) -> Result<(), CatalogError> {
     loop {
         let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;

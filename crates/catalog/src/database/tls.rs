@@ -1,4 +1,4 @@
-//! TLS for connections to PostgreSQL, which the driver leaves to others.
+//! TLS for connections to PostgreSQL, by rustls: the driver's `MakeTlsConnect`.
 
 use std::future::Future;
 use std::io;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::{InvalidDnsNameError, ServerName};
 
 pub(super) struct Tls(pub(super) Arc<ClientConfig>);
 
-/// To one host.
+/// Connects to one host.
 pub(super) struct To {
     connector: TlsConnector,
     name: ServerName<'static>,
@@ -44,7 +44,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for To {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
-    /// A server that is believed by its certificate needs no proof by the password's exchange as well.
+    /// The certificate authenticates the server; SCRAM channel binding would prove the same twice.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

@@ -1,20 +1,20 @@
-//! What is asked of jobs: their end, another priority; and what follows from a restart or a clock.
+//! Operations on whole jobs: cancellation, priority, expiry, and recovery after a restart.
 
 use crate::sql::Transaction;
 use longhaul_model::job::TOO_LONG_IN_QUEUE;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
 
 use super::updater::{FileHead, JobUpdater, file_head_row};
-use super::{FILE_HEAD, FORCED_PRIORITY, find_head, job_number, queue_id};
+use super::{FORCED_PRIORITY, SELECT_FILE_HEAD, find_head, job_number, queue_id};
 use crate::row_ids::QueueKey;
 use crate::{Catalog, CatalogError, JobCancelResult, JobChanges};
 
-/// Jobs whose time has passed, ended in one transaction.
+/// Expired jobs ended in one transaction: bounds how long it occupies the writer.
 const EXPIRED_JOBS_MAX: i64 = 1_000;
 
 impl Catalog {
-    /// Ends jobs, or some files of them, as of now: what runs is to be stopped by whoever runs it. Whole jobs
-    /// end in CANCELED whatever their files came to; also a job of which nothing is left.
+    /// Cancels jobs, or some of their files; the caller stops what runs. A whole job ends as CANCELED
+    /// whatever became of its files, and so does a job with no file left.
     pub fn cancel_job_files(
         &self,
         wanted: &[(JobId, Option<Vec<u64>>)],
@@ -35,7 +35,8 @@ impl Catalog {
         })
     }
 
-    /// Sets the priority of jobs that have not ended; says of each whether it had not, none if it is unknown.
+    /// Sets the priority of jobs that have not ended. Returns for each whether it was open, none if it is
+    /// unknown.
     pub fn set_job_priority(
         &self,
         jobs: &[JobId],
@@ -48,7 +49,7 @@ impl Catalog {
         })
     }
 
-    /// Puts waiting files before all others; says how many.
+    /// Moves waiting files before all others; returns how many.
     pub fn force_job_files(
         &self,
         files: &[u64],
@@ -72,8 +73,8 @@ impl Catalog {
         })
     }
 
-    /// Ends what waited longer than its job allows. Some may be left when as many as fit in a transaction
-    /// were found.
+    /// Cancels files that waited longer than their job allows. Call again while it finds as many as one
+    /// transaction ends.
     pub fn expire_jobs(&self, now: Timestamp) -> Result<JobChanges, CatalogError> {
         self.write(|tx| {
             let mut changer = JobUpdater::new(self, tx, now);
@@ -101,13 +102,14 @@ impl Catalog {
         })
     }
 
-    /// After a restart: what was running is nobody's, and goes back to the queue as if nothing had been.
+    /// After a restart: returns files that were running, and have no owner now, to their queues as if nothing
+    /// had been.
     pub fn release_running_jobs(&self, now: Timestamp) -> Result<JobChanges, CatalogError> {
         self.write(|tx| {
             let mut changer = JobUpdater::new(self, tx, now);
             // READY and ACTIVE.
             let mut select =
-                tx.prepare_cached(&format!("{FILE_HEAD} WHERE state IN (5, 6) ORDER BY state, id"))?;
+                tx.prepare_cached(&format!("{SELECT_FILE_HEAD} WHERE state IN (5, 6) ORDER BY state, id"))?;
             let running = select.query_map((), file_head_row)?.collect::<Result<Vec<_>, _>>()?;
             for file in running {
                 changer.release(&file)?;
@@ -179,7 +181,7 @@ impl JobUpdater<'_> {
 }
 
 fn files_of(tx: &Transaction<'_>, job: i64) -> Result<Vec<FileHead>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{FILE_HEAD} WHERE job = ?1 ORDER BY id"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_FILE_HEAD} WHERE job = ?1 ORDER BY id"))?;
     let rows = select.query_map([job], file_head_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -1,4 +1,4 @@
-//! Credentials that users gave us to act for them.
+//! Delegated credentials of users.
 
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::Timestamp;
@@ -26,7 +26,7 @@ impl Catalog {
         self.delegation_cache().invalidate_after(|| self.write(change))
     }
 
-    /// In place of what was there.
+    /// Stores a delegation, replacing any of the same id.
     pub fn put_delegation(&self, row: &DelegationRow) -> Result<(), CatalogError> {
         self.change_delegations(|tx| {
             tx.execute(
@@ -48,12 +48,12 @@ impl Catalog {
         })
     }
 
-    /// Says whether there was one.
+    /// Deletes a delegation; returns whether there was one.
     pub fn delete_delegation(&self, id: &str) -> Result<bool, CatalogError> {
         self.change_delegations(|tx| Ok(tx.execute("DELETE FROM delegations WHERE id = ?1", [id])? > 0))
     }
 
-    /// Those of which nothing is of use any more; says how many.
+    /// Deletes delegations that expired; returns how many.
     pub fn forget_delegations(&self, expired_before: Timestamp) -> Result<usize, CatalogError> {
         self.change_delegations(|tx| {
             Ok(tx

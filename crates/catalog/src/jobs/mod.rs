@@ -1,4 +1,4 @@
-//! Jobs and their files. States follow by the rules of `model::job`, and only here.
+//! Copy jobs and their files. States follow the rules of `model::job`, and are set only here.
 
 mod control;
 mod delegations;
@@ -21,10 +21,10 @@ use crate::{CatalogError, JobEndpointRow, JobFileRow, JobQueueRow, JobRow, TapeT
 pub use names::JobName;
 pub use storage::StorageStep;
 
-/// Priority of the queues of what an administrator put before all others.
+/// Priority of the queues of files that an administrator forced to the front.
 pub const FORCED_PRIORITY: u8 = 6;
 
-/// What [`job_row_at`] reads.
+/// The columns that [`job_row_at`] reads.
 macro_rules! job_columns {
     () => {
         "j.number, j.id, j.kind, j.state, j.vo, j.user, j.credential, j.priority, j.strategy, j.source_se, \
@@ -34,7 +34,7 @@ macro_rules! job_columns {
     j.files_failed END"
     };
 }
-/// What [`file_row`] reads.
+/// The columns that [`file_row`] reads.
 macro_rules! file_columns {
     () => {
         "f.id, j.id, f.place, f.state, f.source, f.target, f.size, f.checksum, q.activity, j.vo,
@@ -44,13 +44,13 @@ macro_rules! file_columns {
     f.archiving_ended"
     };
 }
-/// What [`file_head_row`](updater::file_head_row) reads.
+/// The columns that [`file_head_row`](updater::file_head_row) reads.
 macro_rules! file_head_columns {
     () => {
         "f.id, f.job, f.state, f.queue, f.attempt, f.source_end, f.size"
     };
 }
-/// What [`head_row_at`] reads.
+/// The columns that [`head_row_at`] reads.
 macro_rules! head_columns {
     () => {
         "j.number, j.id, j.kind, j.state, j.grouped, j.files, j.files_finished, j.files_failed, \
@@ -59,32 +59,36 @@ macro_rules! head_columns {
     };
 }
 
-const JOB: &str = concat!("SELECT ", job_columns!(), " FROM jobs j");
-const FILE: &str = concat!(
+/// Rows for [`job_row`].
+const SELECT_JOB: &str = concat!("SELECT ", job_columns!(), " FROM jobs j");
+/// Rows for [`file_row`].
+const SELECT_FILE: &str = concat!(
     "SELECT ",
     file_columns!(),
     " FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue"
 );
-const HEAD: &str = concat!("SELECT ", head_columns!(), " FROM jobs j");
-/// Files as far as their states go, …
-const FILE_HEAD: &str = concat!("SELECT ", file_head_columns!(), " FROM job_files f");
-/// … where they stand in their jobs, and whether they are on tape; …
-const FILES_OF_JOB: &str = concat!(
+/// Rows for [`head_row_at`].
+const SELECT_JOB_HEAD: &str = concat!("SELECT ", head_columns!(), " FROM jobs j");
+/// Rows for [`file_head_row`](updater::file_head_row).
+const SELECT_FILE_HEAD: &str = concat!("SELECT ", file_head_columns!(), " FROM job_files f");
+/// File heads with their position in the job, and whether they are known to be on tape.
+const SELECT_FILES_OF_JOB: &str = concat!(
     "SELECT ",
     file_head_columns!(),
     ", f.place, json_extract(f.details, '$.on_tape') IS NOT NULL FROM job_files f"
 );
-/// … and their jobs.
-const HEADS: &str = concat!(
+/// File heads with the heads of their jobs.
+const SELECT_HEADS: &str = concat!(
     "SELECT ",
     file_head_columns!(),
     ", ",
     head_columns!(),
     " FROM job_files f JOIN jobs j ON j.number = f.job"
 );
-const HEADS_JOB: usize = 7;
-/// All of files and their jobs.
-const WHOLE: &str = concat!(
+/// First column of the job in [`SELECT_HEADS`].
+const HEADS_JOB_COLUMN: usize = 7;
+/// Whole files with their jobs' heads and rows.
+const SELECT_FILE_AND_JOB: &str = concat!(
     "SELECT ",
     file_columns!(),
     ", f.source_end, ",
@@ -93,10 +97,14 @@ const WHOLE: &str = concat!(
     job_columns!(),
     " FROM job_files f JOIN jobs j ON j.number = f.job JOIN job_queues q ON q.id = f.queue"
 );
-const WHOLE_ATTEMPT: usize = 12;
-const WHOLE_SOURCE_END: usize = 27;
-const WHOLE_HEAD: usize = 28;
-const WHOLE_JOB: usize = 41;
+/// Column of the attempt in [`SELECT_FILE_AND_JOB`].
+const FILE_AND_JOB_ATTEMPT_COLUMN: usize = 12;
+/// Column of the source end point in [`SELECT_FILE_AND_JOB`].
+const FILE_AND_JOB_SOURCE_END_COLUMN: usize = 27;
+/// First column of the job head in [`SELECT_FILE_AND_JOB`].
+const FILE_AND_JOB_HEAD_COLUMN: usize = 28;
+/// First column of the job in [`SELECT_FILE_AND_JOB`].
+const FILE_AND_JOB_JOB_COLUMN: usize = 41;
 
 fn job_row(row: &Row<'_>) -> crate::sql::Result<JobRow> {
     job_row_at(row, 0)
@@ -169,11 +177,10 @@ fn id_bytes(id: JobId) -> [u8; 16] {
     id.0.to_be_bytes()
 }
 
-/// Of one question.
+/// Values in one `IN` list; further ones take another statement.
 const IN_LIST_MAX: usize = 64;
 
-/// Reads what a question has to tell of these jobs (`j` in it) in few statements; `order` is for each of
-/// them.
+/// Runs a query about these jobs (`j` in it) in few statements; `order` is appended to each.
 fn for_each_job_row(
     tx: &Transaction<'_>,
     (question, order): (&str, &str),
@@ -184,7 +191,7 @@ fn for_each_job_row(
     for_each_row_in(tx, (question, order), "j.id", &ids, read)
 }
 
-/// The same of rows that have one of these in a column.
+/// Runs a query for the rows with one of these keys in a column.
 fn for_each_row_in<K: AsValue>(
     tx: &Transaction<'_>,
     (question, order): (&str, &str),
@@ -193,8 +200,8 @@ fn for_each_row_in<K: AsValue>(
     mut read: impl FnMut(&Row<'_>) -> crate::sql::Result<()>,
 ) -> Result<(), CatalogError> {
     for keys in keys.chunks(IN_LIST_MAX) {
-        // Each number of places is a statement of its own, so there are few; the last key fills those that
-        // are left.
+        // Each number of placeholders is a prepared statement of its own, so only powers of two are used; the
+        // last key is repeated to fill the list.
         let count = keys.len().next_power_of_two();
         let places = vec!["?"; count].join(", ");
         let mut select = tx.prepare_cached(&format!("{question} WHERE {column} IN ({places}) {order}"))?;
@@ -207,7 +214,7 @@ fn for_each_row_in<K: AsValue>(
     Ok(())
 }
 
-/// States are kept as their places in `ALL`: the indices over them stay small.
+/// States are stored as their index in `ALL`, which keeps database indices small.
 fn job_state(row: &Row<'_>, at: usize) -> crate::sql::Result<JobState> {
     state_at_index(JobState::ALL, row, at)
 }
@@ -234,7 +241,7 @@ fn state_index<T: PartialEq>(all: &[T], state: T) -> i64 {
     all.iter().position(|one| *one == state).map_or(-1, |place| place as i64)
 }
 
-/// What decides about a job's state.
+/// The columns that decide a job's state.
 struct JobHead {
     number: i64,
     id: JobId,
@@ -265,7 +272,7 @@ fn head_row_at(row: &Row<'_>, from: usize) -> crate::sql::Result<JobHead> {
 }
 
 fn find_head(tx: &Transaction<'_>, number: i64) -> Result<Option<JobHead>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{HEAD} WHERE j.number = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_JOB_HEAD} WHERE j.number = ?1"))?;
     Ok(select.query_row([number], |row| head_row_at(row, 0)).optional()?)
 }
 
@@ -274,7 +281,7 @@ fn job_number(tx: &Transaction<'_>, id: JobId) -> Result<Option<i64>, CatalogErr
     Ok(select.query_row([id_bytes(id)], |row| row.get(0)).optional()?)
 }
 
-/// The end point of a URL, made if it is new.
+/// The id of the end point of a URL, created if it is new.
 fn endpoint_id(tx: &Transaction<'_>, url: &str, new: &mut Vec<JobEndpointRow>) -> Result<i64, CatalogError> {
     let mut select = tx.prepare_cached("SELECT id FROM job_ends WHERE url = ?1")?;
     if let Some(id) = select.query_row([url], |row| row.get(0)).optional()? {
@@ -313,7 +320,7 @@ fn queue_id(tx: &Transaction<'_>, key: &QueueKey, new: &mut Vec<JobQueueRow>) ->
     Ok(id)
 }
 
-/// Row ids are positive.
+/// Row ids are never negative.
 fn to_u64(id: i64) -> u64 {
     id.max(0) as u64
 }

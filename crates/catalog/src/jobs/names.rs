@@ -1,4 +1,4 @@
-//! Small questions that people ask while they type, and about single files.
+//! Completion of names while people type, and states of single files.
 
 use crate::sql::Optional;
 use longhaul_model::JobFileState;
@@ -7,7 +7,7 @@ use super::file_state;
 use crate::rows::codec::number;
 use crate::{Catalog, CatalogError};
 
-/// Names that occur in jobs.
+/// A kind of name that occurs in jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobName {
     User,
@@ -17,8 +17,7 @@ pub enum JobName {
 }
 
 impl JobName {
-    /// The next name after another: one step in the index that begins with it, however many jobs share a
-    /// name.
+    /// The query for the next name after another: one step in an index, however many jobs share a name.
     fn next(self) -> &'static str {
         match self {
             JobName::User => "SELECT min(user) FROM jobs WHERE user > ?1",
@@ -34,12 +33,12 @@ impl JobName {
 }
 
 impl Catalog {
-    /// Names that begin so, in their order.
+    /// Names with this prefix, sorted.
     pub fn job_names(&self, what: JobName, prefix: &str, limit: usize) -> Result<Vec<String>, CatalogError> {
         self.read(|tx| {
             let mut names: Vec<String> = Vec::new();
             let mut select = tx.prepare_cached(what.next())?;
-            // The prefix itself may be a name: the search begins just before it.
+            // The prefix itself may be a name, so the search begins just before it.
             let mut after = just_before(prefix);
             while names.len() < limit {
                 let next: Option<String> = select.query_row([&after], |row| row.get(0))?;
@@ -53,7 +52,7 @@ impl Catalog {
         })
     }
 
-    /// Of each file, in the order asked for; none where there is no such file.
+    /// The state of each file, in the order of `files`; none where there is no such file.
     pub fn job_file_states(&self, files: &[u64]) -> Result<Vec<Option<JobFileState>>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached("SELECT state FROM job_files WHERE id = ?1")?;
@@ -68,7 +67,7 @@ impl Catalog {
     }
 }
 
-/// A text below the prefix with no name in between.
+/// A text that sorts just before the prefix, with no name in between.
 fn just_before(prefix: &str) -> String {
     let mut text = prefix.to_owned();
     let last = text.pop().and_then(|last| char::from_u32(u32::from(last).checked_sub(1)?));

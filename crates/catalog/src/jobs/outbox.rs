@@ -1,21 +1,21 @@
-//! What is still to be told of the files of jobs: kept in the transaction that changes them, so that nothing
-//! is lost between a change and whoever tells of it.
+//! Transactional outbox: state changes of job files that are still to be published, recorded in the
+//! transaction that makes them, so that none is lost between the change and its publisher.
 
 use std::sync::atomic::Ordering;
 
 use crate::sql::{Row, Transaction};
 use longhaul_model::{JobKind, Timestamp};
 
-use super::{FILE, JOB, file_row, file_state, file_state_index, job_row, job_state, to_u64};
+use super::{SELECT_FILE, SELECT_JOB, file_row, file_state, file_state_index, job_row, job_state, to_u64};
 use crate::rows::codec::{Columns, number};
 use crate::{Catalog, CatalogError, JobEventRow, JobFileTransition, JobRow};
 
-/// Rows that are read at once.
+/// Events that one call returns.
 const EVENTS_PER_READ_MAX: usize = 2_000;
 
 impl Catalog {
-    /// From now on changes of files of jobs are kept until they were told; or no longer, and what was kept is
-    /// forgotten.
+    /// Starts recording changes of job files until they are acknowledged; or stops, and deletes what was
+    /// recorded.
     pub fn record_job_events(&self, keep: bool) -> Result<(), CatalogError> {
         self.job_events_enabled().store(keep, Ordering::Release);
         if keep {
@@ -24,7 +24,7 @@ impl Catalog {
         self.write(|tx| Ok(tx.execute("DELETE FROM job_news", ()).map(drop)?))
     }
 
-    /// What is to be told, oldest first, behind this place; some at a time.
+    /// The next events after a sequence number, oldest first.
     pub fn job_events(&self, after: u64) -> Result<Vec<JobEventRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
@@ -33,13 +33,13 @@ impl Catalog {
                  recoverable, bytes, mode FROM job_news WHERE sequence > ?1 ORDER BY sequence LIMIT ?2",
             )?;
             let rows = select.query_map((number(after), EVENTS_PER_READ_MAX as i64), stored_event_row)?;
-            let kept = rows.collect::<Result<Vec<StoredEvent>, _>>()?;
+            let stored = rows.collect::<Result<Vec<StoredEvent>, _>>()?;
             let mut reader = EventReader::new(tx);
-            kept.into_iter().map(|kept| reader.complete(kept)).collect()
+            stored.into_iter().map(|stored| reader.complete(stored)).collect()
         })
     }
 
-    /// Everything up to this place was told.
+    /// Deletes all events up to a sequence number: they were published.
     pub fn acknowledge_job_events(&self, until: u64) -> Result<(), CatalogError> {
         self.write(|tx| {
             tx.prepare_cached("DELETE FROM job_news WHERE sequence <= ?1")?.execute([number(until)])?;
@@ -47,7 +47,7 @@ impl Catalog {
         })
     }
 
-    /// How much is to be told yet.
+    /// The number of events that were not acknowledged yet.
     pub fn pending_job_events(&self) -> Result<u64, CatalogError> {
         self.read(|tx| {
             let (first, last): (Option<i64>, Option<i64>) =
@@ -59,6 +59,7 @@ impl Catalog {
     }
 }
 
+/// Records an event of a file as it is now; a condition follows.
 const INSERT_EVENT: &str =
     "INSERT INTO job_news (job, file, was, state, job_state, at, retries, attempt, began, \
     ended, started,
@@ -68,23 +69,23 @@ const INSERT_EVENT: &str =
      f.bytes, f.mode FROM job_files f JOIN jobs j ON j.number = f.job LEFT JOIN job_attempts a ON a.attempt \
      = f.attempt";
 
-/// At the end of a transaction, when the jobs are what their files made of them.
+/// Records transitions at the end of a transaction, when the states of their jobs are settled.
 pub(super) fn record_events(
     tx: &Transaction<'_>,
-    news: &[JobFileTransition],
+    transitions: &[JobFileTransition],
     now: Timestamp,
 ) -> Result<(), CatalogError> {
     let text = format!("{INSERT_EVENT} WHERE f.id = ?1");
-    for one in news.iter().filter(|one| one.from != one.to) {
+    for change in transitions.iter().filter(|change| change.from != change.to) {
         tx.execute_deferred(
             &text,
-            (number(one.file), file_state_index(one.from), file_state_index(one.to), now.0),
+            (number(change.file), file_state_index(change.from), file_state_index(change.to), now.0),
         )?;
     }
     Ok(())
 }
 
-/// Of all files of jobs that were just made: of these numbers, one after the other.
+/// Records the submission of all files of the jobs with these consecutive numbers.
 pub(super) fn record_submissions(tx: &Transaction<'_>, first: i64, last: i64) -> Result<(), CatalogError> {
     let text = INSERT_EVENT.replace("?2, ?3", "NULL, f.state").replace("?4", "j.submitted");
     Ok(tx.execute_deferred(
@@ -93,11 +94,11 @@ pub(super) fn record_submissions(tx: &Transaction<'_>, first: i64, last: i64) ->
     )?)
 }
 
-/// A row as it was kept, and where the rest of it is.
+/// A recorded event, and the file and job that complete it.
 struct StoredEvent {
     job: i64,
     file: i64,
-    news: EventColumns,
+    event: EventColumns,
 }
 
 struct EventColumns {
@@ -119,7 +120,7 @@ struct EventColumns {
 
 fn stored_event_row(row: &Row<'_>) -> crate::sql::Result<StoredEvent> {
     let was: Option<i64> = row.get(3)?;
-    let news = EventColumns {
+    let event = EventColumns {
         sequence: row.number(0)?,
         from: was.map(|_| file_state(row, 3)).transpose()?,
         to: file_state(row, 4)?,
@@ -135,10 +136,10 @@ fn stored_event_row(row: &Row<'_>) -> crate::sql::Result<StoredEvent> {
         bytes: row.maybe_number(14)?,
         mode: row.get(15)?,
     };
-    Ok(StoredEvent { job: row.get(1)?, file: row.get(2)?, news })
+    Ok(StoredEvent { job: row.get(1)?, file: row.get(2)?, event })
 }
 
-/// Puts the parts together. News come by jobs, so that the last job is often the next one too.
+/// Completes events with their files and jobs. Events of one job come in a row, so the last job is cached.
 struct EventReader<'t> {
     tx: &'t Transaction<'t>,
     job: Option<(i64, JobRow, Option<String>)>,
@@ -149,27 +150,27 @@ impl<'t> EventReader<'t> {
         EventReader { tx, job: None }
     }
 
-    fn complete(&mut self, kept: StoredEvent) -> Result<JobEventRow, CatalogError> {
-        let (job, final_target) = self.job(kept.job)?;
-        let mut select = self.tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
-        let mut file = select.query_row([kept.file], file_row)?;
-        let news = kept.news;
-        file.state = news.to;
-        file.retries = news.retries;
-        file.attempt = (news.attempt > 0).then_some(news.attempt.into());
-        file.started = news.started;
-        file.reason = news.reason;
-        file.recoverable = news.recoverable;
-        file.bytes = news.bytes;
-        file.mode = news.mode;
+    fn complete(&mut self, stored: StoredEvent) -> Result<JobEventRow, CatalogError> {
+        let (job, final_target) = self.job(stored.job)?;
+        let mut select = self.tx.prepare_cached(&format!("{SELECT_FILE} WHERE f.id = ?1"))?;
+        let mut file = select.query_row([stored.file], file_row)?;
+        let event = stored.event;
+        file.state = event.to;
+        file.retries = event.retries;
+        file.attempt = (event.attempt > 0).then_some(event.attempt.into());
+        file.started = event.started;
+        file.reason = event.reason;
+        file.recoverable = event.recoverable;
+        file.bytes = event.bytes;
+        file.mode = event.mode;
         Ok(JobEventRow {
-            sequence: news.sequence,
-            at: news.at,
-            from: news.from,
-            began: news.began,
-            ended: news.ended,
+            sequence: event.sequence,
+            at: event.at,
+            from: event.from,
+            began: event.began,
+            ended: event.ended,
             final_target,
-            job: JobRow { state: news.job_state, ..job },
+            job: JobRow { state: event.job_state, ..job },
             file,
         })
     }
@@ -180,7 +181,7 @@ impl<'t> EventReader<'t> {
         {
             return Ok((job.clone(), last.clone()));
         }
-        let mut select = self.tx.prepare_cached(&format!("{JOB} WHERE j.number = ?1"))?;
+        let mut select = self.tx.prepare_cached(&format!("{SELECT_JOB} WHERE j.number = ?1"))?;
         let job = select.query_row([wanted], job_row)?;
         let last = match job.kind {
             JobKind::Hops => {

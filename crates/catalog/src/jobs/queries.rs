@@ -1,4 +1,4 @@
-//! Questions about jobs. Every list is a page of an index.
+//! Queries about jobs. Every list is a page of an index.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::sql::{Optional, Row, Transaction, Value};
 use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
 
 use super::{
-    FILE, JOB, file_row, file_state, file_state_index, for_each_job_row, id_bytes, job_row, job_state_index,
-    to_u64,
+    SELECT_FILE, SELECT_JOB, file_row, file_state, file_state_index, for_each_job_row, id_bytes, job_row,
+    job_state_index, to_u64,
 };
 use crate::database::SCAN_TIME_MAX;
 use crate::rows::codec::{Columns, number};
@@ -16,15 +16,15 @@ use crate::{
     JobRow, PAGE_ROWS_MAX, QueuedJobFile, WaitingPair,
 };
 
-/// Replicas of one file that a question for the next files tells of.
+/// Untried replicas returned for one queued file.
 const SOURCES_MAX: i64 = 32;
 
 impl Catalog {
-    /// In the order asked for; none where there is no such job.
+    /// The jobs, in the order of `ids`; none where there is no such job.
     pub fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<JobRow>>, CatalogError> {
         self.read(|tx| {
             let mut found = BTreeMap::new();
-            for_each_job_row(tx, (JOB, ""), ids, |row| {
+            for_each_job_row(tx, (SELECT_JOB, ""), ids, |row| {
                 let job = job_row(row)?;
                 found.insert(job.id, job);
                 Ok(())
@@ -33,11 +33,11 @@ impl Catalog {
         })
     }
 
-    /// The files of each, in the order of their ids; none of a job that there is not.
+    /// The files of each job, by id; none for an unknown job.
     pub fn job_files(&self, ids: &[JobId]) -> Result<Vec<Vec<JobFileRow>>, CatalogError> {
         self.read(|tx| {
             let mut found: BTreeMap<JobId, Vec<JobFileRow>> = BTreeMap::new();
-            for_each_job_row(tx, (FILE, "ORDER BY f.id"), ids, |row| {
+            for_each_job_row(tx, (SELECT_FILE, "ORDER BY f.id"), ids, |row| {
                 let file = file_row(row)?;
                 found.entry(file.job).or_default().push(file);
                 Ok(())
@@ -46,8 +46,8 @@ impl Catalog {
         })
     }
 
-    /// How many files of open jobs of a credential have not ended. Where some files of a job are chosen
-    /// among, all of them count until the job ends. It takes as long as there are such jobs.
+    /// How many files of a credential's open jobs have not ended. In a job with alternatives all files count
+    /// until it ends. Takes time in proportion to such jobs.
     pub fn open_job_files_of(&self, credential: &str) -> Result<u64, CatalogError> {
         let open = JobState::ALL.iter().filter(|state| !state.is_terminal());
         let open: Vec<String> = open.map(|state| super::job_state_index(*state).to_string()).collect();
@@ -59,7 +59,7 @@ impl Catalog {
         self.read(|tx| Ok(tx.prepare_cached(&text)?.query_row([credential], |row| row.number(0))?))
     }
 
-    /// Newest first.
+    /// Lists jobs, newest first.
     pub fn list_jobs(&self, query: &JobQuery) -> Result<Vec<JobRow>, CatalogError> {
         self.read(|tx| {
             let after = match query.after {
@@ -83,7 +83,7 @@ impl Catalog {
         })
     }
 
-    /// In the order of their ids, newest first.
+    /// Lists job files by id, newest first.
     pub fn list_job_files(&self, query: &JobFileQuery) -> Result<Vec<JobFileRow>, CatalogError> {
         self.read(|tx| {
             let mut found: Vec<JobFileRow> = Vec::new();
@@ -99,7 +99,7 @@ impl Catalog {
         })
     }
 
-    /// Attempts of a file that began, oldest first.
+    /// The attempts of a file, oldest first.
     pub fn job_file_attempts(&self, file: u64) -> Result<Vec<JobAttemptRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
@@ -125,7 +125,7 @@ impl Catalog {
         })
     }
 
-    /// Files of a queue whose turn it may be, in the order of their ids, those behind `after`.
+    /// Files of a queue that may start, by id, those after `after`.
     pub fn queued_job_files(
         &self,
         queue: u64,
@@ -158,7 +158,7 @@ impl Catalog {
         })
     }
 
-    /// All queues in which something waits or runs. For the start of a service.
+    /// All queues with waiting or running files, for the start of a service.
     pub fn job_queues(&self) -> Result<Vec<JobQueueRow>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached(
@@ -213,7 +213,7 @@ impl Catalog {
         })
     }
 
-    /// Files that wait for their next try, and since when they may: those in the future, soonest first.
+    /// Files in back-off: when each may be tried again, soonest first, and its queue.
     pub fn backed_off_job_files(&self, now: Timestamp) -> Result<Vec<(Timestamp, u64)>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached(
@@ -225,7 +225,7 @@ impl Catalog {
         })
     }
 
-    /// How many files are in each state; for the start of a service, and for looking at all.
+    /// How many files are in each state. Scans all files.
     pub fn count_job_files(&self) -> Result<Vec<(JobFileState, u64)>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached("SELECT state, count(*) FROM job_files GROUP BY state")?;
@@ -236,7 +236,7 @@ impl Catalog {
 }
 
 impl Catalog {
-    /// What waits between end points. Looks at all files that wait.
+    /// Waiting files by source and target. Scans all waiting files.
     pub fn count_waiting_pairs(&self) -> Result<Vec<WaitingPair>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut select = tx.prepare_cached(
@@ -256,7 +256,7 @@ impl Catalog {
     }
 }
 
-/// End points of replicas that have not had their turn, but for those that are on tape.
+/// Appends the end points of untried replicas, except those on tape.
 fn untried_sources(tx: &Transaction<'_>, job: i64, sources: &mut Vec<u64>) -> Result<(), CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT source_end FROM job_files WHERE job = ?1 AND state = ?2
@@ -276,13 +276,13 @@ fn page_rows(limit: usize) -> usize {
     if limit == 0 { PAGE_ROWS_MAX } else { limit.min(PAGE_ROWS_MAX) }
 }
 
-/// Lists are in the order of this, the highest first.
+/// A job's position in lists, which are sorted by it in descending order.
 fn list_position(tx: &Transaction<'_>, id: JobId) -> Result<Option<(i64, i64)>, CatalogError> {
     let mut select = tx.prepare_cached("SELECT submitted, number FROM jobs WHERE id = ?1")?;
     Ok(select.query_row([id_bytes(id)], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
 }
 
-/// A statement and its values.
+/// A composed statement and its parameters.
 struct Query {
     text: String,
     values: Vec<Value>,
@@ -295,8 +295,8 @@ impl Query {
     }
 }
 
-/// One question per state and end, so that each is a range of an index that has the state before the time.
-/// The narrowest thing that is said picks the index.
+/// One query per state and storage, so that each reads a range of an index with the state before the time.
+/// The most selective condition picks the index.
 fn job_queries(query: &JobQuery, after: Option<(i64, i64)>) -> Vec<Query> {
     let mut states: Vec<JobState> = match query.states.is_empty() {
         true => JobState::ALL.to_vec(),
@@ -340,7 +340,7 @@ fn job_query(
             said.iter().find(|(_, value, _)| value.is_some()).map_or("jobs_by_state", |(_, _, index)| index)
         }
     };
-    let mut question = Query { text: format!("{JOB} INDEXED BY {index} WHERE "), values: Vec::new() };
+    let mut question = Query { text: format!("{SELECT_JOB} INDEXED BY {index} WHERE "), values: Vec::new() };
     let mut terms = Vec::new();
     for (column, value, _) in said {
         if let Some(value) = value {
@@ -383,7 +383,7 @@ fn file_queries(query: &JobFileQuery) -> Vec<Query> {
     states.sort_by_key(|&state| file_state_index(state));
     states.dedup();
     let question = |state: JobFileState| {
-        let text = FILE.replace("FROM job_files f", &format!("FROM job_files f INDEXED BY {index}"));
+        let text = SELECT_FILE.replace("FROM job_files f", &format!("FROM job_files f INDEXED BY {index}"));
         let mut question = Query { text: format!("{text} WHERE "), values: Vec::new() };
         let place = question.value(file_state_index(state));
         let mut terms = vec![format!("f.state = {place}")];

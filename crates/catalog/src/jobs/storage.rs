@@ -1,4 +1,4 @@
-//! What becomes of waiting files when one of their ends is closed, or opened again.
+//! What happens to waiting files when a storage is closed or opened again.
 
 use crate::sql::Transaction;
 use crate::sql::Value;
@@ -6,24 +6,24 @@ use longhaul_model::job::storage_element;
 use longhaul_model::{JobFileState, JobId, Timestamp};
 
 use super::updater::{JobUpdater, file_head_row};
-use super::{FILE_HEAD, file_state_index, find_head};
+use super::{SELECT_FILE_HEAD, file_state_index, find_head};
 use crate::{Catalog, CatalogError, JobChanges};
 
-/// Files that one transaction looks after; the caller comes again until all are done.
+/// Files that one transaction changes; the caller repeats until none is left.
 const FILES_PER_STEP_MAX: i64 = 2_000;
 
-/// What is done to files that wait for a storage.
+/// A change of the files that wait for a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageStep<'a> {
-    /// They end, for this reason.
+    /// Cancel them for this reason.
     Cancel(&'a str),
-    /// They wait until they are released.
+    /// Hold them until they are released.
     Hold,
     Release,
 }
 
 impl StorageStep<'_> {
-    /// From which states, and to which.
+    /// The transitions of this step.
     fn states(self) -> &'static [(JobFileState, JobFileState)] {
         use JobFileState::*;
         match self {
@@ -46,8 +46,8 @@ impl StorageStep<'_> {
 }
 
 impl Catalog {
-    /// Does that to files that come from or go to this storage (`scheme://host`), of one community or of all.
-    /// Gives the jobs they belong to; asked again until there is none.
+    /// Applies a step to files from or to this storage (`scheme://host`), of one community or of all. Returns
+    /// the jobs affected; call again until there is none.
     pub fn step_storage_files(
         &self,
         storage: &str,
@@ -85,9 +85,9 @@ impl Catalog {
     }
 }
 
-/// The servers of a storage: it may have several ports.
+/// The end points of a storage, which may have several ports.
 fn endpoint_ids(tx: &Transaction<'_>, storage: &str) -> Result<Vec<i64>, CatalogError> {
-    // The range holds more than the storage's own, such as longer host names.
+    // The range also holds others, such as longer host names.
     let mut select = tx.prepare_cached("SELECT id, url FROM job_ends WHERE url >= ?1 AND url < ?1 || ';'")?;
     let rows = select.query_map([storage], |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)))?;
     let mut ends = Vec::new();
@@ -109,7 +109,7 @@ fn files_in_state(
     let places = vec!["?"; ends.len()].join(", ");
     let of_vo = if vo.is_some() { "AND job IN (SELECT number FROM jobs WHERE vo = ?)" } else { "" };
     let text = format!(
-        "{FILE_HEAD} INDEXED BY job_files_by_state WHERE state = ? AND (source_end IN ({places}) OR \
+        "{SELECT_FILE_HEAD} INDEXED BY job_files_by_state WHERE state = ? AND (source_end IN ({places}) OR \
             target_end IN ({places})) \
          {of_vo} ORDER BY id LIMIT {FILES_PER_STEP_MAX}"
     );

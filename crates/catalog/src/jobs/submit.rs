@@ -1,4 +1,4 @@
-//! Jobs come: one transaction for all that were submitted about the same time, and few statements.
+//! Submission of jobs: group commit of all jobs submitted about the same time, by few statements.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -21,10 +21,9 @@ struct IdResolver<'p> {
 }
 
 impl Catalog {
-    /// Whether jobs come that are to be refused for others on their way to the same target. Finding those
-    /// takes an index by target, which costs a file as much as all others together, so it is there only where
-    /// it is used. Building it takes seconds for a million files; without it each target is looked for among
-    /// all files.
+    /// Creates or drops the index of open files by target, which finds duplicates. It costs a file as much as
+    /// all other indices together, so it exists only where jobs ask for the check. Building it takes seconds
+    /// for a million files; without it each check scans all files.
     pub fn index_open_targets(&self, expected: bool) -> Result<(), CatalogError> {
         let text = match expected {
             true => {
@@ -35,7 +34,7 @@ impl Catalog {
         self.write(|tx| Ok(tx.execute(text, ()).map(drop)?))
     }
 
-    /// Each job for itself: what is said of it, and all of its files or none. Durable when this returns.
+    /// Submits jobs, each independently: with all of its files, or not at all. Durable when this returns.
     pub fn submit_jobs(&self, jobs: &[NewJob]) -> Result<(Vec<SubmitResult>, JobChanges), CatalogError> {
         let mut row_ids = self.row_ids();
         let (answers, changed, new_ids) = self.write(|tx| {
@@ -58,14 +57,14 @@ impl Catalog {
     }
 }
 
-/// What is to be said of each job; those that are said to be made are made next.
+/// Decides about each job; those with [`SubmitResult::Created`] are inserted next.
 fn check_jobs(tx: &Transaction<'_>, jobs: &[NewJob]) -> Result<Vec<SubmitResult>, CatalogError> {
     let mut ids = known_ids(tx, jobs)?;
     let mut targets = BTreeSet::new();
     jobs.iter().map(|job| check_job(tx, job, &mut ids, &mut targets)).collect()
 }
 
-/// `ids` and `targets` grow by those of a job that is good.
+/// Checks one job. `ids` and `targets` collect those of accepted jobs.
 fn check_job<'j>(
     tx: &Transaction<'_>,
     job: &'j NewJob,
@@ -110,7 +109,7 @@ fn has_open_file_to(tx: &Transaction<'_>, target: &str) -> Result<bool, CatalogE
     Ok(select.query_row([target], |_| Ok(())).optional()?.is_some())
 }
 
-/// A job with what its row says beside what was said of it.
+/// A job to insert, with the columns derived from its files.
 struct JobInsert<'j> {
     job: &'j NewJob,
     id: [u8; 16],
@@ -121,7 +120,7 @@ struct JobInsert<'j> {
     expires: Option<i64>,
     finished: Option<i64>,
     grouped: bool,
-    /// All of its files, and where they stand.
+    /// The number of its files, and the counters of their states.
     files: [i64; 8],
 }
 
@@ -189,7 +188,7 @@ impl<'j> JobInsert<'j> {
         }
     }
 
-    /// In the order of the columns.
+    /// The values in the order of the columns.
     fn values(&self) -> [ValueRef<'_>; JOBS.columns.len()] {
         let job = self.job;
         let [files, finished, failed, canceled, active, staging, archiving, waiting] =
@@ -223,7 +222,8 @@ impl<'j> JobInsert<'j> {
     }
 }
 
-/// The storage elements of a job: of hops the first and the last; of others those that all files share.
+/// The source and target storage elements of a job: of hops the first and the last; of others those that all
+/// files share.
 fn storage_elements(job: &NewJob) -> (Option<String>, Option<String>) {
     let source = |file: &NewJobFile| storage_element(&file.source);
     let target = |file: &NewJobFile| storage_element(&file.target);
@@ -238,7 +238,7 @@ fn shared(mut elements: impl Iterator<Item = Option<String>>) -> Option<String> 
     elements.all(|element| element.as_ref() == Some(&first)).then_some(first)
 }
 
-/// A file with the rows that it refers to.
+/// A file with the ids of the rows that it refers to.
 struct ResolvedFile<'j> {
     file: &'j NewJobFile,
     id: JobId,

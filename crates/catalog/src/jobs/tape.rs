@@ -1,8 +1,7 @@
-//! Files that are brought from tape before they are copied, and those that are watched until they are on
-//! tape.
+//! Staging of files from tape before their copy, and archive monitoring after it.
 //!
-//! A bulk is a row before a tape system hears of it, and stays one until the tape system holds nothing for us
-//! any more: whatever happens in between is taken up from there.
+//! A bulk request is a row before the tape system hears of it, until the tape system pins nothing for us any
+//! more. So a restart at any time resumes from the row.
 
 use std::collections::btree_map::Entry;
 
@@ -11,27 +10,30 @@ use longhaul_model::job::ARCHIVING_OF_REPLICAS;
 use longhaul_model::{JobFileState, JobKind, JobState, Timestamp};
 
 use super::updater::{FileHead, JobUpdater, file_head_row};
-use super::{FILE, FILE_HEAD, JOB, file_row, id_bytes, job_row, to_u64};
+use super::{SELECT_FILE, SELECT_FILE_HEAD, SELECT_JOB, file_row, id_bytes, job_row, to_u64};
 use crate::rows::codec::{Columns, number};
 use crate::{
     Catalog, CatalogError, JobChanges, JobFileRow, JobRow, StagingFile, TapeFileState, TapeRequestRow,
     TapeStep,
 };
 
+/// Value of `stands`: requested from tape.
 const REQUESTED: i64 = 0;
+/// Value of `stands`: staged and pinned.
 const ON_DISK: i64 = 1;
+/// Value of `stands`: no longer wanted. Adding it to either of the others makes a file unwanted.
 const ABANDONED: i64 = 2;
 
-/// What nobody wants any more is not waited for.
+/// When to poll a bulk request next: at once if it has files that nobody wants any more.
 const NEXT_POLL: &str =
     "CASE WHEN NOT ?3 AND EXISTS (SELECT 1 FROM tape_files WHERE request = ?1 AND stands > 1)
      THEN CAST(?4 AS BIGINT) ELSE CAST(?2 AS BIGINT) END";
 
 impl Catalog {
-    /// End points at which files wait to be brought from tape.
+    /// End points with files that wait for staging.
     pub fn staging_endpoints(&self) -> Result<Vec<u64>, CatalogError> {
         self.read(|tx| {
-            // From one end point to the next, however many files wait at each.
+            // Steps from one end point to the next in an index, however many files wait at each.
             let mut next = tx.prepare_cached(
                 "SELECT min(source_end) FROM job_files INDEXED BY job_files_staging WHERE state = 1 AND \
                     source_end > ?1",
@@ -46,7 +48,7 @@ impl Catalog {
         })
     }
 
-    /// Files there that no bulk has, in the order of their ids.
+    /// Files at an end point that are in no bulk request yet, by id.
     pub fn staging_files(
         &self,
         end: u64,
@@ -75,7 +77,7 @@ impl Catalog {
         })
     }
 
-    /// How many bulks there are, and how many of one community at one end point.
+    /// How many bulk requests there are, and how many of one community at one end point.
     pub fn count_tape_requests(&self, end: u64, vo: &str) -> Result<(u64, u64), CatalogError> {
         self.read(|tx| {
             let mut all = tx.prepare_cached("SELECT count(*) FROM tape_requests")?;
@@ -86,7 +88,7 @@ impl Catalog {
         })
     }
 
-    /// Bulks that are to be looked at, those that wait longest first.
+    /// Bulk requests that are due for a poll, the longest overdue first.
     pub fn due_tape_requests(&self, now: Timestamp, limit: usize) -> Result<Vec<u64>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(
@@ -97,7 +99,7 @@ impl Catalog {
         })
     }
 
-    /// A bulk with its files; none if there is no such bulk any more.
+    /// A bulk request with its files; none if it is gone.
     pub fn tape_request(&self, id: u64) -> Result<Option<TapeRequestRow>, CatalogError> {
         self.read(|tx| {
             let mut select =
@@ -117,7 +119,7 @@ impl Catalog {
             let mut select = tx.prepare_cached("SELECT stands, file FROM tape_files WHERE request = ?1")?;
             let stands =
                 select.query_map([number(id)], |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)))?;
-            let mut file_of = tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
+            let mut file_of = tx.prepare_cached(&format!("{SELECT_FILE} WHERE f.id = ?1"))?;
             for stand in stands {
                 let (stands, file) = stand?;
                 let file = file_of.query_row([file], file_row)?;
@@ -130,14 +132,15 @@ impl Catalog {
         })
     }
 
-    /// Files of which it is time to ask whether they are on tape.
+    /// Files that are due for the question whether they are on tape.
     pub fn archiving_files(
         &self,
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<(JobFileRow, JobRow)>, CatalogError> {
         self.read(|tx| {
-            let text = FILE.replace("FROM job_files f", "FROM job_files f INDEXED BY job_files_archiving");
+            let text =
+                SELECT_FILE.replace("FROM job_files f", "FROM job_files f INDEXED BY job_files_archiving");
             let mut select = tx.prepare_cached(&format!(
                 "{text} WHERE f.state = 7 AND f.not_before <= ?1 ORDER BY f.not_before LIMIT ?2"
             ))?;
@@ -151,7 +154,7 @@ impl Catalog {
         })
     }
 
-    /// Applies what happened, in its order. Durable when this returns.
+    /// Applies steps in order. Durable when this returns.
     pub fn step_tape(&self, steps: &[TapeStep], now: Timestamp) -> Result<JobChanges, CatalogError> {
         self.write(|tx| {
             let mut changer = JobUpdater::new(self, tx, now);
@@ -171,7 +174,7 @@ fn state_from_row(stands: i64) -> TapeFileState {
 }
 
 fn job_of(tx: &Transaction<'_>, file: &JobFileRow) -> Result<JobRow, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{JOB} WHERE j.id = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_JOB} WHERE j.id = ?1"))?;
     Ok(select.query_row([id_bytes(file.job)], job_row)?)
 }
 
@@ -263,7 +266,7 @@ impl JobUpdater<'_> {
 
     fn files_of_request(&self, request: u64) -> Result<Vec<FileHead>, CatalogError> {
         let mut select = self.tx.prepare_cached(&format!(
-            "{FILE_HEAD} WHERE id IN (SELECT file FROM tape_files WHERE request = ?1 AND stands = 0) ORDER \
+            "{SELECT_FILE_HEAD} WHERE id IN (SELECT file FROM tape_files WHERE request = ?1 AND stands = 0) ORDER \
                 BY id"
         ))?;
         let rows = select.query_map([number(request)], file_head_row)?;
@@ -277,7 +280,7 @@ impl JobUpdater<'_> {
         self.run("UPDATE job_files SET staging_ended = ?2 WHERE id = ?1", (file.id, self.now.0))?;
         let mut select = self.tx.prepare_cached("SELECT source = target FROM job_files WHERE id = ?1")?;
         if select.query_row([file.id], |row| row.get(0))? {
-            // It was to be on disk, and for that its pin stays as long as was asked for.
+            // Staging was all it was for: its pin stays as long as requested.
             self.drop_row(request, file.id)?;
             self.drop_empty(request)?;
             return self.set(&file, JobFileState::Finished);
@@ -298,7 +301,8 @@ impl JobUpdater<'_> {
         Ok(self.file(file)?.filter(|file| file.state == JobFileState::Archiving))
     }
 
-    /// One of its replicas was copied, and nobody can say that the copy is safe: another would clash with it.
+    /// Fails a job with replicas: one was copied, and whether that copy is safe is unknown, so another would
+    /// clash with it.
     fn fail_replicas(&mut self, job: i64) -> Result<(), CatalogError> {
         let mut select = self.tx.prepare_cached("SELECT kind = ?2 FROM jobs WHERE number = ?1")?;
         if select.query_row((job, JobKind::Replicas.word()), |row| row.get(0))? {
@@ -307,14 +311,14 @@ impl JobUpdater<'_> {
         Ok(())
     }
 
-    /// Whole at its target, and watched from now on.
+    /// The file has arrived at its target; from now on its archiving is monitored.
     pub(super) fn archive(&mut self, file: &FileHead, bytes: u64, mode: &str) -> Result<(), CatalogError> {
         let (bytes, now) = (number(bytes), self.now.0);
         let more = ", bytes = ?4, mode = ?5, archiving_began = ?6, not_before = ?6";
         self.set_with(file, JobFileState::Archiving, more, &[&bytes, &mode, &now])
     }
 
-    /// What is copied, ended, or to be brought anew has no more use for what was brought for it.
+    /// A file that was copied, ended, or is to be staged again no longer needs its staged copy.
     pub(super) fn release_tape_files(&self, file: i64, to: JobFileState) -> Result<(), CatalogError> {
         if !to.is_terminal() && !matches!(to, JobFileState::Archiving | JobFileState::Staging) {
             return Ok(());
@@ -331,7 +335,8 @@ impl JobUpdater<'_> {
         )
     }
 
-    /// Where the next replica or hop of a job begins: what may lie on tape is brought first.
+    /// The state in which the next replica or hop of a job begins: files that may be on tape are staged
+    /// first.
     pub(super) fn initial_state(&self, file: &FileHead) -> Result<JobFileState, CatalogError> {
         let mut select = self.tx.prepare_cached(
             "SELECT j.kind = ?2 OR f.source = f.target, j.details FROM job_files f JOIN jobs j ON j.number = \
@@ -363,9 +368,9 @@ mod tests {
     use super::super::file_state_index;
     use super::*;
 
-    /// Indices are made for these places.
+    /// Database indices name these state numbers.
     #[test]
-    fn states_are_where_the_indices_look() {
+    fn database_indices_match_the_state_numbers() {
         assert_eq!(file_state_index(JobFileState::Staging), 1);
         assert_eq!(file_state_index(JobFileState::Archiving), 7);
     }

@@ -1,4 +1,4 @@
-//! What happens to the files of jobs, and what follows for their jobs.
+//! State changes of job files, and what follows for their jobs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
@@ -9,9 +9,10 @@ use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestam
 use serde_json::{Map, Value};
 
 use super::{
-    FILE, FILE_HEAD, FILES_OF_JOB, HEADS, HEADS_JOB, JOB, JobHead, WHOLE, WHOLE_ATTEMPT, WHOLE_HEAD,
-    WHOLE_JOB, WHOLE_SOURCE_END, file_row, file_state, file_state_index, find_head, for_each_row_in,
-    head_row_at, job_row, job_row_at, job_state_index, outbox, to_u64,
+    FILE_AND_JOB_ATTEMPT_COLUMN, FILE_AND_JOB_HEAD_COLUMN, FILE_AND_JOB_JOB_COLUMN,
+    FILE_AND_JOB_SOURCE_END_COLUMN, HEADS_JOB_COLUMN, JobHead, SELECT_FILE, SELECT_FILE_AND_JOB,
+    SELECT_FILE_HEAD, SELECT_FILES_OF_JOB, SELECT_HEADS, SELECT_JOB, file_row, file_state, file_state_index,
+    find_head, for_each_row_in, head_row_at, job_row, job_row_at, job_state_index, outbox, to_u64,
 };
 use crate::rows::codec::{Columns, key, number};
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
 };
 
 impl Catalog {
-    /// Applies what happened, in its order; each change for itself. Durable when this returns.
+    /// Applies changes in order, each independently. Durable when this returns.
     pub fn change_job_files(
         &self,
         changes: &[JobFileChange],
@@ -36,10 +37,10 @@ impl Catalog {
     }
 }
 
-/// Among the details of a file that was found to be on tape.
+/// Key in the details of a file that was found to be on tape.
 const ON_TAPE: &str = "on_tape";
 
-/// A file as far as its state goes.
+/// The columns of a file that its state changes need.
 #[derive(Clone)]
 pub(super) struct FileHead {
     pub id: i64,
@@ -52,7 +53,7 @@ pub(super) struct FileHead {
 }
 
 impl FileHead {
-    /// It goes to that state, and waits in that queue from then on.
+    /// The transition of this file to a state and a queue.
     pub(super) fn transition(&self, job: JobId, to: JobFileState, queue: i64) -> JobFileTransition {
         JobFileTransition {
             job,
@@ -79,25 +80,24 @@ pub(super) fn file_head_row(row: &Row<'_>) -> crate::sql::Result<FileHead> {
     })
 }
 
-/// One transaction's changes. Jobs that were touched are settled at its end.
+/// Applies one transaction's changes of files; settles the affected jobs at the end.
 pub(super) struct JobUpdater<'t> {
     pub tx: &'t Transaction<'t>,
     pub now: Timestamp,
     touched: BTreeMap<i64, JobHead>,
-    /// As they were when the first of their files began.
+    /// Jobs as they were when the first of their files began.
     begun: BTreeMap<i64, JobRow>,
     prefetch: Prefetch,
     pub changed: JobChanges,
     records_events: bool,
 }
 
-/// What was read for all changes at once, as it was before them. It counts until something about it is
-/// written.
+/// Rows read for all changes at once, before them. Each counts until the file or job is written.
 #[derive(Default)]
 struct Prefetch {
     files: HashMap<i64, FileHead>,
     jobs: HashMap<i64, JobHead>,
-    /// Of those that are to begin.
+    /// Whole rows of files that are about to begin.
     rows: HashMap<i64, JobFileRow>,
 }
 
@@ -123,30 +123,30 @@ impl<'t> JobUpdater<'t> {
         }
     }
 
-    /// Reads what the changes will ask for. Where the database is a server each question is a round trip, and
-    /// a change that asked for itself would need half a dozen.
+    /// Reads what the changes will need in few queries. With PostgreSQL each query is a round trip, and a
+    /// change by itself would need half a dozen.
     fn prefetch(&mut self, changes: &[JobFileChange]) -> Result<(), CatalogError> {
         let begins = |change: &&JobFileChange| matches!(change.step, JobFileStep::Begin { .. });
         let (begin, others): (Vec<&JobFileChange>, Vec<_>) = changes.iter().partition(begins);
         let files = |changes: &[&JobFileChange]| -> Vec<i64> {
             changes.iter().map(|change| number(change.file)).collect()
         };
-        for_each_row_in(self.tx, (HEADS, ""), "f.id", &files(&others), |row| {
-            self.prefetch.insert(file_head_row(row)?, head_row_at(row, HEADS_JOB)?);
+        for_each_row_in(self.tx, (SELECT_HEADS, ""), "f.id", &files(&others), |row| {
+            self.prefetch.insert(file_head_row(row)?, head_row_at(row, HEADS_JOB_COLUMN)?);
             Ok(())
         })?;
-        for_each_row_in(self.tx, (WHOLE, ""), "f.id", &files(&begin), |row| {
-            let (whole, job) = (file_row(row)?, head_row_at(row, WHOLE_HEAD)?);
+        for_each_row_in(self.tx, (SELECT_FILE_AND_JOB, ""), "f.id", &files(&begin), |row| {
+            let (whole, job) = (file_row(row)?, head_row_at(row, FILE_AND_JOB_HEAD_COLUMN)?);
             let head = FileHead {
                 id: number(whole.id),
                 job: job.number,
                 state: whole.state,
                 queue: number(whole.queue),
-                attempt: row.get(WHOLE_ATTEMPT)?,
-                source_end: row.get(WHOLE_SOURCE_END)?,
+                attempt: row.get(FILE_AND_JOB_ATTEMPT_COLUMN)?,
+                source_end: row.get(FILE_AND_JOB_SOURCE_END_COLUMN)?,
                 size: whole.size,
             };
-            self.begun.insert(job.number, job_row_at(row, WHOLE_JOB)?);
+            self.begun.insert(job.number, job_row_at(row, FILE_AND_JOB_JOB_COLUMN)?);
             self.prefetch.rows.insert(head.id, whole);
             self.prefetch.insert(head, job);
             Ok(())
@@ -208,7 +208,7 @@ impl<'t> JobUpdater<'t> {
         Ok(JobFileResult::Done)
     }
 
-    /// Beside why it was begun then, and from there.
+    /// Adds the mover to the attempt's explanation.
     fn note_mover(&self, file: &FileHead, mover: &str) -> Result<(), CatalogError> {
         let mut select = self.tx.prepare_cached("SELECT choice FROM job_attempts WHERE attempt = ?1")?;
         let choice: Option<String> = select.query_row([file.attempt], |row| row.get(0)).optional()?;
@@ -219,7 +219,7 @@ impl<'t> JobUpdater<'t> {
         self.run("UPDATE job_attempts SET choice = ?2 WHERE attempt = ?1", (file.attempt, choice))
     }
 
-    /// Into the file's metadata, as FTS tells it there.
+    /// Adds what exists at the target to the file's metadata, in FTS's form.
     fn note_existing_target(&self, file: &FileHead, standing: &str) -> Result<(), CatalogError> {
         let standing: Value = serde_json::from_str(standing).unwrap_or_default();
         self.change_details(file, |details| {
@@ -246,7 +246,7 @@ impl<'t> JobUpdater<'t> {
         self.run("UPDATE job_files SET details = ?2 WHERE id = ?1", (file.id, details))
     }
 
-    /// Why a replica on tape has its turn.
+    /// Records why a replica on tape is next.
     fn note_turn(&self, file: &FileHead) -> Result<(), CatalogError> {
         let mut select = self.tx.prepare_cached(
             "SELECT reason FROM job_files WHERE job = ?1 AND state = ?2 ORDER BY finished DESC, id DESC \
@@ -260,7 +260,7 @@ impl<'t> JobUpdater<'t> {
         )
     }
 
-    /// Back to the queue, without a trace.
+    /// Returns the file to its queue as if the attempt had not been.
     pub(super) fn release(&mut self, file: &FileHead) -> Result<(), CatalogError> {
         self.run("DELETE FROM job_attempts WHERE attempt = ?1", [file.attempt])?;
         self.set_with(file, JobFileState::Submitted, ", started = NULL", &[])
@@ -268,18 +268,18 @@ impl<'t> JobUpdater<'t> {
 
     fn begin(
         &mut self,
-        asked: FileHead,
+        requested: FileHead,
         attempt: AttemptId,
         source: u64,
         choice: &str,
         started: Option<Timestamp>,
     ) -> Result<JobFileResult, CatalogError> {
-        if !asked.state.is_queued() {
+        if !requested.state.is_queued() {
             return Ok(JobFileResult::Refused);
         }
-        let file = match self.file_at_source(&asked, number(source))? {
-            Some(file) if file.id != asked.id => {
-                self.set(&asked, JobFileState::NotUsed)?;
+        let file = match self.file_at_source(&requested, number(source))? {
+            Some(file) if file.id != requested.id => {
+                self.set(&requested, JobFileState::NotUsed)?;
                 file
             }
             Some(file) => file,
@@ -297,23 +297,23 @@ impl<'t> JobUpdater<'t> {
         let row = match row {
             Some(row) => JobFileRow { state, attempt: Some(attempt), started, ..row },
             None => {
-                let mut select = self.tx.prepare_cached(&format!("{FILE} WHERE f.id = ?1"))?;
+                let mut select = self.tx.prepare_cached(&format!("{SELECT_FILE} WHERE f.id = ?1"))?;
                 select.query_row([file.id], file_row)?
             }
         };
-        let (job, tried_before) = (self.job(asked.job)?, file.attempt != 0);
+        let (job, tried_before) = (self.job(requested.job)?, file.attempt != 0);
         Ok(JobFileResult::Begun(Box::new(JobWork { job, file: row, tried_before })))
     }
 
-    /// The file itself, or the first replica of it that is at that end point and was not tried.
-    fn file_at_source(&self, asked: &FileHead, source: i64) -> Result<Option<FileHead>, CatalogError> {
-        if asked.source_end == source {
-            return Ok(Some(asked.clone()));
+    /// The file itself, or its first untried replica at that end point.
+    fn file_at_source(&self, requested: &FileHead, source: i64) -> Result<Option<FileHead>, CatalogError> {
+        if requested.source_end == source {
+            return Ok(Some(requested.clone()));
         }
         let mut select = self.tx.prepare_cached(&format!(
-            "{FILE_HEAD} WHERE job = ?1 AND source_end = ?2 AND state = ?3 ORDER BY id LIMIT 1"
+            "{SELECT_FILE_HEAD} WHERE job = ?1 AND source_end = ?2 AND state = ?3 ORDER BY id LIMIT 1"
         ))?;
-        let wanted = (asked.job, source, file_state_index(JobFileState::NotUsed));
+        let wanted = (requested.job, source, file_state_index(JobFileState::NotUsed));
         Ok(select.query_row(wanted, file_head_row).optional()?)
     }
 
@@ -321,7 +321,7 @@ impl<'t> JobUpdater<'t> {
         if let Some(job) = self.begun.get(&number) {
             return Ok(job.clone());
         }
-        let mut select = self.tx.prepare_cached(&format!("{JOB} WHERE j.number = ?1"))?;
+        let mut select = self.tx.prepare_cached(&format!("{SELECT_JOB} WHERE j.number = ?1"))?;
         let job = select.query_row([number], job_row)?;
         Ok(self.begun.entry(number).or_insert(job).clone())
     }
@@ -342,7 +342,7 @@ impl<'t> JobUpdater<'t> {
         if let Some(file) = self.prefetch.files.get(&number(id)) {
             return Ok(Some(file.clone()));
         }
-        let mut select = self.tx.prepare_cached(&format!("{FILE_HEAD} WHERE id = ?1"))?;
+        let mut select = self.tx.prepare_cached(&format!("{SELECT_FILE_HEAD} WHERE id = ?1"))?;
         Ok(select.query_row([number(id)], file_head_row).optional()?)
     }
 
@@ -350,12 +350,12 @@ impl<'t> JobUpdater<'t> {
         Ok(self.tx.execute_deferred(statement, values)?)
     }
 
-    /// Puts a file into another state, and counts it there.
+    /// Puts a file into another state and updates the counters.
     pub(super) fn set(&mut self, file: &FileHead, to: JobFileState) -> Result<(), CatalogError> {
         self.set_in(file, to, file.queue)
     }
 
-    /// The same of a file that has been moved to that queue.
+    /// Does the same for a file that has moved to that queue.
     pub(super) fn set_in(
         &mut self,
         file: &FileHead,
@@ -369,8 +369,7 @@ impl<'t> JobUpdater<'t> {
         self.state_changed(file, to, queue)
     }
 
-    /// The same in one statement with what else is to be said of the file: `more` follows, its values from
-    /// `?4` on.
+    /// Does the same with further columns in one statement: `more` is appended, its values from `?4` on.
     pub(super) fn set_with(
         &mut self,
         file: &FileHead,
@@ -402,7 +401,7 @@ impl<'t> JobUpdater<'t> {
         self.run(&format!("UPDATE job_files SET state = ?2, finished = ?3{more} WHERE id = ?1"), all)
     }
 
-    /// What follows for its job, and for who hears of it.
+    /// Updates the counters of the file's job and records the transition.
     fn state_changed(&mut self, file: &FileHead, to: JobFileState, queue: i64) -> Result<(), CatalogError> {
         self.release_tape_files(file.id, to)?;
         self.load_job(file.job)?;
@@ -413,12 +412,12 @@ impl<'t> JobUpdater<'t> {
         Ok(())
     }
 
-    /// The job as it is counted so far, if a file of it was changed.
+    /// The job's present counters, if a file of it was changed.
     pub(super) fn tally(&self, job: i64) -> Option<Tally> {
         self.touched.get(&job).map(|head| head.tally)
     }
 
-    /// Gives turns, and says what has become of the jobs.
+    /// Settles the affected jobs and returns all changes.
     pub(super) fn finish(mut self) -> Result<JobChanges, CatalogError> {
         let numbers: Vec<i64> = self.touched.keys().copied().collect();
         for number in numbers {
@@ -436,7 +435,7 @@ impl<'t> JobUpdater<'t> {
         let mut verdict = job.tally.verdict(kind, was);
         if job.grouped {
             let mut files = self.files_of(number)?;
-            // Nobody has a turn in what was ended as a whole.
+            // A job that was ended as a whole starts no further file.
             if let Some(next) = next_turn(kind, &files).filter(|_| !was.is_terminal()) {
                 let GroupFile { head: file, on_tape, .. } = &files[next];
                 let begins = if *on_tape { JobFileState::Staging } else { self.initial_state(file)? };
@@ -449,7 +448,7 @@ impl<'t> JobUpdater<'t> {
             let places: Vec<JobFileAt> = files.iter().map(|file| file.at).collect();
             verdict = Tally::of_groups(kind, &places).verdict(kind, was);
         }
-        // An end stays: it was asked for.
+        // A cancelled job stays cancelled, whatever its files come to.
         if !was.is_terminal() {
             self.write(number, verdict.state, verdict.reason)?;
         } else {
@@ -459,7 +458,8 @@ impl<'t> JobUpdater<'t> {
     }
 
     fn files_of(&self, job: i64) -> Result<Vec<GroupFile>, CatalogError> {
-        let mut select = self.tx.prepare_cached(&format!("{FILES_OF_JOB} WHERE f.job = ?1 ORDER BY f.id"))?;
+        let mut select =
+            self.tx.prepare_cached(&format!("{SELECT_FILES_OF_JOB} WHERE f.job = ?1 ORDER BY f.id"))?;
         let rows = select.query_map([job], |row| {
             let head = file_head_row(row)?;
             let at = JobFileAt { index: row.get(7)?, state: head.state };
@@ -468,7 +468,7 @@ impl<'t> JobUpdater<'t> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// How its files are counted, and where it stands by that.
+    /// Writes the job's counters and state.
     pub(super) fn write(&mut self, number: i64, state: JobState, reason: &str) -> Result<(), CatalogError> {
         let Some(job) = self.touched.get_mut(&number) else { return Ok(()) };
         if job.state == state {
@@ -491,7 +491,7 @@ impl<'t> JobUpdater<'t> {
         Ok(())
     }
 
-    /// The source of a job with replicas is the one that was used.
+    /// Names the source that was used as that of a job with replicas.
     fn name_source(&self, number: i64) -> Result<(), CatalogError> {
         let mut select =
             self.tx.prepare_cached("SELECT source FROM job_files WHERE job = ?1 AND state = ?2 LIMIT 1")?;
@@ -506,7 +506,7 @@ impl<'t> JobUpdater<'t> {
         self.run(&write_tally(""), tally_values(job).iter().map(AsValue::as_value).collect::<Vec<_>>())
     }
 
-    /// A job that is touched by its files, or by what is asked of it.
+    /// Loads a job that changes; returns its id and state.
     pub(super) fn load_job(&mut self, number: i64) -> Result<Option<(JobId, JobState)>, CatalogError> {
         if !self.touched.contains_key(&number) {
             let ahead = self.prefetch.jobs.remove(&number);
@@ -517,7 +517,7 @@ impl<'t> JobUpdater<'t> {
     }
 }
 
-/// `more` follows, its values from `?9` on.
+/// The statement that writes a job's counters; `more` is appended, its values from `?9` on.
 fn write_tally(more: &str) -> String {
     format!(
         "UPDATE jobs SET files_finished = ?2, files_failed = ?3, files_canceled = ?4, files_active = ?5, \
@@ -533,20 +533,20 @@ fn tally_values(job: &JobHead) -> [i64; 8] {
     [job.number, finished, failed, canceled, active, staging, archiving, waiting]
 }
 
-/// A file among those of its job.
+/// A file with its position among those of its job.
 struct GroupFile {
     at: JobFileAt,
     head: FileHead,
-    /// It was found to be on tape, and not brought from there yet.
+    /// It was found to be on tape and has not been staged yet.
     on_tape: bool,
 }
 
-/// Whose turn it is, if anybody's.
+/// The file that starts next, if any.
 fn next_turn(kind: JobKind, files: &[GroupFile]) -> Option<usize> {
     let places: Vec<JobFileAt> = files.iter().map(|file| file.at).collect();
     match kind {
         JobKind::Hops => next_hop(&places),
-        // Those of which nobody found that they are on tape come first.
+        // Replicas not known to be on tape come first.
         JobKind::Replicas => next_replicas(&places).into_iter().min_by_key(|&place| files[place].on_tape),
         JobKind::Regular | JobKind::Reuse => None,
     }

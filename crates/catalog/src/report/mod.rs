@@ -1,5 +1,5 @@
-//! What agents report, applied exactly once: the sequence number that covers an item is stored in the
-//! transaction that applies it.
+//! Reports of agents, applied exactly once: the transaction that applies an item also stores its sequence
+//! number.
 
 mod tasks;
 
@@ -27,8 +27,8 @@ use crate::{
 };
 
 impl Catalog {
-    /// Applies the items that the agent's stored sequence number does not cover yet, in one transaction that
-    /// also stores the new one (`last_sequence` or that of the last item, if greater).
+    /// Applies the items beyond the agent's stored sequence number in one transaction, which also stores the
+    /// new number: `last_sequence`, or that of the last item if greater.
     pub fn apply_report(
         &self,
         agent: AgentId,
@@ -54,7 +54,7 @@ impl Catalog {
     }
 }
 
-/// One report on its way into the catalog.
+/// Applies one report.
 struct ReportApplier<'t> {
     tx: &'t Transaction<'t>,
     agent: AgentId,
@@ -82,7 +82,7 @@ impl ReportApplier<'_> {
             return Ok(());
         }
         if item.sequence > known + 1 {
-            tracing::warn!(agent = %self.agent, from = known + 1, to = item.sequence, "an agent's entries \
+            tracing::warn!(agent = %self.agent, from = known + 1, to = item.sequence, "an agent's items \
                 were lost");
         }
         self.applied.acknowledged = item.sequence;
@@ -158,7 +158,7 @@ impl ReportApplier<'_> {
             &AttemptEnd { state: None, fault: Some(fault), outcome: Some(outcome), at: self.now },
         )?;
         let not_before = return_to_waiting(self.tx, live, fault, self.now)?;
-        // What was given back was never tried.
+        // A lease that was given back was never tried.
         if fault.code != FaultCode::GivenBack {
             self.count(live, ArrivalCounts { files: 0, bytes: 0, failed: 1 });
             *self.failures.entry(fault.blame).or_default() += 1;
@@ -247,8 +247,8 @@ impl ReportApplier<'_> {
     }
 }
 
-/// The engine compared already; a report that contradicts the catalog all the same records no replica
-/// (promise 2).
+/// Digests are compared a second time, after the engine: a report that contradicts the catalog creates no
+/// replica (promise 2).
 fn contradiction(live: &LiveTransfer, outcome: &ReportedOutcome) -> Option<Fault> {
     let (ours, theirs) = live.digests.contradiction(&outcome.digests)?;
     Some(
@@ -257,7 +257,7 @@ fn contradiction(live: &LiveTransfer, outcome: &ReportedOutcome) -> Option<Fault
     )
 }
 
-/// Faults after which this replica is no source until it is found good again.
+/// Whether the fault makes this replica suspect: it is no source until it is found good again.
 fn proves_replica_bad(fault: &Fault) -> bool {
     fault.blame == Blame::Source
         && fault.retry == Retry::Never

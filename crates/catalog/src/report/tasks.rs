@@ -24,7 +24,7 @@ impl ReportApplier<'_> {
     ) -> Result<(), CatalogError> {
         let Some(mut task) = self.task(id)? else { return Ok(()) };
         if task.done || !matches!(task.kind, TaskKind::Scan { .. }) {
-            tracing::warn!(task = %id, "files of a scan that is over or was none: ignored");
+            tracing::warn!(task = %id, "ignored files of a task that is no open scan");
             return Ok(());
         }
         let mut registrar = FileRegistrar::new(&self.ledger, task.dataset, Some(task.storage))?.scanned();
@@ -67,7 +67,7 @@ impl ReportApplier<'_> {
                         self.applied.replicas.found.push((file.id, file.block, task.storage));
                     }
                 }
-                // Nobody could read it: it is as good as it was.
+                // On tape nobody could read it: the replica stays as good as it was.
                 (TaskKind::Verify, Some(fault)) if fault.code == FaultCode::OnTape => {}
                 (TaskKind::Verify, Some(fault)) => {
                     suspect_replica(
@@ -106,7 +106,7 @@ impl ReportApplier<'_> {
     fn task(&self, id: TaskId) -> Result<Option<TaskRow>, CatalogError> {
         let task = find(self.tx, id)?;
         if task.is_none() {
-            tracing::warn!(task = %id, "a fact of an unknown task: ignored");
+            tracing::warn!(task = %id, "ignored a fact of an unknown task");
         }
         Ok(task)
     }
@@ -127,7 +127,7 @@ impl ReportApplier<'_> {
         self.report_task(task.id)
     }
 
-    /// The last state of a task within a report is the one that is told.
+    /// Puts the task's present state into the result; the last one within a report counts.
     fn report_task(&mut self, id: TaskId) -> Result<(), CatalogError> {
         let task = require(self.tx, id)?;
         self.applied.tasks.retain(|told| told.id != id);

@@ -1,4 +1,4 @@
-//! People with a password of this deployment's own.
+//! Local accounts.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use longhaul_model::{CommunityName, Timestamp};
 #[derive(Clone, PartialEq, Eq)]
 pub struct AccountRow {
     pub name: String,
-    /// Its hash.
+    /// The hash of its password (PHC string).
     pub password: String,
     /// `admin`, `manager` or `viewer`.
     pub role: String,
@@ -16,7 +16,7 @@ pub struct AccountRow {
     pub created: Timestamp,
     pub password_since: Timestamp,
     pub last_login: Option<Timestamp>,
-    /// Whose manager its holder is, separated by blanks.
+    /// The sites that its holder manages, separated by blanks.
     pub sites: Option<String>,
 }
 
@@ -29,14 +29,14 @@ pub struct NewAccount {
     pub sites: Option<String>,
 }
 
-/// What is None stays as it is.
+/// Changes of an account; None leaves a field as it is.
 #[derive(Clone, Default)]
 pub struct AccountPatch {
     pub password: Option<String>,
     pub role: Option<String>,
-    /// None inside: of no community.
+    /// `Some(None)` removes the community.
     pub community: Option<Option<CommunityName>>,
-    /// None inside: of none.
+    /// `Some(None)` removes all sites.
     pub sites: Option<Option<String>>,
     pub disabled: Option<bool>,
 }

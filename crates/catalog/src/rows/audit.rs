@@ -1,8 +1,8 @@
-//! What administrators decided for all, and who logged in.
+//! Entries of the audit log.
 
 use longhaul_model::Timestamp;
 
-/// What an entry is about.
+/// The kind of an audit entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditKind {
     Change,
@@ -23,8 +23,8 @@ impl AuditKind {
 pub struct AuditRow {
     pub id: u64,
     pub at: Timestamp,
-    /// Name of the credential, or of whoever wants to log in.
+    /// Name of the credential, or of the person who logs in.
     pub who: String,
-    /// In a sentence.
+    /// What happened, in a sentence.
     pub what: String,
 }

@@ -1,8 +1,8 @@
-//! Circuits of the agents' links. Details are documents of those who keep them.
+//! Circuits of the agents' links. `details` are documents of the crates that write them.
 
 use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 
-/// A link as its agent told it.
+/// A link as its agent reported it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitLinkRow {
     pub agent: AgentId,
@@ -11,10 +11,10 @@ pub struct CircuitLinkRow {
     pub details: String,
 }
 
-/// One circuit.
+/// A circuit of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitRow {
-    /// As the provider knows it.
+    /// The provider's id.
     pub id: String,
     pub agent: AgentId,
     pub source: StorageName,
@@ -23,7 +23,7 @@ pub struct CircuitRow {
     pub details: String,
 }
 
-/// What a person wants of a link.
+/// A person's order for a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitOrderRow {
     pub id: CircuitOrderId,
@@ -31,7 +31,7 @@ pub struct CircuitOrderRow {
     pub source: StorageName,
     pub at: Timestamp,
     pub who: String,
-    /// Nothing more comes of it.
+    /// It is done, failed or replaced.
     pub over: bool,
     pub details: String,
 }

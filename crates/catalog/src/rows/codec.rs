@@ -1,4 +1,5 @@
-//! How rows spell the nouns of `model`. A column that does not read back is damage, not a panic.
+//! Column codec: how rows store the types of `model`. A column that cannot be decoded is an error, not a
+//! panic.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -8,12 +9,12 @@ use longhaul_model::{Algorithm, Digest, DigestSet, Fault, Timestamp, Verificatio
 use super::datasets::{VerificationCounts, VerificationState};
 use crate::sql::{Result, Row, damaged};
 
-/// A number as databases have it. Ids and sizes end at `i64::MAX` already; anything else is cut there.
+/// A number as databases store it. Ids and sizes never exceed `i64::MAX`; anything else is clamped.
 pub(crate) fn number(value: impl Into<u64>) -> i64 {
     i64::try_from(value.into()).unwrap_or(i64::MAX)
 }
 
-/// As [`number`], for ids and other newtypes over `u64`.
+/// Like [`number`], for ids and other newtypes over `u64`.
 macro_rules! key {
     ($id:expr) => {
         $crate::rows::codec::number($id.0)
@@ -70,7 +71,7 @@ impl Columns for Row<'_> {
     }
 
     fn digests(&self, at: usize) -> Result<DigestSet> {
-        decode_digests(self.bytes(at)?).ok_or_else(|| damaged(at, "these bytes are no digests"))
+        decode_digests(self.bytes(at)?).ok_or_else(|| damaged(at, "the bytes are not digests"))
     }
 
     fn verification(&self, at: usize) -> Result<VerificationState> {
@@ -79,7 +80,7 @@ impl Columns for Row<'_> {
     }
 }
 
-/// Of values that always have a text form.
+/// JSON of a value that always has one.
 pub(crate) fn to_json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| unreachable!("rows have string keys only: {error}"))
 }
@@ -88,7 +89,7 @@ pub(crate) fn maybe_json<T: serde::Serialize>(value: Option<&T>) -> Option<Strin
     value.map(to_json)
 }
 
-/// One byte of algorithm and the value, for each: 10 bytes instead of 34 for the usual two.
+/// Encodes each digest as one byte for its algorithm and the value: 10 bytes instead of 34 for the usual two.
 pub(crate) fn encode_digests(digests: &DigestSet) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(16);
     for digest in digests.iter() {
@@ -141,7 +142,7 @@ fn verification_from_number(value: i64) -> Option<VerificationState> {
     })
 }
 
-/// Four columns from `first`: files by how their replicas came to be trusted.
+/// Reads four columns from `first` on: files by the verification of their replicas.
 pub(crate) fn verification_counts(row: &Row<'_>, first: usize) -> Result<VerificationCounts> {
     Ok(VerificationCounts {
         registered: row.number(first)?,
@@ -158,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn digests_read_back(adler in 1u32.., crc in any::<Option<u32>>(), blake3 in any::<Option<[u8; 32]>>(), md5 in any::<Option<[u8; 16]>>()) {
+        fn digests_round_trip(adler in 1u32.., crc in any::<Option<u32>>(), blake3 in any::<Option<[u8; 32]>>(), md5 in any::<Option<[u8; 16]>>()) {
             let all = [
                 Some(Digest::adler32(adler)),
                 crc.map(Digest::crc32c),
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_verification_read_back() {
+    fn verification_numbers_round_trip() {
         for value in 0..4 {
             assert_eq!(verification_number(verification_from_number(value).unwrap()), value);
         }

@@ -1,4 +1,4 @@
-//! Datasets, blocks, files, replicas, and what registration says.
+//! Datasets, blocks, files, replicas, and results of registrations.
 
 use longhaul_model::{
     BlockId, BlockName, CommunityName, DatasetId, DatasetName, DigestSet, Fault, FileId, Lfn, StorageId,
@@ -38,7 +38,7 @@ pub struct FileRow {
     pub digests: DigestSet,
 }
 
-/// Whose files to list.
+/// A dataset or a block, whose files to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileScope {
     Dataset(DatasetId),
@@ -53,28 +53,28 @@ pub struct NewFile {
     pub digests: DigestSet,
     /// Name of its block after the `#`; by default blocks are cut by number and bytes of files.
     pub block: Option<String>,
-    /// Where it stands in the manifest, from 1, for errors.
+    /// Its line in the manifest, from 1, for errors.
     pub line: u64,
 }
 
-/// What a registration did.
+/// The result of a registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationResult {
     pub files_added: u64,
     pub bytes_added: u64,
-    /// Registered before with the same size and digests.
+    /// Files that were registered before with the same size and digests.
     pub files_known: u64,
-    /// Every block that got a file or, at the storage named, a replica; as it is now.
+    /// The present totals of every block that got a file or, at the given storage, a replica.
     pub blocks: Vec<BlockTotals>,
-    /// Where the storage named now has the whole block.
+    /// Blocks that the given storage now has completely.
     pub complete: Vec<(BlockId, StorageId)>,
-    /// Known files that this storage did not have before.
+    /// Known files that the storage did not have before.
     pub found: Vec<(FileId, BlockId, StorageId)>,
-    /// What subscriptions lack now in the blocks that grew.
+    /// Present demands in the blocks that grew.
     pub demands: Vec<crate::DemandRow>,
-    /// Demands that ended since the files are there.
+    /// Demands that ended, since the files are there.
     pub demands_gone: Vec<(longhaul_model::SubscriptionId, BlockId)>,
-    /// Transfers that nobody wants any more.
+    /// Transfers that were cancelled, since nobody wants them any more.
     pub cancelled: Vec<crate::CancelledTransfer>,
 }
 
@@ -86,15 +86,15 @@ pub struct BlockTotals {
     pub bytes: u64,
 }
 
-/// How a replica came to be trusted. Ordered: a later one proves more.
+/// How a replica was verified. Ordered: a later value proves more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VerificationState {
-    /// Taken to be there: found by a scan or claimed by a manifest.
+    /// Not verified: found by a scan or claimed by a manifest.
     Registered,
     Verified(Verification),
 }
 
-/// Files per [`How`].
+/// Numbers of files by [`VerificationState`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerificationCounts {
     pub registered: u64,
@@ -103,12 +103,12 @@ pub struct VerificationCounts {
     pub readback: u64,
 }
 
-/// What one storage holds of a dataset or of a block.
+/// What one storage has of a dataset or a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaTotals {
     pub storage: StorageId,
     pub storage_name: StorageName,
-    /// Including suspect ones.
+    /// All files, including suspect ones.
     pub files: u64,
     pub bytes: u64,
     pub suspect_files: u64,
@@ -130,7 +130,7 @@ pub struct FileReplicaRow {
     pub deleting: bool,
 }
 
-/// Something a scan did not register. `reason` is the word of the agent's protocol (`link-leads-out`, …).
+/// An entry that a scan left out. `reason` is a word of the agent's protocol (`link-leads-out`, …).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOutRow {
     pub path: String,
@@ -142,22 +142,22 @@ pub struct LeftOutRow {
 pub struct LeftOutCount {
     pub reason: String,
     pub count: u64,
-    /// The first few.
+    /// The first few examples.
     pub examples: Vec<LeftOutRow>,
 }
 
-/// What changed for sources and targets when replicas were lost, suspected or found good again.
+/// What changed for sources and targets when replicas were lost, became suspect or were found good again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaChange {
     /// No longer usable as a source.
     pub lost: Vec<(FileId, BlockId, StorageId)>,
-    /// As above, with all its files.
+    /// Blocks with all their files that are no longer usable as a source.
     pub blocks_lost: Vec<(BlockId, StorageId)>,
     /// Usable as a source (again).
     pub found: Vec<(FileId, BlockId, StorageId)>,
-    /// Complete now.
+    /// Blocks that a storage now has completely.
     pub complete: Vec<(BlockId, StorageId)>,
-    /// Demands of the touched blocks and storages as they are now; what is absent is gone.
+    /// Present demands of the affected blocks and storages.
     pub demands: Vec<crate::DemandRow>,
     pub demands_gone: Vec<(longhaul_model::SubscriptionId, BlockId)>,
     /// Transfers that nobody wants any more.

@@ -1,8 +1,8 @@
-//! Who was allowed or refused what.
+//! Entries of the access log: who was allowed or refused what.
 
 use longhaul_model::{SiteName, StorageName, Timestamp};
 
-/// Equal decisions of a short while.
+/// Equal decisions within a short time, aggregated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDecision {
     pub allowed: bool,
@@ -10,17 +10,17 @@ pub struct NewDecision {
     pub at: Timestamp,
     pub times: u64,
     pub who: String,
-    /// What kind of credential they showed.
+    /// The kind of credential.
     pub credential: String,
-    /// From which address.
+    /// The client's address.
     pub origin: String,
-    /// What was asked for.
+    /// The operation requested.
     pub operation: String,
-    /// Of what.
+    /// The object of the operation.
     pub object: String,
-    /// Of refusals, the reason; else by which right.
+    /// The reason of a refusal, or the right that allowed it.
     pub why: String,
-    /// Where, if at a door of an agent.
+    /// The site and storage, if it was decided at an agent's door.
     pub at_door: Option<(SiteName, StorageName)>,
 }
 
@@ -30,14 +30,14 @@ pub struct DecisionRow {
     pub decision: NewDecision,
 }
 
-/// Which decisions of a list.
+/// A filter for lists of decisions.
 #[derive(Clone, Debug, Default)]
 pub struct DecisionFilter {
     pub allowed: Option<bool>,
     pub who: Option<String>,
-    /// Only those of doors of these sites.
+    /// Only decisions of doors of these sites.
     pub sites: Option<Vec<SiteName>>,
-    /// Those before this id.
+    /// Only decisions with an id below this.
     pub before: Option<u64>,
     pub limit: usize,
 }

@@ -1,4 +1,4 @@
-//! The table of places and what a change of it did.
+//! The mapping of hosts to sites.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ pub struct HostRow {
 pub struct HostsUpdate {
     pub set: u64,
     pub unchanged: u64,
-    /// Left as somebody here had said.
+    /// Explicit entries that an import left alone.
     pub kept_explicit: u64,
-    /// Their entries were left out.
+    /// Sites that do not exist, whose entries were skipped.
     pub unknown_sites: BTreeSet<SiteName>,
 }

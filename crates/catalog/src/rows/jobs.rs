@@ -1,4 +1,4 @@
-//! Copies between URLs, as users of FTS submit them.
+//! Copy jobs between URLs, as users of FTS submit them.
 
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
 
@@ -7,19 +7,19 @@ pub struct NewJob {
     pub id: JobId,
     pub kind: JobKind,
     pub vo: String,
-    /// The subject of a certificate, or of a token.
+    /// The subject of the user's certificate or token.
     pub user: String,
-    /// Of the delegated credential.
+    /// The id of the delegated credential.
     pub credential: String,
-    /// 1 to 5, 5 the most urgent.
+    /// 1 (lowest) to 5 (most urgent).
     pub priority: u8,
-    /// By which rule a source is chosen.
+    /// The strategy by which a source is chosen.
     pub strategy: String,
     pub submitted: Timestamp,
     pub expires: Option<Timestamp>,
-    /// A JSON object: all else that is said of the job.
+    /// Everything else about the job, as a JSON object.
     pub details: String,
-    /// Refuse it if a file of another job is on its way to one of its targets.
+    /// Refuse the job if a file of another job is on its way to one of its targets.
     pub refuse_duplicates: bool,
     pub files: Vec<NewJobFile>,
 }
@@ -34,18 +34,18 @@ pub struct NewJobFile {
     pub checksum: Option<String>,
     pub activity: String,
     pub state: JobFileState,
-    /// A JSON object.
+    /// Everything else about the file, as a JSON object.
     pub details: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubmitResult {
     Created,
-    /// There is a job of that id.
+    /// A job with this id exists.
     DuplicateId,
     /// Another file is on its way to this target.
     DuplicateTarget(String),
-    /// This is no URL with a host.
+    /// This is not a URL with a host.
     BadUrl(String),
 }
 
@@ -68,7 +68,7 @@ pub struct JobRow {
     pub canceled: bool,
     pub reason: String,
     pub files: u64,
-    /// Of these, where files that belong together are not counted as one.
+    /// Files that finished; none for a job whose alternatives count as one.
     pub files_finished: Option<u64>,
     pub files_failed: Option<u64>,
     pub details: String,
@@ -88,52 +88,52 @@ pub struct JobFileRow {
     pub vo: String,
     pub priority: u8,
     pub retries: u32,
-    /// The last one; none before the first.
+    /// The last attempt; none before the first.
     pub attempt: Option<AttemptId>,
-    /// Not tried again before.
+    /// It is not tried again before this time.
     pub not_before: Timestamp,
     pub reason: String,
     pub recoverable: bool,
     pub started: Option<Timestamp>,
     pub finished: Option<Timestamp>,
-    /// That arrived, or were found to be there.
+    /// Bytes that arrived, or were there already.
     pub bytes: Option<u64>,
-    /// By which way: pull, push, streamed.
+    /// How it was copied: pull, push, streamed.
     pub mode: Option<String>,
     pub details: String,
-    /// In which it waits, or last did.
+    /// The queue in which it waits, or waited last.
     pub queue: u64,
     pub tape: TapeTimes,
 }
 
-/// When a file was brought from tape, and when it went there.
+/// When a file was staged from tape, and when it was archived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TapeTimes {
     pub staging_began: Option<Timestamp>,
     pub staging_ended: Option<Timestamp>,
-    /// The id of its request at the tape system.
+    /// The id of its bulk request at the tape system.
     pub staging_request: Option<String>,
     pub archiving_began: Option<Timestamp>,
     pub archiving_ended: Option<Timestamp>,
 }
 
-/// Which jobs; each thing said narrows it. At least one should be, or `unfinished_only`.
+/// A filter for jobs. Give at least one condition or `unfinished_only`.
 #[derive(Clone, Debug, Default)]
 pub struct JobQuery {
     pub vo: Option<String>,
     pub user: Option<String>,
     pub credential: Option<String>,
-    /// One of these; empty: any.
+    /// One of these storage elements; empty: any.
     pub source_se: Vec<String>,
     pub target_se: Vec<String>,
-    /// Empty: all.
+    /// States to include; empty: all.
     pub states: Vec<JobState>,
     pub unfinished_only: bool,
     pub finished_since: Option<Timestamp>,
     pub submitted_since: Option<Timestamp>,
-    /// Only what a list has behind this job; nothing if there is no such job.
+    /// Only jobs after this one in the list; none if there is no such job.
     pub after: Option<JobId>,
-    /// 0: a page.
+    /// The largest number of jobs; 0: a page.
     pub limit: usize,
 }
 
@@ -154,162 +154,162 @@ pub struct JobFileQuery {
 pub struct JobAttemptRow {
     pub file: u64,
     pub attempt: AttemptId,
-    /// Of this file, from 1.
+    /// The number of this attempt of the file, from 1.
     pub number: u32,
     pub began: Timestamp,
     pub ended: Option<Timestamp>,
     pub reason: Option<String>,
     pub bytes: Option<u64>,
-    /// JSON: why then, and why from there.
+    /// JSON: why it began then, and why from this source.
     pub choice: String,
 }
 
-/// What waits for one end point under the same terms.
+/// A queue: files for one end point with the same community, activity, priority and strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobQueueRow {
     pub id: u64,
-    /// Of the end point.
+    /// The id of the end point.
     pub target: u64,
     pub vo: String,
     pub activity: String,
-    /// As of jobs; 6 for what an administrator put before all others.
+    /// As of jobs; 6 for files that an administrator forced to the front.
     pub priority: u8,
     pub strategy: String,
-    /// Waiting or running, as of now.
+    /// Files that wait or run at present.
     pub files: u64,
     pub bytes: u64,
 }
 
-/// Files that wait for their turn between two end points.
+/// Waiting files between two end points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitingPair {
     pub source: u64,
     pub target: u64,
     pub files: u64,
-    /// How often these were tried before, all together.
+    /// Earlier attempts of these files, in total.
     pub retries: u64,
 }
 
-/// A server by scheme, host and port.
+/// An end point: a server by scheme, host and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobEndpointRow {
     pub id: u64,
     pub url: String,
 }
 
-/// A file whose turn it may be.
+/// A file that may start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedJobFile {
     pub file: u64,
     pub size: Option<u64>,
-    /// End points of it and of the replicas that were not tried.
+    /// End points of its source and of its untried replicas.
     pub sources: Vec<u64>,
 }
 
-/// What happened to a file.
+/// A state change of a file.
 #[derive(Clone, Debug)]
 pub struct JobFileChange {
     pub file: u64,
-    /// Of the attempt that this is about; what is told of another one changes nothing.
+    /// The attempt that this is about. A change about another attempt is refused.
     pub attempt: AttemptId,
     pub step: JobFileStep,
 }
 
 #[derive(Clone, Debug)]
 pub enum JobFileStep {
-    /// It, or its replica at this end point, is about to be copied: at once if `started`. The change's
+    /// The file, or its replica at this end point, begins to be copied: at once if `started`. The change's
     /// attempt is the new one.
     Begin { source: u64, choice: String, started: bool },
-    /// Bytes are about to flow.
+    /// The transfer of bytes starts.
     Started,
-    /// Somebody else than usual moves it, for that reason: a part of the attempt's explanation.
+    /// A mover carries it; why, for the attempt's explanation.
     MoverAssigned { mover: String },
-    /// It is whole at its target; it has yet to go to tape there if its job wants to see that.
+    /// The file is complete at its target. With `archive`, it must still reach tape there.
     Arrived { bytes: u64, mode: String, archive: bool },
-    /// Another attempt follows, not before then; once it was brought from tape again, if so.
+    /// Another attempt follows, not before this time; with `stage`, after another staging from tape.
     Retry { reason: String, not_before: Timestamp, stage: bool },
     Failed {
         reason: String,
         recoverable: bool,
-        /// What stands under the target's name, as a JSON object: for the file's metadata.
+        /// What exists under the target's name, as a JSON object for the file's metadata.
         existing_target: Option<String>,
     },
-    /// This replica is on tape: one on disk has the turn, and if there is none left, this one is brought from
-    /// there.
+    /// This replica is on tape: replicas on disk are tried first, and if none is left, this one is staged.
     OnTape { reason: String },
-    /// It did not come about: back to the queue, as if nothing had been.
+    /// The attempt did not begin: back to the queue as if nothing had been.
     Released,
 }
 
-/// What became of one change.
+/// The result of one change.
 #[derive(Clone, Debug)]
 pub enum JobFileResult {
-    /// Of `Begin`: what is to be copied.
+    /// The result of `Begin`: what to copy.
     Begun(Box<JobWork>),
     Done,
-    /// The state moved on, or the attempt is another.
+    /// The state has changed meanwhile, or the attempt is another.
     Refused,
 }
 
-/// All that a mover must know.
+/// All that a mover needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobWork {
     pub job: JobRow,
     pub file: JobFileRow,
-    /// There was an attempt before this one.
+    /// Whether there was an earlier attempt.
     pub tried_before: bool,
 }
 
-/// A file was in one state and is in another.
+/// A transition of a file from one state to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFileTransition {
     pub job: JobId,
     pub file: u64,
     pub from: JobFileState,
     pub to: JobFileState,
-    /// Queues before and now.
+    /// The queue before the transition.
     pub queue_before: u64,
     pub queue: u64,
     pub size: Option<u64>,
-    /// The last one, 0 before the first.
+    /// The last attempt, 0 before the first.
     pub attempt: AttemptId,
 }
 
-/// A change of a file that is still to be told. What may change later in `job` and `file` is as it was then.
+/// A state change of a file that is still to be published. Fields of `job` and `file` that may change later
+/// are as of then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobEventRow {
-    /// Grows, and is never used twice.
+    /// Increasing, never reused.
     pub sequence: u64,
     pub at: Timestamp,
-    /// None: it was submitted.
+    /// The former state; none if the file was submitted.
     pub from: Option<JobFileState>,
-    /// Of the attempt; none of one that was taken back.
+    /// When the attempt began; none if it was withdrawn.
     pub began: Option<Timestamp>,
     pub ended: Option<Timestamp>,
-    /// Where the last of several hops leads.
+    /// The target of the last hop of a multi-hop job.
     pub final_target: Option<String>,
     pub job: JobRow,
     pub file: JobFileRow,
 }
 
-/// What a transaction changed beside what was asked.
+/// What a transaction changed.
 #[derive(Clone, Debug, Default)]
 pub struct JobChanges {
     pub files: Vec<JobFileTransition>,
-    /// Jobs that are in another state now.
+    /// Jobs whose state changed, and their new state.
     pub jobs: Vec<(JobId, JobState)>,
-    /// Queues and end points that did not exist before.
+    /// Queues that did not exist before.
     pub new_queues: Vec<JobQueueRow>,
     pub new_endpoints: Vec<JobEndpointRow>,
 }
 
-/// For one entry of a cancellation.
+/// The result of one entry of a cancellation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobCancelResult {
     Unknown,
-    /// It had ended already.
+    /// The job had ended already.
     AlreadyEnded,
-    /// The state of each file that was asked for; none: it belongs to no file of the job.
+    /// The state of each requested file; none for an id that is no file of the job.
     Done(Vec<Option<JobFileState>>),
 }
 
@@ -317,12 +317,12 @@ pub enum JobCancelResult {
 pub struct DelegationRow {
     pub id: String,
     pub user: String,
-    /// The key of a request that was not answered yet; sealed.
+    /// The private key of a request that was not answered yet, sealed.
     pub request: Option<Vec<u8>>,
-    /// Sealed.
+    /// The proxy, sealed.
     pub proxy: Option<Vec<u8>>,
     pub expires: Option<Timestamp>,
-    /// JSON: attributes and the like.
+    /// JSON: VOMS attributes and the like.
     pub details: String,
     pub changed: Timestamp,
 }

@@ -1,4 +1,4 @@
-//! What the operations take and return. Plain data; names and ids are `model`'s.
+//! Data types that the operations take and return. Names and ids are `model`'s.
 
 mod accounts;
 mod audit;

@@ -7,13 +7,13 @@ use longhaul_model::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SiteState {
     Open,
-    /// Nothing starts; what runs is finished.
+    /// Nothing starts; running transfers finish.
     Draining,
-    /// Nothing starts and what waits at the agent is taken back.
+    /// Nothing starts, and leases that have not begun are revoked.
     Paused,
 }
 
-/// None is no limit.
+/// Limits of a site; None is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteLimits {
     pub active_in: Option<u32>,
@@ -27,22 +27,22 @@ pub struct SiteRow {
     pub id: SiteId,
     pub name: SiteName,
     pub state: SiteState,
-    /// Why it is not open, for everyone who waits for it.
+    /// Why it is not open, shown to everyone who waits for it.
     pub reason: Option<String>,
     pub limits: SiteLimits,
-    /// What lies in one region is believed to be alike.
+    /// Sites of one region are assumed to have similar links.
     pub region: Option<RegionName>,
     pub created: Timestamp,
 }
 
-/// What is absent stays.
+/// Changes of a site; None leaves a field as it is.
 #[derive(Clone, Debug, Default)]
 pub struct SitePatch {
     pub state: Option<SiteState>,
-    /// `Some(None)` takes the reason away.
+    /// `Some(None)` removes the reason.
     pub reason: Option<Option<String>>,
     pub limits: Option<SiteLimits>,
-    /// `Some(None)` takes it away.
+    /// `Some(None)` removes the region.
     pub region: Option<Option<RegionName>>,
 }
 
@@ -54,11 +54,11 @@ pub struct AgentRow {
     pub host: String,
     /// Program version; empty before the first hello.
     pub version: String,
-    /// Of the last accepted hello; 0 before the first.
+    /// The incarnation of the last accepted hello; 0 before the first.
     pub incarnation: Incarnation,
     pub addresses: Vec<String>,
     pub certificate_expires: Timestamp,
-    /// Every entry up to this sequence number is applied.
+    /// Every item up to this sequence number is applied.
     pub acknowledged: u64,
     pub created: Timestamp,
     pub last_hello: Option<Timestamp>,
@@ -93,18 +93,18 @@ pub struct StorageRow {
     pub case_insensitive: bool,
     pub total_bytes: u64,
     pub free_bytes: u64,
-    /// Why it takes no files now, if so.
+    /// Why it accepts no files now, if so.
     pub trouble: Option<Fault>,
     /// Replicas recorded here.
     pub files: u64,
     pub bytes: u64,
-    /// Files may pass through it on their way to others.
+    /// Files may pass through it on their way to other storages.
     pub relay: bool,
-    /// How sources of what goes there are chosen where a subscription does not say.
+    /// The strategy by which sources are chosen where a subscription names none.
     pub strategy: Option<String>,
 }
 
-/// What is absent stays; `Some(None)` takes it away.
+/// Changes of a storage; None leaves a field as it is, `Some(None)` removes it.
 #[derive(Clone, Debug, Default)]
 pub struct StoragePatch {
     pub relay: Option<bool>,
@@ -139,15 +139,15 @@ pub struct ApiTokenRow {
     pub role: String,
     pub expires: Option<Timestamp>,
     pub created: Timestamp,
-    /// What it is confined to, as it was written. None: all that its role may.
+    /// The scopes that confine it, as written. None: everything that its role allows.
     pub scopes: Option<String>,
-    /// For whom alone it may act.
+    /// The only community for which it may act.
     pub community: Option<CommunityName>,
-    /// Whose manager its holder is, as it was written.
+    /// The sites that its holder manages, as written.
     pub sites: Option<String>,
 }
 
-/// A token to be kept.
+/// An API token to add.
 #[derive(Clone, Debug)]
 pub struct NewApiToken {
     pub hash: [u8; 32],

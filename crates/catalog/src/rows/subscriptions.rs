@@ -1,4 +1,4 @@
-//! Subscriptions, what they still lack, and how far they are.
+//! Subscriptions, their demands and their progress.
 
 use longhaul_model::{
     ActivityName, AttemptId, BlockId, BlockName, CommunityName, DatasetId, DatasetName, StorageId,
@@ -9,7 +9,7 @@ use super::datasets::VerificationCounts;
 
 #[derive(Clone, Debug)]
 pub struct NewSubscription {
-    /// Used if a subscription comes into being.
+    /// The id of the subscription, if one is created.
     pub id: SubscriptionId,
     pub dataset: DatasetId,
     /// Only this block; default: the whole dataset, and what is added to it later.
@@ -21,15 +21,15 @@ pub struct NewSubscription {
     pub terms: Terms,
 }
 
-/// What a subscription asks for beside its priority.
+/// Further terms of a subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Whose share it is charged to; none: that of the dataset's community.
+    /// The community whose share it is charged to; none: that of the dataset.
     pub community: Option<CommunityName>,
     pub activity: Option<ActivityName>,
-    /// How sources are chosen, by name; none: as the target or the service has it.
+    /// The strategy by which sources are chosen; none: that of the target or the service.
     pub strategy: Option<String>,
-    /// When all of it should be there.
+    /// When all of the data should be there.
     pub deadline: Option<Timestamp>,
 }
 
@@ -52,7 +52,7 @@ pub struct SubscriptionRow {
     pub completed: Option<Timestamp>,
 }
 
-/// What a filter leaves out does not matter.
+/// A filter for subscriptions; None matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct SubscriptionFilter {
     pub dataset: Option<DatasetId>,
@@ -64,7 +64,7 @@ pub struct SubscriptionFilter {
     pub limit: usize,
 }
 
-/// What is absent stays.
+/// Changes of a subscription; None leaves a field as it is.
 #[derive(Clone, Debug, Default)]
 pub struct SubscriptionPatch {
     pub state: Option<SubscriptionState>,
@@ -72,7 +72,7 @@ pub struct SubscriptionPatch {
     pub terms: TermsPatch,
 }
 
-/// What is absent stays; `Some(None)` takes it away.
+/// Changes of terms; None leaves a field as it is, `Some(None)` removes it.
 #[derive(Clone, Debug, Default)]
 pub struct TermsPatch {
     pub community: Option<Option<CommunityName>>,
@@ -81,7 +81,8 @@ pub struct TermsPatch {
     pub deadline: Option<Option<Timestamp>>,
 }
 
-/// What one active subscription lacks in one block. A row exists exactly as long as something lacks.
+/// A demand: what one active subscription lacks of one block. The row exists exactly as long as something is
+/// lacking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DemandRow {
     pub subscription: SubscriptionId,
@@ -90,27 +91,27 @@ pub struct DemandRow {
     pub target: StorageId,
     pub priority: u8,
     pub verification: Verification,
-    /// Of the dataset.
+    /// The dataset's community.
     pub community: CommunityName,
-    /// With the strategy of the target where the subscription names none.
+    /// The subscription's terms, with the target's strategy where it names none.
     pub terms: Terms,
-    /// When the subscription was made.
+    /// When the subscription was created.
     pub created: Timestamp,
     pub files_missing: u64,
     pub bytes_missing: u64,
 }
 
-/// What adding or changing a subscription did.
+/// The result of adding or changing a subscription.
 #[derive(Clone, Debug)]
 pub struct SubscriptionResult {
     pub subscription: SubscriptionRow,
-    /// False if the same wish existed already and is returned, or nothing changed.
+    /// False if the same subscription existed already, or nothing changed.
     pub changed: bool,
-    /// All its demands as they are now.
+    /// All its present demands.
     pub demands: Vec<DemandRow>,
-    /// Blocks it wanted before and wants no more.
+    /// Blocks that it no longer demands.
     pub demands_gone: Vec<BlockId>,
-    /// Transfers that served nobody else; they are cancelled in the catalog, their agents are to be told.
+    /// Transfers that served no other subscription: cancelled in the catalog, their agents must be told.
     pub cancelled: Vec<CancelledTransfer>,
 }
 
@@ -120,7 +121,7 @@ pub struct CancelledTransfer {
     pub file: longhaul_model::FileId,
     pub block: BlockId,
     pub target: StorageId,
-    /// The lease to take back, if it had one.
+    /// The lease to revoke, if it had one.
     pub lease: Option<(AttemptId, longhaul_model::AgentId)>,
 }
 
@@ -128,18 +129,18 @@ pub struct CancelledTransfer {
 pub struct SubscriptionProgress {
     pub files_wanted: u64,
     pub bytes_wanted: u64,
-    /// Good ones only.
+    /// Good replicas only.
     pub files_present: u64,
     pub bytes_present: u64,
     pub complete: bool,
     pub verified: VerificationCounts,
-    /// Live transfers with a lease; waiting ones; those whose last try ended in a fault that no retry mends.
+    /// Live transfers with a lease.
     pub files_leased: u64,
     pub files_waiting: u64,
     pub files_failed: u64,
-    /// Attempts that failed.
+    /// Failed attempts.
     pub retries: u64,
-    /// Of what arrived by transfer, by source.
+    /// Totals of what arrived by transfer, by source.
     pub sources: Vec<SourceTotals>,
 }
 
@@ -152,7 +153,7 @@ pub struct SourceTotals {
     pub attempts_failed: u64,
 }
 
-/// The whole catalog in numbers.
+/// Totals of the whole catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub datasets: u64,

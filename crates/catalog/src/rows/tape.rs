@@ -1,4 +1,4 @@
-//! Files of jobs that come from tape or go there.
+//! Job files that are staged from tape or archived to it.
 
 use std::collections::BTreeMap;
 
@@ -6,36 +6,36 @@ use longhaul_model::{JobId, Timestamp};
 
 use super::jobs::{JobFileRow, JobRow};
 
-/// A file that no bulk has yet.
+/// A file that waits for staging and is in no bulk request yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagingFile {
     pub file: u64,
     /// The end point of its source.
     pub endpoint: u64,
     pub vo: String,
-    /// As whom it is asked for: a token's hash, or a delegation.
+    /// The credential that requests it: a token's hash, or a delegation.
     pub requester: String,
-    /// It is copied nowhere, but to stay on disk.
+    /// It is only staged and pinned, not copied.
     pub pin_only: bool,
 }
 
-/// Where a file of a bulk stands.
+/// The state of a file in a bulk request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapeFileState {
     Requested,
-    /// And pinned there.
+    /// Staged and pinned.
     OnDisk,
-    /// It has not come, and need not come any more.
+    /// Not staged yet, and no longer wanted.
     Abandoned,
-    /// It was there, and its copy has ended.
+    /// Staged, and its copy has ended.
     Consumed,
 }
 
-/// A bulk that is to be looked at.
+/// A bulk request that is due for a poll.
 #[derive(Clone, Debug)]
 pub struct TapeRequestRow {
     pub id: u64,
-    /// None until the tape system has taken it.
+    /// The tape system's base URL; none until it has accepted the request.
     pub base: Option<String>,
     pub request: Option<String>,
     pub made: Timestamp,
@@ -44,55 +44,55 @@ pub struct TapeRequestRow {
     pub jobs: BTreeMap<JobId, JobRow>,
 }
 
-/// What happened to files that come from tape or go there. What does not fit the state of a file leaves it.
+/// A step of staging or archiving. A step that does not fit a file's state leaves the file alone.
 #[derive(Clone, Debug)]
 pub enum TapeStep {
-    /// These are to be asked for together.
+    /// Request these files together.
     Request {
         endpoint: u64,
         vo: String,
         files: Vec<u64>,
     },
-    /// The tape system has taken the bulk.
+    /// The tape system has accepted the bulk request.
     Accepted {
         request: u64,
         base: String,
         id: String,
         next: Timestamp,
     },
-    /// It is to be looked at then, and a question failed or did not.
+    /// The bulk request was polled: when to poll next, and whether this poll failed.
     Polled {
         request: u64,
         next: Option<Timestamp>,
         failed: bool,
     },
-    /// They are on disk, and their copies may begin; a file that is copied nowhere is done.
+    /// The files are on disk, and their copies may begin; a file that is only staged is done.
     OnDisk {
         request: u64,
         files: Vec<u64>,
     },
-    /// They do not come, for these reasons.
+    /// The files were not staged, for these reasons.
     NotStaged {
         files: Vec<(u64, String)>,
     },
-    /// They are to be asked for again, by another bulk.
+    /// Request the files again, in another bulk request.
     Restage {
         request: u64,
         files: Vec<u64>,
     },
-    /// The tape system holds nothing of them any more on our behalf.
+    /// The tape system no longer pins the files for us.
     Released {
         request: u64,
         files: Vec<u64>,
     },
-    /// They are on tape.
+    /// The files are on tape.
     Archived {
         files: Vec<u64>,
     },
     NotArchived {
         files: Vec<(u64, String)>,
     },
-    /// They are not on tape yet.
+    /// The files are not on tape yet.
     ArchivePending {
         files: Vec<u64>,
         next: Timestamp,

@@ -1,4 +1,4 @@
-//! Work of an agent that moves no bytes between sites.
+//! Tasks: work of an agent other than transfers.
 
 use longhaul_model::{
     Algorithm, DatasetId, DatasetName, DigestSet, Fault, FileId, Lfn, StorageId, StorageName, SubscriptionId,
@@ -7,13 +7,13 @@ use longhaul_model::{
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskKind {
-    /// Walk a directory and register what is found. `path` is relative to the storage's root.
+    /// Walk a directory and register the files in it. `path` is relative to the storage's root.
     Scan { path: String, algorithms: Vec<Algorithm> },
-    /// Read each file again and compare.
+    /// Read each file again and compare its digests.
     Verify,
-    /// Remove each file. `force` takes the last good replica too.
+    /// Delete each file; with `force` even a last good replica.
     Delete { force: bool },
-    /// Remove files that came to a relay on their way and are needed there no more.
+    /// Remove files that passed through a relay and are not needed there any more.
     Clear,
 }
 
@@ -34,13 +34,13 @@ pub struct TaskRow {
     pub storage: StorageId,
     pub storage_name: StorageName,
     pub done: bool,
-    /// To do, as known when the task was made; 0 for a scan.
+    /// Files of the task as known at its creation; 0 for a scan.
     pub files_total: u64,
     pub bytes_total: u64,
     pub files_done: u64,
     pub bytes_done: u64,
     pub files_bad: u64,
-    /// The first [`crate::TASK_PROBLEMS_MAX`].
+    /// The first [`crate::TASK_PROBLEMS_MAX`] problems.
     pub problems: Vec<TaskProblemRow>,
     /// Why it ended early, if so.
     pub fault: Option<Fault>,
@@ -54,13 +54,13 @@ pub struct TaskProblemRow {
     pub fault: Fault,
 }
 
-/// Files that a verify or delete task is about, one page.
+/// One page of the files that a verify or delete task is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFiles {
     pub files: Vec<ExpectedFileRow>,
     /// Where the next page begins; none after the last.
     pub next: Option<FileId>,
-    /// Left out of a deletion that is not forced, since by now no other good replica exists.
+    /// Files left out of an unforced deletion, since no other good replica exists by now.
     pub kept_as_last: u64,
 }
 
@@ -72,13 +72,13 @@ pub struct ExpectedFileRow {
     pub digests: DigestSet,
 }
 
-/// What a deletion would do.
+/// A preview of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletionPreview {
     pub files: u64,
     pub bytes: u64,
-    /// Of these, files with no other good replica.
+    /// Files with no other good replica.
     pub last_replicas: u64,
-    /// Active or suspended subscriptions that would bring them back, and so forbid it.
+    /// Active or suspended subscriptions that would bring the files back, and so forbid the deletion.
     pub subscriptions: Vec<SubscriptionId>,
 }

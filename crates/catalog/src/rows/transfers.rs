@@ -1,4 +1,4 @@
-//! Transfers, attempts, what agents report of them, and what that changed.
+//! Transfers and attempts, reports of agents, and their results.
 
 use longhaul_model::{
     AgentId, AttemptId, BlockId, DatasetId, DatasetName, DigestSet, Epoch, Fault, FileId, Lfn, StorageId,
@@ -12,7 +12,7 @@ use super::decisions::NewDecision;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expansion {
     pub files: Vec<MissingFile>,
-    /// Where to go on; none when the block is exhausted. A page may be short, even empty, and yet have one.
+    /// Where the next page begins; none at the end. A page may be short, even empty, and yet not the last.
     pub next: Option<FileId>,
 }
 
@@ -26,7 +26,7 @@ pub struct MissingFile {
     pub sources: Vec<StorageId>,
 }
 
-/// A lease that has been decided on. It must be durable before it leaves the process.
+/// A lease that the scheduler decided on. It must be durable before it leaves the process.
 #[derive(Clone, Debug)]
 pub struct NewAttempt {
     pub transfer: TransferId,
@@ -36,23 +36,23 @@ pub struct NewAttempt {
     pub file: FileId,
     pub source: StorageId,
     pub target: StorageId,
-    /// At the target.
+    /// The agent at the target.
     pub agent: AgentId,
-    /// Whose share it is charged to.
+    /// The subscription whose share it is charged to.
     pub subscription: SubscriptionId,
     pub start_by: Timestamp,
-    /// Why this source: inputs and runners-up, JSON.
+    /// JSON: why this source was chosen, with inputs and runners-up.
     pub choice: String,
 }
 
-/// What became of one [`NewAttempt`], in the order given.
+/// The result of one [`NewAttempt`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseResult {
     Leased,
     Refused(LeaseRefusal),
 }
 
-/// The state moved on between decision and transaction.
+/// Why a lease was refused: the state changed between decision and transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseRefusal {
     #[error("there is no such file")]
@@ -87,17 +87,17 @@ pub struct LiveTransferRow {
     pub state: TransferState,
     /// Attempts begun so far.
     pub attempts: u32,
-    /// Of the present or last lease.
+    /// The attempt of the present or last lease.
     pub attempt: AttemptId,
     pub epoch: Epoch,
     pub source: StorageId,
     pub agent: AgentId,
     pub start_by: Timestamp,
-    /// Waiting: not to be tried before.
+    /// A waiting transfer is not tried before this time.
     pub not_before: Timestamp,
     pub created: Timestamp,
     pub changed: Timestamp,
-    /// How the last attempt failed.
+    /// How the last attempt failed, if it did.
     pub fault: Option<Fault>,
 }
 
@@ -111,7 +111,7 @@ pub struct AttemptTimes {
     pub committed: Option<Timestamp>,
 }
 
-/// One fact of an agent, to be applied exactly once, in order.
+/// One fact of an agent, applied exactly once, in order.
 #[derive(Clone, Debug)]
 pub struct ReportItem {
     pub sequence: u64,
@@ -120,7 +120,7 @@ pub struct ReportItem {
 
 #[derive(Clone, Debug)]
 pub enum ReportedFact {
-    /// At doors of the agent.
+    /// Access decisions at doors of the agent.
     DoorDecisions(Vec<NewDecision>),
     Outcome(ReportedOutcome),
     Scanned {
@@ -143,7 +143,7 @@ pub enum ReportedFact {
 pub struct ReportedOutcome {
     pub attempt: AttemptId,
     pub epoch: Epoch,
-    /// None if it succeeded.
+    /// None if the attempt succeeded.
     pub fault: Option<Fault>,
     pub digests: DigestSet,
     pub verification: Verification,
@@ -163,25 +163,25 @@ pub struct ReportedFile {
 #[derive(Clone, Debug)]
 pub struct ReportedCheck {
     pub lfn: Lfn,
-    /// None if the file is there and equal, or (deletion) is gone now.
+    /// None if the file is there and equal, or was deleted.
     pub fault: Option<Fault>,
 }
 
-/// What a report changed.
+/// The result of a report.
 #[derive(Clone, Debug, Default)]
 pub struct ReportResult {
     /// Everything up to this sequence number is durable.
     pub acknowledged: u64,
-    /// One for each outcome among the items, in their order.
+    /// One for each outcome among the items, in order.
     pub outcomes: Vec<OutcomeResult>,
-    /// Blocks that a target has completely now, with their totals.
+    /// Blocks that a target now has completely, with their totals.
     pub complete: Vec<(BlockTotals, StorageId)>,
-    /// Subscriptions that became complete by this report.
+    /// Subscriptions that this report completed.
     pub subscriptions_complete: Vec<SubscriptionId>,
-    /// Registered by scans: totals of the blocks that grew or got replicas.
+    /// Totals of the blocks that scans extended or that got replicas.
     pub blocks: Vec<BlockTotals>,
-    /// Replicas that appeared or were lost by other ways than a successful outcome (scan, verify, delete, a
-    /// source found bad), and the demands of the touched blocks.
+    /// Replicas that appeared or were lost by other means than a transfer (scan, verify, delete, a source
+    /// found bad), and the demands of the affected blocks.
     pub replicas: ReplicaChange,
     /// Tasks that made progress, as they are now.
     pub tasks: Vec<super::TaskRow>,
@@ -190,7 +190,7 @@ pub struct ReportResult {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutcomeResult {
     pub attempt: AttemptId,
-    /// None: this attempt or epoch is not live any more (a repetition, a revoked lease): nothing was changed.
+    /// None: the attempt or epoch is no longer live (a repetition, a revoked lease), and nothing changed.
     pub applied: Option<TransferUpdate>,
 }
 
@@ -204,22 +204,22 @@ pub struct TransferUpdate {
     pub target: StorageId,
     pub size: u64,
     pub subscription: SubscriptionId,
-    /// Done, or waiting for the next try.
+    /// Done, or waiting for the next attempt.
     pub state: TransferState,
     pub attempts: u32,
     pub fault: Option<Fault>,
-    /// Waiting: not to be tried before.
+    /// A waiting transfer is not tried before this time.
     pub not_before: Timestamp,
 }
 
-/// Which transfers to list, newest first. What is absent does not matter.
+/// A filter for transfers; None matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct TransferFilter {
     pub dataset: Option<DatasetId>,
     pub source: Option<StorageId>,
     pub target: Option<StorageId>,
     pub state: Option<TransferState>,
-    /// Only transfers older than this one.
+    /// Only transfers with an id below this.
     pub before: Option<TransferId>,
     /// Bounded by [`crate::PAGE_ROWS_MAX`].
     pub limit: usize,
@@ -228,8 +228,8 @@ pub struct TransferFilter {
 #[derive(Clone, Debug, Default)]
 pub struct TransferPage {
     pub items: Vec<TransferRow>,
-    /// Where to go on. A page may be short, even empty, and yet have one: a page looks at a bounded number of
-    /// rows.
+    /// Where the next page begins; none at the end. A page may be short, even empty, and yet not the last: it
+    /// examines a bounded number of rows.
     pub next: Option<TransferId>,
 }
 
@@ -243,7 +243,7 @@ pub struct TransferRow {
     pub size: u64,
     pub target: StorageId,
     pub target_name: StorageName,
-    /// Of the present or last attempt.
+    /// The source of the present or last attempt.
     pub source: StorageId,
     pub source_name: StorageName,
     pub state: TransferState,
@@ -260,7 +260,7 @@ pub struct TransferRow {
 #[derive(Clone, Debug)]
 pub struct TransferDetail {
     pub transfer: TransferRow,
-    /// Oldest first; the last one may still run.
+    /// Oldest first; the last one may still be running.
     pub attempts: Vec<AttemptRow>,
 }
 
@@ -271,7 +271,7 @@ pub struct AttemptRow {
     pub source: StorageId,
     pub source_name: StorageName,
     pub agent: AgentId,
-    /// When the lease was made.
+    /// When the lease was created.
     pub chosen: Timestamp,
     /// JSON as given to [`crate::Catalog::begin_attempts`]; empty if pruned.
     pub choice: String,
@@ -291,11 +291,11 @@ pub struct FinishedAttempt {
     pub already_there: bool,
 }
 
-/// One invariant of the state, and what breaks it.
+/// One invariant of the state, and its violations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
     pub name: &'static str,
     pub violations: u64,
-    /// The first few.
+    /// The first few violations.
     pub examples: Vec<String>,
 }

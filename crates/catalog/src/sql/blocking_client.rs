@@ -1,5 +1,5 @@
-//! The driver of PostgreSQL and the runtime that carries its messages, which runs while somebody waits for an
-//! answer.
+//! A blocking client of PostgreSQL: the asynchronous driver with a runtime of its own, which runs while a
+//! caller waits.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -13,12 +13,12 @@ use tokio_postgres::{Client, Config, Socket, Statement};
 
 use super::{DatabaseError, Result, Value};
 
-/// Something to be done, and its values.
+/// A statement without a result, and its parameters.
 pub(super) type DeferredStatement = (Statement, Vec<Value>);
 
 pub(super) struct BlockingClient {
     client: Client,
-    /// Carries the messages; ends when the connection does.
+    /// Drives the connection; ends with it.
     connection_task: JoinHandle<()>,
     runtime: Runtime,
 }
@@ -31,7 +31,7 @@ impl BlockingClient {
     {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(DatabaseError::Runtime)?;
         let (client, connection) = leave_async_context(|| runtime.block_on(config.connect(tls)))?;
-        // Why it ended is told to those who wait for an answer, and to all who ask later.
+        // The driver reports why it ended to every pending and later request.
         let carrier = runtime.spawn(async { drop(connection.await) });
         Ok(BlockingClient { client, connection_task: carrier, runtime })
     }
@@ -44,8 +44,8 @@ impl BlockingClient {
         leave_async_context(|| self.runtime.block_on(ask(&self.client)))
     }
 
-    /// Sends orders, and a question behind them, before any answer is waited for. What the question comes to,
-    /// if all that came before it was done.
+    /// Pipelines deferred statements and a query: all are sent before any answer is awaited, in one round
+    /// trip. Returns the query's result if every statement before it succeeded.
     pub(super) fn pipeline<T>(
         &self,
         orders: &[DeferredStatement],
@@ -59,7 +59,7 @@ impl BlockingClient {
                     as Pin<Box<dyn Future<Output = std::result::Result<u64, tokio_postgres::Error>> + '_>>
             });
             let (mut sent, mut ask) = (sent.collect::<Vec<_>>(), pin!(ask(client)));
-            // The driver sends a message when it is first looked at.
+            // The driver sends a message at the first poll.
             let (early, answer) = poll_fn(|cx| {
                 let early: Vec<_> = sent.iter_mut().map(|order| order.as_mut().poll(cx)).collect();
                 Poll::Ready((early, ask.as_mut().poll(cx)))
@@ -78,16 +78,17 @@ impl BlockingClient {
         })
     }
 
-    /// Returns when the server was told.
+    /// Closes the connection; returns when the server has been told.
     pub(super) fn close(self) {
         let BlockingClient { client, connection_task: carrier, runtime } = self;
         drop(client);
-        // Of a carrier that failed nothing is left to be told.
+        // A failed connection has nothing left to send.
         let _ = runtime.block_on(carrier);
     }
 }
 
-/// One runtime may not wait where another runs its tasks, unless that is told.
+/// Tells a multi-threaded runtime around us that this thread blocks: one runtime may not block inside
+/// another's task.
 fn leave_async_context<T>(ask: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|here| here.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(ask),

@@ -1,15 +1,15 @@
-//! What a database answers instead of what was asked for.
+//! Errors of either database below a statement.
 
 use std::fmt::Display;
 
 pub(crate) type Result<T> = std::result::Result<T, DatabaseError>;
 
-/// What went wrong below a statement.
+/// An error of a statement, a row or a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     #[error("there is no row")]
     NoRow,
-    /// A column that does not read back as what was written there.
+    /// A column holds something that this program does not write there.
     #[error("column {column}: {why}")]
     Damaged { column: usize, why: String },
     #[error(transparent)]
@@ -18,9 +18,9 @@ pub enum DatabaseError {
     Postgres(#[from] tokio_postgres::Error),
     #[error("a value does not fit its column: {0}")]
     ValueDoesNotFit(String),
-    #[error("no connection to the database can be carried: {0}")]
+    #[error("the runtime of a database connection cannot start: {0}")]
     Runtime(std::io::Error),
-    #[error("a statement failed before, and what was written with it is taken back")]
+    #[error("an earlier statement failed, and the transaction was rolled back")]
     TransactionAborted,
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn damaged(column: usize, why: impl Display) -> DatabaseError {
     DatabaseError::Damaged { column, why: why.to_string() }
 }
 
-/// The driver's own text of a refusal leaves out what was refused.
+/// The driver's own text leaves out what the server said.
 fn driver_message(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(refused) => format!("{} (SQLSTATE {})", refused.message(), refused.code().code()),
@@ -39,7 +39,7 @@ fn driver_message(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// A row that may be absent.
+/// Turns the error of a missing row into `None`.
 pub(crate) trait Optional<T> {
     fn optional(self) -> Result<Option<T>>;
 }

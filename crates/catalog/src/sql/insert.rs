@@ -1,5 +1,5 @@
-//! Many rows into a table: by statements of many rows, and in PostgreSQL, where there are enough of them, by
-//! `COPY`: the server neither plans nor computes what comes.
+//! Bulk inserts: multi-row statements, and in PostgreSQL, from a number of rows on, `COPY`, which the server
+//! neither parses nor plans.
 
 use std::cell::RefCell;
 
@@ -8,20 +8,21 @@ use tokio_postgres::types::{IsNull, ToSql, Type};
 
 use super::{DatabaseError, Result, Session, Transaction, ValueRef};
 
-/// Rows of one statement; each number of them is a statement of its own.
+/// Rows of one multi-row statement. Each number is a prepared statement of its own, so there are few.
 const INSERT_ROWS_STEPS: [usize; 7] = [64, 32, 16, 8, 4, 2, 1];
-/// From so many rows on they are copied.
+/// From this number of rows on PostgreSQL gets them by `COPY`.
 const COPY_ROWS_MIN: usize = 64;
-/// What is handed over of a copy at a time.
+/// Bytes of `COPY` data handed to the driver at a time.
 const COPY_CHUNK_BYTES: usize = 256 << 10;
-/// How the binary format begins: its signature, no flags, and no more of a header. See the manual of `COPY`.
+/// Header of `COPY`'s binary format: signature, no flags, no extension (PostgreSQL manual, COPY, "Binary
+/// Format").
 const COPY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-/// In the place of a row's number of columns: there are no more rows.
+/// Trailer of `COPY`'s binary format, where the number of columns of another row would be.
 const COPY_TRAILER: i16 = -1;
-/// In the place of a value's length.
+/// Length of a NULL in `COPY`'s binary format.
 const NULL_LENGTH: i32 = -1;
 
-/// As many rows at a time as a statement has room for.
+/// Splits rows into batches, the largest first.
 fn in_batches<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let count = INSERT_ROWS_STEPS.into_iter().find(|&count| count <= rows.len())?;
@@ -31,7 +32,7 @@ fn in_batches<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// A table whose rows are numbered by the database, with the columns that are given.
+/// A table whose ids the database assigns, and the columns that an insert gives.
 pub(crate) struct Table {
     pub name: &'static str,
     pub id_column: &'static str,
@@ -39,8 +40,8 @@ pub(crate) struct Table {
 }
 
 impl Transaction<'_> {
-    /// Inserts rows, each the values of all columns. The numbers that they get come in the order of the rows:
-    /// each gets the next.
+    /// Inserts rows, each with the values of all columns. Returns their ids, which grow in the order of the
+    /// rows.
     pub(crate) fn insert<'v, V: AsRef<[ValueRef<'v>]>>(&self, table: &Table, rows: &[V]) -> Result<Vec<i64>> {
         let Transaction::Postgres(session) = self else { return self.insert_returning(table, rows) };
         let numbers: Vec<i64> = session.borrow_mut().reserve_ids(table, rows.len())?.collect();
@@ -115,7 +116,7 @@ fn copy<'v, V: AsRef<[ValueRef<'v>]>>(
     session.copy_in(&format!("COPY {name} ({number}, {columns}) FROM STDIN BINARY"), || pieces.next_chunk())
 }
 
-/// Rows in the binary format of `COPY`, some at a time.
+/// Encodes rows in `COPY`'s binary format, chunk by chunk.
 struct CopyEncoder<'p, V> {
     kinds: &'p [Type],
     numbers: &'p [i64],
@@ -124,7 +125,7 @@ struct CopyEncoder<'p, V> {
 }
 
 impl<'v, V: AsRef<[ValueRef<'v>]>> CopyEncoder<'_, V> {
-    /// Empty: there are no more.
+    /// The next chunk; empty at the end.
     fn next_chunk(&mut self) -> Result<BytesMut> {
         let mut piece = BytesMut::new();
         if self.at > self.rows.len() {
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_put_into_the_binary_format() {
+    fn rows_are_encoded_in_the_binary_format() {
         let rows = [[ValueRef::Text("ab"), ValueRef::Null], [ValueRef::Text(""), ValueRef::Number(3)]];
         let kinds = [Type::INT8, Type::TEXT, Type::INT8];
         let mut pieces = CopyEncoder { kinds: &kinds, numbers: &[7, 8], rows: &rows, at: 0 };

@@ -1,8 +1,8 @@
-//! Statements in one text for both databases: SQLite, and PostgreSQL by [`dialect`]. The words are those of
-//! rusqlite, since that is where most statements run.
+//! One SQL interface over SQLite and PostgreSQL: each statement is written once and translated by
+//! [`dialect`]. Names follow rusqlite, on which most statements run.
 //!
-//! What both speak alike is enough for everything here but many rows at once ([`insert`]); so an operation is
-//! written once, and the conformance suite runs it on both.
+//! Only bulk inserts ([`insert`]) differ between the two. So an operation is written once, and the
+//! conformance suite runs it on both.
 
 mod blocking_client;
 mod dialect;
@@ -20,7 +20,7 @@ pub(crate) use insert::Table;
 pub(crate) use session::Session;
 pub(crate) use value::{AsValue, FromValue, Params, Value, ValueRef, params};
 
-/// A transaction of either database. Who began it ends it.
+/// A transaction of either database. Whoever began it ends it.
 pub(crate) enum Transaction<'c> {
     Sqlite(rusqlite::Transaction<'c>),
     Postgres(&'c RefCell<Session>),
@@ -44,13 +44,13 @@ impl Transaction<'_> {
         }
     }
 
-    /// Returns how many rows it changed.
+    /// Returns the number of rows changed.
     pub(crate) fn execute(&self, text: &str, parameters: impl Params) -> Result<usize> {
         self.prepare_cached(text)?.execute(parameters)
     }
 
-    /// Without an answer, so that PostgreSQL is not waited for: what is asked next sees it done, and if it
-    /// fails, so does the transaction.
+    /// Runs a statement whose result nobody reads. PostgreSQL pipelines it: it travels with the next query,
+    /// which sees its effect, or with the commit. If it fails, the transaction fails.
     pub(crate) fn execute_deferred(&self, text: &str, parameters: impl Params) -> Result<()> {
         self.prepare_cached(text)?.execute_deferred(parameters)
     }
@@ -77,7 +77,7 @@ impl Statement<'_> {
         })
     }
 
-    /// As [`Transaction::order`].
+    /// See [`Transaction::execute_deferred`].
     pub(crate) fn execute_deferred(&mut self, parameters: impl Params) -> Result<()> {
         match self {
             Statement::Sqlite(_) => self.execute(parameters).map(drop),
@@ -97,7 +97,7 @@ impl Statement<'_> {
         })
     }
 
-    /// The first row; [`Optional::optional`] makes none of it if there is no row.
+    /// The first row; [`Optional::optional`] turns a missing row into `None`.
     pub(crate) fn query_row<T>(
         &mut self,
         parameters: impl Params,
@@ -160,7 +160,7 @@ pub(crate) enum Row<'r> {
 }
 
 impl Row<'_> {
-    /// What stands in a column, counted from 0.
+    /// The value of a column, counted from 0.
     pub(crate) fn value(&self, at: usize) -> Result<ValueRef<'_>> {
         match self {
             Row::Sqlite(row) => Ok(row.get_ref(at)?.into()),
@@ -171,8 +171,8 @@ impl Row<'_> {
     }
 
     pub(crate) fn get<T: FromValue>(&self, at: usize) -> Result<T> {
-        let seen = self.value(at)?;
-        T::from_value(seen).ok_or_else(|| error::damaged(at, format!("{seen:?} is not what belongs there")))
+        let value = self.value(at)?;
+        T::from_value(value).ok_or_else(|| error::damaged(at, format!("{value:?} has the wrong type")))
     }
 
     pub(crate) fn is_null(&self, at: usize) -> Result<bool> {
@@ -182,14 +182,14 @@ impl Row<'_> {
     pub(crate) fn text(&self, at: usize) -> Result<&str> {
         match self.value(at)? {
             ValueRef::Text(text) => Ok(text),
-            other => Err(error::damaged(at, format!("{other:?} is no text"))),
+            other => Err(error::damaged(at, format!("{other:?} is not text"))),
         }
     }
 
     pub(crate) fn bytes(&self, at: usize) -> Result<&[u8]> {
         match self.value(at)? {
             ValueRef::Bytes(bytes) => Ok(bytes),
-            other => Err(error::damaged(at, format!("{other:?} are no bytes"))),
+            other => Err(error::damaged(at, format!("{other:?} are not bytes"))),
         }
     }
 }

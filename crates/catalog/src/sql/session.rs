@@ -1,8 +1,8 @@
-//! A connection to PostgreSQL, and how values travel on it.
+//! A PostgreSQL session with statement pipelining, and the encoding of values.
 //!
-//! What only has to be done is not waited for: such orders travel with the next question, or with the commit,
-//! in one round trip for all of them. The answers come in the same order, so a question sees what was ordered
-//! before it, and an order that fails fails its transaction, as any statement does.
+//! Statements whose result nobody reads are deferred: they are pipelined with the next query, or with the
+//! commit, in one round trip (decision 0022). The server answers in order, so a query sees the effect of what
+//! was deferred before it, and a deferred statement that fails aborts its transaction like any other.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,33 +20,31 @@ use tokio_postgres::{Config, SimpleQueryMessage, Socket, Statement};
 use super::blocking_client::{BlockingClient, DeferredStatement};
 use super::{AsValue, DatabaseError, Result, Table, Value, ValueRef, damaged, dialect};
 
-/// Of one connection; questions that are put together have many texts, so that it begins anew when it is
-/// full.
+/// Prepared statements of one connection. Queries that are composed have many texts; the cache starts over
+/// when it is full.
 const PREPARED_MAX: usize = 512;
-/// As many orders wait for a question to travel with.
+/// Deferred statements that wait for a query; at this number they are sent alone.
 const DEFERRED_STATEMENTS_MAX: usize = 256;
-/// As many numbers of rows are taken at once, at least.
+/// Ids reserved from a table's sequence at once, at least.
 const RESERVED_IDS_MIN: usize = 1_000;
 
-/// One connection. At most one transaction is open on it.
+/// One connection, with at most one open transaction.
 pub(crate) struct Session {
-    /// There until it is dropped.
+    /// Some until the drop.
     client: Option<BlockingClient>,
-    /// By their text as it is written here.
+    /// Prepared statements by their untranslated text.
     prepared: HashMap<String, Statement>,
-    /// To be done in the open transaction, and not sent yet.
+    /// Statements of the open transaction that were not sent yet.
     deferred: Vec<DeferredStatement>,
-    /// Numbers for rows of each table that were taken and not used. Only the connection that writes takes
-    /// any.
+    /// Reserved and unused ids of each table. Only the connection that writes reserves any.
     reserved_ids: HashMap<&'static str, Range<i64>>,
-    /// A statement failed: the server takes no more of this transaction, and would answer a commit by going
-    /// back.
+    /// A statement failed: the server rejects the rest of the transaction, and would roll back at the commit.
     failed: bool,
     /// A transaction was begun and not ended.
     open: bool,
 }
 
-/// The driver has a runtime of its own, and one must not end where another waits.
+/// The client's runtime must not be dropped inside another runtime, so it ends on a thread of its own.
 impl Drop for Session {
     fn drop(&mut self) {
         let Some(link) = self.client.take() else { return };
@@ -55,7 +53,7 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Connects, wherever it is called.
+    /// Connects; may be called inside a runtime.
     pub(crate) fn open<T>(config: &Config, tls: T) -> Result<Session>
     where
         T: MakeTlsConnect<Socket>,
@@ -83,13 +81,14 @@ impl Session {
         self.client().is_closed()
     }
 
-    /// Begins to write; returns the number under which the server will know what became of it.
+    /// Begins a writing transaction. Returns its number, by which the server can later say whether it was
+    /// committed.
     pub(crate) fn begin_write(&mut self) -> Result<String> {
         self.begin()?;
         self.query_text("BEGIN; SELECT pg_current_xact_id()")
     }
 
-    /// Begins to read one state of everything, each statement for at most `limit`.
+    /// Begins a read-only transaction on one snapshot, with a time limit for each statement.
     pub(crate) fn begin_read(&mut self, limit: Duration) -> Result<()> {
         self.begin()?;
         let limit = limit.as_millis().clamp(1, i32::MAX as u128);
@@ -98,7 +97,7 @@ impl Session {
         ))
     }
 
-    /// What a panic left open is ended first.
+    /// Rolls back first what a panic left open.
     fn begin(&mut self) -> Result<()> {
         if self.open {
             self.roll_back()?;
@@ -107,14 +106,14 @@ impl Session {
         Ok(())
     }
 
-    /// Fails, with nothing written, if any statement of the transaction failed.
+    /// Commits, or fails with nothing written if any statement of the transaction failed.
     pub(crate) fn commit(&mut self) -> Result<()> {
         if self.failed {
             self.roll_back()?;
             return Err(DatabaseError::TransactionAborted);
         }
         self.open = false;
-        // After an order that failed the server goes back, and only the order says so.
+        // After a deferred statement that failed the server rolls back, and only that statement reports it.
         let orders = std::mem::take(&mut self.deferred);
         self.client().pipeline(&orders, async |client| Ok(client.batch_execute("COMMIT").await?))
     }
@@ -125,12 +124,12 @@ impl Session {
         self.batch_execute("ROLLBACK")
     }
 
-    /// Statements in the server's own words, without parameters or rows.
+    /// Runs statements in PostgreSQL's own SQL, without parameters or rows.
     pub(crate) fn batch_execute(&mut self, text: &str) -> Result<()> {
         Ok(self.client().block_on(async |client| client.batch_execute(text).await)?)
     }
 
-    /// The same, with the first column of the first row.
+    /// Runs such statements and returns the first column of the first row.
     pub(crate) fn query_text(&mut self, text: &str) -> Result<String> {
         let answers = self.client().block_on(async |client| client.simple_query(text).await)?;
         let row = answers.iter().find_map(|answer| match answer {
@@ -154,13 +153,13 @@ impl Session {
         Ok(statement)
     }
 
-    /// The kinds of the columns of a question that is not asked.
+    /// The column types of a query, which is prepared but not run.
     pub(super) fn column_types(&mut self, text: &str) -> Result<Vec<Type>> {
         let statement = self.prepare(text)?;
         Ok(statement.columns().iter().map(|column| column.type_().clone()).collect())
     }
 
-    /// A copy into a table, of pieces until one is empty. If it fails, so does the transaction.
+    /// `COPY`s chunks into a table until one is empty. If it fails, so does the transaction.
     pub(super) fn copy_in(&mut self, text: &str, mut next: impl FnMut() -> Result<BytesMut>) -> Result<()> {
         let statement = self.prepare(text)?;
         self.run_after_deferred(async |client| {
@@ -176,9 +175,8 @@ impl Session {
         })
     }
 
-    /// The next numbers of rows of a table, one after the other. They are the sequence's of that table, from
-    /// which many are taken at once, so that rows are not asked what they were numbered. What is not used is
-    /// used by nobody.
+    /// Reserves consecutive ids of a table. They come from its sequence, many at once, so that inserts need
+    /// not return them. Ids that stay unused are lost.
     pub(super) fn reserve_ids(&mut self, table: &Table, count: usize) -> Result<Range<i64>> {
         let wanted = i64::try_from(count)
             .map_err(|_| DatabaseError::ValueDoesNotFit(format!("{count} rows at once")))?;
@@ -186,7 +184,7 @@ impl Session {
         let left = if left.end - left.start < wanted {
             let more = wanted.max(RESERVED_IDS_MIN as i64);
             let sequence = format!("pg_get_serial_sequence('{}', '{}')", table.name, table.id_column);
-            // The sequence stands at the last one that was taken.
+            // The sequence now stands at the last reserved id.
             let last =
                 self.query_text(&format!("SELECT setval({sequence}, nextval({sequence}) + {more} - 1)"));
             let last: i64 = self.note_failure(last)?.parse().map_err(|error| damaged(0, error))?;
@@ -199,7 +197,7 @@ impl Session {
         Ok(taken)
     }
 
-    /// To be done by the end of the transaction, before what is asked for next.
+    /// Defers a statement until the next query or the commit.
     fn defer(&mut self, statement: &Statement, values: &[ValueRef<'_>]) -> Result<()> {
         self.deferred.push((statement.clone(), values.iter().map(|value| Value::from(*value)).collect()));
         if self.deferred.len() < DEFERRED_STATEMENTS_MAX {
@@ -233,7 +231,7 @@ impl<'t> Prepared<'t> {
         Ok(Prepared { statement: session.borrow_mut().prepare(text)?, session })
     }
 
-    /// Without waiting for what comes of it.
+    /// See [`super::Transaction::execute_deferred`].
     pub(super) fn execute_deferred(&self, values: &[ValueRef<'_>]) -> Result<()> {
         self.check_count(values)?;
         self.session.borrow_mut().defer(&self.statement, values)
@@ -253,7 +251,7 @@ impl<'t> Prepared<'t> {
         session.run_after_deferred(async |client| Ok(client.query(&self.statement, &values).await?))
     }
 
-    /// The driver panics where their number is not that of the statement.
+    /// The driver panics if their number is not that of the statement's parameters.
     fn check_count(&self, values: &[ValueRef<'_>]) -> Result<()> {
         let expected = self.statement.params().len();
         match expected == values.len() {
@@ -268,7 +266,7 @@ impl<'t> Prepared<'t> {
     }
 }
 
-/// As it is seen.
+/// Encodes as its [`ValueRef`].
 impl ToSql for Value {
     fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Failure> {
         self.as_value().to_sql(kind, out)
@@ -294,8 +292,8 @@ impl ToSql for ValueRef<'_> {
                 Type::BOOL => (number != 0).to_sql(kind, out),
                 _ => Err(format!("a number where {kind} is expected").into()),
             },
-            // The one character that a text of the server's cannot hold; it comes in answers of storages at
-            // most.
+            // NUL is the one character that PostgreSQL's text cannot hold. It can only come from answers of
+            // storages.
             ValueRef::Text(text) if text.contains('\0') => text.replace('\0', "\u{fffd}").to_sql(kind, out),
             ValueRef::Text(text) if is_text(kind) => text.to_sql(kind, out),
             ValueRef::Text(_) => Err(format!("a text where {kind} is expected").into()),
@@ -340,8 +338,8 @@ fn is_text(kind: &Type) -> bool {
     matches!(*kind, Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::UNKNOWN)
 }
 
-/// A `numeric` as it comes, if it is a whole number: sums of integers are such. Number of digits to the base
-/// of 10,000, the power of the first, sign, and digits after the point in print; then the digits.
+/// Decodes a `numeric` in binary form that is a whole number, as sums of integers are. Its fields: number of
+/// digits to the base 10,000, power of the first digit, sign, decimal places; then the digits.
 fn whole_number(raw: &[u8]) -> Option<i64> {
     let part = |at: usize| Some(i16::from_be_bytes(raw.get(2 * at..2 * at + 2)?.try_into().ok()?));
     let (digits, first, sign) = (part(0)?, part(1)?, part(2)?);
@@ -363,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_read() {
+    fn sums_are_decoded() {
         let number = |parts: &[i16]| {
             whole_number(&parts.iter().flat_map(|part| part.to_be_bytes()).collect::<Vec<_>>())
         };

@@ -1,21 +1,21 @@
-//! What goes into a statement and comes out of a row: the four kinds of value that both databases share.
+//! Parameters and column values: the four types that both databases share.
 
 use rusqlite::types::{ToSqlOutput, ValueRef as SqliteValueRef};
 
 use super::Result;
 
-/// A value of a row or a parameter, where it lies.
+/// A borrowed value of a row or parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ValueRef<'v> {
     Null,
     Number(i64),
     Text(&'v str),
     Bytes(&'v [u8]),
-    /// What we never write: a fraction, or bytes that should be text.
+    /// A value that we never write: a fraction, or text that is not UTF-8.
     Unsupported,
 }
 
-/// A parameter that is kept until it is used.
+/// An owned value, for parameters that outlive their source.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Null,
@@ -72,7 +72,7 @@ impl rusqlite::ToSql for ValueRef<'_> {
     }
 }
 
-/// Gives a statement of SQLite its parameters; fails unless it takes exactly these.
+/// Binds parameters to a statement of SQLite; fails if their number differs.
 pub(super) fn bind(statement: &mut rusqlite::Statement<'_>, values: &[ValueRef<'_>]) -> Result<()> {
     let expected = statement.parameter_count();
     if expected != values.len() {
@@ -84,7 +84,7 @@ pub(super) fn bind(statement: &mut rusqlite::Statement<'_>, values: &[ValueRef<'
     Ok(())
 }
 
-/// What can be a parameter.
+/// A type that can be a parameter.
 pub(crate) trait AsValue {
     fn as_value(&self) -> ValueRef<'_>;
 }
@@ -167,7 +167,7 @@ impl<T: AsValue + ?Sized> AsValue for &T {
     }
 }
 
-/// The parameters of one run of a statement, in their order.
+/// The parameters of one run of a statement, in order.
 pub(crate) trait Params {
     fn with<R>(&self, run: impl FnOnce(&[ValueRef<'_>]) -> R) -> R;
 }
@@ -224,13 +224,13 @@ tuples!(A B C D E F G H I J K L M N);
 tuples!(A B C D E F G H I J K L M N O);
 tuples!(A B C D E F G H I J K L M N O P);
 
-/// More parameters than a tuple has room for.
+/// A list of more parameters than a tuple has room for.
 macro_rules! params {
     ($($value:expr),* $(,)?) => { [$(&$value as &dyn $crate::sql::AsValue),*] };
 }
 pub(crate) use params;
 
-/// What a column can be read as.
+/// A type that a column can be read as.
 pub(crate) trait FromValue: Sized {
     fn from_value(seen: ValueRef<'_>) -> Option<Self>;
 }
