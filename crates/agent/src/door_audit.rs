@@ -12,7 +12,7 @@ use std::time::Duration;
 use longhaul_api::agent::{DoorDecision, Fact};
 use longhaul_doors::Witness;
 use longhaul_model::{Fault, StorageName};
-use longhaul_security::{Counted, Decision, Tally, TallyBounds};
+use longhaul_security::{AggregatedDecision, AuditAggregator, AuditBounds, Decision};
 
 use crate::clock::ServiceClock;
 use crate::outbox_log::OutboxLog;
@@ -21,14 +21,15 @@ use crate::threads::{guarded, locked};
 
 /// Bounds of the aggregation: of tens of thousands of uploads a second, a hundred are listed and the rest
 /// counted.
-const AUDIT_BOUNDS: TallyBounds = TallyBounds { most: 1_000, refused_of_one: 20, allowed_of_one: 100 };
+const AUDIT_BOUNDS: AuditBounds =
+    AuditBounds { entries_max: 1_000, refused_per_subject_max: 20, allowed_per_subject_max: 100 };
 /// Decisions in one fact.
 const DECISIONS_PER_FACT_MAX: usize = 200;
 /// How long decisions gather before they are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(crate) struct DoorAudit {
-    aggregator: Mutex<Tally>,
+    aggregator: Mutex<AuditAggregator>,
     clock: ServiceClock,
 }
 
@@ -37,25 +38,25 @@ pub(crate) struct DoorAuditSink(pub(crate) Arc<DoorAudit>);
 
 impl Witness for DoorAuditSink {
     fn decided(&self, decision: Decision) {
-        locked(&self.0.aggregator).note(decision, self.0.clock.now());
+        locked(&self.0.aggregator).record(decision, self.0.clock.now());
     }
 }
 
 impl DoorAudit {
     pub(crate) fn new(clock: ServiceClock) -> DoorAudit {
-        DoorAudit { aggregator: Mutex::new(Tally::new(AUDIT_BOUNDS)), clock }
+        DoorAudit { aggregator: Mutex::new(AuditAggregator::new(AUDIT_BOUNDS)), clock }
     }
 
     /// Writes gathered decisions to the log, as far as it has room for them. On an error they stay here.
     pub(crate) fn flush(&self, log: &OutboxLog) -> Result<(), Fault> {
         while log.has_room_for_decisions() {
-            let list = locked(&self.aggregator).take(DECISIONS_PER_FACT_MAX);
+            let list = locked(&self.aggregator).drain(DECISIONS_PER_FACT_MAX);
             if list.is_empty() {
                 return Ok(());
             }
             let fact = Fact::Decided { decisions: list.iter().filter_map(to_wire).collect() };
             if let Err(fault) = log.add_decisions(fact) {
-                locked(&self.aggregator).put_back(list);
+                locked(&self.aggregator).restore(list);
                 return Err(fault);
             }
         }
@@ -64,8 +65,8 @@ impl DoorAudit {
 }
 
 /// None for a decision that no door made.
-fn to_wire(counted: &Counted) -> Option<DoorDecision> {
-    let Counted { decision, since, at, times } = counted.clone();
+fn to_wire(counted: &AggregatedDecision) -> Option<DoorDecision> {
+    let AggregatedDecision { decision, since, at, times } = counted.clone();
     let storage: StorageName = decision.storage?;
     Some(DoorDecision {
         storage,
@@ -195,7 +196,7 @@ mod tests {
             decided.flush(&log).unwrap();
         }
         assert!(!log.has_room_for_decisions());
-        assert!(locked(&decided.aggregator).len() <= AUDIT_BOUNDS.most + 1);
+        assert!(locked(&decided.aggregator).len() <= AUDIT_BOUNDS.entries_max + 1);
         let (mut told, mut sequence) = (0, 0);
         while !log.entries().is_empty() {
             told += decisions(&log).iter().map(|one| one.times).sum::<u64>();

@@ -233,7 +233,7 @@ impl Site {
         let engine = Engine::start(
             engine_config,
             &credentials,
-            authority.permits()?,
+            authority.permit_verifier()?,
             exports,
             Arc::new(now),
             move |group| events.dispatch(group),

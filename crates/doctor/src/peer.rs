@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use longhaul_model::Timestamp;
 use longhaul_model::units::printable;
 use longhaul_network::advice::{Family, payload_share};
-use longhaul_security::{OutsideTrust, outside_client_tls};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ProtocolVersion};
 
@@ -423,7 +423,7 @@ fn date(head: &[u8]) -> Option<Timestamp> {
 /// Believes whoever answers and holds the key of the certificate shown: this connection carries nothing, and
 /// the report says who it was.
 fn client(peer: &Peer) -> Result<ClientConnection, String> {
-    let config = outside_client_tls(OutsideTrust::Anyone).map_err(|fault| fault.to_string())?;
+    let config = foreign_client_tls(ForeignServerTrust::Anyone).map_err(|fault| fault.to_string())?;
     let name = ServerName::try_from(peer.host.clone()).map_err(|error| error.to_string())?;
     ClientConnection::new(config, name).map_err(|error| error.to_string())
 }

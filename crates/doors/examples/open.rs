@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use longhaul_doors::{Access, Door, Grant, Limits, May, Outgoing, Rights, Settings};
-use longhaul_security::{OutsideTrust, door_server_tls, outside_client_tls, secret_hash};
+use longhaul_security::{ForeignServerTrust, door_server_tls, foreign_client_tls, hash_secret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions};
 
 type Failure = Box<dyn std::error::Error>;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Failure> {
     let outgoing = match &authorities {
         None => None,
         Some(pem) => Some(Arc::new(Outgoing {
-            tls: outside_client_tls(OutsideTrust::Authorities(pem))?,
+            tls: foreign_client_tls(ForeignServerTrust::Authorities(pem))?,
             allow: vec!["127.0.0.0/8".parse()?, "::1".parse()?],
         })),
     };
@@ -45,7 +45,7 @@ fn main() -> Result<(), Failure> {
         identities: false,
         rights: Rights {
             subjects: Vec::new(),
-            tokens: vec![(secret_hash(token), all)],
+            tokens: vec![(hash_secret(token), all)],
             anonymous: Some(String::new()),
         },
     };

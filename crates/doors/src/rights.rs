@@ -9,7 +9,7 @@ use std::path::Path;
 
 use http::{HeaderMap, StatusCode, header};
 use longhaul_model::units::printable;
-use longhaul_security::{PeerIdentity, SubjectPattern, read_private, same_hash, secret_hash};
+use longhaul_security::{PeerIdentity, SubjectPattern, constant_time_eq, hash_secret, read_private};
 
 use crate::answer::{Outcome, Refusal};
 use crate::issued::{Issued, Scoped};
@@ -151,7 +151,7 @@ fn parse_tokens(text: &str) -> Result<Vec<([u8; 32], Grant)>, String> {
             return Err(wrong(&format!("the token has fewer than {TOKEN_BYTES_MIN} characters")));
         }
         let below = below.trim_end_matches('/').to_owned();
-        tokens.push((secret_hash(token), Grant { may, below }));
+        tokens.push((hash_secret(token), Grant { may, below }));
         if tokens.len() > TOKENS_MAX {
             return Err(format!("more than {TOKENS_MAX} tokens"));
         }
@@ -183,8 +183,8 @@ impl Rights {
     ) -> Outcome<Granted> {
         let mut granted = self.without_token(subjects);
         let Some(token) = bearer(headers)? else { return Ok(granted) };
-        let hash = secret_hash(token);
-        let known = self.tokens.iter().filter(|(known, _)| same_hash(known, &hash));
+        let hash = hash_secret(token);
+        let known = self.tokens.iter().filter(|(known, _)| constant_time_eq(known, &hash));
         let before = granted.grants.len();
         granted.grants.extend(known.map(|(_, grant)| grant.clone()));
         if granted.grants.len() > before {

@@ -12,10 +12,10 @@ use http_body_util::{BodyExt, Empty, Limited};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient, read_authorities};
 use longhaul_security::bearer::{
-    Audience, ExpectedLogin, Fetched, KEYS_BYTES_MAX, LoginIdentity, Step, TokenIdentity, TokenRefusal,
-    TokenTrust,
+    Audience, ExpectedLogin, FetchResponse, FetchStep, KEYS_BYTES_MAX, LoginIdentity, TokenIdentity,
+    TokenRefusal, TokenTrust,
 };
-use longhaul_security::{OutsideTrust, outside_client_tls};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls};
 use tokio::sync::Mutex;
 
 /// A client waits for the answer with its token, so an issuer has less time than archives have.
@@ -42,7 +42,7 @@ impl Issuers {
         authorities_pem: &str,
         policy: AddressPolicy,
     ) -> Result<Self, Fault> {
-        let tls = outside_client_tls(OutsideTrust::Authorities(authorities_pem))?;
+        let tls = foreign_client_tls(ForeignServerTrust::Authorities(authorities_pem))?;
         Ok(Issuers { trust, http: outbound::client(tls, policy), asking: Default::default() })
     }
 
@@ -100,7 +100,7 @@ impl Issuers {
     /// which.
     pub async fn refresh(&self, now: Timestamp) -> Vec<(String, Fault)> {
         let mut faults = Vec::new();
-        for issuer in self.trust.due(now) {
+        for issuer in self.trust.issuers_due(now) {
             let asking = self.asking(&issuer);
             let _asked = asking.lock().await;
             if let Err(fault) = self.ask(&issuer, now).await {
@@ -119,13 +119,13 @@ impl Issuers {
         let Some(mut fetch) = self.trust.fetch(issuer, now) else { return Ok(()) };
         loop {
             let answer = self.get(fetch.url()).await;
-            if let Step::Done(keys) = fetch.answer(answer) {
+            if let FetchStep::Done(keys) = fetch.handle_response(answer) {
                 return self.trust.install(issuer, keys, now);
             }
         }
     }
 
-    async fn get(&self, url: &str) -> Result<Fetched, Fault> {
+    async fn get(&self, url: &str) -> Result<FetchResponse, Fault> {
         let whole = tokio::time::timeout(ANSWER_TIME_MAX, self.get_whole(url)).await;
         whole.unwrap_or_else(|_| {
             let detail = format!("{url}: no answer within {} s", ANSWER_TIME_MAX.as_secs());
@@ -133,7 +133,7 @@ impl Issuers {
         })
     }
 
-    async fn get_whole(&self, url: &str) -> Result<Fetched, Fault> {
+    async fn get_whole(&self, url: &str) -> Result<FetchResponse, Fault> {
         if !url.starts_with("https://") {
             return Err(Fault::new(FaultCode::BadRequest, format!("{url} is no https address")));
         }
@@ -156,7 +156,7 @@ impl Issuers {
                 format!("{url}: the answer cannot be read: {error} (at most {KEYS_BYTES_MAX} bytes are)");
             Fault::new(FaultCode::ConnectionLost, detail)
         })?;
-        Ok(Fetched { body: body.to_bytes().to_vec(), max_age })
+        Ok(FetchResponse { body: body.to_bytes().to_vec(), max_age })
     }
 }
 

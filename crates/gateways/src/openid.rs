@@ -16,9 +16,9 @@ use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient, read_authorities};
 use longhaul_security::bearer::{
-    ExpectedLogin, IssuerRule, LoginDocument, LoginIdentity, TokenSettings, TokenTrust, id_token_of,
+    ExpectedLogin, IssuerRule, LoginIdentity, ProviderMetadata, TokenSettings, TokenTrust, extract_id_token,
 };
-use longhaul_security::{BegunLogin, OutsideTrust, PendingLogin, outside_client_tls};
+use longhaul_security::{ForeignServerTrust, LoginRedirect, PendingLogin, foreign_client_tls};
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
@@ -62,7 +62,7 @@ pub struct LoginIssuer {
     http: HttpClient<Full<Bytes>>,
     issuers: Issuers,
     /// One question for it at a time: the others find the answer there.
-    document: Mutex<Option<(Timestamp, Result<LoginDocument, Fault>)>>,
+    document: Mutex<Option<(Timestamp, Result<ProviderMetadata, Fault>)>>,
 }
 
 impl LoginIssuer {
@@ -82,7 +82,7 @@ impl LoginIssuer {
         let rule = IssuerRule { issuer: client.issuer.clone(), vo: None, required_scope: None };
         let settings = TokenSettings { issuers: vec![rule], audiences: Vec::new(), leeway: LEEWAY };
         let (trust, pem) = (Arc::new(TokenTrust::new(settings)?), read_authorities(authorities)?);
-        let tls = outside_client_tls(OutsideTrust::Authorities(&pem))?;
+        let tls = foreign_client_tls(ForeignServerTrust::Authorities(&pem))?;
         let http = outbound::client(tls, policy.clone());
         Ok(LoginIssuer {
             client,
@@ -93,7 +93,7 @@ impl LoginIssuer {
     }
 
     /// Where the browser is to be sent.
-    pub async fn address(&self, begun: &BegunLogin, now: Timestamp) -> Result<String, Fault> {
+    pub async fn address(&self, begun: &LoginRedirect, now: Timestamp) -> Result<String, Fault> {
         let document = self.document(now).await?;
         let scopes = self.client.scopes.join(" ");
         let parameters = [
@@ -116,7 +116,7 @@ impl LoginIssuer {
         let issuer = &self.client.issuer;
         let document = self.document(now).await?;
         let trimmed = |issuer: &str| issuer.trim_end_matches('/').to_owned();
-        let is_theirs = answer.issuer.map_or(!document.tells_issuer, |from| trimmed(from) == trimmed(issuer));
+        let is_theirs = answer.issuer.map_or(!document.sends_issuer, |from| trimmed(from) == trimmed(issuer));
         if !is_theirs {
             let detail = format!("the answer is not by {issuer} (iss): log in again");
             return Err(Fault::new(FaultCode::NotAuthenticated, detail));
@@ -132,7 +132,7 @@ impl LoginIssuer {
 
     async fn exchange(
         &self,
-        document: &LoginDocument,
+        document: &ProviderMetadata,
         code: &str,
         verifier: &str,
     ) -> Result<Zeroizing<String>, Fault> {
@@ -146,7 +146,7 @@ impl LoginIssuer {
         let mut request = http::Request::post(&document.token_endpoint)
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         match &client.secret {
-            Some(secret) if document.secret_in_form => {
+            Some(secret) if document.secret_in_body => {
                 parameters.extend([("client_id", client.client_id.as_str()), ("client_secret", secret)]);
             }
             Some(secret) => {
@@ -165,10 +165,10 @@ impl LoginIssuer {
         if status != http::StatusCode::OK {
             return Err(refused(&client.issuer, status, &body));
         }
-        id_token_of(&body)
+        extract_id_token(&body)
     }
 
-    async fn document(&self, now: Timestamp) -> Result<LoginDocument, Fault> {
+    async fn document(&self, now: Timestamp) -> Result<ProviderMetadata, Fault> {
         let mut kept = self.document.lock().await;
         if let Some((at, found)) = &*kept {
             let good_for = if found.is_ok() { DOCUMENT_FOR } else { PAUSE };
@@ -181,13 +181,13 @@ impl LoginIssuer {
         found
     }
 
-    async fn fetch_document(&self) -> Result<LoginDocument, Fault> {
-        let url = LoginDocument::address(&self.client.issuer);
+    async fn fetch_document(&self) -> Result<ProviderMetadata, Fault> {
+        let url = ProviderMetadata::discovery_url(&self.client.issuer);
         let (status, body) = self.ask(&url, http::Request::get(&url).body(Full::default())).await?;
         if status != http::StatusCode::OK {
             return Err(Fault::new(FaultCode::ProtocolError, format!("{url} answered {status}")));
         }
-        LoginDocument::parse(&self.client.issuer, &body)
+        ProviderMetadata::parse(&self.client.issuer, &body)
     }
 
     async fn ask(

@@ -15,7 +15,7 @@ use http_body_util::Full;
 use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient, read_authorities};
-use longhaul_security::{OutsideTrust, outside_client_tls};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
@@ -76,7 +76,7 @@ impl TokenEndpoints {
     }
 
     pub fn new(clients: Vec<OurClient>, authorities_pem: &str) -> Result<Self, Fault> {
-        let tls = outside_client_tls(OutsideTrust::Authorities(authorities_pem))?;
+        let tls = foreign_client_tls(ForeignServerTrust::Authorities(authorities_pem))?;
         let clients = clients.into_iter().map(|client| (key(&client.issuer).to_owned(), client)).collect();
         Ok(TokenEndpoints {
             http: outbound::client(tls, AddressPolicy::Anywhere),

@@ -17,11 +17,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use longhaul_api::agent::DoorDecision;
 use longhaul_catalog::{Catalog, CatalogError, NewDecision};
 use longhaul_model::{SiteName, Timestamp};
-use longhaul_security::{Counted, Decision, Tally, TallyBounds};
+use longhaul_security::{AggregatedDecision, AuditAggregator, AuditBounds, Decision};
 
 use crate::Origin;
 
-const BOUNDS: TallyBounds = TallyBounds { most: 4_000, refused_of_one: 20, allowed_of_one: 1_000 };
+const BOUNDS: AuditBounds =
+    AuditBounds { entries_max: 4_000, refused_per_subject_max: 20, allowed_per_subject_max: 1_000 };
 const NOBODY: &str = "nobody";
 
 /// Who makes a request, as far as authentication has got.
@@ -60,12 +61,12 @@ pub trait Counters: Send + Sync {
 
 /// Decisions in memory, aggregated until they are written.
 pub struct AuditLog {
-    pending: Mutex<Tally>,
+    pending: Mutex<AuditAggregator>,
 }
 
 impl Default for AuditLog {
     fn default() -> Self {
-        AuditLog { pending: Mutex::new(Tally::new(BOUNDS)) }
+        AuditLog { pending: Mutex::new(AuditAggregator::new(BOUNDS)) }
     }
 }
 
@@ -88,22 +89,22 @@ impl AuditLog {
             why: outcome.err().unwrap_or(&requester.right).to_owned(),
             storage: None,
         };
-        self.pending().note(decision, now);
+        self.pending().record(decision, now);
     }
 
     /// Writes all pending decisions; after a failure they stay pending.
     pub fn write(&self, catalog: &Catalog, counters: &dyn Counters) -> Result<(), CatalogError> {
-        let list = self.pending().take(usize::MAX);
+        let list = self.pending().drain(usize::MAX);
         let rows: Vec<NewDecision> = list.iter().cloned().map(row).collect();
         if let Err(error) = catalog.record_decisions(&rows) {
-            self.pending().put_back(list);
+            self.pending().restore(list);
             return Err(error);
         }
         count(&rows, counters);
         Ok(())
     }
 
-    fn pending(&self) -> MutexGuard<'_, Tally> {
+    fn pending(&self) -> MutexGuard<'_, AuditAggregator> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,8 +122,8 @@ pub fn count(rows: &[NewDecision], counters: &dyn Counters) {
     }
 }
 
-fn row(counted: Counted) -> NewDecision {
-    let Counted { decision, since, at, times } = counted;
+fn row(counted: AggregatedDecision) -> NewDecision {
+    let AggregatedDecision { decision, since, at, times } = counted;
     NewDecision {
         allowed: decision.allowed,
         since,
@@ -151,7 +152,12 @@ pub fn from_door(said: DoorDecision, site: &SiteName, now: Timestamp) -> NewDeci
         storage: None,
     };
     let at = said.at.min(now);
-    let counted = Counted { decision: decision.shown(), since: said.since.min(at), at, times: said.times };
+    let counted = AggregatedDecision {
+        decision: decision.sanitized(),
+        since: said.since.min(at),
+        at,
+        times: said.times,
+    };
     NewDecision { at_door: Some((site.clone(), said.storage)), ..row(counted) }
 }
 

@@ -8,7 +8,7 @@ use http::HeaderValue;
 use longhaul_api::fts::{Levels, Refusal};
 use longhaul_gateways::issuers::Issuers;
 use longhaul_model::{Fault, FaultCode};
-use longhaul_security::Confinement;
+use longhaul_security::TokenRestrictions;
 use longhaul_security::bearer::{Audience, IssuerRule, Profile, TokenIdentity, TokenSettings, TokenTrust};
 
 use crate::person::{Method, Token, unknown, user_levels};
@@ -113,7 +113,7 @@ pub(crate) fn person(config: &FtsConfig, ours: &[String], identity: TokenIdentit
         expires: Some(identity.expires),
         token: Some(token),
         certificate: None,
-        confinement: Confinement::default(),
+        confinement: TokenRestrictions::default(),
     }
 }
 

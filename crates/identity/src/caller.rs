@@ -4,7 +4,8 @@ use longhaul_api::Problem;
 use longhaul_api::native::LoginReply;
 use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp};
 use longhaul_security::{
-    Charge, Confinement, Holder, KnownAs, Principal, Role, Session, same_hash, secret_hash,
+    ExternalIdentity, ManagerScope, Principal, Role, Session, SessionHolder, TokenRestrictions,
+    constant_time_eq, hash_secret,
 };
 
 /// An authenticated caller of the native API or the pages.
@@ -15,15 +16,15 @@ pub struct Caller {
     /// Present if a login session's cookie was shown: what forms of that session have to carry.
     pub(crate) csrf_token: Option<String>,
     /// What else their login says of them.
-    pub(crate) holder: Holder,
+    pub(crate) holder: SessionHolder,
     /// What their credential takes away from their role.
-    pub(crate) confinement: Confinement,
+    pub(crate) confinement: TokenRestrictions,
 }
 
 impl Caller {
     /// Somebody who has logged in.
-    pub fn from_holder(holder: Holder) -> Caller {
-        let confinement = Confinement::default();
+    pub fn from_holder(holder: SessionHolder) -> Caller {
+        let confinement = TokenRestrictions::default();
         Caller { principal: holder.principal.clone(), expires: None, csrf_token: None, holder, confinement }
     }
 
@@ -38,22 +39,22 @@ impl Caller {
     }
 
     /// Their identity at another issuer, if they logged in with a credential of it.
-    pub fn known_as(&self) -> Option<&KnownAs> {
-        self.holder.known_as.as_ref()
+    pub fn known_as(&self) -> Option<&ExternalIdentity> {
+        self.holder.external.as_ref()
     }
 
     /// The only community they may act for, if they are confined to one.
     pub fn works_only_for(&self) -> Option<&CommunityName> {
-        self.confinement.community.as_ref().or(self.principal.charge.community.as_ref())
+        self.confinement.community.as_ref().or(self.principal.manages.community.as_ref())
     }
 
-    pub fn confinement(&self) -> &Confinement {
+    pub fn confinement(&self) -> &TokenRestrictions {
         &self.confinement
     }
 
     /// Refuses operations that would let a confined token give away more than it may.
     pub fn check_unconfined(&self, operation: &str) -> Result<(), Problem> {
-        if !self.confinement.any() {
+        if !self.confinement.is_restricted() {
             return Ok(());
         }
         let detail = format!("{operation} would give away more than the token may that asks for it");
@@ -74,7 +75,7 @@ impl Caller {
     /// token need none.
     pub fn check_csrf(&self, shown: Option<&str>) -> Result<(), Problem> {
         let Some(expected) = &self.csrf_token else { return Ok(()) };
-        let equal = shown.is_some_and(|shown| same_hash(&secret_hash(shown), &secret_hash(expected)));
+        let equal = shown.is_some_and(|shown| constant_time_eq(&hash_secret(shown), &hash_secret(expected)));
         if equal {
             return Ok(());
         }
@@ -103,8 +104,12 @@ impl Login {
 }
 
 /// A stored charge. One that cannot be parsed, as of a later release, must not count as none.
-pub fn charge(role: Role, sites: Option<&str>, community: Option<&CommunityName>) -> Result<Charge, Fault> {
-    Charge::of(role, Charge::parse_sites(sites.unwrap_or_default())?, community)
+pub fn charge(
+    role: Role,
+    sites: Option<&str>,
+    community: Option<&CommunityName>,
+) -> Result<ManagerScope, Fault> {
+    ManagerScope::new(role, ManagerScope::parse_sites(sites.unwrap_or_default())?, community)
 }
 
 pub fn not_authenticated(detail: &str) -> Problem {

@@ -82,7 +82,7 @@ impl Identity {
         let mut row = self.delegation_of(person)?.ok_or_else(none)?;
         let key = row.request.as_deref().and_then(|key| std::str::from_utf8(key).ok()).ok_or_else(none)?;
         let trust = users.trust().ok_or_else(|| Refusal::forbidden("Certificate required"))?;
-        let delegated = proxies::accept(key, pem).map_err(bad)?;
+        let delegated = proxies::accept_proxy(key, pem).map_err(bad)?;
         proxies::check_owner(&delegated, trust, &person.dn, now).map_err(bad)?;
         row.proxy = Some(delegated.credential_pem.as_bytes().to_vec());
         row.expires = Some(delegated.not_after);

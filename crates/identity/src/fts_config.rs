@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_api::fts::{Level, Levels};
 use longhaul_model::{CommunityName, Fault, FaultCode};
-use longhaul_security::CallOutSettings;
+use longhaul_security::MappingCalloutSettings;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,11 +168,11 @@ impl FtsConfig {
     }
 
     /// Who is asked about those whom nothing else tells about.
-    pub fn mapping(&self) -> Option<CallOutSettings> {
-        (!self.mapping_command.is_empty()).then(|| CallOutSettings {
+    pub fn mapping(&self) -> Option<MappingCalloutSettings> {
+        (!self.mapping_command.is_empty()).then(|| MappingCalloutSettings {
             command: self.mapping_command.clone(),
-            limit: Duration::from_secs(self.mapping_seconds.into()),
-            kept: Duration::from_secs(self.mapping_kept_seconds.into()),
+            time_limit: Duration::from_secs(self.mapping_seconds.into()),
+            cache_ttl: Duration::from_secs(self.mapping_kept_seconds.into()),
         })
     }
 

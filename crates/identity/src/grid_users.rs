@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::CallOut;
+use longhaul_security::MappingCallout;
 use longhaul_security::grid::{GridSettings, GridTrust};
 use longhaul_security::gridmap::{self, CommunityMap, MAP_BYTES_MAX};
 
@@ -17,7 +17,7 @@ pub struct GridUsers {
     map: Option<PathBuf>,
     communities: RwLock<Arc<CommunityMap>>,
     /// Asked about those who are in no map.
-    mapping: Option<CallOut>,
+    mapping: Option<MappingCallout>,
     /// What was wrong with the files when it was told last.
     told: Mutex<Vec<String>>,
     delegating: Mutex<()>,
@@ -41,7 +41,7 @@ impl GridUsers {
             trust,
             map: config.community_map.clone(),
             communities: RwLock::default(),
-            mapping: config.mapping().map(CallOut::new),
+            mapping: config.mapping().map(MappingCallout::new),
             told: Mutex::default(),
             delegating: Mutex::default(),
         };
@@ -57,11 +57,11 @@ impl GridUsers {
     /// tell, nobody is let in by a guess: a fault says why.
     pub fn community(&self, subject: &str, now: Timestamp) -> Result<Option<String>, Fault> {
         let communities = self.communities.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(community) = communities.of(subject) {
+        if let Some(community) = communities.community_of(subject) {
             return Ok(Some(community.to_owned()));
         }
         let Some(mapping) = &self.mapping else { return Ok(None) };
-        match mapping.ask(subject, now) {
+        match mapping.resolve(subject, now) {
             Ok(Some(community)) => Ok(Some(community.as_str().to_owned())),
             Ok(None) => {
                 let detail = format!("{subject} is of no community here, says service.fts.mapping_command");
@@ -162,7 +162,7 @@ mod tests {
         assert!(read_map(&path).unwrap_err().detail.contains("service.fts.community_map: "));
         std::fs::write(&path, format!("\"{ALICE}\" atlas\n\"{ALICE}\" cms\n\"/CN=broken atlas\n")).unwrap();
         let (map, bad) = read_map(&path).unwrap();
-        assert_eq!(map.of(ALICE), Some("atlas"));
+        assert_eq!(map.community_of(ALICE), Some("atlas"));
         assert!(bad.len() == 2 && bad.iter().any(|line| line.contains("map:3: ")), "{bad:?}");
         std::fs::write(&path, vec![b'#'; MAP_BYTES_MAX + 1]).unwrap();
         assert!(read_map(&path).unwrap_err().detail.contains("more than"));

@@ -113,7 +113,7 @@ impl Identity {
 
     /// Ends the sessions of an account that changes; says how many there were.
     pub fn end_sessions_of_account(&self, name: &str) -> usize {
-        self.sessions.end_of_account(name)
+        self.sessions.end_account_sessions(name)
     }
 
     /// Fetches keys of issuers that are getting old. If an issuer does not answer, its former keys remain.

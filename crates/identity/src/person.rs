@@ -6,7 +6,7 @@ use http::HeaderValue;
 use longhaul_api::fts::{self, BASE_ID, Level, Levels, Refusal, WhoAmI};
 use longhaul_model::{FaultCode, Timestamp};
 use longhaul_security::grid::GridIdentity;
-use longhaul_security::{Area, ClientIdentity, Confinement, Role};
+use longhaul_security::{Area, ClientIdentity, Role, TokenRestrictions};
 
 use crate::{Caller, FtsPerson, Identity, KnownBy, Origin, PresentedToken, Requester, bearer, refusal};
 
@@ -33,7 +33,7 @@ pub struct Person {
     /// What their certificate says, if they came with one.
     pub certificate: Option<Arc<GridIdentity>>,
     /// What an API token takes away from its holder's rights.
-    pub confinement: Confinement,
+    pub confinement: TokenRestrictions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +179,10 @@ impl Identity {
             expires: caller.expires,
             token: None,
             certificate: None,
-            confinement: Confinement { community: confined_to.cloned(), ..caller.confinement().clone() },
+            confinement: TokenRestrictions {
+                community: confined_to.cloned(),
+                ..caller.confinement().clone()
+            },
         }
     }
 
@@ -211,7 +214,7 @@ impl Identity {
             expires: Some(certificate.not_after),
             token: None,
             certificate: Some(certificate),
-            confinement: Confinement::default(),
+            confinement: TokenRestrictions::default(),
             delegation_id,
             name: dn.clone(),
             dn,
@@ -277,7 +280,7 @@ impl Person {
             expires: None,
             token: None,
             certificate: None,
-            confinement: Confinement::default(),
+            confinement: TokenRestrictions::default(),
         }
     }
 

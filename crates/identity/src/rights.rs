@@ -7,7 +7,7 @@
 use longhaul_api::Problem;
 use longhaul_api::routes::{Access, Method, Route};
 use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
-use longhaul_security::{Action, Area, Of, Role, authorise, authorise_of};
+use longhaul_security::{Action, Area, ResourceScope, Role, authorise, authorise_for};
 
 use crate::Caller;
 
@@ -36,26 +36,26 @@ impl Caller {
     }
 
     /// Whether they may change what is of that; for pages, which offer nothing that would be refused.
-    pub fn may_change(&self, of: Of<'_>) -> bool {
-        authorise_of(&self.principal, "page", of).is_ok()
+    pub fn may_change(&self, of: ResourceScope<'_>) -> bool {
+        authorise_for(&self.principal, "page", of).is_ok()
     }
 
     /// Which sites' decisions they see; none: all.
     pub fn sees_only_sites(&self) -> Option<Vec<SiteName>> {
         let of_all = self.principal.role == Role::Admin;
-        (!of_all).then(|| self.principal.charge.sites.iter().cloned().collect())
+        (!of_all).then(|| self.principal.manages.sites.iter().cloned().collect())
     }
 
     pub fn check_deployment(&self, operation: &str) -> Result<(), Problem> {
-        Ok(authorise_of(&self.principal, operation, Of::Deployment)?)
+        Ok(authorise_for(&self.principal, operation, ResourceScope::Deployment)?)
     }
 
     pub fn check_site(&self, operation: &str, site: &SiteName) -> Result<(), Problem> {
-        Ok(authorise_of(&self.principal, operation, Of::Site(site))?)
+        Ok(authorise_for(&self.principal, operation, ResourceScope::Site(site))?)
     }
 
     pub fn check_community(&self, operation: &str, community: &CommunityName) -> Result<(), Problem> {
-        Ok(authorise_of(&self.principal, operation, Of::Community(community))?)
+        Ok(authorise_for(&self.principal, operation, ResourceScope::Community(community))?)
     }
 }
 

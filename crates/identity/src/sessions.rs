@@ -4,7 +4,7 @@ use longhaul_api::Problem;
 use longhaul_api::native::LoginToken;
 use longhaul_catalog::ApiTokenRow;
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{Confinement, Holder, Principal, Role, secret_hash};
+use longhaul_security::{Principal, Role, SessionHolder, TokenRestrictions, hash_secret};
 
 use crate::{Caller, Identity, Login, Visitor, catalog_problem, charge, not_authenticated};
 
@@ -17,7 +17,7 @@ impl Identity {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(not_authenticated("the token is too long to be one"));
         }
-        let row = self.catalog.api_token(secret_hash(token)).map_err(catalog_problem)?;
+        let row = self.catalog.api_token(hash_secret(token)).map_err(catalog_problem)?;
         let row = row.ok_or_else(|| not_authenticated("the token is unknown or was revoked"))?;
         if let Some(expires) = row.expires
             && expires <= self.now()
@@ -33,12 +33,12 @@ impl Identity {
         // A confinement that cannot be read, as of a later release, must not count as none.
         let scopes = row.scopes.as_deref().map(str::parse).transpose()?;
         let charge = charge(role, row.sites.as_deref(), row.community.as_ref())?;
-        let principal = Principal { name: row.name, role, charge };
+        let principal = Principal { name: row.name, role, manages: charge };
         let community = row.community.as_ref().map(|name| name.as_str().to_owned());
-        let holder = Holder { community, ..Holder::from(principal.clone()) };
+        let holder = SessionHolder { community, ..SessionHolder::from(principal.clone()) };
         // Managers are confined by what they manage, which is more than jobs.
         let community = row.community.filter(|_| role != Role::Manager);
-        let confinement = Confinement { scopes, community };
+        let confinement = TokenRestrictions { scopes, community };
         Ok(Caller { principal, expires: row.expires, csrf_token: None, holder, confinement })
     }
 
@@ -51,7 +51,7 @@ impl Identity {
             expires: Some(session.expires),
             csrf_token: Some(session.csrf_token),
             holder: session.holder,
-            confinement: Confinement::default(),
+            confinement: TokenRestrictions::default(),
         })
     }
 
@@ -67,7 +67,7 @@ impl Identity {
                 let detail = "a token of the role observer sends measurements and opens no session";
                 return Err(Fault::new(FaultCode::NotAllowed, detail).into());
             }
-            Ok(caller) if caller.confinement.any() => {
+            Ok(caller) if caller.confinement.is_restricted() => {
                 let detail =
                     "a token with scopes or of one community opens no session: pages show everything";
                 return Err(Fault::new(FaultCode::NotAllowed, detail).into());

@@ -23,15 +23,15 @@ use zeroize::Zeroizing;
 
 use crate::identity::PeerIdentity;
 use crate::tls::{AGENT_NAME, SERVICE_NAME};
-use crate::{Permit, SecurityError, files, text};
+use crate::{Permit, SecurityError, private_files, text};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Longer than a deployment lives: replacing a CA means joining every agent again.
-const CA_LIFE: Duration = Duration::from_secs(20 * 365 * 86_400);
+const CA_VALIDITY: Duration = Duration::from_secs(20 * 365 * 86_400);
 /// A stolen agent key is of no use after this; renewal begins at two thirds of it.
-const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 86_400);
+const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(90 * 86_400);
 /// A host whose clock is an hour behind still accepts a new certificate; the second hour is margin.
-const BACKDATED: Duration = Duration::from_secs(2 * 3600);
+const BACKDATING: Duration = Duration::from_secs(2 * 3600);
 /// A signing request of a P-256 key has about 400 bytes.
 const SIGNING_REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Names in the service's certificate.
@@ -54,7 +54,7 @@ pub struct Authority {
 
 /// A certificate with its key, both PEM.
 #[derive(Clone)]
-pub struct KeyPair {
+pub struct CertifiedKeyPair {
     pub certificate_pem: String,
     pub key_pem: String,
     pub expires: Timestamp,
@@ -62,7 +62,7 @@ pub struct KeyPair {
 
 /// A certificate for a key that the other side holds.
 #[derive(Clone, Debug)]
-pub struct Issued {
+pub struct IssuedCertificate {
     pub certificate_pem: String,
     pub expires: Timestamp,
 }
@@ -71,7 +71,7 @@ impl Authority {
     /// Makes new keys. `directory` must not hold any yet: overwriting a CA would cut off every agent.
     pub fn create(directory: &Path, deployment: &str, now: Timestamp) -> Result<Self, SecurityError> {
         text::check_deployment(deployment)?;
-        files::make_private_directory(directory)?;
+        private_files::make_private_directory(directory)?;
         if directory.join(CA_CERTIFICATE).exists() {
             return Err(SecurityError::unusable("certificate authority", "this directory holds one already"));
         }
@@ -81,24 +81,27 @@ impl Authority {
             .map_err(|error| SecurityError::unusable("new CA certificate", error))?;
         let permit_key = RcgenKey::generate_for(&rcgen::PKCS_ED25519)
             .map_err(|error| SecurityError::unusable("new permit key", error))?;
-        files::write_private(&directory.join(DEPLOYMENT), format!("{deployment}\n").as_bytes())?;
-        files::write_private(
+        private_files::write_private(&directory.join(DEPLOYMENT), format!("{deployment}\n").as_bytes())?;
+        private_files::write_private(
             &directory.join(PERMIT_KEY),
             Zeroizing::new(permit_key.serialize_pem()).as_bytes(),
         )?;
-        files::write_private(&directory.join(CA_KEY), Zeroizing::new(ca_key.serialize_pem()).as_bytes())?;
+        private_files::write_private(
+            &directory.join(CA_KEY),
+            Zeroizing::new(ca_key.serialize_pem()).as_bytes(),
+        )?;
         // Last: a directory without it is no authority yet, and what a killed `create` left there certified
         // nobody.
-        files::write_private(&directory.join(CA_CERTIFICATE), certificate.pem().as_bytes())?;
+        private_files::write_private(&directory.join(CA_CERTIFICATE), certificate.pem().as_bytes())?;
         Self::open(directory)
     }
 
     pub fn open(directory: &Path) -> Result<Self, SecurityError> {
-        let deployment = files::read_private(&directory.join(DEPLOYMENT))?.trim().to_owned();
+        let deployment = private_files::read_private(&directory.join(DEPLOYMENT))?.trim().to_owned();
         text::check_deployment(&deployment)?;
-        let ca_pem = files::read_private(&directory.join(CA_CERTIFICATE))?;
-        let ca_key_pem = Zeroizing::new(files::read_private(&directory.join(CA_KEY))?);
-        let permit_pem = Zeroizing::new(files::read_private(&directory.join(PERMIT_KEY))?);
+        let ca_pem = private_files::read_private(&directory.join(CA_CERTIFICATE))?;
+        let ca_key_pem = Zeroizing::new(private_files::read_private(&directory.join(CA_KEY))?);
+        let permit_pem = Zeroizing::new(private_files::read_private(&directory.join(PERMIT_KEY))?);
 
         let ca_der = CertificateDer::from_pem_slice(ca_pem.as_bytes())
             .map_err(|error| SecurityError::unusable("CA certificate", error))?;
@@ -139,7 +142,7 @@ impl Authority {
     }
 
     /// A key and certificate for the service. `names`: DNS names or addresses by which people reach it.
-    pub fn issue_service(&self, names: &[String], now: Timestamp) -> Result<KeyPair, SecurityError> {
+    pub fn issue_service(&self, names: &[String], now: Timestamp) -> Result<CertifiedKeyPair, SecurityError> {
         if names.len() > SERVICE_NAMES_MAX {
             return Err(SecurityError::unusable("service names", format!("more than {SERVICE_NAMES_MAX}")));
         }
@@ -149,7 +152,7 @@ impl Authority {
         let identity = PeerIdentity::Service { deployment: self.deployment.clone() };
         let key = RcgenKey::generate().map_err(|error| SecurityError::unusable("new key", error))?;
         let (certificate, expires) = self.certify(params, &identity, &key, now)?;
-        Ok(KeyPair { certificate_pem: certificate.pem(), key_pem: key.serialize_pem(), expires })
+        Ok(CertifiedKeyPair { certificate_pem: certificate.pem(), key_pem: key.serialize_pem(), expires })
     }
 
     /// A certificate for the key in a signing request. Names and wishes in the request are ignored.
@@ -159,7 +162,7 @@ impl Authority {
         agent: AgentId,
         site: &SiteName,
         now: Timestamp,
-    ) -> Result<Issued, SecurityError> {
+    ) -> Result<IssuedCertificate, SecurityError> {
         let what = "signing request";
         if signing_request_pem.len() > SIGNING_REQUEST_BYTES_MAX {
             return Err(SecurityError::unusable(
@@ -173,7 +176,7 @@ impl Authority {
             .map_err(|error| SecurityError::unusable(what, error))?;
         let identity = PeerIdentity::Agent { deployment: self.deployment.clone(), agent, site: site.clone() };
         let (certificate, expires) = self.certify(params, &identity, &request.public_key, now)?;
-        Ok(Issued { certificate_pem: certificate.pem(), expires })
+        Ok(IssuedCertificate { certificate_pem: certificate.pem(), expires })
     }
 
     /// Signs a permit of this deployment.
@@ -182,7 +185,7 @@ impl Authority {
     /// If the permit names another deployment.
     pub fn sign_permit(&self, permit: &Permit) -> Arc<str> {
         assert_eq!(permit.deployment, self.deployment, "a permit for another deployment");
-        permit.sealed(&self.permit_key)
+        permit.sign_with(&self.permit_key)
     }
 
     fn certify(
@@ -203,7 +206,7 @@ impl Authority {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
-        let expires = set_life(&mut params, now, CERTIFICATE_LIFE);
+        let expires = set_validity(&mut params, now, CERTIFICATE_VALIDITY);
         let certificate =
             params.signed_by(key, &self.issuer).map_err(|error| SecurityError::unusable(what, error))?;
         Ok((certificate, expires))
@@ -216,7 +219,7 @@ impl fmt::Debug for Authority {
     }
 }
 
-impl fmt::Debug for KeyPair {
+impl fmt::Debug for CertifiedKeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyPair(until {}, key hidden)", self.expires)
     }
@@ -236,24 +239,24 @@ fn ca_params(deployment: &str, now: Timestamp) -> CertificateParams {
     let mut params = CertificateParams::default();
     // The random part tells two deployments of one name apart, for people and for chain building alike.
     params.distinguished_name =
-        common_name(&format!("Longhaul CA {deployment} {}", hex::encode(&random::<4>())));
+        common_name(&format!("Longhaul CA {deployment} {}", hex::encode(&random_bytes::<4>())));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    set_life(&mut params, now, CA_LIFE);
+    set_validity(&mut params, now, CA_VALIDITY);
     params
 }
 
 /// Sets validity and a random serial number; returns the end.
-fn set_life(params: &mut CertificateParams, now: Timestamp, life: Duration) -> Timestamp {
+fn set_validity(params: &mut CertificateParams, now: Timestamp, life: Duration) -> Timestamp {
     // Certificates count whole seconds of the years 1970 to 9999.
-    let latest = Timestamp::from_seconds(250_000_000_000) - CA_LIFE;
+    let latest = Timestamp::from_seconds(250_000_000_000) - CA_VALIDITY;
     let now = now.clamp(Timestamp::ZERO + DAY, latest);
     let at =
         |time: Timestamp| date_time_ymd(1970, 1, 1) + Duration::from_secs((time.0 / 1_000_000).max(0) as u64);
     let expires = Timestamp::from_seconds((now + life).0 / 1_000_000);
-    params.not_before = at(now - BACKDATED);
+    params.not_before = at(now - BACKDATING);
     params.not_after = at(expires);
-    let mut serial = random::<16>();
+    let mut serial = random_bytes::<16>();
     serial[0] = serial[0] & 0x7f | 0x40; // positive and of full length
     params.serial_number = Some(SerialNumber::from_slice(&serial));
     expires
@@ -267,7 +270,7 @@ fn common_name(text: &str) -> DistinguishedName {
 
 /// # Panics
 /// If the system has no randomness to give: nothing safe can be done then.
-pub(crate) fn random<const N: usize>() -> [u8; N] {
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     assert!(aws_lc_rs::rand::fill(&mut bytes).is_ok(), "no random numbers from the system");
     bytes
@@ -319,7 +322,7 @@ mod tests {
         let request = wish.serialize_request(&key).unwrap().pem().unwrap();
         let site: SiteName = "alpha".parse().unwrap();
         let issued = authority.issue_agent(&request, AgentId(7), &site, NOW).unwrap();
-        assert_eq!(issued.expires, NOW + CERTIFICATE_LIFE);
+        assert_eq!(issued.expires, NOW + CERTIFICATE_VALIDITY);
         let credentials = Credentials {
             certificate_pem: issued.certificate_pem,
             key_pem: key.serialize_pem(),

@@ -30,7 +30,7 @@ pub struct DelegationRequest {
 }
 
 /// A proxy with its key, as it is stored and used: the proxy, its key, the chain behind it, all PEM.
-pub struct Delegated {
+pub struct DelegatedCredential {
     pub credential_pem: Zeroizing<String>,
     /// The chain without the key, the proxy first.
     pub chain_pem: String,
@@ -69,18 +69,18 @@ pub fn new_request(bits: u32) -> Result<DelegationRequest, Fault> {
 }
 
 /// Checks an uploaded proxy with its chain against the key it was requested for.
-pub fn accept(key_pem: &str, uploaded: &[u8]) -> Result<Delegated, Fault> {
+pub fn accept_proxy(key_pem: &str, uploaded: &[u8]) -> Result<DelegatedCredential, Fault> {
     if uploaded.len() > CREDENTIAL_BYTES_MAX {
-        return Err(could_not(&format!("it has more than {CREDENTIAL_BYTES_MAX} bytes")));
+        return Err(rejected(&format!("it has more than {CREDENTIAL_BYTES_MAX} bytes")));
     }
     let mut chain = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(uploaded) {
-        chain.push(certificate.map_err(|error| could_not(&format!("it is no PEM: {error}")))?);
+        chain.push(certificate.map_err(|error| rejected(&format!("it is no PEM: {error}")))?);
         if chain.len() > CERTIFICATES_MAX {
-            return Err(could_not(&format!("it has more than {CERTIFICATES_MAX} certificates")));
+            return Err(rejected(&format!("it has more than {CERTIFICATES_MAX} certificates")));
         }
     }
-    let [first, second, ..] = &chain[..] else { return Err(could_not("Malformed proxy")) };
+    let [first, second, ..] = &chain[..] else { return Err(rejected("Malformed proxy")) };
     let mut key = KeyPair::from_pem_and_sign_algo(key_pem, &PKCS_RSA_SHA256)
         .map_err(|error| SecurityError::unusable("the stored key of the delegation", error))?;
     let ours = rcgen::PublicKeyData::subject_public_key_info(&key);
@@ -95,43 +95,43 @@ pub fn accept(key_pem: &str, uploaded: &[u8]) -> Result<Delegated, Fault> {
     credential_pem.push_str(&chain[0]);
     credential_pem.push_str(key_pem);
     chain[1..].iter().for_each(|certificate| credential_pem.push_str(certificate));
-    Ok(Delegated { credential_pem, chain_pem: chain.concat(), not_after })
+    Ok(DelegatedCredential { credential_pem, chain_pem: chain.concat(), not_after })
 }
 
 /// Whether the proxy is by a user whom we know, and by `subject`. FTS does not look: transfers failed later,
 /// elsewhere.
 pub fn check_owner(
-    delegated: &Delegated,
+    delegated: &DelegatedCredential,
     trust: &GridTrust,
     subject: &str,
     now: Timestamp,
 ) -> Result<(), Fault> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(delegated.chain_pem.as_bytes()).collect();
-    let chain = chain.map_err(|error| could_not(&error.to_string()))?;
-    let identity = trust.verify_chain(&chain, now).map_err(|fault| could_not(&fault.detail))?;
+    let chain = chain.map_err(|error| rejected(&error.to_string()))?;
+    let identity = trust.verify_chain(&chain, now).map_err(|fault| rejected(&fault.detail))?;
     if !same_subject(&identity.subject, subject) {
-        return Err(could_not(&format!("it is of {}, you are {subject}", identity.subject)));
+        return Err(rejected(&format!("it is of {}, you are {subject}", identity.subject)));
     }
     Ok(())
 }
 
 fn check(proxy: &Certificate<'_>, issuer: &Certificate<'_>, key: &[u8]) -> Result<(), Fault> {
     if proxy.key != key {
-        return Err(could_not("The proxy does not match the stored associated private key"));
+        return Err(rejected("The proxy does not match the stored associated private key"));
     }
     if proxy.signed.verify(issuer.key).is_err() {
-        return Err(could_not("The proxy is not signed by the certificate that follows it"));
+        return Err(rejected("The proxy is not signed by the certificate that follows it"));
     }
     match proxy.subject.split_common_name() {
         Some((before, _)) if before == proxy.issuer && before == issuer.subject => Ok(()),
-        _ => Err(could_not("The subject of the proxy is not its issuer's with one common name more")),
+        _ => Err(rejected("The subject of the proxy is not its issuer's with one common name more")),
     }
 }
 
 fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<Certificate<'a>, Fault> {
-    Certificate::parse(der).map_err(|why| could_not(&format!("a certificate is malformed: {why}")))
+    Certificate::parse(der).map_err(|why| rejected(&format!("a certificate is malformed: {why}")))
 }
 
-fn could_not(why: &str) -> Fault {
+fn rejected(why: &str) -> Fault {
     Fault::new(FaultCode::BadRequest, format!("Could not process the proxy: {why}"))
 }

@@ -78,7 +78,7 @@ impl CommunityMap {
     }
 
     /// Of a certificate's subject in the one-line form; attribute names may be spelt in any of their ways.
-    pub fn of(&self, subject: &str) -> Option<&str> {
+    pub fn community_of(&self, subject: &str) -> Option<&str> {
         self.0.get(&canonical(subject)).map(String::as_str)
     }
 }
@@ -322,10 +322,10 @@ mod tests {
               \"/DC=org/CN=bob\" \"/x/Role=y\" x\n\"/cms\" cmsrole\n* \"/a\" a\n",
         );
         let communities = CommunityMap::new(&map);
-        assert_eq!(communities.of("/DC=org/CN=alice"), Some("atlas"));
-        assert_eq!(communities.of("/C=CH/emailAddress=a@b"), Some("cms"));
-        assert_eq!(communities.of("/DC=org/CN=bob"), None);
-        assert_eq!(communities.of("*"), None);
+        assert_eq!(communities.community_of("/DC=org/CN=alice"), Some("atlas"));
+        assert_eq!(communities.community_of("/C=CH/emailAddress=a@b"), Some("cms"));
+        assert_eq!(communities.community_of("/DC=org/CN=bob"), None);
+        assert_eq!(communities.community_of("*"), None);
     }
 
     proptest! {

@@ -27,7 +27,7 @@ impl PeerIdentity {
     }
 
     /// This identity, if it is of `deployment`.
-    pub fn of(self, deployment: &str) -> Result<Self, Fault> {
+    pub fn require_deployment(self, deployment: &str) -> Result<Self, Fault> {
         if self.deployment() == deployment {
             return Ok(self);
         }
@@ -37,7 +37,7 @@ impl PeerIdentity {
     }
 
     /// The agent it must be.
-    pub fn agent(&self) -> Result<(AgentId, &SiteName), Fault> {
+    pub fn require_agent(&self) -> Result<(AgentId, &SiteName), Fault> {
         match self {
             PeerIdentity::Agent { agent, site, .. } => Ok((*agent, site)),
             PeerIdentity::Service { .. } => Err(Fault::new(
@@ -133,16 +133,16 @@ pub(crate) fn claims_identity(certificate: &CertificateDer<'_>) -> bool {
 
 /// When the first certificate of a PEM text expires.
 pub fn expires(certificate_pem: &str) -> Result<Timestamp, SecurityError> {
-    Ok(life(certificate_pem)?.1)
+    Ok(validity(certificate_pem)?.1)
 }
 
 /// Whether two thirds of its life are over.
 pub fn needs_renewal(certificate_pem: &str, now: Timestamp) -> Result<bool, SecurityError> {
-    let (begins, ends) = life(certificate_pem)?;
+    let (begins, ends) = validity(certificate_pem)?;
     Ok(now >= begins + ends.since(begins) / 3 * 2)
 }
 
-fn life(certificate_pem: &str) -> Result<(Timestamp, Timestamp), SecurityError> {
+fn validity(certificate_pem: &str) -> Result<(Timestamp, Timestamp), SecurityError> {
     let der = first_certificate(certificate_pem)?;
     let (_, certificate) = x509_parser::parse_x509_certificate(&der)
         .map_err(|_| SecurityError::unusable("certificate", "malformed"))?;
@@ -212,11 +212,11 @@ mod tests {
     #[test]
     fn deployments_are_told_apart() {
         let identity: PeerIdentity = "longhaul://one/service".parse().unwrap();
-        assert!(identity.clone().of("one").is_ok());
-        let fault = identity.clone().of("two").unwrap_err();
+        assert!(identity.clone().require_deployment("one").is_ok());
+        let fault = identity.clone().require_deployment("two").unwrap_err();
         assert_eq!(fault.code, FaultCode::ForeignDeployment);
         assert!(fault.detail.contains("one") && fault.detail.contains("two"));
-        assert!(identity.agent().is_err());
+        assert!(identity.require_agent().is_err());
     }
 
     proptest! {

@@ -12,58 +12,61 @@
 //! Start with [`Authority`] (the service's side), [`Credentials`] (everyone's) and [`Permit`].
 
 mod access;
-mod attempts;
+mod audit_aggregator;
 mod authority;
 pub mod bearer;
-mod callout;
-mod clients;
+mod client_auth;
 pub mod delegation;
-mod door;
+mod door_tls;
 mod error;
-mod files;
+mod foreign_tls;
 pub mod grid;
 pub mod gridmap;
 mod identity;
+mod login_throttle;
 pub mod macaroon;
+mod mapping_callout;
 mod origin;
-mod outside;
 mod password;
-mod pending;
+mod pending_logins;
 mod permit;
+mod private_files;
 mod role;
 mod scope;
 mod session;
 mod shared_secret;
-mod tally;
 mod text;
 mod tls;
 mod token;
 mod vault;
 
 pub use access::{ALLOWED_MAX, Access, SubjectPattern};
-pub use attempts::{Attempt, Attempts};
-pub use authority::{Authority, Issued, KeyPair, new_signing_request};
-pub use callout::{CallOut, CallOutSettings, mapping_answer};
-pub use clients::{ClientIdentity, client_of, grid_server_tls};
-pub use door::{door_grid_tls, door_server_tls, subject_names};
+pub use audit_aggregator::{AGGREGATED, AggregatedDecision, AuditAggregator, AuditBounds, Decision};
+pub use authority::{Authority, CertifiedKeyPair, IssuedCertificate, new_signing_request};
+pub use client_auth::{ClientIdentity, grid_server_tls, identify_client};
+pub use door_tls::{door_grid_tls, door_server_tls, subject_names};
 pub use error::SecurityError;
-pub use files::{read_private, read_secret, write_private};
+pub use foreign_tls::{ForeignServerTrust, foreign_client_tls, foreign_client_tls_with_certificate};
 pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};
+pub use login_throttle::{LoginAttempt, LoginThrottle};
+pub use mapping_callout::{MappingCallout, MappingCalloutSettings, parse_mapping_answer};
 pub use origin::check_origin;
-pub use outside::{OutsideTrust, outside_client_tls, outside_client_tls_as};
 pub use password::{
-    PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, Verdict, check_new_password, hash_password, verify_password,
+    PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordVerdict, check_new_password, hash_password,
+    verify_password,
 };
-pub use pending::{BegunLogin, PENDING_LOGIN_LIFE, PendingLogin, PendingLogins};
+pub use pending_logins::{LoginRedirect, PENDING_LOGIN_TTL, PendingLogin, PendingLogins};
 pub use permit::{Permit, PermitVerifier, list_digest};
-pub use role::{Action, Charge, MANAGED_SITES_MAX, Of, Principal, Role, authorise, authorise_of};
-pub use scope::{Area, Confinement, Scope, Scopes};
-pub use session::{Holder, KnownAs, Session, Sessions};
+pub use private_files::{read_private, read_secret, write_private};
+pub use role::{
+    Action, MANAGED_SITES_MAX, ManagerScope, Principal, ResourceScope, Role, authorise, authorise_for,
+};
+pub use scope::{Area, Scope, Scopes, TokenRestrictions};
+pub use session::{ExternalIdentity, Session, SessionHolder, Sessions};
 pub use shared_secret::{SharedAuthority, SharedSecret};
-pub use tally::{Counted, Decision, SEVERAL, Tally, TallyBounds};
 pub use tls::{
     AGENT_NAME, SERVICE_NAME, agent_client_tls, client_identity, data_server_tls, io_fault, join_client_tls,
     people_client_tls, server_identity, service_server_tls, tls_fault,
 };
-pub use token::{JoinToken, new_secret, same_hash, secret_hash};
+pub use token::{JoinToken, constant_time_eq, hash_secret, new_secret};
 pub use vault::Vault;

@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
 use zeroize::Zeroizing;
 
-use crate::authority::random;
+use crate::authority::random_bytes;
 
 /// What fits into a header anywhere.
 pub const MACAROON_BYTES_MAX: usize = 8 << 10;
@@ -54,7 +54,7 @@ impl Default for Macaroons {
 
 impl Macaroons {
     pub fn new() -> Macaroons {
-        let secret = Zeroizing::new(random::<SIGNATURE_BYTES>());
+        let secret = Zeroizing::new(random_bytes::<SIGNATURE_BYTES>());
         Macaroons(key(mac(&key(GENERATOR), &*secret).as_ref()))
     }
 

@@ -10,17 +10,17 @@ use std::sync::LazyLock;
 use argon2::{Algorithm, Argon2, Params, PasswordHash, PasswordHasher, PasswordVerifier, Version};
 use longhaul_model::{Fault, FaultCode};
 
-use crate::authority::random;
+use crate::authority::random_bytes;
 use crate::new_secret;
 
 /// OWASP's Password Storage Cheat Sheet (2025): m = 19 MiB, t = 2, p = 1 at least. Hashes by other ones are
 /// made anew at the next login.
-const MEMORY_KIB: u32 = 19 * 1024;
-const PASSES: u32 = 2;
-const LANES: u32 = 1;
+const ARGON2_MEMORY_KIB: u32 = 19 * 1024;
+const ARGON2_PASSES: u32 = 2;
+const ARGON2_LANES: u32 = 1;
 /// Kept hashes that want more were not made here.
-const MEMORY_KIB_MAX: u32 = 256 * 1024;
-const PASSES_MAX: u32 = 64;
+const ARGON2_MEMORY_KIB_MAX: u32 = 256 * 1024;
+const ARGON2_PASSES_MAX: u32 = 64;
 const SALT_BYTES: usize = 16;
 
 /// Of a password that is all that has to be shown: NIST SP 800-63B-4, section 3.1.1.2.
@@ -30,7 +30,7 @@ pub const PASSWORD_BYTES_MAX: usize = 1_024;
 
 /// What a password was found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PasswordVerdict {
     Wrong,
     Right,
     /// Right, and its hash is to be made anew: its parameters are not those of today.
@@ -64,41 +64,42 @@ pub fn check_new_password(name: &str, password: &str) -> Result<(), Fault> {
 
 /// What is kept of a password.
 pub fn hash_password(password: &str) -> Result<String, Fault> {
-    let salt = random::<SALT_BYTES>();
-    let hash = of_today()?.hash_password_with_salt(password.as_bytes(), &salt).map_err(failed)?;
+    let salt = random_bytes::<SALT_BYTES>();
+    let hash = current_hasher()?.hash_password_with_salt(password.as_bytes(), &salt).map_err(failed)?;
     Ok(hash.to_string())
 }
 
 /// Compares with what is kept. None (there is no such account) takes the same work, and is wrong.
-pub fn verify_password(kept: Option<&str>, password: &str) -> Result<Verdict, Fault> {
+pub fn verify_password(kept: Option<&str>, password: &str) -> Result<PasswordVerdict, Fault> {
     /// Of a password that nobody has.
     static NOBODY: LazyLock<Result<String, Fault>> = LazyLock::new(|| hash_password(&new_secret("")));
     let nobody = NOBODY.as_ref().map_err(Clone::clone)?;
     let hash = PasswordHash::new(kept.unwrap_or(nobody)).map_err(failed)?;
     let params = Params::try_from(&hash).map_err(failed)?;
-    if params.m_cost() > MEMORY_KIB_MAX || params.t_cost() > PASSES_MAX {
+    if params.m_cost() > ARGON2_MEMORY_KIB_MAX || params.t_cost() > ARGON2_PASSES_MAX {
         return Err(failed("it asks for more work than any that was made here"));
     }
     // What is longer was never let in: the beginning takes as long.
     let tried = password.as_bytes();
     let tried = &tried[..tried.len().min(PASSWORD_BYTES_MAX + 1)];
-    let matches = of_today()?.verify_password(tried, &hash).is_ok();
+    let matches = current_hasher()?.verify_password(tried, &hash).is_ok();
     Ok(match (kept, matches) {
-        (Some(_), true) if is_of_today(&hash, &params) => Verdict::Right,
-        (Some(_), true) => Verdict::Outdated,
-        _ => Verdict::Wrong,
+        (Some(_), true) if is_current(&hash, &params) => PasswordVerdict::Right,
+        (Some(_), true) => PasswordVerdict::Outdated,
+        _ => PasswordVerdict::Wrong,
     })
 }
 
-fn of_today() -> Result<Argon2<'static>, Fault> {
-    let params = Params::new(MEMORY_KIB, PASSES, LANES, None).map_err(failed)?;
+fn current_hasher() -> Result<Argon2<'static>, Fault> {
+    let params = Params::new(ARGON2_MEMORY_KIB, ARGON2_PASSES, ARGON2_LANES, None).map_err(failed)?;
     Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
 }
 
-fn is_of_today(hash: &PasswordHash, params: &Params) -> bool {
+fn is_current(hash: &PasswordHash, params: &Params) -> bool {
     hash.algorithm == Algorithm::Argon2id.ident()
         && hash.version == Some(Version::V0x13.into())
-        && (params.m_cost(), params.t_cost(), params.p_cost()) == (MEMORY_KIB, PASSES, LANES)
+        && (params.m_cost(), params.t_cost(), params.p_cost())
+            == (ARGON2_MEMORY_KIB, ARGON2_PASSES, ARGON2_LANES)
 }
 
 /// Nothing of the password is in what the library says.
@@ -117,13 +118,13 @@ mod tests {
     fn a_password_opens_what_was_made_of_it_and_nothing_else() {
         let kept = hash_password(GOOD).unwrap();
         assert!(kept.starts_with("$argon2id$v=19$m=19456,t=2,p=1$") && !kept.contains("horse"), "{kept}");
-        assert_eq!(verify_password(Some(&kept), GOOD).unwrap(), Verdict::Right);
+        assert_eq!(verify_password(Some(&kept), GOOD).unwrap(), PasswordVerdict::Right);
         for wrong in ["", "Correct horse battery staple", "correct horse battery staple "] {
-            assert_eq!(verify_password(Some(&kept), wrong).unwrap(), Verdict::Wrong, "{wrong:?}");
+            assert_eq!(verify_password(Some(&kept), wrong).unwrap(), PasswordVerdict::Wrong, "{wrong:?}");
         }
         assert_ne!(hash_password(GOOD).unwrap(), kept, "each has salt of its own");
-        assert_eq!(verify_password(None, GOOD).unwrap(), Verdict::Wrong);
-        assert_eq!(verify_password(None, "").unwrap(), Verdict::Wrong);
+        assert_eq!(verify_password(None, GOOD).unwrap(), PasswordVerdict::Wrong);
+        assert_eq!(verify_password(None, "").unwrap(), PasswordVerdict::Wrong);
         assert!(verify_password(Some("plain text"), "plain text").is_err());
     }
 
@@ -132,8 +133,8 @@ mod tests {
         let params = Params::new(1024, 1, 2, None).unwrap();
         let weak = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
         let kept = weak.hash_password_with_salt(GOOD.as_bytes(), b"0123456789abcdef").unwrap().to_string();
-        assert_eq!(verify_password(Some(&kept), GOOD).unwrap(), Verdict::Outdated);
-        assert_eq!(verify_password(Some(&kept), "another").unwrap(), Verdict::Wrong);
+        assert_eq!(verify_password(Some(&kept), GOOD).unwrap(), PasswordVerdict::Outdated);
+        assert_eq!(verify_password(Some(&kept), "another").unwrap(), PasswordVerdict::Wrong);
         let greedy = kept.replace("m=1024", "m=4294967295");
         assert!(verify_password(Some(&greedy), GOOD).unwrap_err().detail.contains("more work"));
     }

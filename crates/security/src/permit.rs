@@ -15,7 +15,7 @@ use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 
-use crate::{SecurityError, same_hash, text};
+use crate::{SecurityError, constant_time_eq, text};
 
 const PREFIX: &str = "lhp1.";
 /// The longest names give about 500 bytes.
@@ -65,13 +65,13 @@ impl Permit {
         if self.source_storage != *storage {
             return refuse(format!("it is for the storage {}, {storage} is asked for", self.source_storage));
         }
-        if !same_hash(&self.list_digest, list_digest) {
+        if !constant_time_eq(&self.list_digest, list_digest) {
             return refuse("it is for another list of files".to_owned());
         }
         Ok(())
     }
 
-    pub(crate) fn sealed(&self, key: &Ed25519KeyPair) -> Arc<str> {
+    pub(crate) fn sign_with(&self, key: &Ed25519KeyPair) -> Arc<str> {
         let payload = serde_json::json!({
             "deployment": self.deployment,
             "target": self.target_agent.to_string(),

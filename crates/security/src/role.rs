@@ -10,7 +10,7 @@ use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
 /// Sites of one manager.
 pub const MANAGED_SITES_MAX: usize = 100;
 /// Of them so many are told in a refusal.
-const SITES_TOLD: usize = 4;
+const SITES_SHOWN_MAX: usize = 4;
 
 /// What a person or program may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,32 +58,32 @@ impl std::str::FromStr for Role {
 
 /// What a manager is the manager of. Of nobody else does it say anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Charge {
+pub struct ManagerScope {
     pub sites: BTreeSet<SiteName>,
     pub community: Option<CommunityName>,
 }
 
-impl Charge {
+impl ManagerScope {
     /// What somebody of that role is put in charge of. A manager of nothing could do nothing, and whoever
     /// names sites for another role means something that would not happen.
-    pub fn of(
+    pub fn new(
         role: Role,
         sites: impl IntoIterator<Item = SiteName>,
         community: Option<&CommunityName>,
-    ) -> Result<Charge, Fault> {
+    ) -> Result<ManagerScope, Fault> {
         let sites: BTreeSet<SiteName> = sites.into_iter().collect();
         if sites.len() > MANAGED_SITES_MAX {
             return Err(bad(format!("{} sites, the limit is {MANAGED_SITES_MAX}", sites.len())));
         }
         if role == Role::Manager {
-            let charge = Charge { sites, community: community.cloned() };
-            return match charge == Charge::default() {
+            let charge = ManagerScope { sites, community: community.cloned() };
+            return match charge == ManagerScope::default() {
                 true => Err(bad("a manager is one of sites or of a community: name them")),
                 false => Ok(charge),
             };
         }
         match sites.is_empty() {
-            true => Ok(Charge::default()),
+            true => Ok(ManagerScope::default()),
             false => Err(bad(format!("sites are for the role manager; the role {role} has no use for them"))),
         }
     }
@@ -100,23 +100,23 @@ impl Charge {
         (!words.is_empty()).then(|| words.join(" "))
     }
 
-    fn holds(&self, of: Of<'_>) -> bool {
+    fn covers(&self, of: ResourceScope<'_>) -> bool {
         match of {
-            Of::Deployment => false,
-            Of::Site(site) => self.sites.contains(site),
-            Of::Community(community) => self.community.as_ref() == Some(community),
+            ResourceScope::Deployment => false,
+            ResourceScope::Site(site) => self.sites.contains(site),
+            ResourceScope::Community(community) => self.community.as_ref() == Some(community),
         }
     }
 }
 
-impl std::fmt::Display for Charge {
+impl std::fmt::Display for ManagerScope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let first: Vec<String> = self.sites.iter().take(SITES_TOLD).map(SiteName::to_string).collect();
+        let first: Vec<String> = self.sites.iter().take(SITES_SHOWN_MAX).map(SiteName::to_string).collect();
         match self.sites.len() {
             0 => {}
             1 => write!(f, "the site {}", first.join(", "))?,
-            2..=SITES_TOLD => write!(f, "the sites {}", first.join(", "))?,
-            many => write!(f, "the sites {} and {} more", first.join(", "), many - SITES_TOLD)?,
+            2..=SITES_SHOWN_MAX => write!(f, "the sites {}", first.join(", "))?,
+            many => write!(f, "the sites {} and {} more", first.join(", "), many - SITES_SHOWN_MAX)?,
         }
         match &self.community {
             None => Ok(()),
@@ -135,19 +135,19 @@ pub struct Principal {
     pub name: String,
     pub role: Role,
     /// Of a manager.
-    pub charge: Charge,
+    pub manages: ManagerScope,
 }
 
 impl Principal {
     /// Of a role that is about everything.
     pub fn new(name: impl Into<String>, role: Role) -> Principal {
-        Principal { name: name.into(), role, charge: Charge::default() }
+        Principal { name: name.into(), role, manages: ManagerScope::default() }
     }
 
     /// By what they may what they may.
     pub fn right(&self) -> String {
         match self.role {
-            Role::Manager => format!("manager of {}", self.charge),
+            Role::Manager => format!("manager of {}", self.manages),
             role => format!("role {role}"),
         }
     }
@@ -166,24 +166,24 @@ pub enum Action {
 
 /// Of what something is that is about to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of<'a> {
+pub enum ResourceScope<'a> {
     /// Of all: it is an administrator's.
     Deployment,
     Site(&'a SiteName),
     Community(&'a CommunityName),
 }
 
-impl std::fmt::Display for Of<'_> {
+impl std::fmt::Display for ResourceScope<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Of::Deployment => f.write_str("the deployment"),
-            Of::Site(site) => write!(f, "the site {site}"),
-            Of::Community(community) => write!(f, "the community {community}"),
+            ResourceScope::Deployment => f.write_str("the deployment"),
+            ResourceScope::Site(site) => write!(f, "the site {site}"),
+            ResourceScope::Community(community) => write!(f, "the community {community}"),
         }
     }
 }
 
-const WHO_GIVES: &str = "an administrator can give it";
+const ADMIN_HINT: &str = "an administrator can give it";
 
 /// Whether they may do something of that kind at all.
 pub fn authorise(principal: &Principal, action: &Action) -> Result<(), Fault> {
@@ -201,11 +201,13 @@ pub fn authorise(principal: &Principal, action: &Action) -> Result<(), Fault> {
 }
 
 /// Whether they may change this one.
-pub fn authorise_of(principal: &Principal, operation: &str, of: Of<'_>) -> Result<(), Fault> {
+pub fn authorise_for(principal: &Principal, operation: &str, of: ResourceScope<'_>) -> Result<(), Fault> {
     match principal.role {
         Role::Admin => Ok(()),
-        Role::Manager if principal.charge.holds(of) => Ok(()),
-        _ if of == Of::Deployment => refused(principal, &format!("{operation} of this needs the role admin")),
+        Role::Manager if principal.manages.covers(of) => Ok(()),
+        _ if of == ResourceScope::Deployment => {
+            refused(principal, &format!("{operation} of this needs the role admin"))
+        }
         _ => refused(principal, &format!("{operation} needs the role admin, or a manager of {of}")),
     }
 }
@@ -216,7 +218,7 @@ fn refused(principal: &Principal, needed: &str) -> Result<(), Fault> {
         Role::Manager => format!("is {}", principal.right()),
         role => format!("has the role {role}"),
     };
-    Err(Fault::new(FaultCode::NotAllowed, format!("{needed}; {name} {has}: {WHO_GIVES}")))
+    Err(Fault::new(FaultCode::NotAllowed, format!("{needed}; {name} {has}: {ADMIN_HINT}")))
 }
 
 fn bad(detail: impl Into<String>) -> Fault {
@@ -229,8 +231,9 @@ mod tests {
 
     fn manager(sites: &str, community: Option<&str>) -> Principal {
         let community = community.map(|name| name.parse().unwrap());
-        let charge = Charge::of(Role::Manager, Charge::parse_sites(sites).unwrap(), community.as_ref());
-        Principal { charge: charge.unwrap(), ..Principal::new("gina", Role::Manager) }
+        let charge =
+            ManagerScope::new(Role::Manager, ManagerScope::parse_sites(sites).unwrap(), community.as_ref());
+        Principal { manages: charge.unwrap(), ..Principal::new("gina", Role::Manager) }
     }
 
     #[test]
@@ -267,38 +270,42 @@ mod tests {
         assert!(authorise(&gina, &Action::Change("site_add")).is_err());
         assert!(authorise(&gina, &Action::Observe("measurement_send")).is_err());
         for name in ["beta", "gamma"] {
-            assert!(authorise_of(&gina, "site_change", Of::Site(&site(name))).is_ok());
+            assert!(authorise_for(&gina, "site_change", ResourceScope::Site(&site(name))).is_ok());
         }
-        let refused = authorise_of(&gina, "site_change", Of::Site(&site("alpha"))).unwrap_err();
+        let refused = authorise_for(&gina, "site_change", ResourceScope::Site(&site("alpha"))).unwrap_err();
         let wanted = "site_change needs the role admin, or a manager of the site alpha; gina is manager of \
             the sites beta, \
                       gamma: an administrator can give it";
         assert_eq!((refused.code, refused.detail.as_str()), (FaultCode::NotAllowed, wanted));
-        assert!(authorise_of(&gina, "share_set", Of::Community(&community)).is_err());
-        assert!(authorise_of(&gina, "limit_set", Of::Deployment).is_err());
+        assert!(authorise_for(&gina, "share_set", ResourceScope::Community(&community)).is_err());
+        assert!(authorise_for(&gina, "limit_set", ResourceScope::Deployment).is_err());
         let hugo = manager("", Some("higgs"));
-        assert!(authorise_of(&hugo, "share_set", Of::Community(&community)).is_ok());
-        assert!(authorise_of(&hugo, "share_set", Of::Community(&"atlas".parse().unwrap())).is_err());
-        assert!(authorise_of(&hugo, "site_change", Of::Site(&site("gamma"))).is_err());
+        assert!(authorise_for(&hugo, "share_set", ResourceScope::Community(&community)).is_ok());
+        assert!(
+            authorise_for(&hugo, "share_set", ResourceScope::Community(&"atlas".parse().unwrap())).is_err()
+        );
+        assert!(authorise_for(&hugo, "site_change", ResourceScope::Site(&site("gamma"))).is_err());
     }
 
     #[test]
     fn only_managers_are_in_charge() {
-        let stray = Charge { sites: [SiteName::parse("gamma").unwrap()].into(), community: None };
+        let stray = ManagerScope { sites: [SiteName::parse("gamma").unwrap()].into(), community: None };
         for role in [Role::Viewer, Role::Observer] {
-            let odd = Principal { charge: stray.clone(), ..Principal::new("odd", role) };
-            assert!(authorise_of(&odd, "site_change", Of::Site(&"gamma".parse().unwrap())).is_err());
-            assert!(Charge::of(role, stray.sites.clone(), None).is_err());
+            let odd = Principal { manages: stray.clone(), ..Principal::new("odd", role) };
+            assert!(
+                authorise_for(&odd, "site_change", ResourceScope::Site(&"gamma".parse().unwrap())).is_err()
+            );
+            assert!(ManagerScope::new(role, stray.sites.clone(), None).is_err());
             let community: CommunityName = "higgs".parse().unwrap();
-            assert_eq!(Charge::of(role, [], Some(&community)).unwrap(), Charge::default());
+            assert_eq!(ManagerScope::new(role, [], Some(&community)).unwrap(), ManagerScope::default());
         }
-        assert!(Charge::of(Role::Manager, [], None).unwrap_err().detail.contains("name them"));
+        assert!(ManagerScope::new(Role::Manager, [], None).unwrap_err().detail.contains("name them"));
         let many = (0..=MANAGED_SITES_MAX).map(|number| format!("s{number}").parse().unwrap());
-        assert!(Charge::of(Role::Manager, many, None).is_err());
-        let charge = manager("b a c d e f", Some("higgs")).charge;
+        assert!(ManagerScope::new(Role::Manager, many, None).is_err());
+        let charge = manager("b a c d e f", Some("higgs")).manages;
         assert_eq!(charge.to_string(), "the sites a, b, c, d and 2 more and the community higgs");
-        assert_eq!(Charge::parse_sites(&charge.sites_text().unwrap()).unwrap(), charge.sites);
-        assert!(Charge::parse_sites("a b/c").is_err());
+        assert_eq!(ManagerScope::parse_sites(&charge.sites_text().unwrap()).unwrap(), charge.sites);
+        assert!(ManagerScope::parse_sites("a b/c").is_err());
     }
 
     #[test]

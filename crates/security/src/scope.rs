@@ -82,15 +82,15 @@ pub struct Scopes(Vec<Scope>);
 
 impl Scopes {
     /// Whether something of that area may be done.
-    pub fn allow(&self, area: Area, changes: bool) -> bool {
+    pub fn allows(&self, area: Area, changes: bool) -> bool {
         self.0.iter().any(|scope| scope.area == area && (scope.changes || !changes))
     }
 }
 
 impl Scopes {
     /// Whether each of these is allowed by `others`.
-    pub fn within(&self, others: &Scopes) -> bool {
-        self.0.iter().all(|scope| others.allow(scope.area, scope.changes))
+    pub fn is_subset_of(&self, others: &Scopes) -> bool {
+        self.0.iter().all(|scope| others.allows(scope.area, scope.changes))
     }
 }
 
@@ -126,16 +126,16 @@ impl FromStr for Scopes {
 
 /// What a credential is confined to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Confinement {
+pub struct TokenRestrictions {
     /// None: every area.
     pub scopes: Option<Scopes>,
     /// None: for whom its holder may act.
     pub community: Option<CommunityName>,
 }
 
-impl Confinement {
+impl TokenRestrictions {
     /// Whether there is any.
-    pub fn any(&self) -> bool {
+    pub fn is_restricted(&self) -> bool {
         self.scopes.is_some() || self.community.is_some()
     }
 
@@ -143,13 +143,13 @@ impl Confinement {
     pub fn check(&self, area: Option<Area>, changes: bool, operation: &str) -> Result<(), Fault> {
         let refuse = |detail: String| Err(Fault::new(FaultCode::NotAllowed, detail));
         let Some(area) = area else {
-            if changes && self.any() {
+            if changes && self.is_restricted() {
                 return refuse(format!("{operation} is nothing that a confined token may do"));
             }
             return Ok(());
         };
         if let Some(scopes) = &self.scopes
-            && !scopes.allow(area, changes)
+            && !scopes.allows(area, changes)
         {
             let needed = Scope { area, changes };
             return refuse(format!("{operation} needs the scope {needed}; the token has {scopes}"));
@@ -171,8 +171,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn scoped(text: &str) -> Confinement {
-        Confinement { scopes: Some(text.parse().unwrap()), community: None }
+    fn scoped(text: &str) -> TokenRestrictions {
+        TokenRestrictions { scopes: Some(text.parse().unwrap()), community: None }
     }
 
     #[test]
@@ -194,18 +194,21 @@ mod tests {
 
     #[test]
     fn a_community_confines_to_what_communities_have() {
-        let limits = Confinement { scopes: None, community: Some("higgs".parse().unwrap()) };
-        assert!(limits.any() && limits.check(Some(Area::Jobs), true, "job_submit").is_ok());
+        let limits = TokenRestrictions { scopes: None, community: Some("higgs".parse().unwrap()) };
+        assert!(limits.is_restricted() && limits.check(Some(Area::Jobs), true, "job_submit").is_ok());
         let refused = limits.check(Some(Area::Data), false, "dataset_list").unwrap_err();
         assert!(refused.detail.contains("the jobs of higgs only"), "{refused}");
-        assert!(Confinement::default().check(None, true, "x").is_ok() && !Confinement::default().any());
+        assert!(
+            TokenRestrictions::default().check(None, true, "x").is_ok()
+                && !TokenRestrictions::default().is_restricted()
+        );
     }
 
     #[test]
     fn lists_are_read_and_bad_ones_refused() {
         let list: Scopes = " jobs  data:read jobs ".parse().unwrap();
         assert_eq!(list.to_string(), "jobs data:read");
-        let within = |one: &str| one.parse::<Scopes>().unwrap().within(&list);
+        let within = |one: &str| one.parse::<Scopes>().unwrap().is_subset_of(&list);
         assert!(within("jobs:read data:read") && !within("data") && !within("jobs sites:read"));
         let long = "jobs ".repeat(200);
         for bad in ["", " ", "job", "jobs:write", "jobs:read:read", ":read", "Jobs", "jobs,data", &long] {

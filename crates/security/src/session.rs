@@ -9,31 +9,31 @@ use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
 
-use crate::{Principal, new_secret, same_hash, secret_hash};
+use crate::{Principal, constant_time_eq, hash_secret, new_secret};
 
-const SESSION_LIFE: Duration = Duration::from_secs(12 * 3600);
-const LOGIN_TOKEN_LIFE: Duration = Duration::from_secs(600);
+const SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
+const LOGIN_TOKEN_TTL: Duration = Duration::from_secs(600);
 /// When one more is opened, the one that ends first makes room.
 const SESSIONS_MAX: usize = 1_000;
 /// Of one name, so that nobody ends the sessions of others by logging in again and again.
-const SESSIONS_OF_ONE_MAX: usize = 50;
+const SESSIONS_PER_USER_MAX: usize = 50;
 const LOGIN_TOKENS_MAX: usize = 100;
 
 /// Whose a session is, and what their login said of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct SessionHolder {
     pub principal: Principal,
     /// The local account that they logged in with: its sessions end with it.
     pub account: Option<String>,
     /// For whom they work.
     pub community: Option<String>,
     /// Who they are where they show a credential of others.
-    pub known_as: Option<KnownAs>,
+    pub external: Option<ExternalIdentity>,
 }
 
 /// The holder of a certificate or of an issuer's tokens, as jobs and bans know them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownAs {
+pub struct ExternalIdentity {
     /// The subject.
     pub dn: String,
     /// The subject with its issuer, where it is unique with that only.
@@ -42,16 +42,16 @@ pub struct KnownAs {
     pub credential: String,
 }
 
-impl From<Principal> for Holder {
+impl From<Principal> for SessionHolder {
     fn from(principal: Principal) -> Self {
-        Holder { principal, account: None, community: None, known_as: None }
+        SessionHolder { principal, account: None, community: None, external: None }
     }
 }
 
 /// A person who is logged in.
 #[derive(Clone)]
 pub struct Session {
-    pub holder: Holder,
+    pub holder: SessionHolder,
     /// To be sent with every request that changes something.
     pub csrf_token: String,
     pub expires: Timestamp,
@@ -76,7 +76,7 @@ struct State {
 }
 
 struct LoginToken {
-    holder: Holder,
+    holder: SessionHolder,
     expires: Timestamp,
 }
 
@@ -86,37 +86,37 @@ impl Sessions {
     }
 
     /// Opens a session; returns the cookie's value.
-    pub fn create(&self, holder: impl Into<Holder>, now: Timestamp) -> String {
+    pub fn create(&self, holder: impl Into<SessionHolder>, now: Timestamp) -> String {
         self.create_until(holder, Timestamp::MAX, now)
     }
 
     /// As [`Sessions::create`]; it ends at `end` if that comes first.
-    pub fn create_until(&self, holder: impl Into<Holder>, end: Timestamp, now: Timestamp) -> String {
-        let (holder, expires) = (holder.into(), end.min(now + SESSION_LIFE));
+    pub fn create_until(&self, holder: impl Into<SessionHolder>, end: Timestamp, now: Timestamp) -> String {
+        let (holder, expires) = (holder.into(), end.min(now + SESSION_TTL));
         let cookie = new_secret("lhc_");
         let mut state = self.state();
         let of_one = |session: &Session| session.holder.principal.name == holder.principal.name;
-        if state.sessions.values().filter(|session| of_one(session)).count() >= SESSIONS_OF_ONE_MAX {
+        if state.sessions.values().filter(|session| of_one(session)).count() >= SESSIONS_PER_USER_MAX {
             let theirs = state.sessions.iter().filter(|(_, session)| of_one(session));
             let first = theirs.min_by_key(|(_, session)| session.expires).map(|(hash, _)| *hash);
             first.and_then(|hash| state.sessions.remove(&hash));
         }
-        make_room(&mut state.sessions, SESSIONS_MAX, now, |session| session.expires);
-        state.sessions.insert(secret_hash(&cookie), Session { holder, csrf_token: new_secret(""), expires });
+        evict(&mut state.sessions, SESSIONS_MAX, now, |session| session.expires);
+        state.sessions.insert(hash_secret(&cookie), Session { holder, csrf_token: new_secret(""), expires });
         cookie
     }
 
     pub fn get(&self, cookie: &str, now: Timestamp) -> Option<Session> {
         let state = self.state();
-        state.sessions.get(&secret_hash(cookie)).filter(|session| now < session.expires).cloned()
+        state.sessions.get(&hash_secret(cookie)).filter(|session| now < session.expires).cloned()
     }
 
     pub fn end(&self, cookie: &str) {
-        self.state().sessions.remove(&secret_hash(cookie));
+        self.state().sessions.remove(&hash_secret(cookie));
     }
 
     /// Ends all sessions of a local account, and login tokens made in one; says how many sessions there were.
-    pub fn end_of_account(&self, name: &str) -> usize {
+    pub fn end_account_sessions(&self, name: &str) -> usize {
         let mut state = self.state();
         let before = state.sessions.len();
         state.sessions.retain(|_, session| session.holder.account.as_deref() != Some(name));
@@ -129,7 +129,7 @@ impl Sessions {
         let session = self
             .get(cookie, now)
             .ok_or_else(|| Fault::new(FaultCode::NotAuthenticated, "the login session has ended"))?;
-        if same_hash(&secret_hash(&session.csrf_token), &secret_hash(token)) {
+        if constant_time_eq(&hash_secret(&session.csrf_token), &hash_secret(token)) {
             return Ok(());
         }
         Err(Fault::new(
@@ -139,18 +139,22 @@ impl Sessions {
     }
 
     /// A token that opens one session within ten minutes. Returns when it expires, too.
-    pub fn create_login_token(&self, holder: impl Into<Holder>, now: Timestamp) -> (String, Timestamp) {
-        let expires = now + LOGIN_TOKEN_LIFE;
+    pub fn create_login_token(
+        &self,
+        holder: impl Into<SessionHolder>,
+        now: Timestamp,
+    ) -> (String, Timestamp) {
+        let expires = now + LOGIN_TOKEN_TTL;
         let token = new_secret("lhl_");
         let mut state = self.state();
-        make_room(&mut state.login_tokens, LOGIN_TOKENS_MAX, now, |token| token.expires);
-        state.login_tokens.insert(secret_hash(&token), LoginToken { holder: holder.into(), expires });
+        evict(&mut state.login_tokens, LOGIN_TOKENS_MAX, now, |token| token.expires);
+        state.login_tokens.insert(hash_secret(&token), LoginToken { holder: holder.into(), expires });
         (token, expires)
     }
 
     /// Uses up a login token; returns the cookie's value.
     pub fn redeem(&self, login_token: &str, now: Timestamp) -> Result<String, Fault> {
-        let token = self.state().login_tokens.remove(&secret_hash(login_token));
+        let token = self.state().login_tokens.remove(&hash_secret(login_token));
         match token {
             Some(token) if now < token.expires => Ok(self.create(token.holder, now)),
             _ => Err(Fault::new(
@@ -173,7 +177,7 @@ impl fmt::Debug for Sessions {
 }
 
 /// Leaves room for one more: drops what has expired, then what expires first.
-fn make_room<T>(
+fn evict<T>(
     held: &mut BTreeMap<[u8; 32], T>,
     most: usize,
     now: Timestamp,
@@ -240,11 +244,11 @@ mod tests {
     #[test]
     fn the_sessions_of_an_account_end_with_it_and_no_others() {
         let sessions = Sessions::new();
-        let of = |account: &str| Holder { account: Some(account.into()), ..somebody().into() };
+        let of = |account: &str| SessionHolder { account: Some(account.into()), ..somebody().into() };
         let (one, again) = (sessions.create(of("anna"), NOW), sessions.create(of("anna"), NOW));
         let (other, token) = (sessions.create(of("bert"), NOW), sessions.create(somebody(), NOW));
         let (link, _) = sessions.create_login_token(of("anna"), NOW);
-        assert_eq!(sessions.end_of_account("anna"), 2);
+        assert_eq!(sessions.end_account_sessions("anna"), 2);
         assert!(sessions.get(&one, NOW).is_none() && sessions.get(&again, NOW).is_none());
         assert!(sessions.get(&other, NOW).is_some() && sessions.get(&token, NOW).is_some());
         assert!(sessions.redeem(&link, NOW).is_err(), "nor does a link that they made open one");

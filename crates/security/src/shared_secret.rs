@@ -24,19 +24,19 @@ use rcgen::{
 };
 use zeroize::Zeroizing;
 
-use crate::authority::random;
+use crate::authority::random_bytes;
 use crate::identity::PeerIdentity;
 use crate::tls::AGENT_NAME;
 use crate::{Credentials, Permit, PermitVerifier, SecurityError, text};
 
 const SEED_BYTES: usize = 32;
 /// Longer than any copy runs.
-const LIFE: Duration = Duration::from_secs(90 * 86_400);
+const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(90 * 86_400);
 /// The two hosts of an ad-hoc copy may never have seen a time server.
-const BACKDATED: Duration = Duration::from_secs(2 * 86_400);
+const BACKDATING: Duration = Duration::from_secs(2 * 86_400);
 /// One salt for this use; the labels tell the derived values apart.
 const SALT: &[u8] = b"longhaul shared secret 1";
-const WHAT: &str = "shared secret";
+const SUBJECT: &str = "shared secret";
 
 /// The seed. Never in `Debug`, wiped when dropped; [`SharedSecret::reveal`] is the one way to its text.
 #[derive(Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct SharedAuthority {
 
 impl SharedSecret {
     pub fn new() -> Self {
-        SharedSecret(Zeroizing::new(random()))
+        SharedSecret(Zeroizing::new(random_bytes()))
     }
 
     /// For URLs: 43 characters of base64url. Whoever reads it has all rights that it stands for.
@@ -75,7 +75,7 @@ impl SharedSecret {
         params.distinguished_name = common_name(&format!("Longhaul CA {deployment}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        set_life(&mut params, now);
+        set_validity(&mut params, now);
         let ca_pem = params.self_signed(&ca_key).map_err(unusable)?.pem();
         Ok(SharedAuthority { deployment, ca_pem, issuer: Issuer::new(params, ca_key), permit_key })
     }
@@ -92,7 +92,7 @@ impl SharedSecret {
             .extract(&self.0[..])
             .expand(&[label], Length(N))
             .and_then(|material| material.fill(&mut value[..]))
-            .map_err(|_| SecurityError::unusable(WHAT, "a key could not be derived"))?;
+            .map_err(|_| SecurityError::unusable(SUBJECT, "a key could not be derived"))?;
         Ok(value)
     }
 }
@@ -118,7 +118,7 @@ impl SharedAuthority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        set_life(&mut params, now);
+        set_validity(&mut params, now);
         let certificate = params.signed_by(&key, &self.issuer).map_err(unusable)?;
         Ok(Credentials {
             certificate_pem: certificate.pem(),
@@ -131,10 +131,10 @@ impl SharedAuthority {
     /// If the permit names another deployment.
     pub fn sign_permit(&self, permit: &Permit) -> Arc<str> {
         assert_eq!(permit.deployment, self.deployment, "a permit for another deployment");
-        permit.sealed(&self.permit_key)
+        permit.sign_with(&self.permit_key)
     }
 
-    pub fn permits(&self) -> Result<PermitVerifier, SecurityError> {
+    pub fn permit_verifier(&self) -> Result<PermitVerifier, SecurityError> {
         let public = rcgen_key(&self.permit_key)?;
         PermitVerifier::new(&public.public_key_pem())
     }
@@ -152,7 +152,7 @@ impl FromStr for SharedSecret {
     fn from_str(text: &str) -> Result<Self, SecurityError> {
         let bytes = Zeroizing::new(text::from_base64(text).unwrap_or_default());
         let seed = <[u8; SEED_BYTES]>::try_from(bytes.as_slice()).map_err(|_| {
-            SecurityError::unusable(WHAT, "43 letters, digits, - and _ are expected: was the URL cut off?")
+            SecurityError::unusable(SUBJECT, "43 letters, digits, - and _ are expected: was the URL cut off?")
         })?;
         Ok(SharedSecret(Zeroizing::new(seed)))
     }
@@ -182,7 +182,7 @@ fn rcgen_key(key: &Ed25519KeyPair) -> Result<RcgenKey, SecurityError> {
 }
 
 fn unusable(why: impl ToString) -> SecurityError {
-    SecurityError::unusable(WHAT, why)
+    SecurityError::unusable(SUBJECT, why)
 }
 
 fn common_name(text: &str) -> DistinguishedName {
@@ -191,12 +191,12 @@ fn common_name(text: &str) -> DistinguishedName {
     name
 }
 
-fn set_life(params: &mut CertificateParams, now: Timestamp) {
+fn set_validity(params: &mut CertificateParams, now: Timestamp) {
     let at =
         |time: Timestamp| date_time_ymd(1970, 1, 1) + Duration::from_secs((time.0 / 1_000_000).max(0) as u64);
-    params.not_before = at(now - BACKDATED);
-    params.not_after = at(now + LIFE);
-    let mut serial = random::<16>();
+    params.not_before = at(now - BACKDATING);
+    params.not_after = at(now + CERTIFICATE_VALIDITY);
+    let mut serial = random_bytes::<16>();
     serial[0] = serial[0] & 0x7f | 0x40; // positive and of full length
     params.serial_number = Some(SerialNumber::from_slice(&serial));
 }
@@ -256,7 +256,7 @@ mod tests {
         let same: SharedSecret = secret.reveal().parse().unwrap();
         let (client, server) = (credentials(&secret, 1), credentials(&same, 2));
         let seen = handshake(&client, &server).unwrap();
-        assert_eq!(seen.agent().unwrap().0, AgentId(2));
+        assert_eq!(seen.require_agent().unwrap().0, AgentId(2));
         let stranger = credentials(&SharedSecret::new(), 3);
         assert!(handshake(&client, &stranger).is_err(), "a server with another secret");
         assert!(handshake(&stranger, &server).is_err(), "a client with another secret");
@@ -275,9 +275,9 @@ mod tests {
         };
         let text = secret.authority(NOW).unwrap().sign_permit(&permit);
         let other_end = secret.reveal().parse::<SharedSecret>().unwrap().authority(NOW).unwrap();
-        assert_eq!(other_end.permits().unwrap().verify(&text, NOW).unwrap(), permit);
+        assert_eq!(other_end.permit_verifier().unwrap().verify(&text, NOW).unwrap(), permit);
         let stranger = SharedSecret::new().authority(NOW).unwrap();
-        assert!(stranger.permits().unwrap().verify(&text, NOW).is_err());
+        assert!(stranger.permit_verifier().unwrap().verify(&text, NOW).is_err());
     }
 
     #[test]

@@ -35,9 +35,9 @@ pub const AGENT_NAME: &str = "agent.longhaul";
 /// Of an agent, towards the service and towards sources. TLS 1.3 only.
 pub fn agent_client_tls(credentials: &Credentials) -> Result<Arc<ClientConfig>, Fault> {
     let deployment = credentials.identity()?.deployment().to_owned();
-    let trust = Trust::Roots(roots(&credentials.ca_pem)?);
+    let trust = ServerTrust::Roots(roots(&credentials.ca_pem)?);
     let (chain, key) = chain_and_key(credentials)?;
-    let mut config = client(trust, Some(deployment))?
+    let mut config = client_builder(trust, Some(deployment))?
         .with_client_auth_cert(chain, key)
         .map_err(|error| SecurityError::unusable("certificate and key", error))?;
     // A resumed session would outlive the certificates it rests on, and a stream is opened too rarely to gain
@@ -53,7 +53,7 @@ pub fn data_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, F
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(internal)?
-        .with_client_cert_verifier(agents_only(credentials, true)?)
+        .with_client_cert_verifier(agent_verifier(credentials, true)?)
         .with_single_cert(chain, key)
         .map_err(|error| SecurityError::unusable("certificate and key", error))?;
     config.send_tls13_tickets = 0;
@@ -62,7 +62,7 @@ pub fn data_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, F
 
 /// Of the service's port: a client certificate is optional, and has to be an agent's if there is one.
 pub fn service_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
-    service_tls(credentials, agents_only(credentials, false)?)
+    service_tls(credentials, agent_verifier(credentials, false)?)
 }
 
 pub(crate) fn service_tls(
@@ -85,12 +85,12 @@ pub(crate) fn service_tls(
 pub fn join_client_tls(ca_fingerprint: &str) -> Result<Arc<ClientConfig>, Fault> {
     let fingerprint = text::from_hex_32(ca_fingerprint)
         .ok_or_else(|| Fault::new(FaultCode::BadRequest, "a CA fingerprint has 64 hexadecimal digits"))?;
-    Ok(Arc::new(client(Trust::Fingerprint(fingerprint), None)?.with_no_client_auth()))
+    Ok(Arc::new(client_builder(ServerTrust::Fingerprint(fingerprint), None)?.with_no_client_auth()))
 }
 
 /// Of commands: trusts the deployment's CA, shows no certificate.
 pub fn people_client_tls(ca_pem: &str) -> Result<Arc<ClientConfig>, Fault> {
-    Ok(Arc::new(client(Trust::Roots(roots(ca_pem)?), None)?.with_no_client_auth()))
+    Ok(Arc::new(client_builder(ServerTrust::Roots(roots(ca_pem)?), None)?.with_no_client_auth()))
 }
 
 /// Server side, after the handshake: who the client is. None if it showed no certificate.
@@ -104,13 +104,13 @@ pub fn client_identity(connection: &CommonState, deployment: &str) -> Result<Opt
             "an agent's certificate counts over TLS 1.3 only",
         ));
     }
-    peer_identity(certificate)?.of(deployment).map(Some)
+    peer_identity(certificate)?.require_deployment(deployment).map(Some)
 }
 
 /// Client side, after the handshake: who the server is.
 pub fn server_identity(connection: &CommonState, deployment: &str) -> Result<PeerIdentity, Fault> {
     match connection.peer_certificates().and_then(|chain| chain.first()) {
-        Some(certificate) => peer_identity(certificate)?.of(deployment),
+        Some(certificate) => peer_identity(certificate)?.require_deployment(deployment),
         None => Err(Fault::new(FaultCode::NotAuthenticated, "the server showed no certificate")),
     }
 }
@@ -209,8 +209,8 @@ pub(crate) fn internal(error: rustls::Error) -> Fault {
     Fault::new(FaultCode::Internal, format!("TLS settings: {error}"))
 }
 
-fn client(
-    trust: Trust,
+fn client_builder(
+    trust: ServerTrust,
     deployment: Option<String>,
 ) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Fault> {
     let provider = provider();
@@ -254,17 +254,17 @@ fn refused(fault: Fault) -> rustls::Error {
 }
 
 #[derive(Debug)]
-enum Trust {
+enum ServerTrust {
     Roots(RootCertStore),
     /// SHA-256 of a CA certificate that the server has to send.
     Fingerprint([u8; 32]),
 }
 
-impl Trust {
+impl ServerTrust {
     fn roots(&self, sent: &[CertificateDer<'_>]) -> Result<RootCertStore, rustls::Error> {
         let fingerprint = match self {
-            Trust::Roots(roots) => return Ok(roots.clone()),
-            Trust::Fingerprint(fingerprint) => fingerprint,
+            ServerTrust::Roots(roots) => return Ok(roots.clone()),
+            ServerTrust::Fingerprint(fingerprint) => fingerprint,
         };
         let Some(ca) = sent.iter().find(|sent| text::sha256(sent) == *fingerprint) else {
             let detail = "the service at this address is not the one that the join token is for";
@@ -279,7 +279,7 @@ impl Trust {
 /// Chain to the deployment's CA, then kind and deployment of the identity.
 #[derive(Debug)]
 struct ServerVerifier {
-    trust: Trust,
+    trust: ServerTrust,
     /// Known to those who have credentials of their own.
     deployment: Option<String>,
     provider: Arc<CryptoProvider>,
@@ -300,7 +300,7 @@ impl ServerCertVerifier for ServerVerifier {
         verify_server_cert_signed_by_trust_anchor(&certificate, &roots, intermediates, now, algorithms)?;
         let mut identity = peer_identity(end_entity).map_err(refused)?;
         if let Some(deployment) = &self.deployment {
-            identity = identity.of(deployment).map_err(refused)?;
+            identity = identity.require_deployment(deployment).map_err(refused)?;
         }
         let wants_agent = matches!(server_name, ServerName::DnsName(name) if name.as_ref() == AGENT_NAME);
         match (wants_agent, identity) {
@@ -338,7 +338,7 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-pub(crate) fn agents_only(
+pub(crate) fn agent_verifier(
     credentials: &Credentials,
     required: bool,
 ) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
@@ -347,17 +347,17 @@ pub(crate) fn agents_only(
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&credentials.ca_pem)?), provider());
     let builder = if required { builder } else { builder.allow_unauthenticated() };
     let inner = builder.build().map_err(|error| SecurityError::unusable("CA certificate", error))?;
-    Ok(Arc::new(AgentsOnly { inner, deployment }))
+    Ok(Arc::new(AgentVerifier { inner, deployment }))
 }
 
 /// rustls's own verifier of client certificates, and then: it has to be an agent of this deployment.
 #[derive(Debug)]
-struct AgentsOnly {
+struct AgentVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     deployment: String,
 }
 
-impl ClientCertVerifier for AgentsOnly {
+impl ClientCertVerifier for AgentVerifier {
     fn verify_client_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -365,8 +365,9 @@ impl ClientCertVerifier for AgentsOnly {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
-        let identity = peer_identity(end_entity).and_then(|identity| identity.of(&self.deployment));
-        identity.and_then(|identity| identity.agent().map(|_| ())).map_err(refused)?;
+        let identity =
+            peer_identity(end_entity).and_then(|identity| identity.require_deployment(&self.deployment));
+        identity.and_then(|identity| identity.require_agent().map(|_| ())).map_err(refused)?;
         Ok(verified)
     }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use longhaul_model::{Fault, FaultCode};
 use serde::{Deserialize, Serialize};
 
-use crate::authority::random;
+use crate::authority::random_bytes;
 use crate::text;
 
 const JOIN_PREFIX: &str = "lhj_";
@@ -79,17 +79,17 @@ pub fn new_secret(prefix: &str) -> String {
     let mut secret = String::with_capacity(prefix.len() + 32);
     secret.push_str(prefix);
     // 256 is a multiple of 32: each character has its full five bits.
-    secret.extend(random::<32>().iter().map(|byte| ALPHABET[(byte % 32) as usize] as char));
+    secret.extend(random_bytes::<32>().iter().map(|byte| ALPHABET[(byte % 32) as usize] as char));
     secret
 }
 
 /// What is stored instead of a secret.
-pub fn secret_hash(secret: &str) -> [u8; 32] {
+pub fn hash_secret(secret: &str) -> [u8; 32] {
     text::sha256(secret.as_bytes())
 }
 
 /// Compares in a time that does not depend on where they differ.
-pub fn same_hash(one: &[u8; 32], other: &[u8; 32]) -> bool {
+pub fn constant_time_eq(one: &[u8; 32], other: &[u8; 32]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
 }
 
@@ -136,8 +136,8 @@ mod tests {
         let (one, other) = (new_secret("lht_"), new_secret("lht_"));
         assert_eq!(one.len(), 36);
         assert_ne!(one, other);
-        assert!(same_hash(&secret_hash(&one), &secret_hash(&one)));
-        assert!(!same_hash(&secret_hash(&one), &secret_hash(&other)));
+        assert!(constant_time_eq(&hash_secret(&one), &hash_secret(&one)));
+        assert!(!constant_time_eq(&hash_secret(&one), &hash_secret(&other)));
         let token = token();
         assert!(!format!("{token:?}").contains(&token.secret));
     }

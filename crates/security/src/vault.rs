@@ -10,13 +10,13 @@ use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, Unbou
 use aws_lc_rs::rand;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::{SecurityError, files, text};
+use crate::{SecurityError, private_files, text};
 
 /// Its version, before the nonce.
-const VERSION: u8 = 1;
+const FORMAT_VERSION: u8 = 1;
 const KEY_BYTES: usize = 32;
 /// Before a sealed text, among texts.
-const TEXT: &str = "sealed:";
+const SEALED_TEXT_PREFIX: &str = "sealed:";
 
 /// Knows the key.
 pub struct Vault {
@@ -28,22 +28,22 @@ impl Vault {
     pub fn open(path: &Path) -> Result<Vault, SecurityError> {
         if !path.exists() {
             let mut key = Zeroizing::new([0; KEY_BYTES]);
-            rand::fill(&mut *key).map_err(|_| bad("there is no randomness"))?;
-            files::write_private(path, Zeroizing::new(text::to_base64(&*key)).as_bytes())?;
+            rand::fill(&mut *key).map_err(|_| unusable_key("there is no randomness"))?;
+            private_files::write_private(path, Zeroizing::new(text::to_base64(&*key)).as_bytes())?;
         }
-        let kept = Zeroizing::new(files::read_private(path)?);
+        let kept = Zeroizing::new(private_files::read_private(path)?);
         let key = text::from_base64(kept.trim()).map(Zeroizing::new).filter(|key| key.len() == KEY_BYTES);
-        let key = key.ok_or_else(|| bad(format!("{} is not one", path.display())))?;
-        let key = UnboundKey::new(&AES_256_GCM_SIV, &key).map_err(|_| bad("it is refused"))?;
+        let key = key.ok_or_else(|| unusable_key(format!("{} is not one", path.display())))?;
+        let key = UnboundKey::new(&AES_256_GCM_SIV, &key).map_err(|_| unusable_key("it is refused"))?;
         Ok(Vault { key: LessSafeKey::new(key) })
     }
 
     /// `purpose` says whose it is, and what for: it opens under the same words only.
     pub fn seal(&self, purpose: &str, secret: &[u8]) -> Result<Vec<u8>, SecurityError> {
         let mut nonce = [0; NONCE_LEN];
-        rand::fill(&mut nonce).map_err(|_| bad("there is no randomness"))?;
+        rand::fill(&mut nonce).map_err(|_| unusable_key("there is no randomness"))?;
         let mut sealed = Vec::with_capacity(1 + NONCE_LEN + secret.len() + AES_256_GCM_SIV.tag_len());
-        sealed.push(VERSION);
+        sealed.push(FORMAT_VERSION);
         sealed.extend_from_slice(&nonce);
         let mut body = secret.to_vec();
         let nonce = Nonce::assume_unique_for_key(nonce);
@@ -56,14 +56,14 @@ impl Vault {
             }
             Err(_) => {
                 body.zeroize();
-                Err(bad("a credential cannot be sealed with it"))
+                Err(unusable_key("a credential cannot be sealed with it"))
             }
         }
     }
 
     pub fn unseal(&self, purpose: &str, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, SecurityError> {
         let opened = || -> Option<Zeroizing<Vec<u8>>> {
-            let (&VERSION, rest) = sealed.split_first()? else { return None };
+            let (&FORMAT_VERSION, rest) = sealed.split_first()? else { return None };
             let (nonce, body) = rest.split_at_checked(NONCE_LEN)?;
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
             let mut body = Zeroizing::new(body.to_vec());
@@ -72,24 +72,26 @@ impl Vault {
             Some(body)
         };
         opened().ok_or_else(|| {
-            bad("a credential does not open with it: it was sealed with another, or for another purpose")
+            unusable_key(
+                "a credential does not open with it: it was sealed with another, or for another purpose",
+            )
         })
     }
 
     /// A text that is sealed, as a text.
     pub fn seal_text(&self, purpose: &str, secret: &str) -> Result<String, SecurityError> {
-        Ok(format!("{TEXT}{}", text::to_base64(&self.seal(purpose, secret.as_bytes())?)))
+        Ok(format!("{SEALED_TEXT_PREFIX}{}", text::to_base64(&self.seal(purpose, secret.as_bytes())?)))
     }
 
     pub fn unseal_text(&self, purpose: &str, sealed: &str) -> Result<Zeroizing<String>, SecurityError> {
-        let bytes = sealed.strip_prefix(TEXT).and_then(text::from_base64);
-        let opened = self.unseal(purpose, &bytes.ok_or_else(|| bad("a text is not sealed"))?)?;
-        let text = std::str::from_utf8(&opened).map_err(|_| bad("what was sealed is no text"))?;
+        let bytes = sealed.strip_prefix(SEALED_TEXT_PREFIX).and_then(text::from_base64);
+        let opened = self.unseal(purpose, &bytes.ok_or_else(|| unusable_key("a text is not sealed"))?)?;
+        let text = std::str::from_utf8(&opened).map_err(|_| unusable_key("what was sealed is no text"))?;
         Ok(Zeroizing::new(text.to_owned()))
     }
 }
 
-fn bad(why: impl ToString) -> SecurityError {
+fn unusable_key(why: impl ToString) -> SecurityError {
     SecurityError::unusable("key of the users' credentials", why)
 }
 
@@ -118,7 +120,7 @@ mod tests {
         let again = Vault::open(&folder.path().join("key")).unwrap();
         assert_eq!(&**again.unseal("proxy of anna", &sealed).unwrap(), b"a secret of hers");
         let text = vault.seal_text("token", "ey.ey.x").unwrap();
-        assert!(!text.contains("ey.ey") && text.starts_with(TEXT));
+        assert!(!text.contains("ey.ey") && text.starts_with(SEALED_TEXT_PREFIX));
         assert_eq!(&*again.unseal_text("token", &text).unwrap(), "ey.ey.x");
     }
 

@@ -14,8 +14,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::{
-    Audience, ExpectedLogin, Fetched, IssuerRule, LoginIdentity, Profile, Step, StorageAction, TokenIdentity,
-    TokenRefusal, TokenSettings, TokenTrust, WLCG_ANY,
+    Audience, ExpectedLogin, FetchResponse, FetchStep, IssuerRule, LoginIdentity, Profile, StorageAction,
+    TokenIdentity, TokenRefusal, TokenSettings, TokenTrust, WLCG_ANY,
 };
 use serde_json::{Value, json};
 
@@ -148,8 +148,8 @@ impl World {
     }
 }
 
-fn answer(document: Value) -> Fetched {
-    Fetched { body: document.to_string().into_bytes(), max_age: None }
+fn answer(document: Value) -> FetchResponse {
+    FetchResponse { body: document.to_string().into_bytes(), max_age: None }
 }
 
 #[test]
@@ -361,9 +361,9 @@ fn keys_are_asked_for_when_wanted_and_not_more_than_once_a_minute() {
     let mut fetch = world.trust.fetch(ISSUER, NOW + MINUTE).unwrap();
     assert_eq!(fetch.url(), "https://iam.example.org/.well-known/openid-configuration");
     let document = json!({"issuer": "https://iam.example.org", "jwks_uri": "https://iam.example.org/jwk"});
-    assert!(matches!(fetch.answer(Ok(answer(document))), Step::More));
+    assert!(matches!(fetch.handle_response(Ok(answer(document))), FetchStep::More));
     assert_eq!(fetch.url(), "https://iam.example.org/jwk");
-    let Step::Done(keys) = fetch.answer(Ok(answer(json!({"keys": [next.jwk("k2")]})))) else {
+    let FetchStep::Done(keys) = fetch.handle_response(Ok(answer(json!({"keys": [next.jwk("k2")]})))) else {
         panic!("not done")
     };
     world.trust.install(fetch.issuer(), keys, NOW + MINUTE).unwrap();
@@ -377,13 +377,13 @@ fn keys_are_asked_for_when_wanted_and_not_more_than_once_a_minute() {
 fn the_last_good_keys_serve_while_their_issuer_is_away_but_not_for_ever() {
     let world = World::new();
     let token = world.token(&with(&[("exp", json!(NOW_S + 900_000))]));
-    assert!(world.trust.due(NOW).len() == 1, "the other issuer was never asked");
-    assert!(world.trust.due(NOW + 5 * HOUR).len() == 1);
-    assert!(world.trust.due(NOW + 6 * HOUR).contains(&ISSUER.to_owned()));
+    assert!(world.trust.issuers_due(NOW).len() == 1, "the other issuer was never asked");
+    assert!(world.trust.issuers_due(NOW + 5 * HOUR).len() == 1);
+    assert!(world.trust.issuers_due(NOW + 6 * HOUR).contains(&ISSUER.to_owned()));
     let away = || Err(Fault::new(FaultCode::Unreachable, "nobody answers"));
     assert!(world.trust.install(ISSUER, away(), NOW + 6 * HOUR).is_err());
-    assert!(!world.trust.due(NOW + 6 * HOUR + MINUTE / 2).contains(&ISSUER.to_owned()));
-    assert!(world.trust.due(NOW + 6 * HOUR + MINUTE).contains(&ISSUER.to_owned()));
+    assert!(!world.trust.issuers_due(NOW + 6 * HOUR + MINUTE / 2).contains(&ISSUER.to_owned()));
+    assert!(world.trust.issuers_due(NOW + 6 * HOUR + MINUTE).contains(&ISSUER.to_owned()));
     assert!(world.trust.install(ISSUER, Ok(answer(json!({"keys": []}))), NOW + 7 * HOUR).is_err());
     assert!(world.trust.verify(&token, Audience::Ours, NOW + 48 * HOUR).is_ok());
     let late = NOW + 48 * HOUR + MINUTE;
@@ -392,15 +392,15 @@ fn the_last_good_keys_serve_while_their_issuer_is_away_but_not_for_ever() {
     assert!(world.refused(&token, late).detail.contains("too old: nobody answers"));
     // What the server says about its age counts within an hour and six.
     let stale = |max_age: u64| {
-        Ok(Fetched {
+        Ok(FetchResponse {
             max_age: Some(Duration::from_secs(max_age)),
             ..answer(json!({"keys": [world.key.jwk("k1")]}))
         })
     };
     for (max_age, hours) in [(0, 1), (2 * 3600, 2), (100 * 3600, 6)] {
         world.trust.install(ISSUER, stale(max_age), NOW).unwrap();
-        assert!(!world.trust.due(NOW + hours * HOUR - MINUTE).contains(&ISSUER.to_owned()));
-        assert!(world.trust.due(NOW + hours * HOUR).contains(&ISSUER.to_owned()));
+        assert!(!world.trust.issuers_due(NOW + hours * HOUR - MINUTE).contains(&ISSUER.to_owned()));
+        assert!(world.trust.issuers_due(NOW + hours * HOUR).contains(&ISSUER.to_owned()));
     }
 }
 

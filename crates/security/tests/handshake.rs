@@ -108,8 +108,8 @@ fn two_agents_of_one_deployment_know_each_other() {
     assert!(ends.accepted(), "{:?} {:?}", ends.client_error, ends.server_error);
     assert_eq!(ends.client.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
     let client = client_identity(&ends.server, "tier0").unwrap().unwrap();
-    assert_eq!(client.agent().unwrap().0, AgentId(2));
-    assert_eq!(server_identity(&ends.client, "tier0").unwrap().agent().unwrap().0, AgentId(1));
+    assert_eq!(client.require_agent().unwrap().0, AgentId(2));
+    assert_eq!(server_identity(&ends.client, "tier0").unwrap().require_agent().unwrap().0, AgentId(1));
     let foreign = client_identity(&ends.server, "tier1").unwrap_err();
     assert_eq!(foreign.code, FaultCode::ForeignDeployment);
 }

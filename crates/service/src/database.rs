@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use longhaul_catalog::{Catalog, PostgresConfig};
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{OutsideTrust, outside_client_tls, read_secret};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls, read_secret};
 use serde::{Deserialize, Serialize};
 
 use crate::Config;
@@ -41,7 +41,7 @@ impl DatabaseConfig {
         }
         if place.wants_tls() {
             let authorities = longhaul_gateways::read_authorities(self.ca_file.as_deref())?;
-            place = place.with_tls(outside_client_tls(OutsideTrust::Authorities(&authorities))?);
+            place = place.with_tls(foreign_client_tls(ForeignServerTrust::Authorities(&authorities))?);
         }
         Ok(place)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_catalog::{Catalog, NewApiToken};
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{Authority, Vault, new_secret, secret_hash};
+use longhaul_security::{Authority, Vault, hash_secret, new_secret};
 
 use crate::{Config, database};
 
@@ -59,7 +59,7 @@ pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
     let catalog = database::open(config, now)?;
     let admin_token = new_secret("lht_");
     let token = NewApiToken {
-        hash: secret_hash(&admin_token),
+        hash: hash_secret(&admin_token),
         name: "admin".into(),
         role: "admin".into(),
         expires: None,

@@ -1,6 +1,6 @@
 //! The frame around every page: heading, places to go, the same view as JSON and as a command.
 
-use longhaul_security::{Of, Principal, authorise_of};
+use longhaul_security::{Principal, ResourceScope, authorise_for};
 use maud::{DOCTYPE, Markup, html};
 
 use crate::pages::Context;
@@ -51,8 +51,8 @@ pub struct Viewer<'a> {
 
 impl Viewer<'_> {
     /// Whether they may change what is of that: nothing is offered that would be refused.
-    pub fn may(&self, of: Of<'_>) -> bool {
-        authorise_of(self.principal, "page", of).is_ok()
+    pub fn may(&self, of: ResourceScope<'_>) -> bool {
+        authorise_for(self.principal, "page", of).is_ok()
     }
 }
 

@@ -10,8 +10,8 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPai
 use longhaul_model::{Fault, Timestamp};
 use longhaul_security::Authority;
 use longhaul_security::bearer::{
-    Audience, ExpectedLogin, Fetched, IssuerRule, KeyFetch, LoginDocument, Step, StorageAction, TokenRefusal,
-    TokenSettings, TokenTrust, id_token_of,
+    Audience, ExpectedLogin, FetchResponse, FetchStep, IssuerRule, KeyFetch, ProviderMetadata, StorageAction,
+    TokenRefusal, TokenSettings, TokenTrust, extract_id_token,
 };
 use longhaul_security::grid::{GridSettings, GridTrust};
 use rustls::pki_types::CertificateDer;
@@ -64,7 +64,7 @@ pub fn grid_chains(bytes: &[u8]) {
     }
     let uploaded: String = chain.iter().map(|der| pem("CERTIFICATE", der)).collect();
     for uploaded in [uploaded.as_bytes(), bytes] {
-        match longhaul_security::delegation::accept("no key", uploaded) {
+        match longhaul_security::delegation::accept_proxy("no key", uploaded) {
             Ok(_) => panic!("a proxy for no key was accepted"),
             Err(fault) => assert_told(&fault),
         }
@@ -92,7 +92,7 @@ fn issuer() -> &'static Issuer {
             base64(&point[1..33]),
             base64(&point[33..65])
         );
-        let fetched = Fetched { body: keys.into_bytes(), max_age: None };
+        let fetched = FetchResponse { body: keys.into_bytes(), max_age: None };
         trust.install(ISSUER, Ok(fetched), NOW).expect("they are keys");
         Issuer { key, trust }
     })
@@ -139,7 +139,7 @@ pub fn issuer_answers(bytes: &[u8]) {
         leeway: Duration::ZERO,
     };
     let trust = TokenTrust::new(settings).expect("they are good settings");
-    let fetched = || Ok(Fetched { body: bytes.to_vec(), max_age: None });
+    let fetched = || Ok(FetchResponse { body: bytes.to_vec(), max_age: None });
     if let Err(fault) = trust.install(ISSUER, fetched(), NOW) {
         assert_told(&fault);
     }
@@ -147,7 +147,7 @@ pub fn issuer_answers(bytes: &[u8]) {
         TokenTrust::fetch(&trust, ISSUER, NOW + Duration::from_secs(3600)).expect("it is time to ask");
     for _ in 0..4 {
         assert!(fetch.url().starts_with("https://"));
-        if let Step::Done(_) = fetch.answer(fetched()) {
+        if let FetchStep::Done(_) = fetch.handle_response(fetched()) {
             return;
         }
     }
@@ -178,7 +178,7 @@ pub fn login_answers(bytes: &[u8]) {
         Err(TokenRefusal::Refused(fault)) => assert_told(&fault),
         Err(TokenRefusal::KeysWanted(issuer)) => panic!("{issuer} has given its keys"),
     }
-    match LoginDocument::parse(ISSUER, bytes) {
+    match ProviderMetadata::parse(ISSUER, bytes) {
         Ok(document) => {
             for endpoint in [document.authorization_endpoint, document.token_endpoint] {
                 assert!(
@@ -188,7 +188,7 @@ pub fn login_answers(bytes: &[u8]) {
         }
         Err(fault) => assert_told(&fault),
     }
-    if let Err(fault) = id_token_of(bytes) {
+    if let Err(fault) = extract_id_token(bytes) {
         assert_told(&fault);
     }
 }

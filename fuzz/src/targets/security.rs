@@ -7,7 +7,7 @@ use longhaul_model::address::IpNetwork;
 use longhaul_model::{AgentId, AttemptId, Fault, Lfn, SiteName, StorageName, Timestamp};
 use longhaul_security::{
     Authority, JoinToken, PeerIdentity, Permit, PermitVerifier, Scopes, SubjectPattern, check_origin,
-    expires, gridmap, list_digest, mapping_answer, needs_renewal, peer_identity,
+    expires, gridmap, list_digest, needs_renewal, parse_mapping_answer, peer_identity,
 };
 use rustls::pki_types::CertificateDer;
 
@@ -221,7 +221,7 @@ pub fn gridmaps(bytes: &[u8]) {
 
 /// Lists of who may come: what is read is written as the same, and an address is in its own network.
 pub fn access(bytes: &[u8]) {
-    if let Ok(Some(community)) = mapping_answer(bytes) {
+    if let Ok(Some(community)) = parse_mapping_answer(bytes) {
         assert_eq!(community.as_str().as_bytes(), bytes.strip_suffix(b"\n").unwrap_or(bytes));
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -235,6 +235,6 @@ pub fn access(bytes: &[u8]) {
     }
     if let Ok(scopes) = text.parse::<Scopes>() {
         assert_eq!(scopes.to_string().parse::<Scopes>().as_ref(), Ok(&scopes));
-        assert!(scopes.within(&scopes));
+        assert!(scopes.is_subset_of(&scopes));
     }
 }

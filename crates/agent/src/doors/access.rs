@@ -10,8 +10,8 @@ use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::TokenTrust;
 use longhaul_security::grid::{GridSettings, GridTrust};
 use longhaul_security::{
-    Credentials, OutsideTrust, door_grid_tls, door_server_tls, gridmap, outside_client_tls, read_private,
-    secret_hash,
+    Credentials, ForeignServerTrust, door_grid_tls, door_server_tls, foreign_client_tls, gridmap,
+    hash_secret, read_private,
 };
 
 use crate::config::doors::{DoorConfig, DoorIssuer, DoorRight, parse_subject};
@@ -44,7 +44,7 @@ impl DoorConfig {
             };
             authorities = read.large(system)?;
         }
-        let tls = outside_client_tls(OutsideTrust::Authorities(&authorities))?;
+        let tls = foreign_client_tls(ForeignServerTrust::Authorities(&authorities))?;
         Ok(Some(Arc::new(Outgoing { tls, allow: self.third_party_allow.clone() })))
     }
 
@@ -120,7 +120,7 @@ impl DoorConfig {
             rights.tokens =
                 read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
         }
-        Ok((Access { tls, identities, rights }, secret_hash(&read.contents)))
+        Ok((Access { tls, identities, rights }, hash_secret(&read.contents)))
     }
 }
 

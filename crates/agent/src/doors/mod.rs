@@ -13,7 +13,7 @@ use longhaul_doors::{Access, Door, Issued, Outgoing, Renewer, Settings, TapeEnd,
 use longhaul_gateways::issuers::Issuers;
 use longhaul_model::{Fault, FaultCode, SiteName, StorageName, Timestamp};
 use longhaul_security::grid::GridTrust;
-use longhaul_security::{Credentials, secret_hash};
+use longhaul_security::{Credentials, hash_secret};
 use longhaul_storage::Storage;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -78,7 +78,7 @@ impl Doors {
         }
         // The engine's files in a work directory have another prefix.
         let mut owner = [0; 8];
-        owner.copy_from_slice(&secret_hash(&format!("doors of {agent}"))[..8]);
+        owner.copy_from_slice(&hash_secret(&format!("doors of {agent}"))[..8]);
         let deployment = own.identity()?.deployment().to_owned();
         Ok(Doors { doors: prepared, deployment, owner, properties })
     }

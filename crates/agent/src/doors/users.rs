@@ -7,7 +7,7 @@ use longhaul_gateways::issuers::Issuers;
 use longhaul_model::Fault;
 use longhaul_security::bearer::Audience;
 use longhaul_security::grid::GridTrust;
-use longhaul_security::{ClientIdentity, client_of};
+use longhaul_security::{ClientIdentity, identify_client};
 use rustls::CommonState;
 use tokio::sync::watch;
 
@@ -42,7 +42,7 @@ impl DoorUsers {
 
 impl Users for DoorUsers {
     fn names(&self, connection: &CommonState) -> Result<Vec<String>, Fault> {
-        let client = client_of(connection, &self.deployment, Some(&self.trust), self.clock.now())?;
+        let client = identify_client(connection, &self.deployment, Some(&self.trust), self.clock.now())?;
         Ok(match client {
             None => Vec::new(),
             Some(ClientIdentity::Agent(agent)) => vec![agent.to_string()],

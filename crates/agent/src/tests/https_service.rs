@@ -102,7 +102,7 @@ impl Front {
             return self.join(&serde_json::from_slice(body).map_err(bad)?).map(|reply| to_json(&reply));
         }
         let nobody = || Fault::new(FaultCode::NotAuthenticated, "an agent's certificate is needed");
-        let (agent, _) = peer.ok_or_else(nobody)?.agent()?;
+        let (agent, _) = peer.ok_or_else(nobody)?.require_agent()?;
         let service = &self.desks[&agent];
         match path {
             "/api/v1/agent/report" => {

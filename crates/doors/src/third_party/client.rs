@@ -367,7 +367,8 @@ mod tests {
                 if count.fetch_add(1, Ordering::SeqCst) == 0 { [127, 0, 0, 2] } else { [127, 0, 0, 1] };
             vec![SocketAddr::from((host, port))]
         });
-        let tls = longhaul_security::outside_client_tls(longhaul_security::OutsideTrust::Anyone).unwrap();
+        let tls =
+            longhaul_security::foreign_client_tls(longhaul_security::ForeignServerTrust::Anyone).unwrap();
         let outgoing = Arc::new(Outgoing { tls, allow: vec!["127.0.0.2/32".parse().unwrap()] });
         let url = format!("https://storage.example:{port}/x");
         let stall = Duration::from_secs(20);

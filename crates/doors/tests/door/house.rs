@@ -9,7 +9,7 @@ use std::time::Duration;
 use longhaul_doors::{
     Access, Door, Grant, Issued, Limits, May, Outgoing, Rights, Settings, Subjects, TapeEnd, Witness,
 };
-use longhaul_security::{OutsideTrust, door_server_tls, outside_client_tls, secret_hash};
+use longhaul_security::{ForeignServerTrust, door_server_tls, foreign_client_tls, hash_secret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::{ClientConnection, StreamOwned};
@@ -100,9 +100,9 @@ impl House {
             rights: Rights {
                 subjects: vec![(alice, all(May::Write))],
                 tokens: vec![
-                    (secret_hash(WRITER), all(May::Write)),
-                    (secret_hash(READER), all(May::Read)),
-                    (secret_hash(STAGER), Grant { may: May::Stage, below: "run7".into() }),
+                    (hash_secret(WRITER), all(May::Write)),
+                    (hash_secret(READER), all(May::Read)),
+                    (hash_secret(STAGER), Grant { may: May::Stage, below: "run7".into() }),
                 ],
                 anonymous: changes.anonymous.then(String::new),
             },
@@ -115,7 +115,7 @@ impl House {
             owner: *b"testdoor",
             properties: Some(directory.path().join("properties")),
             outgoing: Some(Arc::new(Outgoing {
-                tls: outside_client_tls(OutsideTrust::Authorities(&changes.trusts.unwrap_or(ca_pem)))
+                tls: foreign_client_tls(ForeignServerTrust::Authorities(&changes.trusts.unwrap_or(ca_pem)))
                     .unwrap(),
                 allow: changes.dials.iter().map(|network| network.parse().unwrap()).collect(),
             })),
@@ -151,7 +151,7 @@ impl House {
 
     pub fn connect(&self) -> Wire {
         let pem = std::fs::read_to_string(&self.ca).unwrap();
-        self.connect_by(outside_client_tls(OutsideTrust::Authorities(&pem)).unwrap())
+        self.connect_by(foreign_client_tls(ForeignServerTrust::Authorities(&pem)).unwrap())
     }
 
     /// With a certificate, say.

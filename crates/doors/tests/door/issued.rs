@@ -10,7 +10,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use longhaul_doors::{Issued, TokenVerifier, Verified};
 use longhaul_model::{Fault, Timestamp};
-use longhaul_security::bearer::{Audience, Fetched, IssuerRule, TokenRefusal, TokenSettings, TokenTrust};
+use longhaul_security::bearer::{
+    Audience, FetchResponse, IssuerRule, TokenRefusal, TokenSettings, TokenTrust,
+};
 use serde_json::{Value, json};
 
 use crate::house::{Changes, House, Reply};
@@ -51,7 +53,7 @@ impl Iam {
         .unwrap();
         let point = key.public_key().as_ref();
         let jwk = json!({"kty": "EC", "crv": "P-256", "kid": "k", "x": encode(&point[1..33]), "y": encode(&point[33..65])});
-        let keys = Fetched { body: json!({"keys": [jwk]}).to_string().into_bytes(), max_age: None };
+        let keys = FetchResponse { body: json!({"keys": [jwk]}).to_string().into_bytes(), max_age: None };
         trust.install(ISSUER, Ok(keys), Timestamp::from_seconds(NOW_S)).unwrap();
         Arc::new(Iam { key, trust })
     }

@@ -1,6 +1,6 @@
 //! What a door gives to those who come with a certificate, for others to show.
 
-use longhaul_security::{OutsideTrust, outside_client_tls_as};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls_with_certificate};
 use serde_json::Value;
 
 use crate::house::{Changes, House, READER, Reply, WRITER};
@@ -16,7 +16,9 @@ fn asked(house: &House, who: Option<&str>, headers: &[(&str, &str)], path: &str,
     let pem = std::fs::read_to_string(house.file(&format!("{name}.pem"))).unwrap();
     let at = pem.find("-----BEGIN PRIVATE").unwrap();
     let ca = std::fs::read_to_string(&house.ca).unwrap();
-    let tls = outside_client_tls_as(OutsideTrust::Authorities(&ca), &pem[..at], &pem[at..]).unwrap();
+    let tls =
+        foreign_client_tls_with_certificate(ForeignServerTrust::Authorities(&ca), &pem[..at], &pem[at..])
+            .unwrap();
     house.ask_over(house.connect_by(tls), "POST", path, &headers, wish.as_bytes())
 }
 

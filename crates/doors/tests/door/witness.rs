@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use longhaul_doors::Witness;
-use longhaul_security::{Decision, OutsideTrust, outside_client_tls_as};
+use longhaul_security::{Decision, ForeignServerTrust, foreign_client_tls_with_certificate};
 
 use crate::house::{Changes, House, PLAIN, READER, WRITER};
 
@@ -75,7 +75,8 @@ fn who_comes_with_a_certificate_is_named() {
     let ca = std::fs::read_to_string(&house.ca).unwrap();
     for (name, status) in [("alice", 201), ("mallory", 403)] {
         let pem = std::fs::read_to_string(house.file(&format!("{name}.pem"))).unwrap();
-        let tls = outside_client_tls_as(OutsideTrust::Authorities(&ca), &pem, &pem).unwrap();
+        let tls =
+            foreign_client_tls_with_certificate(ForeignServerTrust::Authorities(&ca), &pem, &pem).unwrap();
         let wire = house.connect_by(tls);
         assert_eq!(house.ask_over(wire, "MKCOL", "/d", &[("Authorization", "")], b"").status, status);
     }

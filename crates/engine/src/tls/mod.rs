@@ -217,7 +217,7 @@ impl Tls {
             return Err(Fault::new(FaultCode::ProtocolError, "a broken message at the end of the handshake"));
         }
         let agreed = handshake.finish(&self.deployment)?;
-        let (peer, _) = agreed.identity.agent()?;
+        let (peer, _) = agreed.identity.require_agent()?;
         self.identity = Some(agreed.identity);
         let renewal = Renewal::new(agreed.secrets, self.records_per_key);
         self.stage = if agreed.clear {

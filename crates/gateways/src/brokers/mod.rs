@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode};
 use longhaul_outbound::{self as outbound, read_authorities};
-use longhaul_security::{OutsideTrust, outside_client_tls, outside_client_tls_as, read_secret};
+use longhaul_security::{
+    ForeignServerTrust, foreign_client_tls, foreign_client_tls_with_certificate, read_secret,
+};
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
@@ -114,12 +116,12 @@ impl Login {
             (false, ..) => None,
             (true, None, None) => {
                 let trust = read_authorities(files.authorities.as_deref())?;
-                Some(outside_client_tls(OutsideTrust::Authorities(&trust))?)
+                Some(foreign_client_tls(ForeignServerTrust::Authorities(&trust))?)
             }
             (true, Some(certificate), Some(key)) => {
                 let trust = read_authorities(files.authorities.as_deref())?;
-                let trust = OutsideTrust::Authorities(&trust);
-                Some(outside_client_tls_as(trust, &read(certificate)?, &read(key)?)?)
+                let trust = ForeignServerTrust::Authorities(&trust);
+                Some(foreign_client_tls_with_certificate(trust, &read(certificate)?, &read(key)?)?)
             }
             _ => {
                 let text = "a certificate and its key belong together: name both, or none";

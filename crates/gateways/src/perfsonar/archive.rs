@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient};
-use longhaul_security::{OutsideTrust, io_fault, outside_client_tls, tls_fault};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls, io_fault, tls_fault};
 use serde_json::{Value, json};
 
 use super::{Harvest, PAGE_BYTES_MAX, documents, esmond, mesh};
@@ -99,9 +99,9 @@ impl Archive {
     pub fn open(settings: &Settings) -> Result<Archive, Fault> {
         let (scheme, authority, path) = parts(&settings.url)?;
         let tls = if scheme == Scheme::HTTP || !settings.verify {
-            outside_client_tls(OutsideTrust::Anyone)?
+            foreign_client_tls(ForeignServerTrust::Anyone)?
         } else {
-            outside_client_tls(OutsideTrust::Authorities(&longhaul_outbound::read_authorities(
+            foreign_client_tls(ForeignServerTrust::Authorities(&longhaul_outbound::read_authorities(
                 settings.authorities.as_deref(),
             )?))?
         };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use longhaul_model::address::IpNetwork;
 use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
-use longhaul_security::{Charge, Role};
+use longhaul_security::{ManagerScope, Role};
 use serde::{Deserialize, Serialize};
 
 /// Whom a rule is about who is about everybody.
@@ -195,8 +195,8 @@ impl OpenIdConfig {
 }
 
 impl ClaimRule {
-    pub(super) fn charge(&self) -> Result<Charge, Fault> {
-        Charge::of(self.role.into(), self.sites.iter().cloned(), self.community.as_ref())
+    pub(super) fn charge(&self) -> Result<ManagerScope, Fault> {
+        ManagerScope::new(self.role.into(), self.sites.iter().cloned(), self.community.as_ref())
     }
 
     pub(super) fn fits(&self, values: &[&str]) -> bool {
@@ -205,8 +205,8 @@ impl ClaimRule {
 }
 
 impl CertificateRule {
-    pub(super) fn charge(&self) -> Result<Charge, Fault> {
-        Charge::of(self.role.into(), self.sites.iter().cloned(), self.community.as_ref())
+    pub(super) fn charge(&self) -> Result<ManagerScope, Fault> {
+        ManagerScope::new(self.role.into(), self.sites.iter().cloned(), self.community.as_ref())
     }
 
     pub(super) fn fits(&self, subject: &str) -> bool {

@@ -20,7 +20,9 @@ use longhaul_catalog::Catalog;
 use longhaul_gateways::openid::LoginIssuer;
 use longhaul_model::units::printable;
 use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp, units};
-use longhaul_security::{Attempt, Attempts, Holder, KnownAs, PendingLogins, Principal, Role};
+use longhaul_security::{
+    ExternalIdentity, LoginAttempt, LoginThrottle, PendingLogins, Principal, Role, SessionHolder,
+};
 use tokio::sync::Semaphore;
 
 use crate::{Identity, Login, Visitor, catalog_problem, charge};
@@ -40,7 +42,7 @@ const SHOWN_CHARS_MAX: usize = 200;
 
 /// The state of logins: throttling, and what limits expensive work.
 pub struct Logins {
-    attempts: Attempts,
+    attempts: LoginThrottle,
     /// Whether there is any account.
     accounts: AtomicBool,
     hashing: Semaphore,
@@ -87,7 +89,7 @@ impl Logins {
     pub fn open(config: &LoginConfig, public_url: &str, catalog: &Catalog) -> Result<Logins, Fault> {
         let issuers = config.openid.iter().map(|issuer| openid::open(config, issuer, public_url));
         Ok(Logins {
-            attempts: Attempts::new(),
+            attempts: LoginThrottle::new(),
             accounts: AtomicBool::new(!catalog.accounts(None, 1)?.is_empty()),
             hashing: Semaphore::new(HASHING_MAX),
             hashing_waiting: Semaphore::new(HASHING_WAITING_MAX),
@@ -161,7 +163,7 @@ impl Identity {
             return Err(refuse(subject, banned()));
         }
         let credential = certificate.delegation_id();
-        let known_as = KnownAs { dn: subject.clone(), name: subject.clone(), credential };
+        let known_as = ExternalIdentity { dn: subject.clone(), name: subject.clone(), credential };
         let named = self.settings.fts.person(subject).map(|person| person.community.as_str().to_owned());
         let shown_by_them = || certificate.vos().into_iter().next();
         let said = rule.community.as_ref().map(|name| name.as_str().to_owned()).or(named);
@@ -169,11 +171,11 @@ impl Identity {
             Some(community) => Some(community),
             None => self.users.community(subject, now).map_err(|fault| refuse(subject, fault))?,
         };
-        let holder = Holder {
-            principal: Principal { name: subject.clone(), role: rule.role.into(), charge: rule.charge()? },
+        let holder = SessionHolder {
+            principal: Principal { name: subject.clone(), role: rule.role.into(), manages: rule.charge()? },
             account: None,
             community: theirs,
-            known_as: Some(known_as),
+            external: Some(known_as),
         };
         self.admit(METHOD, "a certificate", visitor, now, holder, certificate.not_after, attempt)
     }
@@ -185,13 +187,13 @@ impl Identity {
         with: &str,
         visitor: &Visitor,
         now: Timestamp,
-        holder: Holder,
+        holder: SessionHolder,
         end: Timestamp,
-        attempt: Attempt,
+        attempt: LoginAttempt,
     ) -> Result<Login, Problem> {
         let who = holder.principal.name.clone();
         self.catalog.record_login(&shown(&who), &came_in(with, visitor), now).map_err(catalog_problem)?;
-        self.logins.attempts.succeeded(attempt, now);
+        self.logins.attempts.record_success(attempt, now);
         self.counted(way, "admitted");
         tracing::info!(who = %shown(&who), way, from = %visitor.address, "logged in");
         let cookie = self.sessions.create_until(holder, end, now);
@@ -205,7 +207,7 @@ impl Identity {
         account: Option<&str>,
         visitor: &Visitor,
         now: Timestamp,
-    ) -> Result<Attempt, Problem> {
+    ) -> Result<LoginAttempt, Problem> {
         self.logins.attempts.begin(account, visitor.address, now).map_err(|wait| {
             // Not recorded one by one: there may be thousands a second.
             self.logins.unrecorded.fetch_add(1, Ordering::Relaxed);
@@ -324,13 +326,13 @@ fn community_text(community: Option<&CommunityName>) -> Option<String> {
 }
 
 /// The holder that an account stands for.
-pub(crate) fn account_holder(account: &longhaul_catalog::AccountRow) -> Result<Holder, Fault> {
+pub(crate) fn account_holder(account: &longhaul_catalog::AccountRow) -> Result<SessionHolder, Fault> {
     let role: Role = account.role.parse()?;
     let charge = charge(role, account.sites.as_deref(), account.community.as_ref())?;
-    Ok(Holder {
-        principal: Principal { name: account.name.clone(), role, charge },
+    Ok(SessionHolder {
+        principal: Principal { name: account.name.clone(), role, manages: charge },
         account: Some(account.name.clone()),
         community: community_text(account.community.as_ref()),
-        known_as: None,
+        external: None,
     })
 }

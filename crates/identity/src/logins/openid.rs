@@ -6,7 +6,7 @@ use longhaul_gateways::openid::{LoginAnswer, LoginClient, LoginIssuer};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::LoginIdentity;
-use longhaul_security::{Attempt, Holder, KnownAs, Principal, read_secret};
+use longhaul_security::{ExternalIdentity, LoginAttempt, Principal, SessionHolder, read_secret};
 
 use super::{LoginConfig, OpenIdConfig, UNKNOWN, Visitor, banned, community_text, not_listed};
 use crate::{Identity, Login};
@@ -45,7 +45,7 @@ pub struct OpenIdReturn {
     place: usize,
     found: Result<LoginIdentity, Fault>,
     now: Timestamp,
-    attempt: Attempt,
+    attempt: LoginAttempt,
 }
 
 pub(super) fn open(
@@ -145,7 +145,7 @@ impl Identity {
         identity: LoginIdentity,
         visitor: &Visitor,
         now: Timestamp,
-        attempt: Attempt,
+        attempt: LoginAttempt,
     ) -> Result<Login, Problem> {
         let Some(issuer) = self.settings.login.openid.get(place) else {
             return Err(not_open());
@@ -158,7 +158,7 @@ impl Identity {
         let fitting = issuer.rules.iter().find(|rule| rule.fits(&identity.texts(&rule.claim)));
         let Some(rule) = fitting else { return Err(refuse(&name, not_listed(&name))) };
         // As those know them who name the holders of tokens.
-        let known_as = KnownAs {
+        let known_as = ExternalIdentity {
             dn: identity.subject.clone(),
             name: format!("SUB={}, ISS={}", identity.subject, identity.issuer),
             credential: identity.delegation_id(),
@@ -166,11 +166,11 @@ impl Identity {
         if self.is_banned(&known_as.name)? || self.is_banned(&known_as.dn)? {
             return Err(refuse(&name, banned()));
         }
-        let holder = Holder {
-            principal: Principal { name, role: rule.role.into(), charge: rule.charge()? },
+        let holder = SessionHolder {
+            principal: Principal { name, role: rule.role.into(), manages: rule.charge()? },
             account: None,
             community: community_text(rule.community.as_ref()),
-            known_as: Some(known_as),
+            external: Some(known_as),
         };
         let with = format!("OpenID ({})", issuer.name);
         self.admit(METHOD, &with, visitor, now, holder, Timestamp::MAX, attempt)

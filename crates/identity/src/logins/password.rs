@@ -8,7 +8,7 @@ use std::sync::Arc;
 use longhaul_api::Problem;
 use longhaul_catalog::AccountRow;
 use longhaul_model::{Fault, FaultCode};
-use longhaul_security::{Attempt, Verdict, hash_password, verify_password};
+use longhaul_security::{LoginAttempt, PasswordVerdict, hash_password, verify_password};
 use zeroize::Zeroizing;
 
 use super::{UNKNOWN, Visitor, account_holder, came_in, shown};
@@ -32,12 +32,12 @@ impl Identity {
         let attempt = self.attempt(METHOD, Some(&name), visitor, self.now())?;
         let logins = &self.logins;
         let Ok(_waiting) = logins.hashing_waiting.try_acquire() else {
-            logins.attempts.withdrawn(attempt);
+            logins.attempts.withdraw(attempt);
             return Err(busy());
         };
         let waited = tokio::time::timeout(self.settings.wait, logins.hashing.acquire()).await;
         let Ok(Ok(_hashing)) = waited else {
-            logins.attempts.withdrawn(attempt);
+            logins.attempts.withdraw(attempt);
             return Err(busy());
         };
         // Not among the other operations: those must not wait for passwords.
@@ -56,16 +56,18 @@ impl Identity {
         visitor: &Visitor,
         name: &str,
         password: &str,
-        attempt: Attempt,
+        attempt: LoginAttempt,
     ) -> Result<Login, Problem> {
         let account = self.catalog.account(name).map_err(catalog_problem)?;
         let verdict = verify_password(account.as_ref().map(|account| account.password.as_str()), password)?;
         let why = match (&account, verdict) {
             (None, _) => "no such account",
             (Some(account), _) if account.disabled => "the account is disabled",
-            (Some(_), Verdict::Wrong) => "wrong password",
-            (Some(account), Verdict::Right) => return self.open_session(visitor, account, None, attempt),
-            (Some(account), Verdict::Outdated) => {
+            (Some(_), PasswordVerdict::Wrong) => "wrong password",
+            (Some(account), PasswordVerdict::Right) => {
+                return self.open_session(visitor, account, None, attempt);
+            }
+            (Some(account), PasswordVerdict::Outdated) => {
                 let anew = hash_password(password)?;
                 return self.open_session(visitor, account, Some(&anew), attempt);
             }
@@ -80,7 +82,7 @@ impl Identity {
         visitor: &Visitor,
         account: &AccountRow,
         rehashed: Option<&str>,
-        attempt: Attempt,
+        attempt: LoginAttempt,
     ) -> Result<Login, Problem> {
         let now = self.now();
         // An account that is changed in this moment either opens no session, or its change ends it.
@@ -94,7 +96,7 @@ impl Identity {
         };
         let cookie = self.sessions.create(account_holder(&account)?, now);
         drop(changing);
-        self.logins.attempts.succeeded(attempt, now);
+        self.logins.attempts.record_success(attempt, now);
         self.counted(METHOD, "admitted");
         tracing::info!(who = %shown(&account.name), way = METHOD, from = %visitor.address, "logged in");
         self.login_reply(cookie, now)

@@ -6,26 +6,26 @@ use longhaul_model::{Fault, FaultCode};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::fetch::DOCUMENT_BYTES_MAX;
 use super::id_token::ID_TOKEN_BYTES_MAX;
-use super::trust::key_of;
+use super::key_fetch::DOCUMENT_BYTES_MAX;
+use super::trust::normalized_issuer;
 
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 
 /// The discovery document of an issuer, as far as logins need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoginDocument {
+pub struct ProviderMetadata {
     pub authorization_endpoint: String,
     pub token_endpoint: String,
     /// Whether our secret goes into the form and not into a header.
-    pub secret_in_form: bool,
+    pub secret_in_body: bool,
     /// Whether every answer that comes back with a browser says whose it is (RFC 9207).
-    pub tells_issuer: bool,
+    pub sends_issuer: bool,
 }
 
-impl LoginDocument {
-    pub fn address(issuer: &str) -> String {
-        format!("{}{WELL_KNOWN}", key_of(issuer))
+impl ProviderMetadata {
+    pub fn discovery_url(issuer: &str) -> String {
+        format!("{}{WELL_KNOWN}", normalized_issuer(issuer))
     }
 
     pub fn parse(issuer: &str, bytes: &[u8]) -> Result<Self, Fault> {
@@ -47,7 +47,7 @@ impl LoginDocument {
             return Err(wrong(format!("more than {DOCUMENT_BYTES_MAX} bytes")));
         }
         let document: Document = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
-        if key_of(&document.issuer) != key_of(issuer) {
+        if normalized_issuer(&document.issuer) != normalized_issuer(issuer) {
             return Err(wrong(format!("it is of {}", document.issuer)));
         }
         for endpoint in [&document.authorization_endpoint, &document.token_endpoint] {
@@ -59,18 +59,18 @@ impl LoginDocument {
         }
         let methods = document.token_endpoint_auth_methods_supported;
         let has = |method: &str| methods.iter().any(|one| one == method);
-        Ok(LoginDocument {
+        Ok(ProviderMetadata {
             authorization_endpoint: document.authorization_endpoint,
             token_endpoint: document.token_endpoint,
-            secret_in_form: has("client_secret_post") && !has("client_secret_basic"),
-            tells_issuer: document.authorization_response_iss_parameter_supported,
+            secret_in_body: has("client_secret_post") && !has("client_secret_basic"),
+            sends_issuer: document.authorization_response_iss_parameter_supported,
         })
     }
 }
 
 /// The ID token in what an issuer gave for a code. All else that it gives (access tokens, refresh tokens) is
 /// dropped.
-pub fn id_token_of(answer: &[u8]) -> Result<Zeroizing<String>, Fault> {
+pub fn extract_id_token(answer: &[u8]) -> Result<Zeroizing<String>, Fault> {
     #[derive(Deserialize)]
     struct Answer {
         id_token: Option<String>,
@@ -101,26 +101,26 @@ mod tests {
                 "token_endpoint": "https://login.example.org/t", "jwks_uri": "https://login.example.org/k" })
     }
 
-    fn parse(document: &serde_json::Value) -> Result<LoginDocument, Fault> {
-        LoginDocument::parse(ISSUER, document.to_string().as_bytes())
+    fn parse(document: &serde_json::Value) -> Result<ProviderMetadata, Fault> {
+        ProviderMetadata::parse(ISSUER, document.to_string().as_bytes())
     }
 
     #[test]
     fn a_document_says_where_to_go_and_how() {
         assert_eq!(
-            LoginDocument::address(ISSUER),
+            ProviderMetadata::discovery_url(ISSUER),
             "https://login.example.org/realms/lab/.well-known/openid-configuration"
         );
         let found = parse(&document()).unwrap();
         assert_eq!(found.token_endpoint, "https://login.example.org/t");
-        assert!(!found.secret_in_form && !found.tells_issuer);
+        assert!(!found.secret_in_body && !found.sends_issuer);
         let mut with = document();
         with["token_endpoint_auth_methods_supported"] = json!(["private_key_jwt", "client_secret_post"]);
         with["authorization_response_iss_parameter_supported"] = json!(true);
         let found = parse(&with).unwrap();
-        assert!(found.secret_in_form && found.tells_issuer);
+        assert!(found.secret_in_body && found.sends_issuer);
         with["token_endpoint_auth_methods_supported"] = json!(["client_secret_post", "client_secret_basic"]);
-        assert!(!parse(&with).unwrap().secret_in_form);
+        assert!(!parse(&with).unwrap().secret_in_body);
     }
 
     #[test]
@@ -143,17 +143,17 @@ mod tests {
     #[test]
     fn only_the_id_token_is_taken_of_an_answer() {
         let answer = json!({ "access_token": "a", "id_token": "x.y.z", "token_type": "Bearer" }).to_string();
-        assert_eq!(*id_token_of(answer.as_bytes()).unwrap(), "x.y.z");
-        let none = id_token_of(b"{\"access_token\":\"secret\"}").unwrap_err();
+        assert_eq!(*extract_id_token(answer.as_bytes()).unwrap(), "x.y.z");
+        let none = extract_id_token(b"{\"access_token\":\"secret\"}").unwrap_err();
         assert!(none.detail.contains("openid") && !none.detail.contains("secret"), "{none}");
         let long = json!({ "id_token": "x".repeat(ID_TOKEN_BYTES_MAX + 1) }).to_string();
-        assert!(id_token_of(long.as_bytes()).is_err() && id_token_of(b"<html>").is_err());
+        assert!(extract_id_token(long.as_bytes()).is_err() && extract_id_token(b"<html>").is_err());
     }
 
     proptest! {
         #[test]
         fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (LoginDocument::parse(ISSUER, &bytes), id_token_of(&bytes));
+            let _ = (ProviderMetadata::parse(ISSUER, &bytes), extract_id_token(&bytes));
         }
     }
 }

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::claims::{SUBJECT_BYTES_MAX, seconds};
 use super::refused;
-use super::trust::key_of;
-use crate::{same_hash, secret_hash};
+use super::trust::normalized_issuer;
+use crate::{constant_time_eq, hash_secret};
 
 /// Groups of whoever is in very many; longer tokens are refused unread.
 pub const ID_TOKEN_BYTES_MAX: usize = 64 << 10;
@@ -91,13 +91,13 @@ impl IdClaims {
         now: Timestamp,
         leeway: Duration,
     ) -> Result<LoginIdentity, Fault> {
-        if key_of(self.issuer()) != key_of(expected.issuer) {
+        if normalized_issuer(self.issuer()) != normalized_issuer(expected.issuer) {
             return Err(refused("the ID token is of another issuer"));
         }
         self.check_audience(expected.client_id)?;
         self.check_times(now, leeway)?;
         let nonce = self.text("nonce").ok_or_else(|| refused("the ID token has no nonce"))?;
-        if !same_hash(&secret_hash(nonce), &secret_hash(expected.nonce)) {
+        if !constant_time_eq(&hash_secret(nonce), &hash_secret(expected.nonce)) {
             return Err(refused("the ID token belongs to another login (nonce)"));
         }
         let subject = self.text("sub").filter(|subject| !subject.is_empty());

@@ -8,23 +8,23 @@
 
 mod claims;
 mod code_flow;
-mod fetch;
 mod id_token;
 mod jwt;
+mod key_fetch;
 mod keys;
-mod peek;
 mod scope;
 mod trust;
+mod unverified;
 
 pub use claims::{Profile, TokenIdentity};
-pub use code_flow::{LoginDocument, id_token_of};
-pub use fetch::{Fetched, KeyFetch, Step};
+pub use code_flow::{ProviderMetadata, extract_id_token};
 pub use id_token::{ExpectedLogin, ID_TOKEN_BYTES_MAX, LoginIdentity};
 pub use jwt::TOKEN_BYTES_MAX;
+pub use key_fetch::{FetchResponse, FetchStep, KeyFetch};
 pub use keys::KEYS_BYTES_MAX;
-pub use peek::{OFFLINE_ACCESS, Peeked};
 pub use scope::{Capability, Scopes, StorageAction};
 pub use trust::{Audience, IssuerRule, TokenRefusal, TokenSettings, TokenTrust, WLCG_ANY};
+pub use unverified::{OFFLINE_ACCESS, UnverifiedClaims};
 
 use longhaul_model::{Fault, FaultCode};
 

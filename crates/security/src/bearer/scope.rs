@@ -95,7 +95,7 @@ impl Scopes {
     }
 
     /// Whether a scope that is no capability is there.
-    pub fn has(&self, scope: &str) -> bool {
+    pub fn has_scope(&self, scope: &str) -> bool {
         self.others.iter().any(|other| other == scope)
     }
 
@@ -131,7 +131,7 @@ impl Scopes {
 impl ScopePath {
     /// A path with percent escapes. None: it is not absolute, not normal, or its escapes are wrong.
     fn parse(text: &str) -> Option<Self> {
-        Self::parse_plain(&unescaped(text)?)
+        Self::parse_plain(&percent_decode(text)?)
     }
 
     fn parse_plain(text: &str) -> Option<Self> {
@@ -174,7 +174,7 @@ fn is_wlcg(name: &str) -> bool {
 }
 
 /// A slash that was escaped would move the border of a component: refused.
-fn unescaped(text: &str) -> Option<String> {
+fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [byte, after @ ..] = rest {
@@ -223,7 +223,7 @@ mod tests {
         ] {
             assert_eq!(read.allows(Read, path), allowed, "{path}");
         }
-        assert!(read.has("openid") && !read.has("storage.read:/foo"));
+        assert!(read.has_scope("openid") && !read.has_scope("storage.read:/foo"));
         assert!(scopes("storage.read:/").allows(Read, "/anything/at all"));
     }
 
@@ -285,7 +285,9 @@ mod tests {
         assert!(
             scopes.allows(Read, "/a/x") && !scopes.allows(Modify, "/a/x") && !scopes.allows(Read, "/b/c")
         );
-        assert!(scopes.allows(Modify, "/b/c/d") && scopes.allows(Create, "/b/c/d") && scopes.has("queue"));
+        assert!(
+            scopes.allows(Modify, "/b/c/d") && scopes.allows(Create, "/b/c/d") && scopes.has_scope("queue")
+        );
         assert!(Scopes::scitoken("read").unwrap().allows(Read, "/x"));
         assert!(Scopes::wlcg("read:/a").unwrap().capabilities.is_empty());
     }
@@ -296,7 +298,7 @@ mod tests {
             let Ok(scopes) = Scopes::wlcg(&format!("storage.read:{text}")) else { return Ok(()) };
             if scopes.allows(Read, &path) {
                 prop_assert!(!path.split('/').any(|part| part == ".."));
-                let below = unescaped(&text).unwrap();
+                let below = percent_decode(&text).unwrap();
                 let below = below.trim_end_matches('/');
                 prop_assert!(path == below || path.starts_with(&format!("{below}/")), "{} {}", text, path);
             }

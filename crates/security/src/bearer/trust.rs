@@ -7,9 +7,9 @@ use std::time::Duration;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 
 use super::claims::{Claims, TokenIdentity};
-use super::fetch::KeyFetch;
 use super::id_token::{ExpectedLogin, ID_TOKEN_BYTES_MAX, IdClaims, LoginIdentity};
 use super::jwt::Token;
+use super::key_fetch::KeyFetch;
 use super::keys::{self, Key};
 use super::refused;
 
@@ -20,13 +20,13 @@ const SCITOKENS_ANY: &str = "ANY";
 
 /// How long a set of keys is used before it is asked for again, if its server does not say; the bounds of
 /// what it may say.
-const REFRESH: Duration = Duration::from_secs(6 * 3600);
-const REFRESH_MIN: Duration = Duration::from_secs(3600);
+const KEYS_REFRESH_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+const KEYS_REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(3600);
 /// How long keys are used while their issuer cannot be reached. Issuers publish a key two days before they
 /// use it.
-const STALE_MAX: Duration = Duration::from_secs(2 * 86_400);
+const KEYS_STALE_MAX: Duration = Duration::from_secs(2 * 86_400);
 /// Between two questions to one issuer, however many tokens with unknown keys come.
-const ASK_INTERVAL: Duration = Duration::from_secs(60);
+const FETCH_INTERVAL_MIN: Duration = Duration::from_secs(60);
 /// Issuers in the settings.
 const ISSUERS_MAX: usize = 1_000;
 
@@ -83,7 +83,7 @@ struct Issuer {
     fetched: Option<Timestamp>,
     refresh: Timestamp,
     /// When it last answered, or did not.
-    asked: Option<Timestamp>,
+    last_fetch: Option<Timestamp>,
     /// Of the last answer, if it was none.
     failure: Option<String>,
 }
@@ -104,10 +104,10 @@ impl TokenTrust {
                 keys: Vec::new(),
                 fetched: None,
                 refresh: Timestamp(i64::MIN),
-                asked: None,
+                last_fetch: None,
                 failure: None,
             };
-            if issuers.insert(key_of(&rule.issuer).to_owned(), issuer).is_some() {
+            if issuers.insert(normalized_issuer(&rule.issuer).to_owned(), issuer).is_some() {
                 return bad(format!("the issuer {} is there twice", rule.issuer));
             }
         }
@@ -116,7 +116,7 @@ impl TokenTrust {
 
     /// The rule for an issuer, if it is trusted.
     pub fn rule(&self, issuer: &str) -> Option<IssuerRule> {
-        self.issuers().get(key_of(issuer)).map(|issuer| issuer.rule.clone())
+        self.issuers().get(normalized_issuer(issuer)).map(|issuer| issuer.rule.clone())
     }
 
     /// Whose token it is. Asks nobody: [`TokenRefusal::KeysWanted`] says that the issuer has to be asked
@@ -133,7 +133,7 @@ impl TokenTrust {
         let needs_audience = claims.needs_audience();
         let issuer = {
             let issuers = self.issuers();
-            let Some(issuer) = issuers.get(key_of(&claims.iss)) else {
+            let Some(issuer) = issuers.get(normalized_issuer(&claims.iss)) else {
                 let shown: String = claims.iss.chars().take(200).collect();
                 return Err(refuse(refused(format!(
                     "the token's issuer is not trusted here: issuer={shown}"
@@ -144,7 +144,7 @@ impl TokenTrust {
         };
         let identity = claims.identity(&issuer.issuer, now, self.settings.leeway).map_err(refuse)?;
         if audience == Audience::Ours {
-            self.check_for_us(&identity, &issuer, needs_audience).map_err(refuse)?;
+            self.check_audience(&identity, &issuer, needs_audience).map_err(refuse)?;
         }
         Ok(identity)
     }
@@ -161,8 +161,8 @@ impl TokenTrust {
         let claims = IdClaims::parse(&token.claims).map_err(refuse)?;
         let issuers = self.issuers();
         let known = issuers
-            .get(key_of(expected.issuer))
-            .filter(|_| key_of(claims.issuer()) == key_of(expected.issuer));
+            .get(normalized_issuer(expected.issuer))
+            .filter(|_| normalized_issuer(claims.issuer()) == normalized_issuer(expected.issuer));
         let Some(issuer) = known else { return Err(refuse(refused("the ID token is of another issuer"))) };
         issuer.check_signature(&token, now)?;
         claims.identity(expected, now, self.settings.leeway).map_err(refuse)
@@ -173,14 +173,14 @@ impl TokenTrust {
     /// [`TokenTrust::install`].
     pub fn fetch(&self, issuer: &str, now: Timestamp) -> Option<KeyFetch> {
         let issuers = self.issuers();
-        let issuer = issuers.get(key_of(issuer))?;
-        issuer.may_ask(now).then(|| KeyFetch::new(&issuer.rule.issuer))
+        let issuer = issuers.get(normalized_issuer(issuer))?;
+        issuer.may_fetch(now).then(|| KeyFetch::new(&issuer.rule.issuer))
     }
 
     /// Issuers whose keys should be asked for again.
-    pub fn due(&self, now: Timestamp) -> Vec<String> {
+    pub fn issuers_due(&self, now: Timestamp) -> Vec<String> {
         let issuers = self.issuers();
-        let due = issuers.values().filter(|issuer| issuer.refresh <= now && issuer.may_ask(now));
+        let due = issuers.values().filter(|issuer| issuer.refresh <= now && issuer.may_fetch(now));
         due.map(|issuer| issuer.rule.issuer.clone()).collect()
     }
 
@@ -189,23 +189,26 @@ impl TokenTrust {
     pub fn install(
         &self,
         issuer: &str,
-        answer: Result<super::fetch::Fetched, Fault>,
+        answer: Result<super::key_fetch::FetchResponse, Fault>,
         now: Timestamp,
     ) -> Result<(), Fault> {
         let parsed = answer.and_then(|answer| Ok((keys::parse(&answer.body)?, answer.max_age)));
         let mut issuers = self.issuers();
-        let Some(issuer) = issuers.get_mut(key_of(issuer)) else {
+        let Some(issuer) = issuers.get_mut(normalized_issuer(issuer)) else {
             return Err(Fault::new(
                 FaultCode::NotFound,
                 format!("{issuer} is no issuer that is trusted here"),
             ));
         };
-        issuer.asked = Some(now);
+        issuer.last_fetch = Some(now);
         match parsed {
             Ok((keys, max_age)) => {
                 issuer.keys = keys;
                 issuer.fetched = Some(now);
-                issuer.refresh = now + max_age.unwrap_or(REFRESH).clamp(REFRESH_MIN, REFRESH);
+                issuer.refresh = now
+                    + max_age
+                        .unwrap_or(KEYS_REFRESH_INTERVAL)
+                        .clamp(KEYS_REFRESH_INTERVAL_MIN, KEYS_REFRESH_INTERVAL);
                 issuer.failure = None;
                 Ok(())
             }
@@ -216,7 +219,12 @@ impl TokenTrust {
         }
     }
 
-    fn check_for_us(&self, identity: &TokenIdentity, issuer: &IssuerRule, needed: bool) -> Result<(), Fault> {
+    fn check_audience(
+        &self,
+        identity: &TokenIdentity,
+        issuer: &IssuerRule,
+        needed: bool,
+    ) -> Result<(), Fault> {
         let any = |audience: &str| match identity.profile {
             super::Profile::Wlcg => audience == WLCG_ANY,
             super::Profile::SciToken => audience == SCITOKENS_ANY,
@@ -235,7 +243,7 @@ impl TokenTrust {
             return Err(refused(detail));
         }
         match &issuer.required_scope {
-            Some(scope) if !identity.scopes.has(scope) => {
+            Some(scope) if !identity.scopes.has_scope(scope) => {
                 Err(Fault::new(FaultCode::NotAllowed, format!("the token lacks the scope {scope}")))
             }
             _ => Ok(()),
@@ -250,7 +258,7 @@ impl TokenTrust {
 impl Issuer {
     fn check_signature(&self, token: &Token<'_>, now: Timestamp) -> Result<(), TokenRefusal> {
         let wanted = |why: String| {
-            if self.may_ask(now) {
+            if self.may_fetch(now) {
                 return TokenRefusal::KeysWanted(self.rule.issuer.clone());
             }
             TokenRefusal::Refused(refused(why))
@@ -258,7 +266,7 @@ impl Issuer {
         let failure = self.failure.as_deref().unwrap_or("it has not answered yet");
         match self.fetched {
             None => return Err(wanted(format!("the keys of {} are not known: {failure}", self.rule.issuer))),
-            Some(fetched) if now.since(fetched) > STALE_MAX => {
+            Some(fetched) if now.since(fetched) > KEYS_STALE_MAX => {
                 return Err(wanted(format!("the keys of {} are too old: {failure}", self.rule.issuer)));
             }
             Some(_) => {}
@@ -289,12 +297,12 @@ impl Issuer {
         Err(TokenRefusal::Refused(refused(format!("the token's signature is not by {}", self.rule.issuer))))
     }
 
-    fn may_ask(&self, now: Timestamp) -> bool {
-        self.asked.is_none_or(|asked| now.since(asked) >= ASK_INTERVAL)
+    fn may_fetch(&self, now: Timestamp) -> bool {
+        self.last_fetch.is_none_or(|asked| now.since(asked) >= FETCH_INTERVAL_MIN)
     }
 }
 
 /// FTS compares issuers with a slash at the end, the profile as they are: the slash is what does not matter.
-pub(super) fn key_of(issuer: &str) -> &str {
+pub(super) fn normalized_issuer(issuer: &str) -> &str {
     issuer.strip_suffix('/').unwrap_or(issuer)
 }

@@ -3,7 +3,9 @@
 
 use longhaul_model::Timestamp;
 
-use super::der::{BIT_STRING, INTEGER, Malformed, OCTET_STRING, OID, Read, Reader, SEQUENCE, context, only};
+use super::der::{
+    BIT_STRING, DerResult, INTEGER, Malformed, OCTET_STRING, OID, Reader, SEQUENCE, context, only,
+};
 use super::name::Name;
 
 /// Extensions of one certificate.
@@ -19,7 +21,7 @@ pub(crate) mod oid {
 
 /// What an authority signed, how, and the signature.
 #[derive(Clone, Copy)]
-pub(crate) struct Signed<'a> {
+pub(crate) struct SignedData<'a> {
     pub(crate) message: &'a [u8],
     /// Content of the algorithm's identifier.
     pub(crate) algorithm: &'a [u8],
@@ -35,14 +37,14 @@ pub(crate) enum BadSignature {
     Refused,
 }
 
-impl<'a> Signed<'a> {
-    pub(crate) fn parse(der: &'a [u8]) -> Read<Self> {
+impl<'a> SignedData<'a> {
+    pub(crate) fn parse(der: &'a [u8]) -> DerResult<Self> {
         let mut parts = only(der, SEQUENCE)?;
         let message = parts.element(SEQUENCE)?.raw;
         let algorithm = parts.expect(SEQUENCE)?;
         let signature = parts.bits()?;
         parts.end()?;
-        Ok(Signed { message, algorithm, signature })
+        Ok(SignedData { message, algorithm, signature })
     }
 
     /// Whether the holder of the key with this SubjectPublicKeyInfo signed it.
@@ -63,7 +65,7 @@ impl<'a> Signed<'a> {
 }
 
 /// Content of the algorithm's identifier, and the key's bits, of a SubjectPublicKeyInfo.
-pub(crate) fn public_key(key: &[u8]) -> Read<(&[u8], &[u8])> {
+pub(crate) fn public_key(key: &[u8]) -> DerResult<(&[u8], &[u8])> {
     let mut parts = only(key, SEQUENCE)?;
     let kind = parts.expect(SEQUENCE)?;
     let bits = parts.bits()?;
@@ -80,7 +82,7 @@ pub(crate) struct Extension<'a> {
 
 pub(crate) struct Certificate<'a> {
     pub(crate) der: &'a [u8],
-    pub(crate) signed: Signed<'a>,
+    pub(crate) signed: SignedData<'a>,
     pub(crate) serial: &'a [u8],
     pub(crate) issuer: Name<'a>,
     pub(crate) subject: Name<'a>,
@@ -92,8 +94,8 @@ pub(crate) struct Certificate<'a> {
 }
 
 impl<'a> Certificate<'a> {
-    pub(crate) fn parse(der: &'a [u8]) -> Read<Self> {
-        let signed = Signed::parse(der)?;
+    pub(crate) fn parse(der: &'a [u8]) -> DerResult<Self> {
+        let signed = SignedData::parse(der)?;
         let mut parts = only(signed.message, SEQUENCE)?;
         let _version = parts.optional(context(0))?;
         let serial = parts.expect(INTEGER)?;
@@ -123,13 +125,13 @@ impl<'a> Certificate<'a> {
     }
 
     /// Whether basic constraints say that it is an authority's.
-    pub(crate) fn is_authority(&self) -> Read<bool> {
+    pub(crate) fn is_authority(&self) -> DerResult<bool> {
         let Some(extension) = self.extension(oid::BASIC_CONSTRAINTS) else { return Ok(false) };
         only(extension.value, SEQUENCE)?.boolean()
     }
 
     /// Bits of the key usage, the first in the highest bit; None: any use.
-    pub(crate) fn key_usage(&self) -> Read<Option<u16>> {
+    pub(crate) fn key_usage(&self) -> DerResult<Option<u16>> {
         let Some(extension) = self.extension(oid::KEY_USAGE) else { return Ok(None) };
         match (Reader::new(extension.value)).expect(BIT_STRING)? {
             [0..=7, first] => Ok(Some(u16::from(*first) << 8)),
@@ -153,12 +155,12 @@ impl<'a> Certificate<'a> {
     }
 
     /// The subject for people.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn subject_text(&self) -> String {
         self.subject.one_line().unwrap_or_else(|_| "(an unreadable name)".into())
     }
 }
 
-pub(crate) fn extensions(list: &[u8]) -> Read<Vec<Extension<'_>>> {
+pub(crate) fn extensions(list: &[u8]) -> DerResult<Vec<Extension<'_>>> {
     let mut all: Vec<Extension<'_>> = Vec::new();
     let mut list = only(list, SEQUENCE)?;
     while !list.is_empty() {

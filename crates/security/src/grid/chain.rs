@@ -6,7 +6,7 @@ use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsag
 
 use super::certificate::Certificate;
 use super::proxy::{self, PROXIES_MAX};
-use super::trusted::Trusted;
+use super::trust_store::TrustStore;
 
 /// Certificates of one chain, the root too.
 pub(super) const CHAIN_MAX: usize = 16;
@@ -14,7 +14,7 @@ pub(super) const CHAIN_MAX: usize = 16;
 pub(super) const CERTIFICATE_BYTES_MAX: usize = 32 << 10;
 
 /// A chain whose certificates are all good.
-pub(super) struct Verified<'a> {
+pub(super) struct VerifiedChain<'a> {
     /// The proxies, the one shown first.
     pub(super) proxies: Vec<Certificate<'a>>,
     pub(super) end_entity: Certificate<'a>,
@@ -56,16 +56,17 @@ pub(super) fn parse<'a>(chain: &'a [CertificateDer<'_>]) -> Result<Vec<Certifica
 
 pub(super) fn verify<'a>(
     mut sent: Vec<Certificate<'a>>,
-    trusted: &Trusted,
+    trusted: &TrustStore,
     now: Timestamp,
-) -> Result<Verified<'a>, Fault> {
+) -> Result<VerifiedChain<'a>, Fault> {
     let mut proxies: Vec<Certificate<'a>> = Vec::new();
     let mut limited = false;
     let mut current = sent.remove(0);
-    while let Some(info) = proxy::info(&current)? {
+    while let Some(info) = proxy::proxy_info(&current)? {
         // Those nearer to the leaf were walked first, and are what follows it.
         if info.path_length.is_some_and(|most| proxies.len() > most as usize) {
-            let detail = format!("{} allows fewer proxies to follow it than there are", current.shown());
+            let detail =
+                format!("{} allows fewer proxies to follow it than there are", current.subject_text());
             return Err(refused(detail));
         }
         if proxies.len() == PROXIES_MAX {
@@ -80,7 +81,7 @@ pub(super) fn verify<'a>(
     let path = path(&current, &sent, trusted, now, Purpose::Client)?;
     let not_after = proxies.iter().map(|proxy| proxy.not_after).fold(path.not_after, Ord::min);
     let recheck = path.recheck.min(not_after);
-    Ok(Verified { proxies, end_entity: current, limited, not_after, recheck })
+    Ok(VerifiedChain { proxies, end_entity: current, limited, not_after, recheck })
 }
 
 /// The certificate of the signer of a proxy. Several may have its name (renewed ones have): the one with its
@@ -95,7 +96,7 @@ fn take_issuer<'a>(
         Some(place) => Ok(sent.remove(place)),
         None => Err(refused(format!(
             "the certificate that signed the proxy {} was not shown: send the whole chain",
-            proxy.shown()
+            proxy.subject_text()
         ))),
     }
 }
@@ -104,7 +105,7 @@ fn take_issuer<'a>(
 pub(super) fn server_path(
     server: &Certificate<'_>,
     others: &[Certificate<'_>],
-    trusted: &Trusted,
+    trusted: &TrustStore,
     now: Timestamp,
 ) -> Result<Path, Fault> {
     path(server, others, trusted, now, Purpose::Any)
@@ -128,11 +129,11 @@ impl ExtendedKeyUsageValidator for Purpose {
 fn path(
     end_entity: &Certificate<'_>,
     others: &[Certificate<'_>],
-    trusted: &Trusted,
+    trusted: &TrustStore,
     now: Timestamp,
     purpose: Purpose,
 ) -> Result<Path, Fault> {
-    let subject = end_entity.shown();
+    let subject = end_entity.subject_text();
     let flawed = |error: webpki::Error| refused(explain(&error, end_entity));
     let der = CertificateDer::from(end_entity.der);
     let parsed = EndEntityCert::try_from(&der).map_err(flawed)?;
@@ -165,7 +166,12 @@ fn path(
 
 impl Path {
     /// Adds the issuer of `certificate`, once it may have issued it and has not taken it back.
-    fn add(&mut self, certificate: &Certificate<'_>, trusted: &Trusted, now: Timestamp) -> Result<(), Fault> {
+    fn add(
+        &mut self,
+        certificate: &Certificate<'_>,
+        trusted: &TrustStore,
+        now: Timestamp,
+    ) -> Result<(), Fault> {
         let (issuer, until) = trusted.check_issued(certificate, now)?;
         self.issuers.push(issuer);
         self.not_after = self.not_after.min(certificate.not_after);
@@ -177,7 +183,7 @@ impl Path {
 /// What webpki found, in words for the holder.
 fn explain(error: &webpki::Error, end_entity: &Certificate<'_>) -> String {
     use webpki::Error::*;
-    let subject = end_entity.shown();
+    let subject = end_entity.subject_text();
     let issuer = end_entity.issuer.one_line().unwrap_or_default();
     match error {
         UnknownIssuer => format!("{subject} is from an authority that is not trusted here: {issuer}"),

@@ -24,7 +24,7 @@ impl std::fmt::Display for Malformed {
     }
 }
 
-pub(crate) type Read<T> = Result<T, Malformed>;
+pub(crate) type DerResult<T> = Result<T, Malformed>;
 
 /// Context-specific tag, constructed.
 pub(crate) const fn context(number: u8) -> u8 {
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    pub(crate) fn next(&mut self) -> Read<Element<'a>> {
+    pub(crate) fn next(&mut self) -> DerResult<Element<'a>> {
         let whole = self.rest;
         let [tag, first, after @ ..] = whole else { return Err(Malformed("an element is cut short")) };
         if tag & 0x1f == 0x1f {
@@ -74,18 +74,18 @@ impl<'a> Reader<'a> {
         Ok(Element { tag: *tag, content, raw: &whole[..whole.len() - self.rest.len()] })
     }
 
-    pub(crate) fn element(&mut self, tag: u8) -> Read<Element<'a>> {
+    pub(crate) fn element(&mut self, tag: u8) -> DerResult<Element<'a>> {
         match self.next()? {
             element if element.tag == tag => Ok(element),
             _ => Err(Malformed("an element has another type than its place asks for")),
         }
     }
 
-    pub(crate) fn expect(&mut self, tag: u8) -> Read<&'a [u8]> {
+    pub(crate) fn expect(&mut self, tag: u8) -> DerResult<&'a [u8]> {
         Ok(self.element(tag)?.content)
     }
 
-    pub(crate) fn optional(&mut self, tag: u8) -> Read<Option<&'a [u8]>> {
+    pub(crate) fn optional(&mut self, tag: u8) -> DerResult<Option<&'a [u8]>> {
         match self.rest.first() {
             Some(&next) if next == tag => Ok(Some(self.expect(tag)?)),
             _ => Ok(None),
@@ -93,12 +93,12 @@ impl<'a> Reader<'a> {
     }
 
     /// The elements inside.
-    pub(crate) fn open(&mut self, tag: u8) -> Read<Reader<'a>> {
+    pub(crate) fn open(&mut self, tag: u8) -> DerResult<Reader<'a>> {
         Ok(Reader::new(self.expect(tag)?))
     }
 
     /// FALSE if it is left out.
-    pub(crate) fn boolean(&mut self) -> Read<bool> {
+    pub(crate) fn boolean(&mut self) -> DerResult<bool> {
         match self.optional(BOOLEAN)? {
             None => Ok(false),
             Some([0]) => Ok(false),
@@ -108,14 +108,14 @@ impl<'a> Reader<'a> {
     }
 
     /// The bytes of a bit string of whole bytes.
-    pub(crate) fn bits(&mut self) -> Read<&'a [u8]> {
+    pub(crate) fn bits(&mut self) -> DerResult<&'a [u8]> {
         match self.expect(BIT_STRING)? {
             [0, bytes @ ..] => Ok(bytes),
             _ => Err(Malformed("a bit string does not have whole bytes")),
         }
     }
 
-    pub(crate) fn time(&mut self) -> Read<Timestamp> {
+    pub(crate) fn time(&mut self) -> DerResult<Timestamp> {
         let element = self.next()?;
         let (year_digits, digits) = match element.tag {
             UTC_TIME => (2, element.content),
@@ -125,13 +125,13 @@ impl<'a> Reader<'a> {
         time(year_digits, digits).ok_or(Malformed("a time cannot be read"))
     }
 
-    pub(crate) fn end(&self) -> Read<()> {
+    pub(crate) fn end(&self) -> DerResult<()> {
         if self.is_empty() { Ok(()) } else { Err(Malformed("something follows where nothing may")) }
     }
 }
 
 /// The one element that the bytes are.
-pub(crate) fn only(bytes: &[u8], tag: u8) -> Read<Reader<'_>> {
+pub(crate) fn only(bytes: &[u8], tag: u8) -> DerResult<Reader<'_>> {
     let mut reader = Reader::new(bytes);
     let inside = reader.open(tag)?;
     reader.end()?;
@@ -139,7 +139,7 @@ pub(crate) fn only(bytes: &[u8], tag: u8) -> Read<Reader<'_>> {
 }
 
 /// An INTEGER's content as a small number.
-pub(crate) fn small(content: &[u8]) -> Option<u32> {
+pub(crate) fn small_integer(content: &[u8]) -> Option<u32> {
     match content {
         [] => None,
         [first, ..] if first & 0x80 != 0 => None,
@@ -149,7 +149,7 @@ pub(crate) fn small(content: &[u8]) -> Option<u32> {
 }
 
 /// `1.2.840.113549` of an object identifier's content; hexadecimal digits of what is none.
-pub(crate) fn dotted(oid: &[u8]) -> String {
+pub(crate) fn dotted_oid(oid: &[u8]) -> String {
     let mut numbers = Vec::new();
     let mut value: u64 = 0;
     for byte in oid {
@@ -171,7 +171,7 @@ pub(crate) fn dotted(oid: &[u8]) -> String {
     text
 }
 
-fn long_length(bytes: usize, after: &[u8]) -> Read<(usize, &[u8])> {
+fn long_length(bytes: usize, after: &[u8]) -> DerResult<(usize, &[u8])> {
     let digits = after.get(..bytes).ok_or(Malformed("an element is cut short"))?;
     let length = digits.iter().fold(0_usize, |value, byte| value << 8 | usize::from(*byte));
     if length < 0x80 || digits[0] == 0 {
@@ -248,10 +248,10 @@ mod tests {
 
     #[test]
     fn identifiers_are_shown_dotted() {
-        assert_eq!(dotted(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d]), "1.2.840.113549");
-        assert_eq!(dotted(&[0x55, 0x1d, 0x0f]), "2.5.29.15");
-        assert_eq!(dotted(&[0xff; 12]), "ff".repeat(12));
-        assert_eq!(dotted(&[]), "");
+        assert_eq!(dotted_oid(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d]), "1.2.840.113549");
+        assert_eq!(dotted_oid(&[0x55, 0x1d, 0x0f]), "2.5.29.15");
+        assert_eq!(dotted_oid(&[0xff; 12]), "ff".repeat(12));
+        assert_eq!(dotted_oid(&[]), "");
     }
 
     proptest! {
@@ -261,8 +261,8 @@ mod tests {
             while let Ok(element) = reader.next() {
                 prop_assert!(element.content.len() < element.raw.len());
                 let _ = Reader::new(element.raw).time();
-                let _ = dotted(element.content);
-                let _ = small(element.content);
+                let _ = dotted_oid(element.content);
+                let _ = small_integer(element.content);
             }
         }
     }

@@ -16,12 +16,12 @@ const ENTRIES_MAX: usize = 20_000;
 /// What the files of a directory were read as, by name.
 #[derive(Debug)]
 pub(super) struct Directory<T> {
-    files: BTreeMap<String, Held<T>>,
+    files: BTreeMap<String, CachedFile<T>>,
 }
 
 /// Made when a file was read, told apart by what changes when it is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -30,8 +30,8 @@ struct Stamp {
 }
 
 #[derive(Debug)]
-struct Held<T> {
-    stamp: Stamp,
+struct CachedFile<T> {
+    stamp: FileStamp,
     /// None: it never could be read.
     content: Option<Arc<T>>,
     problem: Option<String>,
@@ -65,11 +65,12 @@ impl<T> Directory<T> {
             }
             changed = true;
             let previous = old.and_then(|old| old.content.clone());
-            let held =
-                match read_bounded(&directory.join(&name), bytes_max).and_then(|bytes| read(&name, &bytes)) {
-                    Ok(content) => Held { stamp, content: Some(Arc::new(content)), problem: None },
-                    Err(why) => Held { stamp, content: previous, problem: Some(format!("{name}: {why}")) },
-                };
+            let held = match read_bounded(&directory.join(&name), bytes_max)
+                .and_then(|bytes| read(&name, &bytes))
+            {
+                Ok(content) => CachedFile { stamp, content: Some(Arc::new(content)), problem: None },
+                Err(why) => CachedFile { stamp, content: previous, problem: Some(format!("{name}: {why}")) },
+            };
             self.files.insert(name, held);
         }
         Ok(changed)
@@ -90,7 +91,10 @@ impl<T> Directory<T> {
 }
 
 /// Names, stamps and largest sizes of the files of interest.
-fn list(directory: &Path, wanted: &dyn Fn(&str) -> Option<u64>) -> Result<Vec<(String, Stamp, u64)>, Fault> {
+fn list(
+    directory: &Path,
+    wanted: &dyn Fn(&str) -> Option<u64>,
+) -> Result<Vec<(String, FileStamp, u64)>, Fault> {
     let failed = |error: std::io::Error| {
         Fault::new(
             FaultCode::StateDirectory,
@@ -112,7 +116,7 @@ fn list(directory: &Path, wanted: &dyn Fn(&str) -> Option<u64>) -> Result<Vec<(S
         let Some(bytes_max) = wanted(&name) else { continue };
         // A link to nothing is as good as no file.
         let Ok(metadata) = fs::metadata(directory.join(&name)) else { continue };
-        let stamp = Stamp {
+        let stamp = FileStamp {
             device: metadata.dev(),
             inode: metadata.ino(),
             bytes: metadata.len(),

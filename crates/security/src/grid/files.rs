@@ -60,7 +60,7 @@ impl GridSettings {
 
 /// What a look at the directories found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reloaded {
+pub struct ReloadReport {
     pub changed: bool,
     pub authorities: usize,
     /// What is wrong with which file, and what needs attention soon; for logs.
@@ -69,7 +69,7 @@ pub struct Reloaded {
 
 /// What a file of the directory of authorities holds.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum AuthorityFile {
     Authorities(Vec<CertificateDer<'static>>),
     Revocations(RevocationList),
     SigningPolicy(Vec<Rule>),
@@ -78,15 +78,15 @@ pub(super) enum Content {
 
 /// What a file of an organisation's directory holds.
 #[derive(Debug)]
-pub(super) enum VomsContent {
+pub(super) enum VomsFile {
     Chains(Vec<Vec<String>>),
     Certificates(Vec<CertificateDer<'static>>),
 }
 
 #[derive(Debug)]
 pub(super) struct Files {
-    pub(super) authorities: Directory<Content>,
-    pub(super) organisations: BTreeMap<String, Directory<VomsContent>>,
+    pub(super) authorities: Directory<AuthorityFile>,
+    pub(super) organisations: BTreeMap<String, Directory<VomsFile>>,
 }
 
 impl Files {
@@ -161,12 +161,12 @@ fn size_max(name: &str) -> Option<u64> {
     })
 }
 
-fn read(name: &str, bytes: &[u8]) -> Result<Content, String> {
+fn read(name: &str, bytes: &[u8]) -> Result<AuthorityFile, String> {
     match kind(name) {
-        Some(Kind::Authorities) => certificates(bytes).map(Content::Authorities),
-        Some(Kind::Revocations) => RevocationList::read(bytes).map(Content::Revocations),
-        Some(Kind::SigningPolicy) => policy::signing_policy(bytes).map(Content::SigningPolicy),
-        Some(Kind::Namespaces) => policy::namespaces(bytes).map(Content::Namespaces),
+        Some(Kind::Authorities) => certificates(bytes).map(AuthorityFile::Authorities),
+        Some(Kind::Revocations) => RevocationList::read(bytes).map(AuthorityFile::Revocations),
+        Some(Kind::SigningPolicy) => policy::signing_policy(bytes).map(AuthorityFile::SigningPolicy),
+        Some(Kind::Namespaces) => policy::namespaces(bytes).map(AuthorityFile::Namespaces),
         None => Err("is of no known kind".into()),
     }
 }
@@ -179,10 +179,10 @@ fn voms_size_max(name: &str) -> Option<u64> {
     }
 }
 
-fn read_voms(name: &str, bytes: &[u8]) -> Result<VomsContent, String> {
+fn read_voms(name: &str, bytes: &[u8]) -> Result<VomsFile, String> {
     match name.ends_with(".lsc") {
-        true => lsc::parse(bytes).map(VomsContent::Chains),
-        false => certificates(bytes).map(VomsContent::Certificates),
+        true => lsc::parse(bytes).map(VomsFile::Chains),
+        false => certificates(bytes).map(VomsFile::Certificates),
     }
 }
 

@@ -17,10 +17,10 @@ mod policy;
 mod proxy;
 mod revocation;
 mod trust;
-mod trusted;
+mod trust_store;
 mod voms;
 
-pub use files::{GridSettings, Reloaded, Revocation};
+pub use files::{GridSettings, ReloadReport, Revocation};
 pub use identity::GridIdentity;
 pub use name::{canonical, same_subject};
 pub use trust::GridTrust;

@@ -1,6 +1,6 @@
 //! Distinguished names, in the one-line form that grids write: `/DC=org/DC=example/CN=alice`.
 
-use super::der::{Malformed, OID, Read, Reader, SEQUENCE, SET, dotted};
+use super::der::{DerResult, Malformed, OID, Reader, SEQUENCE, SET, dotted_oid};
 
 /// More parts than any name has.
 const PARTS_MAX: usize = 64;
@@ -14,13 +14,13 @@ pub(crate) struct Name<'a>(pub(crate) &'a [u8]);
 impl<'a> Name<'a> {
     /// The form of OpenSSL's `X509_NAME_oneline`, which DNs of grids are compared in: values are not escaped
     /// but for bytes that cannot be printed, so it must never be split again.
-    pub(crate) fn one_line(&self) -> Read<String> {
+    pub(crate) fn one_line(&self) -> DerResult<String> {
         let mut line = String::new();
         for part in self.attributes()? {
             line.push('/');
             match short_name(part.kind) {
                 Some(name) => line.push_str(name),
-                None => line.push_str(&dotted(part.kind)),
+                None => line.push_str(&dotted_oid(part.kind)),
             }
             line.push('=');
             for byte in part.value {
@@ -48,7 +48,7 @@ impl<'a> Name<'a> {
         (attribute.kind == COMMON_NAME).then_some((Name(before), attribute.value))
     }
 
-    fn attributes(&self) -> Read<Vec<Attribute<'a>>> {
+    fn attributes(&self) -> DerResult<Vec<Attribute<'a>>> {
         let mut all = Vec::new();
         let mut parts = Reader::new(self.0);
         while !parts.is_empty() {
@@ -93,7 +93,7 @@ struct Attribute<'a> {
     value: &'a [u8],
 }
 
-fn attribute<'a>(part: &mut Reader<'a>) -> Read<Attribute<'a>> {
+fn attribute<'a>(part: &mut Reader<'a>) -> DerResult<Attribute<'a>> {
     let mut attribute = part.open(SEQUENCE)?;
     let kind = attribute.expect(OID)?;
     let value = attribute.next()?.content;

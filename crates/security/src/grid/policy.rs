@@ -158,27 +158,29 @@ pub(super) struct Pattern(Vec<Element>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Element {
-    what: What,
+    matcher: Matcher,
     /// May be missing.
     optional: bool,
     /// May be there again.
-    again: bool,
+    repeatable: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
+enum Matcher {
     Any,
     One(char),
     /// One of these ranges, or none of them.
     Class(Vec<(char, char)>, bool),
 }
 
-impl What {
-    fn fits(&self, c: char) -> bool {
+impl Matcher {
+    fn matches(&self, c: char) -> bool {
         match self {
-            What::Any => true,
-            What::One(one) => *one == c,
-            What::Class(ranges, none) => ranges.iter().any(|(from, to)| (*from..=*to).contains(&c)) != *none,
+            Matcher::Any => true,
+            Matcher::One(one) => *one == c,
+            Matcher::Class(ranges, none) => {
+                ranges.iter().any(|(from, to)| (*from..=*to).contains(&c)) != *none
+            }
         }
     }
 }
@@ -192,9 +194,9 @@ impl Pattern {
         for c in text.chars() {
             let mut next = vec![false; at.len()];
             for (place, element) in self.0.iter().enumerate().filter(|(place, _)| at[*place]) {
-                if element.what.fits(c) {
+                if element.matcher.matches(c) {
                     next[place + 1] = true;
-                    next[place] |= element.again;
+                    next[place] |= element.repeatable;
                 }
             }
             // An element that may come again may also be over.
@@ -210,11 +212,11 @@ impl Pattern {
         }
     }
 
-    fn push(&mut self, what: What, optional: bool, again: bool) -> Result<(), String> {
+    fn push(&mut self, what: Matcher, optional: bool, again: bool) -> Result<(), String> {
         if self.0.len() == PATTERN_MAX {
             return Err(format!("has a pattern of more than {PATTERN_MAX} elements"));
         }
-        self.0.push(Element { what, optional, again });
+        self.0.push(Element { matcher: what, optional, repeatable: again });
         Ok(())
     }
 }
@@ -224,9 +226,9 @@ fn wildcards(text: &str) -> Result<Pattern, String> {
     let mut pattern = Pattern(Vec::new());
     for c in text.chars() {
         match c {
-            '*' => pattern.push(What::Any, true, true)?,
-            '?' => pattern.push(What::Any, false, false)?,
-            c => pattern.push(What::One(c), false, false)?,
+            '*' => pattern.push(Matcher::Any, true, true)?,
+            '?' => pattern.push(Matcher::Any, false, false)?,
+            c => pattern.push(Matcher::One(c), false, false)?,
         }
     }
     Ok(pattern)
@@ -242,12 +244,12 @@ fn expression(text: &str) -> Result<Pattern, String> {
     while let Some(c) = characters.next() {
         match c {
             '*' | '+' | '?' => {
-                let last = pattern.0.last_mut().filter(|last| !last.optional && !last.again);
+                let last = pattern.0.last_mut().filter(|last| !last.optional && !last.repeatable);
                 let last = last.ok_or_else(|| unknown(c))?;
                 last.optional = c != '+';
-                last.again = c != '?';
+                last.repeatable = c != '?';
             }
-            '.' => pattern.push(What::Any, false, false)?,
+            '.' => pattern.push(Matcher::Any, false, false)?,
             '[' => {
                 let class = class(&mut characters).ok_or_else(|| unknown(c))?;
                 pattern.push(class, false, false)?;
@@ -255,17 +257,17 @@ fn expression(text: &str) -> Result<Pattern, String> {
             '\\' => {
                 let escaped =
                     characters.next().filter(|c| !c.is_ascii_alphanumeric()).ok_or_else(|| unknown(c))?;
-                pattern.push(What::One(escaped), false, false)?;
+                pattern.push(Matcher::One(escaped), false, false)?;
             }
             '(' | ')' | '|' | '{' | '}' | '^' | '$' => return Err(unknown(c)),
-            c => pattern.push(What::One(c), false, false)?,
+            c => pattern.push(Matcher::One(c), false, false)?,
         }
     }
     Ok(pattern)
 }
 
 /// What stands between square brackets.
-fn class(characters: &mut std::str::Chars<'_>) -> Option<What> {
+fn class(characters: &mut std::str::Chars<'_>) -> Option<Matcher> {
     let mut ranges: Vec<(char, char)> = Vec::new();
     let mut none = false;
     let mut range = false;
@@ -281,7 +283,7 @@ fn class(characters: &mut std::str::Chars<'_>) -> Option<What> {
                 if range {
                     ranges.push(('-', '-'));
                 }
-                return Some(What::Class(ranges, none));
+                return Some(Matcher::Class(ranges, none));
             }
             '[' | '\\' => return None,
             '-' if !first && !range => range = true,

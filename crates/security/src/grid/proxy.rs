@@ -4,7 +4,7 @@ use longhaul_model::{Fault, Timestamp};
 
 use super::certificate::{BadSignature, Certificate, Extension, oid};
 use super::chain::refused;
-use super::der::{INTEGER, OCTET_STRING, OID, Read, SEQUENCE, dotted, only, small};
+use super::der::{DerResult, INTEGER, OCTET_STRING, OID, SEQUENCE, dotted_oid, only, small_integer};
 
 /// Proxies of one chain.
 pub(super) const PROXIES_MAX: usize = 10;
@@ -38,8 +38,8 @@ pub(super) struct ProxyInfo {
 }
 
 /// The rights of a proxy, if the certificate is one; its signer is not looked at.
-pub(super) fn info(certificate: &Certificate<'_>) -> Result<Option<ProxyInfo>, Fault> {
-    let shown = || certificate.shown();
+pub(super) fn proxy_info(certificate: &Certificate<'_>) -> Result<Option<ProxyInfo>, Fault> {
+    let shown = || certificate.subject_text();
     if certificate.extension(DRAFT_PROXY_INFO).is_some() {
         return Err(legacy(&shown(), "of a draft before RFC 3820"));
     }
@@ -63,7 +63,7 @@ pub(super) fn info(certificate: &Certificate<'_>) -> Result<Option<ProxyInfo>, F
             let detail = format!(
                 "the proxy {} has a policy in a language that is not understood: {}",
                 shown(),
-                dotted(other)
+                dotted_oid(other)
             );
             return Err(refused(detail));
         }
@@ -73,7 +73,7 @@ pub(super) fn info(certificate: &Certificate<'_>) -> Result<Option<ProxyInfo>, F
 
 /// Whether `proxy`, whose issuer has the subject and key of `issuer`, may have been issued so.
 pub(super) fn check(proxy: &Certificate<'_>, issuer: &Certificate<'_>, now: Timestamp) -> Result<(), Fault> {
-    let no = |why: &str| Err(refused(format!("the proxy {} {why}", proxy.shown())));
+    let no = |why: &str| Err(refused(format!("the proxy {} {why}", proxy.subject_text())));
     match proxy.subject.split_common_name() {
         Some((before, _)) if before == issuer.subject => {}
         _ => return no("does not have its issuer's name and one common name more"),
@@ -117,7 +117,7 @@ pub(super) fn check(proxy: &Certificate<'_>, issuer: &Certificate<'_>, now: Time
     }
     match proxy.extensions.iter().find(|extension| extension.critical && !is_understood(extension)) {
         Some(unknown) => {
-            no(&format!("has a critical extension that is not understood: {}", dotted(unknown.oid)))
+            no(&format!("has a critical extension that is not understood: {}", dotted_oid(unknown.oid)))
         }
         None => Ok(()),
     }
@@ -127,7 +127,7 @@ pub(super) fn check(proxy: &Certificate<'_>, issuer: &Certificate<'_>, now: Time
 pub(super) fn refuse_legacy(certificate: &Certificate<'_>) -> Result<(), Fault> {
     match certificate.subject.split_common_name() {
         Some((before, b"proxy" | b"limited proxy")) if before == certificate.issuer => {
-            Err(legacy(&certificate.shown(), "of the Globus Toolkit 2 kind"))
+            Err(legacy(&certificate.subject_text(), "of the Globus Toolkit 2 kind"))
         }
         _ => Ok(()),
     }
@@ -142,11 +142,13 @@ fn legacy(subject: &str, kind: &str) -> Fault {
 
 type Fields<'a> = (Option<u32>, &'a [u8], Option<&'a [u8]>);
 
-fn read<'a>(extension: &Extension<'a>) -> Read<Fields<'a>> {
+fn read<'a>(extension: &Extension<'a>) -> DerResult<Fields<'a>> {
     let mut parts = only(extension.value, SEQUENCE)?;
     let path_length = match parts.optional(INTEGER)? {
         None => None,
-        Some(number) => Some(small(number).ok_or(super::der::Malformed("its path length is no number"))?),
+        Some(number) => {
+            Some(small_integer(number).ok_or(super::der::Malformed("its path length is no number"))?)
+        }
     };
     let mut policy = parts.open(SEQUENCE)?;
     let language = policy.expect(OID)?;
@@ -185,7 +187,7 @@ mod tests {
             (SUBJECT_KEY_ID, "2.5.29.14"),
             (CERTIFICATE_POLICIES, "2.5.29.32"),
         ] {
-            assert_eq!(dotted(oid), text);
+            assert_eq!(dotted_oid(oid), text);
         }
     }
 }

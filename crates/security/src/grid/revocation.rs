@@ -4,8 +4,8 @@ use longhaul_model::Timestamp;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::certificate::{Extension, Signed, extensions};
-use super::der::{INTEGER, Malformed, Read, Reader, SEQUENCE, context, only};
+use super::certificate::{Extension, SignedData, extensions};
+use super::der::{DerResult, INTEGER, Malformed, Reader, SEQUENCE, context, only};
 
 /// Of a file: lists of large authorities have some megabytes.
 pub(super) const LIST_BYTES_MAX: u64 = 64 << 20;
@@ -39,7 +39,7 @@ impl RevocationList {
     }
 
     pub(super) fn is_signed_by(&self, key: &[u8]) -> bool {
-        Signed::parse(&self.der).is_ok_and(|signed| signed.verify(key).is_ok())
+        SignedData::parse(&self.der).is_ok_and(|signed| signed.verify(key).is_ok())
     }
 
     pub(super) fn revokes(&self, serial: &[u8]) -> bool {
@@ -49,8 +49,8 @@ impl RevocationList {
 
 type Parts = (Vec<u8>, Timestamp, Option<Timestamp>, Vec<Box<[u8]>>);
 
-fn parse(der: &[u8]) -> Read<Parts> {
-    let signed = Signed::parse(der)?;
+fn parse(der: &[u8]) -> DerResult<Parts> {
+    let signed = SignedData::parse(der)?;
     let mut parts = only(signed.message, SEQUENCE)?;
     let _version = parts.optional(INTEGER)?;
     if parts.expect(SEQUENCE)? != signed.algorithm {
@@ -80,7 +80,7 @@ fn parse(der: &[u8]) -> Read<Parts> {
     Ok((issuer, this_update, next_update, serials))
 }
 
-fn revoked(mut entries: Reader<'_>) -> Read<Vec<Box<[u8]>>> {
+fn revoked(mut entries: Reader<'_>) -> DerResult<Vec<Box<[u8]>>> {
     let mut serials = Vec::new();
     while !entries.is_empty() {
         let mut entry = entries.open(SEQUENCE)?;
@@ -103,7 +103,7 @@ fn revoked(mut entries: Reader<'_>) -> Read<Vec<Box<[u8]>>> {
 }
 
 /// A list of a part of what its authority issued must not be taken for one of all.
-fn check_list_extension(extension: &Extension<'_>) -> Read<()> {
+fn check_list_extension(extension: &Extension<'_>) -> DerResult<()> {
     if !extension.critical {
         return Ok(());
     }

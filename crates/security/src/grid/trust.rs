@@ -9,26 +9,26 @@ use longhaul_model::{Fault, FaultCode, Timestamp};
 use rustls::pki_types::CertificateDer;
 
 use super::certificate::Certificate;
-use super::files::{Files, GridSettings, Reloaded};
-use super::trusted::{Trusted, line};
+use super::files::{Files, GridSettings, ReloadReport};
+use super::trust_store::{TrustStore, one_line_name};
 use super::{GridIdentity, chain, voms};
 
 /// Chains that were verified lately: clients come back with the same one for every call.
-const VERIFIED_MAX: usize = 4_096;
+const CACHED_CHAINS_MAX: usize = 4_096;
 /// How long one is believed without looking, at most.
-const VERIFIED_FOR: Duration = Duration::from_secs(600);
+const CACHED_CHAIN_TTL: Duration = Duration::from_secs(600);
 
 /// Authorities of the grid, reloaded while in use.
 #[derive(Debug)]
 pub struct GridTrust {
     settings: GridSettings,
     files: Mutex<Files>,
-    trusted: RwLock<Arc<Trusted>>,
-    verified: Mutex<HashMap<[u8; 32], Remembered>>,
+    trusted: RwLock<Arc<TrustStore>>,
+    verified: Mutex<HashMap<[u8; 32], CachedIdentity>>,
 }
 
 #[derive(Debug)]
-struct Remembered {
+struct CachedIdentity {
     identity: Arc<GridIdentity>,
     /// What it was verified against.
     generation: u64,
@@ -42,7 +42,7 @@ impl GridTrust {
         let trust = GridTrust {
             settings,
             files: Mutex::new(Files::new()),
-            trusted: RwLock::new(Arc::new(Trusted::default())),
+            trusted: RwLock::new(Arc::new(TrustStore::default())),
             verified: Mutex::new(HashMap::new()),
         };
         if trust.reload(now)?.authorities == 0 {
@@ -54,19 +54,19 @@ impl GridTrust {
     }
 
     /// Looks whether files have changed, and takes over what has. What was in force stays if this fails.
-    pub fn reload(&self, now: Timestamp) -> Result<Reloaded, Fault> {
+    pub fn reload(&self, now: Timestamp) -> Result<ReloadReport, Fault> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = files.refresh(&self.settings)?;
         if changed {
             let generation = self.trusted().generation + 1;
-            let trusted = Arc::new(Trusted::from_files(&files, &self.settings, generation));
+            let trusted = Arc::new(TrustStore::from_files(&files, &self.settings, generation));
             *self.trusted.write().unwrap_or_else(PoisonError::into_inner) = trusted;
         }
         let trusted = self.trusted();
         let mut problems = files.problems();
         problems.extend(trusted.problems.iter().cloned());
         problems.extend(trusted.lists_that_expire(now));
-        Ok(Reloaded { changed, authorities: trusted.authorities().len(), problems })
+        Ok(ReloadReport { changed, authorities: trusted.authorities().len(), problems })
     }
 
     /// Who holds the key of the first certificate; the others are in any order, with or without the root.
@@ -76,19 +76,19 @@ impl GridTrust {
         now: Timestamp,
     ) -> Result<Arc<GridIdentity>, Fault> {
         let trusted = self.trusted();
-        let key = key_of(shown);
-        if let Some(identity) = self.remembered(&key, trusted.generation, now) {
+        let key = chain_digest(shown);
+        if let Some(identity) = self.cached(&key, trusted.generation, now) {
             return Ok(identity);
         }
         let (identity, until) = verify(shown, &trusted, now)?;
         let identity = Arc::new(identity);
         let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        if verified.len() >= VERIFIED_MAX {
+        if verified.len() >= CACHED_CHAINS_MAX {
             verified.clear();
         }
-        let until = until.min(now + VERIFIED_FOR);
+        let until = until.min(now + CACHED_CHAIN_TTL);
         let remembered =
-            Remembered { identity: identity.clone(), generation: trusted.generation, from: now, until };
+            CachedIdentity { identity: identity.clone(), generation: trusted.generation, from: now, until };
         verified.insert(key, remembered);
         Ok(identity)
     }
@@ -99,14 +99,14 @@ impl GridTrust {
         trusted.authorities().map(|der| crate::text::to_pem("CERTIFICATE", der)).collect()
     }
 
-    fn remembered(&self, key: &[u8; 32], generation: u64, now: Timestamp) -> Option<Arc<GridIdentity>> {
+    fn cached(&self, key: &[u8; 32], generation: u64, now: Timestamp) -> Option<Arc<GridIdentity>> {
         let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         let found = verified.get(key)?;
         let counts = found.generation == generation && (found.from..=found.until).contains(&now);
         counts.then(|| found.identity.clone())
     }
 
-    fn trusted(&self) -> Arc<Trusted> {
+    fn trusted(&self) -> Arc<TrustStore> {
         self.trusted.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -114,7 +114,7 @@ impl GridTrust {
 /// The holder, and until when that is so without another look.
 fn verify(
     shown: &[CertificateDer<'_>],
-    trusted: &Trusted,
+    trusted: &TrustStore,
     now: Timestamp,
 ) -> Result<(GridIdentity, Timestamp), Fault> {
     let sent = chain::parse(shown)?;
@@ -123,8 +123,8 @@ fn verify(
     let attributes = voms::attributes(&verified.proxies, &verified.end_entity, trusted, now);
     let until = attributes.not_after.map_or(verified.recheck, |ends| ends.min(verified.recheck));
     let identity = GridIdentity {
-        subject: line(verified.end_entity.subject)?,
-        issuer: line(verified.end_entity.issuer)?,
+        subject: one_line_name(verified.end_entity.subject)?,
+        issuer: one_line_name(verified.end_entity.issuer)?,
         proxies: verified.proxies.len(),
         limited: verified.limited,
         fqans: attributes.fqans,
@@ -136,7 +136,7 @@ fn verify(
     Ok((identity, until))
 }
 
-fn key_of(shown: &[CertificateDer<'_>]) -> [u8; 32] {
+fn chain_digest(shown: &[CertificateDer<'_>]) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
     for der in shown {
         context.update(&(der.len() as u64).to_be_bytes());

@@ -7,13 +7,13 @@
 use longhaul_model::Timestamp;
 use rustls::pki_types::CertificateDer;
 
-use super::certificate::{Certificate, Extension, Signed, extensions};
+use super::certificate::{Certificate, Extension, SignedData, extensions};
 use super::chain;
 use super::der::{
-    INTEGER, Malformed, OCTET_STRING, OID, Read, Reader, SEQUENCE, SET, context, context_primitive, only,
+    DerResult, INTEGER, Malformed, OCTET_STRING, OID, Reader, SEQUENCE, SET, context, context_primitive, only,
 };
 use super::name::{Name, canonical};
-use super::trusted::Trusted;
+use super::trust_store::TrustStore;
 
 /// Attribute certificates of one proxy, certificates in one of them, attributes of one.
 const ATTRIBUTE_CERTIFICATES_MAX: usize = 16;
@@ -49,7 +49,7 @@ pub(super) struct Attributes {
 pub(super) fn attributes(
     proxies: &[Certificate<'_>],
     end_entity: &Certificate<'_>,
-    trusted: &Trusted,
+    trusted: &TrustStore,
     now: Timestamp,
 ) -> Attributes {
     let mut result = Attributes::default();
@@ -84,7 +84,7 @@ pub(super) fn attributes(
     result
 }
 
-fn list(value: &[u8]) -> Read<Vec<&[u8]>> {
+fn list(value: &[u8]) -> DerResult<Vec<&[u8]>> {
     let mut outer = only(value, SEQUENCE)?;
     let mut inner = outer.open(SEQUENCE)?;
     outer.end()?;
@@ -99,7 +99,7 @@ fn list(value: &[u8]) -> Read<Vec<&[u8]>> {
 }
 
 struct AttributeCertificate<'a> {
-    signed: Signed<'a>,
+    signed: SignedData<'a>,
     holder: Name<'a>,
     holder_serial: &'a [u8],
     issuer: Name<'a>,
@@ -111,8 +111,8 @@ struct AttributeCertificate<'a> {
 }
 
 impl<'a> AttributeCertificate<'a> {
-    fn parse(der: &'a [u8]) -> Read<Self> {
-        let signed = Signed::parse(der)?;
+    fn parse(der: &'a [u8]) -> DerResult<Self> {
+        let signed = SignedData::parse(der)?;
         let mut parts = only(signed.message, SEQUENCE)?;
         let _version = parts.expect(INTEGER)?;
         let (holder, holder_serial) = holder(parts.open(SEQUENCE)?)?;
@@ -148,7 +148,12 @@ impl<'a> AttributeCertificate<'a> {
         })
     }
 
-    fn verify(&self, end_entity: &Certificate<'_>, trusted: &Trusted, now: Timestamp) -> Result<(), String> {
+    fn verify(
+        &self,
+        end_entity: &Certificate<'_>,
+        trusted: &TrustStore,
+        now: Timestamp,
+    ) -> Result<(), String> {
         let vo = &self.vo;
         // VOMS's older servers and tools put the holder's own name where the standard wants the issuer's.
         let named = self.holder == end_entity.issuer || self.holder == end_entity.subject;
@@ -171,7 +176,7 @@ impl<'a> AttributeCertificate<'a> {
         self.check_server(trusted, now)
     }
 
-    fn check_extensions(&self, trusted: &Trusted) -> Result<(), String> {
+    fn check_extensions(&self, trusted: &TrustStore) -> Result<(), String> {
         for extension in &self.extensions {
             match extension.oid {
                 TARGETS => {
@@ -186,7 +191,7 @@ impl<'a> AttributeCertificate<'a> {
                 }
                 NO_REVOCATION | AUTHORITY_KEY_ID | CERTIFICATES => {}
                 other if extension.critical => {
-                    let other = super::der::dotted(other);
+                    let other = super::der::dotted_oid(other);
                     return Err(format!(
                         "the attributes of {} have a condition that is not understood: {other}",
                         self.vo
@@ -199,7 +204,7 @@ impl<'a> AttributeCertificate<'a> {
     }
 
     /// Whether a server that speaks for the organisation signed it.
-    fn check_server(&self, trusted: &Trusted, now: Timestamp) -> Result<(), String> {
+    fn check_server(&self, trusted: &TrustStore, now: Timestamp) -> Result<(), String> {
         let vo = &self.vo;
         let Some(voms) = trusted.voms(vo) else {
             return Err(format!("nothing here says which server speaks for the organisation {vo}"));
@@ -228,10 +233,10 @@ impl<'a> AttributeCertificate<'a> {
         known: bool,
         others: &[Certificate<'_>],
         chains: &[Vec<String>],
-        trusted: &Trusted,
+        trusted: &TrustStore,
         now: Timestamp,
     ) -> Result<(), String> {
-        let subject = server.shown();
+        let subject = server.subject_text();
         if self.signed.verify(server.key).is_err() {
             return Err(format!("the attributes of {} are not signed by {subject}", self.vo));
         }
@@ -245,7 +250,7 @@ impl<'a> AttributeCertificate<'a> {
         Err(format!("{subject} is not a server that speaks for {} here", self.vo))
     }
 
-    fn certificates(&self) -> Read<Vec<Certificate<'a>>> {
+    fn certificates(&self) -> DerResult<Vec<Certificate<'a>>> {
         let Some(extension) = self.extensions.iter().find(|extension| extension.oid == CERTIFICATES) else {
             return Ok(Vec::new());
         };
@@ -264,7 +269,7 @@ impl<'a> AttributeCertificate<'a> {
 }
 
 /// Issuer and serial number of the holder's certificate. Other ways to say who it is are not understood.
-fn holder<'a>(mut holder: Reader<'a>) -> Read<(Name<'a>, &'a [u8])> {
+fn holder<'a>(mut holder: Reader<'a>) -> DerResult<(Name<'a>, &'a [u8])> {
     let mut base = holder.open(context(0))?;
     holder.end()?;
     let issuer = directory_name(&mut base.open(SEQUENCE)?)?;
@@ -275,7 +280,7 @@ fn holder<'a>(mut holder: Reader<'a>) -> Read<(Name<'a>, &'a [u8])> {
 }
 
 /// The one directory name in a list of general names.
-fn directory_name<'a>(names: &mut Reader<'a>) -> Read<Name<'a>> {
+fn directory_name<'a>(names: &mut Reader<'a>) -> DerResult<Name<'a>> {
     let mut name = names.open(context(4))?;
     names.end()?;
     let inside = name.expect(SEQUENCE)?;
@@ -284,7 +289,7 @@ fn directory_name<'a>(names: &mut Reader<'a>) -> Read<Name<'a>> {
 }
 
 /// The organisation and its attributes.
-fn fqans(mut attributes: Reader<'_>) -> Read<(String, Vec<String>)> {
+fn fqans(mut attributes: Reader<'_>) -> DerResult<(String, Vec<String>)> {
     while !attributes.is_empty() {
         let mut attribute = attributes.open(SEQUENCE)?;
         if attribute.expect(OID)? != FQANS {
@@ -312,7 +317,7 @@ fn fqans(mut attributes: Reader<'_>) -> Read<(String, Vec<String>)> {
 }
 
 /// `atlas` of `atlas://voms.example.org:15001`.
-fn organisation(names: &[u8]) -> Read<Option<String>> {
+fn organisation(names: &[u8]) -> DerResult<Option<String>> {
     let uri = Reader::new(names).expect(context_primitive(6))?;
     let uri = std::str::from_utf8(uri).map_err(|_| Malformed("the address of its server is no text"))?;
     Ok(uri.split_once("://").map(|(vo, _)| vo.to_owned()))
@@ -324,7 +329,7 @@ pub(super) fn is_organisation(vo: &str) -> bool {
     vo.len() <= 255 && vo.starts_with(|c: char| c.is_ascii_alphanumeric()) && vo.bytes().all(fits)
 }
 
-fn fqan(bytes: &[u8]) -> Read<String> {
+fn fqan(bytes: &[u8]) -> DerResult<String> {
     let text = std::str::from_utf8(bytes).map_err(|_| Malformed("an attribute is no text"))?;
     let printable = text.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
     if !text.starts_with('/') || text.len() > FQAN_BYTES_MAX || !printable {
@@ -334,7 +339,7 @@ fn fqan(bytes: &[u8]) -> Read<String> {
 }
 
 /// Names of services, from three levels of lists.
-fn targets(value: &[u8]) -> Read<Vec<String>> {
+fn targets(value: &[u8]) -> DerResult<Vec<String>> {
     let mut found = Vec::new();
     let mut lists = only(value, SEQUENCE)?;
     while !lists.is_empty() {
@@ -374,7 +379,7 @@ impl Organisation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grid::der::dotted;
+    use crate::grid::der::dotted_oid;
     use proptest::prelude::*;
 
     #[test]
@@ -387,7 +392,7 @@ mod tests {
             (NO_REVOCATION, "2.5.29.56"),
             (AUTHORITY_KEY_ID, "2.5.29.35"),
         ] {
-            assert_eq!(dotted(oid), text);
+            assert_eq!(dotted_oid(oid), text);
         }
     }
 

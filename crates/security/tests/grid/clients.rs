@@ -12,8 +12,9 @@ use crate::pki::{self, *};
 use longhaul_model::{AgentId, Fault};
 use longhaul_security::grid::GridTrust;
 use longhaul_security::{
-    Authority, ClientIdentity, Credentials, OutsideTrust, agent_client_tls, client_of, grid_server_tls,
-    new_signing_request, outside_client_tls_as, people_client_tls,
+    Authority, ClientIdentity, Credentials, ForeignServerTrust, agent_client_tls,
+    foreign_client_tls_with_certificate, grid_server_tls, identify_client, new_signing_request,
+    people_client_tls,
 };
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::CertificateDer;
@@ -58,8 +59,12 @@ impl Service {
     fn user(&self, chain: &[&Holder], version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
         let chain_pem: String = chain.iter().map(|holder| holder.pem()).collect();
         let key_pem = chain[0].key.serialize_pem();
-        let config =
-            outside_client_tls_as(OutsideTrust::Authorities(&self.ca_pem), &chain_pem, &key_pem).unwrap();
+        let config = foreign_client_tls_with_certificate(
+            ForeignServerTrust::Authorities(&self.ca_pem),
+            &chain_pem,
+            &key_pem,
+        )
+        .unwrap();
         self.client(config.client_auth_cert_resolver.clone(), version)
     }
 
@@ -102,7 +107,7 @@ impl Service {
             client.process_new_packets().map_err(|error| error.to_string())?;
         }
         assert!(!server.is_handshaking(), "the handshake hangs");
-        client_of(&server, DEPLOYMENT, grid, NOW).map_err(|fault: Fault| fault.detail)
+        identify_client(&server, DEPLOYMENT, grid, NOW).map_err(|fault: Fault| fault.detail)
     }
 }
 
@@ -134,7 +139,7 @@ fn users_agents_and_nobody_come_to_one_port() {
     let trust = grid.trust();
     let agent = agent_client_tls(&service.agent()).unwrap();
     let met = service.meets(agent, Some(&trust)).unwrap().unwrap();
-    assert!(matches!(met, ClientIdentity::Agent(agent) if agent.agent().unwrap().0 == AgentId(1)));
+    assert!(matches!(met, ClientIdentity::Agent(agent) if agent.require_agent().unwrap().0 == AgentId(1)));
     assert_eq!(service.meets(people_client_tls(&service.ca_pem).unwrap(), Some(&trust)), Ok(None));
 }
 
@@ -197,7 +202,7 @@ fn answer_one(listener: &TcpListener, tls: Arc<ServerConfig>, trust: &GridTrust)
     while connection.is_handshaking() {
         connection.complete_io(&mut socket)?;
     }
-    let answer = match client_of(&connection, DEPLOYMENT, Some(trust), NOW) {
+    let answer = match identify_client(&connection, DEPLOYMENT, Some(trust), NOW) {
         Ok(Some(ClientIdentity::Grid(user))) => format!("user {} proxies {}\n", user.subject, user.proxies),
         Ok(other) => format!("{other:?}\n"),
         Err(fault) => format!("refused {}\n", fault.detail),

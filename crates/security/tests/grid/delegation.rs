@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::pki::*;
 use longhaul_model::FaultCode;
-use longhaul_security::delegation::{self, Delegated, DelegationRequest};
+use longhaul_security::delegation::{self, DelegatedCredential, DelegationRequest};
 use rcgen::{CertificateSigningRequestParams, KeyPair, PublicKeyData};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,7 +21,7 @@ fn requested_key() -> Arc<KeyPair> {
 }
 
 fn refusal(credential: &str) -> String {
-    match delegation::accept(&request().key_pem, credential.as_bytes()) {
+    match delegation::accept_proxy(&request().key_pem, credential.as_bytes()) {
         Ok(_) => panic!("it was accepted"),
         Err(fault) => {
             assert_eq!(fault.code, FaultCode::BadRequest);
@@ -34,14 +34,14 @@ fn upload(holders: &[&Holder]) -> String {
     holders.iter().map(|holder| holder.pem()).collect()
 }
 
-fn delegated(grid: &Grid) -> (Holder, Delegated) {
+fn delegated(grid: &Grid) -> (Holder, DelegatedCredential) {
     let mut draft = grid.alice.proxy().key(&requested_key());
     // As the fts3 client writes it.
     draft.subject = format!("{ALICE}/CN=1780000000");
     draft.extensions.push(basic_constraints(false));
     let proxy = draft.sign();
     let uploaded = upload(&[&proxy, &grid.alice]);
-    (proxy, delegation::accept(&request().key_pem, uploaded.as_bytes()).unwrap())
+    (proxy, delegation::accept_proxy(&request().key_pem, uploaded.as_bytes()).unwrap())
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn the_first_certificate_to_expire_counts() {
     let short = grid.alice.proxy().until(NOW + DAY / 8).sign();
     let proxy = short.proxy().key(&requested_key()).sign();
     let uploaded = upload(&[&proxy, &short, &grid.alice]);
-    let delegated = delegation::accept(&request().key_pem, uploaded.as_bytes()).unwrap();
+    let delegated = delegation::accept_proxy(&request().key_pem, uploaded.as_bytes()).unwrap();
     assert_eq!(delegated.not_after, NOW + DAY / 8);
     delegation::check_owner(&delegated, &grid.trust(), ALICE, NOW).unwrap();
 }
@@ -114,7 +114,7 @@ fn what_is_no_proxy_of_the_key_is_refused_in_the_words_of_fts() {
     let many: Vec<&Holder> = std::iter::repeat_n(alice, 17).collect();
     says(upload(&many), "more than 16");
     says("x".repeat(delegation::CREDENTIAL_BYTES_MAX + 1), "bytes");
-    assert!(delegation::accept("no key", upload(&[&good.sign(), alice]).as_bytes()).is_err());
+    assert!(delegation::accept_proxy("no key", upload(&[&good.sign(), alice]).as_bytes()).is_err());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use longhaul_api::routes::SESSION_COOKIE;
-use longhaul_security::PENDING_LOGIN_LIFE;
+use longhaul_security::PENDING_LOGIN_TTL;
 
 /// Binds a login to the browser in which it began.
 const LOGIN_COOKIE: &str = "longhaul_login";
@@ -21,7 +21,7 @@ pub fn clear(secure: bool) -> String {
 
 /// For the browser that goes to an issuer. It comes back from another site, which `Strict` would not allow.
 pub fn set_login(value: &str, secure: bool) -> String {
-    let (flag, seconds) = (if secure { "; Secure" } else { "" }, PENDING_LOGIN_LIFE.as_secs());
+    let (flag, seconds) = (if secure { "; Secure" } else { "" }, PENDING_LOGIN_TTL.as_secs());
     format!("{LOGIN_COOKIE}={value}; Path={LOGIN_PATH}; Max-Age={seconds}; HttpOnly; SameSite=Lax{flag}")
 }
 

@@ -52,7 +52,7 @@ pub fn key(route: &Route, headers: &HeaderMap, call: &Call) -> Result<Option<Str
 /// Tells a repetition from another request under the same key.
 fn fingerprint(call: &Call) -> String {
     let asked = format!("{:?} {}", call.parameters, String::from_utf8_lossy(&call.body));
-    hex::encode(&longhaul_security::secret_hash(&asked))
+    hex::encode(&longhaul_security::hash_secret(&asked))
 }
 
 pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, Problem> {

@@ -87,7 +87,7 @@ impl Listening {
             Ok(Ok(stream)) => {
                 let (connection, trust) = (stream.get_ref().1, self.users.trust());
                 let now = (self.clock)();
-                let identity = longhaul_security::client_of(connection, &self.deployment, trust, now);
+                let identity = longhaul_security::identify_client(connection, &self.deployment, trust, now);
                 let origin = Origin { address, secure: true, identity };
                 self.requests(stream, origin).await;
             }

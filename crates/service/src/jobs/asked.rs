@@ -7,7 +7,7 @@ use longhaul_api::fts::{Refusal, no_such_job};
 use longhaul_catalog::{JobCancelResult, JobRow, NewJob, StorageStep, SubmitResult};
 use longhaul_identity::{Person, refusal};
 use longhaul_model::{Fault, JobId};
-use longhaul_security::{new_secret, secret_hash};
+use longhaul_security::{hash_secret, new_secret};
 
 use crate::operations::{Operations, problem};
 use crate::shared::Shared;
@@ -15,7 +15,7 @@ use crate::shared::Shared;
 impl Shared {
     /// A job id that nobody can guess, as a UUID of random bits.
     pub fn new_job_id(&self) -> JobId {
-        let digest = secret_hash(&new_secret(""));
+        let digest = hash_secret(&new_secret(""));
         let mut bytes = [0u8; 16];
         bytes.iter_mut().zip(digest.as_ref()).for_each(|(byte, random)| *byte = *random);
         bytes[6] = (bytes[6] & 0x0f) | 0x40;

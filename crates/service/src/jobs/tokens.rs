@@ -19,7 +19,7 @@ use longhaul_catalog::DelegationRow;
 use longhaul_gateways::token_endpoint::{OurClient, Purpose, TokenEndpoints};
 use longhaul_identity::FtsConfig;
 use longhaul_model::{Blame, Fault, FaultCode, Timestamp, units};
-use longhaul_security::bearer::Peeked;
+use longhaul_security::bearer::UnverifiedClaims;
 use longhaul_security::read_secret;
 use longhaul_storage_remote::{Lasting, Renewal, Renewed};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -55,7 +55,7 @@ pub struct Tokens {
 pub struct Wanted {
     id: String,
     token: Zeroizing<String>,
-    about: Peeked,
+    about: UnverifiedClaims,
 }
 
 #[derive(Clone)]
@@ -95,9 +95,9 @@ impl Tokens {
     }
 
     /// What it says of itself, if we may have another in its place.
-    fn managed(&self, token: &str) -> Option<Peeked> {
+    fn managed(&self, token: &str) -> Option<UnverifiedClaims> {
         let endpoints = self.endpoints.as_ref()?;
-        Peeked::of(token).filter(|about| about.is_offline() && endpoints.knows(&about.issuer))
+        UnverifiedClaims::parse(token).filter(|about| about.is_offline() && endpoints.knows(&about.issuer))
     }
 
     fn asking(&self, id: &str) -> Arc<tokio::sync::Mutex<()>> {
@@ -120,7 +120,7 @@ fn secret(file: &Path) -> Result<Zeroizing<String>, Fault> {
     })
 }
 
-fn purpose(about: &Peeked) -> Purpose<'_> {
+fn purpose(about: &UnverifiedClaims) -> Purpose<'_> {
     Purpose { scope: &about.scope, audience: &about.audience }
 }
 
@@ -157,7 +157,7 @@ async fn exchange(
     endpoints: &TokenEndpoints,
     id: &str,
     token: &str,
-    about: &Peeked,
+    about: &UnverifiedClaims,
 ) -> Result<Zeroizing<String>, Fault> {
     let lasting = endpoints.exchange(&about.issuer, token, purpose(about)).await?;
     keep(shared, id, &about.issuer, &lasting).await?;
@@ -224,7 +224,7 @@ struct Source {
     shared: Arc<Shared>,
     /// With which the job came.
     token: Zeroizing<String>,
-    about: Peeked,
+    about: UnverifiedClaims,
 }
 
 impl Source {
@@ -236,7 +236,7 @@ impl Source {
         let Some(endpoints) = &tokens.endpoints else { return Ok(None) };
         let now = shared.now();
         let ends = if shown == token.as_str() { Some(about.expires) } else { None };
-        let ends = ends.or_else(|| Peeked::of(shown).map(|about| about.expires));
+        let ends = ends.or_else(|| UnverifiedClaims::parse(shown).map(|about| about.expires));
         if !refused && ends.is_none_or(|ends| ends.since(now) > MARGIN) {
             return Ok(None);
         }
@@ -247,7 +247,7 @@ impl Source {
             return Ok(Some(fresh));
         }
         let fresh = renewed(shared, endpoints, &id, token, about, about.expires > now).await?;
-        let expires = Peeked::of(&fresh).map_or(now, |about| about.expires);
+        let expires = UnverifiedClaims::parse(&fresh).map_or(now, |about| about.expires);
         let mut all = guard(&tokens.fresh);
         all.retain(|_, fresh| fresh.expires > now);
         if all.len() < FRESH_MAX {
@@ -278,7 +278,7 @@ impl Shown {
         let one = |end: &End, scope, side| {
             let (expires, why) = match &end.credential {
                 Credential::Bearer(token) => {
-                    let about = Peeked::of(token)?;
+                    let about = UnverifiedClaims::parse(token)?;
                     let why = match () {
                         () if order.unmanaged_tokens => "the job says that its tokens are used as they are",
                         () if !about.is_offline() => {
@@ -339,7 +339,7 @@ async fn renewed(
     endpoints: &TokenEndpoints,
     id: &str,
     token: &str,
-    about: &Peeked,
+    about: &UnverifiedClaims,
     is_good: bool,
 ) -> Result<Zeroizing<String>, Fault> {
     let lasting = match kept(shared, id).await? {

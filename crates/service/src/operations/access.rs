@@ -7,7 +7,7 @@ use longhaul_api::native::{Page, TokenCreate, TokenCreated, TokenView, WhoAmI};
 use longhaul_catalog::NewApiToken;
 use longhaul_identity::Caller;
 use longhaul_model::{Fault, FaultCode};
-use longhaul_security::{Charge, Role, Scopes, new_secret, secret_hash};
+use longhaul_security::{ManagerScope, Role, Scopes, hash_secret, new_secret};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 
@@ -21,7 +21,7 @@ impl Operations {
             expires: caller.expires,
             scopes: caller.confinement().scopes.as_ref().map(words).unwrap_or_default(),
             community: caller.works_only_for().cloned(),
-            sites: caller.principal.charge.sites.iter().cloned().collect(),
+            sites: caller.principal.manages.sites.iter().cloned().collect(),
         }
     }
 
@@ -38,7 +38,7 @@ impl Operations {
             |row| row.name.clone(),
             |row| {
                 let scopes = row.scopes.unwrap_or_default();
-                let sites = Charge::parse_sites(&row.sites.unwrap_or_default())?;
+                let sites = ManagerScope::parse_sites(&row.sites.unwrap_or_default())?;
                 Ok(TokenView {
                     name: row.name,
                     role: row.role,
@@ -71,17 +71,17 @@ impl Operations {
             words => Some(words.join(" ").parse()?),
         };
         if let Some(own) = &caller.confinement().scopes
-            && !scopes.as_ref().is_some_and(|wanted| wanted.within(own))
+            && !scopes.as_ref().is_some_and(|wanted| wanted.is_subset_of(own))
         {
             caller.check_unconfined("token_create")?;
         }
-        let charge = Charge::of(role, request.sites.iter().cloned(), request.community.as_ref())?;
+        let charge = ManagerScope::new(role, request.sites.iter().cloned(), request.community.as_ref())?;
         self.check_sites(&charge)?;
         let now = self.now();
         let expires = request.seconds.map(|seconds| now + Duration::from_secs(seconds));
         let token = new_secret("lht_");
         let new = NewApiToken {
-            hash: secret_hash(&token),
+            hash: hash_secret(&token),
             name: name.clone(),
             role: role.word().to_owned(),
             expires,
@@ -97,7 +97,7 @@ impl Operations {
 
     /// A site that nobody has added would be managed by whoever adds one of that name, or be a slip of the
     /// pen.
-    pub(super) fn check_sites(&self, charge: &Charge) -> Result<(), Problem> {
+    pub(super) fn check_sites(&self, charge: &ManagerScope) -> Result<(), Problem> {
         charge.sites.iter().try_for_each(|site| self.site_row(site).map(drop))
     }
 

@@ -6,7 +6,7 @@ use longhaul_api::native::Page;
 use longhaul_catalog::{AccountPatch, AccountRow, NewAccount};
 use longhaul_identity::{ACCOUNT_NAME_BYTES_MAX, Caller, charge};
 use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
-use longhaul_security::{Charge, Role, check_new_password, hash_password};
+use longhaul_security::{ManagerScope, Role, check_new_password, hash_password};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 
@@ -20,7 +20,7 @@ impl Operations {
     pub fn account_add(&self, caller: &Caller, request: &AccountAdd) -> Result<AccountView, Problem> {
         caller.check_unconfined("account_add")?;
         let role = checked_role(&request.role)?;
-        let charge = Charge::of(role, request.sites.iter().cloned(), request.community.as_ref())?;
+        let charge = ManagerScope::new(role, request.sites.iter().cloned(), request.community.as_ref())?;
         self.check_sites(&charge)?;
         let account = NewAccount {
             name: checked_name(&request.name)?,
@@ -110,9 +110,9 @@ impl Operations {
         let role: Role = patch.role.as_ref().unwrap_or(&row.role).parse()?;
         let community = patch.community.as_ref().unwrap_or(&row.community).as_ref();
         let charge = match said {
-            Some(sites) => Charge::of(role, sites.iter().cloned(), community)?,
+            Some(sites) => ManagerScope::new(role, sites.iter().cloned(), community)?,
             None if role == Role::Manager => charge(role, row.sites.as_deref(), community)?,
-            None => Charge::default(),
+            None => ManagerScope::default(),
         };
         self.check_sites(&charge)?;
         let sites = charge.sites_text();
@@ -127,7 +127,7 @@ impl Operations {
 
 fn view(row: AccountRow) -> AccountView {
     // Words that are no names, as of a later release, cannot be shown; who logs in with them is refused.
-    let sites = Charge::parse_sites(&row.sites.unwrap_or_default()).unwrap_or_default();
+    let sites = ManagerScope::parse_sites(&row.sites.unwrap_or_default()).unwrap_or_default();
     AccountView {
         name: row.name,
         role: row.role,

@@ -14,7 +14,7 @@ use longhaul_api::{AGENT_PROTOCOL, Problem, VersionRange};
 use longhaul_catalog::{JoinRefusal, SpaceRow};
 use longhaul_model::{AgentId, Fault, FaultCode, SiteName, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Event;
-use longhaul_security::secret_hash;
+use longhaul_security::hash_secret;
 use tokio::sync::{oneshot, watch};
 
 use super::{Operations, bad_request, busy, problem};
@@ -51,7 +51,7 @@ impl Operations {
             Problem::from(Fault::new(FaultCode::BadRequest, format!("the signing request: {error}")))
         })?;
         let redeemed =
-            self.shared.catalog.redeem_join_token(secret_hash(&request.secret), now).map_err(problem)?;
+            self.shared.catalog.redeem_join_token(hash_secret(&request.secret), now).map_err(problem)?;
         let site = redeemed.map_err(|refusal| {
             let code = match refusal {
                 JoinRefusal::Unknown => FaultCode::NotAuthenticated,

@@ -10,7 +10,7 @@ use longhaul_api::native::{
 use longhaul_catalog::{SitePatch, SiteRow, StorageRow};
 use longhaul_identity::Caller;
 use longhaul_model::{RegionName, SiteName, StorageId, StorageName};
-use longhaul_security::{JoinToken, new_secret, secret_hash};
+use longhaul_security::{JoinToken, hash_secret, new_secret};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::views;
@@ -127,7 +127,7 @@ impl Operations {
         let now = self.now();
         let expires = now + life;
         let secret = new_secret("");
-        self.shared.catalog.add_join_token(secret_hash(&secret), site.id, expires, now).map_err(problem)?;
+        self.shared.catalog.add_join_token(hash_secret(&secret), site.id, expires, now).map_err(problem)?;
         let token = JoinToken {
             url: self.shared.public_url.clone(),
             ca_fingerprint: self.shared.authority.ca_fingerprint(),

@@ -15,7 +15,8 @@ use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_identity::{FtsIssuer, FtsPerson, Reach};
 use longhaul_security::{
-    Authority as Deployment, Credentials, OutsideTrust, outside_client_tls_as, service_server_tls,
+    Authority as Deployment, Credentials, ForeignServerTrust, foreign_client_tls_with_certificate,
+    service_server_tls,
 };
 use longhaul_service::{Config, FTS_ROUTES, HttpLimits};
 use serde_json::{Value, json};
@@ -453,7 +454,7 @@ fn person((name, community, config): (&str, &str, Reach)) -> FtsPerson {
 
 fn shown(world: &World, holder: &Holder) -> Arc<ClientConfig> {
     let [chain, key] = [&holder.certificate, &holder.key].map(|file| fs::read_to_string(file).unwrap());
-    outside_client_tls_as(OutsideTrust::Authorities(&world.ca_pem), &chain, &key).unwrap()
+    foreign_client_tls_with_certificate(ForeignServerTrust::Authorities(&world.ca_pem), &chain, &key).unwrap()
 }
 
 async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> (u16, String) {

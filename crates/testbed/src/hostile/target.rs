@@ -92,7 +92,7 @@ impl Thief {
 
 fn agent(credentials: &Credentials) -> (AgentId, String) {
     let identity = credentials.identity().expect("they are an agent's");
-    let (agent, site) = identity.agent().expect("they are an agent's");
+    let (agent, site) = identity.require_agent().expect("they are an agent's");
     (agent, site.to_string())
 }
 

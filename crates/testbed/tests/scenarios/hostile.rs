@@ -239,7 +239,7 @@ fn a_target_gets_what_its_permit_says_and_nothing_else() {
     assert_eq!(stranger.goodbye().map(|fault| fault.code), Some(FaultCode::NotAuthenticated));
 
     // Permits of others, of other times, for other lists; kept, changed or made up.
-    let gamma = deployment.credentials("gamma").identity().unwrap().agent().unwrap().0;
+    let gamma = deployment.credentials("gamma").identity().unwrap().require_agent().unwrap().0;
     let changes: [(&str, Change); 5] = [
         ("another agent's", Box::new(move |permit| permit.target_agent = gamma)),
         ("another source's", Box::new(move |permit| permit.source_agent = gamma)),

@@ -2,7 +2,7 @@
 
 use longhaul_api::native::{BlockView, DatasetView, Page, ReplicaView, SubscriptionView};
 use longhaul_model::units;
-use longhaul_security::Of;
+use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 
 use super::Context;
@@ -81,7 +81,7 @@ pub fn dataset(
             (replicas(item, &item.replicas))
             h2 { "Where is it wanted?" }
             (subscription_table(context, subscriptions))
-            (subscribe(context.who_may(Of::Community(&item.community)), &segment, storages))
+            (subscribe(context.who_may(ResourceScope::Community(&item.community)), &segment, storages))
             h2 { "Which blocks?" }
             (block_table(item, blocks, &segment))
             h2 { "What was left out?" }

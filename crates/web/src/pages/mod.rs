@@ -23,7 +23,7 @@ pub use subscriptions::{subscription, subscriptions};
 pub use transfers::{transfer, transfers};
 
 use longhaul_model::Timestamp;
-use longhaul_security::Of;
+use longhaul_security::ResourceScope;
 
 use crate::layout::Viewer;
 
@@ -37,16 +37,16 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// Who looks, if they may change what is of that.
-    pub fn who_may(&self, of: Of<'_>) -> Option<Viewer<'a>> {
+    pub fn who_may(&self, of: ResourceScope<'_>) -> Option<Viewer<'a>> {
         self.viewer.filter(|viewer| viewer.may(of))
     }
 
     /// The same of a community by its name.
     pub fn who_may_for(&self, community: &str) -> Option<Viewer<'a>> {
         match community.parse() {
-            Ok(name) => self.who_may(Of::Community(&name)),
+            Ok(name) => self.who_may(ResourceScope::Community(&name)),
             // A name of before there were rules for them.
-            Err(_) => self.who_may(Of::Deployment),
+            Err(_) => self.who_may(ResourceScope::Deployment),
         }
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     };
 
     use super::*;
-    use longhaul_security::{Charge, Principal, Role};
+    use longhaul_security::{ManagerScope, Principal, Role};
 
     const HOSTILE: &str = "x/<img src=x onerror=alert(1)>\n\u{1b}[2J\"'";
 
@@ -85,9 +85,9 @@ mod tests {
 
     fn manager(sites: &str, community: Option<&str>) -> Viewer<'static> {
         let community = community.map(|name| name.parse().unwrap());
-        let sites = Charge::parse_sites(sites).unwrap();
-        let charge = Charge::of(Role::Manager, sites, community.as_ref()).unwrap();
-        looking(Principal { charge, ..Principal::new("gina", Role::Manager) })
+        let sites = ManagerScope::parse_sites(sites).unwrap();
+        let charge = ManagerScope::new(Role::Manager, sites, community.as_ref()).unwrap();
+        looking(Principal { manages: charge, ..Principal::new("gina", Role::Manager) })
     }
 
     fn subscription_view() -> SubscriptionView {

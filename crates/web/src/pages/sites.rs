@@ -4,7 +4,7 @@ use longhaul_api::agent::StorageKind;
 use longhaul_api::commissioning::CommissionState;
 use longhaul_api::native::{AgentView, SiteState, SiteView, StorageView};
 use longhaul_model::units;
-use longhaul_security::Of;
+use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 
 use super::Context;
@@ -106,10 +106,10 @@ fn changes(context: Context<'_>, site: &SiteView) -> Markup {
     html! {
         div.actions {
             @if site.state == SiteState::Open {
-                (action(context.who_may(Of::Site(&site.name)), &address, &[("state", "draining")], "Drain \
+                (action(context.who_may(ResourceScope::Site(&site.name)), &address, &[("state", "draining")], "Drain \
                     (finish what runs)"))
-                (action(context.who_may(Of::Site(&site.name)), &address, &[("state", "paused")], "Pause"))
-            } @else { (action(context.who_may(Of::Site(&site.name)), &address, &[("state", "open")], "Resume")) }
+                (action(context.who_may(ResourceScope::Site(&site.name)), &address, &[("state", "paused")], "Pause"))
+            } @else { (action(context.who_may(ResourceScope::Site(&site.name)), &address, &[("state", "open")], "Resume")) }
         }
     }
 }

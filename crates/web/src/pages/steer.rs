@@ -4,7 +4,7 @@ use longhaul_api::limits::{LimitKind, LimitView};
 use longhaul_api::native::StorageView;
 use longhaul_api::steering::{AllowedLink, AuditEntry, DecisionEntry, LinksView, ShareView};
 use longhaul_model::units;
-use longhaul_security::{Of, Principal, Role};
+use longhaul_security::{Principal, ResourceScope, Role};
 use maud::{Markup, html};
 
 use super::Context;
@@ -72,14 +72,14 @@ fn may_change(context: Context<'_>) -> bool {
 /// Who may change anything of a kind: administrators, and managers of anything of that kind.
 fn who_may_any<'a>(
     context: Context<'a>,
-    managed: impl FnOnce(&'a Principal) -> Option<Of<'a>>,
+    managed: impl FnOnce(&'a Principal) -> Option<ResourceScope<'a>>,
 ) -> Option<Viewer<'a>> {
     let own = context.viewer.and_then(|viewer| managed(viewer.principal));
-    context.who_may(own.unwrap_or(Of::Deployment))
+    context.who_may(own.unwrap_or(ResourceScope::Deployment))
 }
 
-fn any_site(principal: &Principal) -> Option<Of<'_>> {
-    principal.charge.sites.first().map(Of::Site)
+fn any_site(principal: &Principal) -> Option<ResourceScope<'_>> {
+    principal.manages.sites.first().map(ResourceScope::Site)
 }
 
 /// Who may change what is of all these storages.
@@ -92,7 +92,9 @@ fn who_may_at<'a>(
         let found = storages.iter().find(|storage| storage.name.as_str() == name);
         found.and_then(|storage| storage.site.as_ref())
     };
-    let mut of = names.into_iter().map(|name| site(name.as_ref()).map_or(Of::Deployment, Of::Site));
+    let mut of = names
+        .into_iter()
+        .map(|name| site(name.as_ref()).map_or(ResourceScope::Deployment, ResourceScope::Site));
     context.viewer.filter(|viewer| of.all(|of| viewer.may(of)))
 }
 
@@ -107,7 +109,7 @@ fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
                 @if may_change(context) { th scope="col" { "change" } } } }
             tbody { @for share in list { (share_row(context, share)) } }
         } }
-        (form(who_may_any(context, |principal| principal.charge.community.as_ref().map(Of::Community)), "/ui/steer/share", "filter", html! {
+        (form(who_may_any(context, |principal| principal.manages.community.as_ref().map(ResourceScope::Community)), "/ui/steer/share", "filter", html! {
             label { "community" input name="community" required placeholder="atlas" size="12"; }
             label { "activity, if only that" input name="activity" placeholder="production" size="14"; }
             label { "weight" (weight(1.0)) }
@@ -121,7 +123,7 @@ fn share_row(context: Context<'_>, share: &ShareView) -> Markup {
     let stays = community == OTHERS || activity == Some(OTHERS);
     let whose = [("community", community), ("activity", activity.unwrap_or_default())];
     let viewer = match activity {
-        None => context.who_may(Of::Deployment),
+        None => context.who_may(ResourceScope::Deployment),
         Some(_) => context.who_may_for(community),
     };
     html! {
@@ -182,7 +184,7 @@ fn limit_row(context: Context<'_>, limit: &LimitView, storages: &[StorageView]) 
     let (word, text) = KINDS.iter().find(|kind| kind.0 == limit.of).map_or(("", ""), |kind| (kind.1, kind.2));
     let of = [("of", word), ("name", limit.name.as_str())];
     let viewer = match limit.of {
-        LimitKind::Community => context.who_may(Of::Deployment),
+        LimitKind::Community => context.who_may(ResourceScope::Deployment),
         LimitKind::Link | LimitKind::Into | LimitKind::Out => {
             who_may_at(context, storages, limit.name.split(':'))
         }
@@ -221,7 +223,7 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
     let act = |link: &AllowedLink, act: &str, label: &str| {
         let (source, target) = (link.source.to_string(), link.target.to_string());
         action(
-            context.who_may(Of::Deployment),
+            context.who_may(ResourceScope::Deployment),
             "/ui/steer/link",
             &[("act", act), ("source", &source), ("target", &target)],
             label,
@@ -237,7 +239,7 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
                     @if may_change(context) { td { (act(link, "remove", "Take away")) } }
                 } } }
             } }
-            (action(context.who_may(Of::Deployment), "/ui/steer/link", &[("act", "open-all")], "Allow all"))
+            (action(context.who_may(ResourceScope::Deployment), "/ui/steer/link", &[("act", "open-all")], "Allow all"))
         }
         @if !view.uncommissioned.is_empty() {
             div.scroll { table {
@@ -248,7 +250,7 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
                 } } }
             } }
         }
-        (form(context.who_may(Of::Deployment), "/ui/steer/link", "filter", html! {
+        (form(context.who_may(ResourceScope::Deployment), "/ui/steer/link", "filter", html! {
             label { "from" (any_of("source", storages)) }
             label { "to" (any_of("target", storages)) }
             label { "what" select name="act" {

@@ -2,7 +2,7 @@
 
 use longhaul_api::native::{Page, SubscriptionView};
 use longhaul_model::{SubscriptionState, units};
-use longhaul_security::Of;
+use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 
 use super::Context;
@@ -143,7 +143,8 @@ fn sources(item: &SubscriptionView) -> Markup {
 
 fn changes(context: Context<'_>, item: &SubscriptionView) -> Markup {
     let address = format!("/ui/subscriptions/{}", item.id);
-    let viewer = context.who_may(item.charged_to.as_ref().map_or(Of::Deployment, Of::Community));
+    let viewer =
+        context.who_may(item.charged_to.as_ref().map_or(ResourceScope::Deployment, ResourceScope::Community));
     html! {
         @if item.state != SubscriptionState::Cancelled {
             div.actions {

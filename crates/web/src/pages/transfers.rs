@@ -6,7 +6,7 @@ use longhaul_api::native::{
     AttemptView, Candidate, Choice, Page, TransferDetail, TransferQuery, TransferView,
 };
 use longhaul_model::{TransferState, units};
-use longhaul_security::Of;
+use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 
 use super::Context;
@@ -118,7 +118,7 @@ pub fn transfer(context: Context<'_>, detail: &TransferDetail) -> Markup {
                 dt { "id" } dd { code { (item.id) } }
             }
             @if matches!(item.state, TransferState::Waiting | TransferState::Failed) {
-                div.actions { (action(context.who_may(Of::Deployment), &format!("/ui/transfers/{}/retry", item.id), &[], "Try again now")) }
+                div.actions { (action(context.who_may(ResourceScope::Deployment), &format!("/ui/transfers/{}/retry", item.id), &[], "Try again now")) }
             }
             @if detail.attempts.is_empty() { p.empty { "No attempt has begun." } }
             @for (place, attempt) in detail.attempts.iter().enumerate() {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode};
-use longhaul_security::{OutsideTrust, outside_client_tls, outside_client_tls_as, read_private};
+use longhaul_security::{
+    ForeignServerTrust, foreign_client_tls, foreign_client_tls_with_certificate, read_private,
+};
 use serde::Deserialize;
 
 use super::{Common, Reader, split};
@@ -40,18 +42,18 @@ impl Access {
 
     fn tls(&self) -> Result<Trust, Fault> {
         if self.is_clear {
-            return outside_client_tls(OutsideTrust::Anyone);
+            return foreign_client_tls(ForeignServerTrust::Anyone);
         }
         let authorities = longhaul_outbound::read_authorities(self.authorities.as_deref())?;
-        let trust = OutsideTrust::Authorities(&authorities);
+        let trust = ForeignServerTrust::Authorities(&authorities);
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
-            return outside_client_tls(trust);
+            return foreign_client_tls(trust);
         };
         let read = |path: &PathBuf| {
             read_private(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))
         };
         let (chain, key) = (read(certificate)?, read(key)?);
-        outside_client_tls_as(trust, &chain, &key)
+        foreign_client_tls_with_certificate(trust, &chain, &key)
     }
 }
 

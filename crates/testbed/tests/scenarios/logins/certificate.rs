@@ -1,6 +1,6 @@
 //! Logins with a certificate of a grid's authority.
 
-use longhaul_security::{OutsideTrust, outside_client_tls_as};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls_with_certificate};
 use longhaul_testbed::foreign::ForeignAuthority;
 use longhaul_testbed::http::Api;
 use longhaul_testbed::needs;
@@ -21,7 +21,8 @@ fn a_certificate_opens_a_session_where_that_is_set_up() {
     let deployment = with_settings(format!("{trust}{rules}"));
     let shows = |authority: &ForeignAuthority, name: &str| -> Api {
         let (certificate, key) = authority.issue(name);
-        let tls = outside_client_tls_as(OutsideTrust::Anyone, &certificate, &key).unwrap();
+        let tls =
+            foreign_client_tls_with_certificate(ForeignServerTrust::Anyone, &certificate, &key).unwrap();
         visitor(&deployment).with_tls(tls)
     };
     let anna = shows(&authority, "anna");
@@ -54,7 +55,7 @@ fn a_certificate_opens_a_session_where_that_is_set_up() {
     // Where nobody set it up there is no button, and no way.
     let closed = with_settings(trust);
     let (certificate, key) = authority.issue("anna");
-    let tls = outside_client_tls_as(OutsideTrust::Anyone, &certificate, &key).unwrap();
+    let tls = foreign_client_tls_with_certificate(ForeignServerTrust::Anyone, &certificate, &key).unwrap();
     let anna = visitor(&closed).with_tls(tls);
     assert!(!get(&anna, "/ui/login", None).text().contains("certificate"));
     assert_eq!(post(&anna, "/ui/login/certificate", &[], None).status, 403);

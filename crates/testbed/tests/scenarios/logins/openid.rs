@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use longhaul_security::{OutsideTrust, outside_client_tls, write_private};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls, write_private};
 use longhaul_testbed::foreign::ForeignAuthority;
 use longhaul_testbed::http::{Api, Reply};
 use longhaul_testbed::{Deployment, needs};
@@ -73,7 +73,7 @@ impl World {
 
     /// As the browser goes there.
     fn theirs(&self) -> Api {
-        let tls = outside_client_tls(OutsideTrust::Authorities(&self.authority.ca_pem)).unwrap();
+        let tls = foreign_client_tls(ForeignServerTrust::Authorities(&self.authority.ca_pem)).unwrap();
         let mut api = self.api.with_tls(tls);
         api.address = self.issuer.address;
         api

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_security::{OutsideTrust, outside_client_tls_as};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls_with_certificate};
 use longhaul_testbed::foreign::{ForeignAuthority, Xrootd};
 use longhaul_testbed::http::Api;
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, free_port, needs, tree};
@@ -225,7 +225,8 @@ impl World {
     pub fn as_robot(&self) -> Api {
         let ca = fs::read_to_string(&self.deployment.ca).unwrap();
         let [chain, key] = self.robot_files.each_ref().map(|path| fs::read_to_string(path).unwrap());
-        let tls = outside_client_tls_as(OutsideTrust::Authorities(&ca), &chain, &key).unwrap();
+        let tls =
+            foreign_client_tls_with_certificate(ForeignServerTrust::Authorities(&ca), &chain, &key).unwrap();
         self.deployment.api().with_tls(tls)
     }
 

@@ -16,7 +16,7 @@ use crate::grid::Certificate;
 
 /// Whom a client of an outside server believes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutsideTrust<'a> {
+pub enum ForeignServerTrust<'a> {
     /// Servers with a certificate for their host name from one of these authorities, in PEM.
     Authorities(&'a str),
     /// Anyone who answers: what is read may be forged on the way, and nothing secret may be sent.
@@ -24,13 +24,13 @@ pub enum OutsideTrust<'a> {
 }
 
 /// Of a client that shows no certificate.
-pub fn outside_client_tls(trust: OutsideTrust<'_>) -> Result<Arc<ClientConfig>, Fault> {
-    Ok(Arc::new(outside(trust)?.with_no_client_auth()))
+pub fn foreign_client_tls(trust: ForeignServerTrust<'_>) -> Result<Arc<ClientConfig>, Fault> {
+    Ok(Arc::new(client_builder(trust)?.with_no_client_auth()))
 }
 
 /// Of a client that shows a certificate or a proxy, with the chain behind it: what a user delegated, say.
-pub fn outside_client_tls_as(
-    trust: OutsideTrust<'_>,
+pub fn foreign_client_tls_with_certificate(
+    trust: ForeignServerTrust<'_>,
     chain_pem: &str,
     key_pem: &str,
 ) -> Result<Arc<ClientConfig>, Fault> {
@@ -49,19 +49,19 @@ pub fn outside_client_tls_as(
     }
     // rustls's own check of this cannot read a proxy, whose extension webpki does not know.
     let shown = SingleCertAndKey::from(CertifiedKey::new(chain, key));
-    Ok(Arc::new(outside(trust)?.with_client_cert_resolver(Arc::new(shown))))
+    Ok(Arc::new(client_builder(trust)?.with_client_cert_resolver(Arc::new(shown))))
 }
 
-fn outside(
-    trust: OutsideTrust<'_>,
+fn client_builder(
+    trust: ForeignServerTrust<'_>,
 ) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, Fault> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|error| Fault::new(FaultCode::Internal, format!("TLS settings: {error}")))?;
     Ok(match trust {
-        OutsideTrust::Authorities(pem) => builder.with_root_certificates(roots(pem)?),
-        OutsideTrust::Anyone => builder
+        ForeignServerTrust::Authorities(pem) => builder.with_root_certificates(roots(pem)?),
+        ForeignServerTrust::Anyone => builder
             .dangerous() // asked for by name
             .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
     })
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn a_file_without_authorities_is_refused() {
-        assert!(outside_client_tls(OutsideTrust::Anyone).is_ok());
-        let refused = outside_client_tls(OutsideTrust::Authorities("no certificates")).unwrap_err();
+        assert!(foreign_client_tls(ForeignServerTrust::Anyone).is_ok());
+        let refused = foreign_client_tls(ForeignServerTrust::Authorities("no certificates")).unwrap_err();
         assert!(refused.detail.contains("no certificate"), "{refused}");
     }
 
@@ -132,13 +132,14 @@ mod tests {
     fn a_key_that_is_not_the_certificates_is_refused() {
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap().pem();
-        let with = |key: &str| outside_client_tls_as(OutsideTrust::Anyone, &certificate, key);
+        let with =
+            |key: &str| foreign_client_tls_with_certificate(ForeignServerTrust::Anyone, &certificate, key);
         assert!(with(&key.serialize_pem()).is_ok());
         let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
         assert!(with(&other).unwrap_err().detail.contains("does not belong"));
         assert!(with("none").is_err());
         assert!(
-            outside_client_tls_as(OutsideTrust::Anyone, "", &other)
+            foreign_client_tls_with_certificate(ForeignServerTrust::Anyone, "", &other)
                 .unwrap_err()
                 .detail
                 .contains("there is none")

@@ -12,7 +12,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CommonState, RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::clients::agents_or_users;
+use crate::client_auth::agent_or_user_verifier;
 use crate::tls::{certificates, internal, provider};
 use crate::{Credentials, SecurityError, peer_identity};
 
@@ -48,7 +48,7 @@ pub fn door_grid_tls(
     key_pem: &str,
     own: &Credentials,
 ) -> Result<Arc<ServerConfig>, Fault> {
-    server_tls(certificate_pem, key_pem, Some(agents_or_users(own)?))
+    server_tls(certificate_pem, key_pem, Some(agent_or_user_verifier(own)?))
 }
 
 fn server_tls(
@@ -84,12 +84,12 @@ pub fn subject_names(connection: &CommonState, identities: bool) -> Vec<String> 
     };
     let identity =
         peer_identity(certificate).ok().filter(|_| identities).map(|identity| identity.to_string());
-    slash_form(certificate).into_iter().chain(identity).collect()
+    one_line_subject(certificate).into_iter().chain(identity).collect()
 }
 
 /// As OpenSSL's one-line form has it. None if an attribute is not text, or holds a character that could forge
 /// another.
-fn slash_form(certificate: &CertificateDer<'_>) -> Option<String> {
+fn one_line_subject(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let mut name = String::new();
     for attribute in parsed.subject().iter_attributes() {
@@ -132,7 +132,7 @@ mod tests {
         params.distinguished_name = name;
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        assert_eq!(slash_form(certificate.der()).unwrap(), "/DC=org/O=Example/CN=host/door.example");
+        assert_eq!(one_line_subject(certificate.der()).unwrap(), "/DC=org/O=Example/CN=host/door.example");
         assert!(door_server_tls(&certificate.pem(), &key.serialize_pem(), &[]).is_ok());
         assert!(door_server_tls(&certificate.pem(), &key.serialize_pem(), &[&certificate.pem()]).is_ok());
         assert!(door_server_tls(&certificate.pem(), "no key", &[]).is_err());

@@ -11,7 +11,7 @@ use crate::text;
 pub const OFFLINE_ACCESS: &str = "offline_access";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peeked {
+pub struct UnverifiedClaims {
     pub issuer: String,
     /// Names separated by blanks, as in the token.
     pub scope: String,
@@ -38,9 +38,9 @@ enum Names {
     None,
 }
 
-impl Peeked {
+impl UnverifiedClaims {
     /// None of what is no JSON web token with an issuer and an end.
-    pub fn of(token: &str) -> Option<Peeked> {
+    pub fn parse(token: &str) -> Option<UnverifiedClaims> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
@@ -48,7 +48,7 @@ impl Peeked {
         let (_, claims, _) = (parts.next()?, parts.next()?, parts.next()?);
         let claims: Claims = serde_json::from_slice(&text::from_base64(claims)?).ok()?;
         let seconds = claims.exp.clamp(0.0, 253_402_300_799.0) as i64;
-        Some(Peeked {
+        Some(UnverifiedClaims {
             issuer: claims.iss,
             scope: claims.scope,
             audience: match claims.aud {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn what_a_token_says_is_read() {
-        let read = Peeked::of(&token(
+        let read = UnverifiedClaims::parse(&token(
             r#"{"iss":"https://i/","exp":1700000000.5,"scope":"storage.read:/ offline_access","aud":["a","b"]}"#,
         ));
         let read = read.unwrap();
@@ -85,19 +85,21 @@ mod tests {
             ("https://i/", Timestamp::from_seconds(1_700_000_000))
         );
         assert!(read.is_offline() && read.audience == ["a", "b"]);
-        let plain =
-            Peeked::of(&token(r#"{"iss":"i","exp":1e300,"aud":"a","scope":"offline_access.not"}"#)).unwrap();
+        let plain = UnverifiedClaims::parse(&token(
+            r#"{"iss":"i","exp":1e300,"aud":"a","scope":"offline_access.not"}"#,
+        ))
+        .unwrap();
         assert!(!plain.is_offline() && plain.audience == ["a"]);
         for bad in ["{}", r#"{"iss":"i"}"#, r#"{"exp":1}"#, r#"{"iss":1,"exp":1}"#, "[]", "x"] {
-            assert_eq!(Peeked::of(&token(bad)), None, "{bad}");
+            assert_eq!(UnverifiedClaims::parse(&token(bad)), None, "{bad}");
         }
-        assert_eq!(Peeked::of("lht_0123456789"), None);
+        assert_eq!(UnverifiedClaims::parse("lht_0123456789"), None);
     }
 
     proptest! {
         #[test]
         fn nothing_panics(text in ".{0,60}", claims in ".{0,60}") {
-            let _ = (Peeked::of(&text), Peeked::of(&token(&claims)));
+            let _ = (UnverifiedClaims::parse(&text), UnverifiedClaims::parse(&token(&claims)));
         }
     }
 }

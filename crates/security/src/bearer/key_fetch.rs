@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_model::{Fault, FaultCode};
 use serde::Deserialize;
 
-use super::trust::key_of;
+use super::trust::normalized_issuer;
 
 /// Of a discovery document.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 256 << 10;
@@ -15,7 +15,7 @@ const OAUTH_WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
 
 /// An answer with status 200.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchResponse {
     pub body: Vec<u8>,
     /// By its `Cache-Control`.
     pub max_age: Option<Duration>,
@@ -36,16 +36,16 @@ pub struct KeyFetch {
 
 /// What follows an answer.
 #[derive(Debug)]
-pub enum Step {
+pub enum FetchStep {
     /// Get [`KeyFetch::url`], which is another one now.
     More,
     /// For [`super::TokenTrust::install`].
-    Done(Result<Fetched, Fault>),
+    Done(Result<FetchResponse, Fault>),
 }
 
 impl KeyFetch {
     pub(super) fn new(issuer: &str) -> Self {
-        let base = key_of(issuer);
+        let base = normalized_issuer(issuer);
         let (origin, path) = match base.match_indices('/').nth(2) {
             Some((at, _)) => base.split_at(at),
             None => (base, ""),
@@ -65,22 +65,22 @@ impl KeyFetch {
         &self.url
     }
 
-    pub fn answer(&mut self, answer: Result<Fetched, Fault>) -> Step {
+    pub fn handle_response(&mut self, answer: Result<FetchResponse, Fault>) -> FetchStep {
         if self.keys {
-            return Step::Done(answer);
+            return FetchStep::Done(answer);
         }
         match answer.and_then(|answer| self.keys_address(&answer.body)) {
             Ok(url) => {
                 self.url = url;
                 self.keys = true;
-                Step::More
+                FetchStep::More
             }
             Err(fault) => match self.documents.pop() {
                 Some(url) => {
                     self.url = url;
-                    Step::More
+                    FetchStep::More
                 }
-                None => Step::Done(Err(fault)),
+                None => FetchStep::Done(Err(fault)),
             },
         }
     }
@@ -100,7 +100,7 @@ impl KeyFetch {
         }
         let document: Document =
             serde_json::from_slice(document).map_err(|error| wrong(error.to_string()))?;
-        if key_of(&document.issuer) != key_of(&self.issuer) {
+        if normalized_issuer(&document.issuer) != normalized_issuer(&self.issuer) {
             return Err(wrong(format!("it is of {}", document.issuer)));
         }
         if !document.jwks_uri.starts_with("https://") {
@@ -114,11 +114,11 @@ impl KeyFetch {
 mod tests {
     use super::*;
 
-    fn found(body: &str) -> Result<Fetched, Fault> {
-        Ok(Fetched { body: body.as_bytes().to_vec(), max_age: None })
+    fn found(body: &str) -> Result<FetchResponse, Fault> {
+        Ok(FetchResponse { body: body.as_bytes().to_vec(), max_age: None })
     }
 
-    fn missing() -> Result<Fetched, Fault> {
+    fn missing() -> Result<FetchResponse, Fault> {
         Err(Fault::new(FaultCode::NotFound, "404"))
     }
 
@@ -126,14 +126,14 @@ mod tests {
     fn documents_are_looked_for_where_issuers_put_them() {
         let mut fetch = KeyFetch::new("https://a.example/realms/x/");
         assert_eq!(fetch.url(), "https://a.example/realms/x/.well-known/openid-configuration");
-        assert!(matches!(fetch.answer(missing()), Step::More));
+        assert!(matches!(fetch.handle_response(missing()), FetchStep::More));
         assert_eq!(fetch.url(), "https://a.example/.well-known/openid-configuration/realms/x");
-        assert!(matches!(fetch.answer(found("{}")), Step::More));
+        assert!(matches!(fetch.handle_response(found("{}")), FetchStep::More));
         assert_eq!(fetch.url(), "https://a.example/.well-known/oauth-authorization-server/realms/x");
         let document = r#"{"issuer":"https://a.example/realms/x","jwks_uri":"https://a.example/keys"}"#;
-        assert!(matches!(fetch.answer(found(document)), Step::More));
+        assert!(matches!(fetch.handle_response(found(document)), FetchStep::More));
         assert_eq!(fetch.url(), "https://a.example/keys");
-        let Step::Done(Ok(keys)) = fetch.answer(found("keys")) else { panic!("not done") };
+        let FetchStep::Done(Ok(keys)) = fetch.handle_response(found("keys")) else { panic!("not done") };
         assert_eq!(keys.body, b"keys");
     }
 
@@ -145,9 +145,9 @@ mod tests {
             r#"{"issuer":"https://a.example","jwks_uri":"file:///etc/passwd"}"#,
         ] {
             let mut fetch = KeyFetch::new("https://a.example");
-            assert!(matches!(fetch.answer(found(document)), Step::More));
+            assert!(matches!(fetch.handle_response(found(document)), FetchStep::More));
             assert_eq!(fetch.url(), "https://a.example/.well-known/oauth-authorization-server");
-            assert!(matches!(fetch.answer(missing()), Step::Done(Err(_))), "{document}");
+            assert!(matches!(fetch.handle_response(missing()), FetchStep::Done(Err(_))), "{document}");
         }
     }
 }

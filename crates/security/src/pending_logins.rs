@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
 
-use crate::attempts::network;
-use crate::authority::random;
-use crate::{new_secret, same_hash, secret_hash, text};
+use crate::authority::random_bytes;
+use crate::login_throttle::client_network;
+use crate::{constant_time_eq, hash_secret, new_secret, text};
 
 /// Long enough for a second factor that has to be fetched from the next room.
-pub const PENDING_LOGIN_LIFE: Duration = Duration::from_secs(600);
-const PENDING_MAX: usize = 2_000;
-const PENDING_OF_ADDRESS_MAX: usize = 50;
+pub const PENDING_LOGIN_TTL: Duration = Duration::from_secs(600);
+const PENDING_LOGINS_MAX: usize = 2_000;
+const PENDING_LOGINS_PER_ADDRESS_MAX: usize = 50;
 
 /// What the browser takes along.
-pub struct BegunLogin {
+pub struct LoginRedirect {
     /// For the address of the issuer (RFC 6749 section 10.12).
     pub state: String,
     /// The value of the cookie.
@@ -45,10 +45,10 @@ pub struct PendingLogin {
 #[derive(Default)]
 pub struct PendingLogins {
     /// By the hash of their state.
-    waiting: Mutex<BTreeMap<[u8; 32], Waiting>>,
+    waiting: Mutex<BTreeMap<[u8; 32], PendingEntry>>,
 }
 
-struct Waiting {
+struct PendingEntry {
     issuer: String,
     browser: [u8; 32],
     login: PendingLogin,
@@ -62,28 +62,28 @@ impl PendingLogins {
     }
 
     /// `issuer` is our name for it.
-    pub fn begin(&self, issuer: &str, address: IpAddr, now: Timestamp) -> BegunLogin {
+    pub fn begin(&self, issuer: &str, address: IpAddr, now: Timestamp) -> LoginRedirect {
         // 43 characters, the fewest that RFC 7636 allows, of 256 random bits.
-        let verifier = text::to_base64(&random::<32>());
-        let begun = BegunLogin {
+        let verifier = text::to_base64(&random_bytes::<32>());
+        let begun = LoginRedirect {
             state: new_secret(""),
             browser: new_secret("lhb_"),
             nonce: new_secret(""),
             challenge: text::to_base64(&text::sha256(verifier.as_bytes())),
         };
-        let address = network(address);
-        let waiting = Waiting {
+        let address = client_network(address);
+        let waiting = PendingEntry {
             issuer: issuer.to_owned(),
-            browser: secret_hash(&begun.browser),
+            browser: hash_secret(&begun.browser),
             login: PendingLogin { nonce: begun.nonce.clone(), verifier },
             address,
-            expires: now + PENDING_LOGIN_LIFE,
+            expires: now + PENDING_LOGIN_TTL,
         };
         let mut all = self.waiting();
         all.retain(|_, waiting| now < waiting.expires);
-        make_room(&mut all, PENDING_OF_ADDRESS_MAX, |waiting| waiting.address == address);
-        make_room(&mut all, PENDING_MAX, |_| true);
-        all.insert(secret_hash(&begun.state), waiting);
+        evict_oldest(&mut all, PENDING_LOGINS_PER_ADDRESS_MAX, |waiting| waiting.address == address);
+        evict_oldest(&mut all, PENDING_LOGINS_MAX, |_| true);
+        all.insert(hash_secret(&begun.state), waiting);
         begun
     }
 
@@ -96,19 +96,19 @@ impl PendingLogins {
         now: Timestamp,
     ) -> Result<PendingLogin, Fault> {
         let refuse = |why: &str| Fault::new(FaultCode::NotAuthenticated, format!("{why}: log in again"));
-        let taken = self.waiting().remove(&secret_hash(state));
+        let taken = self.waiting().remove(&hash_secret(state));
         let taken = taken.filter(|waiting| now < waiting.expires && waiting.issuer == issuer);
         let Some(waiting) = taken else {
             return Err(refuse("this login did not begin here, is over, or began more than ten minutes ago"));
         };
         let browser = browser.ok_or_else(|| refuse("the browser did not send the cookie of this login"))?;
-        if !same_hash(&secret_hash(browser), &waiting.browser) {
+        if !constant_time_eq(&hash_secret(browser), &waiting.browser) {
             return Err(refuse("this login began in another browser, or another one began after it"));
         }
         Ok(waiting.login)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], Waiting>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], PendingEntry>> {
         // Nothing here can stop half-way: what a panicking thread left is whole.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +127,11 @@ impl fmt::Debug for PendingLogin {
 }
 
 /// Leaves room for one more of those that are counted: the oldest go.
-fn make_room(all: &mut BTreeMap<[u8; 32], Waiting>, most: usize, counted: impl Fn(&Waiting) -> bool) {
+fn evict_oldest(
+    all: &mut BTreeMap<[u8; 32], PendingEntry>,
+    most: usize,
+    counted: impl Fn(&PendingEntry) -> bool,
+) {
     while all.values().filter(|waiting| counted(waiting)).count() >= most {
         let oldest =
             all.iter().filter(|(_, waiting)| counted(waiting)).min_by_key(|(_, waiting)| waiting.expires);
@@ -167,7 +171,7 @@ mod tests {
         assert!(why("lab", None, soon).contains("cookie"));
         assert!(why("lab", Some("lhb_other"), soon).contains("another browser"));
         assert!(why("other", Some(""), soon).contains("did not begin here"));
-        assert!(why("lab", Some(""), PENDING_LOGIN_LIFE).contains("ten minutes"));
+        assert!(why("lab", Some(""), PENDING_LOGIN_TTL).contains("ten minutes"));
         assert!(pending.take("lab", "", None, NOW).is_err());
     }
 
@@ -176,16 +180,16 @@ mod tests {
     fn what_waits_is_bounded_and_nobody_drives_out_others() {
         let pending = PendingLogins::new();
         let mine = pending.begin("lab", from(1), NOW);
-        for _ in 0..3 * PENDING_OF_ADDRESS_MAX {
+        for _ in 0..3 * PENDING_LOGINS_PER_ADDRESS_MAX {
             pending.begin("lab", from(2), NOW);
         }
-        assert_eq!(pending.waiting().len(), PENDING_OF_ADDRESS_MAX + 1);
+        assert_eq!(pending.waiting().len(), PENDING_LOGINS_PER_ADDRESS_MAX + 1);
         assert!(pending.take("lab", &mine.state, Some(&mine.browser), NOW).is_ok());
-        for number in 0..PENDING_MAX as u32 + 10 {
+        for number in 0..PENDING_LOGINS_MAX as u32 + 10 {
             pending.begin("lab", IpAddr::from((10 << 24 | number).to_be_bytes()), NOW);
         }
-        assert_eq!(pending.waiting().len(), PENDING_MAX);
-        pending.begin("lab", from(1), NOW + PENDING_LOGIN_LIFE);
+        assert_eq!(pending.waiting().len(), PENDING_LOGINS_MAX);
+        pending.begin("lab", from(1), NOW + PENDING_LOGIN_TTL);
         assert_eq!(pending.waiting().len(), 1);
     }
 

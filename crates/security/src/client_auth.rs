@@ -32,20 +32,22 @@ pub enum ClientIdentity {
 /// Of the service's port where users of the grid are known: a client certificate is optional, and is an
 /// agent's or a user's.
 pub fn grid_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
-    tls::service_tls(credentials, agents_or_users(credentials)?)
+    tls::service_tls(credentials, agent_or_user_verifier(credentials)?)
 }
 
 /// Agents by their authority, and whoever holds the key of any other certificate.
-pub(crate) fn agents_or_users(credentials: &Credentials) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
-    let agents = tls::agents_only(credentials, false)?;
+pub(crate) fn agent_or_user_verifier(
+    credentials: &Credentials,
+) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
+    let agents = tls::agent_verifier(credentials, false)?;
     let algorithms = tls::provider().signature_verification_algorithms;
-    Ok(Arc::new(AgentsOrUsers { agents, algorithms }))
+    Ok(Arc::new(AgentOrUserVerifier { agents, algorithms }))
 }
 
 /// Server side, after the handshake: who the client is, agent or user. None if it showed no certificate. The
 /// fault says in words why a certificate does not count; whoever shows one is not to be served as somebody
 /// without.
-pub fn client_of(
+pub fn identify_client(
     connection: &CommonState,
     deployment: &str,
     grid: Option<&GridTrust>,
@@ -65,12 +67,12 @@ pub fn client_of(
 
 /// Agents by their authority; of others, only that they hold the key of the certificate they show.
 #[derive(Debug)]
-struct AgentsOrUsers {
+struct AgentOrUserVerifier {
     agents: Arc<dyn ClientCertVerifier>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ClientCertVerifier for AgentsOrUsers {
+impl ClientCertVerifier for AgentOrUserVerifier {
     fn verify_client_cert(
         &self,
         first: &CertificateDer<'_>,

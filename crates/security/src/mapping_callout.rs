@@ -26,32 +26,32 @@ use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Words of the command.
-const WORDS_MAX: usize = 100;
+const COMMAND_WORDS_MAX: usize = 100;
 /// An answer is one name.
 const ANSWER_BYTES_MAX: usize = 1_024;
 const SUBJECT_BYTES_MAX: usize = 4_096;
 /// Answers that are kept; when one more comes, the one that ends first makes room.
-const KEPT_MAX: usize = 10_000;
+const CACHED_ANSWERS_MAX: usize = 10_000;
 /// Commands at a time; who comes when so many run is told to come again.
-const AT_ONCE_MAX: usize = 8;
+const COMMANDS_MAX: usize = 8;
 /// Who wait for the answer to a question that was asked by another.
-const WAITING_MAX: usize = 16;
+const WAITERS_MAX: usize = 16;
 /// A command that failed is not run again for the same subject before.
-const FAILURE_KEPT: Duration = Duration::from_secs(5);
+const FAILURE_TTL: Duration = Duration::from_secs(5);
 /// Between looks at a command that has said all and has not ended yet.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallOutSettings {
+pub struct MappingCalloutSettings {
     /// The program, by its whole path, and its first arguments.
     pub command: Vec<String>,
     /// How long it may take.
-    pub limit: Duration,
+    pub time_limit: Duration,
     /// How long what it said counts.
-    pub kept: Duration,
+    pub cache_ttl: Duration,
 }
 
-impl CallOutSettings {
+impl MappingCalloutSettings {
     pub fn check(&self) -> Result<(), String> {
         match self.command.first() {
             None => return Err("there is no command".into()),
@@ -60,10 +60,10 @@ impl CallOutSettings {
             }
             Some(_) => {}
         }
-        if self.command.len() > WORDS_MAX || self.command.iter().any(|word| word.contains('\0')) {
-            return Err(format!("it is no command: {WORDS_MAX} words at most, without NUL"));
+        if self.command.len() > COMMAND_WORDS_MAX || self.command.iter().any(|word| word.contains('\0')) {
+            return Err(format!("it is no command: {COMMAND_WORDS_MAX} words at most, without NUL"));
         }
-        if self.limit.is_zero() {
+        if self.time_limit.is_zero() {
             return Err("it needs some time".into());
         }
         Ok(())
@@ -71,59 +71,59 @@ impl CallOutSettings {
 }
 
 /// What is known of one subject.
-type Known = Result<Option<CommunityName>, Fault>;
+type Mapping = Result<Option<CommunityName>, Fault>;
 
 #[derive(Default)]
 struct State {
-    kept: HashMap<String, (Known, Timestamp)>,
-    asking: Vec<String>,
-    waiting: usize,
+    cache: HashMap<String, (Mapping, Timestamp)>,
+    running: Vec<String>,
+    waiters: usize,
 }
 
-pub struct CallOut {
-    settings: CallOutSettings,
+pub struct MappingCallout {
+    settings: MappingCalloutSettings,
     state: Mutex<State>,
     /// Somebody's question was answered.
     answered: Condvar,
 }
 
-impl CallOut {
-    pub fn new(settings: CallOutSettings) -> CallOut {
-        CallOut { settings, state: Mutex::default(), answered: Condvar::new() }
+impl MappingCallout {
+    pub fn new(settings: MappingCalloutSettings) -> MappingCallout {
+        MappingCallout { settings, state: Mutex::default(), answered: Condvar::new() }
     }
 
     /// The community of a subject, none if the command knows none. Equal questions at a time are asked once.
-    pub fn ask(&self, subject: &str, now: Timestamp) -> Known {
+    pub fn resolve(&self, subject: &str, now: Timestamp) -> Mapping {
         if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX || subject.contains('\0') {
             return Err(failed("this is no subject that could be asked about".into()));
         }
         let mut state = self.state();
         loop {
-            if let Some((known, until)) = state.kept.get(subject)
+            if let Some((known, until)) = state.cache.get(subject)
                 && now < *until
             {
                 return known.clone();
             }
-            if !state.asking.iter().any(|asked| asked == subject) {
+            if !state.running.iter().any(|asked| asked == subject) {
                 break;
             }
-            if state.waiting >= WAITING_MAX {
+            if state.waiters >= WAITERS_MAX {
                 return Err(busy());
             }
-            state.waiting += 1;
+            state.waiters += 1;
             state = self.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
+            state.waiters -= 1;
         }
-        if state.asking.len() >= AT_ONCE_MAX {
+        if state.running.len() >= COMMANDS_MAX {
             return Err(busy());
         }
-        state.asking.push(subject.to_owned());
+        state.running.push(subject.to_owned());
         drop(state);
         let known = self.run(subject);
-        let kept = if known.is_ok() { self.settings.kept } else { FAILURE_KEPT };
+        let kept = if known.is_ok() { self.settings.cache_ttl } else { FAILURE_TTL };
         let mut state = self.state();
-        state.asking.retain(|asked| asked != subject);
-        state.keep(subject, known.clone(), now, now + kept);
+        state.running.retain(|asked| asked != subject);
+        state.cache_answer(subject, known.clone(), now, now + kept);
         self.answered.notify_all();
         known
     }
@@ -132,18 +132,19 @@ impl CallOut {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, subject: &str) -> Known {
-        let limit = self.settings.limit;
+    fn run(&self, subject: &str) -> Mapping {
+        let limit = self.settings.time_limit;
         let (program, first) =
             self.settings.command.split_first().ok_or_else(|| failed("there is no command".into()))?;
         let begun = Instant::now();
         let mut command = Command::new(program);
         command.args(first).arg(subject).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let child = command.process_group(0).spawn();
-        let mut group = Group(child.map_err(|error| failed(format!("{program} cannot be run: {error}")))?);
+        let mut group =
+            ProcessGroup(child.map_err(|error| failed(format!("{program} cannot be run: {error}")))?);
         let late = || failed(format!("{program} did not end within {limit:?}"));
         let said = match group.0.stdout.take() {
-            Some(output) => listen(output, limit).ok_or_else(late)?,
+            Some(output) => read_output(output, limit).ok_or_else(late)?,
             None => Vec::new(),
         };
         let no_answer = |why: String| failed(format!("{program} said what is no answer: {why}"));
@@ -155,32 +156,32 @@ impl CallOut {
             match group.0.try_wait() {
                 Ok(Some(status)) => break status,
                 Ok(None) if begun.elapsed() >= limit => return Err(late()),
-                Ok(None) => std::thread::sleep(LOOK_EVERY),
+                Ok(None) => std::thread::sleep(EXIT_POLL_INTERVAL),
                 Err(error) => return Err(failed(format!("{program}: {error}"))),
             }
         };
         if !status.success() {
             return Err(failed(format!("{program} failed ({status})")));
         }
-        mapping_answer(&said).map_err(no_answer)
+        parse_mapping_answer(&said).map_err(no_answer)
     }
 }
 
 impl State {
-    fn keep(&mut self, subject: &str, known: Known, now: Timestamp, until: Timestamp) {
-        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(subject) {
-            self.kept.retain(|_, (_, until)| now < *until);
+    fn cache_answer(&mut self, subject: &str, known: Mapping, now: Timestamp, until: Timestamp) {
+        if self.cache.len() >= CACHED_ANSWERS_MAX && !self.cache.contains_key(subject) {
+            self.cache.retain(|_, (_, until)| now < *until);
         }
-        if self.kept.len() >= KEPT_MAX && !self.kept.contains_key(subject) {
-            let first = self.kept.iter().min_by_key(|(_, (_, until))| *until).map(|(name, _)| name.clone());
-            first.and_then(|name| self.kept.remove(&name));
+        if self.cache.len() >= CACHED_ANSWERS_MAX && !self.cache.contains_key(subject) {
+            let first = self.cache.iter().min_by_key(|(_, (_, until))| *until).map(|(name, _)| name.clone());
+            first.and_then(|name| self.cache.remove(&name));
         }
-        self.kept.insert(subject.to_owned(), (known, until));
+        self.cache.insert(subject.to_owned(), (known, until));
     }
 }
 
 fn busy() -> Fault {
-    Fault::new(FaultCode::Busy, format!("{AT_ONCE_MAX} users are being asked about already"))
+    Fault::new(FaultCode::Busy, format!("{COMMANDS_MAX} users are being asked about already"))
 }
 
 fn failed(why: String) -> Fault {
@@ -188,7 +189,7 @@ fn failed(why: String) -> Fault {
 }
 
 /// All that it says, one byte beyond the bound at most; none if that takes too long.
-fn listen(output: impl Read + Send + 'static, limit: Duration) -> Option<Vec<u8>> {
+fn read_output(output: impl Read + Send + 'static, limit: Duration) -> Option<Vec<u8>> {
     let (sender, receiver) = sync_channel(1);
     std::thread::spawn(move || {
         let mut said = Vec::new();
@@ -204,7 +205,7 @@ fn too_long() -> String {
 }
 
 /// What a command said, all of it.
-pub fn mapping_answer(said: &[u8]) -> Result<Option<CommunityName>, String> {
+pub fn parse_mapping_answer(said: &[u8]) -> Result<Option<CommunityName>, String> {
     if said.len() > ANSWER_BYTES_MAX {
         return Err(too_long());
     }
@@ -218,9 +219,9 @@ pub fn mapping_answer(said: &[u8]) -> Result<Option<CommunityName>, String> {
 }
 
 /// Ends what is still there when it is dropped, with all that it started.
-struct Group(Child);
+struct ProcessGroup(Child);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // Its id is its own until it is waited for.
         if let Ok(None) = self.0.try_wait() {
@@ -244,7 +245,7 @@ mod tests {
     /// A real command, which counts its calls in a file.
     struct Site {
         folder: tempfile::TempDir,
-        out: CallOut,
+        out: MappingCallout,
     }
 
     impl Site {
@@ -253,7 +254,14 @@ mod tests {
             let counted = format!("echo x >> {}/calls; {script}", folder.path().display());
             let command = ["/bin/sh", "-c", &counted, "mapping"].map(str::to_owned).to_vec();
             let kept = Duration::from_secs(300);
-            Site { folder, out: CallOut::new(CallOutSettings { command, limit, kept }) }
+            Site {
+                folder,
+                out: MappingCallout::new(MappingCalloutSettings {
+                    command,
+                    time_limit: limit,
+                    cache_ttl: kept,
+                }),
+            }
         }
 
         fn calls(&self) -> usize {
@@ -271,14 +279,14 @@ mod tests {
         let script = "case \"$1\" in */CN=alice*) echo higgs;; *) ;; esac";
         let site = Site::new(script, LONG);
         for second in [0, 1, 299] {
-            let found = site.out.ask(ALICE, after(second)).unwrap();
+            let found = site.out.resolve(ALICE, after(second)).unwrap();
             assert_eq!(found.unwrap().as_str(), "higgs");
         }
         assert_eq!(site.calls(), 1);
-        assert_eq!(site.out.ask("/CN=nobody", NOW).unwrap(), None);
-        assert_eq!(site.out.ask("/CN=nobody", NOW).unwrap(), None);
+        assert_eq!(site.out.resolve("/CN=nobody", NOW).unwrap(), None);
+        assert_eq!(site.out.resolve("/CN=nobody", NOW).unwrap(), None);
         assert_eq!(site.calls(), 2, "that there is none is kept too");
-        site.out.ask(ALICE, after(301)).unwrap();
+        site.out.resolve(ALICE, after(301)).unwrap();
         assert_eq!(site.calls(), 3);
     }
 
@@ -286,9 +294,9 @@ mod tests {
     #[test]
     fn a_subject_is_an_argument_and_nothing_else() {
         let site = Site::new("test $# = 1 && test \"$1\" = '/CN=$(touch x); echo b' && echo good", LONG);
-        assert_eq!(site.out.ask("/CN=$(touch x); echo b", NOW).unwrap().unwrap().as_str(), "good");
+        assert_eq!(site.out.resolve("/CN=$(touch x); echo b", NOW).unwrap().unwrap().as_str(), "good");
         for bad in ["", "/CN=a\0b", &"/".repeat(SUBJECT_BYTES_MAX + 1)] {
-            assert!(site.out.ask(bad, NOW).is_err());
+            assert!(site.out.resolve(bad, NOW).is_err());
         }
         assert_eq!(site.calls(), 1);
     }
@@ -306,16 +314,16 @@ mod tests {
             ("kill -9 $$", "signal"),
         ] {
             let site = Site::new(script, LONG);
-            let fault = site.out.ask(ALICE, NOW).unwrap_err();
+            let fault = site.out.resolve(ALICE, NOW).unwrap_err();
             assert!(fault.detail.contains(why), "{script}: {fault}");
-            assert_eq!(site.out.ask(ALICE, after(4)).unwrap_err(), fault, "not asked at once again");
+            assert_eq!(site.out.resolve(ALICE, after(4)).unwrap_err(), fault, "not asked at once again");
             assert_eq!(site.calls(), 1);
-            assert!(site.out.ask(ALICE, after(6)).is_err());
+            assert!(site.out.resolve(ALICE, after(6)).is_err());
             assert_eq!(site.calls(), 2, "{script}");
         }
         let command = vec!["/no/such/program".to_owned()];
-        let out = CallOut::new(CallOutSettings { command, limit: LONG, kept: LONG });
-        assert!(out.ask(ALICE, NOW).unwrap_err().detail.contains("cannot be run"));
+        let out = MappingCallout::new(MappingCalloutSettings { command, time_limit: LONG, cache_ttl: LONG });
+        assert!(out.resolve(ALICE, NOW).unwrap_err().detail.contains("cannot be run"));
     }
 
     /// The one before it does not serve on.
@@ -325,11 +333,15 @@ mod tests {
         let file = folder.path().join("answer");
         std::fs::write(&file, "higgs\n").unwrap();
         let command = vec!["/bin/sh".into(), "-c".into(), format!("cat {}", file.display())];
-        let out = CallOut::new(CallOutSettings { command, limit: LONG, kept: Duration::from_secs(10) });
-        assert!(out.ask(ALICE, NOW).unwrap().is_some());
+        let out = MappingCallout::new(MappingCalloutSettings {
+            command,
+            time_limit: LONG,
+            cache_ttl: Duration::from_secs(10),
+        });
+        assert!(out.resolve(ALICE, NOW).unwrap().is_some());
         std::fs::remove_file(&file).unwrap();
-        assert!(out.ask(ALICE, after(9)).unwrap().is_some());
-        assert!(out.ask(ALICE, after(10)).is_err());
+        assert!(out.resolve(ALICE, after(9)).unwrap().is_some());
+        assert!(out.resolve(ALICE, after(10)).is_err());
     }
 
     #[test]
@@ -339,8 +351,9 @@ mod tests {
             let file = folder.path().join("pid");
             let command = ["/bin/sh", "-c", script, file.to_str().unwrap()].map(str::to_owned).to_vec();
             let limit = Duration::from_millis(400);
-            let out = CallOut::new(CallOutSettings { command, limit, kept: LONG });
-            let fault = out.ask(ALICE, NOW).unwrap_err();
+            let out =
+                MappingCallout::new(MappingCalloutSettings { command, time_limit: limit, cache_ttl: LONG });
+            let fault = out.resolve(ALICE, NOW).unwrap_err();
             assert!(fault.detail.contains("did not end within 400ms"), "{fault}");
             let pid = std::fs::read_to_string(&file).unwrap();
             let gone = || {
@@ -363,40 +376,40 @@ mod tests {
         let site = Site::new(&script, LONG);
         std::thread::scope(|scope| {
             let mut asked = Vec::new();
-            for number in 0..AT_ONCE_MAX {
+            for number in 0..COMMANDS_MAX {
                 let subject = format!("/CN={number}");
                 for _ in 0..3 {
                     let (out, subject) = (&site.out, subject.clone());
-                    asked.push(scope.spawn(move || out.ask(&subject, NOW)));
+                    asked.push(scope.spawn(move || out.resolve(&subject, NOW)));
                 }
             }
-            while site.calls() < AT_ONCE_MAX {
+            while site.calls() < COMMANDS_MAX {
                 std::thread::yield_now();
             }
-            let fault = site.out.ask("/CN=one more", NOW).unwrap_err();
+            let fault = site.out.resolve("/CN=one more", NOW).unwrap_err();
             assert_eq!(fault.code, FaultCode::Busy);
             std::fs::write(&go, "").unwrap();
             assert!(asked.into_iter().all(|asked| asked.join().unwrap().unwrap().is_some()));
         });
-        assert_eq!(site.calls(), AT_ONCE_MAX);
+        assert_eq!(site.calls(), COMMANDS_MAX);
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let mut state = State::default();
-        for number in 0..KEPT_MAX as i64 + 5 {
-            state.keep(&number.to_string(), Ok(None), NOW, after(number + 1));
+        for number in 0..CACHED_ANSWERS_MAX as i64 + 5 {
+            state.cache_answer(&number.to_string(), Ok(None), NOW, after(number + 1));
         }
-        assert_eq!(state.kept.len(), KEPT_MAX);
-        assert!(!state.kept.contains_key("0") && state.kept.contains_key("5"));
-        state.keep("new", Ok(None), after(KEPT_MAX as i64 / 2), after(100_000));
-        assert!(state.kept.len() < KEPT_MAX, "what has ended goes first");
+        assert_eq!(state.cache.len(), CACHED_ANSWERS_MAX);
+        assert!(!state.cache.contains_key("0") && state.cache.contains_key("5"));
+        state.cache_answer("new", Ok(None), after(CACHED_ANSWERS_MAX as i64 / 2), after(100_000));
+        assert!(state.cache.len() < CACHED_ANSWERS_MAX, "what has ended goes first");
     }
 
     proptest! {
         #[test]
         fn any_answer_is_a_name_or_refused(said in prop::collection::vec(any::<u8>(), 0..60)) {
-            if let Ok(Some(name)) = mapping_answer(&said) {
+            if let Ok(Some(name)) = parse_mapping_answer(&said) {
                 prop_assert_eq!(name.as_str().as_bytes(), said.strip_suffix(b"\n").unwrap_or(&said));
             }
         }

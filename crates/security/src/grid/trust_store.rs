@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, TrustAnchor};
 
 use super::certificate::Certificate;
 use super::chain::refused;
-use super::files::{Content, Files, GridSettings, Revocation, VomsContent, is_about_an_authority, stem};
+use super::files::{AuthorityFile, Files, GridSettings, Revocation, VomsFile, is_about_an_authority, stem};
 use super::name::{Name, canonical};
 use super::policy::{Issuer, Rule};
 use super::revocation::RevocationList;
@@ -23,7 +23,7 @@ const SIGNS_LISTS: u16 = 0x0200;
 
 /// What one state of the directories says. Never changed, only replaced.
 #[derive(Debug, Default)]
-pub(super) struct Trusted {
+pub(super) struct TrustStore {
     pub(super) generation: u64,
     revocation: Revocation,
     require_policy: bool,
@@ -34,9 +34,9 @@ pub(super) struct Trusted {
     signing_policies: BTreeMap<String, Vec<Rule>>,
     namespaces: BTreeMap<String, Vec<Rule>>,
     /// Verified lists by the authority's name.
-    lists: HashMap<Vec<u8>, Vec<(String, Arc<Content>)>>,
+    lists: HashMap<Vec<u8>, Vec<(String, Arc<AuthorityFile>)>>,
     /// Authorities that cannot be judged, by their names, and why: some of their files cannot be read.
-    stopped: HashMap<Vec<u8>, String>,
+    disabled: HashMap<Vec<u8>, String>,
     organisations: BTreeMap<String, Organisation>,
     pub(super) problems: Vec<String>,
 }
@@ -55,37 +55,37 @@ struct Authority {
     stems: BTreeSet<String>,
 }
 
-impl Trusted {
+impl TrustStore {
     pub(super) fn from_files(files: &Files, settings: &GridSettings, generation: u64) -> Self {
-        let mut trusted = Trusted {
+        let mut trusted = TrustStore {
             generation,
             revocation: settings.revocation,
             require_policy: settings.require_policy,
             hosts: settings.hosts.clone(),
-            ..Trusted::default()
+            ..TrustStore::default()
         };
         for (file, content) in files.authorities.contents() {
-            if let Content::Authorities(certificates) = &**content {
+            if let AuthorityFile::Authorities(certificates) = &**content {
                 certificates.iter().for_each(|der| trusted.add_authority(file, der));
             }
         }
         for (file, content) in files.authorities.contents() {
             match &**content {
-                Content::Authorities(_) => {}
-                Content::Revocations(list) => trusted.add_list(file, list, content),
-                Content::SigningPolicy(rules) => trusted.add_rules(file, rules, false),
-                Content::Namespaces(rules) => trusted.add_rules(file, rules, true),
+                AuthorityFile::Authorities(_) => {}
+                AuthorityFile::Revocations(list) => trusted.add_list(file, list, content),
+                AuthorityFile::SigningPolicy(rules) => trusted.add_rules(file, rules, false),
+                AuthorityFile::Namespaces(rules) => trusted.add_rules(file, rules, true),
             }
         }
         for file in files.authorities.unreadable().filter(|file| is_about_an_authority(file)) {
-            trusted.stop(file);
+            trusted.disable(file);
         }
         for (vo, directory) in &files.organisations {
             let organisation = trusted.organisations.entry(vo.clone()).or_default();
             for (_, content) in directory.contents() {
                 match &**content {
-                    VomsContent::Chains(chains) => organisation.chains.extend(chains.iter().cloned()),
-                    VomsContent::Certificates(list) => organisation.certificates.extend(list.iter().cloned()),
+                    VomsFile::Chains(chains) => organisation.chains.extend(chains.iter().cloned()),
+                    VomsFile::Certificates(list) => organisation.certificates.extend(list.iter().cloned()),
                 }
             }
         }
@@ -113,7 +113,7 @@ impl Trusted {
             der: der.clone(),
             root,
             name: certificate.subject.0.to_vec(),
-            subject: canonical(&certificate.shown()),
+            subject: canonical(&certificate.subject_text()),
             key: certificate.key.to_vec(),
             not_after: certificate.not_after,
             signs_lists: usage.is_none_or(|usage| usage & SIGNS_LISTS != 0),
@@ -121,7 +121,7 @@ impl Trusted {
         });
     }
 
-    fn add_list(&mut self, file: &str, list: &RevocationList, content: &Arc<Content>) {
+    fn add_list(&mut self, file: &str, list: &RevocationList, content: &Arc<AuthorityFile>) {
         let mut named = self.authorities.iter().filter(|authority| authority.name == list.issuer).peekable();
         if named.peek().is_none() {
             let issuer = Name(&list.issuer).one_line().unwrap_or_default();
@@ -132,7 +132,7 @@ impl Trusted {
             return;
         }
         let why = format!("{file}: is not signed by its authority");
-        self.stopped.insert(list.issuer.clone(), why.clone());
+        self.disabled.insert(list.issuer.clone(), why.clone());
         self.problems.push(why);
     }
 
@@ -159,9 +159,9 @@ impl Trusted {
     }
 
     /// A list or policy that cannot be read says something about its authority all the same.
-    fn stop(&mut self, file: &str) {
+    fn disable(&mut self, file: &str) {
         for authority in self.authorities.iter().filter(|authority| authority.stems.contains(stem(file))) {
-            self.stopped.insert(authority.name.clone(), format!("its file {file} cannot be read"));
+            self.disabled.insert(authority.name.clone(), format!("its file {file} cannot be read"));
         }
     }
 
@@ -195,11 +195,11 @@ impl Trusted {
         certificate: &Certificate<'_>,
         now: Timestamp,
     ) -> Result<(String, Option<Timestamp>), Fault> {
-        let issuer = line(certificate.issuer)?;
-        if let Some(why) = self.stopped.get(certificate.issuer.0) {
+        let issuer = one_line_name(certificate.issuer)?;
+        if let Some(why) = self.disabled.get(certificate.issuer.0) {
             return Err(refused(format!("nothing by {issuer} counts here now: {why}")));
         }
-        self.check_policy(&canonical(&issuer), &line(certificate.subject)?)?;
+        self.check_policy(&canonical(&issuer), &one_line_name(certificate.subject)?)?;
         let expires = self.check_expiry(certificate.issuer, &issuer, now)?;
         let until = self.check_revocation(certificate, &issuer, now)?;
         Ok((issuer, expires.into_iter().chain(until).min()))
@@ -248,7 +248,7 @@ impl Trusted {
             };
         };
         if self.lists_of(certificate.issuer.0).any(|list| list.revokes(certificate.serial)) {
-            return Err(refused(format!("{} has been revoked by its authority", certificate.shown())));
+            return Err(refused(format!("{} has been revoked by its authority", certificate.subject_text())));
         }
         if newest.this_update > now {
             return Err(refused(format!(
@@ -267,14 +267,14 @@ impl Trusted {
 
     fn lists_of(&self, issuer: &[u8]) -> impl Iterator<Item = &RevocationList> {
         self.lists.get(issuer).into_iter().flatten().filter_map(|(_, content)| match &**content {
-            Content::Revocations(list) => Some(list),
+            AuthorityFile::Revocations(list) => Some(list),
             _ => None,
         })
     }
 
     pub(super) fn lists_that_expire(&self, now: Timestamp) -> impl Iterator<Item = String> {
         self.lists.values().flatten().filter_map(move |(file, content)| match &**content {
-            Content::Revocations(list) => {
+            AuthorityFile::Revocations(list) => {
                 let next = list.next_update.filter(|next| *next < now + LIST_EXPIRES_SOON)?;
                 let tense = if next < now { "expired" } else { "expires" };
                 Some(format!("{file}: the revocation list {tense} at {next}"))
@@ -284,6 +284,6 @@ impl Trusted {
     }
 }
 
-pub(super) fn line(name: Name<'_>) -> Result<String, Fault> {
+pub(super) fn one_line_name(name: Name<'_>) -> Result<String, Fault> {
     name.one_line().map_err(|why| refused(format!("a name in the chain is malformed: {why}")))
 }
