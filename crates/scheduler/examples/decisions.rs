@@ -139,7 +139,7 @@ fn measure(queue: u64, leases: u64) -> Row {
     Row {
         queue,
         demands: bench.demands.len() as u64,
-        transfers: counts.queued + counts.resting + counts.parked + counts.leased,
+        transfers: counts.queued + counts.in_backoff + counts.parked + counts.leased,
         decision_us: bench.deciding / leases * 1e6,
         turn_us: (bench.deciding + bench.telling) / leases * 1e6,
         memory_mb: memory_mb(),

@@ -13,25 +13,25 @@
 //! eight: of an hour on five minutes, of a day on eight, all together.
 
 /// Beyond e to this power of it nothing counts any more: with a minute in full, after two years.
-const MOST: f64 = 14.0;
+const LOG_CREDIT_MAX: f64 = 14.0;
 
 /// How far ahead somebody is (behind: less than 0) after it was served `by`, or gave that back (less than 0).
-pub(crate) fn moved(ahead: f64, by: f64, full: impl FnOnce() -> f64) -> f64 {
+pub(crate) fn advance(ahead: f64, by: f64, full: impl FnOnce() -> f64) -> f64 {
     let after = ahead + by;
     if ahead >= 0.0 && after >= 0.0 {
         return after;
     }
     let full = full();
-    -behind(worth(-ahead, full) - by, full)
+    -lag(credit(-ahead, full) - by, full)
 }
 
-fn worth(behind: f64, full: f64) -> f64 {
-    if behind <= full { behind } else { full * (1.0 + (behind / full).ln().min(MOST)) }
+fn credit(behind: f64, full: f64) -> f64 {
+    if behind <= full { behind } else { full * (1.0 + (behind / full).ln().min(LOG_CREDIT_MAX)) }
 }
 
 /// The other way round.
-fn behind(worth: f64, full: f64) -> f64 {
-    if worth <= full { worth } else { full * (worth / full - 1.0).min(MOST).exp() }
+fn lag(worth: f64, full: f64) -> f64 {
+    if worth <= full { worth } else { full * (worth / full - 1.0).min(LOG_CREDIT_MAX).exp() }
 }
 
 #[cfg(test)]
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn a_short_block_costs_nothing_and_a_long_one_is_worth_little_more() {
         let full = 60.0;
-        near(moved(-60.0, 60.0, || full), 0.0);
-        near(moved(-60.0, 61.0, || full), 1.0);
+        near(advance(-60.0, 60.0, || full), 0.0);
+        near(advance(-60.0, 61.0, || full), 1.0);
         for (minutes, worth) in [(60.0, 5.09), (1_440.0, 8.27), (525_600.0, 14.17), (1e300, 15.0)] {
-            let left = moved(-60.0 * minutes, 60.0 * worth, || full);
+            let left = advance(-60.0 * minutes, 60.0 * worth, || full);
             assert!(left.abs() < 1.0, "{minutes}: {left}");
         }
     }
@@ -57,7 +57,7 @@ mod tests {
     fn what_was_paid_is_given_back_from_wherever_it_was() {
         for ahead in [-1e7, -1e4, -99.0, -50.0, 0.0, 30.0] {
             for by in [0.1, 70.0, 300.0] {
-                near(1e9 + moved(moved(ahead, by, || 100.0), -by, || 100.0), 1e9 + ahead);
+                near(1e9 + advance(advance(ahead, by, || 100.0), -by, || 100.0), 1e9 + ahead);
             }
         }
     }
@@ -67,7 +67,7 @@ mod tests {
         for full in [0.0, 1e-9, 1e30, f64::INFINITY] {
             for ahead in [-1e30, -1.0, 0.0, 1e30] {
                 for by in [-1e30, -1e-9, 0.0, 1e-9, 1e30] {
-                    assert!(moved(ahead, by, || full).is_finite(), "{ahead} {by} {full}");
+                    assert!(advance(ahead, by, || full).is_finite(), "{ahead} {by} {full}");
                 }
             }
         }

@@ -8,7 +8,7 @@ use longhaul_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::event::DemandId;
-use crate::limits::LimitOf;
+use crate::limits::LimitKind;
 use crate::link_shares::LinkWeight;
 use crate::strategy::Strategy;
 
@@ -25,7 +25,8 @@ pub enum Decision {
     Cancel { transfer: TransferId, attempt: AttemptId, agent: AgentId, why: CancelWhy },
     /// A lease is asked back, since its link has become slow: tell its agent. If it has not begun it ends
     /// with [`longhaul_model::FaultCode::GivenBack`], else it goes on.
-    GiveBack(GiveBack),
+    #[serde(rename = "GiveBack")]
+    Recall(LeaseRecall),
     /// A live transfer of before the restart that nobody wants and no agent holds.
     Drop { transfer: TransferId },
     /// The source's replica is not what the catalog says; no transfer uses it until
@@ -45,7 +46,7 @@ pub enum CancelWhy {
 
 /// Numbers only; [`crate::Scheduler::explain_give_back`] puts them in words.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GiveBack {
+pub struct LeaseRecall {
     pub transfer: TransferId,
     pub attempt: AttemptId,
     pub agent: AgentId,
@@ -133,7 +134,8 @@ pub enum Unusable {
         bytes: u64,
     },
     /// It failed for this file not long ago.
-    Resting {
+    #[serde(rename = "Resting")]
+    InBackoff {
         until: Timestamp,
     },
     /// It could not be reached lately; tried again, once, at that time.
@@ -148,12 +150,12 @@ pub enum Unusable {
     NoCircuit,
     /// A limit on files at once, all in use.
     LimitActive {
-        of: LimitOf,
+        of: LimitKind,
         limit: u32,
     },
     /// A limit on bytes per second, all in use until then.
     LimitRate {
-        of: LimitOf,
+        of: LimitKind,
         bytes_per_s: u64,
         until: Timestamp,
     },
@@ -163,15 +165,15 @@ pub enum Unusable {
 
 /// [`Choice`] in words, field by field what the API shows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ChoiceInWords {
+pub struct ChoiceExplanation {
     pub reason: String,
-    pub candidates: Vec<CandidateInWords>,
+    pub candidates: Vec<CandidateExplanation>,
     pub waited: Duration,
     pub waited_for: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct CandidateInWords {
+pub struct CandidateExplanation {
     pub id: StorageId,
     pub storage: StorageName,
     pub chosen: bool,

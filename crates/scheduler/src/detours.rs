@@ -16,16 +16,16 @@ use longhaul_network::{Basis, Link};
 
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::Rules;
-use crate::state::{Transfer, float};
+use crate::state::{Transfer, to_f64};
 use crate::strategy::Strategy;
 
 /// How often slow links are looked for: files wait for minutes where it matters.
-const EVERY: Duration = Duration::from_secs(10);
-const MUCH_FASTER: f64 = 3.0;
+const DETOUR_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+const DETOUR_SPEEDUP_MIN: f64 = 3.0;
 /// A relay is given so many seconds of the way's work beforehand.
-const AHEAD_S: f64 = 60.0;
+const RELAY_WORK_S_MAX: f64 = 60.0;
 /// Blocks of a target that are looked at, the first ones first.
-const BLOCKS_MAX: usize = 50;
+const DETOUR_BLOCKS_MAX: usize = 50;
 
 /// A way over a relay, and what it and the direct links give, in bytes per second.
 #[derive(Clone, Copy, Debug)]
@@ -37,65 +37,65 @@ pub(crate) struct Detour {
 
 /// What moves just now, in bytes per second: over links, and out of each storage.
 #[derive(Default)]
-struct Moving {
+struct Traffic {
     links: BTreeMap<(u32, u32), f64>,
     out: BTreeMap<u32, f64>,
     into: BTreeMap<u32, f64>,
 }
 
-impl Moving {
-    fn link(&self, source: u32, target: u32) -> f64 {
+impl Traffic {
+    fn rate_over(&self, source: u32, target: u32) -> f64 {
         self.links.get(&(source, target)).copied().unwrap_or(0.0)
     }
 
     /// What moves out of `source` to others than these.
     fn out_to_others(&self, source: u32, targets: [u32; 2]) -> f64 {
-        let here: f64 = targets.iter().map(|&target| self.link(source, target)).sum();
+        let here: f64 = targets.iter().map(|&target| self.rate_over(source, target)).sum();
         (self.out.get(&source).copied().unwrap_or(0.0) - here).max(0.0)
     }
 
     fn in_from_others(&self, target: u32, sources: [u32; 2]) -> f64 {
-        let here: f64 = sources.iter().map(|&source| self.link(source, target)).sum();
+        let here: f64 = sources.iter().map(|&source| self.rate_over(source, target)).sum();
         (self.into.get(&target).copied().unwrap_or(0.0) - here).max(0.0)
     }
 }
 
 impl Scheduler {
     /// Something is leased: from now on links may turn out to be slow.
-    pub(crate) fn begin_detours(&mut self, now: Timestamp) {
-        let next = now + EVERY;
+    pub(crate) fn arm_detour_timer(&mut self, now: Timestamp) {
+        let next = now + DETOUR_CHECK_INTERVAL;
         let wished = !self.routes.relays.is_empty() && self.settings.rules == Rules::Ours;
         // At the end of time there is no next.
-        if wished && !self.routes.looking && next > now {
-            self.routes.looking = true;
+        if wished && !self.routes.detour_timer_set && next > now {
+            self.routes.detour_timer_set = true;
             self.set_timer(next, Timer::Detours);
         }
     }
 
-    pub(crate) fn look_for_detours(&mut self, now: Timestamp) {
-        self.routes.looking = false;
+    pub(crate) fn find_detours(&mut self, now: Timestamp) {
+        self.routes.detour_timer_set = false;
         let relays: Vec<u32> =
-            self.routes.relays.iter().copied().filter(|&relay| self.passes_on(relay)).collect();
+            self.routes.relays.iter().copied().filter(|&relay| self.can_relay(relay)).collect();
         let mut targets: Vec<u32> = self.storage_of.values().copied().collect();
         targets.retain(|&target| self.storages[target].target.lanes.iter().any(|class| class.queued > 0));
         if targets.is_empty() {
             return;
         }
-        let moving = self.moving(now);
+        let moving = self.current_traffic(now);
         // A relay has room for some only: others begin the next time.
-        let first = self.routes.looks % targets.len();
-        self.routes.looks = self.routes.looks.wrapping_add(1);
+        let first = self.routes.detour_rounds % targets.len();
+        self.routes.detour_rounds = self.routes.detour_rounds.wrapping_add(1);
         targets.rotate_left(first);
         for target in targets {
-            if self.barred(target, now).is_none() {
-                self.detours_to(target, &relays, &moving, now);
+            if self.target_unusable(target, now).is_none() {
+                self.detours_to_target(target, &relays, &moving, now);
             }
         }
-        self.begin_detours(now);
+        self.arm_detour_timer(now);
     }
 
-    fn moving(&self, now: Timestamp) -> Moving {
-        let mut moving = Moving::default();
+    fn current_traffic(&self, now: Timestamp) -> Traffic {
+        let mut moving = Traffic::default();
         for &target in self.storage_of.values() {
             for (source, _) in self.storages[target].target.links.iter().filter(|(_, link)| link.files > 0) {
                 let rate = self.knowledge.rate_now(self.link_of(source, target), now);
@@ -107,50 +107,58 @@ impl Scheduler {
         moving
     }
 
-    fn detours_to(&mut self, target: u32, relays: &[u32], moving: &Moving, now: Timestamp) {
+    fn detours_to_target(&mut self, target: u32, relays: &[u32], moving: &Traffic, now: Timestamp) {
         // Copies between storages of others stay between these.
         if of_jobs(self.storages[target].id.0) {
             return;
         }
         let lanes = &self.storages[target].target.lanes;
         let blocks = lanes.iter().flat_map(|class| class.waiting.iter().map(|(_, want)| *want));
-        let wants: Vec<u32> = blocks.take(BLOCKS_MAX).collect();
+        let wants: Vec<u32> = blocks.take(DETOUR_BLOCKS_MAX).collect();
         for want in wants {
             let row = &self.wants[want];
             if row.strategy == Strategy::Best && !row.relay && !self.limits.tests(row.party, &self.parties) {
-                self.detours_of(want, relays, moving, now);
+                self.detours_of_want(want, relays, moving, now);
             }
         }
     }
 
-    fn detours_of(&mut self, want: u32, relays: &[u32], moving: &Moving, now: Timestamp) {
+    fn detours_of_want(&mut self, want: u32, relays: &[u32], moving: &Traffic, now: Timestamp) {
         for at in 0.. {
             // Sources with files of the block; hops change nothing in the queues of their target.
             let Some((_, queue)) = self.wants[want].queues.get(at) else { return };
             let waiting: Vec<u32> =
                 queue.iter().filter(|key| !key.awaited()).map(|key| key.transfer()).collect();
-            for place in waiting {
-                if self.relay_on_the_way(&self.transfers[place]).is_some() {
+            for index in waiting {
+                if self.current_relay(&self.transfers[index]).is_some() {
                     continue;
                 }
-                let Some(detour) = self.detour(&self.transfers[place], relays, moving, now) else { break };
-                if self.bytes_held(detour.relay) > detour.rate * AHEAD_S {
+                let Some(detour) = self.best_detour(&self.transfers[index], relays, moving, now) else {
+                    break;
+                };
+                if self.bytes_pending(detour.relay) > detour.rate * RELAY_WORK_S_MAX {
                     return;
                 }
                 let sources: Vec<u32> =
-                    self.transfers[place].sources.iter().map(|source| source.storage).collect();
-                self.hop(place, detour.relay, &sources, now);
+                    self.transfers[index].sources.iter().map(|source| source.storage).collect();
+                self.add_hop(index, detour.relay, &sources, now);
             }
         }
     }
 
     /// The fastest way over a relay, if it is worth it.
-    fn detour(&self, transfer: &Transfer, relays: &[u32], moving: &Moving, now: Timestamp) -> Option<Detour> {
+    fn best_detour(
+        &self,
+        transfer: &Transfer,
+        relays: &[u32],
+        moving: &Traffic,
+        now: Timestamp,
+    ) -> Option<Detour> {
         let (target, party) = (transfer.target, self.wants[transfer.want].party);
         let mut direct = 0.0;
         for source in transfer.sources.iter() {
             if self.may_link(source.storage, target, party) && self.may_serve(source.storage) {
-                direct += self.measured(source.storage, target, now)?;
+                direct += self.measured_rate(source.storage, target, now)?;
             }
         }
         let mut best: Option<Detour> = None;
@@ -158,15 +166,15 @@ impl Scheduler {
             if relay == target || !self.may_link(relay, target, party) {
                 continue;
             }
-            let Some(onward) = self.measured(relay, target, now) else { continue };
+            let Some(onward) = self.measured_rate(relay, target, now) else { continue };
             for source in transfer.sources.iter().map(|source| source.storage) {
                 if source == relay || !self.may_link(source, relay, party) || !self.may_serve(source) {
                     continue;
                 }
-                let Some(first) = self.measured(source, relay, now) else { continue };
+                let Some(first) = self.measured_rate(source, relay, now) else { continue };
                 let first = first - moving.out_to_others(source, [relay, target]);
                 let rate = first.min(onward - moving.in_from_others(target, [relay, source]));
-                if rate >= MUCH_FASTER * direct && best.is_none_or(|best| rate > best.rate) {
+                if rate >= DETOUR_SPEEDUP_MIN * direct && best.is_none_or(|best| rate > best.rate) {
                     best = Some(Detour { relay, rate, direct });
                 }
             }
@@ -175,7 +183,7 @@ impl Scheduler {
     }
 
     /// What transfers over a link have shown it to give, failures and limits considered.
-    fn measured(&self, source: u32, target: u32, now: Timestamp) -> Option<f64> {
+    fn measured_rate(&self, source: u32, target: u32, now: Timestamp) -> Option<f64> {
         let link = self.link_of(source, target);
         let estimate = self.knowledge.rate(link, now);
         let shown = matches!(estimate.basis, Basis::Measured | Basis::Reserved);
@@ -189,26 +197,26 @@ impl Scheduler {
     }
 
     /// What waits at a storage or is on its way there.
-    fn bytes_held(&self, storage: u32) -> f64 {
+    fn bytes_pending(&self, storage: u32) -> f64 {
         let row = &self.storages[storage].target;
-        float(row.lanes.iter().map(|class| class.queued_bytes).sum::<u128>() + row.leased_bytes)
+        to_f64(row.lanes.iter().map(|class| class.queued_bytes).sum::<u128>() + row.leased_bytes)
     }
 
     /// The relay that a file goes to on its way to where it is wanted.
-    pub(crate) fn relay_on_the_way(&self, transfer: &Transfer) -> Option<u32> {
+    pub(crate) fn current_relay(&self, transfer: &Transfer) -> Option<u32> {
         let mut others = self.files[transfer.file_row].transfers.iter();
         let hop = others.find(|&other| self.is_hop(other))?;
         Some(self.transfers[hop].target)
     }
 
-    pub(crate) fn is_hop(&self, place: u32) -> bool {
-        self.wants[self.transfers[place].want].relay
+    pub(crate) fn is_hop(&self, index: u32) -> bool {
+        self.wants[self.transfers[index].want].relay
     }
 
     /// A file was leased to where it is wanted: hops that have not begun, and that nobody else waits for, are
     /// over.
-    pub(crate) fn end_needless_hops(&mut self, place: u32) {
-        let transfers = &self.files[self.transfers[place].file_row].transfers;
+    pub(crate) fn end_unneeded_hops(&mut self, index: u32) {
+        let transfers = &self.files[self.transfers[index].file_row].transfers;
         if transfers.len() < 2 || self.routes.relays.is_empty() {
             return;
         }
@@ -221,12 +229,12 @@ impl Scheduler {
     }
 
     /// Why a file that could come directly goes over a relay.
-    pub(crate) fn detour_in_words(&self, transfer: &Transfer, now: Timestamp) -> Option<String> {
-        let relay = self.relay_on_the_way(transfer)?;
+    pub(crate) fn describe_detour(&self, transfer: &Transfer, now: Timestamp) -> Option<String> {
+        let relay = self.current_relay(transfer)?;
         let name = self.name(self.storages[relay].id);
         let rate = |rate: f64| longhaul_model::units::rate(rate);
-        let moving = self.moving(now);
-        Some(match self.detour(transfer, &[relay], &moving, now) {
+        let moving = self.current_traffic(now);
+        Some(match self.best_detour(transfer, &[relay], &moving, now) {
             Some(Detour { rate: way, direct, .. }) => {
                 format!("it comes over {name}: {} that way, {} directly", rate(way), rate(direct))
             }

@@ -4,7 +4,7 @@
 //! After a start the order is: sites, storages, demands, live transfers ([`Event::Adopt`]), and then agents
 //! as they say hello. Nothing is leased to an agent before [`Event::Agent`] says that it is connected.
 
-use crate::circuits::OnCircuit;
+use crate::circuits::CircuitLink;
 use crate::limits::Limits;
 use crate::link_shares::LinkShares;
 use crate::shares::{Party, Shares};
@@ -28,7 +28,8 @@ pub enum Event {
     /// Which agent works for a storage, and whether it is in contact.
     Agent { storage: StorageId, agent: Option<AgentId>, connected: bool },
     /// An agent said hello and holds these leases: all others of it are released.
-    Held { agent: AgentId, attempts: Vec<AttemptId> },
+    #[serde(rename = "Held")]
+    HeldLeases { agent: AgentId, attempts: Vec<AttemptId> },
     /// The links there are, in place of what was said before; none: from every storage to every other, as at
     /// first.
     Links(Option<Vec<(StorageId, StorageId)>>),
@@ -40,7 +41,7 @@ pub enum Event {
     /// Limits beyond those of sites, and links that are not commissioned, in place of what was said before.
     Limits(Limits),
     /// The links that go by circuits, in place of what was said before.
-    Circuits(Vec<OnCircuit>),
+    Circuits(Vec<CircuitLink>),
     /// A demand is new, or its priority or what it lacks has changed (growing datasets).
     Demand(Demand),
     /// Cancelled, suspended, or complete.
@@ -49,7 +50,12 @@ pub enum Event {
     SubscriptionGone { subscription: SubscriptionId },
     /// The deadline of a subscription is in danger, or is so no more: meanwhile it goes before all else of
     /// its activity. Means nothing for one without a deadline.
-    Hurry { subscription: SubscriptionId, hurry: bool },
+    #[serde(rename = "Hurry")]
+    Expedite {
+        subscription: SubscriptionId,
+        #[serde(rename = "hurry")]
+        expedite: bool,
+    },
     /// The answer to [`crate::Decision::Expand`]: files missing at the target, in the order of their ids.
     /// `exhausted`: there are none after these.
     Files { demand: DemandId, files: Vec<WantedFile>, exhausted: bool },
@@ -64,7 +70,7 @@ pub enum Event {
     /// No file of a block is usable at a storage any more.
     BlockLost { block: BlockId, storage: StorageId },
     /// A transfer that was live before the service restarted.
-    Adopt(Adopted),
+    Adopt(AdoptedTransfer),
     /// An attempt has begun at its agent.
     Started { attempt: AttemptId },
     /// Bytes of an attempt that have arrived; cumulative.
@@ -156,7 +162,7 @@ pub struct StorageInfo {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Adopted {
+pub struct AdoptedTransfer {
     pub transfer: TransferId,
     pub file: FileId,
     pub block: BlockId,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use longhaul_model::{StorageId, Timestamp, TransferId, units};
 
-use crate::deal::Barred;
-use crate::decision::{Candidate, CandidateInWords, Choice, ChoiceInWords, GiveBack, Unusable};
+use crate::decision::{Candidate, CandidateExplanation, Choice, ChoiceExplanation, LeaseRecall, Unusable};
+use crate::dispatch::TargetUnusable;
 use crate::limits;
 use crate::link_shares::LinkWeight;
 use crate::scheduler::Scheduler;
@@ -15,20 +15,20 @@ use crate::strategy::Strategy;
 
 impl Scheduler {
     /// A choice in words.
-    pub fn explain(&self, choice: &Choice) -> ChoiceInWords {
+    pub fn explain(&self, choice: &Choice) -> ChoiceExplanation {
         let usable = choice.candidates.first().filter(|best| best.unusable.is_none());
         let candidates = choice.candidates.iter().enumerate();
-        ChoiceInWords {
+        ChoiceExplanation {
             reason: match usable {
                 Some(best) => {
-                    let weight = choice.link_weight.map_or_else(String::new, LinkWeight::in_words);
+                    let weight = choice.link_weight.map_or_else(String::new, LinkWeight::describe);
                     self.reason(choice.strategy, best, &choice.candidates[1..]) + &weight
                 }
                 None => "no storage could be used".to_owned(),
             },
             candidates: candidates
                 .filter_map(|(at, candidate)| {
-                    Some(CandidateInWords {
+                    Some(CandidateExplanation {
                         id: candidate.storage,
                         storage: self.known_name(candidate.storage)?.clone(),
                         chosen: at == 0 && usable.is_some(),
@@ -36,7 +36,7 @@ impl Scheduler {
                         rate_bytes_per_s: candidate.rate_bytes_per_s,
                         bytes_ahead: candidate.bytes_ahead,
                         failure_share: candidate.failure_share,
-                        unusable: candidate.unusable.map(unusable_in_words),
+                        unusable: candidate.unusable.map(describe_unusable),
                     })
                 })
                 .collect(),
@@ -57,7 +57,7 @@ impl Scheduler {
         };
         let other_name = self.name(other.storage);
         if let Some(why) = other.unusable {
-            let why = unusable_in_words(why);
+            let why = describe_unusable(why);
             let more = match others.len() {
                 1 => String::new(),
                 len => format!(", and {} more", len - 1),
@@ -65,7 +65,7 @@ impl Scheduler {
             return format!("{name}, the only one that can be used now: {other_name} {why}{more}");
         }
         if strategy != Strategy::Best {
-            let (own, others) = (rank_in_words(strategy, best.rank), rank_in_words(strategy, other.rank));
+            let (own, others) = (describe_rank(strategy, best.rank), describe_rank(strategy, other.rank));
             return format!("{name}, by the strategy {strategy}: {own} against {others} at {other_name}");
         }
         let because = if other.failure_share > best.failure_share + 0.2 {
@@ -77,27 +77,27 @@ impl Scheduler {
         };
         format!(
             "{name}, because it finishes first: {} against {} at {other_name}, {because}",
-            seconds(best.finish),
-            seconds(other.finish),
+            describe_seconds(best.finish),
+            describe_seconds(other.finish),
         )
     }
 
     /// Why a lease is asked back, in words.
-    pub fn explain_give_back(&self, asked: &GiveBack) -> String {
+    pub fn explain_recall(&self, asked: &LeaseRecall) -> String {
         format!(
             "{} gives {} now: it would come from there after {}, from {} after {}",
             self.name(asked.source),
             units::rate(asked.rate_bytes_per_s),
-            seconds(asked.finish),
+            describe_seconds(asked.finish),
             self.name(asked.other),
-            seconds(asked.other_finish),
+            describe_seconds(asked.other_finish),
         )
     }
 
     /// Why a transfer waits, in one sentence; none if it is unknown or has begun.
-    pub fn waits(&self, transfer: TransferId, now: Timestamp) -> Option<String> {
-        let place = *self.by_id.get(&transfer)?;
-        let transfer = &self.transfers[place];
+    pub fn explain_wait(&self, transfer: TransferId, now: Timestamp) -> Option<String> {
+        let index = *self.by_id.get(&transfer)?;
+        let transfer = &self.transfers[index];
         match transfer.phase {
             Phase::Leased(lease) if lease.started => None,
             Phase::Leased(lease) => {
@@ -113,14 +113,14 @@ impl Scheduler {
                 Some(fault) => format!("no storage holds a usable replica; the last attempt: {fault}"),
                 None => "no storage holds a usable replica".to_owned(),
             }),
-            Phase::Unlinked => Some(self.unlinked_in_words(transfer)),
-            Phase::Resting | Phase::New => Some(self.rest_in_words(transfer, now)),
-            Phase::Queued => Some(self.queued_in_words(transfer, now)),
+            Phase::Unlinked => Some(self.describe_unlinked(transfer)),
+            Phase::InBackoff | Phase::New => Some(self.describe_backoff(transfer, now)),
+            Phase::Queued => Some(self.describe_queued(transfer, now)),
         }
     }
 
-    fn unlinked_in_words(&self, transfer: &Transfer) -> String {
-        let relay = self.relay_on_the_way(transfer).map(|relay| self.name(self.storages[relay].id));
+    fn describe_unlinked(&self, transfer: &Transfer) -> String {
+        let relay = self.current_relay(transfer).map(|relay| self.name(self.storages[relay].id));
         let sources = transfer.sources.iter().map(|source| self.name(self.storages[source.storage].id));
         let sources: Vec<String> = sources.collect();
         match relay {
@@ -146,67 +146,68 @@ impl Scheduler {
         closed.next().map(|source| self.name(self.storages[source.storage].id))
     }
 
-    fn rest_in_words(&self, transfer: &Transfer, now: Timestamp) -> String {
-        let source = transfer.sources.iter().map(|source| source.rest_until).min();
-        let until = self.clock.outer(transfer.rest_until.max(source.unwrap_or(transfer.rest_until)));
+    fn describe_backoff(&self, transfer: &Transfer, now: Timestamp) -> String {
+        let source = transfer.sources.iter().map(|source| source.backoff_until).min();
+        let until =
+            self.clock.to_caller(transfer.backoff_until.max(source.unwrap_or(transfer.backoff_until)));
         let fault = transfer.fault.as_ref().map_or_else(String::new, |fault| format!(": {fault}"));
         let wait = units::duration(until.since(now));
         format!("{} attempts failed, the next is in {wait}, at {until}{fault}", transfer.tries)
     }
 
-    fn queued_in_words(&self, transfer: &Transfer, now: Timestamp) -> String {
-        let danger = self.danger_in_words(transfer);
-        self.place_in_words(transfer, now) + &danger
+    fn describe_queued(&self, transfer: &Transfer, now: Timestamp) -> String {
+        let danger = self.describe_deadline_risk(transfer);
+        self.describe_turn_or_obstacle(transfer, now) + &danger
     }
 
     /// That a deadline in danger puts it before others; empty if there is none.
-    fn danger_in_words(&self, transfer: &Transfer) -> String {
+    fn describe_deadline_risk(&self, transfer: &Transfer) -> String {
         let want = &self.wants[transfer.want];
         let hurries = want.demands.iter().any(|(id, wish)| {
-            self.subscriptions.get(&id).is_some_and(|subscription| self.hurries(wish, subscription))
+            self.subscriptions.get(&id).is_some_and(|subscription| self.is_expedited(wish, subscription))
         });
         match hurries {
             true => format!(
                 "; its deadline is in danger: it goes before all else of {}",
-                self.party_in_words(want.party)
+                self.describe_party(want.party)
             ),
             false => String::new(),
         }
     }
 
-    fn party_in_words(&self, party: u32) -> String {
+    fn describe_party(&self, party: u32) -> String {
         match self.parties.party(party) {
             Party { community, activity: Some(activity) } => format!("{community}, {activity}"),
             Party { community, activity: None } => community.to_string(),
         }
     }
 
-    fn place_in_words(&self, transfer: &Transfer, now: Timestamp) -> String {
+    fn describe_turn_or_obstacle(&self, transfer: &Transfer, now: Timestamp) -> String {
         let target = transfer.target;
-        let steady = self.clock.inner(now);
-        if let Some(barred) = self.barred(target, steady) {
-            return self.barred_in_words(target, barred, now);
+        let steady = self.clock.from_caller(now);
+        if let Some(barred) = self.target_unusable(target, steady) {
+            return self.describe_target_unusable(target, barred, now);
         }
-        if let Some(detour) = self.detour_in_words(transfer, steady) {
+        if let Some(detour) = self.describe_detour(transfer, steady) {
             return detour;
         }
         let party = self.wants[transfer.want].party;
-        let sources = transfer.sources.iter().filter(|source| source.rest_until <= steady);
+        let sources = transfer.sources.iter().filter(|source| source.backoff_until <= steady);
         let mut reasons = Vec::new();
         for source in sources {
             match self.unusable(source.storage, target, party, steady) {
-                None => return self.turn_in_words(transfer, source.storage),
+                None => return self.describe_turn(transfer, source.storage),
                 Some(why) => {
-                    let why = self.outward(why);
+                    let why = self.to_caller_times(why);
                     let name = self.name(self.storages[source.storage].id);
-                    let at_once = self.at_once_in_words(source.storage, target, why);
+                    let at_once = self.describe_concurrency(source.storage, target, why);
                     let share = match why {
                         Unusable::WindowFull { .. } | Unusable::LimitActive { .. } => {
-                            self.weight_in_words(source.storage, target, party)
+                            self.describe_link_share(source.storage, target, party)
                         }
                         _ => String::new(),
                     };
-                    reasons.push(format!("{name} {}{at_once}{share}", unusable_in_words(why)));
+                    reasons.push(format!("{name} {}{at_once}{share}", describe_unusable(why)));
                 }
             }
         }
@@ -214,29 +215,29 @@ impl Scheduler {
     }
 
     /// Why a link has no more than so many files at once.
-    fn at_once_in_words(&self, source: u32, target: u32, why: Unusable) -> String {
+    fn describe_concurrency(&self, source: u32, target: u32, why: Unusable) -> String {
         let link = self.storages[target].target.links.get(source);
         match (why, link) {
             (Unusable::WindowFull { .. }, Some(link)) => {
                 let least = self.settings.lease_files_always;
-                let (files, why) = (link.files_at_once(least), link.at_once_in_words(least));
+                let (files, why) = (link.concurrency_limit(least), link.explain_concurrency(least));
                 format!(" ({files} large ones at once, {why})")
             }
             _ => String::new(),
         }
     }
 
-    fn turn_in_words(&self, transfer: &Transfer, source: u32) -> String {
+    fn describe_turn(&self, transfer: &Transfer, source: u32) -> String {
         let target = transfer.target;
         let row = &self.storages[target];
-        let queued = row.target.lanes.not_after(self.wants[transfer.want].lane);
+        let queued = row.target.lanes.same_or_higher(self.wants[transfer.want].lane);
         let (files, bytes) = queued.fold((0u64, 0u128), |(files, bytes), (_, class)| {
             (files + u64::from(class.queued), bytes + class.queued_bytes)
         });
         let want = &self.wants[transfer.want];
-        let part = row.target.lanes.part_of(want.lane, &self.parties);
-        let whose = self.party_in_words(want.party);
-        let own = self.weight_in_words(source, target, want.party);
+        let part = row.target.lanes.entitled_fraction(want.lane, &self.parties);
+        let whose = self.describe_party(want.party);
+        let own = self.describe_link_share(source, target, want.party);
         let share = if !own.is_empty() {
             own
         } else if part < 0.995 {
@@ -249,13 +250,18 @@ impl Scheduler {
                 wait there{share}",
             self.name(row.id),
             units::count(row.target.leased.len() as u64),
-            amount(row.target.leased_bytes),
+            describe_bytes(row.target.leased_bytes),
             units::count(files.saturating_sub(1)),
-            amount(bytes.saturating_sub(u128::from(transfer.size))),
+            describe_bytes(bytes.saturating_sub(u128::from(transfer.size))),
         )
     }
 
-    pub(crate) fn barred_in_words(&self, target: u32, barred: Barred, now: Timestamp) -> String {
+    pub(crate) fn describe_target_unusable(
+        &self,
+        target: u32,
+        barred: TargetUnusable,
+        now: Timestamp,
+    ) -> String {
         let row = &self.storages[target];
         let name = self.name(row.id);
         let site = self.sites[row.site].info.as_ref();
@@ -263,20 +269,20 @@ impl Scheduler {
         let why = site.and_then(|info| info.reason.as_ref());
         let why = why.map_or_else(String::new, |why| format!(": {}", units::printable(why)));
         match barred {
-            Barred::Unknown => format!("storage {name} is not known to the scheduler yet"),
-            Barred::NotWritable => format!("{name} is not offered for writing"),
-            Barred::Trouble => match &row.trouble {
+            TargetUnusable::Unknown => format!("storage {name} is not known to the scheduler yet"),
+            TargetUnusable::NotWritable => format!("{name} is not offered for writing"),
+            TargetUnusable::InTrouble => match &row.trouble {
                 Some(fault) => format!("{name} takes no files now: {fault}"),
                 None => format!("{name} takes no files now"),
             },
-            Barred::NotConnected => format!("the agent of {name} is not connected"),
-            Barred::SiteDraining => format!("{site_name} is draining{why}"),
-            Barred::SitePaused => format!("{site_name} is paused{why}"),
-            Barred::ActiveIn { limit } => {
+            TargetUnusable::NotConnected => format!("the agent of {name} is not connected"),
+            TargetUnusable::SiteDraining => format!("{site_name} is draining{why}"),
+            TargetUnusable::SitePaused => format!("{site_name} is paused{why}"),
+            TargetUnusable::AttemptsInFull { limit } => {
                 format!("{site_name} has {limit} of {limit} attempts in running, its limit")
             }
-            Barred::NoRoom { until } => {
-                let until = self.clock.outer(until);
+            TargetUnusable::NoRoom { until } => {
+                let until = self.clock.to_caller(until);
                 let wait = units::duration(until.since(now));
                 format!("{name} is full or read-only; one file is tried in {wait}, at {until}")
             }
@@ -288,8 +294,8 @@ impl Scheduler {
     }
 
     fn known_name(&self, storage: StorageId) -> Option<&longhaul_model::StorageName> {
-        let place = self.storage_of.get(&storage)?;
-        self.storages[*place].name.as_ref()
+        let index = self.storage_of.get(&storage)?;
+        self.storages[*index].name.as_ref()
     }
 
     pub(crate) fn name(&self, storage: StorageId) -> String {
@@ -298,7 +304,7 @@ impl Scheduler {
 }
 
 /// What a strategy went by.
-fn rank_in_words(strategy: Strategy, rank: f64) -> String {
+fn describe_rank(strategy: Strategy, rank: f64) -> String {
     if rank == f64::NEG_INFINITY {
         return "never measured, so tried first,".to_owned();
     }
@@ -311,16 +317,16 @@ fn rank_in_words(strategy: Strategy, rank: f64) -> String {
         Strategy::FileThroughput => format!("{} for one file", units::rate(rank.abs())),
         Strategy::PendingData => format!("{} waiting", units::bytes(whole)),
         Strategy::WaitingTime | Strategy::WaitingTimeWithError => {
-            format!("{} of work waiting", seconds(Duration::from_secs_f64(rank.clamp(0.0, 1e9))))
+            format!("{} of work waiting", describe_seconds(Duration::from_secs_f64(rank.clamp(0.0, 1e9))))
         }
         Strategy::Duration => {
-            format!("{} until it is there", seconds(Duration::from_secs_f64(rank.clamp(0.0, 1e9))))
+            format!("{} until it is there", describe_seconds(Duration::from_secs_f64(rank.clamp(0.0, 1e9))))
         }
     }
 }
 
 /// Follows the name of the storage.
-pub(crate) fn unusable_in_words(why: Unusable) -> String {
+pub(crate) fn describe_unusable(why: Unusable) -> String {
     match why {
         Unusable::NotConnected => "has no agent connected".to_owned(),
         Unusable::SiteDraining => "is at a draining site".to_owned(),
@@ -332,7 +338,7 @@ pub(crate) fn unusable_in_words(why: Unusable) -> String {
             let (files, bytes) = (units::count(u64::from(files)), units::bytes(bytes));
             format!("has enough to do: {files} files ({bytes}) for this target")
         }
-        Unusable::Resting { until } => format!("failed for this file and is tried again at {until}"),
+        Unusable::InBackoff { until } => format!("failed for this file and is tried again at {until}"),
         Unusable::Unreachable { until } => format!("could not be reached and is tried again at {until}"),
         Unusable::NoLink => "has no link to this storage".to_owned(),
         Unusable::NotCommissioned => {
@@ -341,19 +347,24 @@ pub(crate) fn unusable_in_words(why: Unusable) -> String {
         Unusable::NoCircuit => {
             "has no circuit to this storage now, and this work goes by circuits only".to_owned()
         }
-        Unusable::LimitActive { of, limit } => limits::limit_in_words(of, &limits::active_in_words(limit)),
+        Unusable::LimitActive { of, limit } => {
+            limits::describe_limit(of, &limits::describe_active_limit(limit))
+        }
         Unusable::LimitRate { of, bytes_per_s, until } => {
-            format!("{}; again at {until}", limits::limit_in_words(of, &limits::rate_in_words(bytes_per_s)))
+            format!(
+                "{}; again at {until}",
+                limits::describe_limit(of, &limits::describe_rate_limit(bytes_per_s))
+            )
         }
         Unusable::Unknown => "is not known to the scheduler yet".to_owned(),
     }
 }
 
-pub(crate) fn amount(bytes: u128) -> String {
+pub(crate) fn describe_bytes(bytes: u128) -> String {
     units::bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
-fn seconds(value: Duration) -> String {
+fn describe_seconds(value: Duration) -> String {
     let seconds = value.as_secs_f64();
     if seconds < 100.0 { format!("{seconds:.1} s") } else { units::duration(value) }
 }

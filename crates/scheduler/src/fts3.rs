@@ -8,20 +8,20 @@ use std::time::Duration;
 use longhaul_model::Timestamp;
 
 /// Between decisions.
-pub(crate) const PERIOD: Duration = Duration::from_secs(60);
+pub(crate) const DECISION_PERIOD: Duration = Duration::from_secs(60);
 /// Of a storage, in and out.
-pub(crate) const STORAGE_ACTIVE: u32 = 200;
-const FEWEST: u32 = 2;
-const MOST: u32 = 130;
+pub(crate) const STORAGE_ACTIVE_MAX: u32 = 200;
+const SLOTS_MIN: u32 = 2;
+const SLOTS_MAX: u32 = 130;
 /// Without a decision so many start.
-pub(crate) const UNDECIDED: u32 = 2;
-const STEP: u32 = 2;
-const MAX_STREAMS: u32 = 16;
-const NEWEST: f64 = 0.1;
+pub(crate) const SLOTS_INITIAL: u32 = 2;
+const SLOTS_STEP: u32 = 2;
+const STREAMS_MAX: u32 = 16;
+const EMA_WEIGHT: f64 = 0.1;
 /// Good enough is this percentage of successes.
-const GOOD: u32 = 97;
-const MENDING: u32 = 96;
-const BINS: usize = 30;
+const SUCCESS_PERCENT_GOOD: u32 = 97;
+const SUCCESS_PERCENT_RECOVERING: u32 = 96;
+const BINS_MAX: usize = 30;
 
 /// A minute of a link.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,22 +46,22 @@ pub(crate) struct Optimizer {
 
 impl Optimizer {
     pub(crate) fn slots(&self) -> u32 {
-        self.decided.unwrap_or(UNDECIDED)
+        self.decided.unwrap_or(SLOTS_INITIAL)
     }
 
-    pub(crate) fn arrived(&mut self, bytes: u64) {
+    pub(crate) fn record_bytes(&mut self, bytes: u64) {
         let bin = self.bin();
         bin.bytes = bin.bytes.saturating_add(bytes);
     }
 
-    pub(crate) fn finished(&mut self, bytes: u64, took: Duration) {
+    pub(crate) fn record_file(&mut self, bytes: u64, took: Duration) {
         let bin = self.bin();
         bin.finished += 1;
         bin.finished_bytes = bin.finished_bytes.saturating_add(bytes);
         bin.finished_s += took.as_secs_f64();
     }
 
-    pub(crate) fn failed(&mut self) {
+    pub(crate) fn record_failure(&mut self) {
         self.bin().failed += 1;
     }
 
@@ -74,18 +74,19 @@ impl Optimizer {
 
     /// Once a minute, with what is active and what waits.
     pub(crate) fn decide(&mut self, active: u32, waiting: u32, now: Timestamp) {
-        let all = self.sum(BINS);
+        let all = self.sum(BINS_MAX);
         let duration = if all.finished > 0 { all.finished_s / f64::from(all.finished) } else { 0.0 };
         let minutes = match duration {
             mean if mean > 0.0 && mean < 30.0 => 5,
             mean if mean > 30.0 && mean <= 900.0 => 15,
-            _ => BINS,
+            _ => BINS_MAX,
         };
         let seen = self.sum(minutes);
-        let throughput = seen.bytes as f64 / (minutes as f64 * PERIOD.as_secs_f64());
+        let throughput = seen.bytes as f64 / (minutes as f64 * DECISION_PERIOD.as_secs_f64());
         let ended = seen.finished + seen.failed;
         let success = if ended == 0 { 100 } else { (100 * seen.finished).div_ceil(ended) };
-        let ema = if throughput > 0.0 { NEWEST * throughput + (1.0 - NEWEST) * self.ema } else { self.ema };
+        let ema =
+            if throughput > 0.0 { EMA_WEIGHT * throughput + (1.0 - EMA_WEIGHT) * self.ema } else { self.ema };
         let size = seen.finished_bytes as f64 / f64::from(seen.finished.max(1));
         let next = self.next(success, ema, size, seen.failed, active, waiting, now);
         if let Some(next) = next {
@@ -97,7 +98,7 @@ impl Optimizer {
         self.mean_size = size;
         self.retries = seen.failed;
         self.bins.push_front(Bin::default());
-        self.bins.truncate(BINS);
+        self.bins.truncate(BINS_MAX);
     }
 
     fn sum(&self, minutes: usize) -> Bin {
@@ -123,29 +124,30 @@ impl Optimizer {
         now: Timestamp,
     ) -> Option<u32> {
         let Some(previous) = self.decided else {
-            return Some(FEWEST + (MOST - FEWEST) / 2);
+            return Some(SLOTS_MIN + (SLOTS_MAX - SLOTS_MIN) / 2);
         };
-        if success == self.success && ema == self.ema && now.since(self.at) < 5 * PERIOD {
+        if success == self.success && ema == self.ema && now.since(self.at) < 5 * DECISION_PERIOD {
             return None;
         }
         let decades = |value: f64| value.max(1.0).log10().round();
         let less = previous.saturating_sub(1);
-        let decision = if success < GOOD {
-            let mends = success > self.success && success >= MENDING && retries <= self.retries;
+        let decision = if success < SUCCESS_PERCENT_GOOD {
+            let mends =
+                success > self.success && success >= SUCCESS_PERCENT_RECOVERING && retries <= self.retries;
             if mends { previous } else { less }
         } else if ema == 0.0 || waiting < previous {
             previous
         } else if ema < self.ema {
             match () {
-                () if decades(size) < decades(self.mean_size) => previous + STEP,
+                () if decades(size) < decades(self.mean_size) => previous + SLOTS_STEP,
                 () if decades(ema) < decades(self.ema) => less,
                 () => previous,
             }
         } else {
-            previous + STEP
+            previous + SLOTS_STEP
         };
-        let decision = decision.clamp(FEWEST, MOST);
-        let many = decision > previous && decision > (waiting + active) * MAX_STREAMS;
+        let decision = decision.clamp(SLOTS_MIN, SLOTS_MAX);
+        let many = decision > previous && decision > (waiting + active) * STREAMS_MAX;
         Some(if many { previous } else { decision })
     }
 }
@@ -156,10 +158,10 @@ mod tests {
 
     fn minute(optimizer: &mut Optimizer, number: i64, bytes: u64, failed: u32, waiting: u32) -> u32 {
         if bytes > 0 {
-            optimizer.arrived(bytes);
-            optimizer.finished(bytes, Duration::from_secs(20));
+            optimizer.record_bytes(bytes);
+            optimizer.record_file(bytes, Duration::from_secs(20));
         }
-        (0..failed).for_each(|_| optimizer.failed());
+        (0..failed).for_each(|_| optimizer.record_failure());
         optimizer.decide(10, waiting, Timestamp::from_seconds(60 * number));
         optimizer.slots()
     }
@@ -167,7 +169,7 @@ mod tests {
     #[test]
     fn starts_halfway_climbs_by_two_and_falls_with_errors() {
         let mut link = Optimizer::default();
-        assert_eq!(link.slots(), UNDECIDED);
+        assert_eq!(link.slots(), SLOTS_INITIAL);
         assert_eq!(minute(&mut link, 1, 1_000_000, 0, 500), 66, "halfway of the range");
         assert_eq!(minute(&mut link, 2, 2_000_000, 0, 500), 68, "more than before");
         assert_eq!(minute(&mut link, 3, 4_000_000, 0, 10), 68, "the queue empties: hold on");
@@ -180,7 +182,7 @@ mod tests {
         for number in 1..200 {
             minute(&mut link, number, 1_000_000 * number as u64, 0, 10_000);
         }
-        assert_eq!(link.slots(), MOST);
+        assert_eq!(link.slots(), SLOTS_MAX);
         let mut still = Optimizer::default();
         assert_eq!(minute(&mut still, 1, 0, 0, 100), 66);
         assert_eq!(minute(&mut still, 2, 0, 0, 100), 66);

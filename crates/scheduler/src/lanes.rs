@@ -19,23 +19,23 @@ use crate::state::{Class, Rank};
 /// Priorities 1 to 9.
 pub(crate) const LEVELS: usize = 9;
 /// Activities with an account of their own at one target.
-const ACCOUNTS_MAX: usize = 1_000;
+const ACTIVITIES_MAX: usize = 1_000;
 /// Bytes for a weight of 1 that are counted before it is begun anew: to an eighth of a byte they are exact.
-const CLOCK_MAX: f64 = 1e15;
+const VIRTUAL_TIME_MAX: f64 = 1e15;
 
 /// All that waits at a target.
 #[derive(Default)]
 pub(crate) struct Lanes {
     /// Addressed by `Want::lane`; they stay where they are.
     lanes: Vec<Lane>,
-    communities: Vec<CommunityAt>,
+    communities: Vec<CommunityQueue>,
     /// What waits, by priority.
     queued: [u32; LEVELS],
     /// Start tag of the last one served, in bytes over weight.
-    clock: f64,
+    virtual_time: f64,
     /// By which weights the parts of activities were found; none if since then one began or ceased to want
     /// something.
-    parts_by: Option<u64>,
+    fractions_version: Option<u64>,
 }
 
 struct Lane {
@@ -54,7 +54,7 @@ struct Account {
 /// What is left of an order of turns; the next is at the end of each list. Most of the time the first one is
 /// served: so no more of the order is found out than is asked for.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct TurnOrder {
     strict: bool,
     /// By tag, with their places.
     communities: Vec<(f64, u32)>,
@@ -65,38 +65,38 @@ pub(crate) struct Turns {
     lanes: Vec<usize>,
 }
 
-struct CommunityAt {
+struct CommunityQueue {
     number: u32,
-    served: f64,
-    clock: f64,
+    start_tag: f64,
+    virtual_time: f64,
     queued: u32,
     /// Of all its activities: what is held, and how many priorities have something open.
-    held: u32,
+    in_memory: u32,
     open: u32,
-    activities: Vec<ActivityAt>,
+    activities: Vec<ActivityQueue>,
 }
 
-impl CommunityAt {
-    fn wants(&self) -> bool {
-        self.open > 0 || self.held > 0
+impl CommunityQueue {
+    fn is_active(&self) -> bool {
+        self.open > 0 || self.in_memory > 0
     }
 }
 
 /// With what is asked for at each decision of all its priorities, so that their lanes need not be looked at.
 /// What is asked of all activities comes first, in one cache line.
 #[repr(C, align(64))]
-pub(crate) struct ActivityAt {
+pub(crate) struct ActivityQueue {
     /// Of the target, among all that want something: see [`Lanes::find_parts`].
-    part: f64,
+    fraction: f64,
     party: u32,
     queued: u32,
-    held_all: u32,
+    in_memory_all: u32,
     /// Bit per priority: something waits; some want has more files than transfers.
-    waits: u16,
+    waiting_levels: u16,
     open: u16,
     /// By priority: transfers in memory that will be leased by themselves, and files asked for.
-    held: [u32; LEVELS],
-    served: f64,
+    in_memory: [u32; LEVELS],
+    start_tag: f64,
     /// Bytes that higher priorities still get before a lower one has its turn.
     relief_debt: f64,
     relief_turn: usize,
@@ -104,9 +104,9 @@ pub(crate) struct ActivityAt {
     lanes: [Option<NonZeroU32>; LEVELS],
 }
 
-impl ActivityAt {
-    fn wants(&self) -> bool {
-        self.open != 0 || self.held_all > 0
+impl ActivityQueue {
+    fn is_active(&self) -> bool {
+        self.open != 0 || self.in_memory_all > 0
     }
 
     /// The priorities for which there is more to ask for, from the highest down: with what is held for it and
@@ -116,9 +116,9 @@ impl ActivityAt {
         std::iter::from_fn(move || {
             let level = left.checked_ilog2()? as usize;
             left ^= 1 << level;
-            held += self.held[level..above].iter().sum::<u32>();
+            held += self.in_memory[level..above].iter().sum::<u32>();
             above = level;
-            Some((level, held, self.held[level]))
+            Some((level, held, self.in_memory[level]))
         })
     }
 
@@ -128,8 +128,9 @@ impl ActivityAt {
 
     /// In the order in which they should be tried.
     fn levels(&self, strict: bool, order: &mut Vec<usize>) {
-        let waiting = |level: usize| if self.waits & 1 << level == 0 { None } else { self.lane(level) };
-        let Some(highest) = self.waits.checked_ilog2() else { return };
+        let waiting =
+            |level: usize| if self.waiting_levels & 1 << level == 0 { None } else { self.lane(level) };
+        let Some(highest) = self.waiting_levels.checked_ilog2() else { return };
         let highest = highest as usize;
         if strict {
             return order.extend(waiting(highest));
@@ -152,12 +153,12 @@ impl Lanes {
         let number = parties.community(party);
         let known = self.communities.iter().position(|row| row.number == number);
         let community = known.unwrap_or_else(|| {
-            self.communities.push(CommunityAt {
+            self.communities.push(CommunityQueue {
                 number,
-                served: self.clock,
-                clock: 0.0,
+                start_tag: self.virtual_time,
+                virtual_time: 0.0,
                 queued: 0,
-                held: 0,
+                in_memory: 0,
                 open: 0,
                 activities: Vec::new(),
             });
@@ -165,20 +166,20 @@ impl Lanes {
         });
         let row = &mut self.communities[community];
         let known = row.activities.iter().position(|activity| activity.party == party);
-        let full = row.activities.len() >= ACCOUNTS_MAX;
-        let activity = known.or(full.then_some(ACCOUNTS_MAX - 1)).unwrap_or_else(|| {
-            row.activities.push(ActivityAt {
+        let full = row.activities.len() >= ACTIVITIES_MAX;
+        let activity = known.or(full.then_some(ACTIVITIES_MAX - 1)).unwrap_or_else(|| {
+            row.activities.push(ActivityQueue {
                 party,
-                served: row.clock,
+                start_tag: row.virtual_time,
                 queued: 0,
                 relief_debt: 0.0,
                 relief_turn: 0,
                 lanes: [None; LEVELS],
-                held: [0; LEVELS],
-                held_all: 0,
-                waits: 0,
+                in_memory: [0; LEVELS],
+                in_memory_all: 0,
+                waiting_levels: 0,
                 open: 0,
-                part: 0.0,
+                fraction: 0.0,
             });
             row.activities.len() - 1
         });
@@ -196,7 +197,7 @@ impl Lanes {
     }
 
     /// With whose work each is.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Class)> {
+    pub(crate) fn classes_by_party(&self) -> impl Iterator<Item = (u32, &Class)> {
         (0..self.lanes.len()).map(|lane| (self.party(lane), self.class(lane)))
     }
 
@@ -217,13 +218,13 @@ impl Lanes {
     }
 
     /// The lanes of the same activity, this one and those of higher priority.
-    pub(crate) fn not_after(&self, lane: usize) -> impl Iterator<Item = (usize, &Class)> {
+    pub(crate) fn same_or_higher(&self, lane: usize) -> impl Iterator<Item = (usize, &Class)> {
         let activity = self.activity(self.lanes[lane].account);
         let levels = self.level(lane)..LEVELS;
         levels.filter_map(|level| activity.lane(level)).map(|lane| (lane, &self.lanes[lane].class))
     }
 
-    fn activity(&self, account: Account) -> &ActivityAt {
+    fn activity(&self, account: Account) -> &ActivityQueue {
         &self.communities[account.community as usize].activities[account.activity as usize]
     }
 
@@ -231,13 +232,13 @@ impl Lanes {
     /// they hold; so what has its turn here, by its share or to relieve a lower priority, goes by the highest
     /// that waits with it: else it would wait there in vain. What comes later and is more urgent still
     /// overtakes it.
-    pub(crate) fn level_of_turn(&self, lane: usize) -> usize {
+    pub(crate) fn agent_level(&self, lane: usize) -> usize {
         let highest = self.queued.iter().rposition(|&queued| queued > 0);
         highest.unwrap_or(0).max(self.level(lane))
     }
 
     /// Whether all that waits is in this lane.
-    pub(crate) fn is_only(&self, lane: usize) -> bool {
+    pub(crate) fn holds_all_queued(&self, lane: usize) -> bool {
         self.queued.iter().sum::<u32>() == self.lanes[lane].class.queued
     }
 
@@ -249,10 +250,10 @@ impl Lanes {
         let activity = &mut community.activities[account.activity as usize];
         if more {
             if activity.queued == 0 {
-                activity.served = activity.served.max(community.clock);
+                activity.start_tag = activity.start_tag.max(community.virtual_time);
             }
             if community.queued == 0 {
-                community.served = community.served.max(self.clock);
+                community.start_tag = community.start_tag.max(self.virtual_time);
             }
             row.class.queued += 1;
             self.queued[level] += 1;
@@ -265,31 +266,32 @@ impl Lanes {
             community.queued -= 1;
         }
         let bit = 1 << level;
-        activity.waits = if row.class.queued > 0 { activity.waits | bit } else { activity.waits & !bit };
+        activity.waiting_levels =
+            if row.class.queued > 0 { activity.waiting_levels | bit } else { activity.waiting_levels & !bit };
     }
 
     /// More or fewer transfers of a lane are in memory, or asked for.
-    pub(crate) fn count_held(&mut self, lane: usize, count: u32, more: bool) {
+    pub(crate) fn count_in_memory(&mut self, lane: usize, count: u32, more: bool) {
         let (account, level) = (self.lanes[lane].account, self.level(lane));
         let community = &mut self.communities[account.community as usize];
         let activity = &mut community.activities[account.activity as usize];
-        let wanted = activity.wants();
-        for held in [&mut activity.held[level], &mut activity.held_all, &mut community.held] {
+        let wanted = activity.is_active();
+        for held in [&mut activity.in_memory[level], &mut activity.in_memory_all, &mut community.in_memory] {
             *held = if more { *held + count } else { *held - count };
         }
-        if activity.wants() != wanted {
-            self.parts_by = None;
+        if activity.is_active() != wanted {
+            self.fractions_version = None;
         }
     }
 
     /// A want has more files than transfers.
-    pub(crate) fn open(&mut self, lane: usize, rank: Rank, want: u32) {
+    pub(crate) fn list_open(&mut self, lane: usize, rank: Rank, want: u32) {
         self.lanes[lane].class.open.insert((rank, want));
         self.count_open(lane);
     }
 
     /// True if it had.
-    pub(crate) fn close(&mut self, lane: usize, rank: Rank, want: u32) -> bool {
+    pub(crate) fn unlist_open(&mut self, lane: usize, rank: Rank, want: u32) -> bool {
         let known = self.lanes[lane].class.open.remove(&(rank, want));
         self.count_open(lane);
         known
@@ -300,15 +302,15 @@ impl Lanes {
         let open = !self.lanes[lane].class.open.is_empty();
         let community = &mut self.communities[account.community as usize];
         let activity = &mut community.activities[account.activity as usize];
-        let wanted = activity.wants();
+        let wanted = activity.is_active();
         match (activity.open & bit != 0, open) {
             (false, true) => community.open += 1,
             (true, false) => community.open -= 1,
             _ => {}
         }
         activity.open = if open { activity.open | bit } else { activity.open & !bit };
-        if activity.wants() != wanted {
-            self.parts_by = None;
+        if activity.is_active() != wanted {
+            self.fractions_version = None;
         }
     }
 
@@ -324,21 +326,21 @@ impl Lanes {
 
     /// Begins the order in which lanes with something waiting should be tried: the first that has something
     /// that can be leased has its turn. `strict`: of each activity the highest priority only.
-    pub(crate) fn begin_turns(&self, strict: bool, turns: &mut Turns) {
+    pub(crate) fn begin_turns(&self, strict: bool, turns: &mut TurnOrder) {
         turns.strict = strict;
         turns.communities.clear();
         turns.activities.clear();
         turns.lanes.clear();
         for (at, row) in (0u32..).zip(&self.communities) {
             if row.queued > 0 {
-                turns.communities.push((row.served, at));
+                turns.communities.push((row.start_tag, at));
             }
         }
-        sort_last_first(&mut turns.communities);
+        sort_descending(&mut turns.communities);
     }
 
     /// The same for the lanes of one community, by its place here.
-    pub(crate) fn begin_turns_of(&self, community: u32, strict: bool, turns: &mut Turns) {
+    pub(crate) fn begin_turns_of(&self, community: u32, strict: bool, turns: &mut TurnOrder) {
         turns.strict = strict;
         turns.activities.clear();
         turns.lanes.clear();
@@ -348,14 +350,15 @@ impl Lanes {
 
     /// The communities for which something waits that a source has: their numbers, and their places here.
     pub(crate) fn communities_for(&self, source: u32) -> impl Iterator<Item = (u32, u32)> {
-        let has = move |activity: &ActivityAt| {
-            activity.queued > 0 && activity.all_lanes().any(|lane| self.lanes[lane].class.has_for(source))
+        let has = move |activity: &ActivityQueue| {
+            activity.queued > 0
+                && activity.all_lanes().any(|lane| self.lanes[lane].class.has_waiting_for(source))
         };
         let waiting = (0u32..).zip(&self.communities).filter(move |(_, row)| row.activities.iter().any(has));
         waiting.map(|(at, row)| (row.number, at))
     }
 
-    pub(crate) fn next_turn(&self, turns: &mut Turns) -> Option<usize> {
+    pub(crate) fn next_turn(&self, turns: &mut TurnOrder) -> Option<usize> {
         loop {
             if let Some(lane) = turns.lanes.pop() {
                 return Some(lane);
@@ -371,10 +374,10 @@ impl Lanes {
             let row = &self.communities[at as usize];
             for (at, activity) in (0u32..).zip(&row.activities) {
                 if activity.queued > 0 {
-                    turns.activities.push((activity.served, at));
+                    turns.activities.push((activity.start_tag, at));
                 }
             }
-            sort_last_first(&mut turns.activities);
+            sort_descending(&mut turns.activities);
         }
     }
 
@@ -390,53 +393,53 @@ impl Lanes {
     ) {
         let (account, level) = (self.lanes[lane].account, self.level(lane));
         let payer = self.lanes[turn].account.community as usize;
-        self.clock = self.clock.max(self.communities[payer].served);
+        self.virtual_time = self.virtual_time.max(self.communities[payer].start_tag);
         let row = &mut self.communities[account.community as usize];
-        row.clock = row.clock.max(row.activities[account.activity as usize].served);
-        self.move_on(payer, account, cost, parties, claim);
-        self.keep_exact(account);
+        row.virtual_time = row.virtual_time.max(row.activities[account.activity as usize].start_tag);
+        self.advance(payer, account, cost, parties, claim);
+        self.rebase(account);
         let activity =
             &mut self.communities[account.community as usize].activities[account.activity as usize];
-        if activity.waits >> (level + 1) != 0 {
+        if activity.waiting_levels >> (level + 1) != 0 {
             activity.relief_debt = cost * (relief - 1.0);
             activity.relief_turn = level + 1;
-        } else if activity.waits & ((1 << level) - 1) != 0 {
+        } else if activity.waiting_levels & ((1 << level) - 1) != 0 {
             activity.relief_debt = (activity.relief_debt - cost).max(0.0);
         }
     }
 
     /// A community and an activity, perhaps of another, were served `cost` bytes, or give them back.
-    fn move_on(&mut self, payer: usize, account: Account, cost: f64, parties: &Parties, claim: f64) {
-        let of_community = |row: &CommunityAt| parties.weight_of_community(row.number);
-        let of_activity = |activity: &ActivityAt| parties.weight_of_activity(activity.party);
+    fn advance(&mut self, payer: usize, account: Account, cost: f64, parties: &Parties, claim: f64) {
+        let of_community = |row: &CommunityQueue| parties.weight_of_community(row.number);
+        let of_activity = |activity: &ActivityQueue| parties.weight_of_activity(activity.party);
         let row = &self.communities[payer];
         let by = cost / of_community(row);
-        let ahead = claim::moved(row.served - self.clock, by, || {
+        let ahead = claim::advance(row.start_tag - self.virtual_time, by, || {
             let waiting = self.communities.iter().filter(|row| row.queued > 0);
             claim / waiting.map(of_community).sum::<f64>()
         });
-        self.communities[payer].served = self.clock + ahead;
+        self.communities[payer].start_tag = self.virtual_time + ahead;
         let row = &mut self.communities[account.community as usize];
         let activity = &row.activities[account.activity as usize];
         let by = cost / of_activity(activity);
-        let ahead = claim::moved(activity.served - row.clock, by, || {
+        let ahead = claim::advance(activity.start_tag - row.virtual_time, by, || {
             let waiting = row.activities.iter().filter(|activity| activity.queued > 0);
             claim / waiting.map(of_activity).sum::<f64>()
         });
-        row.activities[account.activity as usize].served = row.clock + ahead;
+        row.activities[account.activity as usize].start_tag = row.virtual_time + ahead;
     }
 
     /// Clocks of those with next to no weight leap, and a number so large has no room for one file of
     /// another: all is counted from now again.
-    fn keep_exact(&mut self, account: Account) {
-        if self.clock > CLOCK_MAX {
-            let clock = std::mem::take(&mut self.clock);
-            self.communities.iter_mut().for_each(|row| row.served -= clock);
+    fn rebase(&mut self, account: Account) {
+        if self.virtual_time > VIRTUAL_TIME_MAX {
+            let clock = std::mem::take(&mut self.virtual_time);
+            self.communities.iter_mut().for_each(|row| row.start_tag -= clock);
         }
         let row = &mut self.communities[account.community as usize];
-        if row.clock > CLOCK_MAX {
-            let clock = std::mem::take(&mut row.clock);
-            row.activities.iter_mut().for_each(|activity| activity.served -= clock);
+        if row.virtual_time > VIRTUAL_TIME_MAX {
+            let clock = std::mem::take(&mut row.virtual_time);
+            row.activities.iter_mut().for_each(|activity| activity.start_tag -= clock);
         }
     }
 
@@ -444,11 +447,11 @@ impl Lanes {
     pub(crate) fn reweigh(&mut self, before: &Weights, parties: &Parties) {
         for row in &mut self.communities {
             let by = before.communities[row.number as usize] / parties.weight_of_community(row.number);
-            row.served = self.clock + (row.served - self.clock) * by;
+            row.start_tag = self.virtual_time + (row.start_tag - self.virtual_time) * by;
             for activity in &mut row.activities {
                 let by =
                     before.activities[activity.party as usize] / parties.weight_of_activity(activity.party);
-                activity.served = row.clock + (activity.served - row.clock) * by;
+                activity.start_tag = row.virtual_time + (activity.start_tag - row.virtual_time) * by;
             }
         }
     }
@@ -456,44 +459,47 @@ impl Lanes {
     /// What was paid for `cost` bytes came to nothing.
     pub(crate) fn refund(&mut self, turn: usize, lane: usize, cost: f64, parties: &Parties, claim: f64) {
         let payer = self.lanes[turn].account.community as usize;
-        self.move_on(payer, self.lanes[lane].account, -cost, parties, claim);
+        self.advance(payer, self.lanes[lane].account, -cost, parties, claim);
     }
 
     // ---- what is wanted ------------------------------------------------------------------------------
 
     /// Finds the part of the target that is each activity's own among all that want something. Asked for at
     /// each decision, and the same until another one wants something.
-    pub(crate) fn find_parts(&mut self, parties: &Parties) {
-        if self.parts_by == Some(parties.edition()) {
+    pub(crate) fn update_fractions(&mut self, parties: &Parties) {
+        if self.fractions_version == Some(parties.version()) {
             return;
         }
-        self.parts_by = Some(parties.edition());
-        let weight = |row: &CommunityAt| parties.weight_of_community(row.number);
-        let active = self.communities.iter().filter(|row| row.wants());
+        self.fractions_version = Some(parties.version());
+        let weight = |row: &CommunityQueue| parties.weight_of_community(row.number);
+        let active = self.communities.iter().filter(|row| row.is_active());
         let whole: f64 = active.map(weight).sum();
-        for row in self.communities.iter_mut().filter(|row| row.wants()) {
-            let of_activity = |activity: &ActivityAt| parties.weight_of_activity(activity.party);
-            let active = row.activities.iter().filter(|activity| activity.wants());
+        for row in self.communities.iter_mut().filter(|row| row.is_active()) {
+            let of_activity = |activity: &ActivityQueue| parties.weight_of_activity(activity.party);
+            let active = row.activities.iter().filter(|activity| activity.is_active());
             let sum: f64 = active.map(of_activity).sum();
             let weight = weight(row);
-            for activity in row.activities.iter_mut().filter(|activity| activity.wants()) {
-                activity.part = weight * of_activity(activity) / sum / whole;
+            for activity in row.activities.iter_mut().filter(|activity| activity.is_active()) {
+                activity.fraction = weight * of_activity(activity) / sum / whole;
             }
         }
     }
 
     /// The first answer of an activity that wants more files than are in memory, given its part as it was
     /// found.
-    pub(crate) fn among_parts<T>(&self, mut answer: impl FnMut(f64, &ActivityAt) -> Option<T>) -> Option<T> {
+    pub(crate) fn find_open_activity<T>(
+        &self,
+        mut answer: impl FnMut(f64, &ActivityQueue) -> Option<T>,
+    ) -> Option<T> {
         let rows = self.communities.iter().filter(|row| row.open > 0);
         let mut open = rows.flat_map(|row| &row.activities).filter(|activity| activity.open != 0);
-        open.find_map(|activity| answer(activity.part, activity))
+        open.find_map(|activity| answer(activity.fraction, activity))
     }
 
     /// The part of a target that a lane's activity is entitled to now, of those that lack something.
-    pub(crate) fn part_of(&self, lane: usize, parties: &Parties) -> f64 {
+    pub(crate) fn entitled_fraction(&self, lane: usize, parties: &Parties) -> f64 {
         let lacks =
-            |activity: &ActivityAt| activity.all_lanes().any(|lane| self.lanes[lane].class.bytes_left > 0);
+            |activity: &ActivityQueue| activity.all_lanes().any(|lane| self.lanes[lane].class.bytes_left > 0);
         let account = self.lanes[lane].account;
         let (mut communities, mut activities) = (0.0, 0.0);
         for (at, row) in self.communities.iter().enumerate() {
@@ -514,7 +520,7 @@ impl Lanes {
     }
 }
 
-fn sort_last_first(turns: &mut [(f64, u32)]) {
+fn sort_descending(turns: &mut [(f64, u32)]) {
     turns.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)));
 }
 
@@ -529,14 +535,14 @@ mod tests {
     const CLAIM: f64 = 100.0;
 
     /// Parties that all want more than there is, with their lanes in that order.
-    struct At {
+    struct Market {
         parties: Parties,
         lanes: Lanes,
     }
 
-    impl At {
-        fn new(shares: Shares, all: impl IntoIterator<Item = Party>) -> At {
-            let mut at = At { parties: Parties::default(), lanes: Lanes::default() };
+    impl Market {
+        fn new(shares: Shares, all: impl IntoIterator<Item = Party>) -> Market {
+            let mut at = Market { parties: Parties::default(), lanes: Lanes::default() };
             at.parties.set(shares);
             for party in all {
                 let party = at.parties.number(&party);
@@ -547,7 +553,7 @@ mod tests {
         }
 
         /// Each weight once as a community's, and once as an activity's of the same one.
-        fn both(weights: &[f64]) -> [At; 2] {
+        fn both(weights: &[f64]) -> [Market; 2] {
             let named = || ["a", "b", "c", "d"].into_iter().zip(weights);
             let communities =
                 named().map(|(name, &weight)| (name.parse().unwrap(), CommunityShare::of(weight)));
@@ -561,12 +567,12 @@ mod tests {
                 community: "all".parse().unwrap(),
                 activity: Some(name.parse().unwrap()),
             };
-            [At::new(communities, named().map(community)), At::new(activities, named().map(activity))]
+            [Market::new(communities, named().map(community)), Market::new(activities, named().map(activity))]
         }
 
         /// Serves one of these, whose turn comes first.
         fn serve(&mut self, those: &[usize]) -> usize {
-            let mut turns = Turns::default();
+            let mut turns = TurnOrder::default();
             self.lanes.begin_turns(false, &mut turns);
             let mut order = std::iter::from_fn(|| self.lanes.next_turn(&mut turns));
             let lane = order.find(|lane| those.contains(lane)).unwrap();
@@ -586,7 +592,7 @@ mod tests {
     /// source, and when they can have all they like, the two share by their weights.
     #[test]
     fn those_that_wait_share_by_weight_what_they_get_and_what_they_catch_up_on() {
-        for mut at in At::both(&[3.0, 1.0, 1.0]) {
+        for mut at in Market::both(&[3.0, 1.0, 1.0]) {
             let mut got = [0.0; 3];
             for file in 0..10_000 {
                 got[at.serve(if file % 20 == 0 { &[0, 1] } else { &[2] })] += 1.0;
@@ -601,7 +607,7 @@ mod tests {
     /// all have their shares.
     #[test]
     fn those_that_were_blocked_catch_up_by_weight_and_starve_nobody() {
-        for mut at in At::both(&[3.0, 1.0, 1.0]) {
+        for mut at in Market::both(&[3.0, 1.0, 1.0]) {
             at.serve_many(&[2], 10_000);
             let got = at.serve_many(&[0, 1, 2], 100);
             assert!((74.0..=76.0).contains(&got[0]) && got[2] == 0.0, "{got:?}");
@@ -614,7 +620,7 @@ mod tests {
     #[test]
     fn who_paid_for_what_came_to_nothing_gets_as_much_again() {
         for blocked in [0, 50, 10_000] {
-            for mut at in At::both(&[3.0, 1.0, 1.0]) {
+            for mut at in Market::both(&[3.0, 1.0, 1.0]) {
                 at.serve_many(&[2], blocked);
                 let got = at.serve_many(&[0, 1], 200);
                 assert_eq!(got[..2], [150.0, 50.0], "{blocked}");

@@ -12,65 +12,66 @@
 //! lease), `outcome` (what follows), `second_thoughts` (what is asked back). By which rule a source is chosen
 //! is a [`Strategy`].
 
-mod assign;
-mod at_once;
+mod backoff_reset;
 mod breaker;
+mod cached_min_set;
 mod circuits;
 mod claim;
-mod deal;
+mod concurrency;
 pub mod decision;
 mod demand;
 mod detours;
-mod ease;
+mod dispatch;
 pub mod event;
+mod exclusive_target;
 mod explain;
-mod first;
-mod foresight;
+mod forecast_scoring;
 mod fts3;
-mod key;
-mod keyed;
+mod id_map;
+mod imported_knowledge;
 mod lanes;
-mod lately;
-mod lesson;
+mod lease_recall;
 mod limits;
 mod link_shares;
 mod links;
-mod news;
-mod opening;
+mod monotonic_clock;
 mod outcome;
 mod outlook;
 mod pick;
 pub mod query;
 mod queue;
+mod queue_key;
 mod rank;
+mod recent_rate;
 pub mod record;
+mod replica_races;
 mod routes;
 mod scheduler;
-mod second_thoughts;
 pub mod settings;
 mod shares;
-mod sorted;
+mod slab;
+mod source_assignment;
+mod source_latency;
 mod sources;
 mod state;
-mod steady;
 mod strategy;
-mod table;
+mod target_throughput;
 mod topology;
 mod waiters;
-mod width;
 
-pub use circuits::OnCircuit;
+pub use circuits::CircuitLink;
 pub use decision::{
-    CancelWhy, Candidate, CandidateInWords, Choice, ChoiceInWords, Decision, GiveBack, Lease, Unusable,
+    CancelWhy, Candidate, CandidateExplanation, Choice, ChoiceExplanation, Decision, Lease, LeaseRecall,
+    Unusable,
 };
 pub use event::{
-    Adopted, AdoptedLease, Demand, DemandId, Event, Outcome, SiteInfo, SiteLimits, SiteState, StorageInfo,
-    WantedFile,
+    AdoptedLease, AdoptedTransfer, Demand, DemandId, Event, Outcome, SiteInfo, SiteLimits, SiteState,
+    StorageInfo, WantedFile,
 };
-pub use lesson::Lesson;
-pub use limits::{CircuitRule, Limit, LimitOf, Limits, Pattern};
+pub use imported_knowledge::ImportedKnowledge;
+pub use limits::{CircuitRule, Limit, LimitKind, Limits, Pattern};
 pub use link_shares::{LinkShares, LinkWeight};
-pub use query::{Counts, Lacking, LeasedNow, LinkAhead, LinkNow, Outlook, TransferNow};
+pub use query::{Counts, LeaseStatus, LinkBacklog, LinkStatus, MissingBytes, Outlook, TransferStatus};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};
 pub use shares::{CommunityShare, Party, Shares};

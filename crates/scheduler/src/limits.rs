@@ -15,15 +15,15 @@ use serde::{Deserialize, Serialize};
 use crate::decision::Unusable;
 use crate::scheduler::{Scheduler, Timer};
 use crate::shares::{Parties, Party};
-use crate::state::{Leased, Phase};
+use crate::state::{ActiveLease, Phase};
 
 /// What may be leased before its time; half of it is when to look again.
-const AHEAD: Duration = Duration::from_secs(1);
+const BURST_LENGTH: Duration = Duration::from_secs(1);
 /// However slow a limit is, the time of one file is finite.
-const WAIT_MAX: Duration = Duration::from_secs(30 * 86_400);
+const FILE_TIME_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Leases taken back whose agents may still say that the file came, at most; beyond, the oldest are believed
 /// not to have.
-const TAKEN_BACK_MAX: usize = 4_096;
+const REVOKED_LEASES_MAX: usize = 4_096;
 
 /// None is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ impl CircuitRule {
 
 /// What a limit is of; storages by their place, communities by their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Of {
+enum LimitScope {
     Link(u32, u32),
     Into(u32),
     Out(u32),
@@ -89,7 +89,7 @@ enum Of {
 
 /// The same for those who ask why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LimitOf {
+pub enum LimitKind {
     Link,
     Into,
     Out,
@@ -97,28 +97,29 @@ pub enum LimitOf {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Gate {
+struct LimitState {
     limit: Limit,
     /// What was leased is paid for by then.
-    paid: Timestamp,
+    paid_until: Timestamp,
 }
 
-impl Gate {
+impl LimitState {
     /// None: open. Else when to look again.
-    fn shut(&self, now: Timestamp) -> Option<Timestamp> {
-        (self.limit.bytes_per_s.is_some() && self.paid > now + AHEAD).then(|| self.paid - AHEAD / 2)
+    fn blocked_until(&self, now: Timestamp) -> Option<Timestamp> {
+        (self.limit.bytes_per_s.is_some() && self.paid_until > now + BURST_LENGTH)
+            .then(|| self.paid_until - BURST_LENGTH / 2)
     }
 
-    fn time(&self, bytes: u64) -> Duration {
+    fn time_for(&self, bytes: u64) -> Duration {
         let rate = self.limit.bytes_per_s.unwrap_or(0).max(1);
-        Duration::from_secs_f64(bytes as f64 / rate as f64).min(WAIT_MAX)
+        Duration::from_secs_f64(bytes as f64 / rate as f64).min(FILE_TIME_MAX)
     }
 }
 
 /// Limits with what is used of them.
 #[derive(Default)]
-pub(crate) struct Gates {
-    gates: BTreeMap<Of, Gate>,
+pub(crate) struct LimitTable {
+    by_scope: BTreeMap<LimitScope, LimitState>,
     each_link_of_jobs: BTreeMap<(Option<u32>, Option<u32>), u32>,
     uncommissioned: BTreeSet<(u32, u32)>,
     testers: Option<u32>,
@@ -128,15 +129,15 @@ pub(crate) struct Gates {
     /// The next look at who waits for a rate.
     timer: Option<Timestamp>,
     /// Leases that ended without a word of their agents.
-    taken_back: BTreeMap<AttemptId, TakenBack>,
+    revoked: BTreeMap<AttemptId, RevokedLease>,
     /// How often they were changed: what was leased under former ones is not charged to these, and gives
     /// nothing back.
-    edition: u32,
+    version: u32,
 }
 
 /// A lease whose bytes were given back to the limits on the belief that they will not come.
 #[derive(Clone, Copy)]
-struct TakenBack {
+struct RevokedLease {
     source: u32,
     target: u32,
     community: u32,
@@ -144,12 +145,12 @@ struct TakenBack {
     counted: u64,
 }
 
-impl Gates {
-    pub(crate) fn edition(&self) -> u32 {
-        self.edition
+impl LimitTable {
+    pub(crate) fn version(&self) -> u32 {
+        self.version
     }
 
-    pub(crate) fn closed_links(&self) -> bool {
+    pub(crate) fn has_closed_links(&self) -> bool {
         !self.uncommissioned.is_empty()
     }
 
@@ -162,11 +163,11 @@ impl Gates {
         self.testers == Some(parties.community(party))
     }
 
-    fn rate(&self, of: &Of) -> Option<u64> {
-        self.gates.get(of)?.limit.bytes_per_s
+    fn rate(&self, of: &LimitScope) -> Option<u64> {
+        self.by_scope.get(of)?.limit.bytes_per_s
     }
 
-    fn fits_link_of_jobs(&self, source: u32, target: u32) -> Option<u32> {
+    fn job_link_limit(&self, source: u32, target: u32) -> Option<u32> {
         let patterns =
             [(Some(source), Some(target)), (Some(source), None), (None, Some(target)), (None, None)];
         patterns.iter().find_map(|pattern| self.each_link_of_jobs.get(pattern)).copied()
@@ -177,38 +178,38 @@ impl Scheduler {
     pub(crate) fn limits_changed(&mut self, limits: Limits, now: Timestamp) {
         let mut gates = BTreeMap::new();
         for ((source, target), limit) in limits.links {
-            let of = Of::Link(self.storage_place(source), self.storage_place(target));
+            let of = LimitScope::Link(self.storage_index(source), self.storage_index(target));
             gates.insert(of, limit);
         }
         for (storage, limit) in limits.into {
-            gates.insert(Of::Into(self.storage_place(storage)), limit);
+            gates.insert(LimitScope::Into(self.storage_index(storage)), limit);
         }
         for (storage, limit) in limits.out {
-            gates.insert(Of::Out(self.storage_place(storage)), limit);
+            gates.insert(LimitScope::Out(self.storage_index(storage)), limit);
         }
         for (name, limit) in limits.communities {
-            gates.insert(Of::Community(self.community_number(name)), limit);
+            gates.insert(LimitScope::Community(self.community_number(name)), limit);
         }
-        let mut place = |storage: Option<StorageId>| storage.map(|storage| self.storage_place(storage));
+        let mut index = |storage: Option<StorageId>| storage.map(|storage| self.storage_index(storage));
         let patterns = limits.each_link_of_jobs.into_iter();
         let each =
-            patterns.map(|((source, target), limit)| ((place(source), place(target)), limit)).collect();
+            patterns.map(|((source, target), limit)| ((index(source), index(target)), limit)).collect();
         self.limits.each_link_of_jobs = each;
         let testers = limits.testers.map(|name| self.community_number(name));
         let pairs = limits.uncommissioned.into_iter();
         let closed: BTreeSet<(u32, u32)> =
-            pairs.map(|(source, target)| (self.storage_place(source), self.storage_place(target))).collect();
+            pairs.map(|(source, target)| (self.storage_index(source), self.storage_index(target))).collect();
         // What was leased under a former rate is paid for: a new one begins now.
-        let gates = gates.into_iter().map(|(of, limit)| (of, Gate { limit, paid: now }));
-        self.limits.gates = gates.collect();
-        self.limits.edition = self.limits.edition.wrapping_add(1);
-        self.limits.taken_back.clear();
+        let gates = gates.into_iter().map(|(of, limit)| (of, LimitState { limit, paid_until: now }));
+        self.limits.by_scope = gates.collect();
+        self.limits.version = self.limits.version.wrapping_add(1);
+        self.limits.revoked.clear();
         let commissioning = closed != self.limits.uncommissioned || testers != self.limits.testers;
         self.limits.uncommissioned = closed;
         self.limits.testers = testers;
         self.limits.circuits = limits.circuits;
         if commissioning {
-            self.links_open_again(now);
+            self.requeue_after_commissioning(now);
         }
         self.wake_all();
     }
@@ -250,23 +251,23 @@ impl Scheduler {
 
     /// Which limit keeps a file of a party from a link now.
     pub(crate) fn limited(&self, source: u32, target: u32, party: u32, now: Timestamp) -> Option<Unusable> {
-        if let Some(limit) = self.limit_of_jobs(source, target)
-            && self.active_of(&Of::Link(source, target)) >= limit
+        if let Some(limit) = self.job_limit(source, target)
+            && self.active_of(&LimitScope::Link(source, target)) >= limit
         {
-            return Some(Unusable::LimitActive { of: LimitOf::Link, limit });
+            return Some(Unusable::LimitActive { of: LimitKind::Link, limit });
         }
-        if self.limits.gates.is_empty() {
+        if self.limits.by_scope.is_empty() {
             return None;
         }
         let community = self.parties.community(party);
-        for (of, kind) in gates_of(source, target, community) {
-            let Some(gate) = self.limits.gates.get(&of) else { continue };
+        for (of, kind) in scopes_of(source, target, community) {
+            let Some(gate) = self.limits.by_scope.get(&of) else { continue };
             if let Some(limit) = gate.limit.active
                 && self.active_of(&of) >= limit
             {
                 return Some(Unusable::LimitActive { of: kind, limit });
             }
-            if let Some(until) = gate.shut(now) {
+            if let Some(until) = gate.blocked_until(now) {
                 let bytes_per_s = gate.limit.bytes_per_s.unwrap_or(0);
                 return Some(Unusable::LimitRate { of: kind, bytes_per_s, until });
             }
@@ -274,34 +275,34 @@ impl Scheduler {
         None
     }
 
-    fn limit_of_jobs(&self, source: u32, target: u32) -> Option<u32> {
+    fn job_limit(&self, source: u32, target: u32) -> Option<u32> {
         if self.limits.each_link_of_jobs.is_empty() {
             return None;
         }
         let is_of_jobs = |storage: u32| of_jobs(self.storages[storage].id.0);
-        (is_of_jobs(source) && is_of_jobs(target)).then(|| self.limits.fits_link_of_jobs(source, target))?
+        (is_of_jobs(source) && is_of_jobs(target)).then(|| self.limits.job_link_limit(source, target))?
     }
 
-    fn active_of(&self, of: &Of) -> u32 {
+    fn active_of(&self, of: &LimitScope) -> u32 {
         match of {
-            Of::Link(source, target) => {
+            LimitScope::Link(source, target) => {
                 self.storages[*target].target.links.get(*source).map_or(0, |link| link.files)
             }
-            Of::Into(target) => self.storages[*target].target.leased.len() as u32,
-            Of::Out(source) => self.storages[*source].files_ahead,
-            Of::Community(community) => self.limits.active.get(community).copied().unwrap_or(0),
+            LimitScope::Into(target) => self.storages[*target].target.leased.len() as u32,
+            LimitScope::Out(source) => self.storages[*source].files_ahead,
+            LimitScope::Community(community) => self.limits.active.get(community).copied().unwrap_or(0),
         }
     }
 
     /// Who waits for a rate is looked at when it has room again.
-    pub(crate) fn look_again(&mut self, until: Timestamp, now: Timestamp) {
+    pub(crate) fn arm_limit_timer(&mut self, until: Timestamp, now: Timestamp) {
         if self.limits.timer.is_none_or(|timer| timer <= now || until < timer) {
             self.limits.timer = Some(until);
             self.set_timer(until, Timer::Limits);
         }
     }
 
-    pub(crate) fn limits_eased(&mut self) {
+    pub(crate) fn limits_freed(&mut self) {
         self.limits.timer = None;
         self.wake_all();
     }
@@ -310,38 +311,38 @@ impl Scheduler {
     pub(crate) fn count_limits(&mut self, source: u32, target: u32, party: u32, size: u64, now: Timestamp) {
         let community = self.parties.community(party);
         *self.limits.active.entry(community).or_default() += 1;
-        if self.limits.gates.is_empty() {
+        if self.limits.by_scope.is_empty() {
             return;
         }
         self.charge_limits(source, target, community, size, now);
     }
 
     fn charge_limits(&mut self, source: u32, target: u32, community: u32, bytes: u64, now: Timestamp) {
-        for (of, _) in gates_of(source, target, community) {
-            if let Some(gate) = self.limits.gates.get_mut(&of)
+        for (of, _) in scopes_of(source, target, community) {
+            if let Some(gate) = self.limits.by_scope.get_mut(&of)
                 && gate.limit.bytes_per_s.is_some()
             {
-                gate.paid = gate.paid.max(now) + gate.time(bytes);
+                gate.paid_until = gate.paid_until.max(now) + gate.time_for(bytes);
             }
         }
     }
 
     /// A lease was taken back before its agent told how it ended.
-    pub(crate) fn limits_believe_lost(&mut self, lease: &Leased, target: u32) {
-        if self.limits.gates.is_empty() || lease.limits != self.limits.edition {
+    pub(crate) fn note_revoked(&mut self, lease: &ActiveLease, target: u32) {
+        if self.limits.by_scope.is_empty() || lease.limits != self.limits.version {
             return;
         }
         let (source, community) = (lease.source, self.parties.community(lease.party));
-        let taken_back = TakenBack { source, target, community, counted: lease.bytes_done };
-        self.limits.taken_back.insert(lease.attempt, taken_back);
-        if self.limits.taken_back.len() > TAKEN_BACK_MAX {
-            self.limits.taken_back.pop_first();
+        let taken_back = RevokedLease { source, target, community, counted: lease.bytes_done };
+        self.limits.revoked.insert(lease.attempt, taken_back);
+        if self.limits.revoked.len() > REVOKED_LEASES_MAX {
+            self.limits.revoked.pop_first();
         }
     }
 
     /// The agent of a lease that was taken back says what came of it all the same.
-    pub(crate) fn came_after_all(&mut self, attempt: AttemptId, bytes_moved: u64, now: Timestamp) {
-        let Some(TakenBack { source, target, community, counted }) = self.limits.taken_back.remove(&attempt)
+    pub(crate) fn count_late_arrival(&mut self, attempt: AttemptId, bytes_moved: u64, now: Timestamp) {
+        let Some(RevokedLease { source, target, community, counted }) = self.limits.revoked.remove(&attempt)
         else {
             return;
         };
@@ -349,74 +350,77 @@ impl Scheduler {
     }
 
     /// … and is leased no more; `back` of its bytes did not come.
-    pub(crate) fn uncount_limits(&mut self, lease: &Leased, target: u32, back: u64, now: Timestamp) {
+    pub(crate) fn uncount_limits(&mut self, lease: &ActiveLease, target: u32, back: u64, now: Timestamp) {
         let (source, community) = (lease.source, self.parties.community(lease.party));
         if let Some(active) = self.limits.active.get_mut(&community) {
             *active -= 1;
         }
-        if self.limits.gates.is_empty() {
+        if self.limits.by_scope.is_empty() {
             return;
         }
-        for (of, _) in gates_of(source, target, community) {
-            let Some(gate) = self.limits.gates.get_mut(&of) else { continue };
-            if gate.limit.bytes_per_s.is_some() && lease.limits == self.limits.edition {
-                gate.paid = (gate.paid - gate.time(back)).max(now - AHEAD);
+        for (of, _) in scopes_of(source, target, community) {
+            let Some(gate) = self.limits.by_scope.get_mut(&of) else { continue };
+            if gate.limit.bytes_per_s.is_some() && lease.limits == self.limits.version {
+                gate.paid_until = (gate.paid_until - gate.time_for(back)).max(now - BURST_LENGTH);
             }
         }
         // Others wait for these than the target itself, which is woken anyway.
-        if self.was_full(Of::Community(community)) {
+        if self.was_full(LimitScope::Community(community)) {
             self.wake_all();
-        } else if self.was_full(Of::Out(source)) {
+        } else if self.was_full(LimitScope::Out(source)) {
             self.wake_around(source);
         }
     }
 
     /// Whether the file that just ended had the last place.
-    fn was_full(&self, of: Of) -> bool {
-        let limit = self.limits.gates.get(&of).and_then(|gate| gate.limit.active);
+    fn was_full(&self, of: LimitScope) -> bool {
+        let limit = self.limits.by_scope.get(&of).and_then(|gate| gate.limit.active);
         limit.is_some_and(|limit| self.active_of(&of) + 1 >= limit)
     }
 
     /// The rate that a link, or what leaves a source altogether, cannot exceed.
     pub(crate) fn link_rate_limit(&self, source: u32, target: u32) -> Option<u64> {
-        let (link, into) = (self.limits.rate(&Of::Link(source, target)), self.limits.rate(&Of::Into(target)));
+        let (link, into) = (
+            self.limits.rate(&LimitScope::Link(source, target)),
+            self.limits.rate(&LimitScope::Into(target)),
+        );
         [link, into].into_iter().flatten().min()
     }
 
     pub(crate) fn source_rate_limit(&self, source: u32) -> Option<u64> {
-        self.limits.rate(&Of::Out(source))
+        self.limits.rate(&LimitScope::Out(source))
     }
 
-    fn links_open_again(&mut self, now: Timestamp) {
-        self.forget_ways();
+    fn requeue_after_commissioning(&mut self, now: Timestamp) {
+        self.forget_routes();
         let waits = |transfer: &&u32| {
-            matches!(self.transfers[**transfer].phase, Phase::Queued | Phase::Unlinked | Phase::Resting)
+            matches!(self.transfers[**transfer].phase, Phase::Queued | Phase::Unlinked | Phase::InBackoff)
         };
         let waiting: Vec<u32> = self.by_id.values().filter(waits).copied().collect();
-        self.place_again(waiting, now);
+        self.requeue_all(waiting, now);
     }
 }
 
-fn gates_of(source: u32, target: u32, community: u32) -> [(Of, LimitOf); 4] {
+fn scopes_of(source: u32, target: u32, community: u32) -> [(LimitScope, LimitKind); 4] {
     [
-        (Of::Link(source, target), LimitOf::Link),
-        (Of::Into(target), LimitOf::Into),
-        (Of::Out(source), LimitOf::Out),
-        (Of::Community(community), LimitOf::Community),
+        (LimitScope::Link(source, target), LimitKind::Link),
+        (LimitScope::Into(target), LimitKind::Into),
+        (LimitScope::Out(source), LimitKind::Out),
+        (LimitScope::Community(community), LimitKind::Community),
     ]
 }
 
 /// Follows the name of the source.
-pub(crate) fn limit_in_words(of: LimitOf, limit: &str) -> String {
+pub(crate) fn describe_limit(of: LimitKind, limit: &str) -> String {
     match of {
-        LimitOf::Link => format!("has {limit} to this storage, the limit of the link"),
-        LimitOf::Into => format!("cannot send now: {limit} come to this storage, its limit"),
-        LimitOf::Out => format!("has {limit} out, its limit"),
-        LimitOf::Community => format!("may not send more now: the community has {limit}, its limit"),
+        LimitKind::Link => format!("has {limit} to this storage, the limit of the link"),
+        LimitKind::Into => format!("cannot send now: {limit} come to this storage, its limit"),
+        LimitKind::Out => format!("has {limit} out, its limit"),
+        LimitKind::Community => format!("may not send more now: the community has {limit}, its limit"),
     }
 }
 
-pub(crate) fn active_in_words(limit: u32) -> String {
+pub(crate) fn describe_active_limit(limit: u32) -> String {
     match limit {
         0 => "no file at a time".to_owned(),
         1 => "1 of 1 file running".to_owned(),
@@ -424,7 +428,7 @@ pub(crate) fn active_in_words(limit: u32) -> String {
     }
 }
 
-pub(crate) fn rate_in_words(bytes_per_s: u64) -> String {
+pub(crate) fn describe_rate_limit(bytes_per_s: u64) -> String {
     format!("all of {} in use", units::rate(bytes_per_s as f64))
 }
 
@@ -436,13 +440,13 @@ mod tests {
     fn of_patterns_the_most_specific_counts() {
         let patterns =
             [((None, None), 9), ((None, Some(2)), 8), ((Some(1), None), 7), ((Some(1), Some(2)), 6)];
-        let mut gates = Gates::default();
-        assert_eq!(gates.fits_link_of_jobs(1, 2), None);
+        let mut gates = LimitTable::default();
+        assert_eq!(gates.job_link_limit(1, 2), None);
         for (pattern, limit) in patterns {
             gates.each_link_of_jobs.insert(pattern, limit);
-            assert_eq!(gates.fits_link_of_jobs(1, 2), Some(limit));
+            assert_eq!(gates.job_link_limit(1, 2), Some(limit));
         }
-        let of = |source, target| gates.fits_link_of_jobs(source, target);
+        let of = |source, target| gates.job_link_limit(source, target);
         assert_eq!([of(1, 3), of(3, 2), of(3, 3)], [Some(7), Some(8), Some(9)]);
     }
 }

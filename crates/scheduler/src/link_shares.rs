@@ -19,14 +19,14 @@ use longhaul_model::{CommunityName, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::claim;
-use crate::deal::Low;
 use crate::decision::Decision;
+use crate::dispatch::TargetBacklog;
 use crate::limits::Pattern;
-use crate::pick::cost;
+use crate::pick::turn_cost;
 use crate::scheduler::Scheduler;
 use crate::settings::Rules;
-use crate::shares::sound;
-use crate::state::{Leased, Phase};
+use crate::shares::sanitize_weight;
+use crate::state::{ActiveLease, Phase};
 use crate::strategy::Strategy;
 
 /// Weights on the links that fit.
@@ -50,29 +50,29 @@ pub struct LinkWeight {
 
 /// All of them, with the accounts of the links that were used.
 #[derive(Default)]
-pub(crate) struct OwnShares {
-    rules: BTreeMap<(Option<u32>, Option<u32>), Rule>,
+pub(crate) struct LinkShareTable {
+    rules: BTreeMap<(Option<u32>, Option<u32>), LinkShareRule>,
     /// By source and target.
-    links: BTreeMap<(u32, u32), Account>,
+    accounts: BTreeMap<(u32, u32), LinkAccount>,
 }
 
 #[derive(Clone, PartialEq)]
-struct Rule {
+struct LinkShareRule {
     communities: BTreeMap<CommunityName, f64>,
     others: f64,
 }
 
 /// Who got how much of a link, by community.
 #[derive(Default)]
-struct Account(BTreeMap<u32, Standing>);
+struct LinkAccount(BTreeMap<u32, AccountEntry>);
 
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct AccountEntry {
     /// Of the present, in bytes over weight.
-    ahead: f64,
+    lead: f64,
     /// By which it was served last, and what counted in full of what it is behind: see `claim`.
     weight: f64,
-    full: f64,
+    claim_full: f64,
 }
 
 /// A community that wants something over a link.
@@ -86,18 +86,18 @@ struct Contender {
 
 impl LinkWeight {
     /// Follows the reason of a choice.
-    pub(crate) fn in_words(self) -> String {
+    pub(crate) fn describe(self) -> String {
         let LinkWeight { weight, all } = self;
         format!("; by the weights of that link its community had {weight} of {all} there")
     }
 }
 
-impl OwnShares {
+impl LinkShareTable {
     pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    fn rule(&self, source: u32, target: u32) -> Option<&Rule> {
+    fn rule(&self, source: u32, target: u32) -> Option<&LinkShareRule> {
         let patterns =
             [(Some(source), Some(target)), (Some(source), None), (None, Some(target)), (None, None)];
         patterns.iter().find_map(|pattern| self.rules.get(pattern))
@@ -105,38 +105,38 @@ impl OwnShares {
 
     /// A link whose weights are others than before begins anew: what was taken by former ones says nothing of
     /// these.
-    fn set(&mut self, rules: BTreeMap<(Option<u32>, Option<u32>), Rule>) {
-        let before = std::mem::replace(self, OwnShares { rules, links: BTreeMap::new() });
+    fn set(&mut self, rules: BTreeMap<(Option<u32>, Option<u32>), LinkShareRule>) {
+        let before = std::mem::replace(self, LinkShareTable { rules, accounts: BTreeMap::new() });
         let same = |&(source, target): &(u32, u32)| before.rule(source, target) == self.rule(source, target);
-        let kept: Vec<_> = before.links.keys().copied().filter(same).collect();
-        let mut links = before.links;
+        let kept: Vec<_> = before.accounts.keys().copied().filter(same).collect();
+        let mut links = before.accounts;
         links.retain(|link, _| kept.binary_search(link).is_ok());
-        self.links = links;
+        self.accounts = links;
     }
 }
 
-impl Rule {
+impl LinkShareRule {
     /// Gives each its weight.
-    fn weigh<'a>(&self, contenders: &mut [Contender], name: impl Fn(u32) -> &'a CommunityName) {
+    fn set_weights<'a>(&self, contenders: &mut [Contender], name: impl Fn(u32) -> &'a CommunityName) {
         let named = |one: &Contender| self.communities.get(name(one.community)).copied();
         let others = contenders.iter().filter(|one| named(one).is_none()).count();
         for one in contenders.iter_mut() {
-            one.weight = sound(named(one).unwrap_or(self.others / others.max(1) as f64));
+            one.weight = sanitize_weight(named(one).unwrap_or(self.others / others.max(1) as f64));
         }
     }
 }
 
-impl Account {
+impl LinkAccount {
     /// Puts those that want something in the order of their turns. Who wanted nothing begins at the present.
-    fn order(&mut self, contenders: &mut [Contender]) {
+    fn sort_by_turn(&mut self, contenders: &mut [Contender]) {
         let wants = |community: &u32| contenders.iter().any(|one| one.community == *community);
         // Who is ahead stays so, or else it would take more by pausing.
-        self.0.retain(|community, row| wants(community) || row.ahead > 0.0);
+        self.0.retain(|community, row| wants(community) || row.lead > 0.0);
         for one in contenders.iter() {
-            let present = Standing { ahead: 0.0, weight: one.weight, full: f64::INFINITY };
+            let present = AccountEntry { lead: 0.0, weight: one.weight, claim_full: f64::INFINITY };
             self.0.entry(one.community).or_insert(present);
         }
-        let ahead = |one: &Contender| self.0.get(&one.community).map_or(0.0, |row| row.ahead);
+        let ahead = |one: &Contender| self.0.get(&one.community).map_or(0.0, |row| row.lead);
         contenders.sort_by(|one, other| {
             let by_weight = other.weight.total_cmp(&one.weight);
             ahead(one).total_cmp(&ahead(other)).then(by_weight).then(one.community.cmp(&other.community))
@@ -145,15 +145,16 @@ impl Account {
 
     fn pay(&mut self, served: &Contender, cost: f64, full: f64) {
         let Some(row) = self.0.get_mut(&served.community) else { return };
-        let passed = row.ahead.max(0.0);
+        let passed = row.lead.max(0.0);
         let weight = served.weight;
-        *row = Standing { ahead: claim::moved(row.ahead, cost / weight, || full), weight, full };
-        self.0.values_mut().for_each(|row| row.ahead -= passed);
+        *row =
+            AccountEntry { lead: claim::advance(row.lead, cost / weight, || full), weight, claim_full: full };
+        self.0.values_mut().for_each(|row| row.lead -= passed);
     }
 
     fn refund(&mut self, community: u32, cost: f64) {
         if let Some(row) = self.0.get_mut(&community) {
-            row.ahead = claim::moved(row.ahead, -cost / row.weight, || row.full);
+            row.lead = claim::advance(row.lead, -cost / row.weight, || row.claim_full);
         }
     }
 }
@@ -162,41 +163,41 @@ impl Scheduler {
     pub(crate) fn link_shares_changed(&mut self, all: Vec<LinkShares>) {
         let mut rules = BTreeMap::new();
         for LinkShares { links: (source, target), communities, others } in all {
-            let pattern = (source.map(|id| self.storage_place(id)), target.map(|id| self.storage_place(id)));
-            rules.insert(pattern, Rule { communities, others });
+            let pattern = (source.map(|id| self.storage_index(id)), target.map(|id| self.storage_index(id)));
+            rules.insert(pattern, LinkShareRule { communities, others });
         }
         self.link_shares.set(rules);
     }
 
     /// What has its turn at a target is leased; or, over a link with weights of its own, what has its turn
     /// there.
-    pub(crate) fn deal_by_link(
+    pub(crate) fn dispatch_by_link_shares(
         &mut self,
         target: u32,
-        (place, lane): (u32, usize),
-        low: &Low,
+        (index, lane): (u32, usize),
+        backlog: &TargetBacklog,
         now: Timestamp,
     ) -> Option<Decision> {
-        let Some((source, mut contenders)) = self.contenders(target, place, lane, now) else {
-            self.pay(target, lane, lane, self.transfers[place].size, low.pace);
-            return self.lease(place, now);
+        let Some((source, mut contenders)) = self.contenders(target, index, lane, now) else {
+            self.pay(target, lane, lane, self.transfers[index].size, backlog.pace);
+            return self.lease(index, now);
         };
-        self.link_shares.links.entry((source, target)).or_default().order(&mut contenders);
+        self.link_shares.accounts.entry((source, target)).or_default().sort_by_turn(&mut contenders);
         let own = self.community_of(target, lane);
         let (served, found) = contenders.iter().find_map(|&one| {
             let found = if one.community == own {
-                Some((place, lane))
+                Some((index, lane))
             } else {
-                self.pick_over(target, source, one.at, low, now)
+                self.pick_over_link(target, source, one.at, backlog, now)
             };
             Some((one, found?))
         })?;
         let size = self.transfers[found.0].size;
-        self.pay(target, lane, found.1, size, low.pace);
+        self.pay(target, lane, found.1, size, backlog.pace);
         let all: f64 = contenders.iter().map(|one| one.weight).sum();
-        let claim = self.claim(low.pace);
-        if let Some(account) = self.link_shares.links.get_mut(&(source, target)) {
-            account.pay(&served, cost(size), claim / all);
+        let claim = self.claim(backlog.pace);
+        if let Some(account) = self.link_shares.accounts.get_mut(&(source, target)) {
+            account.pay(&served, turn_cost(size), claim / all);
         }
         let mut decision = self.lease(found.0, now);
         if let Some(Decision::Lease(lease)) = &mut decision
@@ -205,7 +206,7 @@ impl Scheduler {
             lease.choice.link_weight = Some(LinkWeight { weight: served.weight, all });
         }
         if let Phase::Leased(leased) = &mut self.transfers[found.0].phase {
-            leased.turn = NonZeroU32::new(lane as u32 + 1);
+            leased.charged_lane = NonZeroU32::new(lane as u32 + 1);
         }
         decision
     }
@@ -215,11 +216,11 @@ impl Scheduler {
     fn contenders(
         &mut self,
         target: u32,
-        place: u32,
+        index: u32,
         lane: usize,
         now: Timestamp,
     ) -> Option<(u32, Vec<Contender>)> {
-        let source = self.would_come_from(place, now)?;
+        let source = self.best_source(index, now)?;
         let all = self.contenders_at(source, target)?;
         // It waits for this source as all others do: or else nobody would have this turn.
         let own = self.community_of(target, lane);
@@ -231,13 +232,13 @@ impl Scheduler {
         let waiting = self.storages[target].target.lanes.communities_for(source);
         let mut all: Vec<Contender> =
             waiting.map(|(community, at)| Contender { community, at, weight: 0.0 }).collect();
-        rule.weigh(&mut all, |community| self.parties.name_of_community(community));
+        rule.set_weights(&mut all, |community| self.parties.name_of_community(community));
         Some(all)
     }
 
     /// What a party has of a link that has weights of its own; empty if there are none, or nobody else wants
     /// it.
-    pub(crate) fn weight_in_words(&self, source: u32, target: u32, party: u32) -> String {
+    pub(crate) fn describe_link_share(&self, source: u32, target: u32, party: u32) -> String {
         let all = self.contenders_at(source, target).unwrap_or_default();
         let community = self.parties.community(party);
         let own = all.iter().find(|one| one.community == community);
@@ -256,60 +257,67 @@ impl Scheduler {
     }
 
     /// The usable source that a lease would take.
-    fn would_come_from(&mut self, place: u32, now: Timestamp) -> Option<u32> {
-        if self.strategy_of(&self.transfers[place]) != Strategy::Best {
-            return self.transfers[place].assigned();
+    fn best_source(&mut self, index: u32, now: Timestamp) -> Option<u32> {
+        if self.strategy_of(&self.transfers[index]) != Strategy::Best {
+            return self.transfers[index].assigned();
         }
-        let candidates = self.candidates(place, now);
+        let candidates = self.candidates(index, now);
         let best = candidates.first().filter(|(best, _)| best.unusable.is_none()).map(|(_, source)| *source);
         self.candidates = candidates;
         best
     }
 
     /// The next file of one community that would come over a link now, with its lane.
-    fn pick_over(
+    fn pick_over_link(
         &mut self,
         target: u32,
         source: u32,
         community: u32,
-        low: &Low,
+        backlog: &TargetBacklog,
         now: Timestamp,
     ) -> Option<(u32, usize)> {
-        let mut turns = std::mem::take(&mut self.turns);
+        let mut turns = std::mem::take(&mut self.turn_order);
         let strict = self.settings.rules == Rules::Fts3;
         self.storages[target].target.lanes.begin_turns_of(community, strict, &mut turns);
         let mut found = None;
         while found.is_none()
             && let Some(lane) = self.storages[target].target.lanes.next_turn(&mut turns)
         {
-            found = self.pick_from(target, source, lane, low, now).map(|place| (place, lane));
+            found = self.pick_from(target, source, lane, backlog, now).map(|index| (index, lane));
         }
-        self.turns = turns;
+        self.turn_order = turns;
         found
     }
 
-    fn pick_from(&mut self, target: u32, source: u32, lane: usize, low: &Low, now: Timestamp) -> Option<u32> {
+    fn pick_from(
+        &mut self,
+        target: u32,
+        source: u32,
+        lane: usize,
+        backlog: &TargetBacklog,
+        now: Timestamp,
+    ) -> Option<u32> {
         let class = self.storages[target].target.lanes.class(lane);
         let at = class.sources.iter().position(|(known, _)| *known == source)?;
-        if !self.may_give(source, target, lane, now) {
+        if !self.may_lease(source, target, lane, now) {
             return None;
         }
-        let (_, head) = self.head(target, lane, at, low, now)?;
-        if head.awaited() && !self.runs_low(low, target, now) {
+        let (_, head) = self.first_of_source(target, lane, at, backlog, now)?;
+        if head.awaited() && !self.runs_low(backlog, target, now) {
             return None;
         }
-        let place = head.transfer();
-        (self.would_come_from(place, now) == Some(source)).then_some(place)
+        let index = head.transfer();
+        (self.best_source(index, now) == Some(source)).then_some(index)
     }
 
     /// What a lease that came to nothing had cost at its link is given back.
-    pub(crate) fn refund_at_link(&mut self, place: u32, lease: &Leased, back: f64) {
-        if lease.turn.is_none() {
+    pub(crate) fn refund_at_link(&mut self, index: u32, lease: &ActiveLease, back: f64) {
+        if lease.charged_lane.is_none() {
             return;
         }
         let community = self.parties.community(lease.party);
-        let link = (lease.source, self.transfers[place].target);
-        if let Some(account) = self.link_shares.links.get_mut(&link) {
+        let link = (lease.source, self.transfers[index].target);
+        if let Some(account) = self.link_shares.accounts.get_mut(&link) {
             account.refund(community, back);
         }
     }
@@ -330,11 +338,11 @@ mod tests {
     }
 
     /// Serves so many files of one byte, each to whom is first.
-    fn serve(account: &mut Account, wanting: &[Contender], files: u32) -> Vec<f64> {
+    fn serve(account: &mut LinkAccount, wanting: &[Contender], files: u32) -> Vec<f64> {
         let mut got = vec![0.0; 4];
         for _ in 0..files {
             let mut order = wanting.to_vec();
-            account.order(&mut order);
+            account.sort_by_turn(&mut order);
             account.pay(&order[0], 1.0, full(wanting));
             got[order[0].community as usize] += 1.0;
         }
@@ -343,8 +351,8 @@ mod tests {
 
     #[test]
     fn a_link_is_dealt_by_its_weights_and_next_to_none_gets_what_nobody_wants() {
-        let all = contenders(&[3.0, 1.0, sound(0.0)]);
-        let mut account = Account::default();
+        let all = contenders(&[3.0, 1.0, sanitize_weight(0.0)]);
+        let mut account = LinkAccount::default();
         // One, since it comes when the others do.
         assert_eq!(serve(&mut account, &all, 401)[..3], [300.0, 100.0, 1.0]);
         // Alone it has everything, for as long as it likes, and then nothing again.
@@ -355,12 +363,12 @@ mod tests {
     #[test]
     fn who_comes_begins_at_the_present_and_who_was_held_up_has_a_bounded_claim() {
         let all = contenders(&[1.0, 1.0]);
-        let mut account = Account::default();
+        let mut account = LinkAccount::default();
         serve(&mut account, &all[..1], 10_000);
         assert_eq!(serve(&mut account, &all, 100)[..2], [50.0, 50.0]);
         // It waits, and cannot be served.
         for _ in 0..10_000 {
-            account.order(&mut all.clone());
+            account.sort_by_turn(&mut all.clone());
             account.pay(&all[0], 1.0, full(&all));
         }
         // Of 10,000 it catches up on 315: its share of 100, and what the logarithm leaves of the rest.
@@ -377,10 +385,10 @@ mod tests {
     #[test]
     fn those_held_up_share_by_weight_among_each_other() {
         let all = contenders(&[3.0, 1.0, 1.0]);
-        let mut account = Account::default();
+        let mut account = LinkAccount::default();
         let mut serve = |those: &[u32]| {
             let mut order = all.clone();
-            account.order(&mut order);
+            account.sort_by_turn(&mut order);
             let served = *order.iter().find(|one| those.contains(&one.community)).unwrap();
             account.pay(&served, 1.0, full(&all));
             served.community as usize
@@ -399,24 +407,26 @@ mod tests {
     fn those_not_named_share_one_weight_and_other_weights_begin_anew() {
         let names: Vec<CommunityName> =
             ["atlas", "cms", "lhcb"].iter().map(|name| name.parse().unwrap()).collect();
-        let rule =
-            |weight: f64| Rule { communities: BTreeMap::from([(names[0].clone(), weight)]), others: 3.0 };
+        let rule = |weight: f64| LinkShareRule {
+            communities: BTreeMap::from([(names[0].clone(), weight)]),
+            others: 3.0,
+        };
         let mut all = contenders(&[0.0; 3]);
-        rule(5.0).weigh(&mut all, |community| &names[community as usize]);
+        rule(5.0).set_weights(&mut all, |community| &names[community as usize]);
         assert_eq!(all.iter().map(|one| one.weight).collect::<Vec<_>>(), [5.0, 1.5, 1.5]);
 
-        let mut own = OwnShares::default();
+        let mut own = LinkShareTable::default();
         let of = |pair: f64, from: f64| {
             BTreeMap::from([((Some(1), Some(2)), rule(pair)), ((Some(1), None), rule(from))])
         };
         own.set(of(1.0, 2.0));
         assert!(own.rule(2, 1).is_none() && own.rule(1, 2) != own.rule(1, 3));
-        own.links = BTreeMap::from([((1, 2), Account::default()), ((1, 3), Account::default())]);
+        own.accounts = BTreeMap::from([((1, 2), LinkAccount::default()), ((1, 3), LinkAccount::default())]);
         own.set(of(1.0, 9.0));
-        assert_eq!(own.links.keys().collect::<Vec<_>>(), [&(1, 2)]);
+        assert_eq!(own.accounts.keys().collect::<Vec<_>>(), [&(1, 2)]);
         own.set(BTreeMap::from([((Some(1), None), rule(1.0))]));
-        assert_eq!(own.links.len(), 1, "the same weights, by a wider pattern");
+        assert_eq!(own.accounts.len(), 1, "the same weights, by a wider pattern");
         own.set(BTreeMap::new());
-        assert!(own.links.is_empty() && own.is_empty());
+        assert!(own.accounts.is_empty() && own.is_empty());
     }
 }

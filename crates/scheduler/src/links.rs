@@ -4,61 +4,61 @@
 use crate::state::LinkState;
 
 #[derive(Default)]
-pub(crate) struct Links {
+pub(crate) struct LinkMap {
     /// In their order, and at the same place the link.
     sources: Vec<u32>,
     rows: Vec<LinkState>,
-    slots: Slots,
+    slots: HashIndex,
 }
 
 /// Where a source is in its list: each decision asks for some dozens. Open addressing, half full at the most;
 /// made anew for a source that is new, which is rare.
 #[derive(Default)]
-struct Slots {
+struct HashIndex {
     /// One more than the place in the list; 0 is none. A power of two of them.
-    places: Vec<u32>,
+    entries: Vec<u32>,
     shift: u32,
 }
 
-impl Slots {
-    fn of(sources: &[u32]) -> Slots {
+impl HashIndex {
+    fn build(sources: &[u32]) -> HashIndex {
         let bits = (2 * sources.len()).next_power_of_two().trailing_zeros().max(1);
-        let mut slots = Slots { places: vec![0; 1 << bits], shift: u32::BITS - bits };
-        for (place, &source) in (1..).zip(sources) {
-            let mut at = slots.first(source);
-            while slots.places[at] != 0 {
-                at = slots.next(at);
+        let mut slots = HashIndex { entries: vec![0; 1 << bits], shift: u32::BITS - bits };
+        for (index, &source) in (1..).zip(sources) {
+            let mut at = slots.bucket(source);
+            while slots.entries[at] != 0 {
+                at = slots.next_bucket(at);
             }
-            slots.places[at] = place;
+            slots.entries[at] = index;
         }
         slots
     }
 
     /// Multiplied by the golden ratio, neighbours come far apart.
-    fn first(&self, source: u32) -> usize {
+    fn bucket(&self, source: u32) -> usize {
         (source.wrapping_mul(0x9e37_79b9) >> self.shift) as usize
     }
 
-    fn next(&self, at: usize) -> usize {
-        (at + 1) & (self.places.len() - 1)
+    fn next_bucket(&self, at: usize) -> usize {
+        (at + 1) & (self.entries.len() - 1)
     }
 
     fn find(&self, sources: &[u32], source: u32) -> Option<usize> {
-        if self.places.is_empty() {
+        if self.entries.is_empty() {
             return None;
         }
-        let mut at = self.first(source);
+        let mut at = self.bucket(source);
         loop {
-            let place = self.places[at].checked_sub(1)? as usize;
-            if sources[place] == source {
-                return Some(place);
+            let index = self.entries[at].checked_sub(1)? as usize;
+            if sources[index] == source {
+                return Some(index);
             }
-            at = self.next(at);
+            at = self.next_bucket(at);
         }
     }
 }
 
-impl Links {
+impl LinkMap {
     pub(crate) fn get(&self, source: u32) -> Option<&LinkState> {
         self.slots.find(&self.sources, source).map(|at| &self.rows[at])
     }
@@ -77,7 +77,7 @@ impl Links {
         let at = self.sources.partition_point(|&known| known < source);
         self.sources.insert(at, source);
         self.rows.insert(at, LinkState::default());
-        self.slots = Slots::of(&self.sources);
+        self.slots = HashIndex::build(&self.sources);
         at
     }
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn links_are_found_and_stay_in_the_order_of_their_sources() {
-        let mut links = Links::default();
+        let mut links = LinkMap::default();
         for source in [7, 2, 9, 2, 4] {
             links.row(source).files += source;
         }
@@ -114,12 +114,12 @@ mod tests {
         );
         assert_eq!(links.get(9).map(|link| link.files), Some(9));
         assert!(links.get(3).is_none() && links.get_mut(10).is_none());
-        assert!(Links::default().get(0).is_none());
+        assert!(LinkMap::default().get(0).is_none());
     }
 
     #[test]
     fn any_number_of_sources_is_found() {
-        let mut links = Links::default();
+        let mut links = LinkMap::default();
         for step in 0..500_u32 {
             let source = |step: u32| step.wrapping_mul(977) % 100_003;
             links.row(source(step)).files = step;

@@ -18,20 +18,20 @@ use longhaul_network::{AttemptEnd, Link};
 
 use crate::decision::Decision;
 use crate::event::Outcome;
-use crate::keyed::jitter;
+use crate::id_map::jitter;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::{Backoff, Rules};
-use crate::state::Leased;
+use crate::state::ActiveLease;
 
 /// From this try on `retry_delay` for [`Retry::Later`] is at its longest.
-const SLOWEST_TRY: u32 = 8;
+const SLOWEST_TRY_NUMBER: u32 = 8;
 /// The least that a failed file rests under [`Backoff::Legacy`]; the most is twice that.
-const LEGACY_REST: Duration = Duration::from_secs(45 * 60);
+const LEGACY_BACKOFF_MIN: Duration = Duration::from_secs(45 * 60);
 
 impl Scheduler {
     pub(crate) fn progress(&mut self, attempt: AttemptId, bytes_done: u64, now: Timestamp) {
-        let Some(&place) = self.by_attempt.get(attempt.0) else { return };
-        let transfer = &mut self.transfers[place];
+        let Some(&index) = self.by_attempt.get(attempt.0) else { return };
+        let transfer = &mut self.transfers[index];
         let Some(mut lease) = transfer.lease() else { return };
         let new = !lease.started;
         if new {
@@ -50,78 +50,78 @@ impl Scheduler {
         if let Some(link) = row.links.get_mut(lease.source) {
             link.bytes -= u128::from(more);
             if more > 0 {
-                link.heard = now;
+                link.last_arrival = now;
             }
         }
         self.storages[lease.source].bytes_ahead -= u128::from(more);
         if more > 0 {
-            self.came(target, lease.source, more, true, now);
+            self.count_arrival(target, lease.source, more, true, now);
             if done == more
                 && let Some(link) = self.storages[target].target.links.get_mut(lease.source)
             {
                 link.moving += 1;
-                link.opening.first_came(lease.began, now);
+                link.source_latency.record_first_byte(lease.began, now);
             }
             let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
             self.knowledge.bytes_arrived(link, more, now);
             if let Some(optimizer) = self.optimizer(target, lease.source, now) {
-                optimizer.arrived(more);
+                optimizer.record_bytes(more);
             }
             self.wake(target);
         }
     }
 
     /// Takes a lease out of all sums. Its transfer is in no queue afterwards.
-    pub(crate) fn unlease(
+    pub(crate) fn end_lease(
         &mut self,
-        place: u32,
-        end: AttemptEnd,
+        index: u32,
+        end: End,
         bytes: u64,
         now: Timestamp,
-    ) -> Option<Leased> {
-        let lease = self.transfers[place].lease()?;
-        self.take_out(place);
+    ) -> Option<ActiveLease> {
+        let lease = self.transfers[index].lease()?;
+        self.dequeue(index);
         self.by_attempt.remove(lease.attempt.0);
         if end != AttemptEnd::Arrived {
             self.forecasts.remove(&lease.attempt);
         }
-        let transfer = &self.transfers[place];
+        let transfer = &self.transfers[index];
         let target = transfer.target;
-        self.came(target, lease.source, bytes, false, now);
-        let transfer = &self.transfers[place];
+        self.count_arrival(target, lease.source, bytes, false, now);
+        let transfer = &self.transfers[index];
         let rest = u128::from(transfer.size - lease.bytes_done);
         let want = &mut self.wants[transfer.want];
         want.bytes_arrived -= u128::from(lease.bytes_done);
         let row = &mut self.storages[target];
-        row.target.leased.remove(&place);
+        row.target.leased.remove(&index);
         row.target.leased_bytes -= rest;
         row.target.started -= u32::from(lease.started);
-        row.target.room.forget(lease.attempt);
+        row.target.room_breaker.forget(lease.attempt);
         if let Some(link) = row.target.links.get_mut(lease.source) {
             link.files -= 1;
             link.bytes -= rest;
             link.moving -= u32::from(lease.bytes_done > 0);
-            if end == AttemptEnd::Arrived {
-                link.heard = now;
+            if end == End::Arrived {
+                link.last_arrival = now;
             }
-            link.reach.forget(lease.attempt);
+            link.reach_breaker.forget(lease.attempt);
         }
         let site_in = row.site;
         self.sites[site_in].active_in -= 1;
         let source = &mut self.storages[lease.source];
         source.bytes_ahead -= rest;
         source.files_ahead -= 1;
-        let untold = source.reach.forget(lease.attempt);
+        let untold = source.reach_breaker.forget(lease.attempt);
         let site_out = source.site;
         self.sites[site_out].active_out -= 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
-        self.knowledge.attempt_ended(link, bytes.min(self.transfers[place].size), end, now);
-        let missing = if end == AttemptEnd::Arrived { 0 } else { self.transfers[place].size };
+        self.knowledge.ended(link, bytes.min(self.transfers[index].size), end, now);
+        let missing = if end == End::Arrived { 0 } else { self.transfers[index].size };
         let came = lease.bytes_done.saturating_add(bytes);
         self.uncount_limits(&lease, target, missing.saturating_sub(came), now);
-        self.await_others(place, false, now);
-        if !self.sites[site_out].wait_out.is_empty() {
-            self.relieved.insert(site_out);
+        self.update_awaited(index, false, now);
+        if !self.sites[site_out].slot_waiters.is_empty() {
+            self.sites_with_free_slots.insert(site_out);
         }
         if untold || self.settings.rules == Rules::Fts3 {
             // Another may be sent now; by FTS3's rules, a slot of the source is free for every target.
@@ -135,253 +135,255 @@ impl Scheduler {
     fn wake_site(&mut self, site: u32) {
         let mut after = None;
         loop {
-            let from = after.map_or(0, |place: u32| place.saturating_add(1));
-            let Some(&place) = self.sites[site].storages.range(from..).next() else { return };
-            self.wake(place);
-            after = Some(place);
+            let from = after.map_or(0, |index: u32| index.saturating_add(1));
+            let Some(&index) = self.sites[site].storages.range(from..).next() else { return };
+            self.wake(index);
+            after = Some(index);
         }
     }
 
     /// A lease is over before its agent told how it ended.
-    pub(crate) fn take_lease_back(&mut self, place: u32, now: Timestamp) -> bool {
-        let Some(lease) = self.unlease(place, AttemptEnd::Void, 0, now) else { return false };
-        self.limits_believe_lost(&lease, self.transfers[place].target);
+    pub(crate) fn revoke_lease(&mut self, index: u32, now: Timestamp) -> bool {
+        let Some(lease) = self.end_lease(index, End::Void, 0, now) else { return false };
+        self.note_revoked(&lease, self.transfers[index].target);
         true
     }
 
     /// A lease without an outcome.
-    pub(crate) fn back_to_queue(&mut self, place: u32, now: Timestamp) {
-        if self.take_lease_back(place, now) {
-            self.queue_again(place, now);
+    pub(crate) fn requeue_leased(&mut self, index: u32, now: Timestamp) {
+        if self.revoke_lease(index, now) {
+            self.requeue(index, now);
         }
     }
 
     pub(crate) fn lease_released(&mut self, attempt: AttemptId, now: Timestamp) {
-        if let Some(&place) = self.by_attempt.get(attempt.0) {
-            self.back_to_queue(place, now);
+        if let Some(&index) = self.by_attempt.get(attempt.0) {
+            self.requeue_leased(index, now);
         }
     }
 
-    fn queue_again(&mut self, place: u32, now: Timestamp) {
-        let dealt = self.storages[self.transfers[place].target].target.dealt;
-        let transfer = &mut self.transfers[place];
+    fn requeue(&mut self, index: u32, now: Timestamp) {
+        let dealt = self.storages[self.transfers[index].target].target.leases_issued;
+        let transfer = &mut self.transfers[index];
         transfer.since = now;
-        transfer.dealt_before = dealt;
-        self.place(place, now);
+        transfer.leases_issued_before = dealt;
+        self.enqueue(index, now);
     }
 
-    pub(crate) fn outcome(&mut self, outcome: Outcome, now: Timestamp) {
-        let Some(&place) = self.by_attempt.get(outcome.attempt.0) else {
-            return self.came_after_all(outcome.attempt, outcome.bytes_moved, now);
+    pub(crate) fn handle_outcome(&mut self, outcome: Outcome, now: Timestamp) {
+        let Some(&index) = self.by_attempt.get(outcome.attempt.0) else {
+            return self.count_late_arrival(outcome.attempt, outcome.bytes_moved, now);
         };
-        if self.transfers[place].epoch != outcome.epoch.0 {
+        if self.transfers[index].epoch != outcome.epoch.0 {
             return;
         }
         match outcome.fault {
-            None => self.arrived(place, outcome.bytes_moved, now),
-            Some(fault) if fault.code == FaultCode::GivenBack => self.given_back(place, now),
-            Some(fault) => self.failed(place, fault, outcome.bytes_moved, now),
+            None => self.handle_arrival(index, outcome.bytes_moved, now),
+            Some(fault) if fault.code == FaultCode::GivenBack => self.lease_returned(index, now),
+            Some(fault) => self.handle_failure(index, fault, outcome.bytes_moved, now),
         }
     }
 
-    fn arrived(&mut self, place: u32, bytes_moved: u64, now: Timestamp) {
-        let done = self.transfers[place].lease().map_or(0, |lease| lease.bytes_done);
+    fn handle_arrival(&mut self, index: u32, bytes_moved: u64, now: Timestamp) {
+        let done = self.transfers[index].lease().map_or(0, |lease| lease.bytes_done);
         let bytes = bytes_moved.saturating_sub(done);
-        let Some(lease) = self.unlease(place, AttemptEnd::Arrived, bytes, now) else { return };
-        let (file, target) = (self.transfers[place].file, self.transfers[place].target);
-        self.file_rate(target, lease.source, bytes_moved, lease.began, now);
+        let Some(lease) = self.end_lease(index, End::Arrived, bytes, now) else { return };
+        let (file, target) = (self.transfers[index].file, self.transfers[index].target);
+        self.record_file_rate(target, lease.source, bytes_moved, lease.began, now);
         if let Some(link) = self.storages[target].target.links.get_mut(lease.source) {
             if done == 0 {
-                link.opening.first_came(lease.began, now);
+                link.source_latency.record_first_byte(lease.began, now);
             }
-            link.opening.arrived(lease.began, now);
+            link.source_latency.record_file(lease.began, now);
         }
         if let Some(optimizer) = self.optimizer(target, lease.source, now) {
-            optimizer.arrived(bytes);
-            optimizer.finished(bytes_moved, now.since(lease.began));
+            optimizer.record_bytes(bytes);
+            optimizer.record_file(bytes_moved, now.since(lease.began));
         }
-        self.reached(target, lease.source);
-        self.storages[target].target.room.succeeded();
-        self.score(place, &lease, bytes_moved, now);
-        self.complete(place);
-        self.ease(target, lease.source, now);
+        self.record_reached(target, lease.source);
+        self.storages[target].target.room_breaker.record_success();
+        self.score_forecast(index, &lease, bytes_moved, now);
+        self.complete(index);
+        self.reset_backoff(target, lease.source, now);
         self.replica_added(file, target, now);
     }
 
     /// The file is at the target: the transfer is over.
-    fn complete(&mut self, place: u32) {
-        let transfer = &self.transfers[place];
+    fn complete(&mut self, index: u32) {
+        let transfer = &self.transfers[index];
         let (want, size) = (transfer.want, u128::from(transfer.size));
         let row = &mut self.wants[want];
         row.sweeps = 0;
         let (files, bytes) = (row.files_left.saturating_sub(1), row.bytes_left.saturating_sub(size));
         self.set_left(want, files, bytes);
-        self.forget(place);
+        self.forget(index);
     }
 
     // ---- faults --------------------------------------------------------------------------------------
 
-    fn failed(&mut self, place: u32, fault: Fault, bytes_moved: u64, now: Timestamp) {
-        let Some(lease) = self.transfers[place].lease() else { return };
-        let target = self.transfers[place].target;
-        self.breakers(target, &lease, &fault, now);
+    fn handle_failure(&mut self, index: u32, fault: Fault, bytes_moved: u64, now: Timestamp) {
+        let Some(lease) = self.transfers[index].lease() else { return };
+        let target = self.transfers[index].target;
+        self.update_breakers(target, &lease, &fault, now);
         let end = match fault.blame {
             // Somebody changed their mind: no attempt of the future fails for that.
             Blame::Request => AttemptEnd::Void,
             blame => AttemptEnd::Failed(blame),
         };
-        self.unlease(place, end, bytes_moved.saturating_sub(lease.bytes_done), now);
-        self.refund(place, &lease, bytes_moved);
+        self.end_lease(index, end, bytes_moved.saturating_sub(lease.bytes_done), now);
+        self.refund(index, &lease, bytes_moved);
         if let Some(optimizer) = self.optimizer(target, lease.source, now) {
-            optimizer.failed();
+            optimizer.record_failure();
         }
-        let transfer = &mut self.transfers[place];
+        let transfer = &mut self.transfers[index];
         transfer.tries = transfer.tries.saturating_add(1);
         transfer.fault = Some(Box::new(fault.clone()));
         self.wants[transfer.want].last_failure = Some(fault.clone());
         let for_good = fault.retry == Retry::Never;
         if !for_good {
-            self.troubled(target, lease.source);
+            self.note_failure(target, lease.source);
         }
         match (fault.blame, fault.code) {
             (Blame::Target, FaultCode::TargetFull | FaultCode::TargetReadOnly) => {}
-            (Blame::Request, FaultCode::Cancelled) => self.rest(place, Retry::Now, now),
-            (Blame::Target | Blame::Request, _) if for_good => return self.give_up(place, fault),
-            (Blame::Target | Blame::Request, _) => self.rest(place, fault.retry, now),
-            (Blame::Source, _) if for_good => return self.suspect(place, lease.source, fault, now),
-            _ => self.rest_source(place, lease.source, fault.retry, now),
+            (Blame::Request, FaultCode::Cancelled) => self.back_off(index, Retry::Now, now),
+            (Blame::Target | Blame::Request, _) if for_good => return self.give_up(index, fault),
+            (Blame::Target | Blame::Request, _) => self.back_off(index, fault.retry, now),
+            (Blame::Source, _) if for_good => return self.suspect(index, lease.source, fault, now),
+            _ => self.back_off_source(index, lease.source, fault.retry, now),
         }
-        self.queue_again(place, now);
+        self.requeue(index, now);
     }
 
     /// What a fault says about the target as a whole, and about the way to the source.
-    fn breakers(&mut self, target: u32, lease: &Leased, fault: &Fault, now: Timestamp) {
+    fn update_breakers(&mut self, target: u32, lease: &ActiveLease, fault: &Fault, now: Timestamp) {
         let (attempt, source) = (lease.attempt, lease.source);
         match (fault.blame, fault.code) {
             (Blame::Target, FaultCode::TargetFull | FaultCode::TargetReadOnly) => {
-                let until = self.storages[target].target.room.failed(attempt, 1, Retry::Later, now);
+                let until =
+                    self.storages[target].target.room_breaker.record_failure(attempt, 1, Retry::Later, now);
                 if let Some(until) = until {
                     self.set_timer(until, Timer::Storage(target));
                 }
             }
             (_, FaultCode::Unreachable) => {
                 let (most_link, most) = (self.settings.unreachable_link, self.settings.unreachable_source);
-                let until = self.storages[source].reach.failed(attempt, most, Retry::Now, now);
+                let until =
+                    self.storages[source].reach_breaker.record_failure(attempt, most, Retry::Now, now);
                 if let Some(until) = until {
                     self.set_timer(until, Timer::Storage(source));
                 }
                 let link = self.storages[target].target.links.row(source);
-                if let Some(until) = link.reach.failed(attempt, most_link, Retry::Now, now) {
+                if let Some(until) = link.reach_breaker.record_failure(attempt, most_link, Retry::Now, now) {
                     self.set_timer(until, Timer::Storage(target));
                 }
             }
-            (Blame::Source, _) => self.reached(target, source),
+            (Blame::Source, _) => self.record_reached(target, source),
             _ => {}
         }
     }
 
-    fn reached(&mut self, target: u32, source: u32) {
-        if self.storages[source].reach.succeeded() {
+    fn record_reached(&mut self, target: u32, source: u32) {
+        if self.storages[source].reach_breaker.record_success() {
             self.wake_around(source);
         }
         if let Some(link) = self.storages[target].target.links.get_mut(source)
-            && link.reach.succeeded()
+            && link.reach_breaker.record_success()
         {
             self.wake(target);
         }
     }
 
-    fn give_up(&mut self, place: u32, fault: Fault) {
-        let transfer = &self.transfers[place];
+    fn give_up(&mut self, index: u32, fault: Fault) {
+        let transfer = &self.transfers[index];
         let target = self.storages[transfer.target].id;
         self.wants[transfer.want].failed.insert(transfer.file);
         self.out.push_back(Decision::Fail { transfer: transfer.id, file: transfer.file, target, fault });
-        self.forget(place);
+        self.forget(index);
     }
 
     /// The source's bytes are wrong: nobody takes this file from there any more.
-    fn suspect(&mut self, place: u32, source: u32, fault: Fault, now: Timestamp) {
-        let transfer = &self.transfers[place];
+    fn suspect(&mut self, index: u32, source: u32, fault: Fault, now: Timestamp) {
+        let transfer = &self.transfers[index];
         let (file, id) = (transfer.file, transfer.id);
         let storage = self.storages[source].id;
         self.out.push_back(Decision::Suspect { transfer: id, file, source: storage, fault });
-        self.queue_again(place, now);
+        self.requeue(index, now);
         self.replica_lost(file, source, now);
     }
 
     /// When try `tries` + 1 may follow.
-    fn pause(&self, place: u32, retry: Retry, tries: u32, now: Timestamp) -> Timestamp {
-        let transfer = &self.transfers[place];
+    fn next_try_at(&self, index: u32, retry: Retry, tries: u32, now: Timestamp) -> Timestamp {
+        let transfer = &self.transfers[index];
         let spread = jitter(transfer.id.0, u64::from(transfer.tries));
         if self.settings.backoff == Backoff::Legacy {
-            return now + LEGACY_REST.mul_f64(1.0 + spread);
+            return now + LEGACY_BACKOFF_MIN.mul_f64(1.0 + spread);
         }
         let slow = tries >= self.settings.tries_until_slow;
         let delay = match retry {
             Retry::Now if !slow => retry_delay(Retry::Now, tries, spread),
             Retry::Later if !slow => retry_delay(Retry::Later, tries, spread),
             // What will never do by itself may do after somebody acted; it costs one attempt an hour.
-            _ => retry_delay(Retry::Later, SLOWEST_TRY, spread),
+            _ => retry_delay(Retry::Later, SLOWEST_TRY_NUMBER, spread),
         };
         now + delay
     }
 
-    fn rest(&mut self, place: u32, retry: Retry, now: Timestamp) {
-        let tries = self.transfers[place].tries;
-        self.transfers[place].rest_until = self.pause(place, retry, tries, now);
+    fn back_off(&mut self, index: u32, retry: Retry, now: Timestamp) {
+        let tries = self.transfers[index].tries;
+        self.transfers[index].backoff_until = self.next_try_at(index, retry, tries, now);
     }
 
-    fn rest_source(&mut self, place: u32, source: u32, retry: Retry, now: Timestamp) {
-        let Some(at) = self.transfers[place].sources.iter().position(|one| one.storage == source) else {
+    fn back_off_source(&mut self, index: u32, source: u32, retry: Retry, now: Timestamp) {
+        let Some(at) = self.transfers[index].sources.iter().position(|one| one.storage == source) else {
             return;
         };
-        let tries = self.transfers[place].sources[at].tries.saturating_add(1);
-        let until = self.pause(place, retry, tries, now);
-        let row = &mut self.transfers[place].sources[at];
+        let tries = self.transfers[index].sources[at].tries.saturating_add(1);
+        let until = self.next_try_at(index, retry, tries, now);
+        let row = &mut self.transfers[index].sources[at];
         row.tries = tries;
-        row.rest_until = until;
+        row.backoff_until = until;
     }
 
     // ---- replicas ------------------------------------------------------------------------------------
 
     pub(crate) fn replica_added(&mut self, file: FileId, storage: u32, now: Timestamp) {
-        self.news.replica(file, storage);
-        let places = self.transfers_of_file(file);
-        let came = places.iter().copied().find(|&place| self.transfers[place].target == storage);
-        for place in places {
-            if Some(place) != came {
-                self.add_source(place, storage, now);
+        self.replica_races.record_replica(file, storage);
+        let indexes = self.transfers_of_file(file);
+        let came = indexes.iter().copied().find(|&index| self.transfers[index].target == storage);
+        for index in indexes {
+            if Some(index) != came {
+                self.add_source(index, storage, now);
             }
         }
         // Last: with it what only brought the file nearer may end.
-        if let Some(place) = came.filter(|&place| self.transfers[place].lease().is_none()) {
-            self.complete(place); // It came there by another way.
+        if let Some(index) = came.filter(|&index| self.transfers[index].lease().is_none()) {
+            self.complete(index); // It came there by another way.
         }
     }
 
     pub(crate) fn replica_lost(&mut self, file: FileId, storage: u32, now: Timestamp) {
-        let places = self.transfers_of_file(file);
-        for place in places {
-            if self.transfers[place].sources.iter().any(|source| source.storage == storage) {
-                self.remove_source(place, storage, now);
+        let indexes = self.transfers_of_file(file);
+        for index in indexes {
+            if self.transfers[index].sources.iter().any(|source| source.storage == storage) {
+                self.remove_source(index, storage, now);
             }
         }
     }
 
     pub(crate) fn block_complete(&mut self, block: BlockId, storage: StorageId, now: Timestamp) {
-        let storage = self.storage_place(storage);
-        for place in self.transfers_of_block(block) {
-            let transfer = &self.transfers[place];
+        let storage = self.storage_index(storage);
+        for index in self.transfers_of_block(block) {
+            let transfer = &self.transfers[index];
             if transfer.target != storage {
-                self.add_source(place, storage, now);
+                self.add_source(index, storage, now);
             }
         }
     }
 
     pub(crate) fn block_lost(&mut self, block: BlockId, storage: StorageId, now: Timestamp) {
-        let storage = self.storage_place(storage);
-        for place in self.transfers_of_block(block) {
-            self.remove_source(place, storage, now);
+        let storage = self.storage_index(storage);
+        for index in self.transfers_of_block(block) {
+            self.remove_source(index, storage, now);
         }
     }
 

@@ -12,7 +12,7 @@ pub struct Outlook {
     pub ninety: Option<Timestamp>,
     pub why_none: Option<String>,
     /// Its deadline is in danger: it goes before all else of its activity meanwhile.
-    pub hurried: bool,
+    pub expedited: bool,
     /// What the rate is expected from, after "by".
     pub rests_on: Option<&'static str>,
     /// In words, most important first; at most [`crate::settings::REASONS_MAX`].
@@ -28,15 +28,15 @@ impl Outlook {
         if deadline <= now {
             return Some(0.0);
         }
-        let spread = (seconds(ninety) / seconds(median)).ln() / crate::outlook::TENTH;
+        let spread = (seconds(ninety) / seconds(median)).ln() / crate::outlook::NORMAL_QUANTILE_90;
         let off = (seconds(deadline) / seconds(median)).ln();
-        Some(normal(off / spread.max(1e-6)))
+        Some(normal_cdf(off / spread.max(1e-6)))
     }
 }
 
 /// The part of a normal distribution below `x`, to 1e-4 or better: the error function by Abramowitz and
 /// Stegun, 7.1.26.
-fn normal(x: f64) -> f64 {
+fn normal_cdf(x: f64) -> f64 {
     let z = x.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * z);
     let terms = [1.061_405_429, -1.453_152_027, 1.421_413_741, -0.284_496_736, 0.254_829_592];
@@ -46,14 +46,14 @@ fn normal(x: f64) -> f64 {
 
 /// One link as it is now.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LinkNow {
+pub struct LinkStatus {
     pub source: StorageId,
     pub target: StorageId,
     pub leased_files: u32,
     pub leased_bytes: u64,
     /// So many large files it may have at once, and why.
-    pub at_once: u32,
-    pub at_once_why: String,
+    pub concurrency: u32,
+    pub concurrency_reason: String,
     /// Measured lately; 0 when nothing is leased.
     pub rate_now: f64,
     /// What we expect of it.
@@ -63,7 +63,7 @@ pub struct LinkNow {
 
 /// The queue of one link.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkAhead {
+pub struct LinkBacklog {
     pub source: StorageId,
     /// Leased or not.
     pub bytes: u64,
@@ -73,7 +73,7 @@ pub struct LinkAhead {
 
 /// What a target lacks of one party at one priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lacking {
+pub struct MissingBytes {
     pub party: Party,
     /// 1 to 9.
     pub priority: u8,
@@ -82,17 +82,17 @@ pub struct Lacking {
 
 /// One transfer held in memory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TransferNow {
+pub struct TransferStatus {
     pub transfer: TransferId,
     pub file: FileId,
     pub target: StorageId,
     pub size: u64,
     pub attempts: u32,
-    pub leased: Option<LeasedNow>,
+    pub leased: Option<LeaseStatus>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LeasedNow {
+pub struct LeaseStatus {
     pub attempt: AttemptId,
     pub source: StorageId,
     pub started: bool,
@@ -105,7 +105,7 @@ pub struct Counts {
     /// Could be leased as soon as there is room.
     pub queued: u64,
     /// Wait for the time of the next try.
-    pub resting: u64,
+    pub in_backoff: u64,
     /// Have no usable source.
     pub parked: u64,
     pub leased: u64,

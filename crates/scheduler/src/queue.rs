@@ -7,16 +7,16 @@
 
 use longhaul_model::{Timestamp, TransferId};
 
-use crate::key::Key;
+use crate::cached_min_set::CachedMinSet;
+use crate::queue_key::QueueKey;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::SOURCES_MAX;
-use crate::sorted::Sorted;
-use crate::sources::SourceOf;
+use crate::sources::TransferSource;
 use crate::state::{Class, Phase, Rank};
 use crate::strategy::Strategy;
 
 /// One ordered set per source, in the order of the sources.
-type BySource<T> = Vec<(u32, Sorted<T>)>;
+type BySource<T> = Vec<(u32, CachedMinSet<T>)>;
 
 /// True if the set of this source was empty before.
 fn insert<T: Ord + Copy>(sets: &mut BySource<T>, source: u32, value: T) -> bool {
@@ -26,7 +26,7 @@ fn insert<T: Ord + Copy>(sets: &mut BySource<T>, source: u32, value: T) -> bool 
             false
         }
         Err(at) => {
-            sets.insert(at, (source, Sorted::of(value)));
+            sets.insert(at, (source, CachedMinSet::of(value)));
             true
         }
     }
@@ -45,18 +45,18 @@ fn remove<T: Ord + Copy>(sets: &mut BySource<T>, source: u32, value: &T) -> bool
 }
 
 impl Class {
-    pub(crate) fn has_for(&self, source: u32) -> bool {
+    pub(crate) fn has_waiting_for(&self, source: u32) -> bool {
         self.sources.binary_search_by_key(&source, |(source, _)| *source).is_ok()
     }
 
     /// True if nothing waited for that source.
-    pub(crate) fn enter(&mut self, source: u32, rank: Rank, want: u32) -> bool {
+    pub(crate) fn add_want(&mut self, source: u32, rank: Rank, want: u32) -> bool {
         self.waiting.insert((rank, want));
         insert(&mut self.sources, source, (rank, want))
     }
 
     /// `last`: the want has nothing in any other queue. True if nothing waits for that source any more.
-    pub(crate) fn leave(&mut self, source: u32, rank: Rank, want: u32, last: bool) -> bool {
+    pub(crate) fn remove_want(&mut self, source: u32, rank: Rank, want: u32, last: bool) -> bool {
         if last {
             self.waiting.remove(&(rank, want));
         }
@@ -65,14 +65,14 @@ impl Class {
 }
 
 impl Scheduler {
-    fn key(&self, place: u32) -> Key {
-        let transfer = &self.transfers[place];
-        Key::new(transfer.awaited > 0, transfer.sources.len(), transfer.position, place)
+    fn queue_key(&self, index: u32) -> QueueKey {
+        let transfer = &self.transfers[index];
+        QueueKey::new(transfer.awaited > 0, transfer.sources.len(), transfer.position, index)
     }
 
     /// Finds out how a transfer that is nowhere stands, and puts it there.
-    pub(crate) fn place(&mut self, place: u32, now: Timestamp) {
-        let transfer = &self.transfers[place];
+    pub(crate) fn enqueue(&mut self, index: u32, now: Timestamp) {
+        let transfer = &self.transfers[index];
         assert!(transfer.phase == Phase::New, "only what was taken out is placed");
         let mut queues = 0u8;
         let mut wake: Option<Timestamp> = None;
@@ -82,53 +82,53 @@ impl Scheduler {
                 continue;
             }
             linked = true;
-            if source.rest_until <= now {
+            if source.backoff_until <= now {
                 queues |= 1 << bit;
             } else {
-                wake = Some(wake.map_or(source.rest_until, |at| at.min(source.rest_until)));
+                wake = Some(wake.map_or(source.backoff_until, |at| at.min(source.backoff_until)));
             }
         }
-        let resting = transfer.rest_until > now;
-        if queues != 0 && self.strategy_of(&self.transfers[place]) != Strategy::Best {
-            queues = self.choose(place, now).map_or(queues, |at| 1 << at);
+        let resting = transfer.backoff_until > now;
+        if queues != 0 && self.strategy_of(&self.transfers[index]) != Strategy::Best {
+            queues = self.choose_source(index, now).map_or(queues, |at| 1 << at);
         }
-        let transfer = &self.transfers[place];
+        let transfer = &self.transfers[index];
         let phase = match () {
             () if transfer.sources.is_empty() => Phase::Parked,
             () if !linked => Phase::Unlinked,
-            () if resting || queues == 0 => Phase::Resting,
+            () if resting || queues == 0 => Phase::InBackoff,
             () => Phase::Queued,
         };
-        let wake = if resting { Some(transfer.rest_until) } else { wake };
+        let wake = if resting { Some(transfer.backoff_until) } else { wake };
         if phase == Phase::Queued {
-            let key = self.key(place);
-            let transfer = &self.transfers[place];
+            let key = self.queue_key(index);
+            let transfer = &self.transfers[index];
             let want = &mut self.wants[transfer.want];
             let target = &mut self.storages[transfer.target].target;
             let class = target.lanes.class_mut(want.lane);
             for (bit, source) in transfer.sources.iter().enumerate() {
                 if queues & (1 << bit) != 0
                     && insert(&mut want.queues, source.storage, key)
-                    && class.enter(source.storage, want.rank, transfer.want)
+                    && class.add_want(source.storage, want.rank, transfer.want)
                 {
-                    target.first.waits_for(source.storage);
+                    target.exclusive.add_waiting_lane(source.storage);
                 }
             }
         }
-        let transfer = &mut self.transfers[place];
+        let transfer = &mut self.transfers[index];
         transfer.queues = if phase == Phase::Queued { queues } else { 0 };
         transfer.phase = phase;
         let (id, target, timer_at) = (transfer.id, transfer.target, transfer.timer_at);
-        if phase == Phase::Queued && self.strategy_of(&self.transfers[place]) != Strategy::Best {
-            self.count_waiting(place, true);
+        if phase == Phase::Queued && self.strategy_of(&self.transfers[index]) != Strategy::Best {
+            self.count_waiting_on_link(index, true);
         }
-        self.count(place, true);
+        self.count(index, true);
         match wake {
             Some(at)
                 if !matches!(phase, Phase::Parked | Phase::Unlinked)
                     && timer_at.is_none_or(|set| at < set) =>
             {
-                self.transfers[place].timer_at = Some(at);
+                self.transfers[index].timer_at = Some(at);
                 self.set_timer(at, Timer::Transfer(id));
             }
             _ => {}
@@ -145,48 +145,48 @@ impl Scheduler {
     }
 
     /// Out of all queues and counts; its phase is [`Phase::New`] afterwards.
-    pub(crate) fn take_out(&mut self, place: u32) {
-        self.count(place, false);
-        if self.transfers[place].phase == Phase::Queued {
-            if self.strategy_of(&self.transfers[place]) != Strategy::Best {
-                self.count_waiting(place, false);
+    pub(crate) fn dequeue(&mut self, index: u32) {
+        self.count(index, false);
+        if self.transfers[index].phase == Phase::Queued {
+            if self.strategy_of(&self.transfers[index]) != Strategy::Best {
+                self.count_waiting_on_link(index, false);
             }
-            let key = self.key(place);
-            let transfer = &self.transfers[place];
+            let key = self.queue_key(index);
+            let transfer = &self.transfers[index];
             let want = &mut self.wants[transfer.want];
             let target = &mut self.storages[transfer.target].target;
             let class = target.lanes.class_mut(want.lane);
             for (bit, source) in transfer.sources.iter().enumerate() {
                 if transfer.queues & (1 << bit) != 0
                     && remove(&mut want.queues, source.storage, &key)
-                    && class.leave(source.storage, want.rank, transfer.want, want.queues.is_empty())
+                    && class.remove_want(source.storage, want.rank, transfer.want, want.queues.is_empty())
                 {
-                    target.first.waits_no_more(source.storage);
+                    target.exclusive.remove_waiting_lane(source.storage);
                 }
             }
         }
-        let transfer = &mut self.transfers[place];
+        let transfer = &mut self.transfers[index];
         transfer.phase = Phase::New;
         transfer.queues = 0;
     }
 
     /// A lease's own sums are kept by `deal` and `outcome`; here is what all phases have.
-    pub(crate) fn count(&mut self, place: u32, more: bool) {
-        if self.transfers[place].phase == Phase::Unlinked {
+    pub(crate) fn count(&mut self, index: u32, more: bool) {
+        if self.transfers[index].phase == Phase::Unlinked {
             if more {
-                self.stranded.insert(place);
+                self.unroutable.insert(index);
             } else {
-                self.stranded.remove(&place);
+                self.unroutable.remove(&index);
             }
         }
-        let transfer = &self.transfers[place];
+        let transfer = &self.transfers[index];
         let want = &mut self.wants[transfer.want];
         let target = &mut self.storages[transfer.target].target;
         let step = |number: &mut u32| if more { *number += 1 } else { *number -= 1 };
         match transfer.phase {
             Phase::New => return,
             Phase::Parked => return step(&mut target.parked),
-            Phase::Resting | Phase::Unlinked => step(&mut target.resting),
+            Phase::InBackoff | Phase::Unlinked => step(&mut target.in_backoff),
             Phase::Queued => {
                 target.lanes.count_queued(want.lane, more);
                 step(&mut want.queued);
@@ -202,88 +202,88 @@ impl Scheduler {
             Phase::Leased(_) => {}
         }
         step(&mut target.lanes.class_mut(want.lane).live);
-        target.lanes.count_held(want.lane, 1, more);
+        target.lanes.count_in_memory(want.lane, 1, more);
         step(&mut want.live);
     }
 
     /// The end of a rest, of the transfer or of one of its sources.
-    pub(crate) fn rested(&mut self, id: TransferId, now: Timestamp) {
-        let Some(&place) = self.by_id.get(&id) else { return };
-        let transfer = &mut self.transfers[place];
+    pub(crate) fn end_backoff(&mut self, id: TransferId, now: Timestamp) {
+        let Some(&index) = self.by_id.get(&id) else { return };
+        let transfer = &mut self.transfers[index];
         transfer.timer_at = None;
         match transfer.phase {
-            Phase::Resting => {
-                let dealt = self.storages[transfer.target].target.dealt;
-                let transfer = &mut self.transfers[place];
+            Phase::InBackoff => {
+                let dealt = self.storages[transfer.target].target.leases_issued;
+                let transfer = &mut self.transfers[index];
                 transfer.since = now;
-                transfer.dealt_before = dealt;
+                transfer.leases_issued_before = dealt;
             }
             Phase::Queued => {}
             _ => return,
         }
-        self.take_out(place);
-        self.place(place, now);
+        self.dequeue(index);
+        self.enqueue(index, now);
     }
 
     /// By request: neither the transfer nor any of its sources rests any longer.
     pub(crate) fn try_now(&mut self, id: TransferId, now: Timestamp) {
-        let Some(&place) = self.by_id.get(&id) else { return };
-        let transfer = &mut self.transfers[place];
-        transfer.rest_until = now;
-        transfer.sources.iter_mut().for_each(|source| source.rest_until = now);
-        self.rested(id, now);
+        let Some(&index) = self.by_id.get(&id) else { return };
+        let transfer = &mut self.transfers[index];
+        transfer.backoff_until = now;
+        transfer.sources.iter_mut().for_each(|source| source.backoff_until = now);
+        self.end_backoff(id, now);
     }
 
     /// Adds a source to a transfer; a full list lets go of one that cannot be used.
-    pub(crate) fn add_source(&mut self, place: u32, storage: u32, now: Timestamp) {
-        let known = self.transfers[place].sources.iter().any(|source| source.storage == storage);
+    pub(crate) fn add_source(&mut self, index: u32, storage: u32, now: Timestamp) {
+        let known = self.transfers[index].sources.iter().any(|source| source.storage == storage);
         if known {
             return;
         }
         let mut at = None;
-        if self.transfers[place].sources.len() >= SOURCES_MAX {
-            let sources = &self.transfers[place].sources;
+        if self.transfers[index].sources.len() >= SOURCES_MAX {
+            let sources = &self.transfers[index].sources;
             at = sources.iter().position(|source| !self.storages[source.storage].connected);
             if at.is_none() {
                 return;
             }
         }
-        let waiting = self.transfers[place].lease().is_none();
+        let waiting = self.transfers[index].lease().is_none();
         if waiting {
-            self.take_out(place);
+            self.dequeue(index);
         }
-        let sources = &mut self.transfers[place].sources;
-        let source = SourceOf::new(storage);
+        let sources = &mut self.transfers[index].sources;
+        let source = TransferSource::new(storage);
         match at {
             Some(at) => sources[at] = source,
             None => sources.push(source),
         }
         if waiting {
-            self.place(place, now);
+            self.enqueue(index, now);
         }
     }
 
-    pub(crate) fn remove_source(&mut self, place: u32, storage: u32, now: Timestamp) {
-        let waiting = self.transfers[place].lease().is_none();
+    pub(crate) fn remove_source(&mut self, index: u32, storage: u32, now: Timestamp) {
+        let waiting = self.transfers[index].lease().is_none();
         if waiting {
-            self.take_out(place);
+            self.dequeue(index);
         }
-        self.transfers[place].sources.remove(storage);
+        self.transfers[index].sources.remove(storage);
         if waiting {
-            self.place(place, now);
+            self.enqueue(index, now);
         }
     }
 
     /// Forgets a transfer that is not leased.
-    pub(crate) fn forget(&mut self, place: u32) {
-        assert!(self.transfers[place].lease().is_none(), "a leased transfer is unleased first");
-        self.take_out(place);
-        let Some(transfer) = self.transfers.remove(place) else { return };
+    pub(crate) fn forget(&mut self, index: u32) {
+        assert!(self.transfers[index].lease().is_none(), "a leased transfer is unleased first");
+        self.dequeue(index);
+        let Some(transfer) = self.transfers.remove(index) else { return };
         self.by_id.remove(&transfer.id);
-        self.forget_thoughts(transfer.id);
+        self.forget_recall(transfer.id);
         let row = &mut self.files[transfer.file_row];
-        row.transfers.remove(place);
-        let is_hop = |place: u32| self.wants[self.transfers[place].want].relay;
+        row.transfers.remove(index);
+        let is_hop = |index: u32| self.wants[self.transfers[index].want].relay;
         let idle = !self.wants[transfer.want].relay && row.transfers.iter().all(is_hop);
         // Of most files there is none.
         let hops: Vec<u32> = if idle { row.transfers.iter().collect() } else { Vec::new() };
@@ -292,9 +292,9 @@ impl Scheduler {
             self.files.remove(transfer.file_row);
         }
         let want = &mut self.wants[transfer.want];
-        want.transfers.remove(&place);
+        want.transfers.remove(&index);
         self.refill.insert(transfer.target);
-        self.after_forget(transfer.want);
+        self.sweep_or_remove(transfer.want);
         self.end_idle_hops(hops);
     }
 }

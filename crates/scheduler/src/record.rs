@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::settings::Settings;
 
 /// Of the lines and what is in them. Raised when a reader of before would take them for something else.
-pub const FORMAT: u32 = 1;
+pub const FORMAT_VERSION: u32 = 1;
 /// A longer line is damage. The longest are heads with knowledge of 90,000 links, at 2 kB each.
 pub const LINE_BYTES_MAX: usize = 512 << 20;
 /// Digits of the checksum and a space.
@@ -41,25 +41,25 @@ pub struct Head {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum LineKind {
     Head,
     Event,
     Observation,
-    Lesson,
-    Polled,
+    Knowledge,
+    Poll,
 }
 
-impl Kind {
-    const ALL: [(Kind, u8); 5] = [
-        (Kind::Head, b'H'),
-        (Kind::Event, b'E'),
-        (Kind::Observation, b'O'),
-        (Kind::Lesson, b'L'),
-        (Kind::Polled, b'P'),
+impl LineKind {
+    const ALL: [(LineKind, u8); 5] = [
+        (LineKind::Head, b'H'),
+        (LineKind::Event, b'E'),
+        (LineKind::Observation, b'O'),
+        (LineKind::Knowledge, b'L'),
+        (LineKind::Poll, b'P'),
     ];
 
     fn letter(self) -> u8 {
-        Kind::ALL.iter().find(|(kind, _)| *kind == self).map_or(b'?', |(_, letter)| *letter)
+        LineKind::ALL.iter().find(|(kind, _)| *kind == self).map_or(b'?', |(_, letter)| *letter)
     }
 }
 
@@ -67,7 +67,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line<'a> {
     pub number: u64,
-    pub kind: Kind,
+    pub kind: LineKind,
     pub now: Timestamp,
     pub body: &'a str,
 }
@@ -94,27 +94,27 @@ impl<'a> Line<'a> {
         let mut parts = std::str::from_utf8(rest).ok()?.splitn(4, ' ');
         let number = parts.next()?.parse().ok()?;
         let letter = parts.next()?;
-        let (kind, _) = Kind::ALL.into_iter().find(|(_, known)| letter.as_bytes() == [*known])?;
+        let (kind, _) = LineKind::ALL.into_iter().find(|(_, known)| letter.as_bytes() == [*known])?;
         let now = Timestamp(parts.next()?.parse().ok()?);
         Some(Line { number, kind, now, body: parts.next()? })
     }
 
     /// What it holds; the fault says why it cannot be that.
-    pub fn holds<T: Deserialize<'a>>(&self) -> Result<T, String> {
+    pub fn decode<T: Deserialize<'a>>(&self) -> Result<T, String> {
         serde_json::from_str(self.body).map_err(|error| error.to_string())
     }
 }
 
 /// The body of a line. None for what JSON cannot hold.
-pub fn body<T: Serialize>(thing: &T) -> Option<String> {
+pub fn encode<T: Serialize>(thing: &T) -> Option<String> {
     serde_json::to_string(thing).ok()
 }
 
 /// Writes a thing as a body and reads it back: times are kept to the millisecond and rates to the last bit
 /// but one, and who is to be told again tomorrow what was said today must be told it today. None if it cannot
 /// be read back.
-pub fn as_kept<T: Serialize + for<'a> Deserialize<'a>>(thing: &T) -> Option<(String, T)> {
-    let text = body(thing)?;
+pub fn round_trip<T: Serialize + for<'a> Deserialize<'a>>(thing: &T) -> Option<(String, T)> {
+    let text = encode(thing)?;
     let kept = serde_json::from_str(&text).ok()?;
     Some((text, kept))
 }
@@ -127,10 +127,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_line_reads_as_it_was_written_and_not_if_a_byte_is_another(
-            number in any::<u64>(), now in any::<i64>(), kind in 0..Kind::ALL.len(), body in "[^\n]{0,40}",
+            number in any::<u64>(), now in any::<i64>(), kind in 0..LineKind::ALL.len(), body in "[^\n]{0,40}",
             place in any::<proptest::sample::Index>(), other in any::<u8>()
         ) {
-            let line = Line { number, kind: Kind::ALL[kind].0, now: Timestamp(now), body: &body };
+            let line = Line { number, kind: LineKind::ALL[kind].0, now: Timestamp(now), body: &body };
             let mut bytes = Vec::new();
             line.write(&mut bytes);
             prop_assert_eq!(bytes.pop(), Some(b'\n'));

@@ -23,35 +23,35 @@ use crate::scheduler::Scheduler;
 use crate::state::{Phase, Want};
 
 /// How long distances to a target are believed.
-const KEPT: Duration = Duration::from_secs(60);
-const NOMINAL_BYTES: f64 = 1e9;
-const HOP_S: f64 = 1.0;
+const ROUTE_TTL: Duration = Duration::from_secs(60);
+const ROUTE_FILE_BYTES: f64 = 1e9;
+const HOP_COST_S: f64 = 1.0;
 
 /// Which links there are, and the ways over them.
 #[derive(Default)]
 pub(crate) struct Routes {
     /// None: from every storage to every other.
-    links: Option<Links>,
+    links: Option<LinkGraph>,
     /// By target.
-    kept: BTreeMap<u32, (Timestamp, Ways)>,
+    next_hops: BTreeMap<u32, (Timestamp, NextHops)>,
     pub(crate) relays: BTreeSet<u32>,
     /// A timer for the next look for detours is set; and how many there were.
-    pub(crate) looking: bool,
-    pub(crate) looks: usize,
+    pub(crate) detour_timer_set: bool,
+    pub(crate) detour_rounds: usize,
 }
 
 #[derive(Default)]
-struct Links {
-    pairs: Pairs,
+struct LinkGraph {
+    pairs: LinkMatrix,
     /// Sources with a link to it.
     into: BTreeMap<u32, Vec<u32>>,
 }
 
 /// A bit per source for each target, by their places: asked for several times for each decision.
 #[derive(Default)]
-struct Pairs(Vec<Vec<u64>>);
+struct LinkMatrix(Vec<Vec<u64>>);
 
-impl Pairs {
+impl LinkMatrix {
     fn contains(&self, source: u32, target: u32) -> bool {
         let bits = self.0.get(target as usize).and_then(|row| row.get(source as usize / 64));
         bits.is_some_and(|bits| bits >> (source % 64) & 1 == 1)
@@ -71,15 +71,15 @@ impl Pairs {
 }
 
 /// From each storage that can reach a target: seconds, and the next storage on the way.
-type Ways = BTreeMap<u32, (f64, u32)>;
+type NextHops = BTreeMap<u32, (f64, u32)>;
 
 impl Scheduler {
     pub(crate) fn links_changed(&mut self, links: Option<Vec<(StorageId, StorageId)>>, now: Timestamp) {
-        self.routes.kept.clear();
+        self.routes.next_hops.clear();
         self.routes.links = links.map(|pairs| {
-            let mut links = Links::default();
+            let mut links = LinkGraph::default();
             for (source, target) in pairs {
-                let (source, target) = (self.storage_place(source), self.storage_place(target));
+                let (source, target) = (self.storage_index(source), self.storage_index(target));
                 if links.pairs.insert(source, target) {
                     links.into.entry(target).or_default().push(source);
                 }
@@ -87,10 +87,10 @@ impl Scheduler {
             links
         });
         let waits = |transfer: &&u32| {
-            matches!(self.transfers[**transfer].phase, Phase::Queued | Phase::Unlinked | Phase::Resting)
+            matches!(self.transfers[**transfer].phase, Phase::Queued | Phase::Unlinked | Phase::InBackoff)
         };
         let waiting: Vec<u32> = self.by_id.values().filter(waits).copied().collect();
-        self.place_again(waiting, now);
+        self.requeue_all(waiting, now);
     }
 
     /// Whether files may go from one storage to the other at once.
@@ -101,28 +101,28 @@ impl Scheduler {
     }
 
     /// No replica of a transfer has a link to its target: brings one nearer, if there is a way.
-    pub(crate) fn route(&mut self, place: u32, now: Timestamp) {
-        let transfer = &self.transfers[place];
+    pub(crate) fn route_transfer(&mut self, index: u32, now: Timestamp) {
+        let transfer = &self.transfers[index];
         if transfer.phase != Phase::Unlinked {
             return;
         }
         let target = transfer.target;
         let storages: Vec<u32> = transfer.sources.iter().map(|source| source.storage).collect();
-        self.find_ways(target, now);
-        let Some((_, ways)) = self.routes.kept.get(&target) else { return };
+        self.find_next_hops(target, now);
+        let Some((_, ways)) = self.routes.next_hops.get(&target) else { return };
         let nearest = storages
             .iter()
             .filter_map(|source| ways.get(source))
             .min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         let Some(&(_, relay)) = nearest else { return };
         if relay != target {
-            self.hop(place, relay, &storages, now);
+            self.add_hop(index, relay, &storages, now);
         }
     }
 
     /// A transfer of the same file to a relay, charged to the one that needs it.
-    pub(crate) fn hop(&mut self, place: u32, relay: u32, sources: &[u32], now: Timestamp) {
-        let transfer = &self.transfers[place];
+    pub(crate) fn add_hop(&mut self, index: u32, relay: u32, sources: &[u32], now: Timestamp) {
+        let transfer = &self.transfers[index];
         let (file, size, want) = (transfer.file, transfer.size, transfer.want);
         let relayed = self.relay_want(want, relay);
         let position = self.wants[relayed].positions;
@@ -137,7 +137,7 @@ impl Scheduler {
     fn relay_want(&mut self, want: u32, relay: u32) -> u32 {
         let (block, party, rank) = (self.wants[want].block, self.wants[want].party, self.wants[want].rank);
         if let Some(&known) = self.want_of.get(&(block, relay)) {
-            self.passes_to(known, want);
+            self.add_onward_target(known, want);
             return known;
         }
         let level = self.storages[self.wants[want].target].target.lanes.level(self.wants[want].lane);
@@ -146,16 +146,16 @@ impl Scheduler {
         let new = self.wants.add(Want::relay(block, relay, lane, party, strategy, rank));
         self.want_of.insert((block, relay), new);
         let target = self.wants[want].target;
-        self.wants[new].beyond.insert(target);
+        self.wants[new].onward_targets.insert(target);
         new
     }
 
     /// What passes through a relay on the way to one target more is due sooner: the same bytes bring both
     /// nearer.
-    fn passes_to(&mut self, relayed: u32, want: u32) {
+    fn add_onward_target(&mut self, relayed: u32, want: u32) {
         let target = self.wants[want].target;
-        if self.wants[relayed].beyond.insert(target) {
-            self.rank_again(relayed, self.clock.now());
+        if self.wants[relayed].onward_targets.insert(target) {
+            self.rerank(relayed, self.clock.now());
         }
     }
 
@@ -173,7 +173,7 @@ impl Scheduler {
 
     /// What of a block passes through a relay, for a transfer there that was live before a restart: taken up
     /// as long as somebody wants the block elsewhere.
-    pub(crate) fn passing(&mut self, block: BlockId, relay: u32) -> Option<u32> {
+    pub(crate) fn relay_want_for(&mut self, block: BlockId, relay: u32) -> Option<u32> {
         if !self.storages[relay].relay {
             return None;
         }
@@ -185,37 +185,37 @@ impl Scheduler {
 
     /// The storages after `source` on the way to `target`, as it was found last; none if the way is direct or
     /// unknown.
-    pub fn way(&self, source: StorageId, target: StorageId) -> Option<Vec<StorageId>> {
+    pub fn route(&self, source: StorageId, target: StorageId) -> Option<Vec<StorageId>> {
         let (from, to) = (*self.storage_of.get(&source)?, *self.storage_of.get(&target)?);
-        let (_, ways) = self.routes.kept.get(&to)?;
-        let (mut place, mut way) = (from, Vec::new());
-        while place != to && way.len() <= ways.len() {
-            place = ways.get(&place)?.1;
-            way.push(self.storages[place].id);
+        let (_, ways) = self.routes.next_hops.get(&to)?;
+        let (mut index, mut way) = (from, Vec::new());
+        while index != to && way.len() <= ways.len() {
+            index = ways.get(&index)?.1;
+            way.push(self.storages[index].id);
         }
         Some(way)
     }
 
     /// The least time from everywhere to a target, backwards from it over relays.
-    fn find_ways(&mut self, target: u32, now: Timestamp) {
-        if self.routes.kept.get(&target).is_some_and(|(at, _)| now.since(*at) < KEPT) {
+    fn find_next_hops(&mut self, target: u32, now: Timestamp) {
+        if self.routes.next_hops.get(&target).is_some_and(|(at, _)| now.since(*at) < ROUTE_TTL) {
             return;
         }
-        if self.routes.links.is_none() && !self.limits.closed_links() {
+        if self.routes.links.is_none() && !self.limits.has_closed_links() {
             return;
         }
         let everywhere: Vec<u32> = match &self.routes.links {
             Some(_) => Vec::new(),
             None => self.storage_of.values().copied().collect(),
         };
-        let mut ways = Ways::new();
+        let mut ways = NextHops::new();
         let mut open = BinaryHeap::from([(Reverse(Seconds(0.0)), target, target)]);
         while let Some((Reverse(Seconds(far)), storage, next)) = open.pop() {
             if ways.contains_key(&storage) {
                 continue;
             }
             ways.insert(storage, (far, next));
-            if storage != target && !self.passes_on(storage) {
+            if storage != target && !self.can_relay(storage) {
                 continue;
             }
             let listed = self.routes.links.as_ref().map(|links| links.into.get(&storage));
@@ -228,33 +228,33 @@ impl Scheduler {
                 }
                 let link = Link { source: self.storages[source].id, target: self.storages[storage].id };
                 let rate = self.knowledge.rate(link, now).bytes_per_s.max(1.0);
-                open.push((Reverse(Seconds(far + HOP_S + NOMINAL_BYTES / rate)), source, storage));
+                open.push((Reverse(Seconds(far + HOP_COST_S + ROUTE_FILE_BYTES / rate)), source, storage));
             }
         }
-        self.routes.kept.insert(target, (now, ways));
+        self.routes.next_hops.insert(target, (now, ways));
     }
 
     /// Whether files of others may go over a storage now.
-    pub(crate) fn passes_on(&self, storage: u32) -> bool {
+    pub(crate) fn can_relay(&self, storage: u32) -> bool {
         let row = &self.storages[storage];
         row.relay && row.writable && row.trouble.is_none() && self.may_serve(storage)
     }
 
-    pub(crate) fn forget_ways(&mut self) {
-        self.routes.kept.clear();
+    pub(crate) fn forget_routes(&mut self) {
+        self.routes.next_hops.clear();
     }
 
     /// A relay's want that has nothing left and that nobody asked for.
-    pub(crate) fn relayed(&self, want: u32) -> bool {
+    pub(crate) fn is_idle_relay(&self, want: u32) -> bool {
         let row = &self.wants[want];
         row.relay && row.transfers.is_empty()
     }
 
     /// A way may have opened.
-    pub(crate) fn route_again(&mut self) {
-        if self.routes.links.is_some() || self.limits.closed_links() {
-            self.routes.kept.clear();
-            self.unlinked.extend(self.stranded.iter().map(|&place| self.transfers[place].id));
+    pub(crate) fn reroute(&mut self) {
+        if self.routes.links.is_some() || self.limits.has_closed_links() {
+            self.routes.next_hops.clear();
+            self.unlinked.extend(self.unroutable.iter().map(|&index| self.transfers[index].id));
         }
     }
 }

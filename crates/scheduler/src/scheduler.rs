@@ -8,76 +8,76 @@ use longhaul_network::{Forecast, Knowledge, Observation, ObservationError};
 use crate::decision::{Candidate, Decision};
 use crate::event::Event;
 use crate::fts3::{self, Optimizer};
-use crate::keyed::Keyed;
-use crate::lanes::Turns;
-use crate::limits::Gates;
-use crate::link_shares::OwnShares;
-use crate::news::News;
-use crate::pick::Looks;
+use crate::id_map::IdMap;
+use crate::lanes::TurnOrder;
+use crate::limits::LimitTable;
+use crate::link_shares::LinkShareTable;
+use crate::monotonic_clock::MonotonicClock;
+use crate::pick::SourceScan;
+use crate::replica_races::ReplicaRaces;
 use crate::routes::Routes;
 use crate::settings::{Rules, Settings};
 use crate::shares::{Parties, Shares};
+use crate::slab::Slab;
 use crate::state::{FileRow, Site, Storage, Subscription, Transfer, Want};
-use crate::steady::Steady;
-use crate::table::Table;
 
 /// See the crate's first page.
 pub struct Scheduler {
     pub(crate) settings: Settings,
     pub(crate) knowledge: Knowledge,
-    pub(crate) clock: Steady,
+    pub(crate) clock: MonotonicClock,
     pub(crate) parties: Parties,
-    pub(crate) link_shares: OwnShares,
-    pub(crate) limits: Gates,
-    pub(crate) news: News,
+    pub(crate) link_shares: LinkShareTable,
+    pub(crate) limits: LimitTable,
+    pub(crate) replica_races: ReplicaRaces,
     /// Of some attempts: when they were leased, and what was expected.
     pub(crate) forecasts: BTreeMap<AttemptId, (Timestamp, Forecast)>,
     /// Transfers whose leases were asked back: which, and when. Until the transfer is over.
-    pub(crate) asked_back: BTreeMap<TransferId, (AttemptId, Timestamp)>,
+    pub(crate) recalled: BTreeMap<TransferId, (AttemptId, Timestamp)>,
     /// A timer for second thoughts is set.
-    pub(crate) thinking: bool,
+    pub(crate) recall_timer_set: bool,
     pub(crate) routes: Routes,
     /// Transfers whose replicas have no link to their target: those for which a way is to be looked for, and
     /// all.
     pub(crate) unlinked: BTreeSet<TransferId>,
-    pub(crate) stranded: BTreeSet<u32>,
+    pub(crate) unroutable: BTreeSet<u32>,
     /// By target and source; only under [`crate::Rules::Fts3`].
     pub(crate) optimizers: BTreeMap<(u32, u32), Optimizer>,
     pub(crate) last_id: u64,
 
-    pub(crate) sites: Table<Site>,
+    pub(crate) sites: Slab<Site>,
     pub(crate) site_of: BTreeMap<SiteId, u32>,
-    pub(crate) storages: Table<Storage>,
+    pub(crate) storages: Slab<Storage>,
     pub(crate) storage_of: BTreeMap<StorageId, u32>,
 
-    pub(crate) transfers: Table<Transfer>,
+    pub(crate) transfers: Slab<Transfer>,
     pub(crate) by_id: BTreeMap<TransferId, u32>,
-    pub(crate) by_attempt: Keyed<u32>,
-    pub(crate) files: Table<FileRow>,
-    pub(crate) by_file: Keyed<u32>,
+    pub(crate) by_attempt: IdMap<u32>,
+    pub(crate) files: Slab<FileRow>,
+    pub(crate) by_file: IdMap<u32>,
 
-    pub(crate) wants: Table<Want>,
+    pub(crate) wants: Slab<Want>,
     pub(crate) want_of: BTreeMap<(BlockId, u32), u32>,
     pub(crate) subscriptions: BTreeMap<SubscriptionId, Subscription>,
     /// Wants with files that were not taken into memory, since their sources cannot be used.
-    pub(crate) aside: BTreeSet<u32>,
+    pub(crate) parked_demands: BTreeSet<u32>,
 
     timers: BTreeMap<(Timestamp, u64), Timer>,
     timers_set: u64,
     /// Decisions that follow from an event.
     pub(crate) out: VecDeque<Decision>,
     /// The order of turns at a target: kept for its room.
-    pub(crate) turns: Turns,
+    pub(crate) turn_order: TurnOrder,
     /// Sources looked at while a file is picked: kept for its room.
-    pub(crate) looks: Looks,
+    pub(crate) source_scan: SourceScan,
     /// Candidates of one choice, with their places: kept for its room.
     pub(crate) candidates: Vec<(Candidate, u32)>,
     /// Targets that may want to ask for files.
     pub(crate) refill: BTreeSet<u32>,
     /// Targets that may have something to lease, by turns.
-    ring: VecDeque<u32>,
+    ready_targets: VecDeque<u32>,
     /// Sites with a free slot out and targets waiting for it.
-    pub(crate) relieved: BTreeSet<u32>,
+    pub(crate) sites_with_free_slots: BTreeSet<u32>,
 }
 
 /// What happens by itself after a while.
@@ -89,7 +89,7 @@ pub(crate) enum Timer {
     /// This target may lease more, though no news came of it.
     Target(u32),
     /// The same, if nothing has come of it for a while.
-    Silent(u32),
+    Silence(u32),
     /// A block that was asked for to the end and is not complete is asked for again from its beginning.
     Sweep(BlockId, u32),
     /// A question that failed is repeated.
@@ -98,7 +98,7 @@ pub(crate) enum Timer {
     Optimize,
     /// A limited rate has room again.
     Limits,
-    SecondThoughts,
+    LeaseRecall,
     Detours,
 }
 
@@ -108,47 +108,47 @@ impl Scheduler {
         Scheduler {
             settings,
             knowledge,
-            clock: Steady::default(),
+            clock: MonotonicClock::default(),
             parties: Parties::default(),
-            link_shares: OwnShares::default(),
-            limits: Gates::default(),
-            news: News::default(),
+            link_shares: LinkShareTable::default(),
+            limits: LimitTable::default(),
+            replica_races: ReplicaRaces::default(),
             forecasts: BTreeMap::new(),
-            asked_back: BTreeMap::new(),
-            thinking: false,
+            recalled: BTreeMap::new(),
+            recall_timer_set: false,
             routes: Routes::default(),
             unlinked: BTreeSet::new(),
-            stranded: BTreeSet::new(),
+            unroutable: BTreeSet::new(),
             optimizers: BTreeMap::new(),
             last_id,
-            sites: Table::default(),
+            sites: Slab::default(),
             site_of: BTreeMap::new(),
-            storages: Table::default(),
+            storages: Slab::default(),
             storage_of: BTreeMap::new(),
-            transfers: Table::default(),
+            transfers: Slab::default(),
             by_id: BTreeMap::new(),
-            by_attempt: Keyed::default(),
-            files: Table::default(),
-            by_file: Keyed::default(),
-            wants: Table::default(),
+            by_attempt: IdMap::default(),
+            files: Slab::default(),
+            by_file: IdMap::default(),
+            wants: Slab::default(),
             want_of: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
-            aside: BTreeSet::new(),
+            parked_demands: BTreeSet::new(),
             timers: BTreeMap::new(),
             timers_set: 0,
             out: VecDeque::new(),
-            turns: Turns::default(),
-            looks: Looks::default(),
+            turn_order: TurnOrder::default(),
+            source_scan: SourceScan::default(),
             candidates: Vec::new(),
             refill: BTreeSet::new(),
-            ring: VecDeque::new(),
-            relieved: BTreeSet::new(),
+            ready_targets: VecDeque::new(),
+            sites_with_free_slots: BTreeSet::new(),
         }
     }
 
     /// Takes in one event. Its cost follows what it changes, not how much waits.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
-        let now = self.clock.at(now);
+        let now = self.clock.advance_to(now);
         match event {
             Event::Site(site) => self.site_changed(site, now),
             Event::Region { site, region } => {
@@ -156,7 +156,7 @@ impl Scheduler {
             }
             Event::Storage(storage) => self.storage_changed(storage),
             Event::Agent { storage, agent, connected } => self.agent_changed(storage, agent, connected, now),
-            Event::Held { agent, attempts } => self.held(agent, &attempts, now),
+            Event::HeldLeases { agent, attempts } => self.reconcile_leases(agent, &attempts, now),
             Event::Links(links) => self.links_changed(links, now),
             Event::Shares(shares) => self.shares_changed(shares),
             Event::LinkShares(shares) => self.link_shares_changed(shares),
@@ -165,15 +165,15 @@ impl Scheduler {
             Event::Demand(demand) => self.demand_changed(&demand, now),
             Event::DemandGone { id } => self.demand_gone(id, now),
             Event::SubscriptionGone { subscription } => self.subscription_gone(subscription, now),
-            Event::Hurry { subscription, hurry } => self.hurry(subscription, hurry, now),
-            Event::Files { demand, files, exhausted } => self.files_came(demand, &files, exhausted, now),
+            Event::Expedite { subscription, expedite: hurry } => self.set_expedited(subscription, hurry, now),
+            Event::Files { demand, files, exhausted } => self.files_received(demand, &files, exhausted, now),
             Event::ExpandFailed { demand } => self.expand_failed(demand, now),
             Event::ReplicaAdded { file, storage } => {
-                let storage = self.storage_place(storage);
+                let storage = self.storage_index(storage);
                 self.replica_added(file, storage, now);
             }
             Event::ReplicaLost { file, storage } => {
-                let storage = self.storage_place(storage);
+                let storage = self.storage_index(storage);
                 self.replica_lost(file, storage, now);
             }
             Event::BlockComplete { block, storage } => self.block_complete(block, storage, now),
@@ -181,7 +181,7 @@ impl Scheduler {
             Event::Adopt(adopted) => self.adopt(&adopted, now),
             Event::Started { attempt } => self.progress(attempt, 0, now),
             Event::Progress { attempt, bytes_done } => self.progress(attempt, bytes_done, now),
-            Event::Outcome(outcome) => self.outcome(outcome, now),
+            Event::Outcome(outcome) => self.handle_outcome(outcome, now),
             Event::LeaseReleased { attempt } => self.lease_released(attempt, now),
             Event::TryNow { transfer } => self.try_now(transfer, now),
         }
@@ -189,35 +189,35 @@ impl Scheduler {
 
     /// The next decision, if there is one now.
     pub fn poll_decision(&mut self, now: Timestamp) -> Option<Decision> {
-        let now = self.clock.at(now);
+        let now = self.clock.advance_to(now);
         self.fire_timers(now);
         if let Some(decision) = self.out.pop_front() {
             return Some(decision);
         }
         while let Some(transfer) = self.unlinked.pop_first() {
-            if let Some(&place) = self.by_id.get(&transfer) {
-                self.route(place, now);
+            if let Some(&index) = self.by_id.get(&transfer) {
+                self.route_transfer(index, now);
             }
         }
         loop {
             while let Some(&target) = self.refill.first() {
-                if let Some(decision) = self.ask(target) {
+                if let Some(decision) = self.next_expansion(target) {
                     return Some(decision);
                 }
                 self.refill.remove(&target);
             }
-            let target = match self.next_in_turn() {
+            let target = match self.next_slot_waiter() {
                 Some((site, target)) => {
-                    self.sites[site].turn_out = Some(target);
-                    let lease = self.deal(target, now);
-                    self.sites[site].turn_out = None;
+                    self.sites[site].next_waiter = Some(target);
+                    let lease = self.dispatch(target, now);
+                    self.sites[site].next_waiter = None;
                     if lease.is_some() {
                         self.wake(target);
                         return lease;
                     }
                     continue;
                 }
-                None => self.ring.pop_front(),
+                None => self.ready_targets.pop_front(),
             };
             let Some(target) = target else {
                 if self.refill.is_empty() {
@@ -225,8 +225,8 @@ impl Scheduler {
                 }
                 continue;
             };
-            self.storages[target].target.in_ring = false;
-            if let Some(lease) = self.deal(target, now) {
+            self.storages[target].target.is_ready = false;
+            if let Some(lease) = self.dispatch(target, now) {
                 self.wake(target);
                 return Some(lease);
             }
@@ -235,11 +235,11 @@ impl Scheduler {
 
     /// When to poll again even without an event.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        let busy = !(self.out.is_empty() && self.refill.is_empty() && self.ring.is_empty());
+        let busy = !(self.out.is_empty() && self.refill.is_empty() && self.ready_targets.is_empty());
         if busy {
-            return Some(self.clock.outer(self.clock.now()));
+            return Some(self.clock.to_caller(self.clock.now()));
         }
-        self.timers.keys().next().map(|(at, _)| self.clock.outer(*at))
+        self.timers.keys().next().map(|(at, _)| self.clock.to_caller(*at))
     }
 
     pub fn settings(&self) -> &Settings {
@@ -247,9 +247,9 @@ impl Scheduler {
     }
 
     /// Takes what others saw of the network, or says why not.
-    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), ObservationError> {
-        let now = self.clock.at(now);
-        let at = self.clock.inner(observation.at);
+    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), Refused> {
+        let now = self.clock.advance_to(now);
+        let at = self.clock.from_caller(observation.at);
         self.knowledge.observe(&Observation { at, ..observation }, now)
     }
 
@@ -264,15 +264,15 @@ impl Scheduler {
     }
 
     /// The target whose turn it is for a free slot of a site.
-    fn next_in_turn(&mut self) -> Option<(u32, u32)> {
-        while let Some(&site) = self.relieved.first() {
+    fn next_slot_waiter(&mut self) -> Option<(u32, u32)> {
+        while let Some(&site) = self.sites_with_free_slots.first() {
             let row = &mut self.sites[site];
             if row.has_slot(false)
-                && let Some(target) = row.wait_out.next()
+                && let Some(target) = row.slot_waiters.next()
             {
                 return Some((site, target));
             }
-            self.relieved.remove(&site);
+            self.sites_with_free_slots.remove(&site);
         }
         None
     }
@@ -283,15 +283,15 @@ impl Scheduler {
                 return;
             }
             match entry.remove() {
-                Timer::Transfer(id) => self.rested(id, now),
+                Timer::Transfer(id) => self.end_backoff(id, now),
                 Timer::Storage(storage) => self.wake_around(storage),
                 Timer::Target(target) => self.wake(target),
-                Timer::Silent(target) => self.look_at_silent(target, now),
+                Timer::Silence(target) => self.check_silence(target, now),
                 Timer::Sweep(block, target) => self.sweep(block, target),
                 Timer::Optimize => self.optimize(now),
-                Timer::Limits => self.limits_eased(),
-                Timer::SecondThoughts => self.think_again(now),
-                Timer::Detours => self.look_for_detours(now),
+                Timer::Limits => self.limits_freed(),
+                Timer::LeaseRecall => self.recall_slow_leases(now),
+                Timer::Detours => self.find_detours(now),
                 Timer::Reopen(block, target) => self.reopen(block, target),
             }
         }
@@ -310,7 +310,7 @@ impl Scheduler {
                 self.wake(target);
             }
         }
-        self.set_timer(now + fts3::PERIOD, Timer::Optimize);
+        self.set_timer(now + fts3::DECISION_PERIOD, Timer::Optimize);
     }
 
     /// The optimizer of a link, under FTS3's rules only.
@@ -319,7 +319,7 @@ impl Scheduler {
             return None;
         }
         if self.optimizers.is_empty() {
-            self.set_timer(now + fts3::PERIOD, Timer::Optimize);
+            self.set_timer(now + fts3::DECISION_PERIOD, Timer::Optimize);
         }
         Some(self.optimizers.entry((target, source)).or_default())
     }
@@ -332,24 +332,24 @@ impl Scheduler {
     /// `target` may have something to lease now.
     pub(crate) fn wake(&mut self, target: u32) {
         let row = &mut self.storages[target].target;
-        if !row.in_ring {
-            row.in_ring = true;
-            self.ring.push_back(target);
+        if !row.is_ready {
+            row.is_ready = true;
+            self.ready_targets.push_back(target);
         }
     }
 
     fn shares_changed(&mut self, shares: Shares) {
         let before = self.parties.set(shares);
-        for &place in self.storage_of.values() {
-            self.storages[place].target.lanes.reweigh(&before, &self.parties);
+        for &index in self.storage_of.values() {
+            self.storages[index].target.lanes.reweigh(&before, &self.parties);
         }
     }
 
     pub(crate) fn wake_all(&mut self) {
-        let places: Vec<u32> = self.storage_of.values().copied().collect();
-        for place in places {
-            self.wake(place);
-            self.refill.insert(place);
+        let indexes: Vec<u32> = self.storage_of.values().copied().collect();
+        for index in indexes {
+            self.wake(index);
+            self.refill.insert(index);
         }
     }
 
@@ -361,7 +361,7 @@ impl Scheduler {
             .copied()
             .filter(|&target| {
                 let lanes = &self.storages[target].target.lanes;
-                target == storage || lanes.iter().any(|class| class.has_for(storage))
+                target == storage || lanes.iter().any(|class| class.has_waiting_for(storage))
             })
             .collect();
         targets.into_iter().for_each(|target| self.wake(target));
@@ -369,29 +369,29 @@ impl Scheduler {
 
     pub(crate) fn next_id(&mut self, now: Timestamp) -> u64 {
         let mut maker = longhaul_model::IdMaker::after(self.last_id);
-        let id: TransferId = maker.next(self.clock.outer(now));
+        let id: TransferId = maker.next(self.clock.to_caller(now));
         self.last_id = id.0;
         id.0
     }
 
     /// The place of a storage, known or not yet.
-    pub(crate) fn storage_place(&mut self, id: StorageId) -> u32 {
-        if let Some(&place) = self.storage_of.get(&id) {
-            return place;
+    pub(crate) fn storage_index(&mut self, id: StorageId) -> u32 {
+        if let Some(&index) = self.storage_of.get(&id) {
+            return index;
         }
-        let nowhere = self.site_place(SiteId(u64::MAX));
-        let place = self.storages.add(Storage::new(id, nowhere));
-        self.storage_of.insert(id, place);
-        place
+        let nowhere = self.site_index(SiteId(u64::MAX));
+        let index = self.storages.add(Storage::new(id, nowhere));
+        self.storage_of.insert(id, index);
+        index
     }
 
-    pub(crate) fn site_place(&mut self, id: SiteId) -> u32 {
+    pub(crate) fn site_index(&mut self, id: SiteId) -> u32 {
         match self.site_of.get(&id) {
-            Some(&place) => place,
+            Some(&index) => index,
             None => {
-                let place = self.sites.add(Site::new());
-                self.site_of.insert(id, place);
-                place
+                let index = self.sites.add(Site::new());
+                self.site_of.insert(id, index);
+                index
             }
         }
     }

@@ -14,7 +14,7 @@ pub const CANDIDATES_MAX: usize = SOURCES_MAX;
 pub const REASONS_MAX: usize = 6;
 
 /// How many times its own time a subscription may wait behind smaller ones.
-pub const PATIENCE: f64 = 4.0;
+pub const DUE_TIME_FACTOR: f64 = 4.0;
 
 /// By whose rules work is ordered, and how much of it is given out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +77,8 @@ pub struct Settings {
     pub target_window: Duration,
     /// Leases that wait behind a link that became slow are asked back where another source is much sooner.
     /// Not yet by default: a link that gets no more work is measured less, and its change is noticed later.
-    pub second_thoughts: bool,
+    #[serde(rename = "second_thoughts")]
+    pub lease_recall: bool,
     /// An attempt not begun after this long must not begin.
     pub lease_length: Duration,
 
@@ -89,7 +90,8 @@ pub struct Settings {
     pub nominal_bytes_per_s: f64,
     /// … not later than so long after it was made: so small ones go before large ones, and age counts in the
     /// end.
-    pub patience_max: Duration,
+    #[serde(rename = "patience_max")]
+    pub due_delay_max: Duration,
     /// One part in so many of an activity's bytes goes to lower priorities than the highest that waits.
     pub relief: u32,
     /// Tries after which even a fault that retries at once is retried at the slowest pace only.
@@ -99,7 +101,8 @@ pub struct Settings {
     /// The same for all links of a source together.
     pub unreachable_source: u32,
     /// Until a question to the catalog that failed, or a block that seemed done and is not, is asked again.
-    pub expand_again: Duration,
+    #[serde(rename = "expand_again")]
+    pub expand_retry_delay: Duration,
 }
 
 impl Default for Settings {
@@ -122,16 +125,16 @@ impl Default for Settings {
             lease_files_coming: 8,
             target_files_always: 6,
             target_window: Duration::from_secs(1),
-            second_thoughts: false,
+            lease_recall: false,
             lease_length: Duration::from_secs(600),
             share_claim: Duration::from_secs(60),
             nominal_bytes_per_s: 250e6,
-            patience_max: Duration::from_secs(24 * 3600),
+            due_delay_max: Duration::from_secs(24 * 3600),
             relief: 16,
             tries_until_slow: 20,
             unreachable_link: 3,
             unreachable_source: 8,
-            expand_again: Duration::from_secs(30),
+            expand_retry_delay: Duration::from_secs(30),
         }
     }
 }

@@ -47,11 +47,11 @@ impl CommunityShare {
 }
 
 /// What a weight of 0 counts: next to nothing, but never a division by it.
-const LEAST: f64 = 1e-9;
-const MOST: f64 = 1e9;
+const WEIGHT_MIN: f64 = 1e-9;
+const WEIGHT_MAX: f64 = 1e9;
 
-pub(crate) fn sound(weight: f64) -> f64 {
-    if weight.is_finite() { weight.clamp(LEAST, MOST) } else { LEAST }
+pub(crate) fn sanitize_weight(weight: f64) -> f64 {
+    if weight.is_finite() { weight.clamp(WEIGHT_MIN, WEIGHT_MAX) } else { WEIGHT_MIN }
 }
 
 /// Numbers for names, with their weights at hand.
@@ -82,8 +82,8 @@ impl Parties {
         if self.parties.len() >= PARTIES_MAX {
             return PARTIES_MAX as u32 - 1;
         }
-        let place = self.communities.iter().position(|(name, _)| *name == party.community);
-        let community = place.unwrap_or_else(|| {
+        let index = self.communities.iter().position(|(name, _)| *name == party.community);
+        let community = index.unwrap_or_else(|| {
             let weight = self.community_weight(&party.community);
             self.communities.push((party.community.clone(), weight));
             self.communities.len() - 1
@@ -114,16 +114,16 @@ impl Parties {
 
     fn community_weight(&self, name: &CommunityName) -> f64 {
         let row = self.shares.communities.get(name);
-        sound(row.map_or(self.shares.default, |row| row.weight))
+        sanitize_weight(row.map_or(self.shares.default, |row| row.weight))
     }
 
     fn activity_weight(&self, party: &Party) -> f64 {
         let Some(row) = self.shares.communities.get(&party.community) else { return 1.0 };
         let named = party.activity.as_ref().and_then(|name| row.activities.get(name));
-        sound(named.copied().unwrap_or(row.default_activity))
+        sanitize_weight(named.copied().unwrap_or(row.default_activity))
     }
 
-    pub(crate) fn edition(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         self.edition
     }
 
@@ -168,10 +168,10 @@ mod tests {
         let communities = BTreeMap::from([("atlas".parse().unwrap(), share)]);
         parties.set(Shares { communities, default: 2.0 });
         assert_eq!(parties.weight_of_community(parties.community(atlas)), 7.0);
-        assert_eq!(parties.weight_of_activity(atlas), LEAST);
+        assert_eq!(parties.weight_of_activity(atlas), WEIGHT_MIN);
         assert_eq!(parties.weight_of_community(parties.community(other)), 2.0);
         let late = parties.number(&party("atlas", None));
-        assert_eq!(parties.weight_of_activity(late), LEAST);
+        assert_eq!(parties.weight_of_activity(late), WEIGHT_MIN);
         assert_eq!(parties.community(late), parties.community(atlas));
     }
 }

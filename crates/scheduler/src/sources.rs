@@ -7,30 +7,30 @@ use longhaul_model::Timestamp;
 use crate::settings::SOURCES_MAX;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct SourceOf {
+pub(crate) struct TransferSource {
     pub storage: u32,
     pub tries: u32,
-    pub rest_until: Timestamp,
+    pub backoff_until: Timestamp,
 }
 
-impl SourceOf {
+impl TransferSource {
     /// One that was never tried.
     pub(crate) fn new(storage: u32) -> Self {
-        SourceOf { storage, tries: 0, rest_until: Timestamp(i64::MIN) }
+        TransferSource { storage, tries: 0, backoff_until: Timestamp(i64::MIN) }
     }
 }
 
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
-pub(crate) struct Sources {
+pub(crate) struct SourceList {
     count: u8,
-    rows: [SourceOf; SOURCES_MAX],
+    rows: [TransferSource; SOURCES_MAX],
 }
 
-impl Sources {
+impl SourceList {
     /// # Panics
     /// If there are as many as a file may have: who adds one looks first.
-    pub(crate) fn push(&mut self, source: SourceOf) {
+    pub(crate) fn push(&mut self, source: TransferSource) {
         assert!(self.len() < SOURCES_MAX, "a file has at most {SOURCES_MAX} sources");
         self.rows[self.len()] = source;
         self.count += 1;
@@ -45,15 +45,15 @@ impl Sources {
     }
 }
 
-impl Deref for Sources {
-    type Target = [SourceOf];
-    fn deref(&self) -> &[SourceOf] {
+impl Deref for SourceList {
+    type Target = [TransferSource];
+    fn deref(&self) -> &[TransferSource] {
         &self.rows[..usize::from(self.count)]
     }
 }
 
-impl DerefMut for Sources {
-    fn deref_mut(&mut self) -> &mut [SourceOf] {
+impl DerefMut for SourceList {
+    fn deref_mut(&mut self) -> &mut [TransferSource] {
         &mut self.rows[..usize::from(self.count)]
     }
 }
@@ -64,13 +64,13 @@ mod tests {
 
     #[test]
     fn sources_keep_their_order() {
-        let mut sources = Sources::default();
-        (0..SOURCES_MAX as u32).for_each(|storage| sources.push(SourceOf::new(storage)));
+        let mut sources = SourceList::default();
+        (0..SOURCES_MAX as u32).for_each(|storage| sources.push(TransferSource::new(storage)));
         sources.remove(2);
         sources.remove(7);
         sources.remove(99);
         assert_eq!(sources.iter().map(|source| source.storage).collect::<Vec<_>>(), [0, 1, 3, 4, 5, 6]);
-        sources.push(SourceOf::new(9));
-        assert_eq!(sources.last(), Some(&SourceOf::new(9)));
+        sources.push(TransferSource::new(9));
+        assert_eq!(sources.last(), Some(&TransferSource::new(9)));
     }
 }

@@ -9,20 +9,20 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, Fault, FileId, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
 };
 
-use crate::at_once::AtOnce;
 use crate::breaker::Breaker;
+use crate::cached_min_set::CachedMinSet;
+use crate::concurrency::ConcurrencyTuner;
 use crate::event::{SiteInfo, SiteState};
-use crate::first::First;
-use crate::key::Key;
+use crate::exclusive_target::ExclusiveTarget;
 use crate::lanes::Lanes;
-use crate::lately::{Lately, Mark};
-use crate::links::Links;
-use crate::opening::Opening;
-use crate::sorted::Sorted;
-use crate::sources::Sources;
+use crate::links::LinkMap;
+use crate::queue_key::QueueKey;
+use crate::recent_rate::{ArrivalMark, RecentRate};
+use crate::slab::{RowMarker, SmallSet};
+use crate::source_latency::SourceLatency;
+use crate::sources::SourceList;
 use crate::strategy::Strategy;
-use crate::table::{Few, Here};
-use crate::waiters::Waiters;
+use crate::waiters::SlotWaiters;
 
 pub(crate) struct Site {
     /// None until the service has told of it: nothing moves at a site without limits.
@@ -30,8 +30,8 @@ pub(crate) struct Site {
     pub active_in: u32,
     pub active_out: u32,
     /// Targets that wait for a slot out, and whose turn it is while others wait.
-    pub wait_out: Waiters,
-    pub turn_out: Option<u32>,
+    pub slot_waiters: SlotWaiters,
+    pub next_waiter: Option<u32>,
     pub storages: BTreeSet<u32>,
 }
 
@@ -41,8 +41,8 @@ impl Site {
             info: None,
             active_in: 0,
             active_out: 0,
-            wait_out: Waiters::default(),
-            turn_out: None,
+            slot_waiters: SlotWaiters::default(),
+            next_waiter: None,
             storages: BTreeSet::new(),
         }
     }
@@ -65,7 +65,7 @@ impl Site {
 /// What is read of every source that might be used comes first.
 #[repr(C, align(64))]
 pub(crate) struct Storage {
-    pub here: Here,
+    pub here: RowMarker,
     /// None until the service has told of it.
     pub name: Option<StorageName>,
     pub id: StorageId,
@@ -79,10 +79,10 @@ pub(crate) struct Storage {
     pub bytes_ahead: u128,
     pub files_ahead: u32,
     /// Bytes that have come from it since the start.
-    pub sent: f64,
+    pub bytes_sent: f64,
     /// Opens when nobody reaches it.
-    pub reach: Breaker,
-    pub total: Remembered,
+    pub reach_breaker: Breaker,
+    pub total: CachedRate,
 
     pub target: Target,
 
@@ -93,7 +93,7 @@ pub(crate) struct Storage {
 impl Storage {
     pub(crate) fn new(id: StorageId, site: u32) -> Self {
         Storage {
-            here: Here::Yes,
+            here: RowMarker::Yes,
             id,
             name: None,
             site,
@@ -104,30 +104,30 @@ impl Storage {
             connected: false,
             bytes_ahead: 0,
             files_ahead: 0,
-            sent: 0.0,
-            reach: Breaker::default(),
-            total: Remembered::default(),
+            bytes_sent: 0.0,
+            reach_breaker: Breaker::default(),
+            total: CachedRate::default(),
             target: Target::default(),
         }
     }
 }
 
 /// A rate asked of `network` is good for this long.
-const REMEMBERED: Duration = Duration::from_millis(100);
+const RATE_CACHE_TTL: Duration = Duration::from_millis(100);
 
 /// A number asked of `network` a short while ago: thousands of choices within a moment ask the same.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Remembered {
+pub(crate) struct CachedRate {
     pub rate: f64,
     /// Of a link: no less than it has shown; infinite while it was not measured.
-    pub shown: f64,
+    pub rate_max: f64,
     pub failure_share: f64,
     pub at: Option<Timestamp>,
 }
 
-impl Remembered {
+impl CachedRate {
     pub(crate) fn is_fresh(&self, now: Timestamp) -> bool {
-        self.at.is_some_and(|at| now.since(at) < REMEMBERED)
+        self.at.is_some_and(|at| now.since(at) < RATE_CACHE_TTL)
     }
 }
 
@@ -140,49 +140,49 @@ pub(crate) struct Target {
     pub leased_bytes: u128,
     pub started: u32,
     /// By place of the source.
-    pub links: Links,
+    pub links: LinkMap,
     /// Sources from which files come by a circuit.
-    pub by_circuit: BTreeSet<u32>,
+    pub circuit_sources: BTreeSet<u32>,
     /// Opens when it is full or read-only.
-    pub room: Breaker,
-    pub resting: u32,
+    pub room_breaker: Breaker,
+    pub in_backoff: u32,
     pub parked: u32,
     /// Bytes that have come since the start.
-    pub come: f64,
+    pub bytes_arrived: f64,
     /// Reports and ends of files with which something has come.
-    pub pieces: u64,
+    pub arrivals: u64,
     /// Bytes that its sources have sent to anybody while they had work for it.
-    pub sources_sent: f64,
+    pub sources_bytes_sent: f64,
     /// How much is leased at once over all its links.
-    pub at_once: AtOnce,
+    pub concurrency: ConcurrencyTuner,
     /// Whether its first block has it to itself.
-    pub first: First,
+    pub exclusive: ExclusiveTarget,
     /// Leases dealt since the start.
-    pub dealt: u64,
+    pub leases_issued: u64,
     /// A look at it is to come, should it be silent.
-    pub looks_when_silent: bool,
+    pub silence_timer_set: bool,
     /// There was room and nothing that could be leased.
     pub starved: bool,
     /// Something more could be leased than what is in memory: of what waits elsewhere some is to be known.
-    pub looks_aside: bool,
+    pub samples_subscriptions: bool,
     /// When full links with more to do were noted last.
-    pub noted: Option<Timestamp>,
-    pub in_ring: bool,
+    pub full_links_noted_at: Option<Timestamp>,
+    pub is_ready: bool,
 }
 
 /// What one priority of an activity has at a target.
 #[derive(Default)]
 pub(crate) struct Class {
     /// By place of the source, ordered by it: the wants that have something in their queue for it.
-    pub sources: Vec<(u32, Sorted<(Rank, u32)>)>,
+    pub sources: Vec<(u32, CachedMinSet<(Rank, u32)>)>,
     /// The wants that have something in any queue.
-    pub waiting: Sorted<(Rank, u32)>,
+    pub waiting: CachedMinSet<(Rank, u32)>,
     pub queued: u32,
     pub queued_bytes: u128,
     /// Transfers in memory that will be leased by themselves: queued, resting, leased.
     pub live: u32,
     /// Wants that have more files than transfers.
-    pub open: Sorted<(Rank, u32)>,
+    pub open: CachedMinSet<(Rank, u32)>,
     /// What all its wants lack.
     pub bytes_left: u128,
 }
@@ -206,83 +206,89 @@ pub(crate) struct LinkState {
     /// Of these files, of how many something has come.
     pub moving: u32,
     /// When something came last, or when it got work again.
-    pub heard: Timestamp,
-    pub rate: Remembered,
+    pub last_arrival: Timestamp,
+    pub rate: CachedRate,
     /// Opens when this target does not reach this source.
-    pub reach: Breaker,
+    pub reach_breaker: Breaker,
     /// How many of its files at once pay: see [`LinkState::files_at_once`].
-    pub at_once: AtOnce,
-    pub opening: Opening,
+    pub concurrency: ConcurrencyTuner,
+    pub source_latency: SourceLatency,
     /// Bytes that have come since the start.
-    pub come: f64,
+    pub bytes_arrived: f64,
     /// What its source had sent when that was added to the target's sum.
-    pub source_sent: f64,
+    pub source_bytes_sent: f64,
     /// What a single file gets, bytes per second; 0 before the first.
     pub file_rate: f64,
-    pub lately: Lately,
+    pub recent_rate: RecentRate,
     /// Reports and ends of files with which something has come.
-    pub pieces: u64,
+    pub arrivals: u64,
     /// When that ended the pauses of others.
-    pub eased: Option<Timestamp>,
+    pub backoff_reset_at: Option<Timestamp>,
     /// What waits for this source only, by party.
-    pub waiting: BTreeMap<u32, Waiting>,
+    pub waiting: BTreeMap<u32, WaitingWork>,
     /// Something failed since the last file that came.
-    pub troubled: bool,
+    pub failed_since_arrival: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingWork {
     pub files: u32,
     pub bytes: u64,
 }
 
 /// The nearest number; where it has 64 bits, as nearly all have, without the arithmetic of 128.
-pub(crate) fn float(number: u128) -> f64 {
-    u64::try_from(number).map_or_else(|_| float_of_large(number), |number| number as f64)
+pub(crate) fn to_f64(number: u128) -> f64 {
+    u64::try_from(number).map_or_else(|_| large_to_f64(number), |number| number as f64)
 }
 
 /// Apart, or the compiler finds that both ways give the same, and takes this one for all.
 #[cold]
 #[inline(never)]
-fn float_of_large(number: u128) -> f64 {
+fn large_to_f64(number: u128) -> f64 {
     number as f64
 }
 
 /// As `as u128`; where 64 bits are enough, without the arithmetic of 128.
-pub(crate) fn whole(number: f64) -> u128 {
-    if number < u64::MAX as f64 { u128::from(number as u64) } else { whole_of_large(number) }
+pub(crate) fn to_u128(number: f64) -> u128 {
+    if number < u64::MAX as f64 { u128::from(number as u64) } else { large_to_u128(number) }
 }
 
 #[cold]
 #[inline(never)]
-fn whole_of_large(number: f64) -> u128 {
+fn large_to_u128(number: f64) -> u128 {
     number as u128
 }
 
 /// Silence shorter than this is the rhythm of reports.
-const SILENCE: Duration = Duration::from_millis(1_500);
+const REPORT_GAP_MAX: Duration = Duration::from_millis(1_500);
 
 impl LinkState {
-    pub(crate) fn mark(&self, now: Timestamp) -> Mark {
-        Mark { at: now, come: self.come, pieces: self.pieces }
+    pub(crate) fn mark(&self, now: Timestamp) -> ArrivalMark {
+        ArrivalMark { at: now, bytes: self.bytes_arrived, arrivals: self.arrivals }
     }
 
     /// How many of its files are leased at once.
-    pub(crate) fn files_at_once(&self, least: u32) -> u32 {
-        self.opening.files(self.at_once.files(least))
+    pub(crate) fn concurrency_limit(&self, least: u32) -> u32 {
+        self.source_latency.limit(self.concurrency.files(least))
     }
 
     /// Why so many, in words; follows the number.
-    pub(crate) fn at_once_in_words(&self, least: u32) -> String {
-        self.opening.in_words(self.at_once.files(least)).unwrap_or_else(|| self.at_once.in_words())
+    pub(crate) fn explain_concurrency(&self, least: u32) -> String {
+        self.source_latency
+            .explain(self.concurrency.files(least))
+            .unwrap_or_else(|| self.concurrency.in_words())
     }
 
     /// The rate that it has shown, as far as it can be believed: had it been higher than all that was given
     /// by the time of the silence since, something would have come.
-    pub(crate) fn rate_heard(&self, now: Timestamp) -> f64 {
-        let silence = now.since(self.heard);
-        let expected = self.rate.shown;
-        if silence < SILENCE { expected } else { expected.min(float(self.bytes) / silence.as_secs_f64()) }
+    pub(crate) fn plausible_rate(&self, now: Timestamp) -> f64 {
+        let silence = now.since(self.last_arrival);
+        let expected = self.rate.rate_max;
+        if silence < REPORT_GAP_MAX {
+            expected
+        } else {
+            expected.min(to_f64(self.bytes) / silence.as_secs_f64())
+        }
     }
 }
 
@@ -290,9 +296,9 @@ impl LinkState {
 /// lines.
 #[repr(C, align(64))]
 pub(crate) struct Want {
-    pub here: Here,
+    pub here: RowMarker,
     /// By place of the source; each transfer is in the queue of each source it may use now.
-    pub queues: Vec<(u32, Sorted<Key>)>,
+    pub queues: Vec<(u32, CachedMinSet<QueueKey>)>,
     pub bytes_left: u128,
     /// Of running attempts.
     pub bytes_arrived: u128,
@@ -312,18 +318,18 @@ pub(crate) struct Want {
     pub relay: bool,
     pub exhausted: bool,
     /// Some files were not taken into memory, since their sources cannot be used.
-    pub aside: bool,
+    pub has_parked_files: bool,
     pub sweep_set: bool,
     /// To be asked for again from its beginning as soon as the question under way is answered.
     pub rewind: bool,
     pub transfers: BTreeSet<u32>,
-    pub demands: Wishes,
+    pub demands: DemandSet,
     /// Up to here files have been turned into transfers.
     pub cursor: Option<FileId>,
     /// Answers without any file, though there are more: the next question is for twice as many.
     pub empty_answers: u32,
     /// The question that has not been answered: by whose name, for how many.
-    pub asked: Option<(SubscriptionId, u32)>,
+    pub expanding: Option<(SubscriptionId, u32)>,
     /// Sweeps that brought nothing.
     pub sweeps: u32,
     /// Files that failed for good and were not asked for again.
@@ -334,7 +340,7 @@ pub(crate) struct Want {
     /// Number of this want among those of its block: shifts where in the block it begins.
     pub shift: u32,
     /// Targets to which files of this block go from here, since no link leads there from where they are.
-    pub beyond: BTreeSet<u32>,
+    pub onward_targets: BTreeSet<u32>,
 }
 
 impl Want {
@@ -348,11 +354,11 @@ impl Want {
         rank: Rank,
     ) -> Self {
         Want {
-            here: Here::Yes,
+            here: RowMarker::Yes,
             block,
             target,
             relay: true,
-            demands: Wishes::default(),
+            demands: DemandSet::default(),
             lane,
             party,
             strategy,
@@ -362,12 +368,12 @@ impl Want {
             bytes_arrived: 0,
             cursor: None,
             exhausted: true,
-            asked: None,
-            aside: false,
+            expanding: None,
+            has_parked_files: false,
             sweeps: 0,
             sweep_set: false,
             rewind: false,
-            beyond: BTreeSet::new(),
+            onward_targets: BTreeSet::new(),
             transfers: BTreeSet::new(),
             queues: Vec::new(),
             queued: 0,
@@ -382,14 +388,14 @@ impl Want {
     }
 
     /// The next transfer from a source.
-    pub(crate) fn head(&self, source: u32) -> Option<Key> {
+    pub(crate) fn head(&self, source: u32) -> Option<QueueKey> {
         let at = self.queues.binary_search_by_key(&source, |(source, _)| *source).ok()?;
         self.queues[at].1.first().copied()
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct DemandTerms {
     pub party: u32,
     pub level: usize,
     pub created: Timestamp,
@@ -399,39 +405,39 @@ pub(crate) struct Wish {
 
 /// Who wants a block at a target, in order: nearly always one, for which a map would take half a kilobyte.
 #[derive(Default)]
-pub(crate) struct Wishes(Vec<(SubscriptionId, Wish)>);
+pub(crate) struct DemandSet(Vec<(SubscriptionId, DemandTerms)>);
 
-impl Wishes {
-    pub(crate) fn of(id: SubscriptionId, wish: Wish) -> Self {
-        Wishes(vec![(id, wish)])
+impl DemandSet {
+    pub(crate) fn of(id: SubscriptionId, wish: DemandTerms) -> Self {
+        DemandSet(vec![(id, wish)])
     }
 
-    fn place(&self, id: SubscriptionId) -> Result<usize, usize> {
+    fn position(&self, id: SubscriptionId) -> Result<usize, usize> {
         self.0.binary_search_by_key(&id, |(id, _)| *id)
     }
 
-    pub(crate) fn insert(&mut self, id: SubscriptionId, wish: Wish) {
-        match self.place(id) {
+    pub(crate) fn insert(&mut self, id: SubscriptionId, wish: DemandTerms) {
+        match self.position(id) {
             Ok(at) => self.0[at].1 = wish,
             Err(at) => self.0.insert(at, (id, wish)),
         }
     }
 
     pub(crate) fn remove(&mut self, id: SubscriptionId) {
-        if let Ok(at) = self.place(id) {
+        if let Ok(at) = self.position(id) {
             self.0.remove(at);
         }
     }
 
-    pub(crate) fn get(&self, id: SubscriptionId) -> Option<&Wish> {
-        self.place(id).ok().map(|at| &self.0[at].1)
+    pub(crate) fn get(&self, id: SubscriptionId) -> Option<&DemandTerms> {
+        self.position(id).ok().map(|at| &self.0[at].1)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (SubscriptionId, &Wish)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SubscriptionId, &DemandTerms)> {
         self.0.iter().map(|(id, wish)| (*id, wish))
     }
 }
@@ -445,19 +451,19 @@ pub(crate) struct Subscription {
     /// Its size when its wants were ranked last.
     pub bytes_ranked: u128,
     /// Its deadline is in danger.
-    pub hurried: bool,
+    pub expedited: bool,
 }
 
 /// The transfers of one file, at most one per target.
 pub(crate) struct FileRow {
     pub file: FileId,
-    pub transfers: Few,
+    pub transfers: SmallSet,
 }
 
 /// What is read of every one that might be leased comes first.
 #[repr(C, align(64))]
 pub(crate) struct Transfer {
-    pub here: Here,
+    pub here: RowMarker,
     pub size: u64,
     pub position: u64,
     pub want: u32,
@@ -469,16 +475,16 @@ pub(crate) struct Transfer {
     pub tries: u32,
     /// Bit per source: in whose queues it is.
     pub queues: u8,
-    pub sources: Sources,
+    pub sources: SourceList,
     pub phase: Phase,
     pub id: TransferId,
     pub file: FileId,
     pub epoch: u64,
     /// Could be leased since, and how many leases its target had got by then.
     pub since: Timestamp,
-    pub dealt_before: u64,
+    pub leases_issued_before: u64,
     /// The whole transfer waits until then.
-    pub rest_until: Timestamp,
+    pub backoff_until: Timestamp,
     pub timer_at: Option<Timestamp>,
     pub fault: Option<Box<Fault>>,
 }
@@ -488,15 +494,15 @@ pub(crate) enum Phase {
     /// Not yet counted anywhere.
     New,
     Queued,
-    Resting,
+    InBackoff,
     Parked,
     /// None of its replicas has a link to the target: one shall be brought nearer.
     Unlinked,
-    Leased(Leased),
+    Leased(ActiveLease),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Leased {
+pub(crate) struct ActiveLease {
     pub attempt: AttemptId,
     pub agent: AgentId,
     pub source: u32,
@@ -505,7 +511,7 @@ pub(crate) struct Leased {
     /// Under which limits it was leased: see [`crate::limits::Gates::edition`].
     pub limits: u32,
     /// The lane (counted from 1) whose turn it had at the target; none: its own. See [`crate::link_shares`].
-    pub turn: Option<NonZeroU32>,
+    pub charged_lane: Option<NonZeroU32>,
     pub started: bool,
     /// None: by whom was here before a restart.
     pub leased: Option<Timestamp>,
@@ -520,7 +526,7 @@ impl Transfer {
         self.sources.get(self.queues.trailing_zeros() as usize).map(|source| source.storage)
     }
 
-    pub(crate) fn lease(&self) -> Option<Leased> {
+    pub(crate) fn lease(&self) -> Option<ActiveLease> {
         match self.phase {
             Phase::Leased(lease) => Some(lease),
             _ => None,

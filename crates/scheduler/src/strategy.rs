@@ -103,9 +103,9 @@ impl FromStr for Strategy {
 
 /// What is known of the link from one source, for one transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Standing {
+pub(crate) struct SourceStats {
     /// Place in the order given.
-    pub place: usize,
+    pub position: usize,
     pub files_waiting: u32,
     pub bytes_waiting: u64,
     pub failure_share: f64,
@@ -115,22 +115,22 @@ pub(crate) struct Standing {
 }
 
 /// The lower the better.
-pub(crate) fn rank(strategy: Strategy, standing: &Standing, size: u64) -> f64 {
-    let wait = standing.bytes_waiting as f64 / standing.throughput;
-    let with_error = wait * (1.0 + standing.failure_share);
+pub(crate) fn rank_source(strategy: Strategy, stats: &SourceStats, size: u64) -> f64 {
+    let wait = stats.bytes_waiting as f64 / stats.throughput;
+    let with_error = wait * (1.0 + stats.failure_share);
     let measured = |value: f64, needs: f64| if needs > 0.0 { value } else { f64::NEG_INFINITY };
     match strategy {
-        Strategy::Best | Strategy::Orderly => standing.place as f64,
-        Strategy::Queue => f64::from(standing.files_waiting),
-        Strategy::Success => standing.failure_share,
-        Strategy::Throughput => measured(-standing.throughput, standing.throughput),
-        Strategy::FileThroughput => measured(-standing.file_throughput, standing.file_throughput),
-        Strategy::PendingData => standing.bytes_waiting as f64,
-        Strategy::WaitingTime => measured(wait, standing.throughput),
-        Strategy::WaitingTimeWithError => measured(with_error, standing.throughput),
+        Strategy::Best | Strategy::Orderly => stats.position as f64,
+        Strategy::Queue => f64::from(stats.files_waiting),
+        Strategy::Success => stats.failure_share,
+        Strategy::Throughput => measured(-stats.throughput, stats.throughput),
+        Strategy::FileThroughput => measured(-stats.file_throughput, stats.file_throughput),
+        Strategy::PendingData => stats.bytes_waiting as f64,
+        Strategy::WaitingTime => measured(wait, stats.throughput),
+        Strategy::WaitingTimeWithError => measured(with_error, stats.throughput),
         Strategy::Duration => {
-            let all = with_error + size as f64 / standing.file_throughput;
-            measured(all, standing.throughput.min(standing.file_throughput))
+            let all = with_error + size as f64 / stats.file_throughput;
+            measured(all, stats.throughput.min(stats.file_throughput))
         }
     }
 }
@@ -152,26 +152,26 @@ mod tests {
 
     #[test]
     fn formulas() {
-        let standing = Standing {
-            place: 2,
+        let stats = SourceStats {
+            position: 2,
             files_waiting: 7,
             bytes_waiting: 1_000,
             failure_share: 0.5,
             throughput: 100.0,
             file_throughput: 10.0,
         };
-        let ranks = Strategy::ALL.map(|strategy| rank(strategy, &standing, 50));
+        let ranks = Strategy::ALL.map(|strategy| rank_source(strategy, &stats, 50));
         assert_eq!(ranks, [2.0, 2.0, 7.0, 0.5, -100.0, -10.0, 1_000.0, 10.0, 15.0, 20.0]);
-        let unmeasured = Standing { throughput: 0.0, file_throughput: 0.0, ..standing };
-        assert_eq!(rank(Strategy::Duration, &unmeasured, 50), f64::NEG_INFINITY);
+        let unmeasured = SourceStats { throughput: 0.0, file_throughput: 0.0, ..stats };
+        assert_eq!(rank_source(Strategy::Duration, &unmeasured, 50), f64::NEG_INFINITY);
     }
 
     proptest! {
         #[test]
         fn every_rank_can_be_compared(files in any::<u32>(), bytes in any::<u64>(), failed in 0.0..=1.0f64, rate in 0.0..1e15f64, size in any::<u64>()) {
-            let standing = Standing { place: 0, files_waiting: files, bytes_waiting: bytes, failure_share: failed, throughput: rate, file_throughput: rate / 3.0 };
+            let stats = SourceStats { position: 0, files_waiting: files, bytes_waiting: bytes, failure_share: failed, throughput: rate, file_throughput: rate / 3.0 };
             for strategy in Strategy::ALL {
-                prop_assert!(!rank(strategy, &standing, size).is_nan());
+                prop_assert!(!rank_source(strategy, &stats, size).is_nan());
             }
         }
     }

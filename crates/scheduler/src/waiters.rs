@@ -3,17 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-const OLDEST_EACH: u32 = 16;
+const OLDEST_TURN_INTERVAL: u32 = 16;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Waiters {
+pub(crate) struct SlotWaiters {
     order: BTreeSet<(u8, u64, u32)>,
-    places: BTreeMap<u32, (u8, u64)>,
+    queued: BTreeMap<u32, (u8, u64)>,
     arrivals: u64,
     served: u32,
 }
 
-impl Waiters {
+impl SlotWaiters {
     pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -21,7 +21,7 @@ impl Waiters {
     /// A target that waits already keeps its place, unless its priority has risen.
     pub(crate) fn add(&mut self, target: u32, priority: u8) {
         let class = u8::MAX - priority;
-        let arrival = match self.places.get(&target).copied() {
+        let arrival = match self.queued.get(&target).copied() {
             Some((known, _)) if known <= class => return,
             Some((known, arrival)) => {
                 self.order.remove(&(known, arrival, target));
@@ -33,19 +33,19 @@ impl Waiters {
             }
         };
         self.order.insert((class, arrival, target));
-        self.places.insert(target, (class, arrival));
+        self.queued.insert(target, (class, arrival));
     }
 
     pub(crate) fn next(&mut self) -> Option<u32> {
         self.served = self.served.wrapping_add(1);
-        let place = if self.served.is_multiple_of(OLDEST_EACH) {
+        let next = if self.served.is_multiple_of(OLDEST_TURN_INTERVAL) {
             self.order.iter().min_by_key(|(_, arrival, _)| *arrival).copied()
         } else {
             self.order.first().copied()
         }?;
-        self.order.remove(&place);
-        self.places.remove(&place.2);
-        Some(place.2)
+        self.order.remove(&next);
+        self.queued.remove(&next.2);
+        Some(next.2)
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn priority_then_arrival_and_nobody_waits_for_ever() {
-        let mut waiters = Waiters::default();
+        let mut waiters = SlotWaiters::default();
         waiters.add(1, 1);
         waiters.add(2, 5);
         waiters.add(3, 5);
@@ -69,7 +69,7 @@ mod tests {
             if waiters.next() == Some(1) {
                 break;
             }
-            assert!(turns <= 2 * OLDEST_EACH, "priority 1 starves");
+            assert!(turns <= 2 * OLDEST_TURN_INTERVAL, "priority 1 starves");
         }
     }
 }

@@ -18,7 +18,7 @@ use longhaul_model::{
 use longhaul_network::exchange::Imported;
 use longhaul_network::{Link, Observation, ObservationError};
 use longhaul_scheduler::{
-    Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Lesson, Party, Scheduler,
+    AdoptedTransfer, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, ImportedKnowledge, Party, Scheduler,
     WantedFile,
 };
 
@@ -264,7 +264,7 @@ impl Brain {
 
     fn tell(&mut self, events: Vec<Event>, now: Timestamp) {
         for mut event in events {
-            if let Event::Held { agent, attempts } = &mut event {
+            if let Event::HeldLeases { agent, attempts } = &mut event {
                 // A lease that the scribe is about to write was decided before the agent said what it holds,
                 // and will be delivered after: it is not lost.
                 let coming = self.in_flight.iter().filter(|(to, _)| to == agent);
@@ -340,7 +340,7 @@ impl Brain {
         let leased = row.state == TransferState::Leased;
         let known = Known { lfn: row.lfn, digests: row.digests };
         self.wanted.entry((row.block, row.target)).or_default().files.insert(row.file, known);
-        let adopted = Adopted {
+        let adopted = AdoptedTransfer {
             transfer: row.transfer,
             file: row.file,
             block: row.block,
@@ -407,11 +407,11 @@ impl Brain {
                     orders.push(Order::Cancel { transfer, attempt, agent, why });
                 }
                 // What the desk was handed it has begun.
-                Decision::GiveBack(asked) if asked.agent == jobs::MOVERS => {}
-                Decision::GiveBack(asked) => orders.push(Order::GiveBack {
+                Decision::Recall(asked) if asked.agent == jobs::MOVERS => {}
+                Decision::Recall(asked) => orders.push(Order::GiveBack {
                     attempt: asked.attempt,
                     agent: asked.agent,
-                    why: self.scheduler.explain_give_back(&asked),
+                    why: self.scheduler.explain_recall(&asked),
                 }),
                 Decision::Drop { transfer } => orders.push(Order::Drop { transfer }),
                 Decision::Suspect { file, source, fault, .. } => {
@@ -494,7 +494,7 @@ impl Brain {
         if wanted_at == lease.target {
             return Vec::new();
         }
-        let beyond = self.scheduler.way(lease.target, wanted_at).unwrap_or_else(|| vec![wanted_at]);
+        let beyond = self.scheduler.route(lease.target, wanted_at).unwrap_or_else(|| vec![wanted_at]);
         let storages = std::iter::once(lease.target).chain(beyond);
         storages.filter_map(|storage| self.scheduler.storage_name(storage).cloned()).collect()
     }
@@ -522,7 +522,7 @@ pub fn ask<T: Send + 'static>(
 }
 
 /// Teaches the brain what others know of the network, and waits for what became of it.
-pub fn learn(inputs: &std::sync::mpsc::SyncSender<Input>, lesson: Lesson) -> Option<Result<Imported, Fault>> {
+pub fn learn(inputs: &std::sync::mpsc::SyncSender<Input>, lesson: ImportedKnowledge) -> Option<Result<Imported, Fault>> {
     with_scheduler(inputs, move |scheduler, now| scheduler.learn(lesson, now))
 }
 

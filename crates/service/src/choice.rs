@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_api::native::{Candidate, Choice};
 use longhaul_model::{StorageId, StorageName};
-use longhaul_scheduler::ChoiceInWords;
+use longhaul_scheduler::ChoiceExplanation;
 
 /// What a choice was about besides its source.
 pub struct About {
@@ -14,7 +14,7 @@ pub struct About {
 }
 
 /// As it is kept with the attempt. `rate_by`: what the rate expected from a source rests on.
-pub fn to_json(words: ChoiceInWords, about: About, rate_by: impl Fn(StorageId) -> &'static str) -> String {
+pub fn to_json(words: ChoiceExplanation, about: About, rate_by: impl Fn(StorageId) -> &'static str) -> String {
     let choice = Choice {
         reason: words.reason,
         way: about.way,

@@ -115,10 +115,10 @@ fn plan<'a>(
     let events = all.filter_map(|(row, outlook)| {
         let passed = row.terms.deadline.is_none_or(|deadline| deadline <= now);
         let chance = chances.get(&row.id).copied().unwrap_or(1.0);
-        let hurry = !passed && hurry(chance, outlook.hurried, shared.deadlines.since(row.id).is_some());
-        (hurry != outlook.hurried).then(|| {
+        let hurry = !passed && hurry(chance, outlook.expedited, shared.deadlines.since(row.id).is_some());
+        (hurry != outlook.expedited).then(|| {
             tracing::info!(subscription = %row.id, chance, hurry, "its place within its activity changes");
-            Event::Hurry { subscription: row.id, hurry }
+            Event::Expedite { subscription: row.id, expedite: hurry }
         })
     });
     let events: Vec<Event> = events.collect();
@@ -161,7 +161,7 @@ pub fn promise(
         (None, Some(why)) => format!("no chance can be told for {deadline}: {why}"),
         (None, None) => format!("no chance can be told for {deadline}"),
     };
-    let plan = if outlook.hurried { "; it goes before all other work of its activity now" } else { "" };
+    let plan = if outlook.expedited { "; it goes before all other work of its activity now" } else { "" };
     Some(Promise { chance, words: format!("{words}{plan}"), in_danger_since })
 }
 

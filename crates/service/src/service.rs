@@ -367,7 +367,7 @@ fn start_threads(
     let settings = Settings {
         lease_length: shared.config.lease(),
         strategy: shared.config.strategy()?,
-        second_thoughts: shared.config.ask_back,
+        lease_recall: shared.config.ask_back,
         ..Settings::default()
     };
     let last_id = shared.catalog.last_id()?;

@@ -155,8 +155,8 @@ fn run(plan: &Plan, way: &str, links: &[Link]) -> Vec<Made> {
         }
         for row in glimpse.scheduler.links(glimpse.now) {
             if let Some(place) = links.iter().position(|link| link.target == row.target.0) {
-                let (least, most) = made[place].numbers.unwrap_or((row.at_once, row.at_once));
-                made[place].numbers = Some((least.min(row.at_once), most.max(row.at_once)));
+                let (least, most) = made[place].numbers.unwrap_or((row.concurrency, row.concurrency));
+                made[place].numbers = Some((least.min(row.concurrency), most.max(row.concurrency)));
             }
         }
     });

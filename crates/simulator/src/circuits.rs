@@ -14,7 +14,7 @@ use longhaul_circuits::{
 };
 use longhaul_model::{SiteId, StorageId, Timestamp};
 use longhaul_network::Link;
-use longhaul_scheduler::OnCircuit;
+use longhaul_scheduler::CircuitLink;
 
 use crate::booked::MBIT;
 use crate::random::fixed;
@@ -131,7 +131,7 @@ impl World<'_> {
     fn tell_agents_lines(&mut self) {
         let mut work: BTreeMap<(usize, usize), (u64, f64)> = BTreeMap::new();
         for target in 0..self.plan.layout.sites.len() {
-            for ahead in self.scheduler.ahead(StorageId(target as u64), self.service_time()) {
+            for ahead in self.scheduler.link_backlogs(StorageId(target as u64), self.service_time()) {
                 let source = ahead.source.0 as usize;
                 let wrong = self.forecast_error(source, target);
                 work.insert((source, target), (ahead.bytes, ahead.plain_expected * wrong));
@@ -461,7 +461,7 @@ impl World<'_> {
 
     /// Which links go by circuits now, as the service tells it.
     fn tell_scheduler(&mut self) {
-        let on_circuit = |((source, target), place): ((usize, usize), u32)| OnCircuit {
+        let on_circuit = |((source, target), place): ((usize, usize), u32)| CircuitLink {
             source: StorageId(source as u64),
             target: StorageId(target as u64),
             bytes_per_s: self.flows.capacity[place as usize],

@@ -76,7 +76,7 @@ impl Way {
             match part {
                 "fts3" => settings.rules = Rules::Fts3,
                 "legacy" => settings.backoff = Backoff::Legacy,
-                "ask-back" => settings.second_thoughts = true,
+                "ask-back" => settings.lease_recall = true,
                 _ if number.is_some_and(|number| (1..=AT_ONCE_MAX).contains(&number)) => at_once = number,
                 _ => {
                     return Err(format!(

@@ -136,10 +136,10 @@ impl World<'_> {
         let counts = self.scheduler.counts();
         let mut lines = vec![format!(
             "{} queued, {} resting, {} without a source, {} leased, {} of them begun",
-            counts.queued, counts.resting, counts.parked, counts.leased, counts.started
+            counts.queued, counts.in_backoff, counts.parked, counts.leased, counts.started
         )];
         for row in self.scheduler.transfers(None, None, WAITS_MAX) {
-            let waits = self.scheduler.waits(row.transfer, self.service_time());
+            let waits = self.scheduler.explain_wait(row.transfer, self.service_time());
             let target = &self.plan.layout.sites[row.target.0 as usize].name;
             lines.push(format!(
                 "file {} to {target}, {} tries: {}",
@@ -173,7 +173,7 @@ impl World<'_> {
                 }
                 self.measure.cancelled += u64::from(why == CancelWhy::SitePaused);
             }
-            Decision::GiveBack(asked) => {
+            Decision::Recall(asked) => {
                 if let Some(&attempt) = self.by_id.get(&asked.attempt) {
                     let generation = self.attempts[attempt as usize].generation;
                     let way = self.plan.model.service_round_trip.0 / 2.0 + self.plan.model.service_step.0;

@@ -166,7 +166,7 @@ impl World<'_> {
             let held =
                 self.attempts.iter().filter(|attempt| attempt.target == site && attempt.phase != Phase::Free);
             let attempts: Vec<AttemptId> = held.map(|attempt| attempt.id).collect();
-            self.handle(Event::Held { agent: AgentId(u64::from(site) + 1), attempts });
+            self.handle(Event::HeldLeases { agent: AgentId(u64::from(site) + 1), attempts });
             self.plan_circuits_around(site);
         }
         for at in 0..self.flows.into[site as usize].len() {

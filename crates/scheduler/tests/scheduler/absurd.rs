@@ -64,7 +64,7 @@ fn event((kind, a, b, c, d, flag): Raw, leases: &[Lease], asked: &[DemandId]) ->
             agent: (b % 6 != 0).then_some(AgentId(b % 2)),
             connected: c % 6 != 0,
         },
-        4 => Event::Held { agent: AgentId(few(a)), attempts: vec![attempt, AttemptId(b)] },
+        4 => Event::HeldLeases { agent: AgentId(few(a)), attempts: vec![attempt, AttemptId(b)] },
         5 | 6 => Event::Demand(Demand {
             id,
             target: StorageId(if flag { few(a) } else { few(c) }),
@@ -103,7 +103,7 @@ fn event((kind, a, b, c, d, flag): Raw, leases: &[Lease], asked: &[DemandId]) ->
         13 => Event::ReplicaLost { file: FileId(a % 20), storage: StorageId(few(b)) },
         14 if flag => Event::BlockComplete { block: BlockId(few(a)), storage: StorageId(few(b)) },
         14 => Event::BlockLost { block: BlockId(few(a)), storage: StorageId(few(b)) },
-        15 => Event::Adopt(Adopted {
+        15 => Event::Adopt(AdoptedTransfer {
             transfer: TransferId(a),
             file: FileId(b % 20),
             block: BlockId(few(c)),
@@ -169,7 +169,7 @@ proptest! {
                 scheduler.outlook(SubscriptionId(id), now);
             });
             for row in scheduler.transfers(None, None, 50) {
-                scheduler.waits(row.transfer, now);
+                scheduler.explain_wait(row.transfer, now);
             }
             scheduler.links(now);
             scheduler.counts();

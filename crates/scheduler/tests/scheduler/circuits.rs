@@ -12,7 +12,7 @@ const SECONDS: Duration = Duration::from_secs(1);
 const BOOKED: f64 = 500e6;
 
 fn circuits(links: &[(u64, u64)]) -> Event {
-    let one = |&(source, target): &(u64, u64)| OnCircuit {
+    let one = |&(source, target): &(u64, u64)| CircuitLink {
         source: StorageId(source),
         target: StorageId(target),
         bytes_per_s: BOOKED,
@@ -124,9 +124,9 @@ fn work_that_goes_by_circuits_only_waits_for_one() {
     world.run_for(10 * SECONDS);
     assert_eq!(world.bytes_between(0, 2), 300 * MB, "what may take the plain way did");
     let rows = world.scheduler.transfers(None, None, 200);
-    let why = world.scheduler.waits(rows[0].transfer, world.now).unwrap();
+    let why = world.scheduler.explain_wait(rows[0].transfer, world.now).unwrap();
     assert!(why.contains("has no circuit to this storage now, and this work goes by circuits only"), "{why}");
-    let ahead = world.scheduler.ahead(StorageId(2), world.now);
+    let ahead = world.scheduler.link_backlogs(StorageId(2), world.now);
     assert_eq!(ahead.iter().map(|link| link.bytes).sum::<u64>(), 3_000 * MB, "{ahead:?}");
     assert!(ahead.iter().all(|link| link.plain_expected <= 1.0), "{ahead:?}");
     world.handle(circuits(&[(0, 2)]));

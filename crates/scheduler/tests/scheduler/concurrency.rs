@@ -148,7 +148,7 @@ impl World {
     /// How many files each link may have at once.
     fn numbers(&self) -> Vec<u32> {
         let links = self.scheduler.links(self.now);
-        links.iter().map(|link| link.at_once).collect()
+        links.iter().map(|link| link.concurrency).collect()
     }
 }
 
@@ -183,10 +183,10 @@ fn twenty_links_find_their_number_within_five_minutes_and_keep_it() {
     // matter.
     for link in world.scheduler.links(world.now).into_iter().take(14) {
         assert!(
-            link.at_once_why.starts_with("found while it worked"),
+            link.concurrency_reason.starts_with("found while it worked"),
             "{}: {}",
             link.source,
-            link.at_once_why
+            link.concurrency_reason
         );
     }
 }

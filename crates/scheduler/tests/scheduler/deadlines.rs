@@ -28,7 +28,7 @@ fn contended() -> World {
 }
 
 fn hurry(world: &mut World, hurry: bool) {
-    world.handle(Event::Hurry { subscription: SubscriptionId(URGENT), hurry });
+    world.handle(Event::Expedite { subscription: SubscriptionId(URGENT), expedite: hurry });
 }
 
 fn came(world: &World, block: u64) -> u64 {
@@ -51,7 +51,7 @@ fn in_danger_it_goes_first_and_is_kept() {
     let deadline = world.deadlines[&URGENT];
     assert!(outlook(&world).chance_by(deadline, world.now).unwrap() < 0.5, "that shows after a few seconds");
     hurry(&mut world, true);
-    assert!(outlook(&world).hurried);
+    assert!(outlook(&world).expedited);
     world.run_for(Duration::from_secs(5));
     assert!(outlook(&world).chance_by(deadline, world.now).unwrap() > 0.5, "{:?}", outlook(&world));
     let (others, before) = (came(&world, 3), came(&world, 1));
@@ -77,7 +77,7 @@ fn it_is_told_why_and_ends_when_it_is_safe() {
                 |transfer| {
                     let urgent =
                         world.files[transfer.file.0 as usize].block == URGENT && transfer.leased.is_none();
-                    if urgent { world.scheduler.waits(transfer.transfer, world.now) } else { None }
+                    if urgent { world.scheduler.explain_wait(transfer.transfer, world.now) } else { None }
                 },
             );
         waiting.unwrap()
@@ -95,7 +95,7 @@ fn it_is_told_why_and_ends_when_it_is_safe() {
     world.run_for(Duration::from_secs(20));
     assert!(came(&world, URGENT) - before < 10, "it has the place that its priority gives it");
     // Without a deadline there is none in danger, and of what nobody knows nothing is changed.
-    world.handle(Event::Hurry { subscription: SubscriptionId(1), hurry: true });
-    world.handle(Event::Hurry { subscription: SubscriptionId(99), hurry: true });
+    world.handle(Event::Expedite { subscription: SubscriptionId(1), expedite: true });
+    world.handle(Event::Expedite { subscription: SubscriptionId(99), expedite: true });
     world.run_for(Duration::from_secs(1));
 }

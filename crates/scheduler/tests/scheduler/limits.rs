@@ -44,7 +44,7 @@ fn every_kind(limit: Limit) -> [Limits; 4] {
 fn why(world: &World) -> String {
     let rows = world.scheduler.transfers(None, None, 200);
     let row = rows.iter().find(|row| row.leased.is_none()).unwrap();
-    world.scheduler.waits(row.transfer, world.now).unwrap()
+    world.scheduler.explain_wait(row.transfer, world.now).unwrap()
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn settle(world: &mut World) {
 /// Whether some file that waits does so in these words.
 fn says(world: &World, words: &str) -> bool {
     let waiting = world.scheduler.transfers(None, None, 5_000);
-    let mut waits = waiting.iter().filter_map(|row| world.scheduler.waits(row.transfer, world.now));
+    let mut waits = waiting.iter().filter_map(|row| world.scheduler.explain_wait(row.transfer, world.now));
     waits.any(|waits| waits.contains(words))
 }
 

@@ -30,7 +30,7 @@ fn files_pass_through_two_relays_and_each_hop_is_moved_once() {
         .into_iter()
         .find(|row| row.target == StorageId(3))
         .unwrap();
-    let waits = world.scheduler.waits(row.transfer, world.now).unwrap();
+    let waits = world.scheduler.explain_wait(row.transfer, world.now).unwrap();
     assert_eq!(waits, "it comes over storage-1: storage-0 has no link to its target");
     let took = world.run(HOUR);
     for (source, target) in [(0, 1), (1, 2), (2, 3)] {
@@ -50,7 +50,10 @@ fn who_is_no_relay_is_passed_by_and_without_a_way_files_wait() {
     world.run_for(Duration::from_secs(100));
     assert_eq!(world.leases, 0);
     let row = world.scheduler.transfers(None, None, 1)[0].transfer;
-    assert_eq!(world.scheduler.waits(row, world.now).unwrap(), "no route leads from storage-0 to its target");
+    assert_eq!(
+        world.scheduler.explain_wait(row, world.now).unwrap(),
+        "no route leads from storage-0 to its target"
+    );
     world.limit_links([(0, 2), (2, 3)]);
     world.run(HOUR);
     assert_eq!((world.bytes_between(0, 2), world.bytes_between(2, 3)), (10 * MB, 10 * MB));
@@ -153,7 +156,8 @@ fn a_slow_link_and_a_way_over_a_relay_are_both_used() {
     world.run_for(Duration::from_secs(30));
     let rows = world.scheduler.transfers(None, None, 2_000);
     let waits = rows.iter().filter(|row| row.target == StorageId(2) && row.leased.is_none());
-    let waits: Vec<String> = waits.filter_map(|row| world.scheduler.waits(row.transfer, world.now)).collect();
+    let waits: Vec<String> =
+        waits.filter_map(|row| world.scheduler.explain_wait(row.transfer, world.now)).collect();
     assert!(
         waits.iter().any(|text| text.starts_with("it comes over storage-1: ") && text.ends_with(" directly")),
         "{:?}",

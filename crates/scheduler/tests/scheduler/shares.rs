@@ -48,13 +48,13 @@ fn what_is_lacking_is_told_by_party_and_priority() {
         world.subscribe(block, &[block], 1, priority);
     }
     let lacking = |world: &World| {
-        let mut rows = world.scheduler.lacking(StorageId(1));
+        let mut rows = world.scheduler.missing_bytes(StorageId(1));
         rows.sort_by_key(|row| row.priority);
         rows
     };
-    let row = |name, priority, bytes| Lacking { party: party(name, None), priority, bytes };
+    let row = |name, priority, bytes| MissingBytes { party: party(name, None), priority, bytes };
     assert_eq!(lacking(&world), [row("cms", 5, 200 * MB), row("atlas", 8, 100 * MB)]);
-    assert_eq!(world.scheduler.lacking(StorageId(0)), []);
+    assert_eq!(world.scheduler.missing_bytes(StorageId(0)), []);
     world.run_for(Duration::from_secs(1));
     let left: u64 = lacking(&world).iter().map(|row| row.bytes).sum();
     assert!((150 * MB..290 * MB).contains(&left), "{left}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId, TransferId};
 use longhaul_scheduler::{
-    CommunityShare, Event, Limit, Limits, LinkShares, OnCircuit, Party, Settings, Shares, SiteLimits,
+    CircuitLink, CommunityShare, Event, Limit, Limits, LinkShares, Party, Settings, Shares, SiteLimits,
     SiteState, Strategy,
 };
 use proptest::prelude::{ProptestConfig, TestCaseError, any, prop_assert, prop_assert_eq, proptest};
@@ -138,7 +138,7 @@ fn random_circuits(world: &mut World, dice: &mut Dice) {
     let links = (0..count).flat_map(|source| (0..count).map(move |target| (source, target)));
     let up = links.filter(|(source, target)| source != target && dice.chance(share));
     let up: Vec<(u64, u64)> = up.collect();
-    let one = |(source, target): (u64, u64)| OnCircuit {
+    let one = |(source, target): (u64, u64)| CircuitLink {
         source: StorageId(source),
         target: StorageId(target),
         bytes_per_s: 1e6 * (1 + dice.below(1_000)) as f64,
@@ -274,7 +274,7 @@ fn circuits_starve(seed: u64) -> Result<(), TestCaseError> {
     }
     world.subscribe(older, &[older], 2, low);
     world.subscribe(younger, &[younger], 2, high);
-    let all = vec![OnCircuit { source: StorageId(0), target: StorageId(2), bytes_per_s: 10.0 * rate }];
+    let all = vec![CircuitLink { source: StorageId(0), target: StorageId(2), bytes_per_s: 10.0 * rate }];
     world.handle(Event::Circuits(all));
     world.run_for(Duration::from_secs(SPELL_S));
     let came = world.arrivals.keys().filter(|(file, _)| *file < files).count() as u64;
@@ -493,7 +493,7 @@ fn a_full_target_waits_and_goes_on() {
     assert_eq!(world.arrivals.len(), 0);
     assert!(world.leases < 300 + 20, "{} leases: single probes only", world.leases);
     let waits = world.scheduler.transfers(None, None, 1)[0].transfer;
-    let waits = world.scheduler.waits(waits, world.now).unwrap();
+    let waits = world.scheduler.explain_wait(waits, world.now).unwrap();
     assert!(waits.contains("full or read-only"), "{waits}");
     world.places[1].full = false;
     world.run(HOUR);
@@ -541,7 +541,7 @@ fn without_a_source_it_waits_for_one() {
     let outlook = world.scheduler.outlook(SubscriptionId(1), world.now);
     assert!(outlook.why_none.unwrap().contains("1 file without a usable replica"));
     let parked = world.scheduler.transfers(Some(SubscriptionId(1)), None, 9);
-    let waits = world.scheduler.waits(parked[0].transfer, world.now).unwrap();
+    let waits = world.scheduler.explain_wait(parked[0].transfer, world.now).unwrap();
     assert!(waits.contains("no storage holds a usable replica"), "{waits}");
     world.replicas.insert((1, 2));
     world.handle(longhaul_scheduler::Event::ReplicaAdded {

@@ -14,7 +14,7 @@ use longhaul_api::agent::CircuitCopies;
 use longhaul_catalog::CatalogError;
 use longhaul_circuits::plan::{PendingWork, SitePair};
 use longhaul_model::{AgentId, CircuitUse, Fault, SiteId, StorageId, StorageName, Timestamp};
-use longhaul_scheduler::{Lacking, Party, Scheduler};
+use longhaul_scheduler::{MissingBytes, Party, Scheduler};
 use longhaul_storage_remote::{RemoteUrl, on_host};
 
 use super::mover::{CopyOrder, ForeignMover, Stop};
@@ -184,7 +184,7 @@ pub struct Ahead {
     /// What is expected of the plain way.
     pub bytes_per_s: f64,
     /// Of the whole target, from wherever it comes.
-    lacking: Vec<Lacking>,
+    lacking: Vec<MissingBytes>,
     since: Timestamp,
 }
 
@@ -204,7 +204,7 @@ pub fn ahead(shared: &Shared) -> Result<Vec<Ahead>, CatalogError> {
         ends.iter().map(|(&end, &site)| (ids::target(end), site)).collect();
     let asked = brain::ask(&shared.brain, move |scheduler: &Scheduler, now: Timestamp| {
         let of = |(target, site): (StorageId, SiteId)| {
-            (site, scheduler.ahead(target, now), scheduler.lacking(target), now)
+            (site, scheduler.link_backlogs(target, now), scheduler.missing_bytes(target), now)
         };
         targets.into_iter().map(of).collect::<Vec<_>>()
     });
@@ -235,9 +235,9 @@ fn goes(shared: &Shared, party: &Party) -> bool {
 impl Ahead {
     /// What is left of it for those who want circuits, if anything.
     fn of(self, goes: impl Fn(&Party) -> bool) -> Option<Ahead> {
-        let sum = |rows: &[Lacking]| rows.iter().map(|row| u128::from(row.bytes)).sum::<u128>();
+        let sum = |rows: &[MissingBytes]| rows.iter().map(|row| u128::from(row.bytes)).sum::<u128>();
         let all = sum(&self.lacking);
-        let lacking: Vec<Lacking> = self.lacking.into_iter().filter(|row| goes(&row.party)).collect();
+        let lacking: Vec<MissingBytes> = self.lacking.into_iter().filter(|row| goes(&row.party)).collect();
         let bytes = u128::from(self.bytes) * sum(&lacking) / all.max(1);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         (!lacking.is_empty()).then_some(Ahead { bytes, lacking, ..self })
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_divided_among_those_who_want_it_by_circuits() {
-        let lacking = |community: &str, priority, bytes| Lacking {
+        let lacking = |community: &str, priority, bytes| MissingBytes {
             party: Party { community: community.parse().unwrap(), activity: None },
             priority,
             bytes,

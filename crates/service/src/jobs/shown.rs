@@ -229,7 +229,7 @@ fn reasons(operations: &Operations, files: &[JobFileRow], now: Timestamp) -> Rea
         for queue in queues {
             let demand = SubscriptionId(JOBS_HALF | queue);
             for transfer in scheduler.transfers(Some(demand), None, WAITING_MAX) {
-                let why = scheduler.waits(transfer.transfer, now);
+                let why = scheduler.explain_wait(transfer.transfer, now);
                 reasons.files.extend(why.map(|why| (ids::file_number(transfer.file), why)));
             }
             let outlook = scheduler.outlook(demand, now);

@@ -168,7 +168,7 @@ impl Operations {
         let first = targets.first().and_then(|&id| directory.name(id));
         let found = self.ask(move |scheduler, now| {
             let of =
-                |target: StorageId| scheduler.ahead(target, now).into_iter().map(move |link| (target, link));
+                |target: StorageId| scheduler.link_backlogs(target, now).into_iter().map(move |link| (target, link));
             targets.into_iter().flat_map(of).collect::<Vec<_>>()
         });
         let shown = found.unwrap_or_default().into_iter().filter_map(|(target, link)| {

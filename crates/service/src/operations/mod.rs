@@ -35,7 +35,7 @@ use longhaul_catalog::{AddError, DatasetRow, StorageRow};
 use longhaul_identity::{Caller, Identity};
 use longhaul_model::{DatasetName, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_network::exchange::Imported;
-use longhaul_scheduler::{Lesson, Scheduler};
+use longhaul_scheduler::{ImportedKnowledge, Scheduler};
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::shared::Shared;
@@ -150,7 +150,7 @@ impl Operations {
     }
 
     /// Teaches what others know of the network; none if it does not answer in time.
-    pub(crate) fn learn(&self, lesson: Lesson) -> Option<Result<Imported, Fault>> {
+    pub(crate) fn learn(&self, lesson: ImportedKnowledge) -> Option<Result<Imported, Fault>> {
         brain::learn(&self.shared.brain, lesson)
     }
 

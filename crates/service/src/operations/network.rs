@@ -14,7 +14,7 @@ use longhaul_network::exchange::Exchange;
 use longhaul_network::{
     ChangeScope, Knowledge, Link, LinkReport, WHAT_IF_FILES_MAX, WhatIfAnswer, WhatIfQuery,
 };
-use longhaul_scheduler::{Lesson, Scheduler};
+use longhaul_scheduler::{ImportedKnowledge, Scheduler};
 
 use super::{Operations, PageQuery, bad_request, busy, page};
 use crate::measured::{changes, looks};
@@ -160,7 +160,7 @@ impl Operations {
         document.check()?;
         let sites = self.shared.directory();
         let sites = sites.sites.values().map(|site| (site.name.as_str().to_owned(), site.id)).collect();
-        let lesson = Lesson { document, sites, aliases: request.aliases.into_iter().collect() };
+        let lesson = ImportedKnowledge { document, sites, aliases: request.aliases.into_iter().collect() };
         let imported = self.learn(lesson).ok_or_else(|| busy("the service is starting or stopping"))??;
         Ok(NetworkImported {
             taken: imported.imported.into(),

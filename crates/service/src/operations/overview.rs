@@ -339,7 +339,7 @@ impl Operations {
         if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
             for (state, files) in [
                 ("queued", counts.queued),
-                ("resting", counts.resting),
+                ("resting", counts.in_backoff),
                 ("parked", counts.parked),
                 ("leased", counts.leased),
             ] {

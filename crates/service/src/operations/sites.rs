@@ -146,7 +146,7 @@ impl Operations {
         let queued = self.ask(move |scheduler, _| {
             let counts: Vec<_> = ids.iter().map(|&id| scheduler.counts_of(id)).collect();
             counts.iter().fold((0, 0), |(files, bytes), counts| {
-                (files + counts.queued + counts.resting + counts.parked, bytes + counts.queued_bytes)
+                (files + counts.queued + counts.in_backoff + counts.parked, bytes + counts.queued_bytes)
             })
         });
         let (queued_files, queued_bytes) = queued.unwrap_or_default();

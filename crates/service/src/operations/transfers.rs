@@ -91,7 +91,7 @@ impl Operations {
         let mut reasons: BTreeMap<TransferId, String> = BTreeMap::new();
         if !waiting.is_empty() {
             let asked = self.ask(move |scheduler, now| {
-                waiting.into_iter().filter_map(|id| Some((id, scheduler.waits(id, now)?))).collect()
+                waiting.into_iter().filter_map(|id| Some((id, scheduler.explain_wait(id, now)?))).collect()
             });
             reasons = asked.unwrap_or_default();
         }

@@ -19,8 +19,8 @@ use std::thread::JoinHandle;
 use longhaul_model::{Fault, Timestamp};
 use longhaul_network::exchange::Imported;
 use longhaul_network::{Knowledge, Observation, ObservationError};
-use longhaul_scheduler::record::{self, FORMAT, Head, Kind, Line};
-use longhaul_scheduler::{Decision, Event, Lesson, Scheduler, Settings};
+use longhaul_scheduler::record::{self, FORMAT_VERSION, Head, Line, LineKind};
+use longhaul_scheduler::{Decision, Event, ImportedKnowledge, Scheduler, Settings};
 use serde::Serialize;
 
 use crate::brain::spawn;
@@ -69,36 +69,36 @@ impl Recorded {
         let mut tape =
             Tape { buffer: Vec::new(), number: 0, handed: 0, to: Some(to), writer: Some(writer), recording };
         let head = Head {
-            format: FORMAT,
+            format: FORMAT_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             settings: self.scheduler.settings().clone(),
             last_id,
             knowledge: kept.filter(|text| serde_json::from_str::<Knowledge>(text).is_ok()),
         };
-        tape.put(Kind::Head, now, record::body(&head));
+        tape.put(LineKind::Head, now, record::encode(&head));
         self.tape = Some(tape);
         Ok(())
     }
 
     pub fn handle(&mut self, event: Event, now: Timestamp) {
-        let event = self.kept(Kind::Event, event, now);
+        let event = self.kept(LineKind::Event, event, now);
         self.scheduler.handle(event, now);
     }
 
     pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), ObservationError> {
-        let observation = self.kept(Kind::Observation, observation, now);
+        let observation = self.kept(LineKind::Observation, observation, now);
         self.scheduler.observe(observation, now)
     }
 
-    pub fn learn(&mut self, lesson: Lesson, now: Timestamp) -> Result<Imported, Fault> {
-        let lesson = self.kept(Kind::Lesson, lesson, now);
-        self.scheduler.learn(&lesson, now)
+    pub fn learn(&mut self, lesson: ImportedKnowledge, now: Timestamp) -> Result<Imported, Fault> {
+        let lesson = self.kept(LineKind::Knowledge, lesson, now);
+        self.scheduler.import_knowledge(&lesson, now)
     }
 
     pub fn poll_decision(&mut self, now: Timestamp) -> Option<Decision> {
         let decision = self.scheduler.poll_decision(now);
         if let Some(tape) = &mut self.tape {
-            tape.put(Kind::Polled, now, record::body(&decision));
+            tape.put(LineKind::Poll, now, record::encode(&decision));
         }
         decision
     }
@@ -121,12 +121,12 @@ impl Recorded {
     /// What the scheduler is told, as it will be read from the recording: not a bit else.
     fn kept<T: Serialize + for<'a> serde::Deserialize<'a>>(
         &mut self,
-        kind: Kind,
+        kind: LineKind,
         thing: T,
         now: Timestamp,
     ) -> T {
         let Some(tape) = &mut self.tape else { return thing };
-        match record::as_kept(&thing) {
+        match record::round_trip(&thing) {
             Some((body, kept)) => {
                 tape.put(kind, now, Some(body));
                 kept
@@ -161,7 +161,7 @@ struct Tape {
 }
 
 impl Tape {
-    fn put(&mut self, kind: Kind, now: Timestamp, body: Option<String>) {
+    fn put(&mut self, kind: LineKind, now: Timestamp, body: Option<String>) {
         if self.to.is_none() {
             return;
         }

@@ -20,11 +20,11 @@ use longhaul_network::{
     Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
 };
 use longhaul_scheduler::{
-    DemandId, Event, Lease, Lesson, Outcome, Settings, SiteInfo, SiteLimits, SiteState, StorageInfo, Strategy,
+    DemandId, Event, Lease, ImportedKnowledge, Outcome, Settings, SiteInfo, SiteLimits, SiteState, StorageInfo, Strategy,
 };
 use longhaul_simulator::replay::{Replay, Replayed, Wish};
 
-use super::{Kind, Recorded, Recording, Tape};
+use super::{LineKind, Recorded, Recording, Tape};
 use crate::brain::{self, Brain, Input, Order, spawn};
 use crate::reader::Question;
 use crate::scribe::Job;
@@ -443,7 +443,7 @@ fn measured(source: u64, target: u64, bytes_per_s: f64, now: Timestamp) -> Obser
     }
 }
 
-fn lesson(now: Timestamp) -> Lesson {
+fn lesson(now: Timestamp) -> ImportedKnowledge {
     let document = serde_json::json!({
         "format": "longhaul-network", "version": 1, "instances": ["elsewhere"], "written": now,
         "links": [{
@@ -451,7 +451,7 @@ fn lesson(now: Timestamp) -> Lesson {
             "spread": 0.1, "seconds": 500.0, "seen": now,
         }],
     });
-    Lesson {
+    ImportedKnowledge {
         document: serde_json::from_value(document).unwrap(),
         sites: (0..SITES).map(|site| (name(site).to_owned(), SiteId(site))).collect(),
         aliases: vec![("Epsilon-T1".to_owned(), "epsilon".to_owned())],
@@ -483,7 +483,7 @@ fn a_disk_that_stands_still_ends_the_recording_at_a_bound_of_bytes() {
     };
     let broken = || recording.broken.load(Ordering::Relaxed);
     for _ in 0..100_000 {
-        tape.put(Kind::Polled, BEGIN, Some("null".to_owned()));
+        tape.put(LineKind::Poll, BEGIN, Some("null".to_owned()));
         tape.flush();
     }
     assert!(!broken(), "100,000 short lines are few bytes");
@@ -491,7 +491,7 @@ fn a_disk_that_stands_still_ends_the_recording_at_a_bound_of_bytes() {
     recording.bytes.store(waiting as u64, Ordering::Relaxed);
     waiting = 0;
     for _ in 0..100 {
-        tape.put(Kind::Polled, BEGIN, Some(format!("\"{}\"", "x".repeat(1 << 20))));
+        tape.put(LineKind::Poll, BEGIN, Some(format!("\"{}\"", "x".repeat(1 << 20))));
         waiting += chunks.try_iter().map(|chunk| chunk.len()).sum::<usize>();
     }
     assert!(broken() && tape.to.is_none(), "{waiting} bytes wait");

@@ -129,7 +129,7 @@ impl Scribe {
                 crate::service::connection_events(agent, storages, connected)
             })
             .collect();
-        events.push(Event::Held { agent, attempts: held });
+        events.push(Event::HeldLeases { agent, attempts: held });
         shared.tell(Input::Events(events));
         let directory = shared.directory();
         for storage in

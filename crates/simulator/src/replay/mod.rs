@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use longhaul_model::{StorageId, StorageName, Timestamp};
 use longhaul_network::Knowledge;
-use longhaul_scheduler::record::{self, FORMAT, Head, Kind, LINE_BYTES_MAX, Line};
-use longhaul_scheduler::{Decision, Event, Lease, Lesson, Scheduler, Settings, Strategy};
+use longhaul_scheduler::record::{self, FORMAT_VERSION, Head, LineKind, LINE_BYTES_MAX, Line};
+use longhaul_scheduler::{Decision, Event, Lease, ImportedKnowledge, Scheduler, Settings, Strategy};
 
 /// Whose choices can be told from a recording of others: those that go by what links have shown. The rest go
 /// by what waits at each source, which would be another queue had they chosen before.
@@ -167,35 +167,35 @@ impl Replay {
     fn hear(&mut self, line: &Line<'_>) -> Result<(), String> {
         let now = line.now;
         let Some(scheduler) = &mut self.scheduler else {
-            if line.kind != Kind::Head {
+            if line.kind != LineKind::Head {
                 return Err("a recording begins with its head".to_owned());
             }
             (self.so_far.from, self.so_far.to) = (now, now);
-            return self.begin(line.holds()?);
+            return self.begin(line.decode()?);
         };
         self.so_far.to = self.so_far.to.max(now);
         let told = &mut self.so_far.told;
         match line.kind {
-            Kind::Head => return Err("a second head".to_owned()),
-            Kind::Event => {
+            LineKind::Head => return Err("a second head".to_owned()),
+            LineKind::Event => {
                 told.events += 1;
-                let event: Event = line.holds()?;
+                let event: Event = line.decode()?;
                 if let Event::Storage(storage) = &event {
                     self.names.insert(storage.id, storage.name.clone());
                 }
                 scheduler.handle(event, now);
             }
             // What was refused then is refused again.
-            Kind::Observation => {
+            LineKind::Observation => {
                 told.observations += 1;
-                let _ = scheduler.observe(line.holds()?, now);
+                let _ = scheduler.observe(line.decode()?, now);
             }
-            Kind::Lesson => {
+            LineKind::Knowledge => {
                 told.lessons += 1;
-                let lesson: Lesson = line.holds()?;
-                let _ = scheduler.learn(&lesson, now);
+                let lesson: ImportedKnowledge = line.decode()?;
+                let _ = scheduler.import_knowledge(&lesson, now);
             }
-            Kind::Polled => {
+            LineKind::Poll => {
                 told.polls += 1;
                 self.compare(line)?;
             }
@@ -204,8 +204,8 @@ impl Replay {
     }
 
     fn begin(&mut self, head: Head) -> Result<(), String> {
-        if head.format != FORMAT {
-            return Err(format!("its format is {}; this program understands {FORMAT}", head.format));
+        if head.format != FORMAT_VERSION {
+            return Err(format!("its format is {}; this program understands {FORMAT_VERSION}", head.format));
         }
         let knowledge: Knowledge = match &head.knowledge {
             Some(text) => serde_json::from_str(text).map_err(|error| format!("its knowledge: {error}"))?,
@@ -235,9 +235,9 @@ impl Replay {
             })
         };
         let decision = scheduler.poll_decision(line.now);
-        let body = record::body(&decision).ok_or("a decision that JSON cannot hold")?;
+        let body = record::encode(&decision).ok_or("a decision that JSON cannot hold")?;
         if body != line.body {
-            let recorded: Option<Decision> = line.holds()?;
+            let recorded: Option<Decision> = line.decode()?;
             let number = self.so_far.equal + 1;
             let describe = |decision: &Option<Decision>| words::decision(decision.as_ref(), &self.names);
             self.so_far.difference = Some(Difference {
@@ -283,7 +283,7 @@ fn possible(head: &Head) -> Result<(), String> {
 }
 
 fn lease_of(line: &Line<'_>) -> Result<Option<Lease>, String> {
-    let decision: Option<Decision> = line.holds()?;
+    let decision: Option<Decision> = line.decode()?;
     Ok(match decision {
         Some(Decision::Lease(lease)) => Some(lease),
         _ => None,

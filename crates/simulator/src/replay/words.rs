@@ -31,7 +31,7 @@ pub(super) fn decision(decision: Option<&Decision>, names: &BTreeMap<StorageId, 
             format!("ask for {limit} files of block {block} that {} lacks{after}", name(*target))
         }
         Some(Decision::Cancel { transfer, why, .. }) => format!("take transfer {transfer} back: {why:?}"),
-        Some(Decision::GiveBack(asked)) => format!(
+        Some(Decision::Recall(asked)) => format!(
             "ask for transfer {} back from {}: {:.1} s there at {}, {:.1} s from {}",
             asked.transfer,
             name(asked.source),

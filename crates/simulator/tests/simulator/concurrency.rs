@@ -31,7 +31,7 @@ fn run(way: &str) -> Seen {
         }
         for link in glimpse.scheduler.links(glimpse.now) {
             let port = plan.layout.sites[link.target.0 as usize].in_ways[0] as usize;
-            let number = if way.at_once.is_some() { link.leased_files } else { link.at_once };
+            let number = if way.at_once.is_some() { link.leased_files } else { link.concurrency };
             let row = seen.entry(link.target.0).or_insert((0.0, number, number));
             *row = (glimpse.through[port] - before[port], row.1.min(number), row.2.max(number));
         }

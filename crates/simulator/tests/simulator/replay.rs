@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use longhaul_model::{AgentId, StorageId, SubscriptionId, Timestamp};
-use longhaul_scheduler::record::{FORMAT, Head, Kind, Line, body};
+use longhaul_scheduler::record::{FORMAT_VERSION, Head, LineKind, Line, encode};
 use longhaul_scheduler::{Event, LinkShares, Scheduler, Settings};
 use longhaul_simulator::replay::{Replay, Replayed, Wish};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn told(bytes: &[u8], at_once: usize) -> Result<Replayed, String> {
     replay.end()
 }
 
-fn put(bytes: &mut Vec<u8>, number: u64, kind: Kind, body: &str) {
+fn put(bytes: &mut Vec<u8>, number: u64, kind: LineKind, body: &str) {
     Line { number, kind, now: Timestamp(BEGIN + number as i64 * 10_000), body }.write(bytes);
 }
 
@@ -48,19 +48,19 @@ fn wish(number: u64, community: &str, files: &[u64]) -> [Event; 2] {
 /// What is decided is asked after each batch of events.
 fn recording<'a>(batches: impl IntoIterator<Item = &'a [Event]>) -> Vec<u8> {
     let settings = Settings::default();
-    let head = Head { format: FORMAT, version: "0".into(), settings, last_id: 0, knowledge: None };
+    let head = Head { format: FORMAT_VERSION, version: "0".into(), settings, last_id: 0, knowledge: None };
     let (mut bytes, mut number) = (Vec::new(), 1);
-    put(&mut bytes, 0, Kind::Head, &body(&head).unwrap());
+    put(&mut bytes, 0, LineKind::Head, &encode(&head).unwrap());
     let mut scheduler = Scheduler::new(head.settings, Default::default(), 0);
     for events in batches {
         for event in events {
-            put(&mut bytes, number, Kind::Event, &body(event).unwrap());
+            put(&mut bytes, number, LineKind::Event, &encode(event).unwrap());
             scheduler.handle(event.clone(), Timestamp(BEGIN + number as i64 * 10_000));
             number += 1;
         }
         loop {
             let decision = scheduler.poll_decision(Timestamp(BEGIN + number as i64 * 10_000));
-            put(&mut bytes, number, Kind::Polled, &body(&decision).unwrap());
+            put(&mut bytes, number, LineKind::Poll, &encode(&decision).unwrap());
             number += 1;
             if decision.is_none() {
                 break;
@@ -82,7 +82,7 @@ fn what_was_recorded_is_decided_again_and_a_changed_decision_is_told() {
     for line in bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
         let line = Line::read(line).unwrap();
         let body = line.body.replacen("\"source\":1", "\"source\":7", 1);
-        put(&mut forged, line.number, line.kind, if line.kind == Kind::Polled { &body } else { line.body });
+        put(&mut forged, line.number, line.kind, if line.kind == LineKind::Poll { &body } else { line.body });
     }
     let other = told(&forged, forged.len()).unwrap();
     let difference = other.difference.unwrap();
@@ -124,17 +124,17 @@ fn what_went_by_the_weights_of_a_link_is_decided_again() {
 fn what_cannot_be_is_refused() {
     let head = |change: fn(&mut Head)| {
         let settings = Settings::default();
-        let mut head = Head { format: FORMAT, version: "0".into(), settings, last_id: 0, knowledge: None };
+        let mut head = Head { format: FORMAT_VERSION, version: "0".into(), settings, last_id: 0, knowledge: None };
         change(&mut head);
         let mut bytes = Vec::new();
-        put(&mut bytes, 0, Kind::Head, &body(&head).unwrap());
+        put(&mut bytes, 0, LineKind::Head, &encode(&head).unwrap());
         told(&bytes, 100).unwrap_err()
     };
     assert_eq!(head(|head| head.format = 9), "line 0: its format is 9; this program understands 1");
     assert_eq!(head(|head| head.settings.relief = 0), "line 0: its settings say relief = 0");
     assert!(head(|head| head.knowledge = Some("{".into())).starts_with("line 0: its knowledge: "));
     let mut bytes = Vec::new();
-    put(&mut bytes, 0, Kind::Polled, "null");
+    put(&mut bytes, 0, LineKind::Poll, "null");
     assert_eq!(told(&bytes, 1).unwrap_err(), "line 0: a recording begins with its head");
     assert!(told(b"[]\n", 1).unwrap_err().contains("no line of a recording"));
 }

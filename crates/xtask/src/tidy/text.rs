@@ -30,7 +30,7 @@ const IMPURE: &[(&str, &str)] = &[
 
 /// The typed client: a caller of the network that lives with the types it sends, behind a feature. And a map
 /// with a fixed hash that offers no iteration, so that no order can show.
-const EXEMPT: &[&str] = &["crates/api/src/client", "crates/scheduler/src/keyed.rs"];
+const EXEMPT: &[&str] = &["crates/api/src/client", "crates/scheduler/src/id_map.rs"];
 
 /// The parts of the simulator that make a plan, share capacities among flows, or tell what came of it. All
 /// others run a world, those that are yet to come too. They obey the scheduler: what is compared or sorted
@@ -213,7 +213,7 @@ mod tests {
         }
         assert_eq!(findings.len(), running.len());
         check_obeying("crates/simulator/src/bound.rs", text, &mut findings);
-        check_obeying("crates/scheduler/src/deal.rs", text, &mut findings);
+        check_obeying("crates/scheduler/src/dispatch.rs", text, &mut findings);
         assert_eq!(findings.len(), running.len());
         for name in BESIDE_THE_WORLD {
             assert!(root().join("crates/simulator/src").join(name).exists(), "{name} is no more");

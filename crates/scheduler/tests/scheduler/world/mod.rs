@@ -343,7 +343,7 @@ impl World {
             text += &format!("{id}: {:?}\n", self.scheduler.outlook(SubscriptionId(id), self.now));
         }
         for row in self.scheduler.transfers(None, None, 5) {
-            text += &format!("{row:?}: {:?}\n", self.scheduler.waits(row.transfer, self.now));
+            text += &format!("{row:?}: {:?}\n", self.scheduler.explain_wait(row.transfer, self.now));
         }
         text
     }
@@ -546,8 +546,8 @@ impl World {
                     }
                 }
             }
-            Decision::GiveBack(asked) => {
-                self.asked_back.push(self.scheduler.explain_give_back(&asked));
+            Decision::Recall(asked) => {
+                self.asked_back.push(self.scheduler.explain_recall(&asked));
                 // As an agent answers: what has begun goes on.
                 if self.running.get(&asked.attempt).is_some_and(|running| !running.started) {
                     self.given_back += 1;
@@ -661,10 +661,10 @@ impl World {
         }
         let ids: Vec<u64> = self.subscriptions.keys().copied().collect();
         ids.into_iter().for_each(|id| self.tell_demands(id));
-        let adopted: Vec<Adopted> = self
+        let adopted: Vec<AdoptedTransfer> = self
             .rows
             .iter()
-            .map(|(&transfer, row)| Adopted {
+            .map(|(&transfer, row)| AdoptedTransfer {
                 transfer,
                 file: FileId(row.file),
                 block: BlockId(self.files[row.file as usize].block),
@@ -690,7 +690,7 @@ impl World {
                 .filter_map(|row| Some(row.lease?.attempt))
                 .collect();
             self.tell_agent(place);
-            self.handle(Event::Held { agent: AgentId(place + 1), attempts: held });
+            self.handle(Event::HeldLeases { agent: AgentId(place + 1), attempts: held });
         }
     }
 

@@ -18,19 +18,19 @@ use crate::event::SiteState;
 use crate::fts3::{self, Optimizer};
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::{CANDIDATES_MAX, Rules};
-use crate::state::{Leased, LinkState, Phase, Remembered, float, whole};
-use crate::strategy::{Strategy, rank};
+use crate::state::{ActiveLease, CachedRate, LinkState, Phase, to_f64, to_u128};
+use crate::strategy::{Strategy, rank_source};
 
 /// Why nothing can be leased to a target at all.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Barred {
+pub(crate) enum TargetUnusable {
     Unknown,
     NotWritable,
-    Trouble,
+    InTrouble,
     NotConnected,
     SiteDraining,
     SitePaused,
-    ActiveIn {
+    AttemptsInFull {
         limit: u32,
     },
     /// It was full or read-only; tried again, once, at that time.
@@ -40,70 +40,71 @@ pub(crate) enum Barred {
 }
 
 /// What is known of a target while it is dealt to.
-pub(crate) struct Low {
+pub(crate) struct TargetBacklog {
     /// What it took lately: asked for once.
     pub pace: IntakeRate,
     /// Whether little is left of what it holds: found out when it matters first, since that looks at all its
     /// links.
-    runs: OnceCell<bool>,
+    is_low: OnceCell<bool>,
 }
 
 /// A target without any news for so long is looked at again.
-const LOOK_SILENT: Duration = Duration::from_secs(5);
+const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// What counts as held may have arrived so long ago and not be reported yet.
-const REPORTED_S: f64 = 1.0;
+const REPORT_DELAY_S: f64 = 1.0;
 /// What a failed attempt costs beside its time: the pause before the next.
 const FAILURE_COST_S: f64 = 5.0;
 
 impl Scheduler {
-    pub(crate) fn deal(&mut self, target: u32, now: Timestamp) -> Option<Decision> {
+    pub(crate) fn dispatch(&mut self, target: u32, now: Timestamp) -> Option<Decision> {
         self.storages[target].target.starved = false;
-        if self.barred(target, now).is_some() {
+        if self.target_unusable(target, now).is_some() {
             return None;
         }
-        let low = Low { pace: self.knowledge.intake_rate(self.storages[target].id), runs: OnceCell::new() };
-        if self.has_enough(target, low.pace, now) || self.is_wide(target, low.pace, now) {
-            self.look_when_silent(target, now);
+        let backlog =
+            TargetBacklog { pace: self.knowledge.intake_rate(self.storages[target].id), is_low: OnceCell::new() };
+        if self.has_enough(target, backlog.pace, now) || self.is_saturated(target, backlog.pace, now) {
+            self.arm_silence_timer(target, now);
             return None;
         }
         self.note_full_links(target, now);
-        let Some((place, lane)) = self.pick(target, &low, now) else {
+        let Some((index, lane)) = self.pick(target, &backlog, now) else {
             if self.is_held_back(target, now) {
                 return None; // Neither is there too little in memory.
             }
-            let starved = self.runs_low(&low, target, now);
+            let starved = self.runs_low(&backlog, target, now);
             let row = &mut self.storages[target].target;
-            (row.looks_aside, row.starved) = (true, starved);
+            (row.samples_subscriptions, row.starved) = (true, starved);
             self.refill.insert(target);
             return None;
         };
         if !self.link_shares.is_empty() {
-            return self.deal_by_link(target, (place, lane), &low, now);
+            return self.dispatch_by_link_shares(target, (index, lane), &backlog, now);
         }
-        self.pay(target, lane, lane, self.transfers[place].size, low.pace);
-        self.lease(place, now)
+        self.pay(target, lane, lane, self.transfers[index].size, backlog.pace);
+        self.lease(index, now)
     }
 
     /// A target has enough as long as it comes: where nothing comes any more there is no news either, and
     /// nothing else would look again.
-    fn look_when_silent(&mut self, target: u32, now: Timestamp) {
+    fn arm_silence_timer(&mut self, target: u32, now: Timestamp) {
         let row = &mut self.storages[target].target;
-        let next = now + LOOK_SILENT;
-        if !row.looks_when_silent && next > now {
-            row.looks_when_silent = true;
-            self.set_timer(next, Timer::Silent(target));
+        let next = now + SILENCE_CHECK_INTERVAL;
+        if !row.silence_timer_set && next > now {
+            row.silence_timer_set = true;
+            self.set_timer(next, Timer::Silence(target));
         }
     }
 
     /// Whether a target is silent, and is looked at: else it is when it may be.
-    pub(crate) fn look_at_silent(&mut self, target: u32, now: Timestamp) {
+    pub(crate) fn check_silence(&mut self, target: u32, now: Timestamp) {
         let row = &mut self.storages[target].target;
-        row.looks_when_silent = false;
+        row.silence_timer_set = false;
         let at_work = row.links.values().filter(|link| link.files > 0);
-        let Some(heard) = at_work.map(|link| link.heard).max() else { return };
-        match now.since(heard) >= LOOK_SILENT {
+        let Some(heard) = at_work.map(|link| link.last_arrival).max() else { return };
+        match now.since(heard) >= SILENCE_CHECK_INTERVAL {
             true => self.wake(target),
-            false => self.look_when_silent(target, now),
+            false => self.arm_silence_timer(target, now),
         }
     }
 
@@ -111,79 +112,80 @@ impl Scheduler {
     fn has_enough(&self, target: u32, pace: IntakeRate, now: Timestamp) -> bool {
         let leased = self.storages[target].target.leased.len() as u32;
         if self.settings.rules == Rules::Fts3 {
-            return leased >= fts3::STORAGE_ACTIVE;
+            return leased >= fts3::STORAGE_ACTIVE_MAX;
         }
-        leased >= self.settings.lease_files_max || self.is_full(target, pace, self.settings.lease_window, now)
+        leased >= self.settings.lease_files_max
+            || self.holds_work_for(target, pace, self.settings.lease_window, now)
     }
 
     /// Whether a target takes even what others are fetching just now.
-    pub(crate) fn runs_low(&self, low: &Low, target: u32, now: Timestamp) -> bool {
-        *low.runs.get_or_init(|| {
+    pub(crate) fn runs_low(&self, backlog: &TargetBacklog, target: u32, now: Timestamp) -> bool {
+        *backlog.is_low.get_or_init(|| {
             self.settings.rules == Rules::Fts3
-                || !self.is_full(target, low.pace, self.settings.lease_window_low, now)
+                || !self.holds_work_for(target, backlog.pace, self.settings.lease_window_low, now)
         })
     }
 
     /// Whether anything may be leased to a target at all.
-    pub(crate) fn barred(&self, target: u32, now: Timestamp) -> Option<Barred> {
+    pub(crate) fn target_unusable(&self, target: u32, now: Timestamp) -> Option<TargetUnusable> {
         let row = &self.storages[target];
         let site = &self.sites[row.site];
         if row.name.is_none() || site.info.is_none() {
-            return Some(Barred::Unknown);
+            return Some(TargetUnusable::Unknown);
         }
         match site.state() {
             SiteState::Open => {}
-            SiteState::Draining => return Some(Barred::SiteDraining),
-            SiteState::Paused => return Some(Barred::SitePaused),
+            SiteState::Draining => return Some(TargetUnusable::SiteDraining),
+            SiteState::Paused => return Some(TargetUnusable::SitePaused),
         }
         if row.trouble.is_some() {
-            return Some(Barred::Trouble);
+            return Some(TargetUnusable::InTrouble);
         }
         if !row.writable {
-            return Some(Barred::NotWritable);
+            return Some(TargetUnusable::NotWritable);
         }
         if !row.connected {
-            return Some(Barred::NotConnected);
+            return Some(TargetUnusable::NotConnected);
         }
         if !site.has_slot(true) {
-            return Some(Barred::ActiveIn { limit: site.limit(true) });
+            return Some(TargetUnusable::AttemptsInFull { limit: site.limit(true) });
         }
-        row.target.room.allows(now).err().map(|until| Barred::NoRoom { until })
+        row.target.room_breaker.allows(now).err().map(|until| TargetUnusable::NoRoom { until })
     }
 
     /// Whether a target holds work for so long.
-    fn is_full(&self, target: u32, pace: IntakeRate, length: Duration, now: Timestamp) -> bool {
+    fn holds_work_for(&self, target: u32, pace: IntakeRate, length: Duration, now: Timestamp) -> bool {
         let row = &self.storages[target];
         let seconds = length.as_secs_f64();
         let part = seconds / self.settings.lease_window.as_secs_f64().max(1e-3);
         let files = (pace.files_per_s * seconds).max(f64::from(self.settings.lease_files_min) * part);
         let files = (files as u32).min(self.settings.lease_files_max);
-        let bytes = whole((pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part));
+        let bytes = to_u128((pace.bytes_per_s * seconds).max(self.settings.lease_bytes_min as f64 * part));
         // What comes in time is a part of what is held: mostly that is too little already.
         let leased = row.target.leased.len() as u32;
         if leased < files && row.target.leased_bytes < bytes {
             return false;
         }
-        let (files_held, bytes_held) = self.coming(target, seconds, now);
-        let (files_held, bytes_held) = (files_held as u32, whole(bytes_held));
+        let (files_held, bytes_held) = self.arriving_within(target, seconds, now);
+        let (files_held, bytes_held) = (files_held as u32, to_u128(bytes_held));
         files_held >= self.settings.lease_files_coming && (files_held >= files || bytes_held >= bytes)
     }
 
     /// Of what a target holds, files and bytes that can be there within so many seconds: a slow source that
     /// was given much must not keep the target from using the others.
-    fn coming(&self, target: u32, seconds: f64, now: Timestamp) -> (f64, f64) {
+    fn arriving_within(&self, target: u32, seconds: f64, now: Timestamp) -> (f64, f64) {
         let least = self.settings.lease_files_always;
         let (mut files, mut bytes) = (0.0, 0.0);
         for link in self.storages[target].target.links.values() {
             if link.files == 0 {
                 continue;
             }
-            let given = float(link.bytes);
+            let given = to_f64(link.bytes);
             // Where many files are needed for that rate, fewer bring less of it.
-            let number = link.files_at_once(least);
+            let number = link.concurrency_limit(least);
             let many = (number > least).then(|| (f64::from(link.files) / f64::from(number)).min(1.0));
-            let reach = many.map_or(seconds + REPORTED_S, |part| seconds * part);
-            let soon = (link.rate_heard(now) * reach).min(given);
+            let reach = many.map_or(seconds + REPORT_DELAY_S, |part| seconds * part);
+            let soon = (link.plausible_rate(now) * reach).min(given);
             files += f64::from(link.files) * if given > 0.0 { soon / given } else { 1.0 };
             bytes += soon;
         }
@@ -222,14 +224,14 @@ impl Scheduler {
         if !row.connected {
             return Some(Unusable::NotConnected);
         }
-        if let Err(until) = row.reach.allows(now) {
+        if let Err(until) = row.reach_breaker.allows(now) {
             return Some(Unusable::Unreachable { until });
         }
         if let Some(limited) = self.limited(source, target, party, now) {
             return Some(limited);
         }
         if let Some(link) = self.storages[target].target.links.get(source) {
-            if let Err(until) = link.reach.allows(now) {
+            if let Err(until) = link.reach_breaker.allows(now) {
                 return Some(Unusable::Unreachable { until });
             }
             if self.link_full(source, target, link) {
@@ -238,7 +240,7 @@ impl Scheduler {
             }
         }
         // Last: who is told this waits for a slot and for nothing else.
-        let others_wait = !site.wait_out.is_empty() && site.turn_out != Some(target);
+        let others_wait = !site.slot_waiters.is_empty() && site.next_waiter != Some(target);
         let limited = site.limit(false) != u32::MAX;
         (!site.has_slot(false) || limited && others_wait)
             .then(|| Unusable::ActiveOut { limit: site.limit(false) })
@@ -247,36 +249,42 @@ impl Scheduler {
     pub(crate) fn link_full(&self, source: u32, target: u32, link: &LinkState) -> bool {
         if self.settings.rules == Rules::Fts3 {
             let optimizer = self.optimizers.get(&(target, source));
-            let slots = optimizer.map_or(fts3::UNDECIDED, Optimizer::slots);
-            return link.files >= slots || self.storages[source].files_ahead >= fts3::STORAGE_ACTIVE;
+            let slots = optimizer.map_or(fts3::SLOTS_INITIAL, Optimizer::slots);
+            return link.files >= slots || self.storages[source].files_ahead >= fts3::STORAGE_ACTIVE_MAX;
         }
         let most = self.settings.lease_files_max / 4 * 3;
-        let at_once = link.files_at_once(self.settings.lease_files_always);
+        let at_once = link.concurrency_limit(self.settings.lease_files_always);
         let enough = link.files >= at_once && link.bytes >= self.link_bytes(link);
         link.files >= most || enough
     }
 
     /// The work that a link is given, if that is enough files. What was never measured gets little.
     pub(crate) fn link_bytes(&self, link: &LinkState) -> u128 {
-        let rate = if link.rate.shown.is_finite() { link.rate.rate } else { 0.0 };
+        let rate = if link.rate.rate_max.is_finite() { link.rate.rate } else { 0.0 };
         let bytes = rate * self.settings.lease_window.as_secs_f64();
-        whole(bytes.max(self.settings.lease_bytes_min as f64))
+        to_u128(bytes.max(self.settings.lease_bytes_min as f64))
     }
 
     /// Seconds until a file of `size` would be at the target, and the rate and failure share that this rests
     /// on.
-    pub(crate) fn finish(&mut self, source: u32, target: u32, size: u64, now: Timestamp) -> (f64, f64, f64) {
+    pub(crate) fn expected_finish(
+        &mut self,
+        source: u32,
+        target: u32,
+        size: u64,
+        now: Timestamp,
+    ) -> (f64, f64, f64) {
         let (rate, failures, given) = match self.storages[target].target.links.get(source) {
             Some(link) if link.rate.is_fresh(now) => (link.rate.rate, link.rate.failure_share, link.bytes),
             known => {
                 let given = known.map_or(0, |link| link.bytes);
-                let (rate, failures) = self.ask_link_rate(source, target, now);
+                let (rate, failures) = self.refresh_link_rate(source, target, now);
                 (rate, failures, given)
             }
         };
-        let total = self.source_total(source, now).max(rate);
-        let own = (float(given) + size as f64) / rate;
-        let shared = (float(self.storages[source].bytes_ahead) + size as f64) / total;
+        let total = self.source_rate(source, now).max(rate);
+        let own = (to_f64(given) + size as f64) / rate;
+        let shared = (to_f64(self.storages[source].bytes_ahead) + size as f64) / total;
         let once = own.max(shared);
         let failures = failures.clamp(0.0, 0.95);
         (once / (1.0 - failures) + failures * FAILURE_COST_S, rate, failures)
@@ -285,11 +293,11 @@ impl Scheduler {
     pub(crate) fn link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
         match self.storages[target].target.links.get(source) {
             Some(link) if link.rate.is_fresh(now) => (link.rate.rate, link.rate.failure_share),
-            _ => self.ask_link_rate(source, target, now),
+            _ => self.refresh_link_rate(source, target, now),
         }
     }
 
-    fn ask_link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
+    fn refresh_link_rate(&mut self, source: u32, target: u32, now: Timestamp) -> (f64, f64) {
         let link = Link { source: self.storages[source].id, target: self.storages[target].id };
         let known = self.knowledge.rate_summary(link, now);
         let most = self.link_rate_limit(source, target).map_or(f64::INFINITY, |limit| limit as f64);
@@ -298,13 +306,13 @@ impl Scheduler {
         let measured = matches!(known.basis, Basis::Measured | Basis::Reserved);
         let shown = if measured { rate.max(known.rate_now) } else { f64::INFINITY };
         let row = self.storages[target].target.links.row(source);
-        let lately = row.lately.at_most(now).max(1.0);
+        let lately = row.recent_rate.upper_bound(now).max(1.0);
         let (rate, shown) = (rate.min(lately), shown.min(lately));
-        row.rate = Remembered { rate, shown, failure_share, at: Some(now) };
+        row.rate = CachedRate { rate, rate_max: shown, failure_share, at: Some(now) };
         (rate, failure_share)
     }
 
-    fn source_total(&mut self, source: u32, now: Timestamp) -> f64 {
+    fn source_rate(&mut self, source: u32, now: Timestamp) -> f64 {
         let row = &self.storages[source];
         if row.total.is_fresh(now) {
             return row.total.rate;
@@ -314,26 +322,26 @@ impl Scheduler {
         for limit in [limit, self.source_rate_limit(source)].into_iter().flatten() {
             rate = rate.min(limit as f64);
         }
-        self.storages[source].total = Remembered { rate, shown: rate, failure_share: 0.0, at: Some(now) };
+        self.storages[source].total = CachedRate { rate, rate_max: rate, failure_share: 0.0, at: Some(now) };
         rate
     }
 
     /// Every source of a transfer with what it would take from there, the best usable one first.
-    pub(crate) fn candidates(&mut self, place: u32, now: Timestamp) -> Vec<(Candidate, u32)> {
-        let transfer = &self.transfers[place];
+    pub(crate) fn candidates(&mut self, index: u32, now: Timestamp) -> Vec<(Candidate, u32)> {
+        let transfer = &self.transfers[index];
         let (target, size) = (transfer.target, transfer.size);
         let party = self.wants[transfer.want].party;
         let count = transfer.sources.len().min(CANDIDATES_MAX);
         let mut list = std::mem::take(&mut self.candidates);
         list.clear();
         for at in 0..count {
-            let source = self.transfers[place].sources[at];
-            let unusable = if source.rest_until > now {
-                Some(Unusable::Resting { until: self.clock.outer(source.rest_until) })
+            let source = self.transfers[index].sources[at];
+            let unusable = if source.backoff_until > now {
+                Some(Unusable::InBackoff { until: self.clock.to_caller(source.backoff_until) })
             } else {
-                self.unusable(source.storage, target, party, now).map(|why| self.outward(why))
+                self.unusable(source.storage, target, party, now).map(|why| self.to_caller_times(why))
             };
-            let (finish, rate, failure_share) = self.finish(source.storage, target, size, now);
+            let (finish, rate, failure_share) = self.expected_finish(source.storage, target, size, now);
             let row = &self.storages[source.storage];
             let candidate = Candidate {
                 storage: row.id,
@@ -341,7 +349,7 @@ impl Scheduler {
                 rate_bytes_per_s: rate,
                 bytes_ahead: u64::try_from(row.bytes_ahead).unwrap_or(u64::MAX),
                 failure_share,
-                rank: self.rank_by_strategy(place, at, now),
+                rank: self.rank_by_strategy(index, at, now),
                 by_circuit: self.goes_by_circuit(source.storage, target),
                 unusable,
             };
@@ -351,20 +359,20 @@ impl Scheduler {
         list
     }
 
-    fn rank_by_strategy(&self, place: u32, at: usize, now: Timestamp) -> f64 {
-        let transfer = &self.transfers[place];
+    fn rank_by_strategy(&self, index: u32, at: usize, now: Timestamp) -> f64 {
+        let transfer = &self.transfers[index];
         match self.strategy_of(transfer) {
             Strategy::Best => 0.0,
-            strategy => rank(strategy, &self.standing_of_source(transfer, at, now), transfer.size),
+            strategy => rank_source(strategy, &self.source_stats(transfer, at, now), transfer.size),
         }
     }
 
     /// Times as the caller counts them.
-    pub(crate) fn outward(&self, why: Unusable) -> Unusable {
+    pub(crate) fn to_caller_times(&self, why: Unusable) -> Unusable {
         match why {
-            Unusable::Unreachable { until } => Unusable::Unreachable { until: self.clock.outer(until) },
+            Unusable::Unreachable { until } => Unusable::Unreachable { until: self.clock.to_caller(until) },
             Unusable::LimitRate { of, bytes_per_s, until } => {
-                Unusable::LimitRate { of, bytes_per_s, until: self.clock.outer(until) }
+                Unusable::LimitRate { of, bytes_per_s, until: self.clock.to_caller(until) }
             }
             other => other,
         }
@@ -372,41 +380,41 @@ impl Scheduler {
 
     // ---- the lease itself ----------------------------------------------------------------------------
 
-    pub(crate) fn lease(&mut self, place: u32, now: Timestamp) -> Option<Decision> {
-        let mut candidates = self.candidates(place, now);
-        let strategy = self.strategy_of(&self.transfers[place]);
+    pub(crate) fn lease(&mut self, index: u32, now: Timestamp) -> Option<Decision> {
+        let mut candidates = self.candidates(index, now);
+        let strategy = self.strategy_of(&self.transfers[index]);
         if strategy != Strategy::Best {
-            let transfer = &self.transfers[place];
+            let transfer = &self.transfers[index];
             let assigned = transfer.assigned()?;
             let at = candidates.iter().position(|(_, source)| *source == assigned)?;
             candidates[..=at].rotate_right(1);
         }
         let &(best, source) = candidates.first()?;
-        let target = self.transfers[place].target;
+        let target = self.transfers[index].target;
         let agent = self.storages[target].agent?;
         let source_agent = self.storages[source].agent?;
         if best.unusable.is_some() {
             return None;
         }
-        self.take_out(place);
+        self.dequeue(index);
         let _ = self.optimizer(target, source, now);
         let attempt = AttemptId(self.next_id(now));
-        self.foresee(attempt, place, source, now);
-        let party = self.wants[self.transfers[place].want].party;
-        let transfer = &mut self.transfers[place];
+        self.record_forecast(attempt, index, source, now);
+        let party = self.wants[self.transfers[index].want].party;
+        let transfer = &mut self.transfers[index];
         transfer.epoch += 1;
         let waited = now.since(transfer.since);
-        let leased_before = self.storages[target].target.dealt - transfer.dealt_before;
-        self.storages[target].target.dealt += 1;
-        self.enter_lease(
-            place,
-            Leased {
+        let leased_before = self.storages[target].target.leases_issued - transfer.leases_issued_before;
+        self.storages[target].target.leases_issued += 1;
+        self.record_lease(
+            index,
+            ActiveLease {
                 attempt,
                 agent,
                 source,
                 party,
-                limits: self.limits.edition(),
-                turn: None,
+                limits: self.limits.version(),
+                charged_lane: None,
                 started: false,
                 leased: Some(now),
                 began: now,
@@ -414,18 +422,18 @@ impl Scheduler {
             },
             now,
         );
-        self.end_needless_hops(place);
-        self.storages[source].reach.started(attempt);
+        self.end_unneeded_hops(index);
+        self.storages[source].reach_breaker.record_start(attempt);
         let row = &mut self.storages[target].target;
-        row.room.started(attempt);
+        row.room_breaker.record_start(attempt);
         if let Some(link) = row.links.get_mut(source) {
-            link.reach.started(attempt);
+            link.reach_breaker.record_start(attempt);
         }
         let in_order = candidates.iter().map(|(candidate, _)| *candidate).collect();
         self.candidates = candidates;
-        let transfer = &self.transfers[place];
+        let transfer = &self.transfers[index];
         let want = &self.wants[transfer.want];
-        let chosen = self.clock.outer(now);
+        let chosen = self.clock.to_caller(now);
         Some(Decision::Lease(Lease {
             transfer: transfer.id,
             attempt,
@@ -437,7 +445,7 @@ impl Scheduler {
             source_agent,
             target: self.storages[target].id,
             agent,
-            priority: self.storages[target].target.lanes.level_of_turn(want.lane) as u8 + 1,
+            priority: self.storages[target].target.lanes.agent_level(want.lane) as u8 + 1,
             try_number: transfer.tries.saturating_add(1),
             chosen,
             start_by: chosen + self.settings.lease_length,
@@ -446,26 +454,26 @@ impl Scheduler {
     }
 
     /// Counts a lease everywhere; the transfer is in no queue.
-    pub(crate) fn enter_lease(&mut self, place: u32, lease: Leased, now: Timestamp) {
-        let transfer = &mut self.transfers[place];
+    pub(crate) fn record_lease(&mut self, index: u32, lease: ActiveLease, now: Timestamp) {
+        let transfer = &mut self.transfers[index];
         assert!(transfer.phase == Phase::New, "only what was taken out is leased");
         transfer.phase = Phase::Leased(lease);
         let (size, target) = (u128::from(transfer.size), transfer.target);
-        self.count(place, true);
-        self.by_attempt.insert(lease.attempt.0, place);
-        let sent = self.storages[lease.source].sent;
+        self.count(index, true);
+        self.by_attempt.insert(lease.attempt.0, index);
+        let sent = self.storages[lease.source].bytes_sent;
         let row = &mut self.storages[target];
         if row.target.leased.is_empty() {
-            row.target.at_once.begins(now);
+            row.target.concurrency.work_begins(now);
         }
-        row.target.leased.insert(place);
+        row.target.leased.insert(index);
         row.target.leased_bytes += size;
         let link = row.target.links.row(lease.source);
         if link.files == 0 {
-            link.heard = now;
-            link.source_sent = sent;
-            link.lately.begin(link.mark(now));
-            link.at_once.begins(now);
+            link.last_arrival = now;
+            link.source_bytes_sent = sent;
+            link.recent_rate.restart(link.mark(now));
+            link.concurrency.work_begins(now);
         }
         link.files += 1;
         link.bytes += size;
@@ -476,29 +484,29 @@ impl Scheduler {
         self.sites[source.site].active_out += 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
         self.knowledge.attempt_began(link, now);
-        self.begin_thinking(now);
-        self.begin_detours(now);
-        self.count_limits(lease.source, target, lease.party, self.transfers[place].size, now);
-        self.await_others(place, true, now);
+        self.arm_recall_timer(now);
+        self.arm_detour_timer(now);
+        self.count_limits(lease.source, target, lease.party, self.transfers[index].size, now);
+        self.update_awaited(index, true, now);
     }
 
     /// Other targets that want the same file learn that it is (no longer) on its way to one of them.
-    pub(crate) fn await_others(&mut self, place: u32, more: bool, now: Timestamp) {
-        let row = self.transfers[place].file_row;
+    pub(crate) fn update_awaited(&mut self, index: u32, more: bool, now: Timestamp) {
+        let row = self.transfers[index].file_row;
         for at in 0..self.files[row].transfers.len() {
             let other = self.files[row].transfers.get(at);
-            if other == place {
+            if other == index {
                 continue;
             }
             let awaited = self.transfers[other].awaited;
             let next = if more { awaited + 1 } else { awaited - 1 };
             let moves = (awaited == 0) != (next == 0) && self.transfers[other].phase == Phase::Queued;
             if moves {
-                self.take_out(other);
+                self.dequeue(other);
             }
             self.transfers[other].awaited = next;
             if moves {
-                self.place(other, now);
+                self.enqueue(other, now);
             }
         }
     }

@@ -7,14 +7,14 @@ use longhaul_model::Timestamp;
 
 /// Steady time is the caller's time plus all the leaps back so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Steady {
+pub(crate) struct MonotonicClock {
     now: Timestamp,
     ahead: Duration,
 }
 
-impl Steady {
+impl MonotonicClock {
     /// Takes the caller's time.
-    pub(crate) fn at(&mut self, outer: Timestamp) -> Timestamp {
+    pub(crate) fn advance_to(&mut self, outer: Timestamp) -> Timestamp {
         let steady = outer + self.ahead;
         if steady < self.now {
             self.ahead = self.ahead.saturating_add(self.now.since(steady));
@@ -29,12 +29,12 @@ impl Steady {
     }
 
     /// A steady time as the caller counts.
-    pub(crate) fn outer(&self, steady: Timestamp) -> Timestamp {
+    pub(crate) fn to_caller(&self, steady: Timestamp) -> Timestamp {
         steady - self.ahead
     }
 
     /// A time given by the caller as we count.
-    pub(crate) fn inner(&self, outer: Timestamp) -> Timestamp {
+    pub(crate) fn from_caller(&self, outer: Timestamp) -> Timestamp {
         outer + self.ahead
     }
 }
@@ -45,21 +45,21 @@ mod tests {
 
     #[test]
     fn leaps_back_are_bridged() {
-        let mut steady = Steady::default();
-        let start = steady.at(Timestamp::from_seconds(10_000));
-        let back = steady.at(Timestamp::from_seconds(5_000));
+        let mut steady = MonotonicClock::default();
+        let start = steady.advance_to(Timestamp::from_seconds(10_000));
+        let back = steady.advance_to(Timestamp::from_seconds(5_000));
         assert_eq!(back, start);
-        let later = steady.at(Timestamp::from_seconds(5_010));
+        let later = steady.advance_to(Timestamp::from_seconds(5_010));
         assert_eq!(later.since(start), Duration::from_secs(10));
-        assert_eq!(steady.outer(later), Timestamp::from_seconds(5_010));
+        assert_eq!(steady.to_caller(later), Timestamp::from_seconds(5_010));
     }
 
     #[test]
     fn the_ends_of_time_do_no_harm() {
-        let mut steady = Steady::default();
+        let mut steady = MonotonicClock::default();
         for outer in [i64::MAX, i64::MIN, 0, i64::MAX, -1] {
             let before = steady.now();
-            assert!(steady.at(Timestamp(outer)) >= before);
+            assert!(steady.advance_to(Timestamp(outer)) >= before);
         }
     }
 }

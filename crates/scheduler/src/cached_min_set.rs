@@ -5,20 +5,20 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 #[derive(Debug)]
-pub(crate) struct Sorted<T> {
+pub(crate) struct CachedMinSet<T> {
     first: Option<T>,
-    all: BTreeSet<T>,
+    set: BTreeSet<T>,
 }
 
-impl<T> Default for Sorted<T> {
+impl<T> Default for CachedMinSet<T> {
     fn default() -> Self {
-        Sorted { first: None, all: BTreeSet::new() }
+        CachedMinSet { first: None, set: BTreeSet::new() }
     }
 }
 
-impl<T: Ord + Copy> Sorted<T> {
+impl<T: Ord + Copy> CachedMinSet<T> {
     pub(crate) fn of(value: T) -> Self {
-        Sorted { first: Some(value), all: BTreeSet::from([value]) }
+        CachedMinSet { first: Some(value), set: BTreeSet::from([value]) }
     }
 
     /// True if it is new.
@@ -26,14 +26,14 @@ impl<T: Ord + Copy> Sorted<T> {
         if self.first.is_none_or(|first| value < first) {
             self.first = Some(value);
         }
-        self.all.insert(value)
+        self.set.insert(value)
     }
 
     /// True if it was there.
     pub(crate) fn remove(&mut self, value: &T) -> bool {
-        let found = self.all.remove(value);
+        let found = self.set.remove(value);
         if self.first.as_ref() == Some(value) {
-            self.first = self.all.first().copied();
+            self.first = self.set.first().copied();
         }
         found
     }
@@ -44,11 +44,11 @@ impl<T: Ord + Copy> Sorted<T> {
 
     /// The first one that comes after this value, which need not be here.
     pub(crate) fn after(&self, value: &T) -> Option<&T> {
-        self.all.range((Bound::Excluded(value), Bound::Unbounded)).next()
+        self.set.range((Bound::Excluded(value), Bound::Unbounded)).next()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.all.iter()
+        self.set.iter()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -56,7 +56,7 @@ impl<T: Ord + Copy> Sorted<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.all.len()
+        self.set.len()
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_first_is_that_of_the_set(steps in proptest::collection::vec((any::<bool>(), 0_u8..20), 0..100)) {
-            let (mut sorted, mut set) = (Sorted::default(), BTreeSet::new());
+            let (mut sorted, mut set) = (CachedMinSet::default(), BTreeSet::new());
             for (more, value) in steps {
                 let same = match more {
                     true => sorted.insert(value) == set.insert(value),

@@ -8,28 +8,28 @@ use std::ops::{Index, IndexMut};
 /// is never read with it, and each look at a row of a large table would wait for memory twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(u64)]
-pub(crate) enum Here {
+pub(crate) enum RowMarker {
     #[default]
     Yes,
 }
 
-pub(crate) struct Table<T> {
+pub(crate) struct Slab<T> {
     rows: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Table { rows: Vec::new(), free: Vec::new() }
+        Slab { rows: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<T> Table<T> {
+impl<T> Slab<T> {
     pub(crate) fn add(&mut self, row: T) -> u32 {
         match self.free.pop() {
-            Some(place) => {
-                self.rows[place as usize] = Some(row);
-                place
+            Some(index) => {
+                self.rows[index as usize] = Some(row);
+                index
             }
             None => {
                 assert!(self.rows.len() < u32::MAX as usize, "a table has at most 2^32 rows");
@@ -39,10 +39,10 @@ impl<T> Table<T> {
         }
     }
 
-    pub(crate) fn remove(&mut self, place: u32) -> Option<T> {
-        let row = self.rows.get_mut(place as usize)?.take();
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
+        let row = self.rows.get_mut(index as usize)?.take();
         if row.is_some() {
-            self.free.push(place);
+            self.free.push(index);
         }
         row
     }
@@ -50,34 +50,34 @@ impl<T> Table<T> {
 
 /// # Panics
 /// If there is no row at that place: our own bookkeeping would be wrong.
-impl<T> Index<u32> for Table<T> {
+impl<T> Index<u32> for Slab<T> {
     type Output = T;
-    fn index(&self, place: u32) -> &T {
-        match self.rows.get(place as usize) {
+    fn index(&self, index: u32) -> &T {
+        match self.rows.get(index as usize) {
             Some(Some(row)) => row,
-            _ => panic!("no row at place {place}"),
+            _ => panic!("no row at place {index}"),
         }
     }
 }
 
-impl<T> IndexMut<u32> for Table<T> {
-    fn index_mut(&mut self, place: u32) -> &mut T {
-        match self.rows.get_mut(place as usize) {
+impl<T> IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, index: u32) -> &mut T {
+        match self.rows.get_mut(index as usize) {
             Some(Some(row)) => row,
-            _ => panic!("no row at place {place}"),
+            _ => panic!("no row at place {index}"),
         }
     }
 }
 
 /// A set of places that mostly has one to three: no memory of its own until then.
 #[derive(Default)]
-pub(crate) struct Few {
+pub(crate) struct SmallSet {
     inline: [u32; 3],
     count: u8,
     more: Vec<u32>,
 }
 
-impl Few {
+impl SmallSet {
     pub(crate) fn len(&self) -> usize {
         usize::from(self.count) + self.more.len()
     }
@@ -91,19 +91,19 @@ impl Few {
         (0..self.len()).map(|at| self.get(at))
     }
 
-    pub(crate) fn push(&mut self, place: u32) {
+    pub(crate) fn push(&mut self, index: u32) {
         match self.inline.get_mut(usize::from(self.count)) {
             Some(slot) => {
-                *slot = place;
+                *slot = index;
                 self.count += 1;
             }
-            None => self.more.push(place),
+            None => self.more.push(index),
         }
     }
 
     /// Keeps the order of the others.
-    pub(crate) fn remove(&mut self, place: u32) {
-        let Some(at) = self.iter().position(|other| other == place) else { return };
+    pub(crate) fn remove(&mut self, index: u32) {
+        let Some(at) = self.iter().position(|other| other == index) else { return };
         let count = usize::from(self.count);
         if at >= count {
             self.more.remove(at - count);
@@ -124,8 +124,8 @@ mod tests {
 
     #[test]
     fn few_or_many_keep_their_order() {
-        let mut few = Few::default();
-        (0..10).for_each(|place| few.push(place));
+        let mut few = SmallSet::default();
+        (0..10).for_each(|index| few.push(index));
         few.remove(1);
         few.remove(9);
         assert_eq!(few.iter().collect::<Vec<_>>(), [0, 2, 3, 4, 5, 6, 7, 8]);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn places_are_used_again() {
-        let mut table = Table::default();
+        let mut table = Slab::default();
         let (first, second) = (table.add('a'), table.add('b'));
         assert_eq!(table.remove(first), Some('a'));
         assert_eq!(table.remove(first), None);

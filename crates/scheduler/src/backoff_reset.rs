@@ -11,37 +11,40 @@ use crate::settings::Backoff;
 use crate::state::Phase;
 
 /// At most so often for a link: where some come and some fail for long, pauses still grow.
-const EACH: Duration = Duration::from_secs(60);
+const BACKOFF_RESET_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Scheduler {
-    pub(crate) fn troubled(&mut self, target: u32, source: u32) {
+    pub(crate) fn note_failure(&mut self, target: u32, source: u32) {
         if let Some(link) = self.storages[target].target.links.get_mut(source) {
-            link.troubled = true;
+            link.failed_since_arrival = true;
         }
     }
 
     /// A file has come over the link.
-    pub(crate) fn ease(&mut self, target: u32, source: u32, now: Timestamp) {
+    pub(crate) fn reset_backoff(&mut self, target: u32, source: u32, now: Timestamp) {
         let legacy = self.settings.backoff == Backoff::Legacy;
         let Some(link) = self.storages[target].target.links.get_mut(source) else { return };
-        if !link.troubled || legacy || link.eased.is_some_and(|at| now.since(at) < EACH) {
+        if !link.failed_since_arrival
+            || legacy
+            || link.backoff_reset_at.is_some_and(|at| now.since(at) < BACKOFF_RESET_INTERVAL)
+        {
             return;
         }
-        link.troubled = false;
-        link.eased = Some(now);
+        link.failed_since_arrival = false;
+        link.backoff_reset_at = Some(now);
         let wants = self.want_of.iter().filter(|((_, at), _)| *at == target).map(|(_, want)| *want);
         let resting: Vec<u32> = wants
             .flat_map(|want| self.wants[want].transfers.iter().copied())
-            .filter(|&place| self.transfers[place].phase == Phase::Resting)
+            .filter(|&index| self.transfers[index].phase == Phase::InBackoff)
             .collect();
-        for place in resting {
-            let transfer = &mut self.transfers[place];
+        for index in resting {
+            let transfer = &mut self.transfers[index];
             let mut from_there = transfer.sources.iter_mut().filter(|row| row.storage == source);
             let Some(row) = from_there.next() else { continue };
-            row.rest_until = row.rest_until.min(now);
-            transfer.rest_until = transfer.rest_until.min(now);
+            row.backoff_until = row.backoff_until.min(now);
+            transfer.backoff_until = transfer.backoff_until.min(now);
             let id = transfer.id;
-            self.rested(id, now);
+            self.end_backoff(id, now);
         }
     }
 }

@@ -5,10 +5,10 @@ use longhaul_network::{Basis, Link};
 
 use crate::scheduler::Scheduler;
 use crate::state::{Phase, Transfer};
-use crate::strategy::{self, Standing, Strategy};
+use crate::strategy::{self, SourceStats, Strategy};
 
 /// Weight of the newest file in what a single file gets, as FTS3 smooths it.
-const NEWEST: f64 = 0.1;
+const FILE_RATE_EWMA_WEIGHT: f64 = 0.1;
 
 impl Scheduler {
     pub(crate) fn strategy_of(&self, transfer: &Transfer) -> Strategy {
@@ -16,64 +16,64 @@ impl Scheduler {
     }
 
     /// Of the sources that do not rest, the one it shall wait for: by its place in the list.
-    pub(crate) fn choose(&self, place: u32, now: Timestamp) -> Option<usize> {
-        self.choose_by(self.strategy_of(&self.transfers[place]), place, now)
+    pub(crate) fn choose_source(&self, index: u32, now: Timestamp) -> Option<usize> {
+        self.choose_source_by(self.strategy_of(&self.transfers[index]), index, now)
     }
 
     /// Where another strategy would fetch a transfer from, as things are now. Only of those that go by what
     /// links have shown: what waits where is not counted under [`Strategy::Best`].
     pub fn preferred(&self, transfer: TransferId, strategy: Strategy, now: Timestamp) -> Option<StorageId> {
-        let place = *self.by_id.get(&transfer)?;
-        let at = self.choose_by(strategy, place, self.clock.inner(now))?;
-        let source = self.transfers[place].sources.get(at)?;
+        let index = *self.by_id.get(&transfer)?;
+        let at = self.choose_source_by(strategy, index, self.clock.from_caller(now))?;
+        let source = self.transfers[index].sources.get(at)?;
         Some(self.storages[source.storage].id)
     }
 
-    fn choose_by(&self, strategy: Strategy, place: u32, now: Timestamp) -> Option<usize> {
-        let transfer = &self.transfers[place];
+    fn choose_source_by(&self, strategy: Strategy, index: u32, now: Timestamp) -> Option<usize> {
+        let transfer = &self.transfers[index];
         let party = self.wants[transfer.want].party;
         let ready = || {
             (0..).zip(transfer.sources.iter()).filter(|(_, source)| {
-                source.rest_until <= now && self.may_link(source.storage, transfer.target, party)
+                source.backoff_until <= now && self.may_link(source.storage, transfer.target, party)
             })
         };
         let serving = ready().any(|(_, source)| self.may_serve(source.storage));
         let ranked =
             ready().filter(|(_, source)| !serving || self.may_serve(source.storage)).map(|(at, _)| {
-                (at, strategy::rank(strategy, &self.standing_of_source(transfer, at, now), transfer.size))
+                (at, strategy::rank_source(strategy, &self.source_stats(transfer, at, now), transfer.size))
             });
         ranked.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(at, _)| at)
     }
 
-    pub(crate) fn standing_of_source(&self, transfer: &Transfer, at: usize, now: Timestamp) -> Standing {
+    pub(crate) fn source_stats(&self, transfer: &Transfer, at: usize, now: Timestamp) -> SourceStats {
         let source = transfer.sources[at].storage;
         let link = Link { source: self.storages[source].id, target: self.storages[transfer.target].id };
         let estimate = self.knowledge.rate(link, now);
-        let mut standing = Standing {
-            place: at,
+        let mut stats = SourceStats {
+            position: at,
             failure_share: self.knowledge.failure_share(link, now),
             throughput: if estimate.basis == Basis::Measured { estimate.bytes_per_s } else { 0.0 },
-            ..Standing::default()
+            ..SourceStats::default()
         };
-        let Some(state) = self.storages[transfer.target].target.links.get(source) else { return standing };
-        standing.file_throughput = state.file_rate;
+        let Some(state) = self.storages[transfer.target].target.links.get(source) else { return stats };
+        stats.file_throughput = state.file_rate;
         let own = self.wants[transfer.want].party;
         let community = self.parties.community(own);
         let weight = self.parties.weight_of_activity(own);
         for (&party, waiting) in &state.waiting {
             if self.parties.community(party) == community {
-                standing.files_waiting += waiting.files;
+                stats.files_waiting += waiting.files;
                 if self.parties.weight_of_activity(party) >= weight {
-                    standing.bytes_waiting = standing.bytes_waiting.saturating_add(waiting.bytes);
+                    stats.bytes_waiting = stats.bytes_waiting.saturating_add(waiting.bytes);
                 }
             }
         }
-        standing
+        stats
     }
 
     /// An assigned transfer enters or leaves the queue of its link.
-    pub(crate) fn count_waiting(&mut self, place: u32, more: bool) {
-        let transfer = &self.transfers[place];
+    pub(crate) fn count_waiting_on_link(&mut self, index: u32, more: bool) {
+        let transfer = &self.transfers[index];
         let Some(source) = transfer.assigned() else { return };
         let party = self.wants[transfer.want].party;
         let links = &mut self.storages[transfer.target].target.links;
@@ -88,7 +88,7 @@ impl Scheduler {
     }
 
     /// A file came whole: what a single file gets over the link.
-    pub(crate) fn file_rate(
+    pub(crate) fn record_file_rate(
         &mut self,
         target: u32,
         source: u32,
@@ -100,29 +100,32 @@ impl Scheduler {
         let Some(link) = self.storages[target].target.links.get_mut(source) else { return };
         if seconds > 0.0 && bytes > 0 {
             let rate = bytes as f64 / seconds;
-            link.file_rate =
-                if link.file_rate > 0.0 { link.file_rate + NEWEST * (rate - link.file_rate) } else { rate };
+            link.file_rate = if link.file_rate > 0.0 {
+                link.file_rate + FILE_RATE_EWMA_WEIGHT * (rate - link.file_rate)
+            } else {
+                rate
+            };
         }
     }
 
     /// A source may be gone for a while: what waits for it alone, and could be had elsewhere, chooses again.
-    pub(crate) fn assign_again(&mut self, source: u32, now: Timestamp) {
-        let by_strategy = |place: &u32| {
-            let transfer = &self.transfers[*place];
+    pub(crate) fn reassign_from(&mut self, source: u32, now: Timestamp) {
+        let by_strategy = |index: &u32| {
+            let transfer = &self.transfers[*index];
             transfer.phase == Phase::Queued
                 && transfer.sources.len() > 1
                 && transfer.assigned() == Some(source)
         };
         let wants = self.want_of.values().filter(|&&want| self.wants[want].strategy != Strategy::Best);
-        let places: Vec<u32> =
+        let indexes: Vec<u32> =
             wants.flat_map(|&want| self.wants[want].transfers.iter().copied()).filter(by_strategy).collect();
-        self.place_again(places, now);
+        self.requeue_all(indexes, now);
     }
 
-    pub(crate) fn place_again(&mut self, places: Vec<u32>, now: Timestamp) {
-        for place in places {
-            self.take_out(place);
-            self.place(place, now);
+    pub(crate) fn requeue_all(&mut self, indexes: Vec<u32>, now: Timestamp) {
+        for index in indexes {
+            self.dequeue(index);
+            self.enqueue(index, now);
         }
     }
 }

@@ -7,77 +7,81 @@ use std::time::Duration;
 use longhaul_model::Timestamp;
 
 /// Shorter than this says nothing: some reports.
-const LEAST: Duration = Duration::from_secs(5);
+const WINDOW_MIN: Duration = Duration::from_secs(5);
 /// If fewer pieces than this were to be expected, chance and the traffic of others could halve them; with 24
 /// the route change of the scenario `taiwan` was told with more false ones beside it.
-const PIECES: f64 = 60.0;
+const EXPECTED_ARRIVALS_MIN: f64 = 60.0;
 /// Only what is much less counts: links share ends, and take from each other.
-const MUCH_LESS: f64 = 0.5;
+const SLOW_RATE_SHARE: f64 = 0.5;
 /// What nothing has come over is taken to give this part: not nothing, or nobody would ever try it again.
-const LEAST_PART: f64 = 0.01;
+const RATE_FLOOR_SHARE: f64 = 0.01;
 /// A link that had no more work is believed to be as slow for this long.
-const KEPT: Duration = Duration::from_secs(60);
+const SLOW_RATE_TTL: Duration = Duration::from_secs(60);
 /// How much of the longest silence is remembered from one piece of news to the next.
-const RHYTHM_KEPT: f64 = 0.9;
+const ARRIVAL_GAP_DECAY: f64 = 0.9;
 
 /// What has come by then, and in how many pieces: reports and ends of files.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mark {
+pub(crate) struct ArrivalMark {
     pub at: Timestamp,
-    pub come: f64,
-    pub pieces: u64,
+    pub bytes: f64,
+    pub arrivals: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lately {
+pub(crate) struct RecentRate {
     /// Begin and middle of the time that is looked at.
-    marks: [Mark; 2],
+    window: [ArrivalMark; 2],
     /// The last look with news, and how long that takes.
-    heard: Mark,
-    rhythm: Duration,
+    last_arrival: ArrivalMark,
+    arrival_gap: Duration,
     /// It gives so much, which is much less than was believed; as seen then.
-    slow: Option<(Timestamp, f64)>,
+    slow_rate: Option<(Timestamp, f64)>,
 }
 
-impl Lately {
+impl RecentRate {
     /// It has work again.
-    pub(crate) fn begin(&mut self, mark: Mark) {
-        self.marks = [mark; 2];
-        self.heard = mark;
+    pub(crate) fn restart(&mut self, mark: ArrivalMark) {
+        self.window = [mark; 2];
+        self.last_arrival = mark;
     }
 
     /// A link that has work, and what it is believed to give.
-    pub(crate) fn look(&mut self, now: Mark, believed: f64) {
-        let silence = now.at.since(self.heard.at);
-        if now.pieces > self.heard.pieces {
-            self.rhythm = self.rhythm.mul_f64(RHYTHM_KEPT).max(silence);
-            self.heard = now;
-        } else if silence <= self.rhythm * 2 + LEAST {
+    pub(crate) fn update(&mut self, now: ArrivalMark, believed: f64) {
+        let silence = now.at.since(self.last_arrival.at);
+        if now.arrivals > self.last_arrival.arrivals {
+            self.arrival_gap = self.arrival_gap.mul_f64(ARRIVAL_GAP_DECAY).max(silence);
+            self.last_arrival = now;
+        } else if silence <= self.arrival_gap * 2 + WINDOW_MIN {
             return; // Things come in bursts, and the next is not due.
         }
-        if now.pieces == 0 {
+        if now.arrivals == 0 {
             return;
         }
-        let expected = |since: Mark| {
+        let expected = |since: ArrivalMark| {
             let bytes = believed * now.at.since(since.at).as_secs_f64();
-            bytes * now.pieces as f64 / now.come.max(1.0)
+            bytes * now.arrivals as f64 / now.bytes.max(1.0)
         };
-        let [since, middle] = self.marks;
+        let [since, middle] = self.window;
         let took = now.at.since(since.at);
-        if took >= LEAST && expected(since) >= PIECES {
-            let rate = (now.come - since.come) / took.as_secs_f64();
-            let slow = rate < MUCH_LESS * believed;
-            self.slow = slow.then_some((now.at, rate.max(LEAST_PART * believed)));
+        if took >= WINDOW_MIN && expected(since) >= EXPECTED_ARRIVALS_MIN {
+            let rate = (now.bytes - since.bytes) / took.as_secs_f64();
+            let slow = rate < SLOW_RATE_SHARE * believed;
+            self.slow_rate = slow.then_some((now.at, rate.max(RATE_FLOOR_SHARE * believed)));
         }
-        if self.heard.at == now.at && expected(middle) >= PIECES / 2.0 && now.at.since(middle.at) >= LEAST / 2
+        if self.last_arrival.at == now.at
+            && expected(middle) >= EXPECTED_ARRIVALS_MIN / 2.0
+            && now.at.since(middle.at) >= WINDOW_MIN / 2
         {
-            self.marks = [middle, now];
+            self.window = [middle, now];
         }
     }
 
     /// It gives no more than this.
-    pub(crate) fn at_most(&self, now: Timestamp) -> f64 {
-        self.slow.filter(|(at, _)| now.since(*at) < KEPT).map_or(f64::INFINITY, |(_, rate)| rate)
+    pub(crate) fn upper_bound(&self, now: Timestamp) -> f64 {
+        self.slow_rate
+            .filter(|(at, _)| now.since(*at) < SLOW_RATE_TTL)
+            .map_or(f64::INFINITY, |(_, rate)| rate)
     }
 }
 
@@ -85,23 +89,23 @@ impl Lately {
 mod tests {
     use super::*;
 
-    fn mark(seconds: i64, come: f64, pieces: u64) -> Mark {
-        Mark { at: Timestamp::from_seconds(1_800_000_000 + seconds), come, pieces }
+    fn mark(seconds: i64, come: f64, pieces: u64) -> ArrivalMark {
+        ArrivalMark { at: Timestamp::from_seconds(1_800_000_000 + seconds), bytes: come, arrivals: pieces }
     }
 
     /// Looks each 3 s at a link that is believed to give 100 a second, by what comes in the 3 s before each
     /// and in how many pieces; returns what is found.
     fn looks(of: impl Iterator<Item = (f64, u64)>) -> Vec<bool> {
-        let (mut lately, mut now) = (Lately::default(), mark(0, 0.0, 0));
-        lately.begin(now);
+        let (mut lately, mut now) = (RecentRate::default(), mark(0, 0.0, 0));
+        lately.restart(now);
         of.map(|(come, pieces)| {
-            now = Mark {
+            now = ArrivalMark {
                 at: now.at + Duration::from_secs(3),
-                come: now.come + come,
-                pieces: now.pieces + pieces,
+                bytes: now.bytes + come,
+                arrivals: now.arrivals + pieces,
             };
-            lately.look(now, 100.0);
-            lately.at_most(now.at).is_finite()
+            lately.update(now, 100.0);
+            lately.upper_bound(now.at).is_finite()
         })
         .collect()
     }
@@ -133,10 +137,10 @@ mod tests {
 
     #[test]
     fn what_is_known_of_an_idle_link_is_forgotten() {
-        let mut lately = Lately::default();
-        lately.begin(mark(0, 0.0, 0));
-        lately.look(mark(10, 50.0, 50), 100.0);
-        assert_eq!(lately.at_most(mark(60, 0.0, 0).at), 5.0);
-        assert_eq!(lately.at_most(mark(71, 0.0, 0).at), f64::INFINITY);
+        let mut lately = RecentRate::default();
+        lately.restart(mark(0, 0.0, 0));
+        lately.update(mark(10, 50.0, 50), 100.0);
+        assert_eq!(lately.upper_bound(mark(60, 0.0, 0).at), 5.0);
+        assert_eq!(lately.upper_bound(mark(71, 0.0, 0).at), f64::INFINITY);
     }
 }

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 #[derive(Debug)]
-pub(crate) struct Keyed<V>(HashMap<u64, V, BuildHasherDefault<Mix>>);
+pub(crate) struct IdMap<V>(HashMap<u64, V, BuildHasherDefault<SplitMixHasher>>);
 
-impl<V> Default for Keyed<V> {
+impl<V> Default for IdMap<V> {
     fn default() -> Self {
-        Keyed(HashMap::default())
+        IdMap(HashMap::default())
     }
 }
 
-impl<V> Keyed<V> {
+impl<V> IdMap<V> {
     pub(crate) fn get(&self, id: u64) -> Option<&V> {
         self.0.get(&id)
     }
@@ -41,9 +41,9 @@ pub(crate) fn jitter(id: u64, turn: u64) -> f64 {
 }
 
 #[derive(Default)]
-pub(crate) struct Mix(u64);
+pub(crate) struct SplitMixHasher(u64);
 
-impl Hasher for Mix {
+impl Hasher for SplitMixHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn keeps_one_value_per_id() {
-        let mut table = Keyed::default();
+        let mut table = IdMap::default();
         assert_eq!(table.insert(5, 'a'), None);
         assert_eq!(table.insert(5, 'b'), Some('a'));
         assert_eq!(table.get(5), Some(&'b'));

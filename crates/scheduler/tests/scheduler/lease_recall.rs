@@ -12,7 +12,7 @@ const MB: u64 = 1_000_000;
 
 /// Both sources have all files; the target takes more than both give.
 fn two_sources(second_thoughts: bool) -> World {
-    let settings = Settings { second_thoughts, ..Settings::default() };
+    let settings = Settings { lease_recall: second_thoughts, ..Settings::default() };
     let mut world = World::with(vec![Place::new(1e9), Place::new(4e8), Place::new(2e9)], 7, settings);
     world.add_files(1, 0, vec![10 * MB; 2_800]);
     (0..world.files.len() as u64).for_each(|file| {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::scheduler::Scheduler;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Lesson {
+pub struct ImportedKnowledge {
     pub document: Exchange,
     /// Sites that are known here, by name. One without a storage so far can be known of as well.
     pub sites: BTreeMap<String, SiteId>,
@@ -20,7 +20,11 @@ pub struct Lesson {
 
 impl Scheduler {
     /// Takes what a document tells, or says why not.
-    pub fn learn(&mut self, lesson: &Lesson, now: Timestamp) -> Result<Imported, Fault> {
+    pub fn import_knowledge(
+        &mut self,
+        lesson: &ImportedKnowledge,
+        now: Timestamp,
+    ) -> Result<Imported, Fault> {
         let pairs = lesson.aliases.iter().map(|(theirs, ours)| (theirs.as_str(), ours.as_str()));
         let aliases = Aliases::new(pairs)?;
         lesson.sites.values().for_each(|&site| self.knowledge.add_site(site));

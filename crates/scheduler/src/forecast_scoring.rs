@@ -4,19 +4,21 @@ use longhaul_model::{AttemptId, Timestamp};
 use longhaul_network::{Backlog, Link, Work};
 
 use crate::scheduler::Scheduler;
-use crate::state::Leased;
+use crate::state::ActiveLease;
 
 /// One attempt of so many is foreseen: forecasts cost, and some tell as much as all.
-const EACH: u64 = 8;
+const FORECAST_SAMPLE_INTERVAL: u64 = 8;
 /// Attempts under way of which it is known what was expected.
-const FORESEEN_MAX: usize = 10_000;
+const FORECASTS_MAX: usize = 10_000;
 
 impl Scheduler {
     /// The attempt is about to be leased from `source`.
-    pub(crate) fn foresee(&mut self, attempt: AttemptId, place: u32, source: u32, now: Timestamp) {
-        let transfer = &self.transfers[place];
+    pub(crate) fn record_forecast(&mut self, attempt: AttemptId, index: u32, source: u32, now: Timestamp) {
+        let transfer = &self.transfers[index];
         let target = &self.storages[transfer.target];
-        if !target.target.dealt.is_multiple_of(EACH) || self.forecasts.len() >= FORESEEN_MAX {
+        if !target.target.leases_issued.is_multiple_of(FORECAST_SAMPLE_INTERVAL)
+            || self.forecasts.len() >= FORECASTS_MAX
+        {
             return;
         }
         let link = Link { source: self.storages[source].id, target: target.id };
@@ -44,9 +46,15 @@ impl Scheduler {
     }
 
     /// It has come. What was resumed or was there already tells nothing.
-    pub(crate) fn score(&mut self, place: u32, lease: &Leased, bytes_moved: u64, now: Timestamp) {
+    pub(crate) fn score_forecast(
+        &mut self,
+        index: u32,
+        lease: &ActiveLease,
+        bytes_moved: u64,
+        now: Timestamp,
+    ) {
         let foreseen = self.forecasts.remove(&lease.attempt);
-        let transfer = &self.transfers[place];
+        let transfer = &self.transfers[index];
         if bytes_moved != transfer.size || bytes_moved == 0 {
             return;
         }
