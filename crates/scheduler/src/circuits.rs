@@ -16,15 +16,15 @@ use crate::state::CachedRate;
 
 /// A link whose transfers go by a circuit, and what is booked.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CircuitLink {
+pub struct LinkCircuit {
     pub source: StorageId,
     pub target: StorageId,
     pub bytes_per_s: f64,
 }
 
 impl Scheduler {
-    pub(crate) fn circuits_changed(&mut self, all: &[CircuitLink], now: Timestamp) {
-        let link = |one: &CircuitLink| Link { source: one.source, target: one.target };
+    pub(crate) fn circuits_changed(&mut self, all: &[LinkCircuit], now: Timestamp) {
+        let link = |one: &LinkCircuit| Link { source: one.source, target: one.target };
         let all: BTreeMap<Link, f64> = all.iter().map(|one| (link(one), one.bytes_per_s)).collect();
         for link in self.knowledge.set_circuits(&all, now) {
             let (source, target) = (self.storage_index(link.source), self.storage_index(link.target));

@@ -61,8 +61,10 @@ impl Scheduler {
         if self.target_unusable(target, now).is_some() {
             return None;
         }
-        let backlog =
-            TargetBacklog { pace: self.knowledge.intake_rate(self.storages[target].id), is_low: OnceCell::new() };
+        let backlog = TargetBacklog {
+            pace: self.knowledge.intake_rate(self.storages[target].id),
+            is_low: OnceCell::new(),
+        };
         if self.has_enough(target, backlog.pace, now) || self.is_saturated(target, backlog.pace, now) {
             self.arm_silence_timer(target, now);
             return None;

@@ -4,7 +4,7 @@
 //! After a start the order is: sites, storages, demands, live transfers ([`Event::Adopt`]), and then agents
 //! as they say hello. Nothing is leased to an agent before [`Event::Agent`] says that it is connected.
 
-use crate::circuits::CircuitLink;
+use crate::circuits::LinkCircuit;
 use crate::limits::Limits;
 use crate::link_shares::LinkShares;
 use crate::shares::{Party, Shares};
@@ -41,7 +41,7 @@ pub enum Event {
     /// Limits beyond those of sites, and links that are not commissioned, in place of what was said before.
     Limits(Limits),
     /// The links that go by circuits, in place of what was said before.
-    Circuits(Vec<CircuitLink>),
+    Circuits(Vec<LinkCircuit>),
     /// A demand is new, or its priority or what it lacks has changed (growing datasets).
     Demand(Demand),
     /// Cancelled, suspended, or complete.

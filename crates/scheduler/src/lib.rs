@@ -59,7 +59,7 @@ mod target_throughput;
 mod topology;
 mod waiters;
 
-pub use circuits::CircuitLink;
+pub use circuits::LinkCircuit;
 pub use decision::{
     CancelWhy, Candidate, CandidateExplanation, Choice, ChoiceExplanation, Decision, Lease, LeaseRecall,
     Unusable,

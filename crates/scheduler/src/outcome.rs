@@ -75,7 +75,7 @@ impl Scheduler {
     pub(crate) fn end_lease(
         &mut self,
         index: u32,
-        end: End,
+        end: AttemptEnd,
         bytes: u64,
         now: Timestamp,
     ) -> Option<ActiveLease> {
@@ -101,7 +101,7 @@ impl Scheduler {
             link.files -= 1;
             link.bytes -= rest;
             link.moving -= u32::from(lease.bytes_done > 0);
-            if end == End::Arrived {
+            if end == AttemptEnd::Arrived {
                 link.last_arrival = now;
             }
             link.reach_breaker.forget(lease.attempt);
@@ -115,8 +115,8 @@ impl Scheduler {
         let site_out = source.site;
         self.sites[site_out].active_out -= 1;
         let link = Link { source: self.storages[lease.source].id, target: self.storages[target].id };
-        self.knowledge.ended(link, bytes.min(self.transfers[index].size), end, now);
-        let missing = if end == End::Arrived { 0 } else { self.transfers[index].size };
+        self.knowledge.attempt_ended(link, bytes.min(self.transfers[index].size), end, now);
+        let missing = if end == AttemptEnd::Arrived { 0 } else { self.transfers[index].size };
         let came = lease.bytes_done.saturating_add(bytes);
         self.uncount_limits(&lease, target, missing.saturating_sub(came), now);
         self.update_awaited(index, false, now);
@@ -144,7 +144,7 @@ impl Scheduler {
 
     /// A lease is over before its agent told how it ended.
     pub(crate) fn revoke_lease(&mut self, index: u32, now: Timestamp) -> bool {
-        let Some(lease) = self.end_lease(index, End::Void, 0, now) else { return false };
+        let Some(lease) = self.end_lease(index, AttemptEnd::Void, 0, now) else { return false };
         self.note_revoked(&lease, self.transfers[index].target);
         true
     }
@@ -187,7 +187,7 @@ impl Scheduler {
     fn handle_arrival(&mut self, index: u32, bytes_moved: u64, now: Timestamp) {
         let done = self.transfers[index].lease().map_or(0, |lease| lease.bytes_done);
         let bytes = bytes_moved.saturating_sub(done);
-        let Some(lease) = self.end_lease(index, End::Arrived, bytes, now) else { return };
+        let Some(lease) = self.end_lease(index, AttemptEnd::Arrived, bytes, now) else { return };
         let (file, target) = (self.transfers[index].file, self.transfers[index].target);
         self.record_file_rate(target, lease.source, bytes_moved, lease.began, now);
         if let Some(link) = self.storages[target].target.links.get_mut(lease.source) {

@@ -71,7 +71,7 @@ impl Scheduler {
         outlook.held_up_by.truncate(REASONS_MAX);
         if outlook.why_none.is_none() {
             let (median, ninety, basis) = self.finish_time(row, subscription, &progress, now);
-            outlook.rests_on = Some(basis.words());
+            outlook.rests_on = Some(basis.describe());
             outlook.median = Some(median);
             outlook.ninety = Some(ninety);
         }
@@ -234,7 +234,8 @@ impl Scheduler {
         let rate = estimate.bytes_per_s.clamp(1.0, limit.max(1.0));
         let bytes = row.bytes_left.saturating_sub(progress.bytes_arrived) + self.bytes_before(row, id);
         let rate = self.entitled_rate(row, rate, bytes);
-        let pace = self.knowledge.intake_rate(self.storages[row.target].id).files_per_s.max(FILES_PER_S_DEFAULT);
+        let pace =
+            self.knowledge.intake_rate(self.storages[row.target].id).files_per_s.max(FILES_PER_S_DEFAULT);
         let seconds = (bytes as f64 / rate).max(row.files_left as f64 / pace);
         // The longer it takes, the more the ups and downs even out; what remains is that the rate itself
         // changes.

@@ -247,7 +247,7 @@ impl Scheduler {
     }
 
     /// Takes what others saw of the network, or says why not.
-    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), Refused> {
+    pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), ObservationError> {
         let now = self.clock.advance_to(now);
         let at = self.clock.from_caller(observation.at);
         self.knowledge.observe(&Observation { at, ..observation }, now)

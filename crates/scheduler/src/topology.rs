@@ -30,7 +30,7 @@ impl Scheduler {
     }
 
     pub(crate) fn storage_changed(&mut self, info: StorageInfo) {
-        self.knowledge.place_storage(info.id, info.site);
+        self.knowledge.set_storage_site(info.id, info.site);
         let site = self.site_index(info.site);
         let index = self.storage_index(info.id);
         let before = self.storages[index].site;

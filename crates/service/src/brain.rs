@@ -18,8 +18,8 @@ use longhaul_model::{
 use longhaul_network::exchange::Imported;
 use longhaul_network::{Link, Observation, ObservationError};
 use longhaul_scheduler::{
-    AdoptedTransfer, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, ImportedKnowledge, Party, Scheduler,
-    WantedFile,
+    AdoptedLease, AdoptedTransfer, CancelWhy, Decision, Demand, DemandId, Event, ImportedKnowledge, Lease,
+    Party, Scheduler, WantedFile,
 };
 
 use crate::choice::About;
@@ -522,7 +522,10 @@ pub fn ask<T: Send + 'static>(
 }
 
 /// Teaches the brain what others know of the network, and waits for what became of it.
-pub fn learn(inputs: &std::sync::mpsc::SyncSender<Input>, lesson: ImportedKnowledge) -> Option<Result<Imported, Fault>> {
+pub fn learn(
+    inputs: &std::sync::mpsc::SyncSender<Input>,
+    lesson: ImportedKnowledge,
+) -> Option<Result<Imported, Fault>> {
     with_scheduler(inputs, move |scheduler, now| scheduler.learn(lesson, now))
 }
 

@@ -14,7 +14,11 @@ pub struct About {
 }
 
 /// As it is kept with the attempt. `rate_by`: what the rate expected from a source rests on.
-pub fn to_json(words: ChoiceExplanation, about: About, rate_by: impl Fn(StorageId) -> &'static str) -> String {
+pub fn to_json(
+    words: ChoiceExplanation,
+    about: About,
+    rate_by: impl Fn(StorageId) -> &'static str,
+) -> String {
     let choice = Choice {
         reason: words.reason,
         way: about.way,

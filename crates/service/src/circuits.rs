@@ -15,7 +15,7 @@ use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, C
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, CircuitOrderId, StorageId, StorageName, Timestamp};
 use longhaul_network::CLOCK_AHEAD_MAX;
-use longhaul_scheduler::{Event, CircuitLink};
+use longhaul_scheduler::{Event, LinkCircuit};
 use serde::{Deserialize, Serialize};
 
 use crate::brain::Input;
@@ -35,7 +35,7 @@ pub type LinkKey = (AgentId, StorageName);
 pub struct Circuits {
     state: Mutex<State>,
     /// What the scheduler was told last.
-    told: Mutex<Vec<CircuitLink>>,
+    told: Mutex<Vec<LinkCircuit>>,
 }
 
 #[derive(Default)]
@@ -370,8 +370,8 @@ fn tell_scheduler(shared: &Shared) {
         let pairs = sources.iter().flat_map(|source| targets.iter().map(move |target| (*source, *target)));
         links.extend(pairs.map(|pair| (pair, bytes_per_s)));
     }
-    let on_circuit = |((source, target), bytes_per_s)| CircuitLink { source, target, bytes_per_s };
-    let links: Vec<CircuitLink> = links.into_iter().map(on_circuit).collect();
+    let on_circuit = |((source, target), bytes_per_s)| LinkCircuit { source, target, bytes_per_s };
+    let links: Vec<LinkCircuit> = links.into_iter().map(on_circuit).collect();
     let mut told = guard(&shared.circuits.told);
     if *told != links {
         told.clone_from(&links);

@@ -7,12 +7,12 @@
 
 use std::fmt::Write as _;
 
-use longhaul_simulator::{Level, Plan, Report, Scenario, Way, simulate};
+use longhaul_simulator::{CircuitLevel, Plan, Policy, Report, Scenario, simulate};
 
 const SEEDS_FROM: u64 = 1;
 const SEEDS: u64 = 5;
-const LEVELS: [(Level, &str); 3] =
-    [(Level::None, "none"), (Level::Agent, "agent"), (Level::Service, "service")];
+const LEVELS: [(CircuitLevel, &str); 3] =
+    [(CircuitLevel::None, "none"), (CircuitLevel::Agent, "agent"), (CircuitLevel::Service, "service")];
 /// No other request may take so much longer than without circuits.
 const DELAY_HOURS_MAX: f64 = 1.0;
 /// Forecasts as they are, and each off by this.
@@ -92,12 +92,12 @@ fn compare(world: &str, text: &str, seeds: u64, page: &mut String) -> f64 {
     let mut plain: Vec<Row> = Vec::new();
     for error in ERRORS {
         for (level, name) in LEVELS {
-            if level == Level::None && error > 1.0 {
+            if level == CircuitLevel::None && error > 1.0 {
                 continue; // Nobody asks what is forecast.
             }
             let seeds = SEEDS_FROM..SEEDS_FROM + seeds;
             let rows: Vec<Row> = seeds.map(|seed| Row::run(text, level, error, seed)).collect();
-            if level == Level::None {
+            if level == CircuitLevel::None {
                 plain.clone_from(&rows);
             }
             let forecasts = if error > 1.0 { "wrong by a factor 2" } else { "as they are" };
@@ -105,7 +105,7 @@ fn compare(world: &str, text: &str, seeds: u64, page: &mut String) -> f64 {
             let line = line(world, forecasts, name, &rows, delayed);
             println!("{line}");
             let _ = writeln!(page, "{line}");
-            if level == Level::Service {
+            if level == CircuitLevel::Service {
                 most = most.max(delayed.0);
             }
         }
@@ -122,12 +122,12 @@ struct Row {
 }
 
 impl Row {
-    fn run(text: &str, level: Level, error: f64, seed: u64) -> Row {
+    fn run(text: &str, level: CircuitLevel, error: f64, seed: u64) -> Row {
         let mut scenario = Scenario::parse(text).unwrap();
         scenario.circuits.level = level;
         scenario.circuits.forecast_error = error;
         let plan = Plan::new(&scenario, Some(seed)).unwrap();
-        let report = simulate(&plan, &Way::named("best").unwrap(), None);
+        let report = simulate(&plan, &Policy::parse("best").unwrap(), None);
         let rows = plan.work.requests.iter().zip(&report.requests);
         let requests =
             rows.map(|(request, took)| (request.priority >= 8, took.map(|took| f64::from(took) / 3600.0)));

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use longhaul_simulator::quantity::Span;
-use longhaul_simulator::{Glimpse, Plan, Scenario, Way, watch};
+use longhaul_simulator::{Plan, Policy, Scenario, Snapshot, simulate_observed};
 
 /// Each is given to all links; the best for a link is what it is compared with.
 const FIXED: [u32; 13] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96];
@@ -124,12 +124,14 @@ fn links(plan: &Plan) -> Vec<Link> {
     for from in 0..sites.len() {
         for to in (0..sites.len()).filter(|&to| plan.layout.pair(from, to).open) {
             let pair = plan.layout.pair(from, to);
-            let ways = sites[from].out_ways.iter().chain(&sites[to].in_ways).chain(&pair.ways);
-            let capacity =
-                ways.map(|&way| plan.layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
+            let ways =
+                sites[from].out_capacities.iter().chain(&sites[to].in_capacities).chain(&pair.capacities);
+            let capacity = ways
+                .map(|&policy| plan.layout.capacities[policy as usize].rate)
+                .fold(f64::INFINITY, f64::min);
             links.push(Link {
                 name: format!("{} → {}, {:.0} ms", sites[from].name, sites[to].name, pair.rtt * 1e3),
-                into: sites[to].in_ways[0] as usize,
+                into: sites[to].in_capacities[0] as usize,
                 capacity,
                 target: to as u64,
             });
@@ -138,15 +140,15 @@ fn links(plan: &Plan) -> Vec<Link> {
     links
 }
 
-fn run(plan: &Plan, way: &str, links: &[Link]) -> Vec<Made> {
+fn run(plan: &Plan, policy: &str, links: &[Link]) -> Vec<Made> {
     let mut made = vec![Made::default(); links.len()];
     let mut before = vec![0.0; links.len()];
-    watch(plan, &Way::named(way).unwrap(), LOOK, &mut |glimpse: &Glimpse<'_>| {
+    simulate_observed(plan, &Policy::parse(policy).unwrap(), LOOK, &mut |glimpse: &Snapshot<'_>| {
         if glimpse.seconds < FOUND_S {
             return;
         }
         for (place, link) in links.iter().enumerate() {
-            let come = glimpse.through[link.into];
+            let come = glimpse.bytes_through[link.into];
             if glimpse.seconds == FOUND_S {
                 before[place] = come;
             } else {

@@ -11,7 +11,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use longhaul_simulator::bars::{Bar, Best, Compared, TO_WIN_BELOW, TO_WIN_MIN, compare};
+use longhaul_simulator::criteria::{
+    BestPolicy, Comparison, Criterion, HEADROOM_BOUND_SHARE_MAX, HEADROOM_SCENARIOS_MIN, compare,
+};
 use longhaul_simulator::{Plan, Scenario};
 
 const LONG: [&str; 2] = ["grid", "steady-month"];
@@ -82,20 +84,27 @@ fn main() -> ExitCode {
         let row = row(name, &world);
         println!("{row}");
         let _ = writeln!(text, "{row}");
-        to_win += usize::from(world.leaves_to_win());
+        to_win += usize::from(world.has_headroom());
         missed.extend(
-            world.bars().iter().filter(|bar| !bar.met()).map(|bar| format!("{name}: {}", bar.words())),
+            world
+                .criteria()
+                .iter()
+                .filter(|bar| !bar.is_met())
+                .map(|bar| format!("{name}: {}", bar.summary())),
         );
     }
-    let few = to_win < TO_WIN_MIN;
-    let won =
-        format!("\nIn {to_win} of these the best of the nine stays below {TO_WIN_BELOW} of the bound.\n");
+    let few = to_win < HEADROOM_SCENARIOS_MIN;
+    let won = format!(
+        "\nIn {to_win} of these the best of the nine stays below {HEADROOM_BOUND_SHARE_MAX} of the bound.\n"
+    );
     print!("{won}");
     text += &won;
     text += WHY;
     // A few of them by name say nothing of how many there are.
     if few && (all || names.is_empty()) {
-        missed.push(format!("something to win in {TO_WIN_MIN} scenarios or more: {to_win}, MISSED"));
+        missed.push(format!(
+            "something to win in {HEADROOM_SCENARIOS_MIN} scenarios or more: {to_win}, MISSED"
+        ));
     }
     if let Some(page) = page
         && let Err(error) = std::fs::write(&page, text)
@@ -120,14 +129,14 @@ fn shipped(folder: &Path) -> Vec<String> {
 }
 
 /// The row of a scenario.
-fn row(name: &str, world: &Compared) -> String {
-    let shown = |of: &Option<Best>| match of {
+fn row(name: &str, world: &Comparison) -> String {
+    let shown = |of: &Option<BestPolicy>| match of {
         None => "–".to_owned(),
         Some(of) => format!("{} {}", grouped(of.mean_s), of.strategy),
     };
     let digits = |part: Option<f64>| part.map_or("–".to_owned(), |part| format!("{part:.2}"));
     let ours = world.ours.as_ref();
-    let bars: Vec<String> = world.bars().iter().map(Bar::words).collect();
+    let bars: Vec<String> = world.criteria().iter().map(Criterion::summary).collect();
     format!(
         "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |",
         ours.map_or("–".to_owned(), |ours| grouped(ours.mean_s)),
@@ -135,8 +144,8 @@ fn row(name: &str, world: &Compared) -> String {
         shown(&world.theirs),
         digits(world.ratio()),
         ours.and_then(|ours| ours.makespan_s).map_or("–".to_owned(), grouped),
-        digits(world.of_bound()),
-        digits(world.nine.as_ref().and_then(Best::of_bound)),
+        digits(world.bound_share()),
+        digits(world.nine.as_ref().and_then(BestPolicy::bound_share)),
         bars.join("; ")
     )
 }

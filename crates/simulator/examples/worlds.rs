@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use longhaul_simulator::bars::{Bar, Best, RATIO_WITH_CHOICE_MAX, compare, mean_bound};
+use longhaul_simulator::criteria::{BestPolicy, Criterion, RATIO_WITH_CHOICE_MAX, compare, mean_bound};
 use longhaul_simulator::generate::{KINDS, generate};
 use longhaul_simulator::{Plan, Scenario};
 
@@ -103,27 +103,27 @@ impl World {
         let plan = Plan::new(&Scenario::parse(&generate(kind, seed).unwrap()).unwrap(), None).unwrap();
         let world = compare(&plan);
         // What never comes complete is worse than anything that does.
-        let mean = |of: &Option<Best>| of.as_ref().map_or(f64::INFINITY, |of| of.mean_s);
+        let mean = |of: &Option<BestPolicy>| of.as_ref().map_or(f64::INFINITY, |of| of.mean_s);
         let (best, nine, theirs) = (mean(&world.ours), mean(&world.nine), mean(&world.theirs));
-        let bars = world.bars();
-        let told: Vec<String> = bars.iter().map(Bar::words).collect();
+        let bars = world.criteria();
+        let told: Vec<String> = bars.iter().map(Criterion::summary).collect();
         println!(
             "{kind} {seed}: best {best:.0} s, of the nine {nine:.0} s, by FTS3's rules {theirs:.0} s; {}",
             told.join("; ")
         );
         let of_mean = mean_bound(&plan).map(|bound| bound / nine.min(theirs));
         let least = of_mean.map_or(String::new(), |least| format!(", and no schedule is below {least:.3}"));
-        let missed = bars.iter().filter(|bar| !bar.met()).map(|bar| {
+        let missed = bars.iter().filter(|bar| !bar.is_met()).map(|bar| {
             let why = if bar.what == "ratio" { &least[..] } else { "" };
-            format!("{kind} {seed}: {}{why}", bar.words())
+            format!("{kind} {seed}: {}{why}", bar.summary())
         });
         let report = world.report.as_ref().unwrap();
-        let outcomes = report.learned.forecasts.iter().map(|part| part.outcomes as f64);
-        let within = report.learned.forecasts.iter().map(|part| part.outcomes as f64 * part.within);
+        let outcomes = report.knowledge.forecasts.iter().map(|part| part.outcomes as f64);
+        let within = report.knowledge.forecasts.iter().map(|part| part.outcomes as f64 * part.within);
         World {
             to_nine: best / nine,
             to_theirs: best / theirs,
-            of_bound: world.of_bound().filter(|_| world.known),
+            of_bound: world.bound_share().filter(|_| world.known_at_start),
             of_mean,
             bars: bars.len(),
             missed: missed.collect(),

@@ -19,14 +19,14 @@
 use std::collections::BTreeMap;
 
 use crate::plan::Plan;
-use crate::recall::{self, Recall, Session};
 use crate::scenario::Mover;
-use crate::tree::{Edges, tree};
+use crate::tape_bound::{self, DriveBound, SessionBound};
+use crate::tree::{SiteGraph, cheapest_tree};
 
 /// Rounds of the search. More gains little: the bound rises by less than 1 % from half of them.
-const ROUNDS: usize = 400;
+const SEARCH_ROUNDS_MAX: usize = 400;
 /// Work (groups × sites) beyond which fewer rounds are made.
-const EFFORT: usize = 40_000_000;
+const SEARCH_WORK_MAX: usize = 40_000_000;
 /// So many capacities have a price at most, those that weigh most: a proof that nobody can read is none.
 const PRICES_MAX: usize = 10_000;
 
@@ -35,21 +35,21 @@ const PRICES_MAX: usize = 10_000;
 pub struct Certificate {
     /// Seconds.
     pub bound: f64,
-    pub sites: Vec<Place>,
+    pub sites: Vec<BoundSite>,
     /// Those with a price.
-    pub capacities: Vec<Priced>,
+    pub capacities: Vec<PricedCapacity>,
     pub crossings: Vec<Crossing>,
     /// What must be moved, with its cheapest price per byte.
     pub groups: Vec<Group>,
     /// Bounds of their own.
-    pub last: Option<Last>,
-    pub recall: Option<Recall>,
-    pub session: Option<Session>,
+    pub last: Option<LastRequest>,
+    pub recall: Option<DriveBound>,
+    pub session: Option<SessionBound>,
 }
 
 /// A site: its number is its place.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct BoundSite {
     pub name: String,
     /// Passes on what it does not want itself.
     pub relay: bool,
@@ -66,27 +66,27 @@ pub struct Crossing {
 
 /// A request, and how fast the port of its target could take what it lacks.
 #[derive(Clone, Copy, Debug)]
-pub struct Last {
-    pub asked: f64,
+pub struct LastRequest {
+    pub requested_s: f64,
     pub bytes: f64,
     pub rate: f64,
 }
 
-impl Last {
+impl LastRequest {
     pub fn bound(&self) -> f64 {
-        self.asked + self.bytes / self.rate
+        self.requested_s + self.bytes / self.rate
     }
 }
 
 impl Certificate {
     /// Takes these prices, and says what bound follows from them.
-    fn price(&mut self, prices: &[f64], edges: &Edges) -> f64 {
-        let table = edges.table(prices);
+    fn apply_prices(&mut self, prices: &[f64], edges: &SiteGraph) -> f64 {
+        let table = edges.price_table(prices);
         for (row, price) in self.capacities.iter_mut().zip(prices) {
             row.price = *price;
         }
         for group in &mut self.groups {
-            group.price = tree(group, &table, edges, &mut Vec::new());
+            group.price = cheapest_tree(group, &table, edges, &mut Vec::new());
         }
         let cost = self.groups.iter().map(|group| group.bytes * group.price).sum();
         self.bound = paid_at(&self.capacities, cost);
@@ -94,14 +94,14 @@ impl Certificate {
     }
 
     /// What needs no price.
-    fn of_its_own(&self) -> f64 {
+    fn unpriced_bound(&self) -> f64 {
         let last = self.last.map_or(0.0, |last| last.bound());
         let recall = self.recall.map_or(0.0, |recall| recall.bound());
         last.max(recall).max(self.session.map_or(0.0, |session| session.bound()))
     }
 
     /// Leaves out the capacities without a price, and writes down what crosses the others.
-    fn name_crossings(&mut self, edges: &Edges) {
+    fn name_crossings(&mut self, edges: &SiteGraph) {
         let mut kept = 0;
         let numbers: Vec<Option<u32>> = self
             .capacities
@@ -113,9 +113,9 @@ impl Certificate {
             })
             .collect();
         self.capacities.retain(|row| row.price > 0.0);
-        for (at, ways) in edges.ways.iter().enumerate() {
-            let Some(ways) = ways else { continue };
-            let capacities = ways.iter().filter_map(|&way| numbers[way as usize]).collect();
+        for (at, capacities) in edges.edges.iter().enumerate() {
+            let Some(capacities) = capacities else { continue };
+            let capacities = capacities.iter().filter_map(|&capacity| numbers[capacity as usize]).collect();
             let (from, to) = ((at / edges.count) as u32, (at % edges.count) as u32);
             self.crossings.push(Crossing { from, to, capacities });
         }
@@ -123,14 +123,14 @@ impl Certificate {
 }
 
 #[derive(Clone, Debug)]
-pub struct Priced {
+pub struct PricedCapacity {
     pub name: String,
     pub price: f64,
     /// (from when on, bytes a second), the first from 0.
     pub rate: Vec<(f64, f64)>,
 }
 
-impl Priced {
+impl PricedCapacity {
     /// Bytes a second from the beginning to `end`.
     fn mean(&self, end: f64) -> f64 {
         let ends = self.rate.iter().skip(1).map(|(at, _)| *at).chain([f64::INFINITY]);
@@ -152,53 +152,53 @@ pub struct Group {
 
 /// The certificate for a world; `history` is what capacities were from when on (microseconds).
 pub fn certify(plan: &Plan, history: &[(i64, Vec<f64>)]) -> Certificate {
-    let groups = groups(plan);
-    let (edges, sessions) = edges(plan, &groups);
-    let capacities = priced(plan, history, &sessions);
+    let groups = group_demand(plan);
+    let (edges, sessions) = build_graph(plan, &groups);
+    let capacities = priced_capacities(plan, history, &sessions);
     let rates: Vec<f64> =
         capacities.iter().map(|row| row.rate.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)).collect();
     let sites = plan.layout.sites.iter();
     let mut certificate = Certificate {
-        sites: sites.map(|site| Place { name: site.name.clone(), relay: site.relay }).collect(),
+        sites: sites.map(|site| BoundSite { name: site.name.clone(), relay: site.relay }).collect(),
         groups,
         capacities,
-        last: last(plan),
-        recall: recall::drives(plan),
-        session: recall::sessions(plan),
+        last: last_request(plan),
+        recall: tape_bound::drive_bound(plan),
+        session: tape_bound::session_bound(plan),
         ..Certificate::default()
     };
-    let prices = dearest(search(&certificate.groups, &edges, &rates), &rates, PRICES_MAX);
-    let first = certificate.price(&prices, &edges);
+    let prices = keep_heaviest(search_prices(&certificate.groups, &edges, &rates), &rates, PRICES_MAX);
+    let first = certificate.apply_prices(&prices, &edges);
     // What was less for a while is dearer than it seemed: once more by what there was in the mean until then.
     let means: Vec<f64> = certificate.capacities.iter().map(|row| row.mean(first)).collect();
     let less = means.iter().zip(&rates).any(|(mean, rate)| *mean < 0.99 * rate);
     if less {
-        let again = dearest(search(&certificate.groups, &edges, &means), &means, PRICES_MAX);
-        if certificate.price(&again, &edges) < first {
-            certificate.price(&prices, &edges);
+        let again = keep_heaviest(search_prices(&certificate.groups, &edges, &means), &means, PRICES_MAX);
+        if certificate.apply_prices(&again, &edges) < first {
+            certificate.apply_prices(&prices, &edges);
         }
     }
-    certificate.bound = certificate.bound.max(certificate.of_its_own());
+    certificate.bound = certificate.bound.max(certificate.unpriced_bound());
     certificate.name_crossings(&edges);
     certificate
 }
 
 /// No more prices than `most`: any are as good for the proof, if they are what is priced with.
-fn dearest(mut prices: Vec<f64>, rates: &[f64], most: usize) -> Vec<f64> {
+fn keep_heaviest(mut prices: Vec<f64>, rates: &[f64], most: usize) -> Vec<f64> {
     let mut weights: Vec<(f64, usize)> =
         prices.iter().zip(rates).map(|(price, rate)| price * rate).zip(0..).collect();
     weights.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-    weights.iter().skip(most).for_each(|&(_, place)| prices[place] = 0.0);
+    weights.iter().skip(most).for_each(|&(_, index)| prices[index] = 0.0);
     prices
 }
 
 /// When the prices times the capacities since the beginning have come to `cost`.
-pub fn paid_at(capacities: &[Priced], cost: f64) -> f64 {
+pub fn paid_at(capacities: &[PricedCapacity], cost: f64) -> f64 {
     let mut changes: Vec<f64> =
         capacities.iter().flat_map(|row| row.rate.iter().map(|(at, _)| *at)).collect();
     changes.sort_unstable_by(f64::total_cmp);
     changes.dedup();
-    let mut places = vec![0usize; capacities.len()];
+    let mut positions = vec![0usize; capacities.len()];
     let (mut paid, mut since, mut speed) = (0.0, 0.0, 0.0);
     for &at in &changes {
         if paid + speed * (at - since) >= cost {
@@ -207,18 +207,18 @@ pub fn paid_at(capacities: &[Priced], cost: f64) -> f64 {
         paid += speed * (at - since);
         since = at;
         speed = 0.0;
-        for (row, place) in capacities.iter().zip(&mut places) {
-            while row.rate.get(*place + 1).is_some_and(|(next, _)| *next <= at) {
-                *place += 1;
+        for (row, index) in capacities.iter().zip(&mut positions) {
+            while row.rate.get(*index + 1).is_some_and(|(next, _)| *next <= at) {
+                *index += 1;
             }
-            speed += row.price * row.rate.get(*place).map_or(0.0, |(_, rate)| *rate);
+            speed += row.price * row.rate.get(*index).map_or(0.0, |(_, rate)| *rate);
         }
     }
     if speed > 0.0 { since + (cost - paid).max(0.0) / speed } else { since }
 }
 
 /// What must be moved, alike together.
-fn groups(plan: &Plan) -> Vec<Group> {
+fn group_demand(plan: &Plan) -> Vec<Group> {
     let mut wanted: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for request in &plan.work.requests {
         for block in plan.work.datasets[request.dataset as usize].blocks.clone() {
@@ -243,7 +243,7 @@ fn groups(plan: &Plan) -> Vec<Group> {
 
 /// The capacities on each edge that could matter. Where a session carries no more than its streams, that is a
 /// capacity too, whose numbers follow those of the plan; they are returned with their names and rates.
-fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
+fn build_graph(plan: &Plan, groups: &[Group]) -> (SiteGraph, Vec<(String, f64)>) {
     let layout = &plan.layout;
     let count = layout.sites.len();
     let relays: Vec<usize> = (0..count).filter(|&site| layout.sites[site].relay).collect();
@@ -270,53 +270,54 @@ fn edges(plan: &Plan, groups: &[Group]) -> (Edges, Vec<(String, f64)>) {
         }
     }
     let mut sessions = Vec::new();
-    let pooled = pools(plan, &mut sessions);
-    let mut ways = Vec::with_capacity(count * count);
+    let pooled = combine_pools(plan, &mut sessions);
+    let mut capacities = Vec::with_capacity(count * count);
     for from in 0..count {
         for to in 0..count {
             let pair = layout.pair(from, to);
             if !used[from * count + to] || !pair.open {
-                ways.push(None);
+                capacities.push(None);
                 continue;
             }
             let (source, target) = (&layout.sites[from], &layout.sites[to]);
-            let mut way: Vec<u32> = source.out_ways.iter().chain(&target.in_ways).copied().collect();
+            let mut capacity: Vec<u32> =
+                source.out_capacities.iter().chain(&target.in_capacities).copied().collect();
             let circuit = plan.may_have_circuit(from, to);
             // A circuit replaces links and segments for a time: none of these binds then.
             if !circuit {
-                way.extend(&pair.ways);
+                capacity.extend(&pair.capacities);
             }
             // Several pools together are one capacity: the sum of theirs.
-            way.extend(pooled[from].0.iter().chain(&pooled[to].1));
+            capacity.extend(pooled[from].0.iter().chain(&pooled[to].1));
             let alone = source.pools.len() * target.pools.len();
-            let rate = |way: &u32| match layout.capacities.get(*way as usize) {
+            let rate = |capacity: &u32| match layout.capacities.get(*capacity as usize) {
                 Some(capacity) => capacity.rate,
-                None => sessions[*way as usize - layout.capacities.len()].1,
+                None => sessions[*capacity as usize - layout.capacities.len()].1,
             };
-            let narrow = way.iter().map(rate).fold(f64::INFINITY, f64::min);
+            let narrow = capacity.iter().map(rate).fold(f64::INFINITY, f64::min);
             let cap = f64::from(plan.model.streams) * plan.stream_cap(pair.rtt, pair.loss) * alone as f64;
             if plan.model.mover == Mover::Session && cap < narrow && !circuit {
-                way.push((layout.capacities.len() + sessions.len()) as u32);
+                capacity.push((layout.capacities.len() + sessions.len()) as u32);
                 sessions.push((format!("session {} → {}", source.name, target.name), cap));
             }
-            ways.push(Some(way));
+            capacities.push(Some(capacity));
         }
     }
-    (Edges { count, ways, relays }, sessions)
+    (SiteGraph { count, edges: capacities, relays }, sessions)
 }
 
 /// What the pools of each site read and write, as places of capacities.
-fn pools(plan: &Plan, more: &mut Vec<(String, f64)>) -> Vec<(Option<u32>, Option<u32>)> {
+fn combine_pools(plan: &Plan, more: &mut Vec<(String, f64)>) -> Vec<(Option<u32>, Option<u32>)> {
     let layout = &plan.layout;
     let mut of_site = |site: &crate::layout::SitePlan, write: bool| {
         let pools = &layout.pools[site.pools.clone()];
-        let places: Option<Vec<u32>> =
+        let positions: Option<Vec<u32>> =
             pools.iter().map(|pool| if write { pool.write } else { pool.read }).collect();
-        match places.as_deref() {
+        match positions.as_deref() {
             None | Some([]) => None,
-            Some([place]) => Some(*place),
-            Some(places) => {
-                let sum = places.iter().map(|&place| layout.capacities[place as usize].rate).sum();
+            Some([index]) => Some(*index),
+            Some(positions) => {
+                let sum = positions.iter().map(|&index| layout.capacities[index as usize].rate).sum();
                 let what = if write { "writes" } else { "reads" };
                 more.push((format!("{} {what}, all pools", site.name), sum));
                 Some((layout.capacities.len() + more.len() - 1) as u32)
@@ -326,16 +327,20 @@ fn pools(plan: &Plan, more: &mut Vec<(String, f64)>) -> Vec<(Option<u32>, Option
     layout.sites.iter().map(|site| (of_site(site, false), of_site(site, true))).collect()
 }
 
-fn priced(plan: &Plan, history: &[(i64, Vec<f64>)], sessions: &[(String, f64)]) -> Vec<Priced> {
-    let mut rows: Vec<Priced> = plan
+fn priced_capacities(
+    plan: &Plan,
+    history: &[(i64, Vec<f64>)],
+    sessions: &[(String, f64)],
+) -> Vec<PricedCapacity> {
+    let mut rows: Vec<PricedCapacity> = plan
         .layout
         .capacities
         .iter()
         .enumerate()
-        .map(|(place, capacity)| {
+        .map(|(index, capacity)| {
             let mut rate: Vec<(f64, f64)> = Vec::new();
             for (at, rates) in history {
-                let now = rates[place];
+                let now = rates[index];
                 let at = *at as f64 / 1e6;
                 match rate.last_mut() {
                     Some((_, before)) if *before == now => {}
@@ -343,10 +348,10 @@ fn priced(plan: &Plan, history: &[(i64, Vec<f64>)], sessions: &[(String, f64)]) 
                     _ => rate.push((at, now)),
                 }
             }
-            Priced { name: capacity.name.clone(), price: 0.0, rate }
+            PricedCapacity { name: capacity.name.clone(), price: 0.0, rate }
         })
         .collect();
-    rows.extend(sessions.iter().map(|(name, cap)| Priced {
+    rows.extend(sessions.iter().map(|(name, cap)| PricedCapacity {
         name: name.clone(),
         price: 0.0,
         rate: vec![(0.0, *cap)],
@@ -355,24 +360,24 @@ fn priced(plan: &Plan, history: &[(i64, Vec<f64>)], sessions: &[(String, f64)]) 
 }
 
 /// Prices that make the bound high.
-fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
-    let size: usize = groups.iter().map(|group| edges.effort(group)).sum();
+fn search_prices(groups: &[Group], edges: &SiteGraph, rates: &[f64]) -> Vec<f64> {
+    let size: usize = groups.iter().map(|group| edges.search_cost(group)).sum();
     let size = size + edges.count * edges.count * (1 + edges.relays.len());
-    let rounds = ROUNDS.min(EFFORT / size.max(1)).max(20);
+    let rounds = SEARCH_ROUNDS_MAX.min(SEARCH_WORK_MAX / size.max(1)).max(20);
     let mut best = (0.0, vec![0.0; rates.len()]);
     // What was routed over each so far, as seconds of its capacity.
     let mut load = vec![0.0f64; rates.len()];
     let mut prices: Vec<f64> = rates.iter().map(|rate| 1.0 / rate.max(1.0)).collect();
     let mut chosen = Vec::new();
     for round in 1..=rounds {
-        let table = edges.table(&prices);
+        let table = edges.price_table(&prices);
         let mut cost = 0.0;
         let mut now = vec![0.0f64; rates.len()];
         for group in groups {
             chosen.clear();
-            cost += group.bytes * tree(group, &table, edges, &mut chosen);
+            cost += group.bytes * cheapest_tree(group, &table, edges, &mut chosen);
             for &(from, to) in &chosen {
-                edges.route(&table, from, to, &mut |way| now[way as usize] += group.bytes);
+                edges.walk_path(&table, from, to, &mut |capacity| now[capacity as usize] += group.bytes);
             }
         }
         let speed: f64 = prices.iter().zip(rates).map(|(price, rate)| price * rate).sum();
@@ -395,12 +400,15 @@ fn search(groups: &[Group], edges: &Edges, rates: &[f64]) -> Vec<f64> {
 }
 
 /// No file comes before it was asked for, and as fast as its fastest way carries it.
-fn last(plan: &Plan) -> Option<Last> {
+fn last_request(plan: &Plan) -> Option<LastRequest> {
     let layout = &plan.layout;
     let rows = plan.work.requests.iter().map(|request| {
         let to = &layout.sites[request.target as usize];
-        let port =
-            to.in_ways.iter().map(|&way| layout.capacities[way as usize].rate).fold(f64::INFINITY, f64::min);
+        let port = to
+            .in_capacities
+            .iter()
+            .map(|&capacity| layout.capacities[capacity as usize].rate)
+            .fold(f64::INFINITY, f64::min);
         let bytes = plan.work.datasets[request.dataset as usize].bytes;
         let there: u64 = plan.work.datasets[request.dataset as usize]
             .blocks
@@ -409,7 +417,7 @@ fn last(plan: &Plan) -> Option<Last> {
             .flat_map(|block| plan.work.blocks[block as usize].files.clone())
             .map(|file| plan.work.sizes[file as usize])
             .sum();
-        Last { asked: request.at, bytes: (bytes - there) as f64, rate: port }
+        LastRequest { requested_s: request.at, bytes: (bytes - there) as f64, rate: port }
     });
     rows.max_by(|one, other| one.bound().total_cmp(&other.bound()))
 }
@@ -420,8 +428,8 @@ mod tests {
 
     #[test]
     fn the_prices_that_weigh_most_are_kept() {
-        let kept = dearest(vec![1.0, 0.5, 0.0, 3.0], &[1.0, 10.0, 7.0, 1.0], 2);
+        let kept = keep_heaviest(vec![1.0, 0.5, 0.0, 3.0], &[1.0, 10.0, 7.0, 1.0], 2);
         assert_eq!(kept, [0.0, 0.5, 0.0, 3.0]);
-        assert_eq!(dearest(vec![1.0, 2.0], &[1.0, 1.0], 10), [1.0, 2.0]);
+        assert_eq!(keep_heaviest(vec![1.0, 2.0], &[1.0, 1.0], 10), [1.0, 2.0]);
     }
 }

@@ -7,16 +7,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use crate::due::Due;
-use crate::fluid::{Route, Sharing, Wish};
-use crate::measure::Curve;
+use crate::fluid::{FlowDemand, MaxMinAllocator, Route};
+use crate::metrics::Curve;
 use crate::plan::{Plan, Via};
 use crate::scenario::{Mover, Rates};
+use crate::timer_heap::TimerHeap;
 
 /// More open files than this say nothing about a session.
 const FILES_OPEN_MAX: u32 = 2_000;
 /// Rounding of service: bytes.
-const NEARLY: f64 = 1e-2;
+const SERVICE_ROUNDING_BYTES: f64 = 1e-2;
 
 #[derive(Debug)]
 pub struct Flow {
@@ -41,7 +41,7 @@ pub struct Flow {
     service: f64,
     since: i64,
     rate: f64,
-    listed: bool,
+    active: bool,
     /// Since when it has had nothing to do.
     pub idle_since: i64,
     /// Bytes since the beginning, and the seconds in which there was something to move.
@@ -50,7 +50,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    fn busy(&self) -> bool {
+    fn is_moving(&self) -> bool {
         self.moving_count > 0
     }
 
@@ -80,21 +80,21 @@ pub struct Flows {
     pub capacity: Vec<f64>,
     /// Bytes that went through each capacity, and the most at once as a part of it.
     pub through: Vec<f64>,
-    pub fullest: f64,
+    pub utilization_max: f64,
     pub curve: Curve,
-    due: Due,
-    listed: Vec<u32>,
+    timers: TimerHeap,
+    active: Vec<u32>,
     spare: Vec<f64>,
-    sharing: Sharing,
-    wishes: Vec<Wish>,
+    sharing: MaxMinAllocator,
+    demands: Vec<FlowDemand>,
     rates: Vec<f64>,
     mover: Mover,
     exact: bool,
     streams: f64,
     files_open: u32,
     bytes_open: f64,
-    pub stale: bool,
-    pub calculations: u64,
+    pub rates_stale: bool,
+    pub recomputations: u64,
 }
 
 impl Flows {
@@ -109,24 +109,24 @@ impl Flows {
             through: vec![0.0; capacity.len()],
             spare: capacity.clone(),
             capacity,
-            fullest: 0.0,
+            utilization_max: 0.0,
             curve: Curve::default(),
-            due: Due::default(),
-            listed: Vec::new(),
-            sharing: Sharing::default(),
-            wishes: Vec::new(),
+            timers: TimerHeap::default(),
+            active: Vec::new(),
+            sharing: MaxMinAllocator::default(),
+            demands: Vec::new(),
             rates: Vec::new(),
             mover: plan.model.mover,
             exact: rates == Rates::Exact,
             streams: f64::from(plan.model.streams),
             files_open: plan.model.files_open,
             bytes_open: plan.model.bytes_open.0,
-            stale: false,
-            calculations: 0,
+            rates_stale: false,
+            recomputations: 0,
         }
     }
 
-    pub fn between(&mut self, plan: &Plan, from_pool: usize, to_pool: usize) -> u32 {
+    pub fn flow_between(&mut self, plan: &Plan, from_pool: usize, to_pool: usize) -> u32 {
         if let Some(&flow) = self.by_pools.get(&(from_pool, to_pool)) {
             return flow;
         }
@@ -151,7 +151,7 @@ impl Flows {
             service: 0.0,
             since: 0,
             rate: 0.0,
-            listed: false,
+            active: false,
             idle_since: i64::MIN,
             moved: 0.0,
             busy_s: 0.0,
@@ -163,23 +163,23 @@ impl Flows {
     }
 
     /// Another way and round trip; `factor` is the part of its rate that is left to it.
-    pub fn change(&mut self, number: u32, route: Route, rtt: f64, stream_cap: f64, factor: f64, now: i64) {
+    pub fn set_route(&mut self, number: u32, route: Route, rtt: f64, stream_cap: f64, factor: f64, now: i64) {
         self.advance(number, now);
         let flow = &mut self.rows[number as usize];
         (flow.route, flow.rtt, flow.stream_cap) = (route, rtt, stream_cap);
-        let limit = if factor < 1.0 { factor * self.alone(number) } else { f64::INFINITY };
+        let limit = if factor < 1.0 { factor * self.rate_alone(number) } else { f64::INFINITY };
         let flow = &mut self.rows[number as usize];
         if flow.limit != limit {
             flow.limit = limit;
-            self.stale = true;
+            self.rates_stale = true;
         }
-        self.stale |= self.rows[number as usize].listed;
+        self.rates_stale |= self.rows[number as usize].active;
     }
 
     /// What one file could get with nobody else around.
-    pub fn alone(&self, number: u32) -> f64 {
+    pub fn rate_alone(&self, number: u32) -> f64 {
         let flow = &self.rows[number as usize];
-        let narrow = flow.route.places().iter().map(|&place| self.capacity[place as usize]);
+        let narrow = flow.route.capacities().iter().map(|&index| self.capacity[index as usize]);
         narrow.fold(self.streams * flow.stream_cap, f64::min)
     }
 
@@ -198,24 +198,31 @@ impl Flows {
         }
     }
 
-    pub fn open(&mut self, number: u32, size: f64) {
+    pub fn start_opening(&mut self, number: u32, size: f64) {
         let flow = &mut self.rows[number as usize];
         flow.opening += 1;
         flow.opening_bytes += size;
     }
 
     /// No longer opening: it moves now, or has failed.
-    pub fn opened(&mut self, number: u32, size: f64) {
+    pub fn end_opening(&mut self, number: u32, size: f64) {
         let flow = &mut self.rows[number as usize];
         flow.opening -= 1;
         flow.opening_bytes = if flow.opening == 0 { 0.0 } else { flow.opening_bytes - size };
     }
 
     /// A file begins to move; returns the service it begins and ends at.
-    pub fn join(&mut self, number: u32, attempt: u32, generation: u32, bytes: f64, now: i64) -> (f64, f64) {
+    pub fn add_file(
+        &mut self,
+        number: u32,
+        attempt: u32,
+        generation: u32,
+        bytes: f64,
+        now: i64,
+    ) -> (f64, f64) {
         self.advance(number, now);
         let flow = &mut self.rows[number as usize];
-        if !flow.busy() {
+        if !flow.is_moving() {
             (flow.service, flow.finish_sum) = (0.0, 0.0);
             flow.moving.clear();
         }
@@ -223,44 +230,44 @@ impl Flows {
         flow.moving.push(Reverse((end.to_bits(), attempt, generation)));
         flow.moving_count += 1;
         flow.finish_sum += end;
-        if !flow.listed {
-            flow.listed = true;
-            self.listed.push(number);
+        if !flow.active {
+            flow.active = true;
+            self.active.push(number);
             if !self.exact {
-                self.take_spare(number);
+                self.grant_spare(number);
             }
         }
         if self.mover == Mover::File || self.rows[number as usize].moving_count == 1 && self.exact {
-            self.stale = true;
+            self.rates_stale = true;
         }
-        self.plan_next(number, now);
+        self.schedule_completion(number, now);
         (begin, end)
     }
 
     /// Until the next calculation, a new session gets what nobody has.
-    fn take_spare(&mut self, number: u32) {
-        let wish = self.wish(number);
-        let spare = wish.route.places().iter().map(|&place| self.spare[place as usize]);
+    fn grant_spare(&mut self, number: u32) {
+        let wish = self.flow_demand(number);
+        let spare = wish.route.capacities().iter().map(|&index| self.spare[index as usize]);
         let rate = spare.fold(wish.cap, f64::min).max(0.0);
-        for &place in wish.route.places() {
-            self.spare[place as usize] -= rate;
+        for &index in wish.route.capacities() {
+            self.spare[index as usize] -= rate;
         }
         self.rows[number as usize].rate = rate;
-        self.stale = true;
+        self.rates_stale = true;
     }
 
     /// A moving file leaves, done or not.
-    pub fn leave(&mut self, number: u32, end: f64, now: i64) {
+    pub fn remove_file(&mut self, number: u32, end: f64, now: i64) {
         self.advance(number, now);
         let flow = &mut self.rows[number as usize];
         flow.moving_count -= 1;
         flow.finish_sum -= end;
-        if !flow.busy() {
+        if !flow.is_moving() {
             flow.idle_since = now;
-            self.stale = true;
+            self.rates_stale = true;
         }
-        self.stale |= self.mover == Mover::File;
-        self.plan_next(number, now);
+        self.rates_stale |= self.mover == Mover::File;
+        self.schedule_completion(number, now);
     }
 
     /// Counts what has moved since the last time.
@@ -278,25 +285,25 @@ impl Flows {
         let bytes = flow.rate * seconds;
         flow.moved += bytes;
         flow.service += bytes / f64::from(flow.moving_count);
-        for &place in flow.route.places() {
-            self.through[place as usize] += bytes;
+        for &index in flow.route.capacities() {
+            self.through[index as usize] += bytes;
         }
         self.curve.add(since, now, bytes);
     }
 
     /// Sessions from one site to another.
-    pub fn of_pair(&self, source: usize, target: usize) -> Vec<u32> {
+    pub fn flows_of_pair(&self, source: usize, target: usize) -> Vec<u32> {
         let into = &self.into[target];
         into.iter().copied().filter(|&flow| self.rows[flow as usize].source == source).collect()
     }
 
     /// When the next file is done somewhere.
-    pub fn next_due(&self) -> Option<(i64, u32)> {
-        self.due.next()
+    pub fn next_completion(&self) -> Option<(i64, u32)> {
+        self.timers.peek()
     }
 
     /// A file of the session that is done, if one is; `gone` tells of those that left before.
-    pub fn done(&mut self, number: u32, now: i64, gone: impl Fn(u32, u32) -> bool) -> Option<u32> {
+    pub fn pop_done(&mut self, number: u32, now: i64, gone: impl Fn(u32, u32) -> bool) -> Option<u32> {
         self.advance(number, now);
         let flow = &mut self.rows[number as usize];
         while let Some(&Reverse((end, attempt, generation))) = flow.moving.peek() {
@@ -306,77 +313,77 @@ impl Flows {
             }
             let end = f64::from_bits(end);
             // What a rate does within a microsecond is rounding as well.
-            let near = NEARLY + flow.rate * 1e-6 / f64::from(flow.moving_count.max(1));
+            let near = SERVICE_ROUNDING_BYTES + flow.rate * 1e-6 / f64::from(flow.moving_count.max(1));
             if flow.service + near >= end {
                 flow.moving.pop();
                 return Some(attempt);
             }
             break;
         }
-        self.plan_next(number, now);
+        self.schedule_completion(number, now);
         None
     }
 
-    fn plan_next(&mut self, number: u32, now: i64) {
+    fn schedule_completion(&mut self, number: u32, now: i64) {
         let flow = &self.rows[number as usize];
-        let first = flow.moving.peek().filter(|_| flow.busy() && flow.rate > 0.0);
+        let first = flow.moving.peek().filter(|_| flow.is_moving() && flow.rate > 0.0);
         match first {
-            None => self.due.remove(number),
+            None => self.timers.remove(number),
             Some(&Reverse((end, ..))) => {
                 let left = (f64::from_bits(end) - flow.service).max(0.0) * f64::from(flow.moving_count);
                 let micros = (left / flow.rate * 1e6).ceil().min(1e17);
-                self.due.set(number, now + micros as i64);
+                self.timers.set(number, now + micros as i64);
             }
         }
     }
 
-    fn wish(&self, number: u32) -> Wish {
+    fn flow_demand(&self, number: u32) -> FlowDemand {
         let flow = &self.rows[number as usize];
         let files = match self.mover {
             Mover::Session => 1.0,
             Mover::File => f64::from(flow.moving_count.max(1)),
         };
         let weight = self.streams * files;
-        Wish { weight, cap: (weight * flow.stream_cap).min(flow.limit), route: flow.route }
+        FlowDemand { weight, cap: (weight * flow.stream_cap).min(flow.limit), route: flow.route }
     }
 
     /// New rates for all.
-    pub fn calculate(&mut self, now: i64) {
-        self.calculations += 1;
-        self.stale = false;
+    pub fn recompute_rates(&mut self, now: i64) {
+        self.recomputations += 1;
+        self.rates_stale = false;
         let rows = &mut self.rows;
         let mut idle = Vec::new();
-        self.listed.retain(|&number| {
+        self.active.retain(|&number| {
             let flow = &mut rows[number as usize];
-            flow.listed = flow.busy();
-            if !flow.listed {
+            flow.active = flow.is_moving();
+            if !flow.active {
                 flow.rate = 0.0;
                 idle.push(number);
             }
-            flow.listed
+            flow.active
         });
-        idle.into_iter().for_each(|number| self.due.remove(number));
-        self.wishes.clear();
-        for at in 0..self.listed.len() {
-            let wish = self.wish(self.listed[at]);
-            self.wishes.push(wish);
+        idle.into_iter().for_each(|number| self.timers.remove(number));
+        self.demands.clear();
+        for at in 0..self.active.len() {
+            let wish = self.flow_demand(self.active[at]);
+            self.demands.push(wish);
         }
-        self.sharing.share(&self.capacity, &self.wishes, &mut self.rates);
+        self.sharing.allocate(&self.capacity, &self.demands, &mut self.rates);
         self.spare.copy_from_slice(&self.capacity);
-        for at in 0..self.listed.len() {
-            let (number, rate) = (self.listed[at], self.rates[at]);
-            for &place in self.wishes[at].route.places() {
-                self.spare[place as usize] -= rate;
+        for at in 0..self.active.len() {
+            let (number, rate) = (self.active[at], self.rates[at]);
+            for &index in self.demands[at].route.capacities() {
+                self.spare[index as usize] -= rate;
             }
             let before = self.rows[number as usize].rate;
             if (rate - before).abs() > 1e-9 * before {
                 self.advance(number, now);
                 self.rows[number as usize].rate = rate;
-                self.plan_next(number, now);
+                self.schedule_completion(number, now);
             }
         }
         let over =
             self.spare.iter().zip(&self.capacity).map(|(spare, capacity)| 1.0 - spare / capacity.max(1.0));
-        self.fullest = over.fold(self.fullest, f64::max);
+        self.utilization_max = over.fold(self.utilization_max, f64::max);
     }
 }

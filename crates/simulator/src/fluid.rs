@@ -8,32 +8,32 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Capacities that a flow uses, at most.
-pub const ROUTE_MAX: usize = 8;
+pub const ROUTE_CAPACITIES_MAX: usize = 8;
 
 /// The capacities on the way of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Route {
-    places: [u32; ROUTE_MAX],
+    capacities: [u32; ROUTE_CAPACITIES_MAX],
     count: u8,
 }
 
 impl Route {
     /// More than [`ROUTE_MAX`] are left out; `plan` refuses such worlds before.
-    pub fn push(&mut self, place: u32) {
-        if usize::from(self.count) < ROUTE_MAX && !self.places().contains(&place) {
-            self.places[usize::from(self.count)] = place;
+    pub fn push(&mut self, index: u32) {
+        if usize::from(self.count) < ROUTE_CAPACITIES_MAX && !self.capacities().contains(&index) {
+            self.capacities[usize::from(self.count)] = index;
             self.count += 1;
         }
     }
 
-    pub fn places(&self) -> &[u32] {
-        &self.places[..usize::from(self.count)]
+    pub fn capacities(&self) -> &[u32] {
+        &self.capacities[..usize::from(self.count)]
     }
 }
 
 /// What a flow may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub struct FlowDemand {
     pub weight: f64,
     pub cap: f64,
     pub route: Route,
@@ -41,37 +41,37 @@ pub struct Wish {
 
 /// Keeps its tables between calculations.
 #[derive(Debug, Default)]
-pub struct Sharing {
+pub struct MaxMinAllocator {
     left: Vec<f64>,
     weight: Vec<f64>,
     first: Vec<u32>,
     flows_at: Vec<u32>,
     by_cap: Vec<(f64, u32)>,
-    narrow: BinaryHeap<Reverse<(Level, u32)>>,
+    bottlenecks: BinaryHeap<Reverse<(FillLevel, u32)>>,
     done: Vec<bool>,
 }
 
 /// A number that can be ordered; none is NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Level(f64);
+struct FillLevel(f64);
 
-impl Eq for Level {}
+impl Eq for FillLevel {}
 
-impl PartialOrd for Level {
+impl PartialOrd for FillLevel {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Level {
+impl Ord for FillLevel {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.total_cmp(&other.0)
     }
 }
 
-impl Sharing {
+impl MaxMinAllocator {
     /// Fills `rates`, one for each wish.
-    pub fn share(&mut self, capacity: &[f64], wishes: &[Wish], rates: &mut Vec<f64>) {
+    pub fn allocate(&mut self, capacity: &[f64], wishes: &[FlowDemand], rates: &mut Vec<f64>) {
         rates.clear();
         rates.resize(wishes.len(), 0.0);
         self.prepare(capacity, wishes);
@@ -81,29 +81,29 @@ impl Sharing {
                 caps += 1;
             }
             let cap_level = self.by_cap.get(caps).map(|(level, _)| *level);
-            let narrow = self.narrowest();
+            let narrow = self.next_bottleneck();
             match (narrow, cap_level) {
                 (None, None) => return,
-                (Some((level, place)), cap) if cap.is_none_or(|cap| level <= cap) => {
-                    self.narrow.pop();
-                    let range = self.first[place as usize] as usize..self.first[place as usize + 1] as usize;
+                (Some((level, index)), cap) if cap.is_none_or(|cap| level <= cap) => {
+                    self.bottlenecks.pop();
+                    let range = self.first[index as usize] as usize..self.first[index as usize + 1] as usize;
                     for at in range {
                         let flow = self.flows_at[at];
                         if !self.done[flow as usize] {
-                            self.stop(flow, level, wishes, rates);
+                            self.freeze(flow, level, wishes, rates);
                         }
                     }
                 }
                 (_, Some(level)) => {
                     let flow = self.by_cap[caps].1;
-                    self.stop(flow, level, wishes, rates);
+                    self.freeze(flow, level, wishes, rates);
                 }
                 (Some(_), None) => unreachable!("every flow has a cap"),
             }
         }
     }
 
-    fn prepare(&mut self, capacity: &[f64], wishes: &[Wish]) {
+    fn prepare(&mut self, capacity: &[f64], wishes: &[FlowDemand]) {
         let count = capacity.len();
         self.left.resize(count, 0.0);
         self.weight.clear();
@@ -114,64 +114,65 @@ impl Sharing {
         self.done.clear();
         self.done.resize(wishes.len(), false);
         for (at, wish) in wishes.iter().enumerate() {
-            for &place in wish.route.places() {
-                self.weight[place as usize] += wish.weight;
-                self.first[place as usize + 1] += 1;
+            for &index in wish.route.capacities() {
+                self.weight[index as usize] += wish.weight;
+                self.first[index as usize + 1] += 1;
             }
             self.by_cap.push((wish.cap.max(0.0) / wish.weight, at as u32));
         }
         self.by_cap.sort_unstable_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        self.narrow.clear();
-        for (place, &rate) in capacity.iter().enumerate() {
-            if self.first[place + 1] > 0 {
-                self.left[place] = rate.max(0.0);
-                self.narrow.push(Reverse((Level(self.left[place] / self.weight[place]), place as u32)));
+        self.bottlenecks.clear();
+        for (index, &rate) in capacity.iter().enumerate() {
+            if self.first[index + 1] > 0 {
+                self.left[index] = rate.max(0.0);
+                self.bottlenecks
+                    .push(Reverse((FillLevel(self.left[index] / self.weight[index]), index as u32)));
             }
-            self.first[place + 1] += self.first[place];
+            self.first[index + 1] += self.first[index];
         }
         self.flows_at.clear();
         self.flows_at.resize(self.first[count] as usize, 0);
         // Filled from behind, so that `first` is right at the end.
         for (at, wish) in wishes.iter().enumerate() {
-            for &place in wish.route.places() {
-                self.first[place as usize + 1] -= 1;
-                self.flows_at[self.first[place as usize + 1] as usize] = at as u32;
+            for &index in wish.route.capacities() {
+                self.first[index as usize + 1] -= 1;
+                self.flows_at[self.first[index as usize + 1] as usize] = at as u32;
             }
         }
-        for place in 0..count {
-            self.first[place] = self.first[place + 1];
+        for index in 0..count {
+            self.first[index] = self.first[index + 1];
         }
         self.first[count] = self.flows_at.len() as u32;
     }
 
     /// The capacity that is used up first if all go on growing. Levels only rise, so an old one is a lower
     /// limit.
-    fn narrowest(&mut self) -> Option<(f64, u32)> {
-        while let Some(&Reverse((Level(level), place))) = self.narrow.peek() {
-            let weight = self.weight[place as usize];
+    fn next_bottleneck(&mut self) -> Option<(f64, u32)> {
+        while let Some(&Reverse((FillLevel(level), index))) = self.bottlenecks.peek() {
+            let weight = self.weight[index as usize];
             if weight <= 1e-9 {
-                self.narrow.pop();
+                self.bottlenecks.pop();
                 continue;
             }
-            let now = (self.left[place as usize] / weight).max(level);
+            let now = (self.left[index as usize] / weight).max(level);
             if now <= level * (1.0 + 1e-12) {
-                return Some((now, place));
+                return Some((now, index));
             }
-            self.narrow.pop();
-            self.narrow.push(Reverse((Level(now), place)));
+            self.bottlenecks.pop();
+            self.bottlenecks.push(Reverse((FillLevel(now), index)));
         }
         None
     }
 
-    fn stop(&mut self, flow: u32, level: f64, wishes: &[Wish], rates: &mut [f64]) {
+    fn freeze(&mut self, flow: u32, level: f64, wishes: &[FlowDemand], rates: &mut [f64]) {
         let wish = &wishes[flow as usize];
         let rate = (level * wish.weight).min(wish.cap.max(0.0));
         rates[flow as usize] = rate;
         self.done[flow as usize] = true;
-        for &place in wish.route.places() {
-            let left = &mut self.left[place as usize];
+        for &index in wish.route.capacities() {
+            let left = &mut self.left[index as usize];
             *left = (*left - rate).max(0.0);
-            self.weight[place as usize] -= wish.weight;
+            self.weight[index as usize] -= wish.weight;
         }
     }
 }
@@ -181,15 +182,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn wish(weight: f64, cap: f64, places: &[u32]) -> Wish {
+    fn wish(weight: f64, cap: f64, places: &[u32]) -> FlowDemand {
         let mut route = Route::default();
-        places.iter().for_each(|&place| route.push(place));
-        Wish { weight, cap, route }
+        places.iter().for_each(|&index| route.push(index));
+        FlowDemand { weight, cap, route }
     }
 
-    fn share(capacity: &[f64], wishes: &[Wish]) -> Vec<f64> {
+    fn share(capacity: &[f64], wishes: &[FlowDemand]) -> Vec<f64> {
         let mut rates = Vec::new();
-        Sharing::default().share(capacity, wishes, &mut rates);
+        MaxMinAllocator::default().allocate(capacity, wishes, &mut rates);
         rates
     }
 
@@ -220,10 +221,10 @@ mod tests {
                 (0.5f64..8.0, 0.0f64..60.0, prop::collection::vec(0u32..8, 1..5)), 0..30),
         ) {
             let count = capacity.len() as u32;
-            let wishes: Vec<Wish> = flows
+            let wishes: Vec<FlowDemand> = flows
                 .iter()
                 .map(|(weight, cap, places)| {
-                    let places: Vec<u32> = places.iter().map(|place| place % count).collect();
+                    let places: Vec<u32> = places.iter().map(|index| index % count).collect();
                     wish(*weight, *cap, &places)
                 })
                 .collect();
@@ -232,18 +233,18 @@ mod tests {
             let mut most = vec![0.0f64; capacity.len()];
             for (wish, rate) in wishes.iter().zip(&rates) {
                 prop_assert!(*rate <= wish.cap && *rate >= 0.0);
-                for &place in wish.route.places() {
-                    used[place as usize] += rate;
-                    most[place as usize] = most[place as usize].max(rate / wish.weight);
+                for &index in wish.route.capacities() {
+                    used[index as usize] += rate;
+                    most[index as usize] = most[index as usize].max(rate / wish.weight);
                 }
             }
             for (used, capacity) in used.iter().zip(&capacity) {
                 prop_assert!(*used <= capacity + 1e-6);
             }
             for (wish, rate) in wishes.iter().zip(&rates) {
-                let held = wish.route.places().iter().any(|&place| {
-                    used[place as usize] >= capacity[place as usize] - 1e-6
-                        && rate / wish.weight >= most[place as usize] - 1e-6
+                let held = wish.route.capacities().iter().any(|&index| {
+                    used[index as usize] >= capacity[index as usize] - 1e-6
+                        && rate / wish.weight >= most[index as usize] - 1e-6
                 });
                 prop_assert!(held || *rate >= wish.cap - 1e-6);
             }

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::booked::{self, ProviderPlan};
+use crate::circuit_provider::{self, ProviderPlan};
 use crate::plan::{CircuitPlan, SITES_MAX};
-use crate::scenario::{Link, Mistake, Scenario, Site, Tape, Topology};
+use crate::scenario::{Link, Scenario, ScenarioError, Site, Tape, Topology};
 
 /// Round trip within a region and between regions without a `[[distance]]`.
-const RTT_WITHIN: f64 = 0.02;
-const RTT_BETWEEN: f64 = 0.1;
+const RTT_S_WITHIN_REGION: f64 = 0.02;
+const RTT_S_BETWEEN_REGIONS: f64 = 0.1;
 /// Others on a segment or port take this much at most: what is left is never nothing.
-const BACKGROUND_MAX: f64 = 0.95;
+const BACKGROUND_SHARE_MAX: f64 = 0.95;
 
 #[derive(Clone, Debug)]
 pub struct Layout {
@@ -36,8 +36,8 @@ pub struct SitePlan {
     pub active_out: Option<u32>,
     pub limit_in: Option<f64>,
     pub limit_out: Option<f64>,
-    pub out_ways: Vec<u32>,
-    pub in_ways: Vec<u32>,
+    pub out_capacities: Vec<u32>,
+    pub in_capacities: Vec<u32>,
     /// Of its ports together: how large a site it is.
     pub size: f64,
     pub tape: Option<Tape>,
@@ -65,7 +65,7 @@ pub struct Pair {
     pub rtt: f64,
     pub loss: f64,
     pub failures: f64,
-    pub ways: Vec<u32>,
+    pub capacities: Vec<u32>,
 }
 
 impl Layout {
@@ -79,21 +79,22 @@ impl Layout {
     }
 
     pub(crate) fn add(&mut self, name: String, rate: f64, background: f64) -> u32 {
-        self.capacities.push(Capacity { name, rate, background: background.min(BACKGROUND_MAX) });
+        self.capacities.push(Capacity { name, rate, background: background.min(BACKGROUND_SHARE_MAX) });
         (self.capacities.len() - 1) as u32
     }
 
     /// The sites that names mean: a site, all of a counted one, `t2-*`, or `*`.
-    pub fn sites_named(&self, names: &[String], place: &str) -> Result<Vec<usize>, Mistake> {
+    pub fn sites_named(&self, names: &[String], place: &str) -> Result<Vec<usize>, ScenarioError> {
         let mut found = BTreeSet::new();
         for name in names {
             let before = found.len();
-            let fits =
-                |site: &SitePlan| named(name, &site.name, &site.group) || region_named(name, &site.region);
+            let fits = |site: &SitePlan| {
+                name_matches(name, &site.name, &site.group) || region_matches(name, &site.region)
+            };
             found.extend((0..self.sites.len()).filter(|&at| fits(&self.sites[at])));
             if found.len() == before && !self.sites.iter().any(fits) {
                 let known: Vec<&str> = self.sites.iter().take(8).map(|site| site.name.as_str()).collect();
-                return Err(Mistake::new(
+                return Err(ScenarioError::new(
                     place,
                     format!("there is no site \"{name}\""),
                     format!("add a [[site]] of this name, or use one of: {}", known.join(", ")),
@@ -101,24 +102,24 @@ impl Layout {
             }
         }
         if found.is_empty() {
-            return Err(Mistake::new(place, "names no site", "name some, or \"*\" for all"));
+            return Err(ScenarioError::new(place, "names no site", "name some, or \"*\" for all"));
         }
         Ok(found.into_iter().collect())
     }
 }
 
 /// Whether a name as written means a thing, alone or as one of several alike.
-pub fn named(written: &str, name: &str, group: &str) -> bool {
+pub fn name_matches(written: &str, name: &str, group: &str) -> bool {
     written == name
         || written == group
         || written.strip_suffix('*').is_some_and(|start| name.starts_with(start) || group.starts_with(start))
 }
 
-fn region_named(written: &str, region: &str) -> bool {
+fn region_matches(written: &str, region: &str) -> bool {
     written.strip_prefix("region:").is_some_and(|name| name == region)
 }
 
-pub fn build(scenario: &Scenario) -> Result<Layout, Mistake> {
+pub fn build(scenario: &Scenario) -> Result<Layout, ScenarioError> {
     let mut layout = Layout {
         sites: Vec::new(),
         pools: Vec::new(),
@@ -131,59 +132,59 @@ pub fn build(scenario: &Scenario) -> Result<Layout, Mistake> {
         add_site(&mut layout, site, &format!("[[site]] {} ({})", at + 1, site.name))?;
     }
     if layout.sites.len() < 2 {
-        return Err(Mistake::new("[[site]]", "data needs two sites to move between", "add sites"));
+        return Err(ScenarioError::new("[[site]]", "data needs two sites to move between", "add sites"));
     }
     if layout.sites.len() > SITES_MAX {
         let what = format!("{} sites, the limit is {SITES_MAX}", layout.sites.len());
-        return Err(Mistake::new("[[site]]", what, "use fewer"));
+        return Err(ScenarioError::new("[[site]]", what, "use fewer"));
     }
     let mut seen = BTreeSet::new();
     for site in &layout.sites {
         if !seen.insert(&site.name) {
             let what = format!("two sites are called \"{}\"", site.name);
-            return Err(Mistake::new("[[site]]", what, "rename one"));
+            return Err(ScenarioError::new("[[site]]", what, "rename one"));
         }
     }
     add_pairs(&mut layout, scenario)?;
     add_links(&mut layout, scenario)?;
     add_segments(&mut layout, scenario)?;
     add_circuits(&mut layout, scenario)?;
-    booked::add_providers(&mut layout, scenario)?;
+    circuit_provider::add_providers(&mut layout, scenario)?;
     check_routes(&layout)?;
     Ok(layout)
 }
 
-fn add_site(layout: &mut Layout, site: &Site, place: &str) -> Result<(), Mistake> {
+fn add_site(layout: &mut Layout, site: &Site, place: &str) -> Result<(), ScenarioError> {
     let name_fits = |name: &str| {
         !name.is_empty()
             && name.len() <= 40
             && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
     };
     if !name_fits(&site.name) || site.name.starts_with('-') || site.name.ends_with('-') {
-        return Err(Mistake::new(
+        return Err(ScenarioError::new(
             place,
             "the name is no site name",
             "use a-z, 0-9 and -, at most 40 of them",
         ));
     }
     let (Some(inward), Some(outward)) = (site.inward.or(site.port), site.outward.or(site.port)) else {
-        return Err(Mistake::new(place, "it has no capacity", "give `port`, or `in` and `out`"));
+        return Err(ScenarioError::new(place, "it has no capacity", "give `port`, or `in` and `out`"));
     };
     let pools_fit = (1..=1_000).contains(&site.pools);
     if !pools_fit || site.count == Some(0) || site.pool_active == Some(0) {
-        return Err(Mistake::new(
+        return Err(ScenarioError::new(
             place,
             "a number of things is 0 or absurd",
             "count, pools and pool_active are 1 or more",
         ));
     }
     if site.tape.as_ref().is_some_and(|tape| tape.drives == 0) {
-        return Err(Mistake::new(place, "tapes without a drive", "give tape.drives, 1 or more"));
+        return Err(ScenarioError::new(place, "tapes without a drive", "give tape.drives, 1 or more"));
     }
     for number in 1..=site.count.unwrap_or(1) {
         let name = site.count.map_or(site.name.clone(), |_| format!("{}-{number}", site.name));
         if layout.sites.len() > SITES_MAX {
-            return Err(Mistake::new(place, format!("more than {SITES_MAX} sites"), "use fewer"));
+            return Err(ScenarioError::new(place, format!("more than {SITES_MAX} sites"), "use fewer"));
         }
         let at = layout.sites.len();
         let background = site.background.0;
@@ -215,8 +216,8 @@ fn add_site(layout: &mut Layout, site: &Site, place: &str) -> Result<(), Mistake
             active_out: site.active_out,
             limit_in: site.limit_in.map(|rate| rate.0),
             limit_out: site.limit_out.map(|rate| rate.0),
-            out_ways,
-            in_ways,
+            out_capacities: out_ways,
+            in_capacities: in_ways,
             size: inward.0 + outward.0,
             tape: site.tape.clone(),
             relay: site.relay,
@@ -226,7 +227,7 @@ fn add_site(layout: &mut Layout, site: &Site, place: &str) -> Result<(), Mistake
 }
 
 /// Which site is whose parent, as written; a parent stands for all its children of a counted site.
-fn parents(layout: &Layout, scenario: &Scenario) -> Result<Vec<Option<usize>>, Mistake> {
+fn parents(layout: &Layout, scenario: &Scenario) -> Result<Vec<Option<usize>>, ScenarioError> {
     let mut parents = vec![None; layout.sites.len()];
     let written: BTreeMap<&str, &Site> =
         scenario.site.iter().map(|site| (site.name.as_str(), site)).collect();
@@ -249,21 +250,25 @@ fn parents(layout: &Layout, scenario: &Scenario) -> Result<Vec<Option<usize>>, M
             }
             if at == start {
                 let what = format!("site \"{}\" is its own ancestor", layout.sites[start].name);
-                return Err(Mistake::new("[[site]] parent", what, "break the cycle: leave out one `parent`"));
+                return Err(ScenarioError::new(
+                    "[[site]] parent",
+                    what,
+                    "break the cycle: leave out one `parent`",
+                ));
             }
         }
     }
     Ok(parents)
 }
 
-fn add_pairs(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake> {
+fn add_pairs(layout: &mut Layout, scenario: &Scenario) -> Result<(), ScenarioError> {
     let count = layout.sites.len();
     let parents = parents(layout, scenario)?;
     let regions: BTreeSet<&str> = layout.sites.iter().map(|site| site.region.as_str()).collect();
     for (at, row) in scenario.distance.iter().enumerate() {
         for region in [&row.from, &row.to] {
             if !regions.contains(region.as_str()) {
-                return Err(Mistake::new(
+                return Err(ScenarioError::new(
                     format!("[[distance]] {}", at + 1),
                     format!("no site is in region \"{region}\""),
                     "correct it, or leave the row out",
@@ -289,13 +294,13 @@ fn add_pairs(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake> {
                 .distance
                 .iter()
                 .find(|row| (&row.from, &row.to) == (one, other) || (&row.from, &row.to) == (other, one));
-            let usual = if one == other { RTT_WITHIN } else { RTT_BETWEEN };
+            let usual = if one == other { RTT_S_WITHIN_REGION } else { RTT_S_BETWEEN_REGIONS };
             pairs.push(Pair {
                 open,
                 rtt: row.map_or(scenario.links.rtt.map_or(usual, |rtt| rtt.0), |row| row.rtt.0),
                 loss: row.map_or(scenario.links.loss.0, |row| row.loss.0),
                 failures: scenario.links.failures.0,
-                ways: Vec::new(),
+                capacities: Vec::new(),
             });
         }
     }
@@ -303,7 +308,7 @@ fn add_pairs(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake> {
     Ok(())
 }
 
-fn add_links(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake> {
+fn add_links(layout: &mut Layout, scenario: &Scenario) -> Result<(), ScenarioError> {
     for (at, link) in scenario.link.iter().enumerate() {
         let place = format!("[[link]] {}", at + 1);
         let from = layout.sites_named(std::slice::from_ref(&link.from), &place)?;
@@ -321,14 +326,14 @@ fn add_links(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake> {
             }
         }
         if !any {
-            return Err(Mistake::new(place, "leads from a site to itself", "correct `from` or `to`"));
+            return Err(ScenarioError::new(place, "leads from a site to itself", "correct `from` or `to`"));
         }
     }
     Ok(())
 }
 
 fn add_link(layout: &mut Layout, link: &Link, from: usize, to: usize) {
-    let way = link.capacity.map(|rate| {
+    let capacity = link.capacity.map(|rate| {
         let name = format!("{} → {}", layout.sites[from].name, layout.sites[to].name);
         layout.add(name, rate.0, 0.0)
     });
@@ -337,10 +342,10 @@ fn add_link(layout: &mut Layout, link: &Link, from: usize, to: usize) {
     pair.rtt = link.rtt.map_or(pair.rtt, |rtt| rtt.0);
     pair.loss = link.loss.map_or(pair.loss, |loss| loss.0);
     pair.failures = link.failures.map_or(pair.failures, |share| share.0);
-    pair.ways.extend(way);
+    pair.capacities.extend(capacity);
 }
 
-fn add_segments(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake> {
+fn add_segments(layout: &mut Layout, scenario: &Scenario) -> Result<(), ScenarioError> {
     for segment in &scenario.segment {
         let place = format!("[[segment]] {}", segment.name);
         let from = layout.sites_named(&segment.from, &place)?;
@@ -350,10 +355,10 @@ fn add_segments(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake>
             both.push((to, from, format!("{} back", segment.name)));
         }
         for (from, to, name) in both {
-            let way = layout.add(name, segment.capacity.0, segment.background.0);
+            let capacity = layout.add(name, segment.capacity.0, segment.background.0);
             for &from in &from {
                 for &to in to.iter().filter(|&&to| to != from) {
-                    layout.pair_mut(from, to).ways.push(way);
+                    layout.pair_mut(from, to).capacities.push(capacity);
                 }
             }
         }
@@ -361,42 +366,42 @@ fn add_segments(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake>
     Ok(())
 }
 
-fn add_circuits(layout: &mut Layout, scenario: &Scenario) -> Result<(), Mistake> {
+fn add_circuits(layout: &mut Layout, scenario: &Scenario) -> Result<(), ScenarioError> {
     for (at, circuit) in scenario.circuit.iter().enumerate() {
         let place = format!("[[circuit]] {}", at + 1);
         let from = layout.sites_named(std::slice::from_ref(&circuit.from), &place)?[0];
         let to = layout.sites_named(std::slice::from_ref(&circuit.to), &place)?[0];
         if from == to || circuit.end.0 <= circuit.begin.0 {
-            return Err(Mistake::new(
+            return Err(ScenarioError::new(
                 place,
                 "it leads nowhere, or ends before it begins",
                 "correct its ends",
             ));
         }
         let name = format!("circuit {} → {}", layout.sites[from].name, layout.sites[to].name);
-        let way = layout.add(name, circuit.capacity.0, 0.0);
-        layout.circuits.push(CircuitPlan::new(circuit, from, to, way));
+        let capacity = layout.add(name, circuit.capacity.0, 0.0);
+        layout.circuits.push(CircuitPlan::new(circuit, from, to, capacity));
     }
     Ok(())
 }
 
 /// No islands, and no route with more capacities than a flow can count.
-fn check_routes(layout: &Layout) -> Result<(), Mistake> {
+fn check_routes(layout: &Layout) -> Result<(), ScenarioError> {
     let count = layout.sites.len();
     for from in 0..count {
         let linked = (0..count).any(|to| layout.pair(from, to).open || layout.pair(to, from).open);
         if !linked {
             let what =
                 format!("site \"{}\" is an island: no link leads to or from it", layout.sites[from].name);
-            return Err(Mistake::new("[[link]]", what, "add a link, or use another topology"));
+            return Err(ScenarioError::new("[[link]]", what, "add a link, or use another topology"));
         }
         for to in 0..count {
-            let ways = layout.pair(from, to).ways.len();
-            let ends = layout.sites[from].out_ways.len() + layout.sites[to].in_ways.len() + 2;
-            if ways + ends > crate::fluid::ROUTE_MAX {
+            let capacities = layout.pair(from, to).capacities.len();
+            let ends = layout.sites[from].out_capacities.len() + layout.sites[to].in_capacities.len() + 2;
+            if capacities + ends > crate::fluid::ROUTE_CAPACITIES_MAX {
                 let (from, to) = (&layout.sites[from].name, &layout.sites[to].name);
-                let what = format!("the way from {from} to {to} crosses {ways} links and segments");
-                return Err(Mistake::new(
+                let what = format!("the way from {from} to {to} crosses {capacities} links and segments");
+                return Err(ScenarioError::new(
                     "[[segment]]",
                     what,
                     "at most 4 are possible, 2 where sites have limits",

@@ -11,33 +11,33 @@
 //! (`proof` writes it down). What a real service recorded is told to the scheduler once more by `replay`.
 
 mod agents;
-pub mod bars;
-mod booked;
 pub mod bound;
+mod catalog;
+mod circuit_provider;
 mod circuits;
-mod due;
+pub mod criteria;
+mod events;
 mod failures;
 mod flows;
 pub mod fluid;
 pub mod generate;
-mod holdings;
+pub mod knowledge_report;
 mod layout;
-pub mod learned;
-mod measure;
+mod metrics;
 pub mod plan;
 pub mod plots;
 mod probes;
 mod proof;
 pub mod quantity;
 pub mod random;
-pub mod rates;
-mod recall;
+pub mod rate_error;
 pub mod replay;
 pub mod report;
 pub mod scenario;
 mod service;
+mod tape_bound;
+mod timer_heap;
 mod tree;
-mod weather;
 mod workload;
 mod world;
 
@@ -47,25 +47,25 @@ use longhaul_scheduler::{Backoff, Rules, Scheduler, Settings, Strategy, UnknownS
 use crate::quantity::Span;
 pub use plan::Plan;
 pub use report::{Report, Summary};
-pub use scenario::{Level, Mistake, Rates, Scenario};
+pub use scenario::{CircuitLevel, Rates, Scenario, ScenarioError};
 
 /// Files at once on a link that a way may ask for.
-const AT_ONCE_MAX: u32 = 256;
+const CONCURRENCY_FIXED_MAX: u32 = 256;
 
 /// A way to schedule: its name in reports, and what the scheduler is told.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct Policy {
     pub name: String,
     pub settings: Settings,
     /// So many files are leased at once on each link, in place of the number that is found while they work.
-    pub at_once: Option<u32>,
+    pub concurrency: Option<u32>,
 }
 
-impl Way {
+impl Policy {
     /// A strategy by our rules of order and concurrency; `NAME/fts3`: by FTS3's; `NAME/legacy`: with the
     /// pauses of PhEDEx after failures; `NAME/ask-back`: leases are asked back from a link that became slow;
     /// `NAME/at-once-N`: with a fixed number of files at once on each link.
-    pub fn named(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split('/');
         let strategy: Strategy =
             parts.next().unwrap_or_default().parse().map_err(|why: UnknownStrategy| why.to_string())?;
@@ -77,12 +77,14 @@ impl Way {
                 "fts3" => settings.rules = Rules::Fts3,
                 "legacy" => settings.backoff = Backoff::Legacy,
                 "ask-back" => settings.lease_recall = true,
-                _ if number.is_some_and(|number| (1..=AT_ONCE_MAX).contains(&number)) => at_once = number,
+                _ if number.is_some_and(|number| (1..=CONCURRENCY_FIXED_MAX).contains(&number)) => {
+                    at_once = number
+                }
                 _ => {
                     return Err(format!(
                         "`{text}`: after a strategy come /fts3 (its rules of order and concurrency), /legacy \
                             (the pauses of PhEDEx), /ask-back (leases are asked back from a link that became \
-                            slow) and /at-once-N (N files at once on each link, 1 to {AT_ONCE_MAX})"
+                            slow) and /at-once-N (N files at once on each link, 1 to {CONCURRENCY_FIXED_MAX})"
                     ));
                 }
             }
@@ -93,7 +95,7 @@ impl Way {
             (settings.lease_files_always, settings.lease_bytes_min) = (number, u64::MAX);
             settings.target_files_always = u32::MAX;
         }
-        Ok(Way { name: text.to_owned(), settings, at_once })
+        Ok(Policy { name: text.to_owned(), settings, concurrency: at_once })
     }
 
     /// Ours, the nine of FTS3, and these with its own rules.
@@ -101,58 +103,64 @@ impl Way {
         let names = Strategy::ALL.iter().map(|strategy| strategy.name().to_owned());
         let nine = Strategy::ALL.iter().filter(|strategy| **strategy != Strategy::Best);
         let theirs = nine.map(|strategy| format!("{}/fts3", strategy.name()));
-        names.chain(theirs).filter_map(|name| Way::named(&name).ok()).collect()
+        names.chain(theirs).filter_map(|name| Policy::parse(&name).ok()).collect()
     }
 }
 
 /// Runs a world to its end. `rates`: in place of the scenario's.
-pub fn simulate(plan: &Plan, way: &Way, rates: Option<Rates>) -> Report {
-    let mut world = world::World::new(plan, way, rates);
+pub fn simulate(plan: &Plan, policy: &Policy, rates: Option<Rates>) -> Report {
+    let mut world = world::World::new(plan, policy, rates);
     world.run();
-    told(plan, way, world)
+    build_report(plan, policy, world)
 }
 
 /// A world on its way.
-pub struct Glimpse<'a> {
+pub struct Snapshot<'a> {
     /// Since the beginning; and by the service's clock.
     pub seconds: f64,
     pub now: Timestamp,
     pub scheduler: &'a Scheduler,
     /// What went through each capacity of the layout so far, in bytes.
-    pub through: &'a [f64],
+    pub bytes_through: &'a [f64],
 }
 
 /// Runs a world to its end, and looks at it each so many seconds.
-pub fn watch(plan: &Plan, way: &Way, every: Span, look: &mut dyn FnMut(&Glimpse<'_>)) -> Report {
-    let mut world = world::World::new(plan, way, None);
+pub fn simulate_observed(
+    plan: &Plan,
+    policy: &Policy,
+    every: Span,
+    look: &mut dyn FnMut(&Snapshot<'_>),
+) -> Report {
+    let mut world = world::World::new(plan, policy, None);
     let mut until = 0.0;
     while !world.is_over() {
         until += every.0.max(1.0);
         world.run_until(until);
         let through = &world.flows.through;
         let (seconds, now) = (until.min(plan.until), world.service_time());
-        look(&Glimpse { seconds, now, scheduler: &world.scheduler, through });
+        look(&Snapshot { seconds, now, scheduler: &world.scheduler, bytes_through: through });
     }
     world.run();
-    told(plan, way, world)
+    build_report(plan, policy, world)
 }
 
-fn told(plan: &Plan, way: &Way, mut world: world::World<'_>) -> Report {
+fn build_report(plan: &Plan, policy: &Policy, mut world: world::World<'_>) -> Report {
     let unfinished = world.files_left;
-    let waits = if unfinished > 0 { world.waits() } else { Vec::new() };
+    let waits = if unfinished > 0 { world.explain_waits() } else { Vec::new() };
     let certificate = world.certificate();
-    let learned = world.take_learned();
-    let circuits = (plan.circuits.level != scenario::Level::None).then(|| world.circuits.summary.clone());
+    let learned = world.take_knowledge_report();
+    let circuits =
+        (plan.circuits.level != scenario::CircuitLevel::None).then(|| world.circuits.summary.clone());
     report::report(
         plan,
-        &way.name,
-        world.measure,
+        &policy.name,
+        world.metrics,
         &world.flows.through,
         unfinished,
         waits,
         certificate,
-        world.flows.calculations,
-        world.flows.fullest,
+        world.flows.recomputations,
+        world.flows.utilization_max,
         world.flows.curve,
         learned,
         circuits,

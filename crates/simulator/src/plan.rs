@@ -1,11 +1,11 @@
 //! The world that a scenario describes: everything numbered, every choice of the seed made. Nothing happens
 //! here; `run` lets it.
 
-use crate::booked;
-use crate::failures::{self, Trouble};
+use crate::circuit_provider;
+use crate::failures::{self, FailureEvent};
 use crate::fluid::Route;
 use crate::layout::{self, Layout};
-use crate::scenario::{Circuit, Circuits, History, Level, Mistake, Model, Scenario};
+use crate::scenario::{Circuit, CircuitLevel, Circuits, History, Model, Scenario, ScenarioError};
 use crate::workload::{self, Workload};
 
 /// Larger worlds are refused: they would not fit into memory, and are slips mostly.
@@ -23,7 +23,7 @@ pub struct Plan {
     pub model: Model,
     pub layout: Layout,
     pub work: Workload,
-    pub troubles: Vec<Trouble>,
+    pub failures: Vec<FailureEvent>,
     pub history: Vec<(usize, usize, History)>,
     pub circuits: Circuits,
 }
@@ -40,17 +40,17 @@ pub enum Via {
 
 impl Plan {
     /// Makes all choices; `seed` in place of the scenario's.
-    pub fn new(scenario: &Scenario, seed: Option<u64>) -> Result<Self, Mistake> {
+    pub fn new(scenario: &Scenario, seed: Option<u64>) -> Result<Self, ScenarioError> {
         let seed = seed.unwrap_or(scenario.seed);
         if scenario.until.0 <= 0.0 {
-            return Err(Mistake::new(
+            return Err(ScenarioError::new(
                 "until",
                 "the world ends before it begins",
                 "give it some time: until = \"2 h\"",
             ));
         }
         check_model(&scenario.model)?;
-        booked::check(&scenario.circuits)?;
+        circuit_provider::check_circuits(&scenario.circuits)?;
         let layout = layout::build(scenario)?;
         let work = workload::build(scenario, &layout, seed)?;
         let troubles = failures::build(scenario, &layout, seed)?;
@@ -73,7 +73,7 @@ impl Plan {
             model: scenario.model.clone(),
             layout,
             work,
-            troubles,
+            failures: troubles,
             history,
             circuits: scenario.circuits.clone(),
         })
@@ -93,15 +93,15 @@ impl Plan {
         let skip = usize::from(matches!(via, Via::Reserved(_)));
         let mut route = Route::default();
         source.read.iter().for_each(|&place| route.push(place));
-        layout.sites[source.site].out_ways.iter().skip(skip).for_each(|&place| route.push(place));
+        layout.sites[source.site].out_capacities.iter().skip(skip).for_each(|&place| route.push(place));
         match via {
-            Via::Circuit(circuit) => route.push(layout.circuits[circuit].place),
+            Via::Circuit(circuit) => route.push(layout.circuits[circuit].capacity),
             Via::Reserved(place) => route.push(place),
             Via::Links => {
-                layout.pair(source.site, target.site).ways.iter().for_each(|&place| route.push(place));
+                layout.pair(source.site, target.site).capacities.iter().for_each(|&place| route.push(place));
             }
         }
-        layout.sites[target.site].in_ways.iter().skip(skip).for_each(|&place| route.push(place));
+        layout.sites[target.site].in_capacities.iter().skip(skip).for_each(|&place| route.push(place));
         target.write.iter().for_each(|&place| route.push(place));
         route
     }
@@ -111,7 +111,7 @@ impl Plan {
         let layout = &self.layout;
         let fixed = layout.circuits.iter().any(|circuit| (circuit.from, circuit.to) == (from, to));
         let booked = layout.providers.iter().any(|provider| provider.reaches(from, to));
-        fixed || booked && self.circuits.level != Level::None
+        fixed || booked && self.circuits.level != CircuitLevel::None
     }
 
     /// What one stream carries from one site to another at most: its window, or what loss allows (Mathis, and
@@ -136,9 +136,9 @@ impl Plan {
     }
 }
 
-fn check_model(model: &Model) -> Result<(), Mistake> {
+fn check_model(model: &Model) -> Result<(), ScenarioError> {
     let wrong = |key: &str, what: &str| {
-        Err(Mistake::new(format!("[model] {key}"), what, "leave it out for the usual value"))
+        Err(ScenarioError::new(format!("[model] {key}"), what, "leave it out for the usual value"))
     };
     if model.streams == 0 || model.streams > 1_024 {
         return wrong("streams", "between 1 and 1024 streams are possible");
@@ -166,13 +166,13 @@ fn check_model(model: &Model) -> Result<(), Mistake> {
 pub struct CircuitPlan {
     pub from: usize,
     pub to: usize,
-    pub place: u32,
+    pub capacity: u32,
     pub begin: f64,
     pub end: f64,
 }
 
 impl CircuitPlan {
     pub(crate) fn new(circuit: &Circuit, from: usize, to: usize, place: u32) -> Self {
-        CircuitPlan { from, to, place, begin: circuit.begin.0, end: circuit.end.0 }
+        CircuitPlan { from, to, capacity: place, begin: circuit.begin.0, end: circuit.end.0 }
     }
 }

@@ -11,18 +11,18 @@ use longhaul_network::{
     Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
 };
 
-use crate::random::{fixed, mix};
+use crate::random::{mix, uniform_for};
 use crate::scenario::FailureKind;
-use crate::world::{Happening, World};
+use crate::world::{SimEvent, World};
 
 /// Round trips vary by this part around their mean: queues on the way.
-const JITTER: f64 = 0.04;
+const RTT_JITTER_SHARE: f64 = 0.04;
 /// Routers between the borders of two sites.
-const ROUTERS: u8 = 3;
+const ROUTERS_PER_LINK: u8 = 3;
 
 impl World<'_> {
     /// One round of all agents that are there.
-    pub(crate) fn probe(&mut self) {
+    pub(crate) fn probe_links(&mut self) {
         let count = self.plan.layout.sites.len();
         for source in 0..count {
             for target in 0..count {
@@ -36,8 +36,8 @@ impl World<'_> {
                 }
             }
         }
-        self.look_at_changes();
-        self.after(self.plan.model.probe_every.0, Happening::Probes);
+        self.record_changes();
+        self.schedule_after(self.plan.model.probe_every.0, SimEvent::Probes);
     }
 
     /// The routers first: a round trip that changed with them is believed at once.
@@ -45,22 +45,23 @@ impl World<'_> {
         self.count_probe(source as u32, target as u32);
         let pair = self.plan.layout.pair(source, target);
         let troubles =
-            self.link_troubles.iter().map(|&number| (number, &self.plan.troubles[number as usize]));
+            self.link_failures.iter().map(|&number| (number, &self.plan.failures[number as usize]));
         let (mut rtt, mut route) = (pair.rtt, 0);
-        for (number, trouble) in troubles.filter(|(_, trouble)| trouble.hits(source, target)) {
+        for (number, trouble) in troubles.filter(|(_, trouble)| trouble.affects_link(source, target)) {
             rtt *= trouble.rtt_factor;
             if trouble.kind == FailureKind::RouteChange {
                 route = mix(route ^ u64::from(number) ^ 0x707e);
             }
         }
         let which = (source as u64) << 32 | target as u64;
-        let noise = 1.0 + JITTER * (2.0 * fixed(self.plan.seed ^ 0x9406e, which, self.now as u64) - 1.0);
-        let hops = hops(source, target, route);
-        self.see(source, target, "hops", Metric::Hops(hops));
-        self.see(source, target, "rtt", Metric::Rtt { us: rtt * noise * 1e6 });
+        let noise = 1.0
+            + RTT_JITTER_SHARE * (2.0 * uniform_for(self.plan.seed ^ 0x9406e, which, self.now as u64) - 1.0);
+        let hops = route_hops(source, target, route);
+        self.observe(source, target, "hops", Metric::Hops(hops));
+        self.observe(source, target, "rtt", Metric::Rtt { us: rtt * noise * 1e6 });
     }
 
-    fn see(&mut self, source: usize, target: usize, kind: &str, seen: Metric) {
+    fn observe(&mut self, source: usize, target: usize, kind: &str, metric: Metric) {
         let at = self.service_time();
         let place = |site: usize| Endpoint::Storage(StorageId(site as u64));
         let number = [source.to_string(), target.to_string(), at.0.to_string()];
@@ -74,18 +75,18 @@ impl World<'_> {
             at,
             origin: Origin::Probe,
             mapping: Mapping::Explicit,
-            metric: seen,
+            metric,
         };
         // After a leap of the clock they may be too late to count, as anywhere.
-        self.heard |= self.scheduler.observe(observation, at).is_ok();
+        self.scheduler_stale |= self.scheduler.observe(observation, at).is_ok();
     }
 }
 
 /// The borders of both sites, and between them routers of their pair; others after a change of the route.
-fn hops(source: usize, target: usize, route: u64) -> Vec<Option<IpAddr>> {
+fn route_hops(source: usize, target: usize, route: u64) -> Vec<Option<IpAddr>> {
     let border = |site: usize| Ipv4Addr::from(0x0a00_0000 | (site as u32 & 0xffff) << 8 | 1);
     let which = mix((source as u64) << 32 | target as u64) ^ route;
-    let between = (0..ROUTERS)
+    let between = (0..ROUTERS_PER_LINK)
         .map(|hop| Ipv4Addr::from(0x0b00_0000 | (mix(which) as u32 & 0xffff) << 8 | u32::from(hop)));
     let all = [border(source)].into_iter().chain(between).chain([border(target)]);
     all.map(|address| Some(IpAddr::V4(address))).collect()
@@ -97,10 +98,10 @@ mod tests {
 
     #[test]
     fn another_route_has_the_same_borders_and_other_routers() {
-        let (before, after) = (hops(1, 2, 0), hops(1, 2, 7));
+        let (before, after) = (route_hops(1, 2, 0), route_hops(1, 2, 7));
         assert_eq!((before.first(), before.last()), (after.first(), after.last()));
         assert!(before[1..4].iter().zip(&after[1..4]).all(|(one, other)| one != other));
-        assert_eq!(before, hops(1, 2, 0));
-        assert_ne!(before[1], hops(2, 1, 0)[1]);
+        assert_eq!(before, route_hops(1, 2, 0));
+        assert_ne!(before[1], route_hops(2, 1, 0)[1]);
     }
 }

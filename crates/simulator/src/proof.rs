@@ -19,7 +19,7 @@ impl Certificate {
                 text,
                 "last\t{:?}\t{:?}\t{:?}\t{:?}",
                 last.bound(),
-                last.asked,
+                last.requested_s,
                 last.bytes,
                 last.rate
             );
@@ -45,7 +45,7 @@ impl Certificate {
                 session.from,
                 session.to,
                 session.files,
-                session.wait,
+                session.wait_s,
                 session.bytes,
                 session.rate,
                 session.open

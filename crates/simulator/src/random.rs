@@ -16,11 +16,11 @@ pub fn mix(value: u64) -> u64 {
 }
 
 /// A number in 0..1 that belongs to three others for good: whether a replica is bad, say.
-pub fn fixed(seed: u64, first: u64, second: u64) -> f64 {
-    unit(mix(seed ^ mix(first ^ mix(second))))
+pub fn uniform_for(seed: u64, first: u64, second: u64) -> f64 {
+    to_unit(mix(seed ^ mix(first ^ mix(second))))
 }
 
-fn unit(bits: u64) -> f64 {
+fn to_unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
@@ -43,7 +43,7 @@ impl Random {
 
     /// In 0..1.
     pub fn uniform(&mut self) -> f64 {
-        unit(self.bits())
+        to_unit(self.bits())
     }
 
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
@@ -74,7 +74,7 @@ impl Random {
     }
 
     /// `count` different places out of `weights.len()`, likelier where the weight is higher.
-    pub fn choose(&mut self, weights: &[f64], count: usize) -> Vec<usize> {
+    pub fn sample_weighted(&mut self, weights: &[f64], count: usize) -> Vec<usize> {
         let mut left: Vec<(usize, f64)> = weights.iter().copied().enumerate().collect();
         let mut chosen = Vec::with_capacity(count.min(left.len()));
         while chosen.len() < count && !left.is_empty() {
@@ -120,11 +120,11 @@ mod tests {
     fn choices_differ_from_each_other() {
         let mut random = Random::new(3);
         for _ in 0..100 {
-            let mut chosen = random.choose(&[1.0, 0.0, 5.0, 2.0], 3);
+            let mut chosen = random.sample_weighted(&[1.0, 0.0, 5.0, 2.0], 3);
             chosen.sort_unstable();
             chosen.dedup();
             assert_eq!(chosen.len(), 3);
         }
-        assert_eq!(random.choose(&[1.0], 5), [0]);
+        assert_eq!(random.sample_weighted(&[1.0], 5), [0]);
     }
 }

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::bound::Certificate;
 pub use crate::circuits::CircuitsSummary;
-use crate::learned::Learned;
-use crate::measure::{Curve, Measure};
+use crate::knowledge_report::KnowledgeReport;
+use crate::metrics::{Curve, RunMetrics};
 use crate::plan::Plan;
 
 /// One strategy in one scenario: the object of `--json`.
@@ -26,7 +26,7 @@ pub struct Summary {
     pub failed: u64,
     /// Where work has several priorities: what each got, the highest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub priorities: Vec<OfPriority>,
+    pub priorities: Vec<PriorityReport>,
     /// Where circuits are asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub circuits: Option<CircuitsSummary>,
@@ -41,7 +41,7 @@ pub struct Summary {
 
 /// Requests of one priority.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OfPriority {
+pub struct PriorityReport {
     pub priority: u8,
     pub requests: u64,
     pub unfinished: u64,
@@ -56,40 +56,40 @@ pub struct Report {
     /// Files that were wanted and neither came nor failed for good.
     pub unfinished: u64,
     /// What the scheduler says they wait for.
-    pub waits: Vec<String>,
+    pub wait_reasons: Vec<String>,
     pub attempts_failed: u64,
     /// Leases that agents gave back before they began, since their link had become slow.
-    pub given_back: u64,
+    pub leases_returned: u64,
     pub leases: u64,
     pub decisions: u64,
     /// Half of the forecasts were off by more than this part of what it took.
     pub forecast_error: Option<f64>,
     /// The busiest capacities: name, and the part of them that was used up to the end.
-    pub use_most: Vec<(String, f64)>,
+    pub busiest: Vec<(String, f64)>,
     pub files: u64,
     pub datasets: u64,
     pub curve: Curve,
     pub dataset_ends: Vec<f32>,
     /// By community: name, share wanted, part obtained while all wanted something.
     pub shares: Vec<(String, f64, f64)>,
-    pub calculations: u64,
+    pub recomputations: u64,
     /// Of every capacity: name, bytes that went through, bytes a second that it has.
-    pub through: Vec<(String, f64, f64)>,
+    pub bytes_through: Vec<(String, f64, f64)>,
     /// The most that was ever used of one at a time: 1 is all of it.
-    pub fullest: f64,
+    pub utilization_max: f64,
     pub certificate: Certificate,
-    pub learned: Learned,
+    pub knowledge: KnowledgeReport,
     /// Of each request in the plan's order: seconds until it was complete.
     pub requests: Vec<Option<f32>>,
 }
 
 /// Capacities told of.
-const USE_MOST: usize = 5;
+const BUSIEST_MAX: usize = 5;
 
 pub(crate) fn report(
     plan: &Plan,
     strategy: &str,
-    measure: Measure,
+    measure: RunMetrics,
     through: &[f64],
     unfinished: u64,
     waits: Vec<String>,
@@ -97,7 +97,7 @@ pub(crate) fn report(
     calculations: u64,
     fullest: f64,
     curve: Curve,
-    learned: Learned,
+    learned: KnowledgeReport,
     circuits: Option<CircuitsSummary>,
 ) -> Report {
     let end = if unfinished > 0 { measure.end } else { measure.last_done };
@@ -110,7 +110,7 @@ pub(crate) fn report(
         .map(|(capacity, bytes)| (capacity.name.clone(), bytes / capacity.rate / end))
         .collect();
     used.sort_by(|one, other| other.1.total_cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
-    used.truncate(USE_MOST);
+    used.truncate(BUSIEST_MAX);
     let shares = shares(plan, &measure);
     let finished = unfinished == 0 && measure.failed == 0;
     let (files, datasets) = (measure.transfers.len() as u64, measure.datasets.len() as u64);
@@ -135,21 +135,21 @@ pub(crate) fn report(
     Report {
         transfer_p95_s: quantile(&measure.transfers, 0.95),
         unfinished,
-        waits,
+        wait_reasons: waits,
         attempts_failed: measure.faults,
-        given_back: measure.given_back,
+        leases_returned: measure.leases_returned,
         leases: measure.leases,
         decisions: measure.decisions,
         forecast_error: forecast_error(&measure.forecasts),
-        use_most: used,
+        busiest: used,
         files,
         datasets,
         curve,
         dataset_ends: measure.dataset_ends,
         shares,
-        calculations,
-        fullest,
-        through: plan
+        recomputations: calculations,
+        utilization_max: fullest,
+        bytes_through: plan
             .layout
             .capacities
             .iter()
@@ -157,13 +157,13 @@ pub(crate) fn report(
             .map(|(capacity, bytes)| (capacity.name.clone(), *bytes, capacity.rate))
             .collect(),
         certificate,
-        learned,
+        knowledge: learned,
         requests: measure.requests,
         summary,
     }
 }
 
-fn priorities(plan: &Plan, measure: &Measure) -> Vec<OfPriority> {
+fn priorities(plan: &Plan, measure: &RunMetrics) -> Vec<PriorityReport> {
     let mut by: std::collections::BTreeMap<u8, (u64, Vec<f32>)> = std::collections::BTreeMap::new();
     for (request, took) in plan.work.requests.iter().zip(&measure.requests) {
         let (requests, done) = by.entry(request.priority).or_default();
@@ -173,7 +173,7 @@ fn priorities(plan: &Plan, measure: &Measure) -> Vec<OfPriority> {
     if by.len() < 2 {
         return Vec::new();
     }
-    let rows = by.into_iter().rev().map(|(priority, (requests, done))| OfPriority {
+    let rows = by.into_iter().rev().map(|(priority, (requests, done))| PriorityReport {
         priority,
         requests,
         unfinished: requests - done.len() as u64,
@@ -202,7 +202,7 @@ fn forecast_error(forecasts: &[(f32, f32)]) -> Option<f64> {
 }
 
 /// What each community wanted and got while all of them wanted something.
-fn shares(plan: &Plan, measure: &Measure) -> Vec<(String, f64, f64)> {
+fn shares(plan: &Plan, measure: &RunMetrics) -> Vec<(String, f64, f64)> {
     let wanted: f64 = plan.work.communities.iter().map(|community| community.share).sum();
     let got: u128 = measure.contended.iter().sum();
     let rows = plan.work.communities.iter().zip(&measure.contended);

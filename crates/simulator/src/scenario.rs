@@ -17,7 +17,7 @@ pub struct Scenario {
     /// What it is after.
     #[serde(default)]
     pub about: String,
-    #[serde(default = "one")]
+    #[serde(default = "default_seed")]
     pub seed: u64,
     /// When it ends at the latest.
     pub until: Span,
@@ -55,7 +55,7 @@ pub struct Scenario {
     pub history: Vec<History>,
 }
 
-fn one() -> u64 {
+fn default_seed() -> u64 {
     1
 }
 
@@ -172,7 +172,7 @@ pub struct Site {
     pub read: Option<Rate>,
     pub write: Option<Rate>,
     /// Storages are made of so many pools; files lie in one of them.
-    #[serde(default = "one_pool")]
+    #[serde(default = "default_pools")]
     pub pools: u32,
     /// Attempts that a pool serves at once.
     pub pool_active: Option<u32>,
@@ -190,7 +190,7 @@ pub struct Site {
     pub relay: bool,
 }
 
-fn one_pool() -> u32 {
+fn default_pools() -> u32 {
     1
 }
 
@@ -202,11 +202,11 @@ pub struct Tape {
     /// Until a tape is mounted and wound.
     pub mount: Span,
     /// What lies here at the beginning is on tape only and must be recalled.
-    #[serde(default = "yes")]
+    #[serde(default = "default_recall")]
     pub recall: bool,
 }
 
-fn yes() -> bool {
+fn default_recall() -> bool {
     true
 }
 
@@ -264,7 +264,7 @@ pub struct Circuit {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Circuits {
-    pub level: Level,
+    pub level: CircuitLevel,
     /// Work is looked at so often.
     pub every: Span,
     /// At an agent: asked for if what waits takes longer than this,
@@ -286,7 +286,7 @@ pub struct Circuits {
 /// Where circuits are decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum CircuitLevel {
     /// Nowhere: there are none.
     #[default]
     None,
@@ -296,13 +296,13 @@ pub enum Level {
     Service,
 }
 
-impl Level {
+impl CircuitLevel {
     /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
-            Level::None => "none",
-            Level::Agent => "agent",
-            Level::Service => "service",
+            CircuitLevel::None => "none",
+            CircuitLevel::Agent => "agent",
+            CircuitLevel::Service => "service",
         }
     }
 }
@@ -310,7 +310,7 @@ impl Level {
 impl Default for Circuits {
     fn default() -> Self {
         Circuits {
-            level: Level::None,
+            level: CircuitLevel::None,
             every: Span(60.0),
             work: Span(5.0 * 3_600.0),
             rate: None,
@@ -328,7 +328,7 @@ impl Default for Circuits {
 #[serde(deny_unknown_fields)]
 pub struct Provider {
     pub name: String,
-    #[serde(default = "everywhere")]
+    #[serde(default = "default_sites")]
     pub sites: Vec<String>,
     /// What can be had.
     pub rates: Vec<Rate>,
@@ -337,35 +337,35 @@ pub struct Provider {
     /// Of all of them together.
     pub capacity: Option<Rate>,
     /// The part of each port that may be reserved.
-    #[serde(default = "most")]
+    #[serde(default = "default_port_share")]
     pub port_share: Share,
     /// From the request to the grant.
-    #[serde(default = "two_minutes")]
+    #[serde(default = "default_setup")]
     pub setup: Span,
     /// No circuit lasts longer.
-    #[serde(default = "six_hours")]
+    #[serde(default = "default_lifetime")]
     pub lifetime: Span,
-    #[serde(default = "thirty")]
+    #[serde(default = "default_requests_per_hour")]
     pub requests_per_hour: u32,
 }
 
-fn everywhere() -> Vec<String> {
+fn default_sites() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-fn most() -> Share {
+fn default_port_share() -> Share {
     Share(0.6)
 }
 
-fn two_minutes() -> Span {
+fn default_setup() -> Span {
     Span(120.0)
 }
 
-fn six_hours() -> Span {
+fn default_lifetime() -> Span {
     Span(6.0 * 3_600.0)
 }
 
-fn thirty() -> u32 {
+fn default_requests_per_hour() -> u32 {
     30
 }
 
@@ -402,12 +402,12 @@ pub struct Dataset {
 pub enum Sizes {
     Equal(Size),
     /// `grid`: the mixture of the reference; `lognormal`: by median and sigma.
-    Spread(Spread),
+    Spread(SizeDistribution),
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Spread {
+pub struct SizeDistribution {
     pub median: Option<Size>,
     pub sigma: Option<f64>,
     /// The mixture of sizes of the grid, scaled by this.
@@ -431,12 +431,12 @@ pub struct Campaign {
     /// At so many of these, chosen by the seed for each dataset; else at all.
     pub copies: Option<u32>,
     #[serde(flatten)]
-    pub terms: Terms,
+    pub terms: RequestTerms,
 }
 
 /// What a request asks beside the data.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub struct Terms {
+pub struct RequestTerms {
     #[serde(default)]
     pub community: String,
     #[serde(default)]
@@ -461,25 +461,25 @@ pub struct Stream {
     #[serde(default)]
     pub sizes: Sizes,
     pub from: Vec<String>,
-    #[serde(default = "one_copy")]
+    #[serde(default = "default_copies")]
     pub copies: u32,
     pub to: Vec<String>,
-    #[serde(default = "one_copy")]
+    #[serde(default = "default_copies")]
     pub targets: u32,
     /// More by day than by night, by this part.
     #[serde(default)]
     pub daily: Share,
     /// So many datasets at the same moment.
-    #[serde(default = "one_copy")]
+    #[serde(default = "default_copies")]
     pub burst: u32,
     /// Damaged or gone, of the replicas beyond the first.
     #[serde(default)]
     pub bad: Share,
     #[serde(flatten)]
-    pub terms: Terms,
+    pub terms: RequestTerms,
 }
 
-fn one_copy() -> u32 {
+fn default_copies() -> u32 {
     1
 }
 
@@ -553,30 +553,30 @@ pub struct History {
     pub rate: Rate,
     #[serde(default)]
     pub failures: Share,
-    #[serde(default = "twenty")]
+    #[serde(default = "default_transfers")]
     pub transfers: u32,
 }
 
-fn twenty() -> u32 {
+fn default_transfers() -> u32 {
     20
 }
 
 /// Why a text is no scenario: where, what, and what to do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mistake {
+pub struct ScenarioError {
     /// The table and key, or the line and column.
     pub place: String,
     pub what: String,
     pub next: String,
 }
 
-impl Mistake {
+impl ScenarioError {
     pub fn new(place: impl Into<String>, what: impl Into<String>, next: impl Into<String>) -> Self {
-        Mistake { place: place.into(), what: what.into(), next: next.into() }
+        ScenarioError { place: place.into(), what: what.into(), next: next.into() }
     }
 }
 
-impl std::fmt::Display for Mistake {
+impl std::fmt::Display for ScenarioError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}; {}", self.place, self.what, self.next)
     }
@@ -584,17 +584,17 @@ impl std::fmt::Display for Mistake {
 
 impl Scenario {
     /// Reads the text; [`crate::plan::Plan::new`] finds what makes no sense.
-    pub fn parse(text: &str) -> Result<Self, Mistake> {
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         if text.len() > TEXT_BYTES_MAX {
             let what = format!("{} bytes, the limit is {TEXT_BYTES_MAX}", text.len());
-            return Err(Mistake::new("the file", what, "use `count` for things that are alike"));
+            return Err(ScenarioError::new("the file", what, "use `count` for things that are alike"));
         }
         toml::from_str(text).map_err(|error| {
             let place = error.span().map_or("the file".to_owned(), |span| {
                 let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
                 format!("line {line}")
             });
-            Mistake::new(place, error.message(), "docs/reference/scenarios.md has every key")
+            ScenarioError::new(place, error.message(), "docs/reference/scenarios.md has every key")
         })
     }
 }

@@ -8,14 +8,14 @@ use longhaul_scheduler::{
     Shares, SiteInfo, SiteLimits, SiteState, StorageInfo,
 };
 
-use crate::holdings::Arrival;
-use crate::world::{Attempt, Happening, Phase, START, World, micros};
+use crate::catalog::Arrival;
+use crate::world::{Attempt, Phase, START, SimEvent, World, micros};
 
 /// Transfers that a report of what waits names.
-const WAITS_MAX: usize = 3;
+const WAITS_REPORTED_MAX: usize = 3;
 
 impl World<'_> {
-    pub(crate) fn tell_sites(&mut self) {
+    pub(crate) fn announce_sites(&mut self) {
         for at in 0..self.plan.layout.sites.len() {
             let site = &self.plan.layout.sites[at];
             // Names were checked when the plan was made.
@@ -26,20 +26,20 @@ impl World<'_> {
                 in_bytes_per_s: site.limit_in.map(|rate| rate as u64),
                 out_bytes_per_s: site.limit_out.map(|rate| rate as u64),
             };
-            let (id, place) = (SiteId(at as u64), StorageId(at as u64));
+            let (id, index) = (SiteId(at as u64), StorageId(at as u64));
             self.handle(Event::Site(SiteInfo { id, name, state: SiteState::Open, reason: None, limits }));
             self.handle(Event::Region { site: id, region: Some(RegionId::from_name(&site.region)) });
             self.handle(Event::Storage(StorageInfo {
-                id: place,
+                id: index,
                 name: storage,
                 site: id,
                 writable: true,
                 relay: site.relay,
                 trouble: None,
             }));
-            self.tell_agent(at as u32);
+            self.announce_agent(at as u32);
         }
-        self.tell_links();
+        self.announce_links();
     }
 
     fn links(&self) -> Vec<(StorageId, StorageId)> {
@@ -51,21 +51,21 @@ impl World<'_> {
             .collect()
     }
 
-    fn tell_links(&mut self) {
+    fn announce_links(&mut self) {
         let (links, count) = (self.links(), self.plan.layout.sites.len());
         let all = links.len() == count * (count - 1);
         self.handle(Event::Links((!all).then_some(links)));
     }
 
     /// What the way asks of each link.
-    pub(crate) fn tell_limits(&mut self, at_once: Option<u32>) {
+    pub(crate) fn announce_limits(&mut self, at_once: Option<u32>) {
         let Some(active) = at_once else { return };
         let limit = Limit { active: Some(active), bytes_per_s: None };
         let links = self.links().into_iter().map(|link| (link, limit)).collect();
         self.handle(Event::Limits(Limits { links, ..Limits::default() }));
     }
 
-    pub(crate) fn tell_shares(&mut self) {
+    pub(crate) fn announce_shares(&mut self) {
         let rows = self.plan.work.communities.iter().map(|community| {
             let share = CommunityShare {
                 activities: community.activities.clone(),
@@ -77,38 +77,38 @@ impl World<'_> {
         self.handle(Event::Shares(shares));
     }
 
-    pub(crate) fn tell_agent(&mut self, site: u32) {
+    pub(crate) fn announce_agent(&mut self, site: u32) {
         let connected = self.sites[site as usize].connected;
         let storage = StorageId(site.into());
         self.handle(Event::Agent { storage, agent: Some(AgentId(u64::from(site) + 1)), connected });
     }
 
     /// Requests whose time has come become demands.
-    pub(crate) fn take_requests(&mut self) {
+    pub(crate) fn submit_due_requests(&mut self) {
         while let Some(request) = self.plan.work.requests.get(self.next_request)
             && micros(request.at) <= self.now
         {
             let number = self.next_request as u32;
             self.next_request += 1;
             for block in self.plan.work.datasets[request.dataset as usize].blocks.clone() {
-                if !self.holdings.has_block(block, request.target) {
-                    self.want(number, block, request.target);
+                if !self.catalog.has_block(block, request.target) {
+                    self.submit_demand(number, block, request.target);
                 }
             }
             if self.request_left[number as usize] == 0 {
-                self.measure.dataset_done(number, 0.0);
+                self.metrics.dataset_done(number, 0.0);
             }
         }
     }
 
-    fn want(&mut self, request: u32, block: u32, target: u32) {
+    fn submit_demand(&mut self, request: u32, block: u32, target: u32) {
         let row = &self.plan.work.requests[request as usize];
-        let (files_left, bytes_left) = self.holdings.lacking(self.plan, block, target);
+        let (files_left, bytes_left) = self.catalog.missing(self.plan, block, target);
         let want = self.wants.entry((block, target)).or_default();
         if want.requests.is_empty() {
             want.files = files_left;
             self.files_left += files_left;
-            self.measure.wanted(row.community, bytes_left);
+            self.metrics.add_wanted(row.community, bytes_left);
         }
         want.requests.push(request);
         self.request_left[request as usize] += 1;
@@ -132,13 +132,13 @@ impl World<'_> {
     }
 
     /// What the scheduler has in memory at the end, and what some of it waits for.
-    pub(crate) fn waits(&self) -> Vec<String> {
+    pub(crate) fn explain_waits(&self) -> Vec<String> {
         let counts = self.scheduler.counts();
         let mut lines = vec![format!(
             "{} queued, {} resting, {} without a source, {} leased, {} of them begun",
             counts.queued, counts.in_backoff, counts.parked, counts.leased, counts.started
         )];
-        for row in self.scheduler.transfers(None, None, WAITS_MAX) {
+        for row in self.scheduler.transfers(None, None, WAITS_REPORTED_MAX) {
             let waits = self.scheduler.explain_wait(row.transfer, self.service_time());
             let target = &self.plan.layout.sites[row.target.0 as usize].name;
             lines.push(format!(
@@ -151,46 +151,46 @@ impl World<'_> {
         lines
     }
 
-    pub(crate) fn poll(&mut self) {
-        self.heard = false;
+    pub(crate) fn poll_scheduler(&mut self) {
+        self.scheduler_stale = false;
         while let Some(decision) = self.scheduler.poll_decision(self.service_time()) {
-            self.measure.decisions += 1;
-            self.obey(decision);
+            self.metrics.decisions += 1;
+            self.apply_decision(decision);
         }
     }
 
-    fn obey(&mut self, decision: Decision) {
+    fn apply_decision(&mut self, decision: Decision) {
         match decision {
             Decision::Expand { demand, target, after, limit, .. } => {
                 let after = after.map(|after| after.0 as u32);
                 let at = self.now + self.service_step();
-                self.at(at, Happening::Files { demand, target: target.0 as u32, after, limit });
+                self.schedule_at(at, SimEvent::Files { demand, target: target.0 as u32, after, limit });
             }
-            Decision::Lease(lease) => self.lease(&lease),
+            Decision::Lease(lease) => self.start_lease(&lease),
             Decision::Cancel { attempt, why, .. } => {
-                if let Some(&place) = self.by_id.get(&attempt) {
-                    self.cancel(place);
+                if let Some(&index) = self.by_id.get(&attempt) {
+                    self.cancel(index);
                 }
-                self.measure.cancelled += u64::from(why == CancelWhy::SitePaused);
+                self.metrics.cancelled += u64::from(why == CancelWhy::SitePaused);
             }
             Decision::Recall(asked) => {
                 if let Some(&attempt) = self.by_id.get(&asked.attempt) {
                     let generation = self.attempts[attempt as usize].generation;
                     let way = self.plan.model.service_round_trip.0 / 2.0 + self.plan.model.service_step.0;
-                    self.after(way, Happening::AskedBack { attempt, generation });
+                    self.schedule_after(way, SimEvent::LeaseRecall { attempt, generation });
                 }
             }
             Decision::Drop { .. } => {}
             Decision::Suspect { file, source, .. } => {
                 let block = self.block_of(file.0 as u32);
-                self.holdings.lose(block, file.0 as u32, source.0 as u32);
+                self.catalog.remove_replica(block, file.0 as u32, source.0 as u32);
             }
             Decision::Fail { file, target, .. } => {
                 let (file, target) = (file.0 as u32, target.0 as u32);
                 let block = self.block_of(file);
-                self.holdings.give_up(self.plan, block, file, target);
+                self.catalog.mark_failed(self.plan, block, file, target);
                 if let Some(want) = self.wants.get_mut(&(block, target)) {
-                    self.measure.failed += 1;
+                    self.metrics.failed += 1;
                     self.files_left = self.files_left.saturating_sub(1);
                     want.files = want.files.saturating_sub(1);
                 }
@@ -202,20 +202,20 @@ impl World<'_> {
         (self.plan.work.blocks.partition_point(|block| block.files.end <= file)) as u32
     }
 
-    fn lease(&mut self, lease: &Lease) {
+    fn start_lease(&mut self, lease: &Lease) {
         let (file, block) = (lease.file.0 as u32, lease.block.0 as u32);
         let (source, target) = (lease.source.0 as u32, lease.target.0 as u32);
-        self.measure.leases += 1;
-        if self.holdings.has(self.plan, block, file, target) {
+        self.metrics.leases += 1;
+        if self.catalog.has_file(self.plan, block, file, target) {
             let outcome = Outcome { attempt: lease.attempt, epoch: lease.epoch, fault: None, bytes_moved: 0 };
             return self.handle(Event::Outcome(outcome));
         }
         let pools = (self.plan.pool(source as usize, file), self.plan.pool(target as usize, file));
-        let flow = self.flows.between(self.plan, pools.0, pools.1);
-        self.settle(flow);
-        let place = self.new_attempt(Attempt {
+        let flow = self.flows.flow_between(self.plan, pools.0, pools.1);
+        self.update_route(flow);
+        let index = self.new_attempt(Attempt {
             generation: 0,
-            phase: Phase::OnItsWay,
+            phase: Phase::InTransit,
             id: lease.attempt,
             epoch: lease.epoch,
             file,
@@ -233,41 +233,42 @@ impl World<'_> {
             to_move: lease.size,
             moved: 0,
         });
-        self.by_id.insert(lease.attempt, place);
-        let generation = self.attempts[place as usize].generation;
+        self.by_id.insert(lease.attempt, index);
+        let generation = self.attempts[index as usize].generation;
         let way = self.plan.model.service_round_trip.0 / 2.0 + self.plan.model.service_step.0;
-        self.after(way, Happening::Lease { attempt: place, generation });
+        self.schedule_after(way, SimEvent::Lease { attempt: index, generation });
     }
 
-    pub(crate) fn answer(&mut self, demand: DemandId, target: u32, after: Option<u32>, limit: u32) {
+    pub(crate) fn answer_expansion(&mut self, demand: DemandId, target: u32, after: Option<u32>, limit: u32) {
         let after = after.map(|after| FileId(after.into()));
-        let (files, exhausted) = self.holdings.wanted(self.plan, demand.block.0 as u32, target, after, limit);
+        let (files, exhausted) =
+            self.catalog.missing_files(self.plan, demand.block.0 as u32, target, after, limit);
         self.handle(Event::Files { demand, files, exhausted });
     }
 
-    pub(crate) fn hear_began(&mut self, attempt: u32, generation: u32) {
+    pub(crate) fn on_started(&mut self, attempt: u32, generation: u32) {
         if self.is_current(attempt, generation) {
             let attempt = self.attempts[attempt as usize].id;
             self.handle(Event::Started { attempt });
         }
     }
 
-    pub(crate) fn hear_progress(&mut self, rows: &[(u32, u32, u64)]) {
+    pub(crate) fn on_progress(&mut self, rows: &[(u32, u32, u64)]) {
         for &(attempt, generation, bytes_done) in rows {
             if self.is_current(attempt, generation) {
                 let attempt = self.attempts[attempt as usize].id;
                 self.handle(Event::Progress { attempt, bytes_done });
             }
         }
-        self.look_at_changes();
+        self.record_changes();
     }
 
     /// The catalog first, then the scheduler.
-    pub(crate) fn hear_ended(&mut self, place: u32, generation: u32) {
-        if !self.is_current(place, generation) {
+    pub(crate) fn on_ended(&mut self, index: u32, generation: u32) {
+        if !self.is_current(index, generation) {
             return;
         }
-        let attempt = &mut self.attempts[place as usize];
+        let attempt = &mut self.attempts[index as usize];
         let outcome = Outcome {
             attempt: attempt.id,
             epoch: attempt.epoch,
@@ -276,20 +277,20 @@ impl World<'_> {
         };
         let (block, file, source, target) = (attempt.block, attempt.file, attempt.source, attempt.target);
         let (leased, expected) = (attempt.leased, attempt.expected);
-        self.forget(place);
+        self.free_attempt(index);
         if let Some(fault) = &outcome.fault {
             let given_back = fault.code == FaultCode::GivenBack;
-            self.measure.given_back += u64::from(given_back);
-            self.measure.faults += u64::from(!given_back);
+            self.metrics.leases_returned += u64::from(given_back);
+            self.metrics.faults += u64::from(!given_back);
             return self.handle(Event::Outcome(outcome));
         }
         let taken = (self.now - leased) as f64 / 1e6;
-        self.measure.forecast(expected, taken);
-        let arrival = self.holdings.arrived(self.plan, block, file, target);
+        self.metrics.add_forecast(expected, taken);
+        let arrival = self.catalog.add_replica(self.plan, block, file, target);
         self.count_file(source, target);
         self.handle(Event::Outcome(outcome));
-        self.look_at_changes();
-        if arrival == Arrival::Again {
+        self.record_changes();
+        if arrival == Arrival::Duplicate {
             return;
         }
         let size = self.plan.work.sizes[file as usize];
@@ -299,10 +300,10 @@ impl World<'_> {
             want.files = want.files.saturating_sub(1);
             if let Some(&first) = want.requests.first() {
                 let row = &self.plan.work.requests[first as usize];
-                self.measure.file_done(self.now, micros(row.at), row.community, size);
+                self.metrics.file_done(self.now, micros(row.at), row.community, size);
             }
         }
-        if arrival == Arrival::Completes {
+        if arrival == Arrival::CompletesBlock {
             self.block_complete(block, target);
         }
     }
@@ -320,7 +321,7 @@ impl World<'_> {
             *left -= 1;
             if *left == 0 {
                 let row = &self.plan.work.requests[request as usize];
-                self.measure.dataset_done(request, (self.now - micros(row.at)) as f64 / 1e6);
+                self.metrics.dataset_done(request, (self.now - micros(row.at)) as f64 / 1e6);
             }
         }
     }

@@ -9,33 +9,33 @@
 use crate::bound::Group;
 
 /// Targets of a group of which every set is looked at.
-pub const EXACT_MAX: usize = 5;
+pub const EXACT_TARGETS_MAX: usize = 5;
 
 /// An edge of the graph of sites: the capacities on it.
-pub struct Edges {
+pub struct SiteGraph {
     pub count: usize,
-    pub ways: Vec<Option<Vec<u32>>>,
+    pub edges: Vec<Option<Vec<u32>>>,
     pub relays: Vec<usize>,
 }
 
 /// Prices by source and target.
-pub struct Table {
+pub struct PriceTable {
     edges: Vec<f64>,
     /// Through relays as well, and the first site on the way.
     paths: Vec<f64>,
     next: Vec<u32>,
 }
 
-impl Edges {
+impl SiteGraph {
     fn price(&self, prices: &[f64], from: usize, to: usize) -> f64 {
-        match &self.ways[from * self.count + to] {
+        match &self.edges[from * self.count + to] {
             None => f64::INFINITY,
-            Some(ways) => ways.iter().map(|&way| prices[way as usize]).sum(),
+            Some(capacities) => capacities.iter().map(|&capacity| prices[capacity as usize]).sum(),
         }
     }
 
     /// Prices of all edges, and of the cheapest paths through relays.
-    pub fn table(&self, prices: &[f64]) -> Table {
+    pub fn price_table(&self, prices: &[f64]) -> PriceTable {
         let count = self.count;
         let edges: Vec<f64> =
             (0..count * count).map(|at| self.price(prices, at / count, at % count)).collect();
@@ -52,28 +52,28 @@ impl Edges {
                 }
             }
         }
-        Table { edges, paths, next }
+        PriceTable { edges, paths, next }
     }
 
     /// The capacities of the cheapest path.
-    pub fn route(&self, table: &Table, from: usize, to: usize, take: &mut dyn FnMut(u32)) {
+    pub fn walk_path(&self, table: &PriceTable, from: usize, to: usize, take: &mut dyn FnMut(u32)) {
         let mut at = from;
         for _ in 0..self.count {
             if at == to {
                 return;
             }
             let next = table.next[at * self.count + to] as usize;
-            if let Some(ways) = &self.ways[at * self.count + next] {
-                ways.iter().for_each(|&way| take(way));
+            if let Some(capacities) = &self.edges[at * self.count + next] {
+                capacities.iter().for_each(|&capacity| take(capacity));
             }
             at = next;
         }
     }
 
     /// What [`tree`] looks at for a group.
-    pub fn effort(&self, group: &Group) -> usize {
+    pub fn search_cost(&self, group: &Group) -> usize {
         let targets = group.targets.len();
-        if targets > EXACT_MAX {
+        if targets > EXACT_TARGETS_MAX {
             return targets * (group.sources.len() + targets);
         }
         let sites = self.relays.len() + targets + 1;
@@ -83,16 +83,21 @@ impl Edges {
 
 /// The least price of a byte for all targets of a group, and the paths by which. Where nobody can bring it,
 /// it costs nothing to leave it out.
-pub fn tree(group: &Group, table: &Table, edges: &Edges, chosen: &mut Vec<(usize, usize)>) -> f64 {
-    let targets = within_reach(group, table, edges.count);
-    if targets.len() > EXACT_MAX {
-        return at_least(&group.sources, &targets, table, edges, chosen);
+pub fn cheapest_tree(
+    group: &Group,
+    table: &PriceTable,
+    edges: &SiteGraph,
+    chosen: &mut Vec<(usize, usize)>,
+) -> f64 {
+    let targets = reachable_targets(group, table, edges.count);
+    if targets.len() > EXACT_TARGETS_MAX {
+        return lower_bound(&group.sources, &targets, table, edges, chosen);
     }
-    Trees::new(&group.sources, targets, table, edges).all(chosen)
+    SteinerTrees::new(&group.sources, targets, table, edges).solve(chosen)
 }
 
 /// Targets that something can come to, from first replicas and from each other.
-fn within_reach(group: &Group, table: &Table, count: usize) -> Vec<usize> {
+fn reachable_targets(group: &Group, table: &PriceTable, count: usize) -> Vec<usize> {
     let mut from: Vec<usize> = group.sources.iter().map(|&site| site as usize).collect();
     let mut others: Vec<usize> = group.targets.iter().map(|&site| site as usize).collect();
     let mut within = Vec::new();
@@ -109,33 +114,33 @@ fn within_reach(group: &Group, table: &Table, count: usize) -> Vec<usize> {
 }
 
 /// Cheapest trees to sets of targets. A set is a number whose bits are the targets.
-struct Trees<'a> {
-    table: &'a Table,
+struct SteinerTrees<'a> {
+    table: &'a PriceTable,
     count: usize,
     sources: &'a [u32],
     targets: Vec<usize>,
     /// Where a tree may part: targets and relays; the last place is all first replicas together.
-    places: Vec<usize>,
+    nodes: Vec<usize>,
     /// By set and place: the price from there, and the place where the tree parts.
-    least: Vec<(f64, usize)>,
+    from: Vec<(f64, usize)>,
     /// By set and place: the price if it parts there, and one of its parts.
-    parted: Vec<(f64, usize)>,
+    split_at: Vec<(f64, usize)>,
 }
 
-impl<'a> Trees<'a> {
-    fn new(sources: &'a [u32], targets: Vec<usize>, table: &'a Table, edges: &Edges) -> Self {
-        let mut places = targets.clone();
-        places.extend(edges.relays.iter().filter(|relay| !targets.contains(relay)));
-        let size = (places.len() + 1) << targets.len();
+impl<'a> SteinerTrees<'a> {
+    fn new(sources: &'a [u32], targets: Vec<usize>, table: &'a PriceTable, edges: &SiteGraph) -> Self {
+        let mut nodes = targets.clone();
+        nodes.extend(edges.relays.iter().filter(|relay| !targets.contains(relay)));
+        let size = (nodes.len() + 1) << targets.len();
         let none = (f64::INFINITY, 0);
         let (least, parted) = (vec![none; size], vec![none; size]);
-        Trees { table, count: edges.count, sources, targets, places, least, parted }
+        SteinerTrees { table, count: edges.count, sources, targets, nodes, from: least, split_at: parted }
     }
 
     /// The path between two places: its price, and its first site.
     fn path(&self, from: usize, to: usize) -> (f64, usize) {
-        let site = self.places[to];
-        match self.places.get(from) {
+        let site = self.nodes[to];
+        match self.nodes.get(from) {
             Some(&from) if from == site => (0.0, from),
             Some(&from) => (self.table.paths[from * self.count + site], from),
             None => {
@@ -148,35 +153,35 @@ impl<'a> Trees<'a> {
         }
     }
 
-    fn all(mut self, chosen: &mut Vec<(usize, usize)>) -> f64 {
+    fn solve(mut self, chosen: &mut Vec<(usize, usize)>) -> f64 {
         let full = (1 << self.targets.len()) - 1;
         if full == 0 {
             return 0.0;
         }
-        let width = self.places.len() + 1;
+        let width = self.nodes.len() + 1;
         for set in 1..=full {
-            for place in 0..width {
-                self.parted[set * width + place] = self.parting(set, place);
+            for node in 0..width {
+                self.split_at[set * width + node] = self.best_split(set, node);
             }
-            for place in 0..width {
-                self.least[set * width + place] = self.onward(set, place);
+            for node in 0..width {
+                self.from[set * width + node] = self.best_path(set, node);
             }
         }
-        self.choose(full, width - 1, chosen);
-        self.least[full * width + width - 1].0
+        self.collect_paths(full, width - 1, chosen);
+        self.from[full * width + width - 1].0
     }
 
     /// A set of one is there when its target is reached.
-    fn parting(&self, set: usize, place: usize) -> (f64, usize) {
-        let width = self.places.len() + 1;
+    fn best_split(&self, set: usize, node: usize) -> (f64, usize) {
+        let width = self.nodes.len() + 1;
         if set.is_power_of_two() {
-            let there = place == set.trailing_zeros() as usize;
+            let there = node == set.trailing_zeros() as usize;
             return (if there { 0.0 } else { f64::INFINITY }, 0);
         }
         let mut best = (f64::INFINITY, 0);
         let mut part = (set - 1) & set;
         while part > 0 {
-            let price = self.least[part * width + place].0 + self.least[(set ^ part) * width + place].0;
+            let price = self.from[part * width + node].0 + self.from[(set ^ part) * width + node].0;
             if price < best.0 {
                 best = (price, part);
             }
@@ -186,44 +191,44 @@ impl<'a> Trees<'a> {
     }
 
     /// From a place to where the tree parts.
-    fn onward(&self, set: usize, place: usize) -> (f64, usize) {
-        let width = self.places.len() + 1;
-        let mut best = (self.parted[set * width + place].0, place);
-        for to in (0..self.places.len()).filter(|&to| to != place) {
-            let parted = self.parted[set * width + to].0;
+    fn best_path(&self, set: usize, node: usize) -> (f64, usize) {
+        let width = self.nodes.len() + 1;
+        let mut best = (self.split_at[set * width + node].0, node);
+        for to in (0..self.nodes.len()).filter(|&to| to != node) {
+            let parted = self.split_at[set * width + to].0;
             // Most places are dearer than the best so far without the way there.
             if parted < best.0 {
-                let price = self.path(place, to).0 + parted;
+                let price = self.path(node, to).0 + parted;
                 best = if price < best.0 { (price, to) } else { best };
             }
         }
         best
     }
 
-    fn choose(&self, set: usize, place: usize, chosen: &mut Vec<(usize, usize)>) {
-        let width = self.places.len() + 1;
-        let (price, to) = self.least[set * width + place];
+    fn collect_paths(&self, set: usize, node: usize, chosen: &mut Vec<(usize, usize)>) {
+        let width = self.nodes.len() + 1;
+        let (price, to) = self.from[set * width + node];
         if !price.is_finite() {
             return;
         }
-        if to != place {
-            chosen.push((self.path(place, to).1, self.places[to]));
+        if to != node {
+            chosen.push((self.path(node, to).1, self.nodes[to]));
         }
         if !set.is_power_of_two() {
-            let part = self.parted[set * width + to].1;
-            self.choose(part, to, chosen);
-            self.choose(set ^ part, to, chosen);
+            let part = self.split_at[set * width + to].1;
+            self.collect_paths(part, to, chosen);
+            self.collect_paths(set ^ part, to, chosen);
         }
     }
 }
 
 /// At least the cheapest edge into each of the targets, and of those one at least from a first replica: the
 /// second where the cheapest ones are all among themselves.
-fn at_least(
+fn lower_bound(
     sources: &[u32],
     targets: &[usize],
-    table: &Table,
-    edges: &Edges,
+    table: &PriceTable,
+    edges: &SiteGraph,
     chosen: &mut Vec<(usize, usize)>,
 ) -> f64 {
     let count = edges.count;
@@ -256,11 +261,11 @@ fn at_least(
         chosen.push((best.1, to));
     }
     if !rooted
-        && let Some((more, from, to, place)) = root
+        && let Some((more, from, to, node)) = root
         && more.is_finite()
     {
         sum += more;
-        chosen[place] = (from, to);
+        chosen[node] = (from, to);
     }
     sum
 }
@@ -271,18 +276,20 @@ mod tests {
 
     /// Sites 0 to 5: 0 has the file, 1 and 2 are relays, 3 and 4 are reached over 1, 5 over 2. What enters
     /// the relay 1 costs 1, what enters 2 costs 2, all else nothing.
-    fn edges() -> Edges {
-        let mut ways = vec![None; 36];
-        for (from, to, way) in [(0, 1, 1), (0, 2, 2), (2, 1, 1), (1, 2, 2), (1, 3, 0), (1, 4, 0), (2, 5, 0)] {
-            ways[from * 6 + to] = Some(vec![way]);
+    fn edges() -> SiteGraph {
+        let mut capacities = vec![None; 36];
+        for (from, to, capacity) in
+            [(0, 1, 1), (0, 2, 2), (2, 1, 1), (1, 2, 2), (1, 3, 0), (1, 4, 0), (2, 5, 0)]
+        {
+            capacities[from * 6 + to] = Some(vec![capacity]);
         }
-        Edges { count: 6, ways, relays: vec![1, 2] }
+        SiteGraph { count: 6, edges: capacities, relays: vec![1, 2] }
     }
 
     fn least(sources: &[u32], targets: &[u32]) -> (f64, Vec<(usize, usize)>) {
         let group = Group { bytes: 1.0, sources: sources.to_vec(), targets: targets.to_vec(), price: 0.0 };
         let (edges, mut chosen) = (edges(), Vec::new());
-        let price = tree(&group, &edges.table(&[0.0, 1.0, 2.0]), &edges, &mut chosen);
+        let price = cheapest_tree(&group, &edges.price_table(&[0.0, 1.0, 2.0]), &edges, &mut chosen);
         chosen.sort_unstable();
         (price, chosen)
     }
@@ -300,8 +307,8 @@ mod tests {
     #[test]
     fn the_sum_for_many_targets_is_never_above_the_cheapest_tree() {
         let (edges, prices) = (edges(), [0.0, 1.0, 2.0]);
-        let table = edges.table(&prices);
-        let sum = at_least(&[0], &[3, 4, 5], &table, &edges, &mut Vec::new());
+        let table = edges.price_table(&prices);
+        let sum = lower_bound(&[0], &[3, 4, 5], &table, &edges, &mut Vec::new());
         assert!(sum <= least(&[0], &[3, 4, 5]).0, "{sum}");
     }
 }

@@ -7,19 +7,19 @@ use std::str::FromStr;
 
 use longhaul_model::{ActivityName, CommunityName, NameError};
 
-use crate::layout::{Layout, named};
+use crate::layout::{Layout, name_matches};
 use crate::plan::{FILES_MAX, REQUESTS_MAX};
 use crate::quantity::{Share, Size};
 use crate::random::Random;
-use crate::scenario::{Dataset, Mistake, Scenario, Sizes, Stream, Terms};
+use crate::scenario::{Dataset, RequestTerms, Scenario, ScenarioError, Sizes, Stream};
 
-const BLOCK_FILES: u32 = 1_000;
+const BLOCK_FILES_DEFAULT: u32 = 1_000;
 /// No file of the grid is larger.
-const GRID_FILE_MAX: f64 = 20e9;
-const PRIORITY: u8 = 5;
+const GRID_FILE_BYTES_MAX: f64 = 20e9;
+const PRIORITY_DEFAULT: u8 = 5;
 const PRIORITIES: RangeInclusive<u8> = 1..=9;
 /// The community of requests that name none.
-const NOBODY: &str = "default";
+const COMMUNITY_DEFAULT: &str = "default";
 
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
@@ -70,7 +70,7 @@ pub struct CommunityPlan {
     pub activities: BTreeMap<ActivityName, f64>,
 }
 
-pub fn build(scenario: &Scenario, layout: &Layout, seed: u64) -> Result<Workload, Mistake> {
+pub fn build(scenario: &Scenario, layout: &Layout, seed: u64) -> Result<Workload, ScenarioError> {
     let mut work = Workload::default();
     add_communities(&mut work, scenario)?;
     for (at, dataset) in scenario.dataset.iter().enumerate() {
@@ -86,7 +86,7 @@ pub fn build(scenario: &Scenario, layout: &Layout, seed: u64) -> Result<Workload
         add_recorded(&mut work, &recorded.requests, layout, &format!("[[recorded]] {}", at + 1))?;
     }
     if work.requests.is_empty() {
-        return Err(Mistake::new(
+        return Err(ScenarioError::new(
             "[[campaign]]",
             "nobody wants anything",
             "add a [[campaign]] or a [[stream]]",
@@ -94,36 +94,36 @@ pub fn build(scenario: &Scenario, layout: &Layout, seed: u64) -> Result<Workload
     }
     if work.requests.len() > REQUESTS_MAX {
         let what = format!("{} requests, the limit is {REQUESTS_MAX}", work.requests.len());
-        return Err(Mistake::new("[[campaign]]", what, "use larger datasets"));
+        return Err(ScenarioError::new("[[campaign]]", what, "use larger datasets"));
     }
     work.requests.sort_by(|one, other| one.at.total_cmp(&other.at));
     Ok(work)
 }
 
-fn add_communities(work: &mut Workload, scenario: &Scenario) -> Result<(), Mistake> {
+fn add_communities(work: &mut Workload, scenario: &Scenario) -> Result<(), ScenarioError> {
     for community in &scenario.community {
         if !(community.share >= 0.0 && community.share.is_finite()) {
             let what = format!("a share of {} for \"{}\"", community.share, community.name);
-            return Err(Mistake::new("[[community]]", what, "give a number of 0 or more"));
+            return Err(ScenarioError::new("[[community]]", what, "give a number of 0 or more"));
         }
         let place = format!("[[community]] {}", community.name);
         let mut activities = BTreeMap::new();
         for (name, &weight) in &community.activities {
             if !(weight >= 0.0 && weight.is_finite()) {
-                return Err(Mistake::new(
+                return Err(ScenarioError::new(
                     place,
                     format!("a weight of {weight} for {name}"),
                     "give a number of 0 or more",
                 ));
             }
-            activities.insert(name_of(name, &place)?, weight);
+            activities.insert(parse_name(name, &place)?, weight);
         }
-        let name = name_of(&community.name, &place)?;
+        let name = parse_name(&community.name, &place)?;
         work.communities.push(CommunityPlan { name, share: community.share, activities });
     }
     let sum: f64 = work.communities.iter().map(|community| community.share).sum();
     if !work.communities.is_empty() && sum <= 0.0 {
-        return Err(Mistake::new(
+        return Err(ScenarioError::new(
             "[[community]]",
             "the shares sum to zero: nobody would get anything",
             "give one of them more",
@@ -132,38 +132,42 @@ fn add_communities(work: &mut Workload, scenario: &Scenario) -> Result<(), Mista
     Ok(())
 }
 
-fn check_priority(terms: &Terms, place: &str) -> Result<(), Mistake> {
+fn check_priority(terms: &RequestTerms, place: &str) -> Result<(), ScenarioError> {
     match terms.priority {
         Some(priority) if !PRIORITIES.contains(&priority) => {
             let what = format!("a priority of {priority}");
-            Err(Mistake::new(place, what, format!("give 1 (least) to 9; without one it is {PRIORITY}")))
+            Err(ScenarioError::new(
+                place,
+                what,
+                format!("give 1 (least) to 9; without one it is {PRIORITY_DEFAULT}"),
+            ))
         }
         _ => Ok(()),
     }
 }
 
-fn activity_of(terms: &Terms, place: &str) -> Result<Option<ActivityName>, Mistake> {
-    if terms.activity.is_empty() { Ok(None) } else { name_of(&terms.activity, place).map(Some) }
+fn parse_activity(terms: &RequestTerms, place: &str) -> Result<Option<ActivityName>, ScenarioError> {
+    if terms.activity.is_empty() { Ok(None) } else { parse_name(&terms.activity, place).map(Some) }
 }
 
 /// A name by the rules of all names.
-fn name_of<T: FromStr<Err = NameError>>(text: &str, place: &str) -> Result<T, Mistake> {
-    text.parse().map_err(|why: NameError| Mistake::new(place, why.to_string(), "choose another name"))
+fn parse_name<T: FromStr<Err = NameError>>(text: &str, place: &str) -> Result<T, ScenarioError> {
+    text.parse().map_err(|why: NameError| ScenarioError::new(place, why.to_string(), "choose another name"))
 }
 
 impl Workload {
-    fn community(&mut self, name: &str, place: &str) -> Result<u32, Mistake> {
-        let written = if name.is_empty() { NOBODY } else { name };
+    fn community(&mut self, name: &str, place: &str) -> Result<u32, ScenarioError> {
+        let written = if name.is_empty() { COMMUNITY_DEFAULT } else { name };
         if let Some(at) = self.communities.iter().position(|community| community.name.as_str() == written) {
             return Ok(at as u32);
         }
         if name.is_empty() {
-            let name = name_of(NOBODY, place)?;
+            let name = parse_name(COMMUNITY_DEFAULT, place)?;
             self.communities.push(CommunityPlan { name, share: 1.0, activities: BTreeMap::new() });
             return Ok((self.communities.len() - 1) as u32);
         }
         let what = format!("there is no community \"{name}\"");
-        Err(Mistake::new(place, what, "add a [[community]] with this name and a share"))
+        Err(ScenarioError::new(place, what, "add a [[community]] with this name and a share"))
     }
 
     fn add_dataset(
@@ -174,14 +178,14 @@ impl Workload {
         block: u32,
         at: &[u32],
         bad: f64,
-    ) -> Result<u32, Mistake> {
+    ) -> Result<u32, ScenarioError> {
         let dataset = self.datasets.len() as u32;
         let first_block = self.blocks.len() as u32;
         let first = self.sizes.len();
         self.sizes.extend(sizes);
         if self.sizes.len() > FILES_MAX {
             let what = format!("more than {FILES_MAX} files");
-            return Err(Mistake::new(format!("dataset {name}"), what, "use fewer and larger ones"));
+            return Err(ScenarioError::new(format!("dataset {name}"), what, "use fewer and larger ones"));
         }
         let end = self.sizes.len() as u32;
         let mut from = first as u32;
@@ -202,7 +206,7 @@ impl Workload {
         dataset: u32,
         target: u32,
         community: u32,
-        terms: &Terms,
+        terms: &RequestTerms,
         activity: &Option<ActivityName>,
     ) {
         let blocks = self.datasets[dataset as usize].blocks.clone();
@@ -216,14 +220,14 @@ impl Workload {
             target,
             community,
             activity: activity.clone(),
-            priority: terms.priority.unwrap_or(PRIORITY),
+            priority: terms.priority.unwrap_or(PRIORITY_DEFAULT),
             deadline: terms.deadline.map(|deadline| at + deadline.0),
         });
     }
 }
 
 /// A size by its distribution.
-fn draw(sizes: &Sizes, random: &mut Random) -> u64 {
+fn draw_size(sizes: &Sizes, random: &mut Random) -> u64 {
     let size = match sizes {
         Sizes::Equal(size) => size.0,
         Sizes::Spread(spread) => match spread.grid {
@@ -242,17 +246,21 @@ fn grid_size(random: &mut Random) -> f64 {
         kind if kind < 0.90 => random.lognormal(0.9e9, 1.0),
         _ => random.lognormal(5e9, 0.5),
     };
-    size.min(GRID_FILE_MAX)
+    size.min(GRID_FILE_BYTES_MAX)
 }
 
-fn check_sizes(sizes: &Sizes, place: &str) -> Result<(), Mistake> {
+fn check_sizes(sizes: &Sizes, place: &str) -> Result<(), ScenarioError> {
     let Sizes::Spread(spread) = sizes else { return Ok(()) };
     let numbers = [spread.median.map(|Size(size)| size), spread.sigma, spread.grid];
     let sound = |number: &Option<f64>| {
         number.is_none_or(|number| number.is_finite() && (0.0..=1e12).contains(&number))
     };
     if !numbers.iter().all(sound) || spread.sigma.is_some_and(|sigma| sigma > 4.0) {
-        return Err(Mistake::new(place, "sizes that cannot be", "give median and sigma (0 to 4), or grid"));
+        return Err(ScenarioError::new(
+            place,
+            "sizes that cannot be",
+            "give median and sigma (0 to 4), or grid",
+        ));
     }
     Ok(())
 }
@@ -262,32 +270,35 @@ fn add_datasets(
     dataset: &Dataset,
     layout: &Layout,
     random: &mut Random,
-) -> Result<(), Mistake> {
+) -> Result<(), ScenarioError> {
     let place = format!("[[dataset]] {}", dataset.name);
     check_sizes(&dataset.sizes, &place)?;
     if dataset.files == 0 || dataset.count == Some(0) || dataset.block == Some(0) {
-        return Err(Mistake::new(place, "it is empty", "give files, count and block, 1 or more"));
+        return Err(ScenarioError::new(place, "it is empty", "give files, count and block, 1 or more"));
     }
     if work.datasets.iter().any(|other| other.group == dataset.name) {
-        return Err(Mistake::new(place, "two datasets have this name", "rename one"));
+        return Err(ScenarioError::new(place, "two datasets have this name", "rename one"));
     }
     let sites = layout.sites_named(&dataset.at, &place)?;
     for number in 1..=dataset.count.unwrap_or(1) {
         let name = dataset.count.map_or(dataset.name.clone(), |_| format!("{}-{number}", dataset.name));
-        let at = some_of(&sites, dataset.copies, layout, random);
-        let sizes: Vec<u64> = (0..dataset.files).map(|_| draw(&dataset.sizes, random)).collect();
-        let block = dataset.block.unwrap_or(BLOCK_FILES);
+        let at = sample_sites(&sites, dataset.copies, layout, random);
+        let sizes: Vec<u64> = (0..dataset.files).map(|_| draw_size(&dataset.sizes, random)).collect();
+        let block = dataset.block.unwrap_or(BLOCK_FILES_DEFAULT);
         work.add_dataset(name, &dataset.name, sizes, block, &at, dataset.bad.0)?;
     }
     Ok(())
 }
 
 /// All sites, or so many of them, larger ones likelier.
-fn some_of(sites: &[usize], copies: Option<u32>, layout: &Layout, random: &mut Random) -> Vec<u32> {
+fn sample_sites(sites: &[usize], copies: Option<u32>, layout: &Layout, random: &mut Random) -> Vec<u32> {
     let Some(copies) = copies else { return sites.iter().map(|&site| site as u32).collect() };
     let weights: Vec<f64> = sites.iter().map(|&site| layout.sites[site].size).collect();
-    let mut chosen: Vec<u32> =
-        random.choose(&weights, copies.max(1) as usize).into_iter().map(|at| sites[at] as u32).collect();
+    let mut chosen: Vec<u32> = random
+        .sample_weighted(&weights, copies.max(1) as usize)
+        .into_iter()
+        .map(|at| sites[at] as u32)
+        .collect();
     chosen.sort_unstable();
     chosen
 }
@@ -297,24 +308,24 @@ fn add_campaigns(
     scenario: &Scenario,
     layout: &Layout,
     seed: u64,
-) -> Result<(), Mistake> {
+) -> Result<(), ScenarioError> {
     for (at, campaign) in scenario.campaign.iter().enumerate() {
         let place = format!("[[campaign]] {}", at + 1);
         let mut random = Random::stream(seed ^ at as u64, "campaign");
         check_priority(&campaign.terms, &place)?;
         let targets = layout.sites_named(&campaign.to, &place)?;
         let community = work.community(&campaign.terms.community, &place)?;
-        let activity = activity_of(&campaign.terms, &place)?;
+        let activity = parse_activity(&campaign.terms, &place)?;
         for written in &campaign.datasets {
-            let fits = |dataset: &DatasetPlan| named(written, &dataset.name, &dataset.group);
+            let fits = |dataset: &DatasetPlan| name_matches(written, &dataset.name, &dataset.group);
             let found: Vec<u32> =
                 (0..work.datasets.len() as u32).filter(|&at| fits(&work.datasets[at as usize])).collect();
             if found.is_empty() {
                 let what = format!("there is no dataset \"{written}\"");
-                return Err(Mistake::new(place, what, "add a [[dataset]] of this name"));
+                return Err(ScenarioError::new(place, what, "add a [[dataset]] of this name"));
             }
             for dataset in found {
-                for target in some_of(&targets, campaign.copies, layout, &mut random) {
+                for target in sample_sites(&targets, campaign.copies, layout, &mut random) {
                     work.add_request(campaign.at.0, dataset, target, community, &campaign.terms, &activity);
                 }
             }
@@ -329,14 +340,14 @@ fn add_stream(
     until: f64,
     layout: &Layout,
     random: &mut Random,
-) -> Result<(), Mistake> {
+) -> Result<(), ScenarioError> {
     let place = format!("[[stream]] {}", stream.name);
     check_sizes(&stream.sizes, &place)?;
     check_priority(&stream.terms, &place)?;
     let end = stream.end.map_or(until, |end| end.0).min(until);
     let rate_fits = stream.files_per_day.is_finite() && stream.files_per_day > 0.0;
     if !rate_fits || stream.files == 0 || stream.burst == 0 || stream.begin.0 >= end {
-        return Err(Mistake::new(
+        return Err(ScenarioError::new(
             place,
             "nothing would ever come",
             "give files_per_day, files, and begin before end",
@@ -345,11 +356,11 @@ fn add_stream(
     let from = layout.sites_named(&stream.from, &place)?;
     let to = layout.sites_named(&stream.to, &place)?;
     let community = work.community(&stream.terms.community, &place)?;
-    let activity = activity_of(&stream.terms, &place)?;
+    let activity = parse_activity(&stream.terms, &place)?;
     let datasets_per_s = stream.files_per_day / 86_400.0 / f64::from(stream.files);
     let bursts = datasets_per_s / f64::from(stream.burst);
     if datasets_per_s * (end - stream.begin.0) > REQUESTS_MAX as f64 {
-        return Err(Mistake::new(place, "too many datasets", "give each more files"));
+        return Err(ScenarioError::new(place, "too many datasets", "give each more files"));
     }
     let mut at = stream.begin.0;
     let mut number = 0u32;
@@ -365,14 +376,14 @@ fn add_stream(
         }
         for _ in 0..stream.burst {
             number += 1;
-            let sources = some_of(&from, Some(stream.copies), layout, random);
+            let sources = sample_sites(&from, Some(stream.copies), layout, random);
             let elsewhere: Vec<usize> =
                 to.iter().copied().filter(|&site| !sources.contains(&(site as u32))).collect();
-            let sizes: Vec<u64> = (0..stream.files).map(|_| draw(&stream.sizes, random)).collect();
+            let sizes: Vec<u64> = (0..stream.files).map(|_| draw_size(&stream.sizes, random)).collect();
             let name = format!("{}-{number}", stream.name);
             let Share(bad) = stream.bad;
-            let dataset = work.add_dataset(name, &stream.name, sizes, BLOCK_FILES, &sources, bad)?;
-            for target in some_of(&elsewhere, Some(stream.targets), layout, random) {
+            let dataset = work.add_dataset(name, &stream.name, sizes, BLOCK_FILES_DEFAULT, &sources, bad)?;
+            for target in sample_sites(&elsewhere, Some(stream.targets), layout, random) {
                 work.add_request(at, dataset, target, community, &stream.terms, &activity);
             }
         }
@@ -387,7 +398,7 @@ pub(crate) fn add_recorded(
     text: &str,
     layout: &Layout,
     place: &str,
-) -> Result<(), Mistake> {
+) -> Result<(), ScenarioError> {
     let mut known: BTreeMap<String, u32> =
         (0u32..).zip(&work.datasets).map(|(at, dataset)| (dataset.name.clone(), at)).collect();
     for (number, line) in text.lines().enumerate() {
@@ -397,7 +408,7 @@ pub(crate) fn add_recorded(
         let place = format!("{place} line {}", number + 1);
         let fields: Vec<&str> = line.split('\t').map(str::trim).collect();
         let wrong = |what: String| {
-            Mistake::new(
+            ScenarioError::new(
                 place.clone(),
                 what,
                 "seconds, dataset, files, bytes, sources, target, priority, community",
@@ -421,7 +432,7 @@ pub(crate) fn add_recorded(
         let sources: Vec<u32> =
             layout.sites_named(&names, &place)?.into_iter().map(|site| site as u32).collect();
         let target = layout.sites_named(&[target.to_owned()], &place)?[0] as u32;
-        let terms = Terms { priority: Some(priority), ..Terms::default() };
+        let terms = RequestTerms { priority: Some(priority), ..RequestTerms::default() };
         let community = work.community(community, &place)?;
         let dataset = match known.get(name) {
             Some(&dataset) => dataset,
@@ -429,7 +440,8 @@ pub(crate) fn add_recorded(
                 // The remainder goes to the first files, so that the sum is kept.
                 let (each, rest) = (bytes / u64::from(files), bytes % u64::from(files));
                 let sizes = (0..u64::from(files)).map(|file| each + u64::from(file < rest));
-                let dataset = work.add_dataset(name.to_owned(), name, sizes, BLOCK_FILES, &sources, 0.0)?;
+                let dataset =
+                    work.add_dataset(name.to_owned(), name, sizes, BLOCK_FILES_DEFAULT, &sources, 0.0)?;
                 known.insert(name.to_owned(), dataset);
                 dataset
             }

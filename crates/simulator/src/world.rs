@@ -12,13 +12,13 @@ use longhaul_model::{AttemptId, Fault, Timestamp};
 use longhaul_network::{AttemptEnd, Knowledge, Link};
 use longhaul_scheduler::{DemandId, Scheduler};
 
-use crate::Way;
-use crate::booked::Booked;
+use crate::Policy;
+use crate::catalog::ReplicaCatalog;
+use crate::circuit_provider::CircuitProviders;
 use crate::circuits::Circuits;
 use crate::flows::Flows;
-use crate::holdings::Holdings;
-use crate::learned::Learned;
-use crate::measure::Measure;
+use crate::knowledge_report::KnowledgeReport;
+use crate::metrics::RunMetrics;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::scenario::Rates;
@@ -61,25 +61,25 @@ pub(crate) struct Attempt {
 pub(crate) enum Phase {
     /// The slot is free.
     Free,
-    OnItsWay,
+    InTransit,
     Waiting,
     /// On tape, being recalled.
-    Recalled,
+    Recalling,
     Opening,
     Moving,
     /// Over; the service does not know yet.
-    Told,
+    Reported,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Happening {
+pub(crate) enum SimEvent {
     /// A lease comes to its agent.
     Lease {
         attempt: u32,
         generation: u32,
     },
     /// An agent is asked to give a lease back.
-    AskedBack {
+    LeaseRecall {
         attempt: u32,
         generation: u32,
     },
@@ -117,14 +117,14 @@ pub(crate) enum Happening {
         after: Option<u32>,
         limit: u32,
     },
-    TroubleBegins {
+    FailureBegins {
         trouble: u32,
     },
-    TroubleEnds {
+    FailureEnds {
         trouble: u32,
     },
     /// The service misses an agent.
-    Missed {
+    AgentTimeout {
         site: u32,
         trouble: u32,
     },
@@ -132,14 +132,14 @@ pub(crate) enum Happening {
         circuit: u32,
         up: bool,
     },
-    Weather,
+    BackgroundTraffic,
     /// Agents probe the paths to each other.
     Probes,
     /// What waits is looked at, for circuits.
-    LookAtCircuits,
+    ReviewCircuits,
     /// A provider answers a request.
-    Granted {
-        line: u32,
+    CircuitGranted {
+        number: u32,
         key: longhaul_circuits::RequestKey,
     },
 }
@@ -152,9 +152,9 @@ pub(crate) struct Want {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct SiteNow {
+pub(crate) struct SimSite {
     /// Troubles that hit it now.
-    pub troubles: BTreeSet<u32>,
+    pub failures: BTreeSet<u32>,
     pub down: u32,
     /// When its agent is back, if it is away.
     pub back: i64,
@@ -171,10 +171,10 @@ pub struct World<'a> {
     pub(crate) now: i64,
     pub(crate) clock_jump: i64,
     pub(crate) flows: Flows,
-    pub(crate) holdings: Holdings,
-    pub(crate) sites: Vec<SiteNow>,
+    pub(crate) catalog: ReplicaCatalog,
+    pub(crate) sites: Vec<SimSite>,
     /// Troubles of links that hold now.
-    pub(crate) link_troubles: BTreeSet<u32>,
+    pub(crate) link_failures: BTreeSet<u32>,
     pub(crate) circuits_up: BTreeSet<u32>,
     pub(crate) attempts: Vec<Attempt>,
     free: Vec<u32>,
@@ -191,36 +191,36 @@ pub struct World<'a> {
     pub(crate) on_disk: BTreeSet<(u32, u32)>,
     pub(crate) random: Random,
     pub(crate) background: Vec<f64>,
-    pub(crate) slow: Vec<f64>,
+    pub(crate) storage_factor: Vec<f64>,
     /// What others leave of each capacity, and what circuits have taken of it.
-    pub(crate) left: Vec<f64>,
+    pub(crate) unused_share: Vec<f64>,
     pub(crate) reserved: Vec<f64>,
-    pub(crate) booked: Booked,
+    pub(crate) circuit_providers: CircuitProviders,
     pub(crate) circuits: Circuits,
-    queue: BinaryHeap<Reverse<(i64, u64, Boxed)>>,
+    queue: BinaryHeap<Reverse<(i64, u64, Unordered)>>,
     sequence: u64,
     last_calculation: i64,
     rates: Rates,
-    pub(crate) heard: bool,
-    pub(crate) measure: Measure,
-    pub(crate) learned: Learned,
+    pub(crate) scheduler_stale: bool,
+    pub(crate) metrics: RunMetrics,
+    pub(crate) knowledge: KnowledgeReport,
 }
 
 /// Compared by nothing: its place in the queue is its time and number.
-struct Boxed(Happening);
+struct Unordered(SimEvent);
 
-impl PartialEq for Boxed {
+impl PartialEq for Unordered {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
-impl Eq for Boxed {}
-impl PartialOrd for Boxed {
+impl Eq for Unordered {}
+impl PartialOrd for Unordered {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Boxed {
+impl Ord for Unordered {
     fn cmp(&self, _: &Self) -> std::cmp::Ordering {
         std::cmp::Ordering::Equal
     }
@@ -228,18 +228,18 @@ impl Ord for Boxed {
 
 impl<'a> World<'a> {
     /// `rates`: in place of those of the scenario.
-    pub fn new(plan: &'a Plan, way: &Way, rates: Option<Rates>) -> Self {
+    pub fn new(plan: &'a Plan, policy: &Policy, rates: Option<Rates>) -> Self {
         let sites = plan.layout.sites.len();
         let rates = rates.unwrap_or(plan.model.rates);
         let mut world = World {
             plan,
-            scheduler: Scheduler::new(way.settings.clone(), knowledge(plan), 0),
+            scheduler: Scheduler::new(policy.settings.clone(), knowledge(plan), 0),
             now: 0,
             clock_jump: 0,
             flows: Flows::new(plan, rates),
-            holdings: Holdings::new(plan),
-            sites: (0..sites).map(|_| SiteNow { connected: true, ..SiteNow::default() }).collect(),
-            link_troubles: BTreeSet::new(),
+            catalog: ReplicaCatalog::new(plan),
+            sites: (0..sites).map(|_| SimSite { connected: true, ..SimSite::default() }).collect(),
+            link_failures: BTreeSet::new(),
             circuits_up: BTreeSet::new(),
             attempts: Vec::new(),
             free: Vec::new(),
@@ -253,34 +253,34 @@ impl<'a> World<'a> {
             on_disk: BTreeSet::new(),
             random: Random::stream(plan.seed, "weather"),
             background: vec![0.0; plan.layout.capacities.len()],
-            slow: vec![1.0; plan.layout.capacities.len()],
-            left: vec![1.0; plan.layout.capacities.len()],
+            storage_factor: vec![1.0; plan.layout.capacities.len()],
+            unused_share: vec![1.0; plan.layout.capacities.len()],
             reserved: vec![0.0; plan.layout.capacities.len()],
-            booked: Booked::new(plan),
+            circuit_providers: CircuitProviders::new(plan),
             circuits: Circuits::default(),
             queue: BinaryHeap::new(),
             sequence: 0,
             last_calculation: i64::MIN,
             rates,
-            heard: true,
-            measure: Measure::new(plan),
-            learned: Learned::default(),
+            scheduler_stale: true,
+            metrics: RunMetrics::new(plan),
+            knowledge: KnowledgeReport::default(),
         };
-        world.tell_sites();
-        world.tell_limits(way.at_once);
-        world.tell_shares();
-        world.plan_weather();
-        world.begin_circuits();
+        world.announce_sites();
+        world.announce_limits(policy.concurrency);
+        world.announce_shares();
+        world.schedule_events();
+        world.start_circuits();
         world
     }
 
-    pub(crate) fn at(&mut self, time: i64, happening: Happening) {
+    pub(crate) fn schedule_at(&mut self, time: i64, happening: SimEvent) {
         self.sequence += 1;
-        self.queue.push(Reverse((time, self.sequence, Boxed(happening))));
+        self.queue.push(Reverse((time, self.sequence, Unordered(happening))));
     }
 
-    pub(crate) fn after(&mut self, seconds: f64, happening: Happening) {
-        self.at(self.now + micros(seconds).max(0), happening);
+    pub(crate) fn schedule_after(&mut self, seconds: f64, happening: SimEvent) {
+        self.schedule_at(self.now + micros(seconds).max(0), happening);
     }
 
     /// The service's time.
@@ -289,16 +289,16 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn handle(&mut self, event: longhaul_scheduler::Event) {
-        self.heard = true;
+        self.scheduler_stale = true;
         self.scheduler.handle(event, self.service_time());
     }
 
     pub(crate) fn new_attempt(&mut self, attempt: Attempt) -> u32 {
         match self.free.pop() {
-            Some(place) => {
-                let generation = self.attempts[place as usize].generation;
-                self.attempts[place as usize] = Attempt { generation, ..attempt };
-                place
+            Some(index) => {
+                let generation = self.attempts[index as usize].generation;
+                self.attempts[index as usize] = Attempt { generation, ..attempt };
+                index
             }
             None => {
                 self.attempts.push(attempt);
@@ -308,23 +308,23 @@ impl<'a> World<'a> {
     }
 
     /// The attempt is over, and nobody has more to say of it.
-    pub(crate) fn forget(&mut self, place: u32) {
-        let attempt = &mut self.attempts[place as usize];
+    pub(crate) fn free_attempt(&mut self, index: u32) {
+        let attempt = &mut self.attempts[index as usize];
         self.by_id.remove(&attempt.id);
         attempt.phase = Phase::Free;
         attempt.generation = attempt.generation.wrapping_add(1);
         attempt.fault = None;
-        self.free.push(place);
+        self.free.push(index);
     }
 
-    pub(crate) fn is_current(&self, place: u32, generation: u32) -> bool {
-        self.attempts[place as usize].generation == generation
+    pub(crate) fn is_current(&self, index: u32, generation: u32) -> bool {
+        self.attempts[index as usize].generation == generation
     }
 
     /// Until all that is wanted is there, or the world ends.
     pub fn run(&mut self) {
         self.run_until(self.plan.until);
-        self.measure.finish(self.now);
+        self.metrics.finish(self.now);
     }
 
     /// Up to a time, in seconds, with all that flowed until then.
@@ -346,7 +346,7 @@ impl<'a> World<'a> {
 
     /// The bound of this world as it was.
     pub fn certificate(&self) -> crate::bound::Certificate {
-        crate::bound::certify(self.plan, &self.measure.history)
+        crate::bound::certify(self.plan, &self.metrics.history)
     }
 
     fn step(&mut self, end: i64) -> bool {
@@ -359,22 +359,22 @@ impl<'a> World<'a> {
             return false;
         }
         self.now = self.now.max(next);
-        self.take_requests();
+        self.submit_due_requests();
         while self.queue.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
-            if let Some(Reverse((_, _, Boxed(happening)))) = self.queue.pop() {
-                self.happen(happening);
+            if let Some(Reverse((_, _, Unordered(happening)))) = self.queue.pop() {
+                self.handle_event(happening);
             }
         }
-        while let Some((at, flow)) = self.flows.next_due()
+        while let Some((at, flow)) = self.flows.next_completion()
             && at <= self.now
         {
-            self.session_done(flow);
+            self.on_file_done(flow);
         }
-        if self.heard || self.wants_to_act().is_some_and(|at| at <= self.now) {
-            self.poll();
+        if self.scheduler_stale || self.scheduler_wakeup().is_some_and(|at| at <= self.now) {
+            self.poll_scheduler();
         }
-        if self.flows.stale && self.calculation_time() <= self.now {
-            self.flows.calculate(self.now);
+        if self.flows.rates_stale && self.calculation_time() <= self.now {
+            self.flows.recompute_rates(self.now);
             self.last_calculation = self.now;
         }
         true
@@ -382,16 +382,16 @@ impl<'a> World<'a> {
 
     fn next_time(&self) -> i64 {
         let mut next = self.queue.peek().map_or(i64::MAX, |Reverse((at, ..))| *at);
-        if let Some((at, _)) = self.flows.next_due() {
+        if let Some((at, _)) = self.flows.next_completion() {
             next = next.min(at);
         }
         if let Some(request) = self.plan.work.requests.get(self.next_request) {
             next = next.min(micros(request.at));
         }
-        if self.flows.stale {
+        if self.flows.rates_stale {
             next = next.min(self.calculation_time());
         }
-        if let Some(at) = self.wakeup() {
+        if let Some(at) = self.next_service_step() {
             next = next.min(at);
         }
         next
@@ -405,15 +405,15 @@ impl<'a> World<'a> {
     }
 
     /// When the scheduler wants to be asked, in the world's time.
-    fn wants_to_act(&self) -> Option<i64> {
+    fn scheduler_wakeup(&self) -> Option<i64> {
         let at = self.scheduler.next_wakeup()?;
         Some(at.0.saturating_sub(START.0).saturating_sub(self.clock_jump))
     }
 
     /// When it is asked: at a step of the service that is still to come.
-    fn wakeup(&self) -> Option<i64> {
-        let at = self.wants_to_act()?;
-        Some(if at <= self.now { self.now + self.service_step() } else { self.on_step(at) })
+    fn next_service_step(&self) -> Option<i64> {
+        let at = self.scheduler_wakeup()?;
+        Some(if at <= self.now { self.now + self.service_step() } else { self.round_up_to_step(at) })
     }
 
     pub(crate) fn service_step(&self) -> i64 {
@@ -421,30 +421,32 @@ impl<'a> World<'a> {
     }
 
     /// The service takes in what came since its last step.
-    pub(crate) fn on_step(&self, at: i64) -> i64 {
+    pub(crate) fn round_up_to_step(&self, at: i64) -> i64 {
         let step = self.service_step();
         at.saturating_add(step - 1) / step * step
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn handle_event(&mut self, happening: SimEvent) {
         match happening {
-            Happening::Lease { attempt, generation } => self.lease_came(attempt, generation),
-            Happening::AskedBack { attempt, generation } => self.asked_back(attempt, generation),
-            Happening::Ready { attempt, generation } => self.ready(attempt, generation),
-            Happening::Recalled { site, attempt, generation } => self.recalled(site, attempt, generation),
-            Happening::Began { attempt, generation } => self.hear_began(attempt, generation),
-            Happening::Ended { attempt, generation } => self.hear_ended(attempt, generation),
-            Happening::Report { site } => self.report(site),
-            Happening::Progress { rows } => self.hear_progress(&rows),
-            Happening::Files { demand, target, after, limit } => self.answer(demand, target, after, limit),
-            Happening::TroubleBegins { trouble } => self.trouble_begins(trouble),
-            Happening::TroubleEnds { trouble } => self.trouble_ends(trouble),
-            Happening::Missed { site, trouble } => self.missed(site, trouble),
-            Happening::Circuit { circuit, up } => self.circuit(circuit, up),
-            Happening::Weather => self.weather(),
-            Happening::Probes => self.probe(),
-            Happening::LookAtCircuits => self.look_at_circuits(),
-            Happening::Granted { line, key } => self.granted(line, key),
+            SimEvent::Lease { attempt, generation } => self.on_lease_delivered(attempt, generation),
+            SimEvent::LeaseRecall { attempt, generation } => self.on_recall(attempt, generation),
+            SimEvent::Ready { attempt, generation } => self.on_ready(attempt, generation),
+            SimEvent::Recalled { site, attempt, generation } => self.on_recalled(site, attempt, generation),
+            SimEvent::Began { attempt, generation } => self.on_started(attempt, generation),
+            SimEvent::Ended { attempt, generation } => self.on_ended(attempt, generation),
+            SimEvent::Report { site } => self.send_report(site),
+            SimEvent::Progress { rows } => self.on_progress(&rows),
+            SimEvent::Files { demand, target, after, limit } => {
+                self.answer_expansion(demand, target, after, limit)
+            }
+            SimEvent::FailureBegins { trouble } => self.on_failure_begin(trouble),
+            SimEvent::FailureEnds { trouble } => self.on_failure_end(trouble),
+            SimEvent::AgentTimeout { site, trouble } => self.on_agent_timeout(site, trouble),
+            SimEvent::Circuit { circuit, up } => self.set_circuit(circuit, up),
+            SimEvent::BackgroundTraffic => self.update_background(),
+            SimEvent::Probes => self.probe_links(),
+            SimEvent::ReviewCircuits => self.review_circuits(),
+            SimEvent::CircuitGranted { number: line, key } => self.on_granted(line, key),
         }
     }
 }

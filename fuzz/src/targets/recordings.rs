@@ -1,7 +1,7 @@
 //! Recordings of a service, from a disk that may have damaged them.
 
-use longhaul_scheduler::record::{Kind, Line};
-use longhaul_simulator::replay::{Replay, Replayed, Wish};
+use longhaul_scheduler::record::{Line, LineKind};
+use longhaul_simulator::replay::{Replay, ReplayOptions, ReplayReport};
 
 /// As bytes of a file; and, so that more than checksums is tried, as bodies of lines whose checksums are
 /// right: each line of the input is one, its first byte says of which kind.
@@ -12,11 +12,11 @@ pub fn recordings(bytes: &[u8]) {
         let Some((&first, body)) = body.split_first() else { break };
         let Ok(body) = std::str::from_utf8(body) else { break };
         let kind = match first {
-            b'H' => Kind::Head,
-            b'O' => Kind::Observation,
-            b'L' => Kind::Lesson,
-            b'P' => Kind::Polled,
-            _ => Kind::Event,
+            b'H' => LineKind::Head,
+            b'O' => LineKind::Observation,
+            b'L' => LineKind::Knowledge,
+            b'P' => LineKind::Poll,
+            _ => LineKind::Event,
         };
         let now = longhaul_model::Timestamp(1_800_000_000_000_000 + 1_000_000 * number as i64);
         Line { number, kind, now, body }.write(&mut lines);
@@ -25,8 +25,8 @@ pub fn recordings(bytes: &[u8]) {
     assert_eq!(told(&lines, 7), whole, "where it is cut tells nothing");
 }
 
-fn told(bytes: &[u8], at_once: usize) -> Result<Replayed, String> {
-    let mut replay = Replay::new(Wish::default())?;
+fn told(bytes: &[u8], at_once: usize) -> Result<ReplayReport, String> {
+    let mut replay = Replay::new(ReplayOptions::default())?;
     bytes.chunks(at_once).try_for_each(|part| replay.feed(part))?;
     replay.end()
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_model::units::{bytes, count, duration, printable};
 use longhaul_scheduler::Strategy;
-use longhaul_simulator::replay::{Beside, Difference, Replay, Replayed, Wish};
+use longhaul_simulator::replay::{Difference, Replay, ReplayOptions, ReplayReport, StrategyComparison};
 use serde::Serialize;
 
 use super::Context;
@@ -55,7 +55,7 @@ struct DifferenceView<'a> {
 struct BesideView<'a> {
     strategy: &'static str,
     choices: u64,
-    same: u64,
+    is_same: u64,
     bytes_by_source: &'a std::collections::BTreeMap<String, [u64; 2]>,
     example: Option<&'a str>,
 }
@@ -73,11 +73,11 @@ impl<'a> DifferenceView<'a> {
 }
 
 impl<'a> BesideView<'a> {
-    fn from_comparison(beside: &'a Beside) -> Self {
+    fn from_comparison(beside: &'a StrategyComparison) -> Self {
         BesideView {
             strategy: beside.strategy.name(),
             choices: beside.choices,
-            same: beside.same,
+            is_same: beside.same,
             bytes_by_source: &beside.bytes,
             example: beside.example.as_deref(),
         }
@@ -91,7 +91,7 @@ pub fn run(context: &Context, path: &Path, strategies: &[String]) -> Result<Exit
     let mut all_same = true;
     for (recording, segments) in find_recordings(path)? {
         let replayed = replay(&recording, &segments, beside.clone())?;
-        all_same &= replayed.same();
+        all_same &= replayed.is_same();
         let name = printable(&recording.to_string_lossy());
         match context.output.format {
             Format::Json => context.output.json_line(&replay_view(name, &replayed))?,
@@ -142,10 +142,10 @@ fn entries(directory: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathB
     Ok(found)
 }
 
-fn replay(recording: &Path, segments: &[PathBuf], beside: Vec<Strategy>) -> Result<Replayed, Failure> {
+fn replay(recording: &Path, segments: &[PathBuf], beside: Vec<Strategy>) -> Result<ReplayReport, Failure> {
     let cannot =
         |why: String| Failure::usage("a recording cannot answer this", why, "longhaul simulate --help");
-    let mut replay = Replay::new(Wish { beside, settings: None }).map_err(cannot)?;
+    let mut replay = Replay::new(ReplayOptions { compare: beside, settings: None }).map_err(cannot)?;
     let damaged = |why: String| {
         let shown = printable(&recording.to_string_lossy());
         Failure::usage(format!("{shown} is not a complete recording"), why, RECORDING_REMEDY)
@@ -166,29 +166,29 @@ fn replay(recording: &Path, segments: &[PathBuf], beside: Vec<Strategy>) -> Resu
     replay.end().map_err(damaged)
 }
 
-fn replay_view(recording: String, replayed: &Replayed) -> ReplayView<'_> {
+fn replay_view(recording: String, replayed: &ReplayReport) -> ReplayView<'_> {
     ReplayView {
         recording,
         version: &replayed.version,
         from: replayed.from,
         to: replayed.to,
-        events: replayed.told.events,
-        observations: replayed.told.observations,
-        lessons: replayed.told.lessons,
-        polls: replayed.told.polls,
+        events: replayed.inputs.events,
+        observations: replayed.inputs.observations,
+        lessons: replayed.inputs.imports,
+        polls: replayed.inputs.polls,
         decisions_equal: replayed.equal,
         leases: replayed.leases,
-        same: replayed.same(),
+        same: replayed.is_same(),
         torn_bytes: replayed.torn,
         difference: replayed.difference.as_ref().map(DifferenceView::from_difference),
-        beside: replayed.beside.iter().map(BesideView::from_comparison).collect(),
+        beside: replayed.comparisons.iter().map(BesideView::from_comparison).collect(),
     }
 }
 
-fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
+fn replay_text(name: &str, replayed: &ReplayReport, context: &Context) -> String {
     let style: Style = context.output.out.style;
     let mut text = String::new();
-    let told = &replayed.told;
+    let inputs = &replayed.inputs;
     let _ = writeln!(text, "{}", style.paint(Tone::Strong, name));
     let _ = writeln!(
         text,
@@ -196,10 +196,10 @@ fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
         duration(replayed.lasted()),
         replayed.from,
         printable(&replayed.version),
-        count(told.events),
-        count(told.observations),
-        count(told.lessons),
-        count(told.polls)
+        count(inputs.events),
+        count(inputs.observations),
+        count(inputs.imports),
+        count(inputs.polls)
     );
     if replayed.torn > 0 {
         let torn = format!(
@@ -233,13 +233,13 @@ fn replay_text(name: &str, replayed: &Replayed, context: &Context) -> String {
             text.push_str("  later events answer decisions that were not made here and are not compared\n");
         }
     }
-    for beside in &replayed.beside {
+    for beside in &replayed.comparisons {
         text.push_str(&comparison_text(beside, context));
     }
     text
 }
 
-fn comparison_text(beside: &Beside, context: &Context) -> String {
+fn comparison_text(beside: &StrategyComparison, context: &Context) -> String {
     let name = beside.strategy.name();
     if beside.choices == 0 {
         return format!("\n  {name}: no lease had a choice of sources\n");

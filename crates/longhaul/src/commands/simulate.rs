@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use longhaul_model::units::{bytes, count, duration};
-use longhaul_simulator::learned::Learned;
-use longhaul_simulator::rates::{ERROR_MAX, compare_rates};
+use longhaul_simulator::knowledge_report::KnowledgeReport;
+use longhaul_simulator::rate_error::{RATE_ERROR_MAX, compare_rates};
 use longhaul_simulator::scenario::{Rates, TEXT_BYTES_MAX};
-use longhaul_simulator::{Level, Mistake, Plan, Report, Scenario, Way, generate, plots, simulate};
+use longhaul_simulator::{
+    CircuitLevel, Plan, Policy, Report, Scenario, ScenarioError, generate, plots, simulate,
+};
 
 use super::Context;
 use crate::failure::{Exit, Failure};
@@ -45,7 +47,7 @@ pub struct SimulateArgs {
         value_parser = parse_level,
         conflicts_with_all = ["check_rates", "replay", "generate"]
     )]
-    circuits: Vec<Level>,
+    circuits: Vec<CircuitLevel>,
     /// Random seed instead of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -69,11 +71,11 @@ pub struct SimulateArgs {
 }
 
 /// Parses a level as in a scenario.
-fn parse_level(text: &str) -> Result<Level, String> {
+fn parse_level(text: &str) -> Result<CircuitLevel, String> {
     match text {
-        "none" => Ok(Level::None),
-        "agent" => Ok(Level::Agent),
-        "service" => Ok(Level::Service),
+        "none" => Ok(CircuitLevel::None),
+        "agent" => Ok(CircuitLevel::Agent),
+        "service" => Ok(CircuitLevel::Service),
         _ => Err("use none, agent or service".to_owned()),
     }
 }
@@ -90,30 +92,31 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
     }
     let path = args.scenario.clone().unwrap_or_default();
     let mut plan = read(&path, args.seed)?;
-    let ways = parse_policies(&args.strategy)?;
+    let policies = parse_policies(&args.strategy)?;
     let levels = if args.circuits.is_empty() { vec![plan.circuits.level] } else { args.circuits.clone() };
     if args.check_rates {
-        return check_rates(context, &plan, &ways);
+        return check_rates(context, &plan, &policies);
     }
     let mut reports = Vec::new();
-    for (level, way) in levels.iter().flat_map(|level| ways.iter().map(move |way| (level, way))) {
+    for (level, policy) in levels.iter().flat_map(|level| policies.iter().map(move |policy| (level, policy)))
+    {
         plan.circuits.level = *level;
-        let mut way = way.clone();
+        let mut policy = policy.clone();
         if levels.len() > 1 {
-            way.name = format!("{}:{}", way.name, level.name());
+            policy.name = format!("{}:{}", policy.name, level.name());
         }
         let begin = Instant::now();
-        let mut report = simulate(&plan, &way, None);
+        let mut report = simulate(&plan, &policy, None);
         let wall = begin.elapsed().as_secs_f64();
         report.summary.wall_s = wall;
         report.summary.decisions_per_s = report.leases as f64 / wall.max(1e-9);
         if plan.model.rates == Rates::Second {
-            report.summary.rates_error = Some(compare_rates(&plan, &way).error());
+            report.summary.rates_error = Some(compare_rates(&plan, &policy).error());
         }
         if context.output.format == Format::Json {
             context.output.json_line(&report.summary)?;
         } else if wall > WALL_S_REPORTED_MIN {
-            context.output.print_message(&format!("{}: {:.1} s", way.name, wall));
+            context.output.print_message(&format!("{}: {:.1} s", policy.name, wall));
         }
         reports.push(report);
     }
@@ -133,13 +136,13 @@ pub fn run(context: &Context, args: SimulateArgs) -> Result<Exit, Failure> {
 /// Results too far from exact rates are not accepted.
 fn check_rates_error<'a>(context: &Context, errors: impl Iterator<Item = (&'a String, f64)>) -> Exit {
     let mut exit = Exit::Ok;
-    for (strategy, error) in errors.filter(|(_, error)| *error > ERROR_MAX) {
+    for (strategy, error) in errors.filter(|(_, error)| *error > RATE_ERROR_MAX) {
         exit = Exit::Mismatch;
         context.output.print_message(&format!(
             "{strategy}: rates once per second differ by {:.2} % from exact ones in the first hour, {:.0} % \
                 is allowed: use rates = \"exact\"",
             error * 100.0,
-            ERROR_MAX * 100.0
+            RATE_ERROR_MAX * 100.0
         ));
     }
     exit
@@ -160,21 +163,21 @@ fn read(path: &Path, seed: Option<u64>) -> Result<Plan, Failure> {
     Plan::new(&scenario, seed).map_err(|mistake| scenario_failure(path, mistake))
 }
 
-fn scenario_failure(path: &Path, mistake: Mistake) -> Failure {
+fn scenario_failure(path: &Path, mistake: ScenarioError) -> Failure {
     let title = format!("{} is not a scenario", path.display());
     Failure::usage(title, format!("{}: {}", mistake.place, mistake.what), mistake.next)
 }
 
-fn parse_policies(names: &[String]) -> Result<Vec<Way>, Failure> {
+fn parse_policies(names: &[String]) -> Result<Vec<Policy>, Failure> {
     if names.is_empty() {
         return parse_policies(&["best".to_owned()]);
     }
     let mut all = Vec::new();
     for name in names {
         match name.as_str() {
-            "all" => all.extend(Way::all()),
+            "all" => all.extend(Policy::all()),
             name => all.push(
-                Way::named(name)
+                Policy::parse(name)
                     .map_err(|why| Failure::usage("unknown strategy", why, "longhaul simulate --help"))?,
             ),
         }
@@ -183,7 +186,7 @@ fn parse_policies(names: &[String]) -> Result<Vec<Way>, Failure> {
 }
 
 /// Compares what the approximate and the exact calculation move in the first hour.
-fn check_rates(context: &Context, plan: &Plan, ways: &[Way]) -> Result<Exit, Failure> {
+fn check_rates(context: &Context, plan: &Plan, policies: &[Policy]) -> Result<Exit, Failure> {
     let mut table = Table::new([
         left("strategy"),
         right("exact"),
@@ -191,17 +194,17 @@ fn check_rates(context: &Context, plan: &Plan, ways: &[Way]) -> Result<Exit, Fai
         right("difference").plain_title("differs by"),
     ]);
     let mut errors = Vec::new();
-    for way in ways {
-        let hour = compare_rates(plan, way);
+    for policy in policies {
+        let hour = compare_rates(plan, policy);
         let error = hour.error();
         table.row([
-            Cell::text(&way.name),
+            Cell::text(&policy.name),
             Cell::bytes(hour.exact as u64),
             Cell::bytes(hour.second as u64),
             Cell::both(format!("{:.3} %", error * 100.0), format!("{error:.6}"))
-                .toned_if(!hour.is_near(), Tone::Bad),
+                .toned_if(!hour.is_within_limit(), Tone::Bad),
         ]);
-        errors.push((&way.name, error));
+        errors.push((&policy.name, error));
     }
     context.output.write(&table.human(context.output.out.style, context.output.out.width()))?;
     Ok(check_rates_error(context, errors.into_iter()))
@@ -278,8 +281,11 @@ fn human(plan: &Plan, reports: &[Report], context: &Context) -> String {
             "rates once per second: at most {:.3} % off exact ones in bytes of the first hour",
             most * 100.0
         );
-        let _ =
-            writeln!(text, "{}", style.paint(if most > ERROR_MAX { Tone::Bad } else { Tone::Faint }, &line));
+        let _ = writeln!(
+            text,
+            "{}",
+            style.paint(if most > RATE_ERROR_MAX { Tone::Bad } else { Tone::Faint }, &line)
+        );
     }
     for report in
         reports.iter().filter(|report| reports.len() <= REPORTS_REMARKED_MAX || report.unfinished > 0)
@@ -291,7 +297,7 @@ fn human(plan: &Plan, reports: &[Report], context: &Context) -> String {
 
 fn write_remarks(text: &mut String, report: &Report, style: Style) {
     let most: Vec<String> =
-        report.use_most.iter().take(3).map(|(name, part)| format!("{name} {:.0} %", part * 100.0)).collect();
+        report.busiest.iter().take(3).map(|(name, part)| format!("{name} {:.0} %", part * 100.0)).collect();
     let line = format!(
         "{}: moved {}; busiest {}; {} of {} attempts failed; took {:.1} s",
         report.summary.strategy,
@@ -310,8 +316,8 @@ fn write_remarks(text: &mut String, report: &Report, style: Style) {
         let _ = writeln!(text, "  shares while all had work: {}", rows.collect::<Vec<_>>().join(", "));
     }
     write_circuits(text, report);
-    write_learned(text, &report.learned);
-    for wait in &report.waits {
+    write_learned(text, &report.knowledge);
+    for wait in &report.wait_reasons {
         let _ = writeln!(text, "  left: {wait}");
     }
 }
@@ -340,13 +346,13 @@ fn write_circuits(text: &mut String, report: &Report) {
         circuits.gbit_hours,
         bytes(u64::try_from(circuits.bytes).unwrap_or(u64::MAX))
     );
-    for line in circuits.told.iter().take(CIRCUIT_DECISIONS_SHOWN_MAX) {
+    for line in circuits.decision_log.iter().take(CIRCUIT_DECISIONS_SHOWN_MAX) {
         let _ = writeln!(text, "    {line}");
     }
 }
 
 /// Quality of the scheduler's forecasts, and the changes it detected.
-fn write_learned(text: &mut String, learned: &Learned) {
+fn write_learned(text: &mut String, learned: &KnowledgeReport) {
     let scored: Vec<_> = learned.forecasts.iter().filter(|quality| quality.outcomes > 0).collect();
     if !scored.is_empty() {
         let within: Vec<_> =
@@ -364,8 +370,8 @@ fn write_learned(text: &mut String, learned: &Learned) {
             ratios.join(", ")
         );
     }
-    if let Some(first) = learned.noticed.first() {
-        let all = learned.noticed.len() as u64;
+    if let Some(first) = learned.changes.first() {
+        let all = learned.changes.len() as u64;
         let _ = writeln!(
             text,
             "  link changes detected: {}, {} of them false alarms ({:.2} per link and month); first {}",

@@ -12,7 +12,7 @@ const SECONDS: Duration = Duration::from_secs(1);
 const BOOKED: f64 = 500e6;
 
 fn circuits(links: &[(u64, u64)]) -> Event {
-    let one = |&(source, target): &(u64, u64)| CircuitLink {
+    let one = |&(source, target): &(u64, u64)| LinkCircuit {
         source: StorageId(source),
         target: StorageId(target),
         bytes_per_s: BOOKED,

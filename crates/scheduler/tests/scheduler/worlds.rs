@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, StorageId, SubscriptionId, TransferId};
 use longhaul_scheduler::{
-    CircuitLink, CommunityShare, Event, Limit, Limits, LinkShares, Party, Settings, Shares, SiteLimits,
+    CommunityShare, Event, Limit, Limits, LinkCircuit, LinkShares, Party, Settings, Shares, SiteLimits,
     SiteState, Strategy,
 };
 use proptest::prelude::{ProptestConfig, TestCaseError, any, prop_assert, prop_assert_eq, proptest};
@@ -138,7 +138,7 @@ fn random_circuits(world: &mut World, dice: &mut Dice) {
     let links = (0..count).flat_map(|source| (0..count).map(move |target| (source, target)));
     let up = links.filter(|(source, target)| source != target && dice.chance(share));
     let up: Vec<(u64, u64)> = up.collect();
-    let one = |(source, target): (u64, u64)| CircuitLink {
+    let one = |(source, target): (u64, u64)| LinkCircuit {
         source: StorageId(source),
         target: StorageId(target),
         bytes_per_s: 1e6 * (1 + dice.below(1_000)) as f64,
@@ -274,7 +274,7 @@ fn circuits_starve(seed: u64) -> Result<(), TestCaseError> {
     }
     world.subscribe(older, &[older], 2, low);
     world.subscribe(younger, &[younger], 2, high);
-    let all = vec![CircuitLink { source: StorageId(0), target: StorageId(2), bytes_per_s: 10.0 * rate }];
+    let all = vec![LinkCircuit { source: StorageId(0), target: StorageId(2), bytes_per_s: 10.0 * rate }];
     world.handle(Event::Circuits(all));
     world.run_for(Duration::from_secs(SPELL_S));
     let came = world.arrivals.keys().filter(|(file, _)| *file < files).count() as u64;

@@ -167,8 +167,9 @@ impl Operations {
         let targets: Vec<StorageId> = directory.storages.keys().copied().filter(own).collect();
         let first = targets.first().and_then(|&id| directory.name(id));
         let found = self.ask(move |scheduler, now| {
-            let of =
-                |target: StorageId| scheduler.link_backlogs(target, now).into_iter().map(move |link| (target, link));
+            let of = |target: StorageId| {
+                scheduler.link_backlogs(target, now).into_iter().map(move |link| (target, link))
+            };
             targets.into_iter().flat_map(of).collect::<Vec<_>>()
         });
         let shown = found.unwrap_or_default().into_iter().filter_map(|(target, link)| {

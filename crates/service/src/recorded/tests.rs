@@ -20,9 +20,10 @@ use longhaul_network::{
     Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
 };
 use longhaul_scheduler::{
-    DemandId, Event, Lease, ImportedKnowledge, Outcome, Settings, SiteInfo, SiteLimits, SiteState, StorageInfo, Strategy,
+    DemandId, Event, ImportedKnowledge, Lease, Outcome, Settings, SiteInfo, SiteLimits, SiteState,
+    StorageInfo, Strategy,
 };
-use longhaul_simulator::replay::{Replay, Replayed, Wish};
+use longhaul_simulator::replay::{Replay, ReplayOptions, ReplayReport};
 
 use super::{LineKind, Recorded, Recording, Tape};
 use crate::brain::{self, Brain, Input, Order, spawn};
@@ -86,15 +87,17 @@ fn a_day_that_was_recorded_is_decided_again_as_it_was() {
     assert!(leases > expected, "{leases} leases for {expected} files: some failed and were tried again");
     let segments = segments(directory.path());
 
-    let same = replay(&segments, Wish::default()).unwrap();
+    let same = replay(&segments, ReplayOptions::default()).unwrap();
     assert_eq!(same.difference, None, "{:#?}", same.difference);
     assert_eq!((same.leases, same.torn), (leases, 0));
     assert!(same.lasted() > Duration::from_secs(20 * 3_600), "{same:?}");
-    assert!(same.told.observations > 20 && same.told.lessons == 1, "{same:?}");
+    assert!(same.inputs.observations > 20 && same.inputs.imports == 1, "{same:?}");
 
     // Another setting decides otherwise, and the first decision that is another is told.
     let orderly = |settings: &mut Settings| settings.strategy = Strategy::Orderly;
-    let other = replay(&segments, Wish { settings: Some(Box::new(orderly)), ..Wish::default() }).unwrap();
+    let other =
+        replay(&segments, ReplayOptions { settings: Some(Box::new(orderly)), ..ReplayOptions::default() })
+            .unwrap();
     let difference = other.difference.expect("another strategy chooses other sources");
     assert!(other.equal < same.equal && difference.number == other.equal + 1);
     assert!(difference.recorded.starts_with("file ") && difference.recorded != difference.replayed);
@@ -102,39 +105,40 @@ fn a_day_that_was_recorded_is_decided_again_as_it_was() {
 
     // Beside the recorded choices stand those of others, where they can be told.
     let beside = vec![Strategy::Best, Strategy::Throughput];
-    let shown = replay(&segments, Wish { beside, settings: None }).unwrap();
-    assert!(shown.same(), "asking changes nothing");
-    let [best, throughput] = &shown.beside[..] else { panic!("{:?}", shown.beside) };
+    let shown = replay(&segments, ReplayOptions { compare: beside, settings: None }).unwrap();
+    assert!(shown.is_same(), "asking changes nothing");
+    let [best, throughput] = &shown.comparisons[..] else { panic!("{:?}", shown.comparisons) };
     assert!(best.choices > leases / 2 && best.same == best.choices, "{best:?}");
     assert!(throughput.same < throughput.choices, "{throughput:?}");
     assert!(throughput.example.as_ref().is_some_and(|words| words.contains("throughput would have taken")));
-    let refused = replay(&segments, Wish { beside: vec![Strategy::Queue], settings: None }).unwrap_err();
+    let refused =
+        replay(&segments, ReplayOptions { compare: vec![Strategy::Queue], settings: None }).unwrap_err();
     assert!(refused.contains("queue goes by what waits"), "{refused}");
 
     damage(&segments, &same);
 }
 
 /// A torn end is cut, whatever was torn; all other damage is told.
-fn damage(segments: &[Vec<u8>], whole: &Replayed) {
+fn damage(segments: &[Vec<u8>], whole: &ReplayReport) {
     let mut torn = segments.to_vec();
     let last = torn.last_mut().unwrap();
     last.truncate(last.len() - 7);
-    let told = replay(&torn, Wish::default()).unwrap();
-    assert!(told.same() && told.torn > 0 && told.lines == whole.lines - 1, "{told:?}");
+    let told = replay(&torn, ReplayOptions::default()).unwrap();
+    assert!(told.is_same() && told.torn > 0 && told.lines == whole.lines - 1, "{told:?}");
 
     let mut flipped = segments.to_vec();
     let middle = flipped[0].len() / 2;
     flipped[0][middle] ^= 4;
-    let why = replay(&flipped, Wish::default()).unwrap_err();
+    let why = replay(&flipped, ReplayOptions::default()).unwrap_err();
     assert!(why.contains("damaged"), "{why}");
 
     let mut gap = segments.to_vec();
     let end = gap[0].iter().position(|&byte| byte == b'\n').unwrap();
     let next = end + 1 + gap[0][end + 1..].iter().position(|&byte| byte == b'\n').unwrap();
     gap[0].drain(end..next);
-    let why = replay(&gap, Wish::default()).unwrap_err();
+    let why = replay(&gap, ReplayOptions::default()).unwrap_err();
     assert!(why.contains("line 1 is missing"), "{why}");
-    assert!(replay(&[Vec::new()], Wish::default()).unwrap_err().contains("empty"));
+    assert!(replay(&[Vec::new()], ReplayOptions::default()).unwrap_err().contains("empty"));
 }
 
 fn segments(directory: &Path) -> Vec<Vec<u8>> {
@@ -146,7 +150,7 @@ fn segments(directory: &Path) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-fn replay(segments: &[Vec<u8>], wish: Wish) -> Result<Replayed, String> {
+fn replay(segments: &[Vec<u8>], wish: ReplayOptions) -> Result<ReplayReport, String> {
     let mut replay = Replay::new(wish)?;
     segments.iter().try_for_each(|segment| replay.feed(segment))?;
     replay.end()

@@ -5,22 +5,22 @@
 //! digit. With the first that differs the comparison ends: what the service told next answers decisions that
 //! were not made here.
 //!
-//! Not here: files (the binary reads them), the form of a line (`scheduler::record`), words (`words`).
+//! Not here: files (the binary reads them), the form of a line (`scheduler::record`), words (`describe`).
 //! Start with [`Replay`]: `feed` it the bytes in order, then ask what came of it by `end`.
 
-mod words;
+mod describe;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_model::{StorageId, StorageName, Timestamp};
 use longhaul_network::Knowledge;
-use longhaul_scheduler::record::{self, FORMAT_VERSION, Head, LineKind, LINE_BYTES_MAX, Line};
-use longhaul_scheduler::{Decision, Event, Lease, ImportedKnowledge, Scheduler, Settings, Strategy};
+use longhaul_scheduler::record::{self, FORMAT_VERSION, Head, LINE_BYTES_MAX, Line, LineKind};
+use longhaul_scheduler::{Decision, Event, ImportedKnowledge, Lease, Scheduler, Settings, Strategy};
 
 /// Whose choices can be told from a recording of others: those that go by what links have shown. The rest go
 /// by what waits at each source, which would be another queue had they chosen before.
-pub const TELLABLE: [Strategy; 5] =
+pub const STRATEGIES_COMPARABLE: [Strategy; 5] =
     [Strategy::Best, Strategy::Orderly, Strategy::Success, Strategy::Throughput, Strategy::FileThroughput];
 
 /// What shall be another than in the recording.
@@ -29,31 +29,31 @@ pub type ChangeSettings = Box<dyn FnOnce(&mut Settings)>;
 /// Strategies whose choice shall be set beside that of the recording, and other settings than it was made
 /// with.
 #[derive(Default)]
-pub struct Wish {
-    pub beside: Vec<Strategy>,
+pub struct ReplayOptions {
+    pub compare: Vec<Strategy>,
     pub settings: Option<ChangeSettings>,
 }
 
 /// A scheduler that hears a recording.
 pub struct Replay {
-    wish: Wish,
+    options: ReplayOptions,
     /// None before the head.
     scheduler: Option<Scheduler>,
     names: BTreeMap<StorageId, StorageName>,
     /// Of a line that has not come whole yet.
     rest: Vec<u8>,
-    so_far: Replayed,
+    report: ReplayReport,
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Replayed {
+pub struct ReplayReport {
     /// The program that recorded it.
     pub version: String,
     pub from: Timestamp,
     pub to: Timestamp,
     pub lines: u64,
-    pub told: Told,
+    pub inputs: InputCounts,
     /// Decisions of the recording that were made here too.
     pub equal: u64,
     /// Of these, leases.
@@ -61,15 +61,15 @@ pub struct Replayed {
     pub difference: Option<Difference>,
     /// Bytes of a last line that is not whole: the service was killed while it wrote.
     pub torn: u64,
-    pub beside: Vec<Beside>,
+    pub comparisons: Vec<StrategyComparison>,
 }
 
 /// What the scheduler was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct InputCounts {
     pub events: u64,
     pub observations: u64,
-    pub lessons: u64,
+    pub imports: u64,
     /// How often it was asked for a decision.
     pub polls: u64,
 }
@@ -89,7 +89,7 @@ pub struct Difference {
 /// What another strategy would have chosen, each time by itself: with the queues and loads that the recorded
 /// choices made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Beside {
+pub struct StrategyComparison {
     pub strategy: Strategy,
     /// Leases for which there was a choice among several sources that could be used.
     pub choices: u64,
@@ -100,9 +100,10 @@ pub struct Beside {
 }
 
 impl Replay {
-    pub fn new(wish: Wish) -> Result<Self, String> {
-        if let Some(strategy) = wish.beside.iter().find(|strategy| !TELLABLE.contains(strategy)) {
-            let names: Vec<&str> = TELLABLE.iter().map(|strategy| strategy.name()).collect();
+    pub fn new(wish: ReplayOptions) -> Result<Self, String> {
+        if let Some(strategy) = wish.compare.iter().find(|strategy| !STRATEGIES_COMPARABLE.contains(strategy))
+        {
+            let names: Vec<&str> = STRATEGIES_COMPARABLE.iter().map(|strategy| strategy.name()).collect();
             return Err(format!(
                 "{strategy} goes by what waits at each source, and the recorded choices made that queue, not \
                     its own: a \
@@ -110,9 +111,15 @@ impl Replay {
                 names.join(", ")
             ));
         }
-        let beside = wish.beside.iter().map(|&strategy| Beside::of(strategy)).collect();
-        let so_far = Replayed { beside, ..Replayed::default() };
-        Ok(Replay { wish, scheduler: None, names: BTreeMap::new(), rest: Vec::new(), so_far })
+        let beside = wish.compare.iter().map(|&strategy| StrategyComparison::of(strategy)).collect();
+        let so_far = ReplayReport { comparisons: beside, ..ReplayReport::default() };
+        Ok(Replay {
+            options: wish,
+            scheduler: None,
+            names: BTreeMap::new(),
+            rest: Vec::new(),
+            report: so_far,
+        })
     }
 
     /// The next bytes of the recording. What is damaged or missing is told; a torn end shows in
@@ -123,15 +130,15 @@ impl Replay {
             let (line, after) = (&bytes[..end], &bytes[end + 1..]);
             bytes = after;
             if self.rest.is_empty() {
-                self.line(line)?;
+                self.apply_line(line)?;
             } else {
                 let mut whole = std::mem::take(&mut self.rest);
                 whole.extend_from_slice(line);
-                self.line(&whole)?;
+                self.apply_line(&whole)?;
             }
         }
         if self.rest.len() + bytes.len() > LINE_BYTES_MAX {
-            return Err(format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.so_far.lines));
+            return Err(format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.report.lines));
         }
         self.rest.extend_from_slice(bytes);
         Ok(())
@@ -139,42 +146,42 @@ impl Replay {
 
     /// Whether what follows can change nothing any more.
     pub fn is_over(&self) -> bool {
-        self.so_far.difference.is_some()
+        self.report.difference.is_some()
     }
 
-    pub fn end(mut self) -> Result<Replayed, String> {
+    pub fn end(mut self) -> Result<ReplayReport, String> {
         if self.scheduler.is_none() {
             return Err("it is empty: not even its head has been written".to_owned());
         }
-        self.so_far.torn = self.rest.len() as u64;
-        Ok(self.so_far)
+        self.report.torn = self.rest.len() as u64;
+        Ok(self.report)
     }
 
-    fn line(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn apply_line(&mut self, bytes: &[u8]) -> Result<(), String> {
         if self.is_over() {
             return Ok(());
         }
-        let number = self.so_far.lines;
+        let number = self.report.lines;
         let line =
             Line::read(bytes).ok_or_else(|| format!("line {number} is damaged or no line of a recording"))?;
         if line.number != number {
             return Err(format!("line {number} is missing: line {} comes in its place", line.number));
         }
-        self.so_far.lines += 1;
-        self.hear(&line).map_err(|why| format!("line {number}: {why}"))
+        self.report.lines += 1;
+        self.apply(&line).map_err(|why| format!("line {number}: {why}"))
     }
 
-    fn hear(&mut self, line: &Line<'_>) -> Result<(), String> {
+    fn apply(&mut self, line: &Line<'_>) -> Result<(), String> {
         let now = line.now;
         let Some(scheduler) = &mut self.scheduler else {
             if line.kind != LineKind::Head {
                 return Err("a recording begins with its head".to_owned());
             }
-            (self.so_far.from, self.so_far.to) = (now, now);
+            (self.report.from, self.report.to) = (now, now);
             return self.begin(line.decode()?);
         };
-        self.so_far.to = self.so_far.to.max(now);
-        let told = &mut self.so_far.told;
+        self.report.to = self.report.to.max(now);
+        let told = &mut self.report.inputs;
         match line.kind {
             LineKind::Head => return Err("a second head".to_owned()),
             LineKind::Event => {
@@ -191,7 +198,7 @@ impl Replay {
                 let _ = scheduler.observe(line.decode()?, now);
             }
             LineKind::Knowledge => {
-                told.lessons += 1;
+                told.imports += 1;
                 let lesson: ImportedKnowledge = line.decode()?;
                 let _ = scheduler.import_knowledge(&lesson, now);
             }
@@ -211,12 +218,12 @@ impl Replay {
             Some(text) => serde_json::from_str(text).map_err(|error| format!("its knowledge: {error}"))?,
             None => Knowledge::default(),
         };
-        possible(&head)?;
+        check_head(&head)?;
         let mut settings = head.settings;
-        if let Some(change) = self.wish.settings.take() {
+        if let Some(change) = self.options.settings.take() {
             change(&mut settings);
         }
-        self.so_far.version = head.version;
+        self.report.version = head.version;
         self.scheduler = Some(Scheduler::new(settings, knowledge, head.last_id));
         Ok(())
     }
@@ -224,11 +231,11 @@ impl Replay {
     fn compare(&mut self, line: &Line<'_>) -> Result<(), String> {
         let Some(scheduler) = &mut self.scheduler else { return Ok(()) };
         let nothing = line.body == "null";
-        let preferred = if nothing || self.so_far.beside.is_empty() {
+        let preferred = if nothing || self.report.comparisons.is_empty() {
             None
         } else {
             lease_of(line)?.map(|lease| {
-                let wishes = self.so_far.beside.iter();
+                let wishes = self.report.comparisons.iter();
                 let preferred =
                     wishes.map(|beside| beside.preferred(scheduler, &lease, line.now)).collect::<Vec<_>>();
                 (lease, preferred)
@@ -238,21 +245,22 @@ impl Replay {
         let body = record::encode(&decision).ok_or("a decision that JSON cannot hold")?;
         if body != line.body {
             let recorded: Option<Decision> = line.decode()?;
-            let number = self.so_far.equal + 1;
-            let describe = |decision: &Option<Decision>| words::decision(decision.as_ref(), &self.names);
-            self.so_far.difference = Some(Difference {
+            let number = self.report.equal + 1;
+            let describe =
+                |decision: &Option<Decision>| describe::describe_decision(decision.as_ref(), &self.names);
+            self.report.difference = Some(Difference {
                 number,
                 at: line.now,
                 recorded: describe(&recorded),
                 replayed: describe(&decision),
-                fields: words::fields(line.body, &body),
+                fields: describe::differing_fields(line.body, &body),
             });
             return Ok(());
         }
-        self.so_far.equal += u64::from(!nothing);
-        self.so_far.leases += u64::from(matches!(decision, Some(Decision::Lease(_))));
+        self.report.equal += u64::from(!nothing);
+        self.report.leases += u64::from(matches!(decision, Some(Decision::Lease(_))));
         if let Some((lease, preferred)) = preferred {
-            for (beside, preferred) in self.so_far.beside.iter_mut().zip(preferred) {
+            for (beside, preferred) in self.report.comparisons.iter_mut().zip(preferred) {
                 beside.count(&lease, preferred, line.now, &self.names);
             }
         }
@@ -261,7 +269,7 @@ impl Replay {
 }
 
 /// Numbers that no service begins with, and no scheduler is made for.
-fn possible(head: &Head) -> Result<(), String> {
+fn check_head(head: &Head) -> Result<(), String> {
     let settings = &head.settings;
     let counts = [
         ("relief", settings.relief),
@@ -290,9 +298,9 @@ fn lease_of(line: &Line<'_>) -> Result<Option<Lease>, String> {
     })
 }
 
-impl Beside {
+impl StrategyComparison {
     fn of(strategy: Strategy) -> Self {
-        Beside { strategy, choices: 0, same: 0, bytes: BTreeMap::new(), example: None }
+        StrategyComparison { strategy, choices: 0, same: 0, bytes: BTreeMap::new(), example: None }
     }
 
     /// Whom the strategy would have chosen for this lease, just before it was made.
@@ -322,21 +330,21 @@ impl Beside {
         self.choices += 1;
         self.same += u64::from(preferred == lease.source);
         for (at, storage) in [lease.source, preferred].into_iter().enumerate() {
-            let bytes = &mut self.bytes.entry(words::storage(storage, names)).or_default()[at];
+            let bytes = &mut self.bytes.entry(describe::storage_name(storage, names)).or_default()[at];
             *bytes = bytes.saturating_add(lease.size);
         }
         if preferred != lease.source && self.example.is_none() {
-            self.example = Some(words::other_choice(self.strategy, lease, preferred, now, names));
+            self.example = Some(describe::describe_other_choice(self.strategy, lease, preferred, now, names));
         }
     }
 }
 
-impl Replayed {
+impl ReplayReport {
     pub fn lasted(&self) -> Duration {
         self.to.since(self.from)
     }
 
-    pub fn same(&self) -> bool {
+    pub fn is_same(&self) -> bool {
         self.difference.is_none()
     }
 }

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use check_bound::check;
 use longhaul_simulator::generate::generate;
 use longhaul_simulator::plan::Via;
-use longhaul_simulator::{Plan, Report, Scenario, Way, simulate};
+use longhaul_simulator::{Plan, Policy, Report, Scenario, simulate};
 
 fn plan(text: &str) -> Plan {
     Plan::new(&Scenario::parse(text).unwrap(), None).unwrap()
 }
 
 fn run(plan: &Plan) -> Report {
-    simulate(plan, &Way::named("best").unwrap(), None)
+    simulate(plan, &Policy::parse("best").unwrap(), None)
 }
 
 /// A shipped scenario that ends early: all that is ever wanted is in its bound, whether there was time for it
@@ -72,7 +72,7 @@ fn the_ways_of_the_text_are_those_of_the_world() {
             let (source, target) =
                 (&plan.layout.sites[row.from as usize], &plan.layout.sites[row.to as usize]);
             let route = plan.route(source.pools.start, target.pools.start, Via::Links);
-            let names = route.places().iter().map(|&at| plan.layout.capacities[at as usize].name.clone());
+            let names = route.capacities().iter().map(|&at| plan.layout.capacities[at as usize].name.clone());
             let mut crossed: Vec<String> = names.collect();
             crossed.push(format!("session {} → {}", source.name, target.name));
             let priced = |name: &String| certificate.capacities.iter().any(|row| row.name == *name);

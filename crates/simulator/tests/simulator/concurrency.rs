@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use longhaul_simulator::quantity::Span;
-use longhaul_simulator::{Glimpse, Plan, Scenario, Way, watch};
+use longhaul_simulator::{Plan, Policy, Scenario, Snapshot, simulate_observed};
 
 const FOUND_S: f64 = 300.0;
 
@@ -12,28 +12,28 @@ const FOUND_S: f64 = 300.0;
 /// seen then, least and most; leased ones for a fixed number.
 type Seen = BTreeMap<u64, (f64, u32, u32)>;
 
-fn run(way: &str) -> Seen {
+fn run(policy: &str) -> Seen {
     let text = include_str!("../../../../scenarios/twenty-links.toml");
     let mut plan = Plan::new(&Scenario::parse(text).unwrap(), None).unwrap();
     plan.until = 600.0;
-    let way = Way::named(way).unwrap();
+    let policy = Policy::parse(policy).unwrap();
     let mut before = Vec::new();
     let mut seen = Seen::new();
-    watch(&plan, &way, Span(10.0), &mut |glimpse: &Glimpse<'_>| {
-        if let Some(most) = way.at_once {
+    simulate_observed(&plan, &policy, Span(10.0), &mut |glimpse: &Snapshot<'_>| {
+        if let Some(most) = policy.concurrency {
             assert!(glimpse.scheduler.links(glimpse.now).iter().all(|link| link.leased_files <= most));
         }
         if glimpse.seconds < FOUND_S {
             return;
         }
         if before.is_empty() {
-            before = glimpse.through.to_vec();
+            before = glimpse.bytes_through.to_vec();
         }
         for link in glimpse.scheduler.links(glimpse.now) {
-            let port = plan.layout.sites[link.target.0 as usize].in_ways[0] as usize;
-            let number = if way.at_once.is_some() { link.leased_files } else { link.concurrency };
+            let port = plan.layout.sites[link.target.0 as usize].in_capacities[0] as usize;
+            let number = if policy.concurrency.is_some() { link.leased_files } else { link.concurrency };
             let row = seen.entry(link.target.0).or_insert((0.0, number, number));
-            *row = (glimpse.through[port] - before[port], row.1.min(number), row.2.max(number));
+            *row = (glimpse.bytes_through[port] - before[port], row.1.min(number), row.2.max(number));
         }
     });
     seen
@@ -46,7 +46,7 @@ fn a_fixed_number_is_kept() {
     // Between one file and the next there are fewer for a moment.
     assert!(seen.values().all(|(_, _, most)| *most == 3), "{seen:?}");
     for wrong in ["best/at-once-0", "best/at-once-257", "best/at-once-", "best/at-once-x"] {
-        assert!(Way::named(wrong).is_err(), "{wrong}");
+        assert!(Policy::parse(wrong).is_err(), "{wrong}");
     }
 }
 

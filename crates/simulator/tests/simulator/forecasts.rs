@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_simulator::{Plan, Scenario, Way, simulate};
+use longhaul_simulator::{Plan, Policy, Scenario, simulate};
 
 const HOUR_S: f64 = 3_600.0;
 /// Hours of the grid; more of them in `cargo xtask soak`.
@@ -14,8 +14,8 @@ fn keeps_its_promise(name: &str, until: f64) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
     let mut scenario = Scenario::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
     scenario.until.0 = until;
-    let report = simulate(&Plan::new(&scenario, None).unwrap(), &Way::named("best").unwrap(), None);
-    let quarters = &report.learned.forecasts;
+    let report = simulate(&Plan::new(&scenario, None).unwrap(), &Policy::parse("best").unwrap(), None);
+    let quarters = &report.knowledge.forecasts;
     assert_eq!(quarters.len(), 4);
     println!(
         "{name}, {:.0} h: | outcomes before | outcomes | within 90 % | score | of former rates' |",

@@ -7,7 +7,7 @@ mod bound;
 mod circuits;
 mod concurrency;
 mod forecasts;
-mod learned;
+mod knowledge_report;
 mod mistakes;
 mod replay;
 mod slow_first;

@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 
 use longhaul_model::{AgentId, StorageId, SubscriptionId, Timestamp};
-use longhaul_scheduler::record::{FORMAT_VERSION, Head, LineKind, Line, encode};
+use longhaul_scheduler::record::{FORMAT_VERSION, Head, Line, LineKind, encode};
 use longhaul_scheduler::{Event, LinkShares, Scheduler, Settings};
-use longhaul_simulator::replay::{Replay, Replayed, Wish};
+use longhaul_simulator::replay::{Replay, ReplayOptions, ReplayReport};
 use proptest::prelude::*;
 use serde_json::json;
 
 const BEGIN: i64 = 1_800_000_000_000_000;
 
-fn told(bytes: &[u8], at_once: usize) -> Result<Replayed, String> {
-    let mut replay = Replay::new(Wish::default())?;
+fn told(bytes: &[u8], at_once: usize) -> Result<ReplayReport, String> {
+    let mut replay = Replay::new(ReplayOptions::default())?;
     bytes.chunks(at_once).try_for_each(|part| replay.feed(part))?;
     replay.end()
 }
@@ -74,8 +74,8 @@ fn recording<'a>(batches: impl IntoIterator<Item = &'a [Event]>) -> Vec<u8> {
 fn what_was_recorded_is_decided_again_and_a_changed_decision_is_told() {
     let bytes = recording(events().chunks(1));
     let same = told(&bytes, bytes.len()).unwrap();
-    assert!(same.same(), "{same:?}");
-    assert_eq!((same.leases, same.told.events), (2, 7), "{same:?}");
+    assert!(same.is_same(), "{same:?}");
+    assert_eq!((same.leases, same.inputs.events), (2, 7), "{same:?}");
 
     // The same lines, except that one decision names another source.
     let mut forged = Vec::new();
@@ -109,7 +109,7 @@ fn what_went_by_the_weights_of_a_link_is_decided_again() {
     let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains(r#""link_weight":{"weight":3.0,"all":4.0}"#), "{text}");
     let same = told(&bytes, bytes.len()).unwrap();
-    assert!(same.same() && same.leases == 4, "{same:?}");
+    assert!(same.is_same() && same.leases == 4, "{same:?}");
     // Without the weights others go first.
     let mut forgotten = Vec::new();
     for line in bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
@@ -117,14 +117,15 @@ fn what_went_by_the_weights_of_a_link_is_decided_again() {
         let body = if line.body.contains("LinkShares") { r#"{"LinkShares":[]}"# } else { line.body };
         put(&mut forgotten, line.number, line.kind, body);
     }
-    assert!(!told(&forgotten, forgotten.len()).unwrap().same());
+    assert!(!told(&forgotten, forgotten.len()).unwrap().is_same());
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
     let head = |change: fn(&mut Head)| {
         let settings = Settings::default();
-        let mut head = Head { format: FORMAT_VERSION, version: "0".into(), settings, last_id: 0, knowledge: None };
+        let mut head =
+            Head { format: FORMAT_VERSION, version: "0".into(), settings, last_id: 0, knowledge: None };
         change(&mut head);
         let mut bytes = Vec::new();
         put(&mut bytes, 0, LineKind::Head, &encode(&head).unwrap());
@@ -150,7 +151,7 @@ proptest! {
         let found = told(&bytes, at_once);
         prop_assert_eq!(&found, &told(&bytes, bytes.len().max(1)));
         if let Ok(found) = found {
-            prop_assert!(found.same() && found.lines <= before.lines);
+            prop_assert!(found.is_same() && found.lines <= before.lines);
             prop_assert!(cut || bytes == whole || found.torn > 0);
         }
     }

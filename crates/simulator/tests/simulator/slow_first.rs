@@ -1,7 +1,7 @@
 //! What is wished for first comes from a slow source, and what is wished for a little later from a fast one,
 //! to a target that has room for both: neither keeps the other waiting.
 
-use longhaul_simulator::{Plan, Scenario, Way, simulate};
+use longhaul_simulator::{Plan, Policy, Scenario, simulate};
 
 /// Mean seconds until a dataset is complete, as a multiple of what they take alone. The slow source gives 20
 /// MB/s, or as many times as much as there are more files of 20 MB than 400.
@@ -28,7 +28,7 @@ fn of_alone(files: u64, strategy: &str) -> f64 {
         160 * times
     );
     let plan = Plan::new(&Scenario::parse(&text).unwrap(), None).unwrap();
-    let report = simulate(&plan, &Way::named(strategy).unwrap(), None);
+    let report = simulate(&plan, &Policy::parse(strategy).unwrap(), None);
     // 8 GB for each time at 20 MB/s, and at the other 105 that the port has room for.
     report.summary.dataset_mean_s.unwrap() / ((8_000.0 / 20.0 + 8_000.0 / 105.0) / 2.0)
 }

@@ -1,6 +1,6 @@
 //! Files that wait at their source before anything of them comes.
 
-use longhaul_simulator::{Plan, Report, Scenario, Way, simulate};
+use longhaul_simulator::{Plan, Policy, Report, Scenario, simulate};
 
 /// 100 files of 1 GB; tapes are mounted and wound for 90 s, and read in 3 s.
 fn recall(drives: u32) -> Report {
@@ -17,7 +17,7 @@ fn recall(drives: u32) -> Report {
         "#
     );
     let plan = Plan::new(&Scenario::parse(&text).unwrap(), None).unwrap();
-    simulate(&plan, &Way::named("best").unwrap(), None)
+    simulate(&plan, &Policy::parse("best").unwrap(), None)
 }
 
 fn of_bound(report: &Report) -> f64 {

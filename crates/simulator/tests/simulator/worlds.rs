@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use longhaul_simulator::bound::Certificate;
 use longhaul_simulator::generate::{KINDS, generate};
-use longhaul_simulator::rates::compare_rates;
+use longhaul_simulator::rate_error::compare_rates;
 use longhaul_simulator::scenario::FailureKind;
-use longhaul_simulator::{Plan, Rates, Report, Scenario, Way, simulate};
+use longhaul_simulator::{Plan, Policy, Rates, Report, Scenario, simulate};
 
 fn plan(text: &str) -> Plan {
     Plan::new(&Scenario::parse(text).unwrap(), None).unwrap()
 }
 
-fn run(plan: &Plan, way: &str) -> Report {
-    simulate(plan, &Way::named(way).unwrap(), None)
+fn run(plan: &Plan, policy: &str) -> Report {
+    simulate(plan, &Policy::parse(policy).unwrap(), None)
 }
 
 fn random(kind: &str, seed: u64) -> Plan {
@@ -25,7 +25,11 @@ fn random(kind: &str, seed: u64) -> Plan {
 /// What holds in every world.
 fn sound(report: &Report) {
     let name = (&report.summary.scenario, &report.summary.strategy);
-    assert!(report.fullest <= 1.0 + 1e-9, "{name:?}: {} of a capacity was used", report.fullest);
+    assert!(
+        report.utilization_max <= 1.0 + 1e-9,
+        "{name:?}: {} of a capacity was used",
+        report.utilization_max
+    );
     assert!(report.summary.bytes_moved >= report.summary.bytes_wanted, "{name:?}");
     if let Some(makespan) = report.summary.makespan_s {
         let bound = report.summary.makespan_bound_s;
@@ -39,10 +43,10 @@ fn random_worlds_are_sound_and_above_their_bound() {
     for kind in KINDS {
         for seed in 1..=4 {
             let plan = random(kind, seed);
-            for way in ["best", "queue", "duration/fts3"] {
-                let report = run(&plan, way);
+            for policy in ["best", "queue", "duration/fts3"] {
+                let report = run(&plan, policy);
                 sound(&report);
-                assert_eq!(report.unfinished, 0, "{}: {:?}", report.summary.scenario, report.waits);
+                assert_eq!(report.unfinished, 0, "{}: {:?}", report.summary.scenario, report.wait_reasons);
             }
         }
     }
@@ -64,7 +68,7 @@ fn the_same_seed_gives_the_same_report() {
 fn worlds_that_fail_have_all_that_can_be_wrong() {
     for seed in 1..=3 {
         let plan = random("failures", seed);
-        let has = |kind| plan.troubles.iter().any(|trouble| trouble.kind == kind);
+        let has = |kind| plan.failures.iter().any(|trouble| trouble.kind == kind);
         for kind in [
             FailureKind::SiteDown,
             FailureKind::LinkDegraded,
@@ -101,7 +105,7 @@ fn what_leaves_arrives() {
     let report = run(&plan(TWO), "best");
     assert_eq!(report.summary.bytes_moved, 100_000_000_000);
     assert_eq!(report.summary.bytes_wanted, 100_000_000_000);
-    let through = |name: &str| report.through.iter().find(|row| row.0 == name).unwrap().1;
+    let through = |name: &str| report.bytes_through.iter().find(|row| row.0 == name).unwrap().1;
     for port in ["a out", "b in"] {
         assert!((through(port) / 100e9 - 1.0).abs() < 1e-6, "{port}: {}", through(port));
     }
@@ -150,9 +154,9 @@ fn once_a_second_is_near_enough() {
             let mut scenario = Scenario::parse(&generate(kind, seed).unwrap()).unwrap();
             scenario.until.0 = 3_600.0;
             let plan = Plan::new(&scenario, None).unwrap();
-            let way = Way::named("best").unwrap();
-            let exact = simulate(&plan, &way, Some(Rates::Exact));
-            let second = simulate(&plan, &way, Some(Rates::Second));
+            let policy = Policy::parse("best").unwrap();
+            let exact = simulate(&plan, &policy, Some(Rates::Exact));
+            let second = simulate(&plan, &policy, Some(Rates::Second));
             sound(&second);
             // What is moved for nothing is another matter: which source a file comes from first, where some
             // replicas are bad.
@@ -191,8 +195,8 @@ fn once_a_second_is_near_enough_where_it_is_shipped() {
         if name == "grid" {
             scenario.until.0 = 600.0;
         }
-        let hour = compare_rates(&Plan::new(&scenario, None).unwrap(), &Way::named("best").unwrap());
-        assert!(hour.exact > 0.0 && hour.is_near(), "{name}: {:.4}, {hour:?}", hour.error());
+        let hour = compare_rates(&Plan::new(&scenario, None).unwrap(), &Policy::parse("best").unwrap());
+        assert!(hour.exact > 0.0 && hour.is_within_limit(), "{name}: {:.4}, {hour:?}", hour.error());
     }
     assert!(seen >= 8, "{seen}");
 }
@@ -246,10 +250,10 @@ fn edge(plan: &Plan, prices: &BTreeMap<&str, f64>, from: u32, to: u32) -> f64 {
     let (source, target) = (&layout.sites[from as usize], &layout.sites[to as usize]);
     let mut ways: Vec<u32> = plan
         .route(source.pools.start, target.pools.start, longhaul_simulator::plan::Via::Links)
-        .places()
+        .capacities()
         .to_vec();
     ways.dedup();
-    let named = ways.iter().map(|&way| layout.capacities[way as usize].name.clone());
+    let named = ways.iter().map(|&policy| layout.capacities[policy as usize].name.clone());
     let session = format!("session {} → {}", source.name, target.name);
     named.chain([session]).map(|name| prices.get(name.as_str()).copied().unwrap_or(0.0)).sum()
 }
@@ -319,8 +323,8 @@ fn leases_behind_a_link_that_fell_are_given_back() {
     let plan = plan(text);
     let (again, kept) = (run(&plan, "best/ask-back"), run(&plan, "best"));
     sound(&again);
-    assert_eq!((again.unfinished, kept.unfinished, kept.given_back), (0, 0, 0));
-    assert!(again.given_back > 50, "{}", again.given_back);
+    assert_eq!((again.unfinished, kept.unfinished, kept.leases_returned), (0, 0, 0));
+    assert!(again.leases_returned > 50, "{}", again.leases_returned);
     assert_eq!(
         again.summary.bytes_moved, again.summary.bytes_wanted,
         "nothing that has begun is moved twice"

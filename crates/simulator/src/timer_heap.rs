@@ -2,70 +2,70 @@
 //! new time replaces the old one.
 
 #[derive(Debug, Default)]
-pub struct Due {
+pub struct TimerHeap {
     /// (time, number), smallest first.
     heap: Vec<(i64, u32)>,
     /// By number: the place in the heap, plus one.
-    places: Vec<u32>,
+    slots: Vec<u32>,
 }
 
-impl Due {
-    pub fn next(&self) -> Option<(i64, u32)> {
+impl TimerHeap {
+    pub fn peek(&self) -> Option<(i64, u32)> {
         self.heap.first().copied()
     }
 
     pub fn set(&mut self, number: u32, time: i64) {
         let index = number as usize;
-        if index >= self.places.len() {
-            self.places.resize(index + 1, 0);
+        if index >= self.slots.len() {
+            self.slots.resize(index + 1, 0);
         }
-        match self.places[index] {
+        match self.slots[index] {
             0 => {
                 self.heap.push((time, number));
-                self.rise(self.heap.len() - 1);
+                self.sift_up(self.heap.len() - 1);
             }
-            place => {
-                let place = place as usize - 1;
-                let before = self.heap[place].0;
-                self.heap[place].0 = time;
-                if time < before { self.rise(place) } else { self.sink(place) }
+            slot => {
+                let slot = slot as usize - 1;
+                let before = self.heap[slot].0;
+                self.heap[slot].0 = time;
+                if time < before { self.sift_up(slot) } else { self.sift_down(slot) }
             }
         }
     }
 
     pub fn remove(&mut self, number: u32) {
-        let Some(&place) = self.places.get(number as usize) else { return };
-        if place == 0 {
+        let Some(&slot) = self.slots.get(number as usize) else { return };
+        if slot == 0 {
             return;
         }
-        let place = place as usize - 1;
-        self.heap.swap_remove(place);
-        self.places[number as usize] = 0;
-        if place < self.heap.len() {
-            self.places[self.heap[place].1 as usize] = place as u32 + 1;
-            self.rise(place);
-            let place = self.places[self.heap[place].1 as usize] as usize - 1;
-            self.sink(place);
+        let slot = slot as usize - 1;
+        self.heap.swap_remove(slot);
+        self.slots[number as usize] = 0;
+        if slot < self.heap.len() {
+            self.slots[self.heap[slot].1 as usize] = slot as u32 + 1;
+            self.sift_up(slot);
+            let slot = self.slots[self.heap[slot].1 as usize] as usize - 1;
+            self.sift_down(slot);
         }
     }
 
-    fn rise(&mut self, mut place: usize) {
-        let entry = self.heap[place];
-        while place > 0 {
-            let above = (place - 1) / 2;
+    fn sift_up(&mut self, mut slot: usize) {
+        let entry = self.heap[slot];
+        while slot > 0 {
+            let above = (slot - 1) / 2;
             if self.heap[above] <= entry {
                 break;
             }
-            self.put(place, self.heap[above]);
-            place = above;
+            self.slot(slot, self.heap[above]);
+            slot = above;
         }
-        self.put(place, entry);
+        self.slot(slot, entry);
     }
 
-    fn sink(&mut self, mut place: usize) {
-        let entry = self.heap[place];
+    fn sift_down(&mut self, mut slot: usize) {
+        let entry = self.heap[slot];
         loop {
-            let mut below = 2 * place + 1;
+            let mut below = 2 * slot + 1;
             if below >= self.heap.len() {
                 break;
             }
@@ -75,15 +75,15 @@ impl Due {
             if entry <= self.heap[below] {
                 break;
             }
-            self.put(place, self.heap[below]);
-            place = below;
+            self.slot(slot, self.heap[below]);
+            slot = below;
         }
-        self.put(place, entry);
+        self.slot(slot, entry);
     }
 
-    fn put(&mut self, place: usize, entry: (i64, u32)) {
-        self.heap[place] = entry;
-        self.places[entry.1 as usize] = place as u32 + 1;
+    fn slot(&mut self, slot: usize, entry: (i64, u32)) {
+        self.heap[slot] = entry;
+        self.slots[entry.1 as usize] = slot as u32 + 1;
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_sorted_map(steps in prop::collection::vec((0u32..20, prop::option::of(0i64..100)), 0..200)) {
-            let mut due = Due::default();
+            let mut due = TimerHeap::default();
             let mut map: BTreeMap<u32, i64> = BTreeMap::new();
             for (number, time) in steps {
                 match time {
@@ -110,7 +110,7 @@ mod tests {
                     }
                 }
                 let first = map.iter().map(|(number, time)| (*time, *number)).min();
-                prop_assert_eq!(due.next(), first);
+                prop_assert_eq!(due.peek(), first);
             }
         }
     }

@@ -7,100 +7,103 @@ use std::collections::BTreeMap;
 
 use crate::plan::Plan;
 use crate::report::Report;
-use crate::{Way, simulate};
+use crate::{Policy, simulate};
 
 /// Mean time until a dataset is complete, as a multiple of the best of all others: everywhere, …
 pub const RATIO_MAX: f64 = 1.01;
 /// … and where replicas or routes leave a choice.
 pub const RATIO_WITH_CHOICE_MAX: f64 = 0.9;
 /// Part of the makespan that no schedule could save, where all work is known at the start.
-pub const OF_BOUND_MIN: f64 = 0.95;
+pub const BOUND_SHARE_MIN: f64 = 0.95;
 /// There is something to win where the best of the nine stays below this part; in so many shipped scenarios.
-pub const TO_WIN_BELOW: f64 = 0.85;
-pub const TO_WIN_MIN: usize = 6;
+pub const HEADROOM_BOUND_SHARE_MAX: f64 = 0.85;
+pub const HEADROOM_SCENARIOS_MIN: usize = 6;
 
 /// The best way of a kind, by its mean dataset.
 #[derive(Clone, Debug)]
-pub struct Best {
+pub struct BestPolicy {
     pub strategy: String,
     pub mean_s: f64,
     pub makespan_s: Option<f64>,
     pub bound_s: f64,
 }
 
-impl Best {
+impl BestPolicy {
     /// None where something never came complete: that is worse than anything that does.
-    fn whole(report: &Report) -> Option<Self> {
+    fn of_complete(report: &Report) -> Option<Self> {
         let summary = &report.summary;
         let mean_s = summary.dataset_mean_s.filter(|_| report.unfinished == 0)?;
         let strategy = summary.strategy.split('/').next().unwrap_or_default().to_owned();
-        Some(Best { strategy, mean_s, makespan_s: summary.makespan_s, bound_s: summary.makespan_bound_s })
+        Some(BestPolicy {
+            strategy,
+            mean_s,
+            makespan_s: summary.makespan_s,
+            bound_s: summary.makespan_bound_s,
+        })
     }
 
     /// What of the makespan no schedule could have saved.
-    pub fn of_bound(&self) -> Option<f64> {
+    pub fn bound_share(&self) -> Option<f64> {
         self.makespan_s.map(|makespan| self.bound_s / makespan)
     }
 }
 
 /// A world under all strategies.
 #[derive(Clone, Debug)]
-pub struct Compared {
-    pub ours: Option<Best>,
-    pub nine: Option<Best>,
-    pub theirs: Option<Best>,
+pub struct Comparison {
+    pub ours: Option<BestPolicy>,
+    pub nine: Option<BestPolicy>,
+    pub theirs: Option<BestPolicy>,
     /// Of `best`, in full.
     pub report: Option<Report>,
-    pub choice: bool,
-    pub known: bool,
+    pub has_choice: bool,
+    pub known_at_start: bool,
 }
 
 /// Something that is asked, and what was measured; none where something never came complete.
 #[derive(Clone, Copy, Debug)]
-pub struct Bar {
+pub struct Criterion {
     pub what: &'static str,
-    pub asked: f64,
+    pub threshold: f64,
     /// Else at least.
     pub at_most: bool,
     pub measured: Option<f64>,
 }
 
-impl Bar {
-    pub fn met(&self) -> bool {
-        self.measured.is_some_and(
-            |measured| {
-                if self.at_most { measured <= self.asked } else { measured >= self.asked }
-            },
-        )
+impl Criterion {
+    pub fn is_met(&self) -> bool {
+        self.measured.is_some_and(|measured| {
+            if self.at_most { measured <= self.threshold } else { measured >= self.threshold }
+        })
     }
 
     /// With three digits: 1.013 is above 1.01.
-    pub fn words(&self) -> String {
-        let met = if self.met() { "met" } else { "MISSED" };
+    pub fn summary(&self) -> String {
+        let met = if self.is_met() { "met" } else { "MISSED" };
         let sign = if self.at_most { "≤" } else { "≥" };
         let measured = self.measured.map_or("nothing".to_owned(), |measured| format!("{measured:.3}"));
-        format!("{} {sign} {}: {measured}, {met}", self.what, self.asked)
+        format!("{} {sign} {}: {measured}, {met}", self.what, self.threshold)
     }
 }
 
 /// Runs a world under `best`, the nine, and the nine by FTS3's rules.
-pub fn compare(plan: &Plan) -> Compared {
-    let mut compared = Compared {
+pub fn compare(plan: &Plan) -> Comparison {
+    let mut compared = Comparison {
         ours: None,
         nine: None,
         theirs: None,
         report: None,
-        choice: leaves_choice(plan),
-        known: is_known_at_start(plan),
+        has_choice: has_choice(plan),
+        known_at_start: is_known_at_start(plan),
     };
-    for way in Way::all() {
-        let report = simulate(plan, &way, None);
-        let one = Best::whole(&report);
-        if way.name == "best" {
+    for policy in Policy::all() {
+        let report = simulate(plan, &policy, None);
+        let one = BestPolicy::of_complete(&report);
+        if policy.name == "best" {
             (compared.ours, compared.report) = (one, Some(report));
             continue;
         }
-        let best = if way.name.contains('/') { &mut compared.theirs } else { &mut compared.nine };
+        let best = if policy.name.contains('/') { &mut compared.theirs } else { &mut compared.nine };
         if let Some(one) = one
             && best.as_ref().is_none_or(|known| one.mean_s < known.mean_s)
         {
@@ -110,28 +113,37 @@ pub fn compare(plan: &Plan) -> Compared {
     compared
 }
 
-impl Compared {
+impl Comparison {
     /// `best` to the best of all others.
     pub fn ratio(&self) -> Option<f64> {
         let others = [&self.nine, &self.theirs].into_iter().flatten().map(|of| of.mean_s);
         Some(self.ours.as_ref()?.mean_s / others.reduce(f64::min)?)
     }
 
-    pub fn of_bound(&self) -> Option<f64> {
-        self.ours.as_ref()?.of_bound()
+    pub fn bound_share(&self) -> Option<f64> {
+        self.ours.as_ref()?.bound_share()
     }
 
     /// Whether the nine leave something to win.
-    pub fn leaves_to_win(&self) -> bool {
-        self.nine.as_ref().and_then(Best::of_bound).is_some_and(|part| part < TO_WIN_BELOW)
+    pub fn has_headroom(&self) -> bool {
+        self.nine
+            .as_ref()
+            .and_then(BestPolicy::bound_share)
+            .is_some_and(|part| part < HEADROOM_BOUND_SHARE_MAX)
     }
 
-    pub fn bars(&self) -> Vec<Bar> {
-        let ratio = if self.choice { RATIO_WITH_CHOICE_MAX } else { RATIO_MAX };
-        let mut bars = vec![Bar { what: "ratio", asked: ratio, at_most: true, measured: self.ratio() }];
-        if self.known {
-            let measured = self.of_bound();
-            bars.push(Bar { what: "bound / makespan", asked: OF_BOUND_MIN, at_most: false, measured });
+    pub fn criteria(&self) -> Vec<Criterion> {
+        let ratio = if self.has_choice { RATIO_WITH_CHOICE_MAX } else { RATIO_MAX };
+        let mut bars =
+            vec![Criterion { what: "ratio", threshold: ratio, at_most: true, measured: self.ratio() }];
+        if self.known_at_start {
+            let measured = self.bound_share();
+            bars.push(Criterion {
+                what: "bound / makespan",
+                threshold: BOUND_SHARE_MIN,
+                at_most: false,
+                measured,
+            });
         }
         bars
     }
@@ -139,10 +151,10 @@ impl Compared {
 
 /// Whether half of what is wanted, by bytes, can come from several sites or by several ways: directly, or
 /// over relays.
-pub fn leaves_choice(plan: &Plan) -> bool {
+pub fn has_choice(plan: &Plan) -> bool {
     let layout = &plan.layout;
     let relays: Vec<usize> = (0..layout.sites.len()).filter(|&site| layout.sites[site].relay).collect();
-    let ways = |from: usize, to: usize| {
+    let routes = |from: usize, to: usize| {
         let over = relays.iter().filter(|&&relay| {
             relay != from && relay != to && layout.pair(from, relay).open && layout.pair(relay, to).open
         });
@@ -156,9 +168,10 @@ pub fn leaves_choice(plan: &Plan) -> bool {
                 continue;
             }
             let bytes: u64 = block.files.clone().map(|file| plan.work.sizes[file as usize]).sum();
-            let ways: usize = block.at.iter().map(|&from| ways(from as usize, request.target as usize)).sum();
+            let routes: usize =
+                block.at.iter().map(|&from| routes(from as usize, request.target as usize)).sum();
             all += bytes as f64;
-            free += if ways > 1 { bytes as f64 } else { 0.0 };
+            free += if routes > 1 { bytes as f64 } else { 0.0 };
         }
     }
     free >= all / 2.0 && free > 0.0
@@ -176,7 +189,7 @@ pub fn is_known_at_start(plan: &Plan) -> bool {
 /// Of the work of one machine the mean end is the least when the shortest comes first; each target is at best
 /// such a machine, of all that it can take.
 pub fn mean_bound(plan: &Plan) -> Option<f64> {
-    if !is_known_at_start(plan) || !plan.troubles.is_empty() || plan.work.requests.is_empty() {
+    if !is_known_at_start(plan) || !plan.failures.is_empty() || plan.work.requests.is_empty() {
         return None;
     }
     // By target and dataset: what it lacks, and how many ask for it.
@@ -202,17 +215,17 @@ pub fn mean_bound(plan: &Plan) -> Option<f64> {
             bytes += more as f64;
             sum += asked as f64 * bytes;
         }
-        sum / takes(plan, target as usize)
+        sum / intake_rate(plan, target as usize)
     });
     Some(ends.sum::<f64>() / plan.work.requests.len() as f64)
 }
 
 /// What a site can take, bytes a second, if nobody else uses its port.
-fn takes(plan: &Plan, target: usize) -> f64 {
+fn intake_rate(plan: &Plan, target: usize) -> f64 {
     let layout = &plan.layout;
     let site = &layout.sites[target];
-    let rate = |way: u32| layout.capacities[way as usize].rate;
-    let port = site.in_ways.iter().map(|&way| rate(way)).fold(f64::INFINITY, f64::min);
+    let rate = |policy: u32| layout.capacities[policy as usize].rate;
+    let port = site.in_capacities.iter().map(|&policy| rate(policy)).fold(f64::INFINITY, f64::min);
     let pools = layout.pools[site.pools.clone()].iter();
     port.min(pools.map(|pool| pool.write.map_or(f64::INFINITY, rate)).sum())
 }
@@ -240,7 +253,7 @@ mod tests {
 
     #[test]
     fn replicas_and_relays_leave_a_choice() {
-        let choice = |sites: &str, at: &str| leaves_choice(&plan(sites, &data(at, "0 s")));
+        let choice = |sites: &str, at: &str| has_choice(&plan(sites, &data(at, "0 s")));
         assert!(!choice(SITES, "\"a\""));
         assert!(choice(SITES, "\"a\", \"b\""));
         assert!(choice(&SITES.replacen("name = \"b\"", "name = \"b\"\nrelay = true", 1), "\"a\""));
@@ -276,9 +289,13 @@ mod tests {
 
     #[test]
     fn bars_say_what_is_missed() {
-        let bar = |at_most, measured| Bar { what: "ratio", asked: 0.9, at_most, measured };
-        assert!(bar(true, Some(0.9)).met() && !bar(true, Some(0.901)).met() && !bar(true, None).met());
-        assert!(bar(false, Some(0.9)).met() && !bar(false, Some(0.899)).met() && !bar(false, None).met());
-        assert_eq!(bar(true, Some(1.0)).words(), "ratio ≤ 0.9: 1.000, MISSED");
+        let bar = |at_most, measured| Criterion { what: "ratio", threshold: 0.9, at_most, measured };
+        assert!(
+            bar(true, Some(0.9)).is_met() && !bar(true, Some(0.901)).is_met() && !bar(true, None).is_met()
+        );
+        assert!(
+            bar(false, Some(0.9)).is_met() && !bar(false, Some(0.899)).is_met() && !bar(false, None).is_met()
+        );
+        assert_eq!(bar(true, Some(1.0)).summary(), "ratio ≤ 0.9: 1.000, MISSED");
     }
 }

@@ -9,7 +9,7 @@ use crate::workload::BlockPlan;
 
 /// What drives must recall, since it lies on the tapes of one site only.
 #[derive(Clone, Copy, Debug)]
-pub struct Recall {
+pub struct DriveBound {
     pub site: u32,
     pub files: u64,
     /// Seconds until a tape is mounted and wound.
@@ -28,34 +28,34 @@ pub struct Recall {
 /// opened, those that have not begun to come are `files_open` − 1 at most, or weigh no more than that
 /// together; with it they weigh `files_open` at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Session {
+pub struct SessionBound {
     pub from: u32,
     pub to: u32,
     /// Weights of the files, added up; and of their bytes.
     pub files: f64,
     pub bytes: f64,
     /// Seconds of each file beside the reading.
-    pub wait: f64,
+    pub wait_s: f64,
     /// Of one drive.
     pub rate: f64,
     /// Of all sessions between pools of the two sites.
     pub open: u32,
 }
 
-impl Recall {
+impl DriveBound {
     pub fn bound(&self) -> f64 {
         (self.mount * self.files as f64 + self.bytes / self.rate) / f64::from(self.drives)
     }
 }
 
-impl Session {
+impl SessionBound {
     pub fn bound(&self) -> f64 {
-        (self.wait * self.files + self.bytes / self.rate) / f64::from(self.open)
+        (self.wait_s * self.files + self.bytes / self.rate) / f64::from(self.open)
     }
 }
 
 /// Blocks that lie on the tapes of one site only, with that site, and those who want them.
-fn on_tape(plan: &Plan) -> impl Iterator<Item = (&BlockPlan, u32, Vec<u32>)> {
+fn blocks_on_tape(plan: &Plan) -> impl Iterator<Item = (&BlockPlan, u32, Vec<u32>)> {
     let mut wanted: Vec<Vec<u32>> = vec![Vec::new(); plan.work.blocks.len()];
     for request in &plan.work.requests {
         for block in plan.work.datasets[request.dataset as usize].blocks.clone() {
@@ -73,12 +73,12 @@ fn on_tape(plan: &Plan) -> impl Iterator<Item = (&BlockPlan, u32, Vec<u32>)> {
 }
 
 /// Each file once: mounting, winding and reading, by the drives of the site that needs longest.
-pub fn drives(plan: &Plan) -> Option<Recall> {
-    let mut sites: BTreeMap<u32, Recall> = BTreeMap::new();
-    for (block, site, _) in on_tape(plan) {
+pub fn drive_bound(plan: &Plan) -> Option<DriveBound> {
+    let mut sites: BTreeMap<u32, DriveBound> = BTreeMap::new();
+    for (block, site, _) in blocks_on_tape(plan) {
         let tape = plan.layout.sites[site as usize].tape.as_ref()?;
         let (mount, rate, drives) = (tape.mount.0, tape.rate.0, tape.drives);
-        let row = sites.entry(site).or_insert(Recall { site, files: 0, mount, bytes: 0.0, rate, drives });
+        let row = sites.entry(site).or_insert(DriveBound { site, files: 0, mount, bytes: 0.0, rate, drives });
         row.files += block.files.len() as u64;
         row.bytes += block.files.clone().map(|file| plan.work.sizes[file as usize]).sum::<u64>() as f64;
     }
@@ -86,7 +86,7 @@ pub fn drives(plan: &Plan) -> Option<Recall> {
 }
 
 /// Where nobody passes anything on.
-pub fn sessions(plan: &Plan) -> Option<Session> {
+pub fn session_bound(plan: &Plan) -> Option<SessionBound> {
     let model = &plan.model;
     if model.mover != Mover::Session
         || model.files_open == 0
@@ -95,14 +95,14 @@ pub fn sessions(plan: &Plan) -> Option<Session> {
         return None;
     }
     let of_byte = f64::from(model.files_open - 1) / model.bytes_open.0.max(1.0);
-    let mut sessions: BTreeMap<(u32, u32), Session> = BTreeMap::new();
-    for (block, from, targets) in on_tape(plan) {
+    let mut sessions: BTreeMap<(u32, u32), SessionBound> = BTreeMap::new();
+    for (block, from, targets) in blocks_on_tape(plan) {
         let &[to] = targets.as_slice() else { continue };
         let (source, target) = (&plan.layout.sites[from as usize], &plan.layout.sites[to as usize]);
         let tape = source.tape.as_ref()?;
         let wait = tape.mount.0 + model.overhead.0;
         let open = model.files_open * (source.pools.len() * target.pools.len()) as u32;
-        let fresh = Session { from, to, files: 0.0, bytes: 0.0, wait, rate: tape.rate.0, open };
+        let fresh = SessionBound { from, to, files: 0.0, bytes: 0.0, wait_s: wait, rate: tape.rate.0, open };
         let row = sessions.entry((from, to)).or_insert(fresh);
         for file in block.files.clone() {
             let size = plan.work.sizes[file as usize] as f64;

@@ -9,12 +9,15 @@ use serde_json::Value;
 /// Differences that a person reads; the first says most.
 const FIELDS_MAX: usize = 5;
 
-pub(super) fn storage(id: StorageId, names: &BTreeMap<StorageId, StorageName>) -> String {
+pub(super) fn storage_name(id: StorageId, names: &BTreeMap<StorageId, StorageName>) -> String {
     names.get(&id).map_or_else(|| format!("storage {id}"), ToString::to_string)
 }
 
-pub(super) fn decision(decision: Option<&Decision>, names: &BTreeMap<StorageId, StorageName>) -> String {
-    let name = |id: StorageId| storage(id, names);
+pub(super) fn describe_decision(
+    decision: Option<&Decision>,
+    names: &BTreeMap<StorageId, StorageName>,
+) -> String {
+    let name = |id: StorageId| storage_name(id, names);
     match decision {
         None => "nothing: it waits".to_owned(),
         Some(Decision::Lease(lease)) => format!(
@@ -23,7 +26,7 @@ pub(super) fn decision(decision: Option<&Decision>, names: &BTreeMap<StorageId, 
             units::bytes(lease.size),
             name(lease.target),
             name(lease.source),
-            lease.choice.candidates.first().map(expected).unwrap_or_default(),
+            lease.choice.candidates.first().map(describe_expected).unwrap_or_default(),
             lease.try_number
         ),
         Some(Decision::Expand { block, target, after, limit, .. }) => {
@@ -50,12 +53,12 @@ pub(super) fn decision(decision: Option<&Decision>, names: &BTreeMap<StorageId, 
     }
 }
 
-fn expected(candidate: &Candidate) -> String {
+fn describe_expected(candidate: &Candidate) -> String {
     format!(" in {:.1} s at {}", candidate.finish.as_secs_f64(), units::rate(candidate.rate_bytes_per_s))
 }
 
 /// One case in which another strategy would have chosen another source.
-pub(super) fn other_choice(
+pub(super) fn describe_other_choice(
     strategy: Strategy,
     lease: &Lease,
     preferred: StorageId,
@@ -64,9 +67,9 @@ pub(super) fn other_choice(
 ) -> String {
     let of = |id: StorageId| {
         let candidate = lease.choice.candidates.iter().find(|candidate| candidate.storage == id);
-        format!("{}{}", storage(id, names), candidate.map(expected).unwrap_or_default())
+        format!("{}{}", storage_name(id, names), candidate.map(describe_expected).unwrap_or_default())
     };
-    let (size, target) = (units::bytes(lease.size), storage(lease.target, names));
+    let (size, target) = (units::bytes(lease.size), storage_name(lease.target, names));
     format!(
         "file {} ({size}) for {target} at {now}: from {}; {strategy} would have taken {}",
         lease.file,
@@ -76,14 +79,14 @@ pub(super) fn other_choice(
 }
 
 /// Which fields of two bodies differ, and how.
-pub(super) fn fields(recorded: &str, replayed: &str) -> Vec<String> {
+pub(super) fn differing_fields(recorded: &str, replayed: &str) -> Vec<String> {
     let value = |text| serde_json::from_str(text).unwrap_or(Value::Null);
     let mut found = Vec::new();
-    walk(String::new(), &value(recorded), &value(replayed), &mut found);
+    collect_differences(String::new(), &value(recorded), &value(replayed), &mut found);
     found
 }
 
-fn walk(path: String, one: &Value, other: &Value, found: &mut Vec<String>) {
+fn collect_differences(path: String, one: &Value, other: &Value, found: &mut Vec<String>) {
     if found.len() >= FIELDS_MAX || one == other {
         return;
     }
@@ -94,22 +97,22 @@ fn walk(path: String, one: &Value, other: &Value, found: &mut Vec<String>) {
             for key in keys {
                 let part =
                     |map: &serde_json::Map<String, Value>| map.get(key).cloned().unwrap_or(Value::Null);
-                walk(below(key), &part(one), &part(other), found);
+                collect_differences(below(key), &part(one), &part(other), found);
             }
         }
         (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
             for (at, (one, other)) in one.iter().zip(other).enumerate() {
-                walk(below(&(at + 1).to_string()), one, other, found);
+                collect_differences(below(&(at + 1).to_string()), one, other, found);
             }
         }
         _ => {
             let path = if path.is_empty() { "it".to_owned() } else { path };
-            found.push(format!("{path}: {} then, {} now", short(one), short(other)));
+            found.push(format!("{path}: {} then, {} now", shorten(one), shorten(other)));
         }
     }
 }
 
-fn short(value: &Value) -> String {
+fn shorten(value: &Value) -> String {
     const CHARS_MAX: usize = 60;
     let text = match value {
         Value::Null => return "nothing".to_owned(),
@@ -127,9 +130,12 @@ mod tests {
 
     #[test]
     fn what_differs_is_named_with_both_values() {
-        let found = fields(r#"{"Lease":{"source":3,"why":[1,2]}}"#, r#"{"Lease":{"source":4,"why":[1,5]}}"#);
+        let found = differing_fields(
+            r#"{"Lease":{"source":3,"why":[1,2]}}"#,
+            r#"{"Lease":{"source":4,"why":[1,5]}}"#,
+        );
         assert_eq!(found, ["Lease.source: 3 then, 4 now", "Lease.why.2: 2 then, 5 now"]);
-        assert_eq!(fields("null", r#"{"Drop":1}"#), [r#"it: nothing then, {"Drop":1} now"#]);
-        assert_eq!(fields("7", "7").len(), 0);
+        assert_eq!(differing_fields("null", r#"{"Drop":1}"#), [r#"it: nothing then, {"Drop":1} now"#]);
+        assert_eq!(differing_fields("7", "7").len(), 0);
     }
 }

@@ -8,67 +8,69 @@ use longhaul_network::{Change, ChangeScope, ForecastQuality, Locality};
 use crate::world::{START, World, micros};
 
 /// A change is to be expected for so long after something happened to the link or to one of its ends.
-const DUE_S: f64 = 24.0 * 3_600.0;
+const CHANGE_EXPECTED_S: f64 = 24.0 * 3_600.0;
 const MONTH_S: f64 = 30.0 * 86_400.0;
 /// Changes told of; all are counted.
-const NOTICED_MAX: usize = 1_000;
+const CHANGES_REPORTED_MAX: usize = 1_000;
 
 /// A change of a link, or of the path below it, that was noticed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Noticed {
+pub struct DetectedChange {
     /// Seconds since the beginning.
     pub at: f64,
     pub source: String,
     pub target: String,
     pub change: Change,
     /// Whether something had happened to the link or to one of its ends.
-    pub due: bool,
+    pub expected: bool,
     /// Files that had come over the link since the last thing that befell it, and probes that had been sent.
     pub files: u32,
     pub probes: u32,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Learned {
+pub struct KnowledgeReport {
     /// By the history that links had, a quarter of the outcomes each.
     pub forecasts: Vec<ForecastQuality>,
-    pub noticed: Vec<Noticed>,
+    pub changes: Vec<DetectedChange>,
     /// Changes for which there was no cause.
     pub false_alarms: u64,
     /// Links with work, times the months that were simulated.
     pub link_months: f64,
     /// Changes that were told of so far.
-    seen: u64,
+    changes_seen: u64,
     /// Files over each link since something befell it, and probes.
-    since: BTreeMap<(u32, u32), (u32, u32)>,
+    link_counts: BTreeMap<(u32, u32), (u32, u32)>,
 }
 
 impl World<'_> {
     /// A file came over the link.
     pub(crate) fn count_file(&mut self, source: u32, target: u32) {
-        self.learned.since.entry((source, target)).or_default().0 += 1;
+        self.knowledge.link_counts.entry((source, target)).or_default().0 += 1;
     }
 
     /// The link is probed.
     pub(crate) fn count_probe(&mut self, source: u32, target: u32) {
-        self.learned.since.entry((source, target)).or_default().1 += 1;
+        self.knowledge.link_counts.entry((source, target)).or_default().1 += 1;
     }
 
     /// Something begins or ends that touches these links.
-    pub(crate) fn count_anew(&mut self, trouble: u32) {
-        let trouble = &self.plan.troubles[trouble as usize];
-        self.learned.since.retain(|&(source, target), _| !trouble.touches(source as usize, target as usize));
+    pub(crate) fn reset_link_counts(&mut self, trouble: u32) {
+        let trouble = &self.plan.failures[trouble as usize];
+        self.knowledge
+            .link_counts
+            .retain(|&(source, target), _| !trouble.affects_rate_of(source as usize, target as usize));
     }
 
     /// Takes down what the scheduler noticed since it was last asked.
-    pub(crate) fn look_at_changes(&mut self) {
+    pub(crate) fn record_changes(&mut self) {
         let knowledge = self.scheduler.knowledge();
         let told = knowledge.changes_since_start();
-        let new = told - self.learned.seen;
+        let new = told - self.knowledge.changes_seen;
         if new == 0 {
             return;
         }
-        self.learned.seen = told;
+        self.knowledge.changes_seen = told;
         let changes: Vec<Change> = knowledge.changes().rev().take(new as usize).copied().collect();
         for change in changes.into_iter().rev() {
             let (source, target) = match change.affected {
@@ -76,21 +78,21 @@ impl World<'_> {
                 ChangeScope::Path { source, target, .. } => (site_of(source), site_of(target)),
             };
             let at = (change.noticed.0 - START.0 - self.clock_jump) as f64 / 1e6;
-            let due = self.plan.troubles.iter().any(|trouble| {
-                let recent = |then: f64| (0.0..DUE_S).contains(&(self.now as f64 / 1e6 - then));
-                trouble.touches(source, target) && (recent(trouble.begin) || recent(trouble.end))
+            let due = self.plan.failures.iter().any(|trouble| {
+                let recent = |then: f64| (0.0..CHANGE_EXPECTED_S).contains(&(self.now as f64 / 1e6 - then));
+                trouble.affects_rate_of(source, target) && (recent(trouble.begin) || recent(trouble.end))
             });
-            self.learned.false_alarms += u64::from(!due);
-            if self.learned.noticed.len() < NOTICED_MAX {
+            self.knowledge.false_alarms += u64::from(!due);
+            if self.knowledge.changes.len() < CHANGES_REPORTED_MAX {
                 let name = |site: usize| self.plan.layout.sites[site].name.clone();
-                let since = self.learned.since.get(&(source as u32, target as u32));
+                let since = self.knowledge.link_counts.get(&(source as u32, target as u32));
                 let (files, probes) = since.copied().unwrap_or_default();
-                self.learned.noticed.push(Noticed {
+                self.knowledge.changes.push(DetectedChange {
                     at,
                     source: name(source),
                     target: name(target),
                     change,
-                    due,
+                    expected: due,
                     files,
                     probes,
                 });
@@ -99,8 +101,8 @@ impl World<'_> {
     }
 
     /// At the end.
-    pub(crate) fn take_learned(&mut self) -> Learned {
-        let mut learned = std::mem::take(&mut self.learned);
+    pub(crate) fn take_knowledge_report(&mut self) -> KnowledgeReport {
+        let mut learned = std::mem::take(&mut self.knowledge);
         let knowledge = self.scheduler.knowledge();
         learned.forecasts = knowledge.quarters().to_vec();
         let months = self.now.min(micros(self.plan.until)) as f64 / 1e6 / MONTH_S;

@@ -4,12 +4,12 @@ use crate::plan::Plan;
 use crate::random::mix;
 
 /// Points of a curve: when there are more, two become one.
-const BINS_MAX: usize = 240;
+const CURVE_BINS_MAX: usize = 240;
 /// Forecasts kept to judge them; beyond it a sample.
-const FORECASTS_MAX: usize = 200_000;
+const FORECASTS_SAMPLED_MAX: usize = 200_000;
 
 #[derive(Clone, Debug, Default)]
-pub struct Measure {
+pub struct RunMetrics {
     /// Seconds from the request to the file, and to the last file of a dataset.
     pub transfers: Vec<f32>,
     pub datasets: Vec<f32>,
@@ -20,7 +20,7 @@ pub struct Measure {
     pub faults: u64,
     pub cancelled: u64,
     /// Leases that agents gave back before they began.
-    pub given_back: u64,
+    pub leases_returned: u64,
     pub decisions: u64,
     pub leases: u64,
     /// Expected and taken, in seconds.
@@ -55,7 +55,7 @@ impl Default for Curve {
 impl Curve {
     /// Bytes that came evenly from one time to another.
     pub fn add(&mut self, from: i64, to: i64, bytes: f64) {
-        while (to / self.width) as usize >= BINS_MAX {
+        while (to / self.width) as usize >= CURVE_BINS_MAX {
             self.bytes = self.bytes.chunks(2).map(|pair| pair.iter().sum()).collect();
             self.width *= 2;
         }
@@ -74,23 +74,23 @@ impl Curve {
     }
 }
 
-impl Measure {
+impl RunMetrics {
     pub fn new(plan: &Plan) -> Self {
         let communities = plan.work.communities.len();
-        Measure {
+        RunMetrics {
             pending: vec![0; communities],
             contended: vec![0; communities],
             requests: vec![None; plan.work.requests.len()],
             history: vec![(0, plan.layout.capacities.iter().map(|capacity| capacity.rate).collect())],
-            ..Measure::default()
+            ..RunMetrics::default()
         }
     }
 
-    pub fn wanted(&mut self, community: u32, bytes: u64) {
+    pub fn add_wanted(&mut self, community: u32, bytes: u64) {
         self.pending[community as usize] += u128::from(bytes);
     }
 
-    pub fn moved(&mut self, bytes: u64) {
+    pub fn add_moved(&mut self, bytes: u64) {
         self.bytes_moved += u128::from(bytes);
     }
 
@@ -111,21 +111,21 @@ impl Measure {
         self.dataset_ends.push((self.last_done as f64 / 1e6) as f32);
     }
 
-    pub fn forecast(&mut self, expected: f64, taken: f64) {
+    pub fn add_forecast(&mut self, expected: f64, taken: f64) {
         self.forecasts_seen += 1;
         let row = (expected as f32, taken as f32);
-        if self.forecasts.len() < FORECASTS_MAX {
+        if self.forecasts.len() < FORECASTS_SAMPLED_MAX {
             self.forecasts.push(row);
         } else {
             // Each has the same chance to be in the sample.
-            let place = mix(self.forecasts_seen) % self.forecasts_seen;
-            if let Some(old) = self.forecasts.get_mut(place as usize) {
+            let slot = mix(self.forecasts_seen) % self.forecasts_seen;
+            if let Some(old) = self.forecasts.get_mut(slot as usize) {
                 *old = row;
             }
         }
     }
 
-    pub fn capacities(&mut self, now: i64, capacity: Vec<f64>) {
+    pub fn record_capacities(&mut self, now: i64, capacity: Vec<f64>) {
         self.history.push((now, capacity));
     }
 
