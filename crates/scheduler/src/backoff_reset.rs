@@ -1,6 +1,6 @@
-//! Trouble that has passed: the first file that comes over a link after failures ends the rest of the others
-//! that failed there. A pause that has grown with a long trouble must not outlast it; how often a file has
-//! failed stays counted, so that what fails again rests longer still.
+//! Backoff reset: the first file that arrives over a link after failures ends the backoff of the others that
+//! failed there, so that a backoff grown in a long outage does not outlast it. The count of failures stays,
+//! so that what fails again backs off longer still.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::scheduler::Scheduler;
 use crate::settings::Backoff;
 use crate::state::Phase;
 
-/// At most so often for a link: where some come and some fail for long, pauses still grow.
+/// A link resets backoff at most this often: where some files arrive and some fail, backoff still grows.
 const BACKOFF_RESET_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Scheduler {

@@ -1,4 +1,5 @@
-//! Keeps off what fails as a whole (a source that cannot be reached, a full target), but for single probes.
+//! Circuit breaker (M. Nygard, *Release It!*): keeps work away from what fails as a whole, such as a source
+//! that cannot be reached or a full target, except for single probes.
 //!
 //! ```text
 //! closed ──k failures in a row──► open until T ──T──► one probe ──success──► closed
@@ -12,16 +13,16 @@ use crate::id_map::jitter;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Breaker {
-    /// In a row, while closed.
+    /// Consecutive failures while closed.
     failures: u32,
-    /// How often it has opened since the last success.
+    /// Times it has opened since the last success.
     times_opened: u32,
     open_until: Option<Timestamp>,
     probe: Option<AttemptId>,
 }
 
 impl Breaker {
-    /// Whether something may start now; if not, from when on a probe may.
+    /// Whether an attempt may start now; otherwise, when a probe may.
     pub(crate) fn allows(&self, now: Timestamp) -> Result<(), Timestamp> {
         match self.open_until {
             None => Ok(()),
@@ -30,14 +31,14 @@ impl Breaker {
         }
     }
 
-    /// Something started; while open it is the probe.
+    /// An attempt started; while open it is the probe.
     pub(crate) fn record_start(&mut self, attempt: AttemptId) {
         if self.open_until.is_some() {
             self.probe = Some(attempt);
         }
     }
 
-    /// Something ended without telling anything. True if it was the probe: another may be sent now.
+    /// An attempt ended without a verdict. True if it was the probe: another may be sent now.
     pub(crate) fn forget(&mut self, attempt: AttemptId) -> bool {
         let probe = self.probe == Some(attempt);
         if probe {
@@ -46,15 +47,15 @@ impl Breaker {
         probe
     }
 
-    /// True if it was open: those that it kept off may go on.
+    /// Closes it. True if it was open, so that waiting work may go on.
     pub(crate) fn record_success(&mut self) -> bool {
         let open = self.open_until.is_some();
         *self = Breaker::default();
         open
     }
 
-    /// Counts a failure; returns until when it stays open if this opened it. What had started before it
-    /// opened does not open it further.
+    /// Counts a failure; if that opened it, returns until when it stays open. Attempts from before it opened
+    /// do not extend that.
     pub(crate) fn record_failure(
         &mut self,
         attempt: AttemptId,

@@ -1,5 +1,5 @@
-//! A set that knows its first without a look at its tree: of most queues nothing but that is asked, thousands
-//! of times for each time that it changes, and each level of a tree is a wait for memory.
+//! Ordered set with a cached minimum: most queues are only asked for their first element, thousands of times
+//! per change, and each level of a tree is a wait for memory.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

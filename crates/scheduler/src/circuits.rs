@@ -1,5 +1,6 @@
-//! Links that go by circuits. What they give is believed from the first moment, and again without them; and
-//! what comes by a circuit goes before what is not due yet, since the time of a circuit is booked.
+//! Links that go by reserved circuits: their rate is believed at once, from the moment they go up and again
+//! when they go down; and files over a circuit go before work that is not due yet, since its time is paid
+//! for.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::scheduler::Scheduler;
 use crate::settings::Rules;
 use crate::state::CachedRate;
 
-/// A link whose transfers go by a circuit, and what is booked.
+/// A link whose transfers go by a circuit, with the reserved rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkCircuit {
     pub source: StorageId,
@@ -34,7 +35,7 @@ impl Scheduler {
                 true => row.circuit_sources.insert(source),
                 false => row.circuit_sources.remove(&source),
             };
-            // What was seen of the other way says nothing any more.
+            // What was measured over the other path no longer applies.
             if let Some(state) = row.links.get_mut(source) {
                 state.rate = CachedRate::default();
                 state.recent_rate = RecentRate::default();

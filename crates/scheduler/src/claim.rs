@@ -1,21 +1,22 @@
-//! What somebody can catch up on who waited and could not be served.
+//! Bounded catch-up credit in fair queueing: how much of its lag a party that could not be served catches up
+//! on.
 //!
-//! An account says how many bytes over weight somebody is ahead of the present, or behind it. How far behind
-//! has no bound: so those that wait keep their order, and share by weight what they get, however little that
-//! is. (If each were kept within a bound of its own, those at their bounds would forget what they got since,
-//! and who of them is first would have nothing to do with their weights.) What is bounded is what being
-//! behind is worth: up to `full` of it counts in full, what is beyond by its logarithm. So whoever is served
-//! from far back is moved on by a part of what it is behind, and comes back to its place by waiting as long
-//! as it did before: that holds for those served often as for those served seldom.
+//! Plain weighted fair queueing either forgets the lag of a party whose sources were busy, or lets it starve
+//! the others afterwards. An account holds how many bytes over weight a party leads or lags the present. The
+//! lag has no bound, so those that wait keep their order and share by weight what little they get; with a
+//! bound for each, those at their bounds would forget what they got since. What is bounded is what the lag is
+//! worth: up to `full` it counts in full, beyond that by its logarithm. A party served from far back is moved
+//! on by part of its lag, and returns there by waiting as long as before.
 //!
-//! `full` is the same for all that wait together: what each would have by its share of a given time of the
-//! target, [`crate::Settings::share_claim`]. Of 60 times that they can catch up on five, of 1,440 times on
-//! eight: of an hour on five minutes, of a day on eight, all together.
+//! `full` is the same for all that wait together: each one's share of a given time of the target,
+//! [`crate::Settings::share_claim`]. Of 60 times that, five are caught up on; of 1,440 times, eight: five
+//! minutes of an hour, eight of a day, all together.
 
-/// Beyond e to this power of it nothing counts any more: with a minute in full, after two years.
+/// Beyond e to this power of the full claim a longer lag adds nothing: with a minute in full, after two
+/// years.
 const LOG_CREDIT_MAX: f64 = 14.0;
 
-/// How far ahead somebody is (behind: less than 0) after it was served `by`, or gave that back (less than 0).
+/// The lead of a party (negative: its lag) after it was served `by`, or refunded that (negative).
 pub(crate) fn advance(ahead: f64, by: f64, full: impl FnOnce() -> f64) -> f64 {
     let after = ahead + by;
     if ahead >= 0.0 && after >= 0.0 {
@@ -29,7 +30,7 @@ fn credit(behind: f64, full: f64) -> f64 {
     if behind <= full { behind } else { full * (1.0 + (behind / full).ln().min(LOG_CREDIT_MAX)) }
 }
 
-/// The other way round.
+/// The lag that is worth this credit: the inverse of `credit`.
 fn lag(worth: f64, full: f64) -> f64 {
     if worth <= full { worth } else { full * (worth / full - 1.0).min(LOG_CREDIT_MAX).exp() }
 }

@@ -1,68 +1,77 @@
-//! How many large files of a link are leased at once, found while it works. More than it can use only wait at
-//! the agent, choose their source too early and begin datasets that could wait; fewer leave it idle where one
-//! file alone is slow (small windows, pools, tape).
+//! Concurrency tuning by hill climbing: finds, while a link works, how many large files to lease at once.
+//!
+//! More files than a link can use only wait at the agent, fix their source too early, and start datasets that
+//! could wait. Fewer leave the link idle where a single file is slow (small windows, disk pools, tape).
 //!
 //! ```text
-//! climb: n, 2n, 4n, … while more comes ──no more──► half of the last step, a quarter, … ──worth it──► hold
-//!    ▲                                                                                     │
-//!    └────── another rate by a third, three times in a row; or what went amiss is tried again ◄──┘
+//! climb: n, 2n, 4n, … while the rate grows ──no gain──► bisect the last step ──worth it──► hold
+//!    ▲                                                                                       │
+//!    └──── the rate differs by a third, three times in a row; or a descend trial failed ◄────┘
 //! ```
 //!
-//! Ends are coupled: a gain counts as far as the source in all and the target in all have gained it; what was
-//! taken from other links is none. Only measurements count in which the number was what held the link back:
-//! it was reached, and more would have been leased. So where the target has enough to do, nothing is tried.
+//! A gain counts only as far as the source in total and the target in total gained as well: what was taken
+//! from other links is no gain. A measurement counts only if the limit was what held the link back: it was
+//! reached, and more would have been leased. So nothing is tried where the target has enough work.
 //!
-//! Not here: who counts the bytes (`outcome`), who asks whether a link is full (`deal`).
+//! Reference: the online tuning of concurrency in GridFTP and Globus; E. Arslan, T. Kosar, "High-Speed
+//! Transfer Optimization Based on Historical Analysis and Real-Time Tuning", IEEE TPDS 29(6), 2018.
+//!
+//! Not here: counting the bytes (`target_throughput`), and whether a link is full (`dispatch`).
 
 use std::mem;
 use std::time::Duration;
 
 use longhaul_model::{Timestamp, units};
 
-/// The least that passes between a change and its measurement, …
+/// After a change, wait at least this long before measuring, so that new files are under way.
 const SETTLE_MIN: Duration = Duration::from_secs(2);
-/// … the most, where files do not all begin, …
+/// After a change, measure anyway after this long, even if some files have not begun.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
-/// … and the part of the files from which on the change is complete.
+/// A change is complete once this share of the files has received bytes.
 const SETTLED_FILES_SHARE: f64 = 0.8;
-/// The least that a measurement takes; it covers …
+/// Minimum length of a measurement.
 const MEASURE_MIN: Duration = Duration::from_secs(5);
-/// … so many reports, and so many times the longest silence.
+/// Minimum number of reports in a measurement.
 const REPORTS_MIN: u32 = 4;
+/// A measurement lasts at least this many times the longest gap between reports.
 const SILENCES_COVERED_MIN: u32 = 3;
-/// The work of a moment ends and the next begins within this: longer is a pause.
+/// A gap in the work of at least this long is a pause and starts a new trial; shorter gaps lie between two
+/// files.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
-/// A silence that is longer than any file waits at its source: the end was gone, or nobody worked.
+/// A gap between arrivals longer than any file waits at its source: the endpoint was gone, or nothing was
+/// leased.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
-/// Without a report of running files for so long, ends of files count as reports.
+/// Without progress reports for this long, the ends of files count as reports.
 const REPORT_ABSENCE_MIN: Duration = Duration::from_secs(15);
-/// Facts that come within this belong together.
+/// Arrivals within this time belong to one burst and are counted together.
 const BURST_LENGTH_MAX: Duration = Duration::from_millis(5);
-/// The link had this part of the files it may have, or the measurement says nothing of the number.
+/// A measurement counts only if the link held at least this share of the files it may have.
 const LIMIT_REACHED_SHARE: f64 = 0.85;
-/// More than this, though fewer are asked for, are small files.
+/// With at most this many files leased the search starts from their number; more of them, for little work,
+/// are small files.
 const SEARCH_START_FILES_MAX: u32 = 16;
-/// With this part of all that moves at its ends a link takes nothing from others.
+/// A link that carries this share of all traffic at both ends takes nothing from other links.
 const SOLE_LINK_SHARE: f64 = 0.9;
-/// Part of a proportional gain that makes more files worth while.
+/// More files are worth while if they bring at least this share of a proportional gain.
 const GAIN_SHARE_MIN: f64 = 0.15;
-/// Part of a proportional gain from which the next step is a large one.
+/// From this share of a proportional gain on, the next step quadruples the limit.
 const GAIN_SHARE_LARGE: f64 = 0.8;
-/// Part of a gain that the ends must show.
+/// Share of a gain of the link that its source and its target must show in total.
 const ENDPOINT_GAIN_SHARE_MIN: f64 = 0.5;
-/// Another rate than the one held, and how many times in a row until it is believed.
+/// A rate that differs from the one held by at least this share may be a change.
 const RATE_CHANGE_SHARE_MIN: f64 = 1.0 / 3.0;
+/// A change of the rate is believed after this many measurements in a row.
 const RATE_CHANGES_MIN: u32 = 3;
-/// Fewer bring as much as more if it is this part.
+/// Fewer files bring as much as more if they reach this share of the rate.
 const SAME_RATE_SHARE: f64 = 0.95;
-/// Half as many are enough if they bring this part.
+/// Half as many files are enough if they keep this share of the rate.
 const HALVED_RATE_SHARE_MIN: f64 = 0.9;
-/// Measurements that say nothing until what was tried is given up.
+/// A trial is abandoned after this many measurements without a conclusion.
 const INCONCLUSIVE_MAX: u32 = 3;
-/// More than this is never tried.
+/// The search never goes beyond this many files at once.
 pub(crate) const FILES_MAX: u32 = 256;
 
-/// Bytes that have come so far: over the link, from its source in all, into its target in all.
+/// Bytes over the link, out of its source in total, and into its target in total: cumulative, or per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct FlowBytes {
     pub link: f64,
@@ -81,18 +90,18 @@ impl FlowBytes {
     }
 }
 
-/// The link at the moment of an arrival, before that is counted.
+/// State of the link at an arrival, before that arrival is counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub bytes: FlowBytes,
-    /// Leased; of these, of how many something has come.
+    /// Leased files, and those of them that have received bytes.
     pub files: u32,
     pub moving: u32,
-    /// A running file's progress, not a file's end.
+    /// Progress of a running file, as opposed to the end of a file.
     pub report: bool,
 }
 
-/// A number of files and what it gave.
+/// A number of files at once and the rate it gave.
 type Measurement = (u32, FlowBytes);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,52 +109,53 @@ enum Phase {
     Climb {
         before: Option<Measurement>,
     },
-    /// Between what was worth while and what was no more; with what that gave.
+    /// Between a limit that was worth while and one that was not.
     Bisect {
         low: Measurement,
         high: Measurement,
     },
     Hold {
         rate: FlowBytes,
-        /// What more files gave.
+        /// The rate that a higher limit gave.
         more: Option<Measurement>,
         rate_changes: u32,
     },
-    /// More comes than before: perhaps half as many are enough.
+    /// The rate rose: perhaps half as many files are enough.
     Descend {
         from: Measurement,
     },
 }
 
-/// The number comes first: it is read much more often than all else.
+/// Hill climbing over the number of files at once. The limit comes first: it is read most often.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub(crate) struct ConcurrencyTuner {
-    /// None: as many as any link gets.
+    /// None: the minimum that every link gets.
     limit: Option<u32>,
     phase: Phase,
-    /// None until something has come.
+    /// None before the first arrival.
     trial: Option<Trial>,
-    /// The last report of a running file.
+    /// Time of the last progress report of a running file.
     last_report: Option<Timestamp>,
     inconclusive: u32,
 }
 
-/// From a change of the number, or a pause, until what it brings has been measured.
+/// One trial: from a change of the limit, or a pause, until the rate has been measured.
 #[derive(Clone, Debug, PartialEq)]
 struct Trial {
     since: Timestamp,
-    /// When the change was complete, and what had come by then.
+    /// When the change was complete, and the bytes until then.
     settled: Option<(Timestamp, FlowBytes)>,
-    /// The last moment at which something came, and the last one that begins or ends a measurement.
+    /// Time of the last arrival.
     last_arrival: Timestamp,
+    /// Time of the last arrival that may begin or end a measurement.
     last_mark: Timestamp,
     silence_max: Duration,
     reports: u32,
     files_ended: u32,
-    /// Files times seconds since it had settled.
+    /// Files times seconds since the change was complete.
     file_seconds: f64,
-    /// More would have been leased, had the number been higher.
+    /// More files would have been leased under a higher limit.
     limited: bool,
 }
 
@@ -164,8 +174,8 @@ impl Trial {
         }
     }
 
-    /// Something comes where so many files are asked for; if it `counts`, it can begin or end a measurement.
-    /// When that is complete: the files that the link had in the mean, and the rate.
+    /// Records an arrival under a limit of `files`; one that `counts` may begin or end a measurement. Returns
+    /// the mean number of files and the rate when the measurement is complete.
     fn look(&mut self, look: &Sample, files: u32, counts: bool, now: Timestamp) -> Option<(f64, FlowBytes)> {
         let seen = mem::replace(&mut self.last_arrival, now);
         if self.settled.is_some() {
@@ -214,15 +224,14 @@ impl ConcurrencyTuner {
         self.limit.unwrap_or(least).max(least).max(1)
     }
 
-    /// The number keeps the target from more.
+    /// Notes that the limit kept work back.
     pub(crate) fn note_limited(&mut self) {
         if let Some(period) = &mut self.trial {
             period.limited = true;
         }
     }
 
-    /// Work begins. A pause before it is no silence and says nothing of the number, so it ends what is being
-    /// measured.
+    /// Work begins. A pause before it says nothing about the limit, so it ends the current trial.
     pub(crate) fn work_begins(&mut self, now: Timestamp) {
         let Some(period) = self.trial.as_ref().filter(|period| now.since(period.last_arrival) >= PAUSE_MIN)
         else {
@@ -234,12 +243,12 @@ impl ConcurrencyTuner {
         self.trial = Some(Trial::begin(now));
     }
 
-    /// Whether something that comes now can be the beginning or the end of a measurement.
+    /// Whether an arrival now can begin or end a measurement.
     pub(crate) fn may_sample(&self, now: Timestamp) -> bool {
         self.trial.as_ref().is_none_or(|period| now.since(period.last_arrival) > BURST_LENGTH_MAX)
     }
 
-    /// What came at the same moment as other things.
+    /// Counts an arrival that belongs to the same burst as the one before.
     pub(crate) fn count_with_last(&mut self, report: bool, now: Timestamp) {
         if report {
             self.last_report = Some(now);
@@ -248,7 +257,7 @@ impl ConcurrencyTuner {
         }
     }
 
-    /// Something comes.
+    /// Records an arrival.
     pub(crate) fn look(&mut self, look: &Sample, least: u32, now: Timestamp) {
         self.count_with_last(look.report, now);
         let counts = look.report || self.last_report.is_none_or(|at| now.since(at) > REPORT_ABSENCE_MIN);
@@ -263,7 +272,7 @@ impl ConcurrencyTuner {
         }
     }
 
-    /// Where `files` were asked for, the link had `held` in the mean and brought this.
+    /// Concludes a trial: under a limit of `files` the link had `held` of them in the mean, at this rate.
     fn conclude(&mut self, files: u32, held: f64, rate: FlowBytes, wanted: bool, least: u32) {
         if held * LIMIT_REACHED_SHARE > f64::from(files) {
             // More were leased before, or all are small: another number would have shown the same. Unless
@@ -287,7 +296,7 @@ impl ConcurrencyTuner {
         }
     }
 
-    /// The link could not have used more than it had: what was tried without an answer is given up.
+    /// Counts a measurement without a conclusion, and abandons the trial after too many.
     fn note_inconclusive(&mut self) {
         self.inconclusive += 1;
         let low = match self.phase {
@@ -344,7 +353,7 @@ impl ConcurrencyTuner {
         }
     }
 
-    /// `low` is too few, or just enough; `high` is enough, or too many. Looks at what is half way.
+    /// Tries half way between `low` (too few, or just enough) and `high` (enough, or too many).
     fn bisect(&mut self, low: Measurement, high: Measurement) {
         let apart = high.0.saturating_sub(low.0);
         if apart <= 1.max(low.0 / 16) {
@@ -365,7 +374,7 @@ impl ConcurrencyTuner {
         self.phase = Phase::Hold { rate, more, rate_changes: 0 };
     }
 
-    /// Why this many, in words; follows the number.
+    /// Why the limit has its value; follows the number in a sentence.
     pub(crate) fn in_words(&self) -> String {
         let rate = |(_, come): Measurement| units::rate(come.link);
         match self.phase {
@@ -389,19 +398,19 @@ impl ConcurrencyTuner {
     }
 }
 
-/// Whether going from one number to a higher one brought enough, to the link and in all.
+/// Whether a higher limit brought enough, to the link and to both ends in total.
 fn is_worth_it(low: Measurement, high: Measurement) -> bool {
     let more = high.1.link - low.1.link;
     let in_all = (high.1.source - low.1.source).min(high.1.target - low.1.target);
     more > 0.0 && gain(low, high) >= GAIN_SHARE_MIN && in_all >= ENDPOINT_GAIN_SHARE_MIN * more
 }
 
-/// A step brought too little, or as a large one less than was expected of it.
+/// Whether a step went too far: it brought too little, or a large one less than expected.
 fn is_too_far(low: Measurement, high: Measurement) -> bool {
     !is_worth_it(low, high) || high.0 > low.0.saturating_mul(2) && gain(low, high) < GAIN_SHARE_LARGE
 }
 
-/// What more files brought to the link, as part of what is proportional to their number.
+/// Gain of the link as a share of a gain proportional to the number of files.
 fn gain((files, old): Measurement, (more, new): Measurement) -> f64 {
     let proportional = (f64::from(more) / f64::from(files.max(1)) - 1.0) * old.link;
     (new.link - old.link) / proportional.max(1.0)

@@ -12,7 +12,7 @@ use crate::limits::LimitKind;
 use crate::link_shares::LinkWeight;
 use crate::strategy::Strategy;
 
-/// Made durable by the service before it leaves the process, in the order in which they come.
+/// An output of the scheduler. The service makes decisions durable in order, before they leave the process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Decision {
     /// Answer with [`crate::Event::Files`]: up to `limit` files of `block` with ids after `after` that are
@@ -23,8 +23,8 @@ pub enum Decision {
     Lease(Lease),
     /// A lease is taken back: tell `agent`. Outcomes that still come for it change nothing here.
     Cancel { transfer: TransferId, attempt: AttemptId, agent: AgentId, why: CancelWhy },
-    /// A lease is asked back, since its link has become slow: tell its agent. If it has not begun it ends
-    /// with [`longhaul_model::FaultCode::GivenBack`], else it goes on.
+    /// A lease is recalled, since its link has become slow: tell its agent. If it has not begun it ends with
+    /// [`longhaul_model::FaultCode::GivenBack`]; otherwise it goes on.
     #[serde(rename = "GiveBack")]
     Recall(LeaseRecall),
     /// A live transfer of before the restart that nobody wants and no agent holds.
@@ -133,7 +133,7 @@ pub enum Unusable {
         files: u32,
         bytes: u64,
     },
-    /// It failed for this file not long ago.
+    /// It failed for this file and is in backoff.
     #[serde(rename = "Resting")]
     InBackoff {
         until: Timestamp,
@@ -163,7 +163,7 @@ pub enum Unusable {
     Unknown,
 }
 
-/// [`Choice`] in words, field by field what the API shows.
+/// [`Choice`] in words, with the fields that the API shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChoiceExplanation {
     pub reason: String,

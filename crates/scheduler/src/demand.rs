@@ -1,13 +1,13 @@
-//! Demand: blocks wanted at targets, turned into transfers a window at a time.
+//! Demand: blocks wanted at targets, turned into transfers one window at a time.
 //!
 //! A block that several subscriptions want at one target is one [`Want`], served once. Transfers exist only
-//! within the target's horizon: when a priority has few, the oldest of its wants is asked for more.
+//! within the target's horizon: when a priority runs low, the oldest of its wants is expanded further.
 //!
-//! Targets that want the same block shall begin with different files of it, so that each soon has what the
-//! other lacks, and a loaded source sends each file once. So each want begins elsewhere in the window: at 0,
-//! 1/2, 1/4, 3/4, … in the order in which targets came. Blocks are taken in the same order everywhere:
-//! targets that exchange the files of one block complete it together, and early; with different blocks none
-//! would be complete for long.
+//! Targets that want the same block begin with different files of it, so that each soon has what the other
+//! lacks, and a loaded source sends each file once (as in BitTorrent swarms). Each want begins elsewhere in
+//! the window: at 0, 1/2, 1/4, 3/4, … (van der Corput sequence) in the order in which targets came. Blocks
+//! are taken in the same order everywhere: targets that exchange the files of one block complete it together,
+//! and early; with different blocks none would be complete for long.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ impl Scheduler {
         let Demand { created, deadline, strategy, .. } = *demand;
         let wish = DemandTerms { party, level, created, deadline, strategy };
         if self.subscriptions.get(&id.subscription).is_some_and(|known| known.target != target) {
-            return; // A subscription has one target; another one under the same id is somebody's mistake.
+            return; // A subscription has one target; another one is a mistake of the caller.
         }
         let index = match self.want_of.get(&(id.block, target)) {
             Some(&index) => index,
@@ -85,7 +85,7 @@ impl Scheduler {
         index
     }
 
-    /// What a want lacks, here and in the sums over its subscriptions and its priority.
+    /// Sets what a want lacks, and adjusts the sums over its subscriptions and its priority.
     pub(crate) fn set_left(&mut self, index: u32, files: u64, bytes: u128) {
         let want = &mut self.wants[index];
         let (files_before, bytes_before) = (want.files_left, want.bytes_left);
@@ -145,7 +145,7 @@ impl Scheduler {
         self.reroute();
     }
 
-    /// Nobody wants it any more; a lease is taken back.
+    /// Drops a transfer that nobody wants any more; a lease is revoked.
     pub(crate) fn drop_transfer(&mut self, index: u32, now: Timestamp) {
         if let Some(lease) = self.transfers[index].lease() {
             let (transfer, why) = (self.transfers[index].id, CancelWhy::Unwanted);
@@ -164,7 +164,7 @@ impl Scheduler {
 
     // ---- asking for files ----------------------------------------------------------------------------
 
-    /// Lists a want among those that have more files, if so.
+    /// Lists a want among those with more files than transfers, if so.
     fn list_open(&mut self, index: u32) {
         let want = &self.wants[index];
         if !want.exhausted && want.expanding.is_none() && want.files_left > 0 {
@@ -178,7 +178,7 @@ impl Scheduler {
         self.storages[want.target].target.lanes.unlist_open(want.lane, want.rank, index);
     }
 
-    /// The question for the next files of a target, if it needs any.
+    /// The next expansion query of a target, if it needs more files.
     pub(crate) fn next_expansion(&mut self, target: u32) -> Option<Decision> {
         let wanting = self.want_to_expand(target);
         self.storages[target].target.samples_subscriptions &= wanting.is_some();
@@ -198,8 +198,7 @@ impl Scheduler {
         Some(Decision::Expand { demand, block: want.block, target: self.storages[target].id, after, limit })
     }
 
-    /// The want that should be asked for more files, and for how many. Each activity has its part of the
-    /// horizon.
+    /// The want to expand next, and by how many files. Each activity has its fraction of the horizon.
     fn want_to_expand(&mut self, target: u32) -> Option<(u32, u32)> {
         self.storages[target].target.lanes.update_fractions(&self.parties);
         let row = &self.storages[target].target;
@@ -234,9 +233,8 @@ impl Scheduler {
         })
     }
 
-    /// All that is in memory waits for sources that are busy, and there may be more of it than the horizon
-    /// has room for: so of the first subscriptions each has some files there, and none keeps another's
-    /// sources from being used.
+    /// A want of the first subscriptions with fewer files in memory than the reserve. When all that is in
+    /// memory waits for busy sources, this keeps one subscription from hiding the usable sources of another.
     fn want_below_reserve(&self, class: &Class) -> Option<(u32, u32)> {
         let reserve = self.settings.reserve_files;
         let mut next = class.open.first();
@@ -258,7 +256,7 @@ impl Scheduler {
         files.clamp(self.settings.horizon_files_min.clamp(1, most), most)
     }
 
-    /// The question is no longer open; for how many files it was.
+    /// Ends an expansion query; returns for how many files it was.
     fn end_expansion(&mut self, index: u32) -> u32 {
         let want = &mut self.wants[index];
         let Some((_, limit)) = want.expanding.take() else { return 0 };
@@ -406,8 +404,8 @@ impl Scheduler {
 
     // ---- what was left behind ------------------------------------------------------------------------
 
-    /// A want whose questions are all answered, and which still lacks files that are no transfers, is asked
-    /// again from its beginning after a while: they may have become available.
+    /// Removes an idle relay want. A want that was expanded to its end, and still lacks files that are not
+    /// transfers, is swept again from its beginning after a while: they may have become available.
     pub(crate) fn sweep_or_remove(&mut self, index: u32) {
         if self.is_idle_relay(index) {
             if let Some(want) = self.wants.remove(index) {
@@ -447,7 +445,7 @@ impl Scheduler {
         self.list_open(index);
     }
 
-    /// A source may have become usable: what was put aside is asked for again.
+    /// A source may have become usable: parked demands are expanded again.
     pub(crate) fn retry_parked_demands(&mut self) {
         let aside: Vec<u32> = self.parked_demands.iter().copied().collect();
         aside.into_iter().for_each(|index| self.rewind(index));
@@ -512,25 +510,26 @@ impl Scheduler {
     }
 }
 
-/// Files without a usable source that one target keeps in memory; more are asked for again from time to time.
+/// Files without a usable source that one target keeps in memory; more are expanded again from time to time.
 const PARKED_FILES_MAX: u32 = 4_000;
-/// A target with nothing it can lease looks this many horizons ahead for something that it can.
+/// A target with nothing to lease looks this many horizons ahead for a file that it can lease.
 const STARVED_HORIZONS_MAX: u32 = 5;
 
-/// So many subscriptions of one priority have files in memory at the least while a target could take more.
+/// While a target could take more, this many subscriptions of one priority have at least some files in
+/// memory.
 const SUBSCRIPTIONS_SAMPLED_MAX: usize = 8;
 
-/// The pause between sweeps doubles so often.
+/// The pause between sweeps doubles at most this many times.
 const SWEEP_DOUBLINGS_MAX: u32 = 5;
 
-/// The next whole number; `ceil` would be a call, of which each question takes dozens.
+/// Rounds up. `f64::ceil` would be a function call, dozens of times per query.
 fn ceil(number: f64) -> u32 {
     let whole = number as u32;
     whole.saturating_add(u32::from(f64::from(whole) < number))
 }
 
-/// Where in a window of `count` files the want number `shift` begins: 0, 1/2, 1/4, 3/4, 1/8, … of it. (Bits
-/// reversed: the beginnings stay spread however many come.)
+/// Start of the want number `shift` in a window of `count` files: 0, 1/2, 1/4, 3/4, 1/8, … of it, by reversed
+/// bits, so that starts stay spread however many wants there are.
 fn shifted_start(shift: u32, count: u64) -> u64 {
     ((u128::from(shift.reverse_bits()) * u128::from(count)) >> 32) as u64
 }

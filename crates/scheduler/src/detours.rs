@@ -1,11 +1,12 @@
-//! Detours. A file has a link to its target, but a slow one, and a much faster way leads over a relay: it
-//! takes that, one hop at a time, as where there is no link (`routes`). It stays in the target's queue
-//! meanwhile, so that the slow link is used as well; what is leased over that before its hop has begun needs
-//! no hop any more.
+//! Detours: overlay routing around a slow direct link (compare RON, Andersen et al., SOSP 2001). If a much
+//! faster route leads over a relay, a file takes it, one hop at a time, as where there is no link (`routes`).
+//! It stays in the target's queue meanwhile, so that the slow link is used as well; a file leased over that
+//! before its hop has begun needs no hop any more.
 //!
-//! What passes through a relay is moved twice. So the way has to be [`MUCH_FASTER`] than all direct links of
-//! the file together, by what transfers over each of them have shown, and beside what else moves at both
-//! ends: links that share a port are not slow because of it. What was never measured is no reason.
+//! Bytes that pass through a relay are moved twice. So the route has to be [`DETOUR_SPEEDUP_MIN`] times as
+//! fast as all direct links of the file together, by measured rates only, and net of other traffic at both
+//! ends: links that share a port are not slow because of it. A link that was never measured is no reason for
+//! a detour.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,15 +20,16 @@ use crate::settings::Rules;
 use crate::state::{Transfer, to_f64};
 use crate::strategy::Strategy;
 
-/// How often slow links are looked for: files wait for minutes where it matters.
+/// Slow links are looked for this often: files wait for minutes where it matters.
 const DETOUR_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// A detour has to be this many times as fast as all direct links together, since its bytes are moved twice.
 const DETOUR_SPEEDUP_MIN: f64 = 3.0;
-/// A relay is given so many seconds of the way's work beforehand.
+/// A relay is given at most this many seconds of the route's work in advance.
 const RELAY_WORK_S_MAX: f64 = 60.0;
-/// Blocks of a target that are looked at, the first ones first.
+/// Blocks of a target that are considered, first ones first.
 const DETOUR_BLOCKS_MAX: usize = 50;
 
-/// A way over a relay, and what it and the direct links give, in bytes per second.
+/// A route over a relay, with its rate and that of the direct links in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detour {
     pub relay: u32,
@@ -35,7 +37,7 @@ pub(crate) struct Detour {
     pub direct: f64,
 }
 
-/// What moves just now, in bytes per second: over links, and out of each storage.
+/// Current traffic in bytes per second: over links, out of and into each storage.
 #[derive(Default)]
 struct Traffic {
     links: BTreeMap<(u32, u32), f64>,
@@ -61,11 +63,11 @@ impl Traffic {
 }
 
 impl Scheduler {
-    /// Something is leased: from now on links may turn out to be slow.
+    /// Arms the detour timer, as something is leased.
     pub(crate) fn arm_detour_timer(&mut self, now: Timestamp) {
         let next = now + DETOUR_CHECK_INTERVAL;
         let wished = !self.routes.relays.is_empty() && self.settings.rules == Rules::Ours;
-        // At the end of time there is no next.
+        // At the maximum of the clock there is no next time.
         if wished && !self.routes.detour_timer_set && next > now {
             self.routes.detour_timer_set = true;
             self.set_timer(next, Timer::Detours);
@@ -146,7 +148,7 @@ impl Scheduler {
         }
     }
 
-    /// The fastest way over a relay, if it is worth it.
+    /// The fastest route over a relay, if it is worth it.
     fn best_detour(
         &self,
         transfer: &Transfer,
@@ -182,7 +184,7 @@ impl Scheduler {
         best
     }
 
-    /// What transfers over a link have shown it to give, failures and limits considered.
+    /// Measured rate of a link, net of failures and limits; none if it was never measured.
     fn measured_rate(&self, source: u32, target: u32, now: Timestamp) -> Option<f64> {
         let link = self.link_of(source, target);
         let estimate = self.knowledge.rate(link, now);
@@ -196,7 +198,7 @@ impl Scheduler {
         Link { source: self.storages[source].id, target: self.storages[target].id }
     }
 
-    /// What waits at a storage or is on its way there.
+    /// Bytes that wait for a storage or are on their way there.
     fn bytes_pending(&self, storage: u32) -> f64 {
         let row = &self.storages[storage].target;
         to_f64(row.lanes.iter().map(|class| class.queued_bytes).sum::<u128>() + row.leased_bytes)

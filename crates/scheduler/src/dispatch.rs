@@ -1,11 +1,11 @@
-//! Leases: whether a target gets more work, from which source a file would come first, and the lease itself.
-//! Which file is next is found in `pick`.
+//! Leases: whether a target gets more work, from which source a file would arrive first, and the lease
+//! itself. Which file is next is decided in `pick`.
 //!
-//! Source. When would the file be there, behind what this source was given already? The earliest wins.
+//! Source selection: the earliest expected finish wins, behind what the source was given already.
 //!
-//! Late choice. A target is given work for [`crate::Settings::lease_window`]; but a file that another target
-//! is fetching just now, and will soon offer, is only taken when less than
-//! [`crate::Settings::lease_window_low`] is left: so targets help each other, and none ever idles for it.
+//! Late binding: a target is given work for [`crate::Settings::lease_window`]. A file that another target is
+//! fetching right now, and will soon offer, is taken only when less than
+//! [`crate::Settings::lease_window_low`] of work is left. So targets help each other, and none idles for it.
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -39,20 +39,19 @@ pub(crate) enum TargetUnusable {
     },
 }
 
-/// What is known of a target while it is dealt to.
+/// A target's intake rate, and whether its work runs low, cached for one dispatch.
 pub(crate) struct TargetBacklog {
-    /// What it took lately: asked for once.
+    /// Rate at which the target took files recently.
     pub pace: IntakeRate,
-    /// Whether little is left of what it holds: found out when it matters first, since that looks at all its
-    /// links.
+    /// Whether little work is left; computed on first use, since that visits all links.
     is_low: OnceCell<bool>,
 }
 
-/// A target without any news for so long is looked at again.
+/// A target without any news for this long is checked again, since nothing else would.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// What counts as held may have arrived so long ago and not be reported yet.
+/// Bytes may have arrived for this long without being reported yet.
 const REPORT_DELAY_S: f64 = 1.0;
-/// What a failed attempt costs beside its time: the pause before the next.
+/// Cost of a failed attempt besides its time: the pause before the next.
 const FAILURE_COST_S: f64 = 5.0;
 
 impl Scheduler {
@@ -87,8 +86,7 @@ impl Scheduler {
         self.lease(index, now)
     }
 
-    /// A target has enough as long as it comes: where nothing comes any more there is no news either, and
-    /// nothing else would look again.
+    /// Arms a check for a target with enough work: should nothing arrive any more, no event would wake it.
     fn arm_silence_timer(&mut self, target: u32, now: Timestamp) {
         let row = &mut self.storages[target].target;
         let next = now + SILENCE_CHECK_INTERVAL;
@@ -98,7 +96,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a target is silent, and is looked at: else it is when it may be.
+    /// Wakes a target from which nothing has arrived for a while; otherwise checks again later.
     pub(crate) fn check_silence(&mut self, target: u32, now: Timestamp) {
         let row = &mut self.storages[target].target;
         row.silence_timer_set = false;
@@ -120,7 +118,7 @@ impl Scheduler {
             || self.holds_work_for(target, pace, self.settings.lease_window, now)
     }
 
-    /// Whether a target takes even what others are fetching just now.
+    /// Whether a target is so low on work that it takes even files that others are fetching.
     pub(crate) fn runs_low(&self, backlog: &TargetBacklog, target: u32, now: Timestamp) -> bool {
         *backlog.is_low.get_or_init(|| {
             self.settings.rules == Rules::Fts3
@@ -128,7 +126,7 @@ impl Scheduler {
         })
     }
 
-    /// Whether anything may be leased to a target at all.
+    /// Why nothing may be leased to a target at all, if so.
     pub(crate) fn target_unusable(&self, target: u32, now: Timestamp) -> Option<TargetUnusable> {
         let row = &self.storages[target];
         let site = &self.sites[row.site];
@@ -155,7 +153,7 @@ impl Scheduler {
         row.target.room_breaker.allows(now).err().map(|until| TargetUnusable::NoRoom { until })
     }
 
-    /// Whether a target holds work for so long.
+    /// Whether a target holds work for this length of time.
     fn holds_work_for(&self, target: u32, pace: IntakeRate, length: Duration, now: Timestamp) -> bool {
         let row = &self.storages[target];
         let seconds = length.as_secs_f64();
@@ -173,8 +171,8 @@ impl Scheduler {
         files_held >= self.settings.lease_files_coming && (files_held >= files || bytes_held >= bytes)
     }
 
-    /// Of what a target holds, files and bytes that can be there within so many seconds: a slow source that
-    /// was given much must not keep the target from using the others.
+    /// Leased files and bytes that can arrive within `seconds`: a slow source with much work must not keep
+    /// the target from using the others.
     fn arriving_within(&self, target: u32, seconds: f64, now: Timestamp) -> (f64, f64) {
         let least = self.settings.lease_files_always;
         let (mut files, mut bytes) = (0.0, 0.0);
@@ -369,7 +367,7 @@ impl Scheduler {
         }
     }
 
-    /// Times as the caller counts them.
+    /// Converts the times in a reason to the caller's clock.
     pub(crate) fn to_caller_times(&self, why: Unusable) -> Unusable {
         match why {
             Unusable::Unreachable { until } => Unusable::Unreachable { until: self.clock.to_caller(until) },
@@ -492,7 +490,7 @@ impl Scheduler {
         self.update_awaited(index, true, now);
     }
 
-    /// Other targets that want the same file learn that it is (no longer) on its way to one of them.
+    /// Tells other targets that want the same file that it is, or no longer is, on its way to one of them.
     pub(crate) fn update_awaited(&mut self, index: u32, more: bool, now: Timestamp) {
         let row = self.transfers[index].file_row;
         for at in 0..self.files[row].transfers.len() {

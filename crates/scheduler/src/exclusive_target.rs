@@ -1,22 +1,24 @@
-//! What is due first has its target to itself, where that costs nothing. A full port or disk is shared by all
-//! that comes over it: files of later blocks, from other sources, take from those of the first, and all are
-//! complete late. So while every source of the first block has what it can use, nothing of later blocks is
-//! dealt. Where others wait too, communities, activities or priorities, all stays as their shares want it.
+//! Exclusive target: the oldest block gets a full target to itself where that costs nothing (against
+//! head-of-line interleaving; the shortest-job-first argument for mean completion time).
+//!
+//! While the oldest block's sources can fill the target, later blocks are not interleaved: files of later
+//! blocks would take from a full port or disk, and all blocks would complete late. Tried for 30 s, and kept
+//! if at least 95 % of the former rate goes on. Where several communities, activities or priorities wait,
+//! shares decide.
 //!
 //! ```text
-//! shared: what comes in all? ──some seconds──► alone: does as much come? ──no──► rest: a minute, two, … eight
-//!    ▲                                           │ after half an hour              │
-//!    └───────────────────────────────────────────┴─────────────────────────────────┘
+//! shared: measure the rate ──5 s──► exclusive: as much? ──no──► backoff: 1 min, 2 min, … 8 min
+//!    ▲                                  │ after half an hour        │
+//!    └──────────────────────────────────┴───────────────────────────┘
 //! ```
 //!
-//! Nothing is believed: that a target is full shows only when the links of its first block take over what the
-//! others leave. What came is measured over all that is first one after the other, since blocks may be small;
-//! a few seconds of it can be too little by chance, so that what came in the last minutes counts as well:
-//! counted, since the best of several samples would be more than any port gives, and nothing could ever keep
-//! up with that. What came says nothing of sources that had nothing to give then: when something waits for
-//! another one, it is shared again, for as long as a new link needs to show what it can. And what holds
-//! others back has to move: a link that is silent, or that a limit, a pause or a fault keeps from more, holds
-//! back nothing, and who waits so looks again without news.
+//! Nothing is assumed: whether a target is full shows only when the links of the first block take over what
+//! the others leave. The rate is measured over all first blocks one after another, since blocks may be small.
+//! A few seconds can be too low by chance, so the rate of the last minutes counts as well, as a mean: the
+//! best of several samples would be more than any port gives. A rate says nothing about sources that had
+//! nothing to give then: when work for another source arrives, the target is shared again for as long as a
+//! new link needs to show its rate. Work that is held back needs a moving link: one that is silent, limited,
+//! paused or failing holds back nothing, and a target that holds back checks again by timer.
 
 use std::time::Duration;
 
@@ -24,63 +26,65 @@ use longhaul_model::Timestamp;
 
 use crate::decision::Unusable;
 use crate::dispatch::TargetBacklog;
+use crate::recent_rate::ArrivalMark;
 use crate::scheduler::{Scheduler, Timer};
 use crate::settings::Rules;
 
-/// Part of what came in all that the links of the first block are believed to give: what is believed comes
-/// from times when they had to share.
+/// Share of the shared rate that the links of the first block must be expected to give. It is low because
+/// their estimates come from times when they had to share.
 const EXPECTED_RATE_SHARE_MIN: f64 = 0.25;
-/// Part of what came in all before that must go on coming; and of what came in the last minutes, which may
-/// have passed.
+/// Share of the shared rate that must go on while the target is exclusive.
 const EXCLUSIVE_RATE_SHARE_MIN: f64 = 0.95;
+/// Share of the rate of the last minutes, which may have passed, that counts as the shared rate at least.
 const RECENT_RATE_SHARE: f64 = 0.95;
-/// With less than this after half a measurement it is over at once.
+/// With less than this share after half a measurement the trial ends at once.
 const EXCLUSIVE_RATE_SHARE_ABORT: f64 = 0.7;
-/// How long is measured what comes while it is shared, and in how many reports at least: meanwhile others are
-/// given files.
+/// Minimum length of a measurement while shared; meanwhile others get files.
 const SHARED_MEASURE_MIN: Duration = Duration::from_secs(5);
+/// Minimum number of arrivals in a measurement while shared.
 const SHARED_ARRIVALS_MIN: u64 = 3;
-/// What comes then: some reports of large files.
+/// Minimum length of a measurement while exclusive: some reports of large files.
 const EXCLUSIVE_MEASURE_MIN: Duration = Duration::from_secs(30);
-/// The last minutes are one or two of these.
+/// The recent rate covers one to two of these.
 const RECENT_WINDOW_STEP: Duration = Duration::from_secs(60);
-/// Not asked for so long, it begins anew.
+/// Without a query for this long everything begins anew.
 const QUERY_GAP_MAX: Duration = Duration::from_secs(30);
-/// After so long it is shared again for a measurement: the target may take more than it did.
+/// After this long the target is shared again for a measurement: it may take more than it did.
 const REMEASURE_INTERVAL: Duration = Duration::from_secs(1800);
-/// Until the next try, doubled each time.
+/// Pause after the first failed trial; it doubles with each further one.
 const BACKOFF_MIN: Duration = Duration::from_secs(60);
+/// Longest pause between trials.
 const BACKOFF_MAX: Duration = Duration::from_secs(480);
-/// A link that is silent for longer does not move.
+/// A link that is silent for longer is not moving.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// When a target that is held back is looked at without news.
+/// A target that holds back is checked this often without news.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Whether the first block of a target has it to itself, and since when.
+/// Whether the first block of a target has it to itself: the state machine drawn above.
 #[derive(Debug, Default)]
 pub(crate) struct ExclusiveTarget {
     state: State,
-    /// Sources for which something waits or did, in their order.
+    /// Sources for which work waits or did, in their order.
     sources: Vec<(u32, SourceDemand)>,
-    /// Something waits for another source than those of which it was measured what comes.
+    /// Work waits for a source that was not part of the measured rate.
     source_joined: bool,
     failed_trials: u32,
-    /// When it was asked last.
+    /// Time of the last query.
     last_query: Option<Timestamp>,
-    /// Something is held back just now.
+    /// Work is held back right now.
     holds_back: bool,
-    /// A look without news is to come.
+    /// Time of the next check without news.
     next_check: Option<Timestamp>,
-    /// Begin and middle of the last minutes.
-    recent_window: Option<[Seen; 2]>,
+    /// Begin and middle of the window for the recent rate.
+    recent_window: Option<[ArrivalMark; 2]>,
 }
 
-/// Whether something waits for a source.
+/// Work that waits for a source.
 #[derive(Clone, Copy, Debug)]
 enum SourceDemand {
-    /// In so many lanes.
+    /// Number of lanes with such work.
     Lanes(u32),
-    /// Nothing since this target was asked for last.
+    /// None since this query of the target.
     IdleSince(Option<Timestamp>),
 }
 
@@ -88,15 +92,15 @@ enum SourceDemand {
 enum State {
     #[default]
     Idle,
-    /// For so long at least.
+    /// Measures the shared rate for at least this long.
     Shared {
-        from: Seen,
+        from: ArrivalMark,
         least: Duration,
     },
-    /// `before` bytes a second came while it was shared; each measurement takes `span`.
+    /// `shared_rate` is the former rate in bytes per second; each measurement takes `span`.
     Exclusive {
         begun: Timestamp,
-        from: Seen,
+        from: ArrivalMark,
         span: Duration,
         shared_rate: f64,
     },
@@ -105,72 +109,71 @@ enum State {
     },
 }
 
-/// The target at a moment: bytes that have come in all, and in how many pieces.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    at: Timestamp,
-    come: f64,
-    pieces: u64,
-}
-
 impl ExclusiveTarget {
-    /// Whether nothing else is dealt now. `given`: what the links of the first block are believed to give.
-    fn should_hold_back(&mut self, now: Seen, given: f64) -> bool {
+    /// Whether later blocks are held back now. `given`: the expected rate of the links of the first block.
+    fn should_hold_back(&mut self, now: ArrivalMark, given: f64) -> bool {
         let asked = self.last_query.replace(now.at);
         let broken_off = asked.is_some_and(|at| now.at.since(at) > QUERY_GAP_MAX);
         let pace = self.recent_rate(now, broken_off);
         if std::mem::take(&mut self.source_joined) && !matches!(self.state, State::Backoff { .. }) {
-            return self.is(State::Shared { from: now, least: EXCLUSIVE_MEASURE_MIN }, false);
+            return self.enter(State::Shared { from: now, least: EXCLUSIVE_MEASURE_MIN });
         }
         match self.state {
             State::Backoff { until } if now.at < until => false,
             State::Shared { from, least } if !broken_off => {
                 self.measure_shared(from, least, now, given, pace)
             }
-            State::Exclusive { begun, from, span, shared_rate: before }
-                if !broken_off && given >= EXPECTED_RATE_SHARE_MIN * before =>
+            State::Exclusive { begun, from, span, shared_rate }
+                if !broken_off && given >= EXPECTED_RATE_SHARE_MIN * shared_rate =>
             {
                 let took = now.at.since(from.at);
-                let part = (now.come - from.come) / (before * took.as_secs_f64()).max(1.0);
+                let part = (now.bytes - from.bytes) / (shared_rate * took.as_secs_f64()).max(1.0);
                 let over = took >= span;
                 if took >= span / 2 && part < EXCLUSIVE_RATE_SHARE_ABORT
                     || over && part < EXCLUSIVE_RATE_SHARE_MIN
                 {
                     let rest = BACKOFF_MIN.saturating_mul(1 << self.failed_trials.min(5)).min(BACKOFF_MAX);
                     self.failed_trials = self.failed_trials.saturating_add(1);
-                    return self.is(State::Backoff { until: now.at + rest }, false);
+                    return self.enter(State::Backoff { until: now.at + rest });
                 }
                 if over {
                     self.failed_trials = 0;
                     if now.at.since(begun) > REMEASURE_INTERVAL {
-                        return self.is(State::Shared { from: now, least: SHARED_MEASURE_MIN }, false);
+                        return self.enter(State::Shared { from: now, least: SHARED_MEASURE_MIN });
                     }
-                    return self.is(State::Exclusive { begun, from: now, span, shared_rate: before }, true);
+                    return self.enter(State::Exclusive { begun, from: now, span, shared_rate });
                 }
                 true
             }
-            _ => self.is(State::Shared { from: now, least: SHARED_MEASURE_MIN }, false),
+            _ => self.enter(State::Shared { from: now, least: SHARED_MEASURE_MIN }),
         }
     }
 
-    /// Bytes a second that came in the last minutes; nothing where that is not known yet.
-    fn recent_rate(&mut self, now: Seen, broken_off: bool) -> f64 {
+    /// Rate of the last minutes in bytes per second; 0 until there is enough history.
+    fn recent_rate(&mut self, now: ArrivalMark, broken_off: bool) -> f64 {
         let [begin, middle] = self.recent_window.filter(|_| !broken_off).unwrap_or([now; 2]);
         let next = now.at.since(middle.at) >= RECENT_WINDOW_STEP;
         self.recent_window = Some(if next { [middle, now] } else { [begin, middle] });
         let took = now.at.since(begin.at);
-        if took < EXCLUSIVE_MEASURE_MIN { 0.0 } else { (now.come - begin.come) / took.as_secs_f64() }
+        if took < EXCLUSIVE_MEASURE_MIN { 0.0 } else { (now.bytes - begin.bytes) / took.as_secs_f64() }
     }
 
-    fn measure_shared(&mut self, from: Seen, least: Duration, now: Seen, given: f64, pace: f64) -> bool {
+    fn measure_shared(
+        &mut self,
+        from: ArrivalMark,
+        least: Duration,
+        now: ArrivalMark,
+        given: f64,
+        pace: f64,
+    ) -> bool {
         let took = now.at.since(from.at);
-        if took < least || now.pieces - from.pieces < SHARED_ARRIVALS_MIN {
+        if took < least || now.arrivals - from.arrivals < SHARED_ARRIVALS_MIN {
             return false;
         }
-        let before = ((now.come - from.come) / took.as_secs_f64()).max(RECENT_RATE_SHARE * pace);
-        if given >= EXPECTED_RATE_SHARE_MIN * before {
+        let shared_rate = ((now.bytes - from.bytes) / took.as_secs_f64()).max(RECENT_RATE_SHARE * pace);
+        if given >= EXPECTED_RATE_SHARE_MIN * shared_rate {
             let span = took.max(EXCLUSIVE_MEASURE_MIN);
-            return self.is(State::Exclusive { begun: now.at, from: now, span, shared_rate: before }, true);
+            return self.enter(State::Exclusive { begun: now.at, from: now, span, shared_rate });
         }
         if took > EXCLUSIVE_MEASURE_MIN * 2 {
             self.state = State::Shared { from: now, least: SHARED_MEASURE_MIN };
@@ -178,7 +181,7 @@ impl ExclusiveTarget {
         false
     }
 
-    /// In a lane something waits for a source now, as nothing did.
+    /// A lane begins to have work for a source.
     pub(crate) fn add_waiting_lane(&mut self, source: u32) {
         match self.sources.binary_search_by_key(&source, |(source, _)| *source) {
             Ok(at) => {
@@ -200,7 +203,7 @@ impl ExclusiveTarget {
         }
     }
 
-    /// In a lane nothing waits for it any more.
+    /// A lane has no more work for a source.
     pub(crate) fn remove_waiting_lane(&mut self, source: u32) {
         let Ok(at) = self.sources.binary_search_by_key(&source, |(source, _)| *source) else { return };
         let waits = &mut self.sources[at].1;
@@ -210,15 +213,17 @@ impl ExclusiveTarget {
         };
     }
 
-    fn is(&mut self, state: State, alone: bool) -> bool {
+    /// Enters a state; returns whether later blocks are held back in it.
+    fn enter(&mut self, state: State) -> bool {
         self.state = state;
-        alone
+        matches!(state, State::Exclusive { .. })
     }
 }
 
 impl Scheduler {
-    /// Whether nothing of later blocks is dealt beside this one, of which nothing can be dealt now; none
-    /// where that says nothing of it, since nothing of it moves.
+    /// Whether later blocks are held back for this one, of which nothing can be leased now; none if nothing
+    /// of
+    /// it is moving.
     pub(crate) fn holds_back_later_blocks(
         &mut self,
         target: u32,
@@ -229,7 +234,7 @@ impl Scheduler {
         if self.settings.rules != Rules::Ours {
             return None;
         }
-        // Other strategies know no first, and of a target that never took anything nothing can be compared.
+        // Other strategies have no first block, and a target without history has no rate to compare.
         self.target_rate_for(want, backlog)?;
         let party = self.wants[want].party;
         let mut given = 0.0;
@@ -238,7 +243,7 @@ impl Scheduler {
             let moves = link.files > 0 && now.since(link.last_arrival) < SILENCE_MAX;
             if moves && !queue.is_empty() {
                 let why = self.unusable(*source, target, party, now);
-                // As it was asked for last: asking anew is for choices that are made.
+                // The cached rate: refreshing it is for choices that are made.
                 given += if matches!(why, Some(Unusable::WindowFull { .. })) { link.rate.rate } else { 0.0 };
             }
         }
@@ -246,23 +251,24 @@ impl Scheduler {
             return None;
         }
         let row = &mut self.storages[target].target;
-        let alone = row
-            .exclusive
-            .should_hold_back(Seen { at: now, come: row.bytes_arrived, pieces: row.arrivals }, given);
-        row.exclusive.holds_back = alone;
-        Some(alone)
+        let held_back = row.exclusive.should_hold_back(
+            ArrivalMark { at: now, bytes: row.bytes_arrived, arrivals: row.arrivals },
+            given,
+        );
+        row.exclusive.holds_back = held_back;
+        Some(held_back)
     }
 
-    /// Nothing was found for a target: whether that is so since it is held back. Of what does not move no
-    /// news comes, and nothing else would look again.
+    /// Whether nothing was found for a target because work is held back. Arms a check, since no event would
+    /// follow if the first block stops moving.
     pub(crate) fn is_held_back(&mut self, target: u32, now: Timestamp) -> bool {
-        let first = &mut self.storages[target].target.exclusive;
-        if !std::mem::take(&mut first.holds_back) {
+        let exclusive = &mut self.storages[target].target.exclusive;
+        if !std::mem::take(&mut exclusive.holds_back) {
             return false;
         }
         let next = now + RECHECK_INTERVAL;
-        if next > now && first.next_check.is_none_or(|at| at <= now) {
-            first.next_check = Some(next);
+        if next > now && exclusive.next_check.is_none_or(|at| at <= now) {
+            exclusive.next_check = Some(next);
             self.set_timer(next, Timer::Target(target));
         }
         true
@@ -275,14 +281,15 @@ mod tests {
 
     /// Asked each second while it waits, from a moment on; `rate` comes in all while it is shared and while
     /// it is alone. The seconds in which it was alone.
-    fn seconds_alone(first: &mut ExclusiveTarget, rate: [f64; 2], from: u64, seconds: u64) -> Vec<u64> {
-        let (mut come, mut is_alone) = (0.0, false);
+    fn seconds_alone(exclusive: &mut ExclusiveTarget, rate: [f64; 2], from: u64, seconds: u64) -> Vec<u64> {
+        let (mut come, mut is_held_back) = (0.0, false);
         let mut found = Vec::new();
         for second in from..from + seconds {
-            come += rate[usize::from(is_alone)];
+            come += rate[usize::from(is_held_back)];
             let at = Timestamp::from_seconds(1_800_000_000 + second as i64);
-            is_alone = first.should_hold_back(Seen { at, come, pieces: second }, 100.0);
-            found.extend(is_alone.then_some(second));
+            is_held_back =
+                exclusive.should_hold_back(ArrivalMark { at, bytes: come, arrivals: second }, 100.0);
+            found.extend(is_held_back.then_some(second));
         }
         found
     }
@@ -309,24 +316,28 @@ mod tests {
 
     #[test]
     fn a_measurement_that_is_too_low_by_chance_does_not_count() {
-        let at = |second: u64, come: f64| Seen {
+        let at = |second: u64, come: f64| ArrivalMark {
             at: Timestamp::from_seconds(1_800_000_000 + second as i64),
-            come,
-            pieces: second,
+            bytes: come,
+            arrivals: second,
         };
-        let mut first = ExclusiveTarget::default();
+        let mut exclusive = ExclusiveTarget::default();
         // Its links are believed to give too little for it.
-        assert!(!(0..100).any(|second| first.should_hold_back(at(second, 100.0 * second as f64), 10.0)));
-        first.state = State::Shared { from: at(99, 9_900.0), least: SHARED_MEASURE_MIN };
+        assert!(!(0..100).any(|second| exclusive.should_hold_back(at(second, 100.0 * second as f64), 10.0)));
+        exclusive.state = State::Shared { from: at(99, 9_900.0), least: SHARED_MEASURE_MIN };
         // 20 a second for a moment, and half of what came before once it is alone.
         let mut found = (100..105).filter(|second| {
-            first.should_hold_back(at(*second, 9_900.0 + 20.0 * (second - 99) as f64), 100.0)
+            exclusive.should_hold_back(at(*second, 9_900.0 + 20.0 * (second - 99) as f64), 100.0)
         });
         assert_eq!(found.next(), Some(104));
-        let alone = (105..160).filter(|second| {
-            first.should_hold_back(at(*second, 10_000.0 + 50.0 * (second - 104) as f64), 100.0)
+        let held_back = (105..160).filter(|second| {
+            exclusive.should_hold_back(at(*second, 10_000.0 + 50.0 * (second - 104) as f64), 100.0)
         });
-        assert_eq!(alone.count(), 14, "far less than in the last minutes is known after half a measurement");
+        assert_eq!(
+            held_back.count(),
+            14,
+            "far less than in the last minutes is known after half a measurement"
+        );
     }
 
     #[test]
@@ -336,9 +347,9 @@ mod tests {
 
     #[test]
     fn what_was_not_asked_for_a_while_begins_anew() {
-        let mut first = ExclusiveTarget::default();
-        assert_eq!(seconds_alone(&mut first, [100.0, 97.0], 0, 15).len(), 10);
-        let found = seconds_alone(&mut first, [100.0, 97.0], 60, 15);
+        let mut exclusive = ExclusiveTarget::default();
+        assert_eq!(seconds_alone(&mut exclusive, [100.0, 97.0], 0, 15).len(), 10);
+        let found = seconds_alone(&mut exclusive, [100.0, 97.0], 60, 15);
         assert_eq!(found, (65..75).collect::<Vec<u64>>(), "nothing is concluded from the time between");
     }
 }

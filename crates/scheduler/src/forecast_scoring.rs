@@ -1,4 +1,4 @@
-//! What the network is expected to do for an attempt, against what it did: forecasts are themselves measured.
+//! Forecast scoring: forecasts of sampled attempts are compared with what the network did.
 
 use longhaul_model::{AttemptId, Timestamp};
 use longhaul_network::{Backlog, Link, Work};
@@ -6,13 +6,13 @@ use longhaul_network::{Backlog, Link, Work};
 use crate::scheduler::Scheduler;
 use crate::state::ActiveLease;
 
-/// One attempt of so many is foreseen: forecasts cost, and some tell as much as all.
+/// One attempt in this many gets a forecast: forecasts cost time, and a sample says as much as all.
 const FORECAST_SAMPLE_INTERVAL: u64 = 8;
-/// Attempts under way of which it is known what was expected.
+/// Attempts under way with a recorded forecast.
 const FORECASTS_MAX: usize = 10_000;
 
 impl Scheduler {
-    /// The attempt is about to be leased from `source`.
+    /// Records the forecast of an attempt that is about to be leased from `source`.
     pub(crate) fn record_forecast(&mut self, attempt: AttemptId, index: u32, source: u32, now: Timestamp) {
         let transfer = &self.transfers[index];
         let target = &self.storages[transfer.target];
@@ -27,7 +27,7 @@ impl Scheduler {
         self.forecasts.insert(attempt, (now, forecast));
     }
 
-    /// What was asked of a link and of its ends before, and is not there yet.
+    /// Bytes given to a link and to its ends before that have not arrived yet.
     pub fn link_ahead(&self, link: Link) -> Backlog {
         match (self.storage_of.get(&link.source), self.storage_of.get(&link.target)) {
             (Some(&source), Some(&target)) => self.ahead_at(source, target),
@@ -45,7 +45,8 @@ impl Scheduler {
         }
     }
 
-    /// It has come. What was resumed or was there already tells nothing.
+    /// Scores the forecast of a file that arrived. Resumed files and files that were there already do not
+    /// count.
     pub(crate) fn score_forecast(
         &mut self,
         index: u32,

@@ -1,26 +1,34 @@
-//! FTS3's own optimizer, for comparison: how many transfers of a link may be active, decided once a minute
-//! and each link alone, from goodput, success and queue. Used under [`crate::Rules::Fts3`]; written from the
-//! description of version 3.14 (optimizer mode 2, its default, with the range 2 to 130).
+//! FTS3's transfer optimizer, for comparison (additive increase on throughput, decrease on errors; CERN FTS3,
+//! optimizer mode 2, range 2 to 130): how many transfers of a link may be active, decided once a minute for
+//! each link alone, from goodput (exponential moving average), success rate and queue. Used under
+//! [`crate::Rules::Fts3`]; written from the description of version 3.14.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
-/// Between decisions.
+/// Time between decisions.
 pub(crate) const DECISION_PERIOD: Duration = Duration::from_secs(60);
-/// Of a storage, in and out.
+/// Active transfers of a storage, each of in and out.
 pub(crate) const STORAGE_ACTIVE_MAX: u32 = 200;
+/// Lower end of the range of slots.
 const SLOTS_MIN: u32 = 2;
+/// Upper end of the range of slots.
 const SLOTS_MAX: u32 = 130;
-/// Without a decision so many start.
+/// Slots before the first decision.
 pub(crate) const SLOTS_INITIAL: u32 = 2;
+/// Slots added by one increase.
 const SLOTS_STEP: u32 = 2;
+/// Streams of one transfer, by which the optimizer bounds its slots.
 const STREAMS_MAX: u32 = 16;
+/// Weight of the newest minute in the moving average.
 const EMA_WEIGHT: f64 = 0.1;
-/// Good enough is this percentage of successes.
+/// From this percentage of successes on, errors do not reduce the slots.
 const SUCCESS_PERCENT_GOOD: u32 = 97;
+/// From this percentage on, a rising success rate keeps the slots.
 const SUCCESS_PERCENT_RECOVERING: u32 = 96;
+/// Minutes of history.
 const BINS_MAX: usize = 30;
 
 /// A minute of a link.

@@ -1,5 +1,6 @@
-//! A table by id that can only be asked for one id at a time, so that no decision depends on an order of
-//! hashes. The hash has no random seed: ids are our own, and the same events shall give the same run.
+//! Hash map by id that offers no iteration, so that no decision depends on the order of hashes. The hash
+//! (SplitMix64, Steele, Lea, Flood, OOPSLA 2014) has no random seed: ids are our own, and the same events
+//! must give the same run.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

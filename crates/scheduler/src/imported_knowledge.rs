@@ -1,5 +1,5 @@
-//! What others know of the network, handed over as one document: as data, so that it can be recorded and
-//! taught again.
+//! Network knowledge imported from other instances, as one document: plain data, so that an import can be
+//! recorded and replayed.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::scheduler::Scheduler;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ImportedKnowledge {
     pub document: Exchange,
-    /// Sites that are known here, by name. One without a storage so far can be known of as well.
+    /// Known sites by name, including those without a storage so far.
     pub sites: BTreeMap<String, SiteId>,
-    /// Their name, our name.
+    /// Pairs of their name and our name.
     pub aliases: Vec<(String, String)>,
 }
 
 impl Scheduler {
-    /// Takes what a document tells, or says why not.
+    /// Imports a document, or returns why it is refused.
     pub fn import_knowledge(
         &mut self,
         lesson: &ImportedKnowledge,

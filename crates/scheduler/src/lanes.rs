@@ -1,14 +1,14 @@
-//! Whose turn it is at a target: communities by their shares, within one its activities by theirs, within one
-//! its priorities.
+//! Weighted fair queueing at a target, hierarchical: communities by their shares, within one its activities
+//! by theirs, within one its priorities.
 //!
-//! Weighted fair queueing by start tags: whoever is served moves on by cost over weight, and the one furthest
-//! back is next. Who had nothing waiting begins at the present; who waited and could not be served (its
-//! sources were busy) stays behind it, and that is worth a bounded claim (`claim`): a short block costs it
-//! nothing, a long one cannot starve the others afterwards, and those that wait share by weight among each
-//! other.
+//! Start-time fair queueing (P. Goyal, H. Vin, H. Cheng, SIGCOMM 1996): a party that is served moves on by
+//! cost over weight, and the one with the lowest start tag is next. A party that had nothing waiting begins
+//! at the virtual time of the present. A party that waited and could not be served (its sources were busy)
+//! stays behind it, and that is worth a bounded claim (`claim`): a short block costs it nothing, a long one
+//! cannot starve the others afterwards, and those that wait share by weight among each other.
 //!
-//! Within an activity the highest priority that waits goes first, and of every [`crate::Settings::relief`]
-//! bytes one goes to the lower priorities by turns: none starves.
+//! Within an activity the highest priority that waits goes first, and one byte in [`crate::Settings::relief`]
+//! goes to the lower priorities by turns, so that none starves.
 
 use std::num::NonZeroU32;
 
@@ -16,14 +16,15 @@ use crate::claim;
 use crate::shares::{Parties, Weights};
 use crate::state::{Class, Rank};
 
-/// Priorities 1 to 9.
+/// Number of priorities: 1 to 9.
 pub(crate) const LEVELS: usize = 9;
 /// Activities with an account of their own at one target.
 const ACTIVITIES_MAX: usize = 1_000;
-/// Bytes for a weight of 1 that are counted before it is begun anew: to an eighth of a byte they are exact.
+/// Virtual time, in bytes for a weight of 1, at which it is rebased: up to here an f64 is exact to an eighth
+/// of a byte.
 const VIRTUAL_TIME_MAX: f64 = 1e15;
 
-/// All that waits at a target.
+/// All lanes of a target: its hierarchical fair queue.
 #[derive(Default)]
 pub(crate) struct Lanes {
     /// Addressed by `Want::lane`; they stay where they are.
@@ -33,8 +34,8 @@ pub(crate) struct Lanes {
     queued: [u32; LEVELS],
     /// Start tag of the last one served, in bytes over weight.
     virtual_time: f64,
-    /// By which weights the parts of activities were found; none if since then one began or ceased to want
-    /// something.
+    /// Version of the weights behind the fractions of activities; none if an activity became active or idle
+    /// since.
     fractions_version: Option<u64>,
 }
 
@@ -44,15 +45,15 @@ struct Lane {
     class: Class,
 }
 
-/// Where a lane is accounted for: community and activity, by their places here.
+/// Account of a lane: its community and activity, by index.
 #[derive(Clone, Copy)]
 struct Account {
     community: u32,
     activity: u32,
 }
 
-/// What is left of an order of turns; the next is at the end of each list. Most of the time the first one is
-/// served: so no more of the order is found out than is asked for.
+/// Remaining order of turns, computed lazily: mostly the first one is served. The next is at the end of each
+/// list.
 #[derive(Default)]
 pub(crate) struct TurnOrder {
     strict: bool,
@@ -70,7 +71,7 @@ struct CommunityQueue {
     start_tag: f64,
     virtual_time: f64,
     queued: u32,
-    /// Of all its activities: what is held, and how many priorities have something open.
+    /// Sums over its activities: transfers in memory, and priorities with open wants.
     in_memory: u32,
     open: u32,
     activities: Vec<ActivityQueue>,
@@ -82,19 +83,20 @@ impl CommunityQueue {
     }
 }
 
-/// With what is asked for at each decision of all its priorities, so that their lanes need not be looked at.
-/// What is asked of all activities comes first, in one cache line.
+/// One activity, with sums over its priorities that each decision needs, so that their lanes need not be
+/// visited. What is read of all activities comes first, in one cache line.
 #[repr(C, align(64))]
 pub(crate) struct ActivityQueue {
-    /// Of the target, among all that want something: see [`Lanes::find_parts`].
+    /// Fraction of the target among all active parties: see [`Lanes::update_fractions`].
     fraction: f64,
     party: u32,
     queued: u32,
     in_memory_all: u32,
-    /// Bit per priority: something waits; some want has more files than transfers.
+    /// One bit per priority with waiting files, and one per priority with a want that has more files than
+    /// transfers.
     waiting_levels: u16,
     open: u16,
-    /// By priority: transfers in memory that will be leased by themselves, and files asked for.
+    /// By priority: live transfers in memory, plus files under query.
     in_memory: [u32; LEVELS],
     start_tag: f64,
     /// Bytes that higher priorities still get before a lower one has its turn.
@@ -196,7 +198,7 @@ impl Lanes {
         self.lanes.iter().map(|lane| &lane.class)
     }
 
-    /// With whose work each is.
+    /// Classes with the party of each.
     pub(crate) fn classes_by_party(&self) -> impl Iterator<Item = (u32, &Class)> {
         (0..self.lanes.len()).map(|lane| (self.party(lane), self.class(lane)))
     }
@@ -228,16 +230,15 @@ impl Lanes {
         &self.communities[account.community as usize].activities[account.activity as usize]
     }
 
-    /// At which level an agent should see what a lane gives out now. Agents begin the highest priority that
-    /// they hold; so what has its turn here, by its share or to relieve a lower priority, goes by the highest
-    /// that waits with it: else it would wait there in vain. What comes later and is more urgent still
-    /// overtakes it.
+    /// The priority that an agent should see for a lease of this lane. Agents begin the highest priority that
+    /// they hold, so a lease that has its turn here, by its share or by relief, carries the highest priority
+    /// that waits with it; otherwise it would wait there in vain. More urgent work still overtakes it later.
     pub(crate) fn agent_level(&self, lane: usize) -> usize {
         let highest = self.queued.iter().rposition(|&queued| queued > 0);
         highest.unwrap_or(0).max(self.level(lane))
     }
 
-    /// Whether all that waits is in this lane.
+    /// Whether all queued files are in this lane.
     pub(crate) fn holds_all_queued(&self, lane: usize) -> bool {
         self.queued.iter().sum::<u32>() == self.lanes[lane].class.queued
     }
@@ -429,8 +430,8 @@ impl Lanes {
         row.activities[account.activity as usize].start_tag = row.virtual_time + ahead;
     }
 
-    /// Clocks of those with next to no weight leap, and a number so large has no room for one file of
-    /// another: all is counted from now again.
+    /// Rebases virtual times: parties with next to no weight make them leap, and a number so large has no
+    /// precision left for one file of another party.
     fn rebase(&mut self, account: Account) {
         if self.virtual_time > VIRTUAL_TIME_MAX {
             let clock = std::mem::take(&mut self.virtual_time);
@@ -443,7 +444,7 @@ impl Lanes {
         }
     }
 
-    /// Weights are others now: how far somebody is before or behind the others stays so many bytes.
+    /// Applies new weights: leads and lags keep their size in bytes.
     pub(crate) fn reweigh(&mut self, before: &Weights, parties: &Parties) {
         for row in &mut self.communities {
             let by = before.communities[row.number as usize] / parties.weight_of_community(row.number);
@@ -456,7 +457,7 @@ impl Lanes {
         }
     }
 
-    /// What was paid for `cost` bytes came to nothing.
+    /// Refunds the charge for `cost` bytes that did not arrive.
     pub(crate) fn refund(&mut self, turn: usize, lane: usize, cost: f64, parties: &Parties, claim: f64) {
         let payer = self.lanes[turn].account.community as usize;
         self.advance(payer, self.lanes[lane].account, -cost, parties, claim);
@@ -464,8 +465,7 @@ impl Lanes {
 
     // ---- what is wanted ------------------------------------------------------------------------------
 
-    /// Finds the part of the target that is each activity's own among all that want something. Asked for at
-    /// each decision, and the same until another one wants something.
+    /// Updates the fraction of the target of each active party; cached until a party becomes active or idle.
     pub(crate) fn update_fractions(&mut self, parties: &Parties) {
         if self.fractions_version == Some(parties.version()) {
             return;
@@ -485,8 +485,7 @@ impl Lanes {
         }
     }
 
-    /// The first answer of an activity that wants more files than are in memory, given its part as it was
-    /// found.
+    /// The first answer among activities with open wants, each given its fraction.
     pub(crate) fn find_open_activity<T>(
         &self,
         mut answer: impl FnMut(f64, &ActivityQueue) -> Option<T>,

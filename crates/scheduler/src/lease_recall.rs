@@ -1,11 +1,12 @@
-//! Second thoughts: a link became slow, and leases wait at their agent behind it. Those that would come much
-//! sooner from elsewhere are asked back; what the agent has begun meanwhile it finishes, the rest it gives
-//! back, and it is dealt again.
+//! Lease recall (straggler mitigation): leases that wait at an agent behind a link that became slow, and
+//! would arrive much sooner from another source, are recalled. The agent finishes what it has begun and
+//! returns the rest, which is dispatched again. Compare speculative execution of stragglers in MapReduce
+//! (Dean, Ghemawat, OSDI 2004); here nothing runs twice.
 //!
-//! No oscillation. The link has to be slow by what it shows just now and by what is believed of it; the gain
-//! has to be large, in seconds and as a factor; what was asked back counts with the sources that it would go
-//! to; what they have no room for now is asked back only as far as the slow link would not be given it now;
-//! and no file is asked back again for a while.
+//! No oscillation: the link has to be slow both by its recent rate and by its estimate; the gain has to be
+//! large, in seconds and as a factor; recalled leases count as load of the sources they would go to; what
+//! those have no room for is recalled only as far as the slow link would not be given it now; and no file is
+//! recalled again for a while.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -19,23 +20,24 @@ use crate::settings::Rules;
 use crate::state::to_f64;
 use crate::strategy::Strategy;
 
-/// How often links are looked at while something is leased: some reports' time, and short beside what is to
-/// be gained.
+/// Links are checked this often while something is leased: the time of a few reports, and short beside the
+/// gain.
 const RECALL_CHECK_INTERVAL: Duration = Duration::from_secs(3);
-/// From elsewhere it must come in this part of the time, and by so many seconds sooner.
+/// Another source must deliver the file within this share of the time.
 const RECALL_TIME_SHARE_MAX: f64 = 0.5;
+/// Another source must deliver the file at least this many seconds sooner.
 const RECALL_GAIN_S_MIN: f64 = 5.0;
-/// A file is not asked back again within this: by then what is believed of its sources has changed, or it is
-/// on its way.
+/// A file is not recalled again within this: by then the estimates of its sources have changed, or it is on
+/// its way.
 const RECALL_AGAIN_INTERVAL: Duration = Duration::from_secs(300);
-/// Leases asked back of one link at a time: an agent holds seconds of work, and the next look is near.
+/// Leases recalled from one link per check: an agent holds seconds of work, and the next check is near.
 const RECALLS_PER_LINK_MAX: usize = 200;
 
-/// What a look at one link has asked back so far.
+/// Leases recalled from one link in one check.
 struct LinkRecalls {
-    /// Bytes that are left on the link, without what is asked back.
+    /// Bytes that stay on the link.
     left: u128,
-    /// By source: what it would get besides.
+    /// Bytes that each other source would get in addition.
     added: Vec<(u32, u128)>,
 }
 
@@ -50,11 +52,11 @@ impl LinkRecalls {
 }
 
 impl Scheduler {
-    /// Something is leased: from now on there may be second thoughts.
+    /// Arms the recall timer, as something is leased.
     pub(crate) fn arm_recall_timer(&mut self, now: Timestamp) {
         let next = now + RECALL_CHECK_INTERVAL;
         let wished = self.settings.lease_recall && self.settings.rules == Rules::Ours;
-        // At the end of time there is no next.
+        // At the maximum of the clock there is no next time.
         if wished && !self.recall_timer_set && next > now {
             self.recall_timer_set = true;
             self.set_timer(next, Timer::LeaseRecall);
@@ -97,7 +99,7 @@ impl Scheduler {
         }
     }
 
-    /// What the links with work have shown since the last time.
+    /// Updates the recent rates of links with work.
     fn update_recent_rates(&mut self, target: u32, now: Timestamp) {
         let to = self.storages[target].id;
         // The links are taken out meanwhile, since their sources lie in the same table.
@@ -147,7 +149,7 @@ impl Scheduler {
         }
     }
 
-    /// What waits at the agent, the last to begin first.
+    /// Leases that wait at the agent, last in its order first.
     fn unstarted_leases(&self, source: u32, target: u32) -> Vec<u32> {
         let row = &self.storages[target].target;
         let mut waiting: Vec<(usize, Reverse<AttemptId>, u32)> = Vec::new();
@@ -162,8 +164,9 @@ impl Scheduler {
         waiting.into_iter().map(|(.., index)| index).collect()
     }
 
-    /// The source from which a file would come much sooner than in `here` seconds, and when. `beyond`: the
-    /// slow link has more than it would be given now, so that it gets nothing else in its place.
+    /// A source that would deliver a file much sooner than in `here` seconds, and when. `beyond`: the slow
+    /// link
+    /// has more than it would be given now, so that it gets nothing in place of the file.
     fn faster_source(
         &mut self,
         index: u32,
@@ -199,7 +202,7 @@ impl Scheduler {
         best
     }
 
-    /// Whether a link that can be used now still can with so much more.
+    /// Whether a usable link stays usable with this much more work.
     fn has_room_for(&self, source: u32, target: u32, more: u128) -> bool {
         let link = self.storages[target].target.links.get(source);
         link.is_none_or(|link| link.bytes + more < self.link_bytes(link))
@@ -222,7 +225,7 @@ impl Scheduler {
         }));
     }
 
-    /// The agent has given a lease back: nothing was tried, and what its turn cost is returned.
+    /// The agent has returned a lease: nothing was tried, and the cost of its turn is refunded.
     pub(crate) fn lease_returned(&mut self, index: u32, now: Timestamp) {
         let Some(lease) = self.transfers[index].lease() else { return };
         self.requeue_leased(index, now);

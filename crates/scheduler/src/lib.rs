@@ -8,9 +8,9 @@
 //! Start with [`Scheduler`]: `handle(event, now)`, then `poll_decision(now)` until it returns none, then
 //! sleep until `next_wakeup()` or the next event. The path of a file through it: `demand` (wants become
 //! transfers), `rank` (which want comes first), `queue` (where they wait), `lanes` (whose turn it is, by
-//! [`Shares`]; `link_shares`: on a link with weights of its own), `pick` (which file), `deal` (source,
-//! lease), `outcome` (what follows), `second_thoughts` (what is asked back). By which rule a source is chosen
-//! is a [`Strategy`].
+//! [`Shares`]; `link_shares`: on a link with weights of its own), `pick` (which file), `dispatch` (source,
+//! lease), `outcome` (what follows), `lease_recall` (stragglers). By which rule a source is chosen is a
+//! [`Strategy`].
 
 mod backoff_reset;
 mod breaker;

@@ -1,9 +1,10 @@
-//! Limits that administrators set beyond those of sites: files at once, and bytes per second, of a link, of
-//! what comes to or leaves a storage, and of a community; and links that carry test transfers only until they
-//! are commissioned.
+//! Limits set by administrators beyond those of sites: files at once, and bytes per second, of a link, of all
+//! that enters or leaves a storage, and of a community; and links that carry only test transfers until
+//! commissioned.
 //!
-//! A rate is kept in the mean: what is leased is counted against it, [`AHEAD`] of its time, so that agents
-//! always have work and many small files cost no wake-up each. A file that has begun is not slowed down.
+//! Rate limiting by the generic cell rate algorithm (virtual scheduling, ITU-T I.371), which equals a token
+//! bucket: what is leased is charged, up to [`BURST_LENGTH`] of its time in advance, so that agents always
+//! have work and many small files cost no wake-up each. A file that has begun is not slowed down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,12 +18,12 @@ use crate::scheduler::{Scheduler, Timer};
 use crate::shares::{Parties, Party};
 use crate::state::{ActiveLease, Phase};
 
-/// What may be leased before its time; half of it is when to look again.
+/// How far leases may run ahead of a rate limit; half of it is when waiting work is tried again.
 const BURST_LENGTH: Duration = Duration::from_secs(1);
-/// However slow a limit is, the time of one file is finite.
+/// However slow a limit is, the time charged for one file is finite.
 const FILE_TIME_MAX: Duration = Duration::from_secs(30 * 86_400);
-/// Leases taken back whose agents may still say that the file came, at most; beyond, the oldest are believed
-/// not to have.
+/// Revoked leases whose agents may still report that the file arrived; beyond this the oldest are taken as
+/// lost.
 const REVOKED_LEASES_MAX: usize = 4_096;
 
 /// None is no limit.
@@ -78,7 +79,7 @@ impl CircuitRule {
     }
 }
 
-/// What a limit is of; storages by their place, communities by their number.
+/// Scope of a limit: storages by index, communities by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LimitScope {
     Link(u32, u32),
@@ -87,7 +88,7 @@ enum LimitScope {
     Community(u32),
 }
 
-/// The same for those who ask why.
+/// Kind of a limit, for explanations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitKind {
     Link,
@@ -99,12 +100,12 @@ pub enum LimitKind {
 #[derive(Clone, Copy, Debug, Default)]
 struct LimitState {
     limit: Limit,
-    /// What was leased is paid for by then.
+    /// When all that was leased is paid for: the theoretical arrival time of the algorithm.
     paid_until: Timestamp,
 }
 
 impl LimitState {
-    /// None: open. Else when to look again.
+    /// None if open; otherwise when to try again.
     fn blocked_until(&self, now: Timestamp) -> Option<Timestamp> {
         (self.limit.bytes_per_s.is_some() && self.paid_until > now + BURST_LENGTH)
             .then(|| self.paid_until - BURST_LENGTH / 2)
@@ -116,7 +117,7 @@ impl LimitState {
     }
 }
 
-/// Limits with what is used of them.
+/// All limits with their use.
 #[derive(Default)]
 pub(crate) struct LimitTable {
     by_scope: BTreeMap<LimitScope, LimitState>,
@@ -126,22 +127,21 @@ pub(crate) struct LimitTable {
     circuits: Vec<CircuitRule>,
     /// Leased files by community, whether it has a limit or not.
     active: BTreeMap<u32, u32>,
-    /// The next look at who waits for a rate.
+    /// Next wake-up of work that waits for a rate.
     timer: Option<Timestamp>,
-    /// Leases that ended without a word of their agents.
+    /// Revoked leases whose agents have not reported an end.
     revoked: BTreeMap<AttemptId, RevokedLease>,
-    /// How often they were changed: what was leased under former ones is not charged to these, and gives
-    /// nothing back.
+    /// Incremented with each change: leases under former limits are neither charged nor refunded here.
     version: u32,
 }
 
-/// A lease whose bytes were given back to the limits on the belief that they will not come.
+/// A revoked lease whose bytes were refunded on the assumption that they will not arrive.
 #[derive(Clone, Copy)]
 struct RevokedLease {
     source: u32,
     target: u32,
     community: u32,
-    /// What stayed counted, for it had come before.
+    /// Bytes that stayed charged, as they had arrived before.
     counted: u64,
 }
 
@@ -294,7 +294,7 @@ impl Scheduler {
         }
     }
 
-    /// Who waits for a rate is looked at when it has room again.
+    /// Arms a wake-up for work that waits for a rate limit.
     pub(crate) fn arm_limit_timer(&mut self, until: Timestamp, now: Timestamp) {
         if self.limits.timer.is_none_or(|timer| timer <= now || until < timer) {
             self.limits.timer = Some(until);
@@ -307,7 +307,7 @@ impl Scheduler {
         self.wake_all();
     }
 
-    /// A file was leased, …
+    /// Charges a leased file to all its limits.
     pub(crate) fn count_limits(&mut self, source: u32, target: u32, party: u32, size: u64, now: Timestamp) {
         let community = self.parties.community(party);
         *self.limits.active.entry(community).or_default() += 1;
@@ -327,7 +327,7 @@ impl Scheduler {
         }
     }
 
-    /// A lease was taken back before its agent told how it ended.
+    /// Remembers a lease that was revoked before its agent reported the end.
     pub(crate) fn note_revoked(&mut self, lease: &ActiveLease, target: u32) {
         if self.limits.by_scope.is_empty() || lease.limits != self.limits.version {
             return;
@@ -340,7 +340,7 @@ impl Scheduler {
         }
     }
 
-    /// The agent of a lease that was taken back says what came of it all the same.
+    /// Charges bytes of a revoked lease that its agent reports after all.
     pub(crate) fn count_late_arrival(&mut self, attempt: AttemptId, bytes_moved: u64, now: Timestamp) {
         let Some(RevokedLease { source, target, community, counted }) = self.limits.revoked.remove(&attempt)
         else {
@@ -349,7 +349,7 @@ impl Scheduler {
         self.charge_limits(source, target, community, bytes_moved.saturating_sub(counted), now);
     }
 
-    /// … and is leased no more; `back` of its bytes did not come.
+    /// Ends the charge of a lease; `back` of its bytes did not arrive and are refunded.
     pub(crate) fn uncount_limits(&mut self, lease: &ActiveLease, target: u32, back: u64, now: Timestamp) {
         let (source, community) = (lease.source, self.parties.community(lease.party));
         if let Some(active) = self.limits.active.get_mut(&community) {
@@ -372,7 +372,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether the file that just ended had the last place.
+    /// Whether the file that just ended held the last slot of a limit.
     fn was_full(&self, of: LimitScope) -> bool {
         let limit = self.limits.by_scope.get(&of).and_then(|gate| gate.limit.active);
         limit.is_some_and(|limit| self.active_of(&of) + 1 >= limit)

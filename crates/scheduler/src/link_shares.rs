@@ -1,16 +1,15 @@
-//! Weights of communities on links that have some of their own, in place of what [`Shares`](crate::Shares)
-//! says.
+//! Link shares: weights of communities on links that have their own, in place of [`Shares`](crate::Shares); a
+//! second fair queue (`claim`) per link, below that of the target.
 //!
-//! Whose turn it is at a target follows from the weights of all (`lanes`). When what has its turn there would
-//! go over a link with weights of its own, the link's account says whose file goes instead: of the
-//! communities that have something waiting for that link the one furthest back there. The turn is paid for by
-//! whose turn it was. So what the communities give out of the target's time for that link is dealt among them
-//! by the link's weights, and what comes over other links, and who wants nothing over this one, has just what
-//! it would have without: the two rules never argue about one account. Nobody starves, for each turn is paid
-//! for at the target, and each file at the link.
+//! Whose turn it is at a target follows from the weights of all (`lanes`). When the file that has its turn
+//! would go over a link with weights of its own, the link's accounts say whose file goes instead: among the
+//! communities with work for that link, the one furthest back. The turn is paid for by the community whose
+//! turn it was. So the target's time for that link is divided by the link's weights, and what comes over
+//! other links, and parties without work for this one, have just what they would have without: the two rules
+//! never use one account. Nobody starves, since each turn is paid for at the target, and each file at the
+//! link.
 //!
-//! Accounts are kept relative to the present, so that next to no weight never spoils the numbers of the
-//! others.
+//! Accounts are kept relative to the present, so that a tiny weight never spoils the precision of the others.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

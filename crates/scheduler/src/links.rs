@@ -1,5 +1,6 @@
-//! The links into a target, by the place of their source. Each decision goes through all that have work, in
-//! this order: so they lie one after the other.
+//! The links into a target by the index of their source. Each decision visits all that have work, in this
+//! order, so they are stored contiguously; lookup is by open addressing with Fibonacci hashing (Knuth, TAOCP
+//! 6.4).
 
 use crate::state::LinkState;
 

@@ -1,11 +1,11 @@
-//! Time that never goes back. Clocks are set; a wait of ten seconds must not become an hour when one is set
-//! back.
+//! Monotonic clock over the caller's wall clock: time that never goes back, so that a wait of ten seconds
+//! does not become an hour when a clock is set back.
 
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
-/// Steady time is the caller's time plus all the leaps back so far.
+/// Monotonic time is the caller's time plus all steps back so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MonotonicClock {
     now: Timestamp,
@@ -13,7 +13,7 @@ pub(crate) struct MonotonicClock {
 }
 
 impl MonotonicClock {
-    /// Takes the caller's time.
+    /// Advances to the caller's time.
     pub(crate) fn advance_to(&mut self, outer: Timestamp) -> Timestamp {
         let steady = outer + self.ahead;
         if steady < self.now {
@@ -28,12 +28,12 @@ impl MonotonicClock {
         self.now
     }
 
-    /// A steady time as the caller counts.
+    /// Converts monotonic time to the caller's time.
     pub(crate) fn to_caller(&self, steady: Timestamp) -> Timestamp {
         steady - self.ahead
     }
 
-    /// A time given by the caller as we count.
+    /// Converts the caller's time to monotonic time.
     pub(crate) fn from_caller(&self, outer: Timestamp) -> Timestamp {
         outer + self.ahead
     }

@@ -1,14 +1,15 @@
-//! What attempts come to, and what follows: retry by blame, and where files are now.
+//! Outcomes of attempts and what follows: retry with backoff by blame, and where replicas are now.
 //!
-//! | blame | what rests | for how long |
+//! | blame | what backs off | for how long |
 //! | --- | --- | --- |
-//! | source, for good | that replica is suspect: nobody takes the file from there | until it is a replica again |
-//! | target full or read-only | the whole target, but for single probes | until it says so, or 30 s, 1 min, … 1 h |
-//! | target or request, for good | the transfer has failed | until it is asked for again |
-//! | target, else | the transfer | 30 s, 1 min, … 1 h |
+//! | source, permanent | that replica is suspect and not used | until it is a replica again |
+//! | target full or read-only | the whole target, except single probes | until it says so, or 30 s, 1 min, … 1 h |
+//! | target or request, permanent | the transfer has failed | until it is requested again |
+//! | target, otherwise | the transfer | 30 s, 1 min, … 1 h |
 //! | all others | that source for this file; other sources are used at once | by `model::fault::retry_delay` |
 //!
-//! A source that cannot be reached several times in a row is only probed, over that link or altogether.
+//! A source that cannot be reached several times in a row is only probed, over that link or altogether
+//! (circuit breaker, see `breaker`).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Questions about the present state: when will it be there, what holds it up, what is in memory.
+//! Queries about the present state: expected completion, what delays it, what is in memory.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,10 +13,11 @@ use crate::scheduler::Scheduler;
 use crate::settings::REASONS_MAX;
 use crate::state::{Class, Phase, Subscription};
 
-/// A target's rate is never known better than this, since the future is not the past.
+/// Minimum spread of a target's rate: the future is not the past.
 const RATE_SPREAD_MIN: f64 = 0.1;
+/// The 90 % quantile of the standard normal distribution.
 pub(crate) const NORMAL_QUANTILE_90: f64 = 1.2816;
-/// For files without bytes, when nothing is known about the pace of files.
+/// Rate for files without bytes while nothing is known about the pace of files.
 const FILES_PER_S_DEFAULT: f64 = 500.0;
 
 /// How the transfers of a subscription stand.

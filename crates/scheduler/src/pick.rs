@@ -1,12 +1,12 @@
-//! Which file a target gets next: the order of what waits.
+//! File selection: which file a target gets next.
 //!
-//! Community, activity and priority by `lanes`. Within a priority: due time, age, block by block. A file that
-//! cannot be had now (its source has enough to do, is away, or is full) does not hold up those behind it. Of
-//! the sources that have something of the same block, the one from which it would be there first; of its
-//! queue first what only it has.
+//! Community, activity and priority are chosen by `lanes`. Within a priority: due time, then age, block by
+//! block. A file that cannot be leased now (its source is busy, away or full) does not block those behind it
+//! (no head-of-line blocking). Among the sources with files of the same block the earliest finish wins; from
+//! the queue of that source, the files that only it has come first.
 //!
-//! Cost. Most of the time one of the oldest blocks has a source that can be used: so these are looked at
-//! first, and all that the sources have only if none of them can.
+//! Cost: mostly one of the oldest blocks has a usable source, so these are scanned first, and all that the
+//! sources have only if none of them can be used.
 
 use std::time::Duration;
 
@@ -21,42 +21,42 @@ use crate::settings::Rules;
 use crate::state::{ActiveLease, LinkState, Rank, to_f64};
 use crate::strategy::Strategy;
 
-/// Blocks that are looked at in the order of their age before the sources are asked one by one.
+/// Blocks scanned in the order of their age before the sources are scanned one by one.
 pub(crate) const OLDEST_BLOCKS_SCANNED: usize = 12;
-/// Blocks that are looked through for one that a slow source may send files of.
+/// Blocks scanned for one that a slow source may send files of.
 const BLOCKS_AHEAD_MAX: usize = 4;
-/// A source that needs so much longer than the rest of a block is no hindrance.
+/// A source may need this much longer than the rest of a block without delaying it.
 const BLOCK_SLACK_S: f64 = 1.0;
-/// By so much another source must be sooner to be waited for.
+/// A busy source is worth waiting for if it delivers within this share of the time.
 const SOONER_TIME_SHARE_MAX: f64 = 0.8;
-/// Counted for each file when turns are taken, so that empty files are not free.
+/// Cost of a file besides its bytes when turns are charged, so that empty files are not free.
 const FILE_COST_BYTES: f64 = 1e6;
-/// How often full links with more to do are noted.
+/// Full links with more work waiting are noted this often.
 const FULL_LINK_LOG_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) fn turn_cost(size: u64) -> f64 {
     size as f64 + FILE_COST_BYTES
 }
 
-/// What is known of a source while one priority of a target is looked through.
+/// State of one source while one priority of a target is scanned.
 #[derive(Clone, Copy)]
 struct ScannedSource {
     source: u32,
-    /// Blocks of it that were looked at, and the bytes of these.
+    /// Blocks scanned so far, and their bytes.
     blocks: usize,
     bytes_before: u128,
-    /// It has offered something, or cannot.
+    /// It has offered a file, or cannot.
     done: bool,
 }
 
-/// All of that, found by the place of the source.
+/// All scanned sources, found by index.
 #[derive(Default)]
 pub(crate) struct SourceScan {
     sources: Vec<ScannedSource>,
-    /// By place of the source: one more than its place in the list; 0 is none.
+    /// By source index: one more than its position in the list; 0 is none.
     index_of: Vec<u32>,
-    /// Whether a block may still be the first of all that wait. What a priority that is not the only one left
-    /// would go to the others, beyond their shares.
+    /// Whether a block may still be the first of all that wait. Turns that a priority leaves, where it is not
+    /// the only one, would go to the others beyond their shares.
     is_first: Option<bool>,
 }
 
@@ -77,7 +77,7 @@ impl SourceScan {
         self.index_of_source(source).map(|index| &self.sources[index])
     }
 
-    /// One that was not looked at before.
+    /// Adds a source that was not scanned before.
     fn add(&mut self, source: u32, done: bool) -> usize {
         self.sources.push(ScannedSource { source, blocks: 0, bytes_before: 0, done });
         let needed_len = source as usize + 1;
@@ -89,7 +89,7 @@ impl SourceScan {
     }
 }
 
-/// The best so far: by age, not awaited from elsewhere, soonest.
+/// The best candidate so far: oldest, not awaited from another target, soonest.
 #[derive(Default)]
 struct BestCandidate(Option<((Rank, bool), f64, u32)>);
 
@@ -110,10 +110,10 @@ impl BestCandidate {
     }
 }
 
-/// Among the oldest blocks.
+/// Result of scanning the oldest blocks.
 enum PickResult {
     Transfer(u32),
-    /// One of them has the target to itself, and can be given no more now.
+    /// One of them has the target to itself, and no more of it can be leased now.
     HeldBack,
     Nothing,
 }
@@ -144,15 +144,15 @@ impl Scheduler {
         found
     }
 
-    /// Keeps account of what everybody got. `turn`: the lane whose turn it was; its community pays for what
-    /// another lane got.
+    /// Charges a lease. `turn`: the lane whose turn it was; its community pays even if another lane got the
+    /// file.
     pub(crate) fn pay(&mut self, target: u32, turn: usize, lane: usize, size: u64, pace: IntakeRate) {
         let relief = f64::from(self.settings.relief.max(2));
         let claim = self.claim(pace);
         self.storages[target].target.lanes.pay(turn, lane, turn_cost(size), relief, &self.parties, claim);
     }
 
-    /// What failed is given back, as far as it did not come.
+    /// Refunds the part of a failed lease that did not arrive.
     pub(crate) fn refund(&mut self, index: u32, lease: &ActiveLease, bytes_moved: u64) {
         let transfer = &self.transfers[index];
         let back = turn_cost(transfer.size.saturating_sub(bytes_moved));
@@ -164,7 +164,7 @@ impl Scheduler {
         self.refund_at_link(index, lease, back);
     }
 
-    /// The bytes that those whose sources were busy can catch up on in full, all together.
+    /// Bytes that parties whose sources were busy can catch up on in full, all together.
     pub(crate) fn claim(&self, pace: IntakeRate) -> f64 {
         (pace.bytes_per_s * self.settings.share_claim.as_secs_f64()).max(self.settings.lease_bytes_min as f64)
     }
@@ -222,7 +222,7 @@ impl Scheduler {
         PickResult::Nothing
     }
 
-    /// What one of the oldest blocks comes to; none: the next one is looked at.
+    /// Scans one of the oldest blocks; none: scan the next one.
     fn pick_in_block(
         &mut self,
         target: u32,
@@ -247,7 +247,7 @@ impl Scheduler {
         None
     }
 
-    /// The best that the sources of a block offer, but those of which it is known that they have nothing.
+    /// The best file that the sources of a block offer, skipping sources known to have none.
     fn best_in_block(
         &mut self,
         target: u32,
@@ -291,7 +291,7 @@ impl Scheduler {
         best
     }
 
-    /// Over the heads of all its sources' queues, but those of which it is known that they have nothing.
+    /// The best of the heads of all sources' queues, skipping sources known to have none.
     fn pick_from_sources(
         &mut self,
         target: u32,
@@ -320,7 +320,7 @@ impl Scheduler {
         best.transfer()
     }
 
-    /// Whether something can be leased over a link now; else what keeps it from that learns of it.
+    /// Whether something can be leased over a link now; otherwise notes the demand at what prevents it.
     pub(crate) fn may_lease(&mut self, source: u32, target: u32, lane: usize, now: Timestamp) -> bool {
         let party = self.storages[target].target.lanes.party(lane);
         match self.unusable(source, target, party, now) {
@@ -344,8 +344,8 @@ impl Scheduler {
         false
     }
 
-    /// Tells the links that have all that they may, and for which more waits, that this held them back: not
-    /// each of them is asked for each lease.
+    /// Notes at full links with more work waiting that their limit held it back: a dispatch does not visit
+    /// each of them.
     pub(crate) fn note_full_links(&mut self, target: u32, now: Timestamp) {
         let row = &mut self.storages[target].target;
         if row.full_links_noted_at.is_some_and(|at| now.since(at) < FULL_LINK_LOG_INTERVAL) {
@@ -365,9 +365,11 @@ impl Scheduler {
         }
     }
 
-    /// What a lane's source, by its place there, would send first. A slow source does not get the last files
-    /// of a block, which would then wait for it alone: they are left for the faster ones, though these are
-    /// busy now, and the slow one gets files of the next block.
+    /// The first file that a lane's source (by position there) should send. A slow source does not get the
+    /// last
+    /// files of a block, which would then wait for it alone: they are left to faster sources, though these
+    /// are
+    /// busy, and the slow one gets files of the next block.
     pub(crate) fn first_of_source(
         &mut self,
         target: u32,
@@ -395,15 +397,14 @@ impl Scheduler {
         None
     }
 
-    /// What the target takes, of which this is a block: by that a source may leave its next file to faster
-    /// ones.
+    /// The intake rate of the target, if sources may leave files of this block to faster ones.
     pub(crate) fn target_rate_for(&self, want: u32, backlog: &TargetBacklog) -> Option<f64> {
         let pace = backlog.pace.bytes_per_s;
         (pace > 0.0 && self.wants[want].strategy == Strategy::Best).then_some(pace)
     }
 
-    /// Whether a file would come from `source` after everything else has come, in `rest` seconds, and sooner
-    /// from another that is only busy.
+    /// Whether a file from `source` would arrive after everything else, in `rest` seconds, and sooner from
+    /// another source that is only busy.
     fn is_too_slow(&mut self, source: u32, head: QueueKey, finish: f64, rest: f64, now: Timestamp) -> bool {
         if finish <= rest + BLOCK_SLACK_S {
             return false;

@@ -1,9 +1,9 @@
-//! Keeps every waiting transfer where it can be found: each want has a queue per source, and each priority of
-//! a target knows for each source the wants with something in that queue, by age. Adding or taking away a
-//! source costs O(log n) per source of that file, and the part of all this that is in use stays small however
-//! much waits.
+//! Transfer queues: every waiting transfer is where it can be found. Each want has a queue per source, and
+//! each priority of a target knows for each source the wants with files in that queue, by age. Adding or
+//! removing a source costs O(log n) per source of that file, and the part in use stays small however much
+//! waits.
 //!
-//! Rule: what makes up a transfer's [`Key`] changes only between `take_out` and `place`.
+//! Invariant: what makes up the [`QueueKey`] of a transfer changes only between `dequeue` and `enqueue`.
 
 use longhaul_model::{Timestamp, TransferId};
 
@@ -70,7 +70,7 @@ impl Scheduler {
         QueueKey::new(transfer.awaited > 0, transfer.sources.len(), transfer.position, index)
     }
 
-    /// Finds out how a transfer that is nowhere stands, and puts it there.
+    /// Determines the phase of a transfer that is in no queue, and puts it into its queues.
     pub(crate) fn enqueue(&mut self, index: u32, now: Timestamp) {
         let transfer = &self.transfers[index];
         assert!(transfer.phase == Phase::New, "only what was taken out is placed");
@@ -170,7 +170,7 @@ impl Scheduler {
         transfer.queues = 0;
     }
 
-    /// A lease's own sums are kept by `deal` and `outcome`; here is what all phases have.
+    /// A lease's own sums are kept by `dispatch` and `outcome`; here is what all phases have.
     pub(crate) fn count(&mut self, index: u32, more: bool) {
         if self.transfers[index].phase == Phase::Unlinked {
             if more {

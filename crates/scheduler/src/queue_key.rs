@@ -1,4 +1,4 @@
-//! The place of a transfer in a queue of its want, in one number: small keys keep large queues fast.
+//! Position of a transfer in a queue of its want, packed into one integer: small keys keep large queues fast.
 
 /// Ordered by: not awaited from another target first; fewer sources first (what only this source has comes
 /// first from it); place in the block; place in the table.

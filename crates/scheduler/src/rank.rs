@@ -1,8 +1,9 @@
-//! The place of a want among the others of its target: whose share it is charged to, which priority, and when
-//! it is due. What waits moves along with it.
+//! Rank of a want among the others of its target: party, priority and due time. Waiting files move along with
+//! it.
 //!
-//! What goes on from a relay to several targets is due sooner, by as many as wait for it: of works that wait
-//! for one machine the mean end is the least if those come first that are the shortest for each who waits.
+//! Due times favour small subscriptions (shortest job first with aging). A want that a relay passes on to
+//! several targets is due sooner, by the number of targets that wait for it: for work on one machine the mean
+//! weighted completion time is least in the order of length over weight (W. E. Smith, 1956).
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::settings::{DUE_TIME_FACTOR, Rules};
 use crate::state::{DemandTerms, Phase, Rank, Subscription, Want};
 use crate::strategy::Strategy;
 
-/// What is in danger is due so long ago: before all that is not, and among each other by deadline.
+/// Work with a deadline in danger is due this long ago: before all other work, and among itself by deadline.
 const EXPEDITED_LEAD: Duration = Duration::from_secs(20 * 365 * 86_400);
 
 /// When something is due that so many wait for.
@@ -26,9 +27,11 @@ fn shared_due(rank: Rank, by: usize) -> Timestamp {
 }
 
 impl Scheduler {
-    /// A deadline in danger gets a new plan: the highest priority and the first place within its own
-    /// activity. The shares of communities and activities stay, and so does the part that lower priorities
-    /// always get; agents begin it first.
+    /// Expedites a subscription whose deadline is in danger: the highest priority and the first position
+    /// within
+    /// its own activity. Shares of communities and activities stay, and so does the relief of lower
+    /// priorities;
+    /// agents begin it first.
     pub(crate) fn set_expedited(&mut self, id: SubscriptionId, hurry: bool, now: Timestamp) {
         let Some(row) = self.subscriptions.get_mut(&id) else { return };
         if std::mem::replace(&mut row.expedited, hurry) != hurry {
@@ -37,12 +40,12 @@ impl Scheduler {
         }
     }
 
-    /// Whether its deadline is in danger, and something is done about it.
+    /// Whether a demand is expedited because its deadline is in danger.
     pub(crate) fn is_expedited(&self, wish: &DemandTerms, subscription: &Subscription) -> bool {
         subscription.expedited && wish.deadline.is_some() && self.settings.rules == Rules::Ours
     }
 
-    /// When a wish should be fulfilled: see [`crate::settings::PATIENCE`]. A deadline only makes it earlier.
+    /// Due time of a demand: see [`crate::settings::DUE_TIME_FACTOR`]. A deadline only makes it earlier.
     pub(crate) fn due(&self, wish: &DemandTerms, subscription: &Subscription) -> Timestamp {
         if self.settings.rules == Rules::Fts3 {
             return wish.created;
@@ -58,7 +61,7 @@ impl Scheduler {
             .map_or(due, |deadline| due.min(deadline - Duration::from_secs_f64(own.clamp(0.0, most))))
     }
 
-    /// What it is due by follows from its size: when that has doubled since, all its wants move.
+    /// Reranks all wants of a subscription when its size has doubled, since the due time follows from it.
     pub(crate) fn rank_subscription(&mut self, id: SubscriptionId, now: Timestamp) {
         let Some(row) = self.subscriptions.get_mut(&id) else { return };
         if row.bytes_left / 2 < row.bytes_ranked && row.bytes_ranked > 0 {
@@ -69,7 +72,7 @@ impl Scheduler {
         wants.into_iter().for_each(|index| self.rerank(index, now));
     }
 
-    /// The best of its demands gives a want its place; what waits moves along with it.
+    /// Ranks a want by the best of its demands; waiting files move along with it.
     pub(crate) fn rerank(&mut self, index: u32, now: Timestamp) {
         let want = &self.wants[index];
         let mut best: Option<(usize, Rank, DemandTerms)> = None;
@@ -97,12 +100,12 @@ impl Scheduler {
         }
     }
 
-    /// Who gets files by way of what a want brings.
+    /// Wants that get their files by way of a relay want.
     fn onward_wants<'a>(&'a self, want: &'a Want) -> impl Iterator<Item = &'a u32> {
         want.onward_targets.iter().filter_map(|&target| self.want_of.get(&(want.block, target)))
     }
 
-    /// What passes through a relay has the place of the first of those that it is for.
+    /// Ranks a relay want as the first of the wants that it serves.
     fn rank_relay(&mut self, index: u32) {
         let want = &self.wants[index];
         let Some(mut rank) = self.onward_wants(want).map(|&want| self.wants[want].rank).min() else { return };

@@ -1,26 +1,27 @@
-//! What a link has shown in the last seconds, as far as it belies what is believed of it. Beliefs follow
-//! slowly, so that a bad minute does not spoil a good day; but what is given to a link that has just become
-//! slow waits there.
+//! Recent rate of a link: an upper bound from the last seconds, where they contradict the long-term estimate.
+//! Estimates follow slowly, so that a bad minute does not spoil a good day; but work given to a link that has
+//! just become slow waits there.
 
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
-/// Shorter than this says nothing: some reports.
+/// Minimum window for a rate estimate (a few reports).
 const WINDOW_MIN: Duration = Duration::from_secs(5);
-/// If fewer pieces than this were to be expected, chance and the traffic of others could halve them; with 24
-/// the route change of the scenario `taiwan` was told with more false ones beside it.
+/// A window counts if at least this many arrivals were to be expected in it: chance and the traffic of
+/// others could halve fewer. With 24 the route change of the scenario `taiwan` came with more false alarms.
 const EXPECTED_ARRIVALS_MIN: f64 = 60.0;
-/// Only what is much less counts: links share ends, and take from each other.
+/// A link is slow below this share of its estimate; smaller drops are normal, since links share their ends.
 const SLOW_RATE_SHARE: f64 = 0.5;
-/// What nothing has come over is taken to give this part: not nothing, or nobody would ever try it again.
+/// A link without any arrivals is taken to give this share of its estimate: not nothing, or it would never
+/// be tried again.
 const RATE_FLOOR_SHARE: f64 = 0.01;
-/// A link that had no more work is believed to be as slow for this long.
+/// A link that had no more work stays slow for this long.
 const SLOW_RATE_TTL: Duration = Duration::from_secs(60);
-/// How much of the longest silence is remembered from one piece of news to the next.
+/// The longest gap between arrivals decays by this factor with each arrival.
 const ARRIVAL_GAP_DECAY: f64 = 0.9;
 
-/// What has come by then, and in how many pieces: reports and ends of files.
+/// Cumulative arrivals at a moment: bytes, and the number of reports and ends of files that brought them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ArrivalMark {
     pub at: Timestamp,
@@ -30,30 +31,30 @@ pub(crate) struct ArrivalMark {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecentRate {
-    /// Begin and middle of the time that is looked at.
+    /// Begin and middle of the window.
     window: [ArrivalMark; 2],
-    /// The last look with news, and how long that takes.
+    /// The last update with new arrivals, and the decaying longest gap between such updates.
     last_arrival: ArrivalMark,
     arrival_gap: Duration,
-    /// It gives so much, which is much less than was believed; as seen then.
+    /// A rate far below the estimate, and when it was seen.
     slow_rate: Option<(Timestamp, f64)>,
 }
 
 impl RecentRate {
-    /// It has work again.
+    /// Begins a new window: the link has work again.
     pub(crate) fn restart(&mut self, mark: ArrivalMark) {
         self.window = [mark; 2];
         self.last_arrival = mark;
     }
 
-    /// A link that has work, and what it is believed to give.
+    /// Updates a link that has work; `believed` is its estimated rate.
     pub(crate) fn update(&mut self, now: ArrivalMark, believed: f64) {
         let silence = now.at.since(self.last_arrival.at);
         if now.arrivals > self.last_arrival.arrivals {
             self.arrival_gap = self.arrival_gap.mul_f64(ARRIVAL_GAP_DECAY).max(silence);
             self.last_arrival = now;
         } else if silence <= self.arrival_gap * 2 + WINDOW_MIN {
-            return; // Things come in bursts, and the next is not due.
+            return; // Arrivals come in bursts, and the next is not due.
         }
         if now.arrivals == 0 {
             return;
@@ -77,7 +78,7 @@ impl RecentRate {
         }
     }
 
-    /// It gives no more than this.
+    /// The link gives no more than this; infinite without evidence.
     pub(crate) fn upper_bound(&self, now: Timestamp) -> f64 {
         self.slow_rate
             .filter(|(at, _)| now.since(*at) < SLOW_RATE_TTL)

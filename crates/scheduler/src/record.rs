@@ -1,31 +1,31 @@
-//! What a scheduler was told and what it decided, as text: one line each, so that the same can be told again.
+//! Recording of a scheduler, a write-ahead log of inputs and decisions as text: one line each, so that it can
+//! be replayed.
 //!
 //! ```text
-//! 9b1c04de 0 H 1795305600000000 {"format":1,…}       with what it began: settings, last id, knowledge
+//! 9b1c04de 0 H 1795305600000000 {"format":1,…}       head: settings, last id, knowledge at the start
 //! 07aa31c2 1 E 1795305600000412 {"Site":{…}}         an event was handled
-//! 51d0c3a8 2 O 1795305600000799 {"id":…}             an observation of the network was taken, or refused
-//! e2a94c11 3 L 1795305600001020 {"document":…}       knowledge of others was taught
-//! 4f60bb07 4 P 1795305600001300 {"Lease":{…}}        it was polled: this is what it decided; null: nothing
+//! 51d0c3a8 2 O 1795305600000799 {"id":…}             an observation of the network was accepted or refused
+//! e2a94c11 3 L 1795305600001020 {"document":…}       knowledge of other instances was imported
+//! 4f60bb07 4 P 1795305600001300 {"Lease":{…}}        it was polled: its decision; null: none
 //! ```
 //!
-//! First the checksum (crc32c, in hex) of what follows it in the line; then the number of the line, from 0
-//! and without a gap; what it is; the time that the scheduler was told, in µs since 1970; and the thing
-//! itself in JSON. There are ids, sizes, names of sites, storages and communities, and words of faults; no
-//! file names, keys or tokens.
+//! A line holds the checksum (crc32c, in hex) of the rest of the line; the number of the line, from 0 without
+//! a gap; its kind; the time that the scheduler was given, in µs since 1970; and the body in JSON. Bodies
+//! hold ids, sizes, names of sites, storages and communities, and words of faults; no file names, keys or
+//! tokens.
 //!
-//! Not here: files (`service` writes them), and what becomes of a recording (`simulator::replay`). Start with
-//! [`Line`].
+//! Not here: files (`service` writes them), and replaying (`simulator::replay`). Start with [`Line`].
 
 use longhaul_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Settings;
 
-/// Of the lines and what is in them. Raised when a reader of before would take them for something else.
+/// Version of the format of lines and bodies; raised when an older reader would misread them.
 pub const FORMAT_VERSION: u32 = 1;
 /// A longer line is damage. The longest are heads with knowledge of 90,000 links, at 2 kB each.
 pub const LINE_BYTES_MAX: usize = 512 << 20;
-/// Digits of the checksum and a space.
+/// Hex digits of the checksum, and a space.
 const CHECKSUM_BYTES: usize = 9;
 
 /// With what a scheduler began.

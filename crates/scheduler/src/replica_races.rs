@@ -1,32 +1,33 @@
-//! Replicas that came while questions for files were under way: an answer tells of the moment it was read,
-//! and may reach the scheduler after such news. What it does not know yet is added to it.
+//! Races between replica events and expansion queries: an answer describes the catalog when it was read, and
+//! may reach the scheduler after newer replica events. Replicas recorded since the query are added to the
+//! answer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longhaul_model::FileId;
 
-/// The oldest are forgotten beyond this: an answer under way for so long is stale in any case.
+/// Beyond this the oldest events are dropped: an answer under way for so long is stale in any case.
 const REPLICAS_MAX: usize = 100_000;
 
 #[derive(Default)]
 pub(crate) struct ReplicaRaces {
-    /// Number of the next piece of news.
+    /// Sequence number of the next replica event.
     next: u64,
-    /// Questions under way: the number of the first piece of news after each was asked.
+    /// Open queries: the sequence number at which each began, and its want.
     queries: BTreeSet<(u64, u32)>,
     query_start: BTreeMap<u32, u64>,
     replicas: VecDeque<(u64, FileId, u32)>,
 }
 
 impl ReplicaRaces {
-    /// A want's question leaves.
+    /// A query of a want is sent.
     pub(crate) fn begin_query(&mut self, want: u32) {
         self.end_query(want);
         self.queries.insert((self.next, want));
         self.query_start.insert(want, self.next);
     }
 
-    /// Its answer has come, or will not count.
+    /// The query is answered, or its answer will not count.
     pub(crate) fn end_query(&mut self, want: u32) {
         let Some(since) = self.query_start.remove(&want) else { return };
         self.queries.remove(&(since, want));
@@ -47,7 +48,7 @@ impl ReplicaRaces {
         self.next += 1;
     }
 
-    /// What came since a want asked.
+    /// Replicas recorded since the query of a want was sent.
     pub(crate) fn replicas_since_query(&self, want: u32) -> BTreeSet<(FileId, u32)> {
         let Some(&since) = self.query_start.get(&want) else { return BTreeSet::new() };
         let from = self.replicas.partition_point(|(number, ..)| *number < since);

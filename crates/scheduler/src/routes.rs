@@ -1,14 +1,13 @@
-//! Routes of more than one hop. Where links are limited to some pairs of storages, a file whose replicas have
-//! no link to its target goes through storages that let others' files pass (relays): one hop at a time, each
-//! an ordinary transfer, so that it waits, shares, fails and is explained like any other. What has come to a
-//! relay is a replica, and from there the rest of the route is looked for anew: what has changed meanwhile
-//! counts.
+//! Multi-hop routes: shortest paths over relays (Dijkstra, from the target backwards). Where links are
+//! limited to some pairs of storages, a file whose replicas have no link to its target goes over storages
+//! that pass on others' files (relays): one hop at a time, each an ordinary transfer, so that it waits,
+//! shares, fails and is explained like any other. A file that reached a relay is a replica there, and the
+//! rest of the route is searched anew, so that changes meanwhile count.
 //!
-//! Where there is a link, but a slow one, `detours` looks for a faster way.
+//! Where there is a link, but a slow one, `detours` looks for a faster route.
 //!
-//! The way is the one of least expected time: for each hop a second, and a nominal file at the rate that is
-//! expected of the link. Distances to a target are kept for [`KEPT`], so that a burst of files costs one
-//! search.
+//! The cost of a hop is a second plus a nominal file at the expected rate of the link. Distances to a target
+//! are cached for [`ROUTE_TTL`], so that a burst of files costs one search.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -22,12 +21,14 @@ use crate::event::WantedFile;
 use crate::scheduler::Scheduler;
 use crate::state::{Phase, Want};
 
-/// How long distances to a target are believed.
+/// Distances to a target are cached for this long.
 const ROUTE_TTL: Duration = Duration::from_secs(60);
+/// Size of the nominal file in the cost of a hop.
 const ROUTE_FILE_BYTES: f64 = 1e9;
+/// Fixed cost of a hop in seconds.
 const HOP_COST_S: f64 = 1.0;
 
-/// Which links there are, and the ways over them.
+/// Links, and cached routes over them.
 #[derive(Default)]
 pub(crate) struct Routes {
     /// None: from every storage to every other.
@@ -35,7 +36,7 @@ pub(crate) struct Routes {
     /// By target.
     next_hops: BTreeMap<u32, (Timestamp, NextHops)>,
     pub(crate) relays: BTreeSet<u32>,
-    /// A timer for the next look for detours is set; and how many there were.
+    /// Whether the detour timer is armed, and the number of searches so far.
     pub(crate) detour_timer_set: bool,
     pub(crate) detour_rounds: usize,
 }
@@ -47,7 +48,7 @@ struct LinkGraph {
     into: BTreeMap<u32, Vec<u32>>,
 }
 
-/// A bit per source for each target, by their places: asked for several times for each decision.
+/// Adjacency matrix: one bit per source for each target, as each decision reads several.
 #[derive(Default)]
 struct LinkMatrix(Vec<Vec<u64>>);
 
@@ -70,7 +71,7 @@ impl LinkMatrix {
     }
 }
 
-/// From each storage that can reach a target: seconds, and the next storage on the way.
+/// By storage that can reach a target: seconds, and the next storage on the route.
 type NextHops = BTreeMap<u32, (f64, u32)>;
 
 impl Scheduler {

@@ -1,4 +1,4 @@
-//! The scheduler's face: events in, decisions out, and the order in which it looks for the next one.
+//! The scheduler: events in, decisions out, and the order in which it looks for the next decision.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,7 +21,9 @@ use crate::shares::{Parties, Shares};
 use crate::slab::Slab;
 use crate::state::{FileRow, Site, Storage, Subscription, Transfer, Want};
 
-/// See the crate's first page.
+/// Decides what moves next, from where and over which route. Feed it events with [`Scheduler::handle`], take
+/// decisions with [`Scheduler::poll_decision`] until there is none, then sleep until
+/// [`Scheduler::next_wakeup`] or the next event.
 pub struct Scheduler {
     pub(crate) settings: Settings,
     pub(crate) knowledge: Knowledge,
@@ -30,16 +32,16 @@ pub struct Scheduler {
     pub(crate) link_shares: LinkShareTable,
     pub(crate) limits: LimitTable,
     pub(crate) replica_races: ReplicaRaces,
-    /// Of some attempts: when they were leased, and what was expected.
+    /// Forecasts of sampled attempts, with the time of the lease.
     pub(crate) forecasts: BTreeMap<AttemptId, (Timestamp, Forecast)>,
-    /// Transfers whose leases were asked back: which, and when. Until the transfer is over.
+    /// Transfers whose leases were recalled, with attempt and time, until the transfer is over.
     pub(crate) recalled: BTreeMap<TransferId, (AttemptId, Timestamp)>,
-    /// A timer for second thoughts is set.
+    /// The recall timer is armed.
     pub(crate) recall_timer_set: bool,
     pub(crate) routes: Routes,
-    /// Transfers whose replicas have no link to their target: those for which a way is to be looked for, and
-    /// all.
+    /// Transfers without a link from a replica to their target, for which a route is to be found.
     pub(crate) unlinked: BTreeSet<TransferId>,
+    /// All transfers without a link from a replica to their target.
     pub(crate) unroutable: BTreeSet<u32>,
     /// By target and source; only under [`crate::Rules::Fts3`].
     pub(crate) optimizers: BTreeMap<(u32, u32), Optimizer>,
@@ -59,40 +61,40 @@ pub struct Scheduler {
     pub(crate) wants: Slab<Want>,
     pub(crate) want_of: BTreeMap<(BlockId, u32), u32>,
     pub(crate) subscriptions: BTreeMap<SubscriptionId, Subscription>,
-    /// Wants with files that were not taken into memory, since their sources cannot be used.
+    /// Wants with files that were left out of memory because none of their sources could be used.
     pub(crate) parked_demands: BTreeSet<u32>,
 
     timers: BTreeMap<(Timestamp, u64), Timer>,
     timers_set: u64,
     /// Decisions that follow from an event.
     pub(crate) out: VecDeque<Decision>,
-    /// The order of turns at a target: kept for its room.
+    /// The order of turns at a target: scratch buffer, reused to avoid allocation.
     pub(crate) turn_order: TurnOrder,
-    /// Sources looked at while a file is picked: kept for its room.
+    /// Sources scanned while a file is picked: scratch buffer, reused to avoid allocation.
     pub(crate) source_scan: SourceScan,
-    /// Candidates of one choice, with their places: kept for its room.
+    /// Candidates of one choice, with their source indexes: scratch buffer, reused to avoid allocation.
     pub(crate) candidates: Vec<(Candidate, u32)>,
-    /// Targets that may want to ask for files.
+    /// Targets that may need to expand a demand.
     pub(crate) refill: BTreeSet<u32>,
-    /// Targets that may have something to lease, by turns.
+    /// Targets that may have something to lease, in round-robin order.
     ready_targets: VecDeque<u32>,
-    /// Sites with a free slot out and targets waiting for it.
+    /// Sites with a free slot out and targets that wait for it.
     pub(crate) sites_with_free_slots: BTreeSet<u32>,
 }
 
-/// What happens by itself after a while.
+/// Timers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Timer {
     Transfer(TransferId),
-    /// Somebody may lease again from this storage, or to it.
+    /// Leases from this storage or to it may be possible again.
     Storage(u32),
-    /// This target may lease more, though no news came of it.
+    /// This target may lease more, though no event said so.
     Target(u32),
-    /// The same, if nothing has come of it for a while.
+    /// This target may lease more if nothing has arrived for a while.
     Silence(u32),
-    /// A block that was asked for to the end and is not complete is asked for again from its beginning.
+    /// A block that was expanded to its end and is not complete is expanded again from its beginning.
     Sweep(BlockId, u32),
-    /// A question that failed is repeated.
+    /// An expansion that failed is repeated.
     Reopen(BlockId, u32),
     /// FTS3's optimizer decides.
     Optimize,
@@ -146,7 +148,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes in one event. Its cost follows what it changes, not how much waits.
+    /// Handles one event. The cost depends on what it changes, not on how much waits.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         let now = self.clock.advance_to(now);
         match event {
@@ -246,19 +248,19 @@ impl Scheduler {
         &self.settings
     }
 
-    /// Takes what others saw of the network, or says why not.
+    /// Records an observation of the network, or returns why it is refused.
     pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), ObservationError> {
         let now = self.clock.advance_to(now);
         let at = self.clock.from_caller(observation.at);
         self.knowledge.observe(&Observation { at, ..observation }, now)
     }
 
-    /// To be kept across restarts.
+    /// Knowledge of the network, to be stored across restarts.
     pub fn knowledge(&self) -> &Knowledge {
         &self.knowledge
     }
 
-    /// For what others saw of the network, and where things are.
+    /// Knowledge of the network, to be changed by observations and topology.
     pub fn knowledge_mut(&mut self) -> &mut Knowledge {
         &mut self.knowledge
     }
@@ -374,7 +376,7 @@ impl Scheduler {
         id.0
     }
 
-    /// The place of a storage, known or not yet.
+    /// The index of a storage, known or not yet.
     pub(crate) fn storage_index(&mut self, id: StorageId) -> u32 {
         if let Some(&index) = self.storage_of.get(&id) {
             return index;

@@ -1,4 +1,4 @@
-//! Every number that shapes decisions, with its reason. One value per service.
+//! Settings: every number that shapes decisions, with its reason. One value per service.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ pub const CANDIDATES_MAX: usize = SOURCES_MAX;
 /// Reasons listed by an outlook: more than a person reads.
 pub const REASONS_MAX: usize = 6;
 
-/// How many times its own time a subscription may wait behind smaller ones.
+/// A subscription is due after this many times its own transfer time: so long may it wait behind smaller
+/// ones.
 pub const DUE_TIME_FACTOR: f64 = 4.0;
 
 /// By whose rules work is ordered, and how much of it is given out.
@@ -43,11 +44,11 @@ pub struct Settings {
     pub strategy: Strategy,
     pub rules: Rules,
     pub backoff: Backoff,
-    /// Transfers of one target exist for this much work at its present rate, …
+    /// Transfers of one target exist for this much work at its present rate.
     pub horizon: Duration,
-    /// … but for no more files than this, …
+    /// Most files in the horizon of one target.
     pub horizon_files: u32,
-    /// … and for at least so many, however slow it is.
+    /// Fewest files in the horizon of one target, however slow it is.
     pub horizon_files_min: u32,
     /// A priority that others crowd out still has this many in memory, so that its turn finds work.
     pub reserve_files: u32,
@@ -59,37 +60,43 @@ pub struct Settings {
     /// Part of it that is filled even with files that a nearer target is fetching just now: covers the round
     /// trip agent – service – agent with its commits, so that the wire never runs dry.
     pub lease_window_low: Duration,
-    /// Before there is a measurement, and at the least: 100 ms of 1.28 GB/s, or of 10,000 files/s.
+    /// Bytes leased at least, and before there is a measurement: 100 ms of 1.28 GB/s.
     pub lease_bytes_min: u64,
+    /// Files leased at least, and before there is a measurement: 100 ms of 10,000 files/s.
     pub lease_files_min: u32,
-    /// However fast it is: what an agent journals, what a restart must adopt.
+    /// Files leased at most, however fast the target is: what an agent journals, and what a restart must
+    /// adopt.
     pub lease_files_max: u32,
-    /// So many files of a link may be leased whatever their size, so that large ones overlap at their ends;
-    /// and more where more are seen to pay, see `at_once`.
+    /// Files of a link that may be leased whatever their size, so that large ones overlap at their ends; more
+    /// where more are found to pay, see `concurrency`.
     pub lease_files_always: u32,
-    /// A target to which fewer files than this are coming within that time has room for more, whatever their
-    /// size: so large files come over all links that have some.
+    /// A target with fewer files than this arriving within the window has room for more, whatever their size,
+    /// so that large files use all links that have some.
     pub lease_files_coming: u32,
-    /// Of a target so many files may be leased over all links, counted by their links' numbers; and more
-    /// where more are seen to pay.
+    /// Files that a target may have leased over all links, weighed by the limits of the links; more where
+    /// more
+    /// are found to pay.
     pub target_files_always: u32,
-    /// That many are enough only if this much work is there.
+    /// That many are enough only if they are at least this much work.
     pub target_window: Duration,
-    /// Leases that wait behind a link that became slow are asked back where another source is much sooner.
-    /// Not yet by default: a link that gets no more work is measured less, and its change is noticed later.
+    /// Lease recall: leases that wait behind a link that became slow are recalled where another source is
+    /// much
+    /// sooner. Off by default: a link that gets no more work is measured less, and its change is noticed
+    /// later.
     #[serde(rename = "second_thoughts")]
     pub lease_recall: bool,
     /// An attempt not begun after this long must not begin.
     pub lease_length: Duration,
 
-    /// Those that have work waiting that cannot be had just now can catch up later on their shares of so much
-    /// of the target's time, and on little more of a longer one.
+    /// Parties whose sources are busy can catch up later on their shares of this much of the target's time,
+    /// and
+    /// on little more of a longer wait.
     pub share_claim: Duration,
-    /// A subscription is due after the time in which its bytes would come at this rate, times [`PATIENCE`],
-    /// but …
+    /// A subscription is due after the time in which its bytes would arrive at this rate, times
+    /// [`DUE_TIME_FACTOR`].
     pub nominal_bytes_per_s: f64,
-    /// … not later than so long after it was made: so small ones go before large ones, and age counts in the
-    /// end.
+    /// A subscription is due no later than this after its creation: small ones go before large ones, but age
+    /// counts in the end.
     #[serde(rename = "patience_max")]
     pub due_delay_max: Duration,
     /// One part in so many of an activity's bytes goes to lower priorities than the highest that waits.
@@ -100,7 +107,7 @@ pub struct Settings {
     pub unreachable_link: u32,
     /// The same for all links of a source together.
     pub unreachable_source: u32,
-    /// Until a question to the catalog that failed, or a block that seemed done and is not, is asked again.
+    /// Delay until a failed expansion, or one of a block that seemed complete and is not, is repeated.
     #[serde(rename = "expand_again")]
     pub expand_retry_delay: Duration,
 }

@@ -1,8 +1,8 @@
-//! What communities and their activities are entitled to, when they want more than there is.
+//! Shares: weights of communities and their activities, when they want more than there is.
 //!
 //! A weight counts relative to those that have work at the same target: 3 against 1 is three bytes against
-//! one; who wants nothing leaves all to the others. Weights from outside are made sound: what is negative or
-//! no number is 0, and 0 means: only what nobody else can use. If all are 0, all are equal.
+//! one; a party without work leaves all to the others. Weights from outside are sanitized: negative numbers
+//! and NaN are 0, and 0 means: only what nobody else can use. If all are 0, all are equal.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,9 @@ impl CommunityShare {
     }
 }
 
-/// What a weight of 0 counts: next to nothing, but never a division by it.
+/// What a weight of 0 counts: next to nothing, but never a division by zero.
 const WEIGHT_MIN: f64 = 1e-9;
+/// Larger weights count as this, so that sums stay finite.
 const WEIGHT_MAX: f64 = 1e9;
 
 pub(crate) fn sanitize_weight(weight: f64) -> f64 {
@@ -71,7 +72,7 @@ pub(crate) struct Weights {
     pub activities: Vec<f64>,
 }
 
-/// Parties that have a number of their own; names come from outside. Later ones count as the last.
+/// Parties with a number of their own, since names come from outside; later ones count as the last.
 const PARTIES_MAX: usize = 10_000;
 
 impl Parties {

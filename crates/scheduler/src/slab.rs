@@ -1,11 +1,13 @@
-//! Rows in places that are used again: a row is found by its place at once, and memory follows the number of
+//! Slab: rows in slots that are reused; a row is found by its index in O(1), and memory follows the number of
 //! rows.
 
 use std::ops::{Index, IndexMut};
 
-/// A row that has one as a field says by it that there is a row at its place, and by where that field lies
-/// where that is read: beside what is read anyway. Else `Option` would say so by some number of the row that
-/// is never read with it, and each look at a row of a large table would wait for memory twice.
+/// Niche marker: as a field of a row it gives `Option<Row>` its niche, beside the fields that are read
+/// anyway.
+/// Otherwise `Option` would use a field that is never read with them, and each access to a row of a large
+/// slab
+/// would wait for memory twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(u64)]
 pub(crate) enum RowMarker {
@@ -69,7 +71,7 @@ impl<T> IndexMut<u32> for Slab<T> {
     }
 }
 
-/// A set of places that mostly has one to three: no memory of its own until then.
+/// Small set of indexes, inline up to three: mostly there are one to three.
 #[derive(Default)]
 pub(crate) struct SmallSet {
     inline: [u32; 3],

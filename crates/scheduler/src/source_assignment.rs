@@ -1,4 +1,4 @@
-//! A transfer under one of FTS3's strategies waits for one source only, chosen here.
+//! Source selection under FTS3's strategies: a queued transfer is assigned one source and waits for it alone.
 
 use longhaul_model::{StorageId, Timestamp, TransferId};
 use longhaul_network::{Basis, Link};
@@ -7,7 +7,7 @@ use crate::scheduler::Scheduler;
 use crate::state::{Phase, Transfer};
 use crate::strategy::{self, SourceStats, Strategy};
 
-/// Weight of the newest file in what a single file gets, as FTS3 smooths it.
+/// Weight of the newest file in the moving average of a single file's rate, the value that FTS3 uses.
 const FILE_RATE_EWMA_WEIGHT: f64 = 0.1;
 
 impl Scheduler {

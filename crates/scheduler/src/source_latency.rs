@@ -1,20 +1,21 @@
-//! How long files of a link wait at their source before anything of them comes: a tape is mounted and wound,
-//! a pool brings them from another. What waits there takes nothing from anybody else, so more files are given
-//! than pay otherwise: while some come, the next are made ready.
+//! First-byte latency of a source (exponentially weighted moving averages): a tape is mounted and wound, a
+//! disk pool fetches the file from another. A file that waits there takes nothing from anybody else, so more
+//! files are leased than would otherwise pay: while some arrive, the next are made ready.
 
 use longhaul_model::Timestamp;
 
-/// Where files wait for at least so long, which is longer than any agent takes to tell of its first bytes, …
+/// A source is slow to open if first bytes take at least this long, which is longer than any agent takes to
+/// report them.
 const FIRST_BYTE_S_MIN: f64 = 30.0;
-/// … and for this part of all the time that they take, …
+/// A source is slow to open if its files wait for at least this share of their whole time.
 const FIRST_BYTE_SHARE_MIN: f64 = 0.5;
-/// … so many are leased at least: as many as an agent opens of a link however large they are. More would wait
-/// at the agent.
+/// Files leased at once from a source that is slow to open: as many as an agent opens per link whatever
+/// their size. More would wait at the agent.
 const SLOW_SOURCE_FILES_MIN: u32 = 4;
-/// Weight of what is new.
+/// Weight of the newest file in the moving averages.
 const EWMA_WEIGHT: f64 = 0.25;
 
-/// In the mean of the last files, in seconds.
+/// Moving averages over recent files: seconds to the first byte, and to the whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct SourceLatency {
     first_byte_s: f64,
@@ -22,7 +23,7 @@ pub(crate) struct SourceLatency {
 }
 
 impl SourceLatency {
-    /// The first of a file has come that began then.
+    /// The first bytes of a file arrived.
     pub(crate) fn record_first_byte(&mut self, began: Timestamp, now: Timestamp) {
         update_ewma(&mut self.first_byte_s, began, now);
     }
@@ -35,12 +36,12 @@ impl SourceLatency {
         self.first_byte_s >= FIRST_BYTE_S_MIN && self.first_byte_s >= FIRST_BYTE_SHARE_MIN * self.file_s
     }
 
-    /// How many are leased at once where so many pay.
+    /// Files to lease at once where `that_pay` would be enough otherwise.
     pub(crate) fn limit(&self, that_pay: u32) -> u32 {
         if self.is_long() { that_pay.max(SLOW_SOURCE_FILES_MIN) } else { that_pay }
     }
 
-    /// Why they are more, in words, if they are; follows the number.
+    /// Why the limit is higher, if it is; follows the number in a sentence.
     pub(crate) fn explain(&self, that_pay: u32) -> Option<String> {
         let more = self.limit(that_pay) > that_pay;
         more.then(|| {

@@ -1,4 +1,4 @@
-//! The sources of one file: few, and kept in the file's own row, since every choice looks at them.
+//! The sources of one transfer: few, and stored inline in its row, since every choice reads them.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,5 +1,5 @@
-//! What the scheduler remembers: sites, storages, links, wants, transfers. Rows are addressed by their place
-//! (`u32`) in a table, ids only at the door. Sums of bytes have 128 bits, since sizes come from outside.
+//! State of the scheduler: sites, storages, links, wants, transfers. Rows are addressed by their index
+//! (`u32`) in a slab, ids only at the interface. Sums of bytes have 128 bits, since sizes come from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -112,14 +112,14 @@ impl Storage {
     }
 }
 
-/// A rate asked of `network` is good for this long.
+/// A rate read from `network` is cached for this long.
 const RATE_CACHE_TTL: Duration = Duration::from_millis(100);
 
-/// A number asked of `network` a short while ago: thousands of choices within a moment ask the same.
+/// A rate read from `network` a short while ago: thousands of choices within a moment need the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CachedRate {
     pub rate: f64,
-    /// Of a link: no less than it has shown; infinite while it was not measured.
+    /// Upper bound for a link by its measurements; infinite before the first.
     pub rate_max: f64,
     pub failure_share: f64,
     pub at: Option<Timestamp>,
@@ -147,25 +147,25 @@ pub(crate) struct Target {
     pub room_breaker: Breaker,
     pub in_backoff: u32,
     pub parked: u32,
-    /// Bytes that have come since the start.
+    /// Bytes that have arrived since the start.
     pub bytes_arrived: f64,
-    /// Reports and ends of files with which something has come.
+    /// Reports and ends of files that brought bytes.
     pub arrivals: u64,
     /// Bytes that its sources have sent to anybody while they had work for it.
     pub sources_bytes_sent: f64,
-    /// How much is leased at once over all its links.
+    /// Tunes how much is leased at once over all links.
     pub concurrency: ConcurrencyTuner,
     /// Whether its first block has it to itself.
     pub exclusive: ExclusiveTarget,
-    /// Leases dealt since the start.
+    /// Leases issued since the start.
     pub leases_issued: u64,
-    /// A look at it is to come, should it be silent.
+    /// The silence check is armed.
     pub silence_timer_set: bool,
-    /// There was room and nothing that could be leased.
+    /// There was room, and nothing in memory could be leased.
     pub starved: bool,
-    /// Something more could be leased than what is in memory: of what waits elsewhere some is to be known.
+    /// Files of further subscriptions are to be loaded, as nothing in memory could be leased.
     pub samples_subscriptions: bool,
-    /// When full links with more to do were noted last.
+    /// When full links with more work waiting were noted last.
     pub full_links_noted_at: Option<Timestamp>,
     pub is_ready: bool,
 }
@@ -205,7 +205,7 @@ pub(crate) struct LinkState {
     pub files: u32,
     /// Of these files, of how many something has come.
     pub moving: u32,
-    /// When something came last, or when it got work again.
+    /// Time of the last arrival, or of new work after a pause.
     pub last_arrival: Timestamp,
     pub rate: CachedRate,
     /// Opens when this target does not reach this source.
@@ -215,18 +215,18 @@ pub(crate) struct LinkState {
     pub source_latency: SourceLatency,
     /// Bytes that have come since the start.
     pub bytes_arrived: f64,
-    /// What its source had sent when that was added to the target's sum.
+    /// What its source had sent when that was last added to the target's sum.
     pub source_bytes_sent: f64,
     /// What a single file gets, bytes per second; 0 before the first.
     pub file_rate: f64,
     pub recent_rate: RecentRate,
     /// Reports and ends of files with which something has come.
     pub arrivals: u64,
-    /// When that ended the pauses of others.
+    /// When an arrival last reset the backoff of other files.
     pub backoff_reset_at: Option<Timestamp>,
     /// What waits for this source only, by party.
     pub waiting: BTreeMap<u32, WaitingWork>,
-    /// Something failed since the last file that came.
+    /// A file failed since the last arrival of one.
     pub failed_since_arrival: bool,
 }
 
@@ -259,7 +259,7 @@ fn large_to_u128(number: f64) -> u128 {
     number as u128
 }
 
-/// Silence shorter than this is the rhythm of reports.
+/// A gap between arrivals shorter than this is the normal rhythm of reports.
 const REPORT_GAP_MAX: Duration = Duration::from_millis(1_500);
 
 impl LinkState {
@@ -279,8 +279,8 @@ impl LinkState {
             .unwrap_or_else(|| self.concurrency.in_words())
     }
 
-    /// The rate that it has shown, as far as it can be believed: had it been higher than all that was given
-    /// by the time of the silence since, something would have come.
+    /// The measured rate, bounded by the current silence: at a rate above all leased bytes over that time,
+    /// bytes would have arrived.
     pub(crate) fn plausible_rate(&self, now: Timestamp) -> f64 {
         let silence = now.since(self.last_arrival);
         let expected = self.rate.rate_max;
@@ -403,7 +403,8 @@ pub(crate) struct DemandTerms {
     pub strategy: Option<Strategy>,
 }
 
-/// Who wants a block at a target, in order: nearly always one, for which a map would take half a kilobyte.
+/// The demands for a block at a target, sorted: nearly always one, for which a map would take half a
+/// kilobyte.
 #[derive(Default)]
 pub(crate) struct DemandSet(Vec<(SubscriptionId, DemandTerms)>);
 
@@ -508,7 +509,7 @@ pub(crate) struct ActiveLease {
     pub source: u32,
     /// Whose files at once it counts among.
     pub party: u32,
-    /// Under which limits it was leased: see [`crate::limits::Gates::edition`].
+    /// Under which limits it was leased: see [`crate::limits::LimitTable::version`].
     pub limits: u32,
     /// The lane (counted from 1) whose turn it had at the target; none: its own. See [`crate::link_shares`].
     pub charged_lane: Option<NonZeroU32>,

@@ -1,5 +1,5 @@
-//! What comes to a target over all its links at once, as far as its concurrency is concerned: counted here
-//! for [`crate::concurrency`], which finds out how much of it pays.
+//! Throughput and concurrency of a target over all its links at once, counted for [`crate::concurrency`],
+//! which finds how many files at once pay.
 
 use std::time::Duration;
 
@@ -11,12 +11,13 @@ use crate::scheduler::Scheduler;
 use crate::settings::Rules;
 use crate::state::{Target, to_f64};
 
-/// A link that has been silent for so long keeps no other from work.
+/// A link that has been silent for longer keeps no other link from work.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Files, counted by their links' numbers: a link that has all that it can use counts as much as any other,
-/// however many files that takes. A slow link that was given many small files must not keep the target from
-/// the others.
+/// Load of a target, with files weighed by the limits of their links: a link that has all it can use counts
+/// as
+/// much as any other, however many files that takes. So a slow link with many small files does not keep the
+/// target from the others.
 struct TargetLoad {
     files_used: u32,
     files_moving: u32,
@@ -38,8 +39,8 @@ fn target_load(target: &Target, least: u32, now: Timestamp) -> TargetLoad {
 }
 
 impl Scheduler {
-    /// Whether as much as the target can use comes over enough links: the files of what is due first come
-    /// sooner if they share it with few.
+    /// Whether enough links bring as much as the target can use: files that are due first arrive sooner if
+    /// they share the target with few.
     pub(crate) fn is_saturated(&mut self, target: u32, pace: IntakeRate, now: Timestamp) -> bool {
         if self.settings.rules == Rules::Fts3 {
             return false;
@@ -64,7 +65,7 @@ impl Scheduler {
         true
     }
 
-    /// Counts what comes: of a running file (`report`), or at a file's end.
+    /// Counts arrived bytes: progress of a running file (`report`), or the end of a file.
     pub(crate) fn count_arrival(
         &mut self,
         target: u32,
@@ -106,7 +107,7 @@ impl Scheduler {
         row.arrivals += u64::from(bytes > 0);
     }
 
-    /// What the sources of a target have sent to anybody since the last time.
+    /// Adds what the sources of a target have sent to anybody since the last call.
     fn count_source_bytes(&mut self, target: u32) {
         // The links are taken out meanwhile, since their sources lie in the same table.
         let mut links = std::mem::take(&mut self.storages[target].target.links);

@@ -1,4 +1,4 @@
-//! Sites, storages and agents as they come, change and go.
+//! Sites, storages and agents as they appear, change and disappear.
 
 use std::collections::BTreeSet;
 
@@ -107,7 +107,7 @@ impl Scheduler {
         }
     }
 
-    /// What an agent says it holds; everything else it was given is free again.
+    /// Reconciles with the leases that an agent reports: all others of it are released.
     pub(crate) fn reconcile_leases(&mut self, agent: AgentId, attempts: &[AttemptId], now: Timestamp) {
         let held: BTreeSet<AttemptId> = attempts.iter().copied().collect();
         let indexes: Vec<u32> = self.storage_of.values().copied().collect();
@@ -127,7 +127,7 @@ impl Scheduler {
         }
     }
 
-    /// A paused site: what has not begun is taken back, in and out.
+    /// Revokes the leases of a paused site that have not begun, in and out.
     fn revoke_unstarted(&mut self, site: u32, now: Timestamp) {
         let targets: Vec<u32> = self.storage_of.values().copied().collect();
         for target in targets {

@@ -1,8 +1,9 @@
-//! Who waits for a slot of a site: by priority, then by how long; one in [`OLDEST_EACH`] goes to the longest
-//! wait whatever its priority, so that nobody waits for ever.
+//! Queue for the slots of a site: by priority, then by waiting time; one slot in [`OLDEST_TURN_INTERVAL`]
+//! goes to the longest wait whatever its priority, so that nobody starves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// One slot in this many goes to the longest wait.
 const OLDEST_TURN_INTERVAL: u32 = 16;
 
 #[derive(Clone, Debug, Default)]

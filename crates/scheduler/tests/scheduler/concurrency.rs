@@ -1,5 +1,5 @@
-//! How many files a link has at once is found while it works: twenty links with different best numbers, each
-//! between a source and a target of its own, and every one of them asked for within five minutes.
+//! Concurrency tuner: the number of files at once is found while a link works. Twenty links with different
+//! optima, each between a source and a target of its own, all found within five minutes.
 
 use longhaul_model::{AgentId, BlockId, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
 use longhaul_network::Knowledge;

@@ -1,5 +1,5 @@
-//! What is due first has a full target to itself; and what does not move, for whatever reason, never keeps a
-//! target from what could.
+//! Exclusive target: the block that is due first has a full target to itself; and a source that stops, for
+//! whatever reason, never keeps a target from work that could move.
 
 use std::time::Duration;
 

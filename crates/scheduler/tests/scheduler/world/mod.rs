@@ -123,8 +123,8 @@ pub struct World {
     /// Why each source was chosen.
     pub reasons: Vec<String>,
     pub keep_log: bool,
-    /// Why leases were asked back, and how many were given back.
-    pub asked_back: Vec<String>,
+    /// Why leases were recalled, and how many were returned.
+    pub recalled: Vec<String>,
     pub given_back: u64,
 }
 
@@ -178,7 +178,7 @@ impl World {
             log: Vec::new(),
             reasons: Vec::new(),
             keep_log: false,
-            asked_back: Vec::new(),
+            recalled: Vec::new(),
             given_back: 0,
         };
         for place in 0..world.places.len() as u64 {
@@ -547,7 +547,7 @@ impl World {
                 }
             }
             Decision::Recall(asked) => {
-                self.asked_back.push(self.scheduler.explain_recall(&asked));
+                self.recalled.push(self.scheduler.explain_recall(&asked));
                 // As an agent answers: what has begun goes on.
                 if self.running.get(&asked.attempt).is_some_and(|running| !running.started) {
                     self.given_back += 1;
