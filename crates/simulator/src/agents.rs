@@ -1,6 +1,6 @@
-//! The agents' side: leases come, files begin in the order in which they came, bytes move, attempts end,
-//! reports go. An agent begins whatever it holds as soon as its session has room; how much it holds is the
-//! scheduler's choice.
+//! Simulated agents: leases arrive, files begin in the order of their leases, bytes move, attempts end,
+//! reports are sent. An agent begins whatever it holds as soon as its session has room; how much it holds is
+//! the scheduler's choice.
 
 use longhaul_model::{Fault, FaultCode};
 
@@ -9,9 +9,9 @@ use crate::random::{mix, uniform_for};
 use crate::scenario::{FailureKind, Mover};
 use crate::world::{Phase, SimEvent, World, micros};
 
-/// A session that was idle for longer finds its rate anew.
+/// A session that was idle for longer has to ramp up its rate again.
 const SESSION_WARM_US_MAX: i64 = 10_000_000;
-/// Facts that come within this go together, as agents send them.
+/// Messages within this time are sent together, as agents do.
 const MESSAGE_DELAY_S: f64 = 0.005;
 
 impl World<'_> {

@@ -1,20 +1,19 @@
-//! What nobody could beat: a makespan that every schedule needs, with the numbers that prove it.
+//! Lower bound of the makespan by linear-programming duality, with a certificate that proves it.
 //!
 //! Give each capacity a price y ≥ 0. Whatever moves a file of b bytes over a route pays b times the prices on
-//! it, so all that must be moved costs at least C(y) = Σ b × (price of the cheapest way for it). Up to the
-//! time T a capacity that has c(t) can be paid for at most ∫ c dt. Hence Σ y ∫₀ᵀ c dt ≥ C(y) for the makespan
-//! T of every schedule, for any y; the smallest such T is the bound. Where capacities were less for a while
-//! (failures, traffic of others), what remained is what counts.
+//! it, so all that must be moved costs at least C(y) = Σ b × (price of the cheapest route). Up to the time T
+//! a capacity c(t) can be paid for at most ∫ c dt. Hence Σ y ∫₀ᵀ c dt ≥ C(y) for the makespan T of every
+//! schedule, for any y; the smallest such T is the bound. Where capacities were less for a while (failures,
+//! foreign traffic), what remained is what counts.
 //!
 //! A file that several sites want goes along a tree from its first replicas, since each of them may pass it
-//! on, relays too: the cheapest way for it is the cheapest such tree (`tree`).
+//! on, relays too: its cheapest route is the cheapest such Steiner tree (`tree`).
 //!
-//! Good prices are found by multiplicative weights: route everything by the prices, raise the price of what
-//! is then used most, again and again; the best prices seen are kept. How they were found does not matter to
-//! the proof.
+//! Good prices are found by multiplicative weights (Plotkin, Shmoys, Tardos 1995; Arora, Hazan, Kale 2012):
+//! route everything by the prices, raise the price of what is used most, repeat; the best prices are kept.
+//! How they were found does not matter to the proof.
 //!
-//! The [`Certificate`] holds all that the proof needs, so that `proof` can write it down for programs of
-//! others.
+//! The [`Certificate`] holds all that the proof needs, so that `proof` can write it down for other programs.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +26,7 @@ use crate::tree::{SiteGraph, cheapest_tree};
 const SEARCH_ROUNDS_MAX: usize = 400;
 /// Work (groups × sites) beyond which fewer rounds are made.
 const SEARCH_WORK_MAX: usize = 40_000_000;
-/// So many capacities have a price at most, those that weigh most: a proof that nobody can read is none.
+/// Capacities with a price, those that weigh most: a proof that nobody can read is none.
 const PRICES_MAX: usize = 10_000;
 
 /// The proof: anybody can add it up again.

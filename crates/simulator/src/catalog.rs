@@ -1,5 +1,5 @@
-//! Who has what: the catalog of a simulated world. Whole blocks are one entry; single files are kept only
-//! where a block is partly there.
+//! Replica catalog of a simulated world. Complete blocks are one entry; single files are tracked only where a
+//! block is partly present.
 
 use std::collections::{BTreeMap, BTreeSet};
 

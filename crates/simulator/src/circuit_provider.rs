@@ -1,4 +1,4 @@
-//! Providers of circuits in a world: what they have, to whom they have given it, and what that takes from
+//! Circuit providers of a world: their capacity, the reservations they granted, and what those take from
 //! ports. They grant whatever there is room for.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,9 @@ use crate::scenario::{Circuits, Scenario, ScenarioError};
 
 /// Circuits of a provider: each may become a capacity.
 const CIRCUITS_PER_PROVIDER_MAX: u32 = 1_000;
+/// Rates that a provider may offer.
 const RATES_PER_PROVIDER_MAX: usize = 16;
-/// Bytes a second of one Mbit/s.
+/// One Mbit/s in bytes per second.
 pub(crate) const MBIT_BYTES_PER_S: f64 = 125_000.0;
 
 #[derive(Clone, Debug)]
@@ -108,7 +109,7 @@ pub(crate) fn check_circuits(circuits: &Circuits) -> Result<(), ScenarioError> {
     Ok(())
 }
 
-/// What a provider has given away.
+/// A granted reservation.
 #[derive(Clone, Copy, Debug)]
 struct Reservation {
     provider: usize,
@@ -119,7 +120,7 @@ struct Reservation {
     until: i64,
 }
 
-/// All reservations of a world, and which of them carry something.
+/// All reservations of a world, and which of them carry traffic.
 #[derive(Debug, Default)]
 pub(crate) struct CircuitProviders {
     reservations: BTreeMap<RequestKey, Reservation>,

@@ -1,6 +1,6 @@
-//! Circuits at two levels: an agent that looks at its own links, or one plan for all. Both are the real ones,
-//! of `circuits`, and both act through its [`Lifecycle`]; here they are told what waits and what moves, and
-//! what they do is done. Nothing here decides.
+//! Circuits at two levels: an agent that decides for its own links, or one plan for all. Both are the real
+//! code of `circuits`, and act through its [`Lifecycle`]; here they get their input, and what they do is
+//! applied. Nothing here decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,13 +21,14 @@ use crate::random::uniform_for;
 use crate::scenario::CircuitLevel;
 use crate::world::{START, SimEvent, World, micros};
 
-/// Decisions that are told in words.
+/// Decisions of the plan that are logged in words.
 const DECISIONS_LOGGED_MAX: usize = 20;
-/// What a pair carried counts over so many seconds with work, and from so many on.
+/// Window, in seconds with work, over which the rate of a pair is averaged.
 const CARRIED_WINDOW_S: f64 = 600.0;
+/// Seconds with work from which on that rate counts.
 const CARRIED_WINDOW_S_MIN: f64 = 30.0;
 
-/// One life of circuits on a pair: of an agent's link, or of one booking of the plan.
+/// A circuit on a pair with its lifecycle: of an agent's link, or of one booking of the plan.
 #[derive(Debug)]
 struct ManagedCircuit {
     lifecycle: Lifecycle,
@@ -42,7 +43,7 @@ struct ManagedCircuit {
 /// Target, sources, priority and community of work that waits.
 type DemandKey = (u32, Vec<u32>, u8, u32);
 
-/// What circuits came to.
+/// Summary of the use of circuits.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct CircuitsSummary {
     pub asked: u64,
@@ -129,7 +130,7 @@ impl World<'_> {
         self.circuits.summary.gbit_hours += self.circuit_providers.mbit() as f64 / 1000.0 * hours;
     }
 
-    // ---- an agent for each of its links --------------------------------------------------------------------
+    // ---- an agent for each of its links ---------------------------------------------------------------
 
     fn update_agent_circuits(&mut self) {
         let mut work: BTreeMap<(usize, usize), (u64, f64)> = BTreeMap::new();
@@ -211,7 +212,7 @@ impl World<'_> {
         number
     }
 
-    // ---- one plan for all ----------------------------------------------------------------------------------
+    // ---- one plan for all -----------------------------------------------------------------------------
 
     /// Something happened at a site.
     pub(crate) fn replan_circuits_at(&mut self, site: u32) {
@@ -346,7 +347,7 @@ impl World<'_> {
         if up { factor } else { 1.0 / factor }
     }
 
-    // ---- lives and their provider ---------------------------------------------------------------------------
+    // ---- lives and their provider ---------------------------------------------------------------------
 
     fn handle_circuit_event(&mut self, number: u32, event: Event) {
         let now = self.time();

@@ -1,7 +1,7 @@
-//! What is asked of `best`, and whether a world shows it: against FTS3's nine strategies, with our order and
-//! concurrency and with its own, and against the bound that no schedule can beat.
+//! Acceptance criteria for `best`, and whether a world meets them: against FTS3's nine strategies, with our
+//! order and concurrency and with its own, and against the lower bound of the makespan.
 //!
-//! Start with [`compare`]; [`Compared::bars`] says what is met and what is missed.
+//! Start with [`compare`]; [`Comparison::criteria`] says what is met and what is missed.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,15 @@ use crate::plan::Plan;
 use crate::report::Report;
 use crate::{Policy, simulate};
 
-/// Mean time until a dataset is complete, as a multiple of the best of all others: everywhere, …
+/// Largest mean time until a dataset is complete, as a multiple of the best of all others.
 pub const RATIO_MAX: f64 = 1.01;
-/// … and where replicas or routes leave a choice.
+/// The same where replicas or routes leave a choice.
 pub const RATIO_WITH_CHOICE_MAX: f64 = 0.9;
-/// Part of the makespan that no schedule could save, where all work is known at the start.
+/// Smallest share of the makespan that the bound proves, where all work is known at the start.
 pub const BOUND_SHARE_MIN: f64 = 0.95;
-/// There is something to win where the best of the nine stays below this part; in so many shipped scenarios.
+/// There is headroom where the best of the nine stays below this share of the bound.
 pub const HEADROOM_BOUND_SHARE_MAX: f64 = 0.85;
+/// Shipped scenarios that must leave headroom.
 pub const HEADROOM_SCENARIOS_MIN: usize = 6;
 
 /// The best way of a kind, by its mean dataset.

@@ -1,5 +1,4 @@
-//! What befalls the world: troubles begin and end, circuits come and go, the traffic of others rises and
-//! falls.
+//! Events of the world: failures begin and end, circuits come and go, foreign traffic rises and falls.
 
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_scheduler::Event;
@@ -8,15 +7,17 @@ use crate::plan::{Plan, Via};
 use crate::scenario::FailureKind;
 use crate::world::{Phase, SimEvent, World, micros};
 
-/// The traffic of others is another after this.
+/// Foreign traffic changes this often.
 const BACKGROUND_INTERVAL_S: f64 = 300.0;
-/// Its spread around the mean, and how much of the last value stays.
+/// Spread of foreign traffic around its mean.
 const BACKGROUND_SPREAD: f64 = 0.3;
+/// Share of the last value that stays: a first-order autoregressive process.
 const BACKGROUND_AUTOCORRELATION: f64 = 0.8;
+/// Largest share of a capacity that foreign traffic takes.
 const BACKGROUND_SHARE_MAX: f64 = 0.95;
-/// The service misses an agent after this.
+/// The service considers an agent disconnected after this.
 const AGENT_TIMEOUT_S: f64 = 15.0;
-/// A connection whose peer is gone without a word is given up after this.
+/// A connection whose peer vanished silently is given up after this.
 const CONNECTION_STALL_S: f64 = 10.0;
 
 impl World<'_> {
@@ -40,7 +41,7 @@ impl World<'_> {
         }
     }
 
-    /// A first-order process around each mean, with a day's rhythm.
+    /// Updates foreign traffic: an AR(1) process around each mean, with a daily cycle.
     pub(crate) fn update_background(&mut self) {
         let day = self.now as f64 / 86_400e6;
         let rhythm = 1.0 - 0.3 * (std::f64::consts::TAU * day).cos();
@@ -260,7 +261,7 @@ impl World<'_> {
         }
     }
 
-    /// Gives a session the way and the rate that it has as things are now.
+    /// Updates the route and the rate limit of a session to the present state.
     pub(crate) fn update_route(&mut self, flow: u32) {
         let row = &self.flows.rows[flow as usize];
         let (source, target) = (row.source, row.target);

@@ -1,5 +1,5 @@
-//! What goes wrong, where, from when to when: the rows of a scenario become single troubles, by the seed
-//! where they leave it open. What each does to the world is in `run`.
+//! Failure events: where and from when to when something goes wrong. The rows of a scenario become single
+//! events, by the seed where they leave it open. Their effects on the world are in `events`.
 
 use longhaul_model::FaultCode;
 
@@ -7,6 +7,7 @@ use crate::layout::Layout;
 use crate::random::Random;
 use crate::scenario::{Failure, FailureKind, Scenario, ScenarioError};
 
+/// Scenarios with more failure events are refused.
 const FAILURE_EVENTS_MAX: usize = 1_000_000;
 
 #[derive(Clone, Debug)]

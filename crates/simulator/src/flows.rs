@@ -1,8 +1,9 @@
-//! Sessions between pools and the files that they move: fluid, exact, and without a thought for single files.
+//! Sessions between pools and the files they move: a fluid processor-sharing queue per session, exact and
+//! without cost per file.
 //!
-//! The files that a session moves at a time share its rate equally. So it is enough to count what each of
-//! them has got since the session began to be busy (`service`): a file is done when that reaches what stood
-//! there when it came, plus its size. A new rate changes one number, however many files there are.
+//! The files that a session moves at a time share its rate equally. So it is enough to count the attained
+//! service of each since the session became busy: a file is done when that reaches what it was when the file
+//! joined, plus its size. A new rate changes one number, however many files there are.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -13,9 +14,9 @@ use crate::plan::{Plan, Via};
 use crate::scenario::{Mover, Rates};
 use crate::timer_heap::TimerHeap;
 
-/// More open files than this say nothing about a session.
+/// More open files than this change nothing for a session.
 const FILES_OPEN_MAX: u32 = 2_000;
-/// Rounding of service: bytes.
+/// Rounding error of the attained service in bytes.
 const SERVICE_ROUNDING_BYTES: f64 = 1e-2;
 
 #[derive(Debug)]

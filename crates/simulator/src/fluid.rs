@@ -1,13 +1,13 @@
-//! Who gets what: max-min fair shares of capacities, by weight, with a cap for each flow.
+//! Max-min fair allocation of capacities to flows, weighted, with a cap for each flow: progressive filling
+//! (Bertsekas and Gallager, *Data Networks*, 6.5.2).
 //!
-//! Progressive filling: all flows grow together, each by its weight, until one reaches its cap or a capacity
-//! is used up; those stop, the others go on. Each flow stops once, so the cost is that of the flows' routes
-//! and two sorts.
+//! All flows grow together, each by its weight, until one reaches its cap or a capacity is used up; those
+//! freeze, the others go on. Each flow freezes once, so the cost is that of the flows' routes and two sorts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Capacities that a flow uses, at most.
+/// Capacities on the route of a flow.
 pub const ROUTE_CAPACITIES_MAX: usize = 8;
 
 /// The capacities on the way of a flow.
@@ -31,7 +31,7 @@ impl Route {
     }
 }
 
-/// What a flow may take.
+/// Demand of a flow: its weight, cap and route.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowDemand {
     pub weight: f64,
@@ -145,8 +145,9 @@ impl MaxMinAllocator {
         self.first[count] = self.flows_at.len() as u32;
     }
 
-    /// The capacity that is used up first if all go on growing. Levels only rise, so an old one is a lower
-    /// limit.
+    /// The next bottleneck: the capacity that is used up first if all flows go on growing. Levels only
+    /// rise, so
+    /// a stored one is a lower bound.
     fn next_bottleneck(&mut self) -> Option<(f64, u32)> {
         while let Some(&Reverse((FillLevel(level), index))) = self.bottlenecks.peek() {
             let weight = self.weight[index as usize];

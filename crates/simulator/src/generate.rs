@@ -1,4 +1,4 @@
-//! Random worlds by kind and seed, as the text of a scenario: what a tuned scheduler has never seen.
+//! Random worlds by kind and seed, as the text of a scenario: worlds that the scheduler was never tuned on.
 
 use std::fmt::Write as _;
 

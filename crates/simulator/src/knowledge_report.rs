@@ -1,5 +1,5 @@
-//! What the scheduler's knowledge of the network came to in a world: how its forecasts turned out, and which
-//! changes of links it noticed, rightly or not.
+//! Evaluation of the scheduler's network knowledge in a world: how its forecasts turned out, and which link
+//! changes it detected, true alarms and false ones.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,11 @@ use longhaul_network::{Change, ChangeScope, ForecastQuality, Locality};
 
 use crate::world::{START, World, micros};
 
-/// A change is to be expected for so long after something happened to the link or to one of its ends.
+/// A detected change counts as true within this time after a failure of the link or one of its ends.
 const CHANGE_EXPECTED_S: f64 = 24.0 * 3_600.0;
+/// Length of a month, the unit of false-alarm rates.
 const MONTH_S: f64 = 30.0 * 86_400.0;
-/// Changes told of; all are counted.
+/// Changes reported one by one; all are counted.
 const CHANGES_REPORTED_MAX: usize = 1_000;
 
 /// A change of a link, or of the path below it, that was noticed.

@@ -1,4 +1,4 @@
-//! Sites and what connects them, as capacities with numbers.
+//! Sites, links and shared network segments as numbered capacities.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -7,10 +7,11 @@ use crate::circuit_provider::{self, ProviderPlan};
 use crate::plan::{CircuitPlan, SITES_MAX};
 use crate::scenario::{Link, Scenario, ScenarioError, Site, Tape, Topology};
 
-/// Round trip within a region and between regions without a `[[distance]]`.
+/// Round trip in seconds within a region without a `[[distance]]`.
 const RTT_S_WITHIN_REGION: f64 = 0.02;
+/// Round trip in seconds between regions without a `[[distance]]`.
 const RTT_S_BETWEEN_REGIONS: f64 = 0.1;
-/// Others on a segment or port take this much at most: what is left is never nothing.
+/// Largest share of a segment or port that foreign traffic takes: some capacity always remains.
 const BACKGROUND_SHARE_MAX: f64 = 0.95;
 
 #[derive(Clone, Debug)]

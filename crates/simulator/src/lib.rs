@@ -6,7 +6,7 @@
 //! chooses no source, no order and no concurrency itself.
 //!
 //! Start with [`Scenario::parse`], [`Plan::new`] and [`simulate`]. A scenario is read (`scenario`), made a
-//! plan (`plan`, `layout`, `workload`, `failures`), and run (`world`; `service`, `agents`, `weather` are its
+//! plan (`plan`, `layout`, `workload`, `failures`), and run (`world`; `service`, `agents`, `events` are its
 //! parts; `flows` and `fluid` move the bytes); `report` says what came of it, `bound` what nobody could beat
 //! (`proof` writes it down). What a real service recorded is told to the scheduler once more by `replay`.
 
@@ -49,21 +49,21 @@ pub use plan::Plan;
 pub use report::{Report, Summary};
 pub use scenario::{CircuitLevel, Rates, Scenario, ScenarioError};
 
-/// Files at once on a link that a way may ask for.
+/// Largest fixed number of files at once on a link that a policy may ask for.
 const CONCURRENCY_FIXED_MAX: u32 = 256;
 
-/// A way to schedule: its name in reports, and what the scheduler is told.
+/// A scheduling policy: its name in reports, and the settings of the scheduler.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub name: String,
     pub settings: Settings,
-    /// So many files are leased at once on each link, in place of the number that is found while they work.
+    /// Fixed number of files at once on each link, in place of the tuned one.
     pub concurrency: Option<u32>,
 }
 
 impl Policy {
     /// A strategy by our rules of order and concurrency; `NAME/fts3`: by FTS3's; `NAME/legacy`: with the
-    /// pauses of PhEDEx after failures; `NAME/ask-back`: leases are asked back from a link that became slow;
+    /// backoff of PhEDEx after failures; `NAME/ask-back`: leases are recalled from a link that became slow;
     /// `NAME/at-once-N`: with a fixed number of files at once on each link.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split('/');
@@ -114,7 +114,7 @@ pub fn simulate(plan: &Plan, policy: &Policy, rates: Option<Rates>) -> Report {
     build_report(plan, policy, world)
 }
 
-/// A world on its way.
+/// State of a running world, for observers.
 pub struct Snapshot<'a> {
     /// Since the beginning; and by the service's clock.
     pub seconds: f64,
@@ -124,7 +124,7 @@ pub struct Snapshot<'a> {
     pub bytes_through: &'a [f64],
 }
 
-/// Runs a world to its end, and looks at it each so many seconds.
+/// Runs a world to its end, with a snapshot at every interval.
 pub fn simulate_observed(
     plan: &Plan,
     policy: &Policy,

@@ -1,11 +1,11 @@
-//! What is counted while a world runs.
+//! Metrics of a running world.
 
 use crate::plan::Plan;
 use crate::random::mix;
 
-/// Points of a curve: when there are more, two become one.
+/// Points of a curve; beyond this two become one.
 const CURVE_BINS_MAX: usize = 240;
-/// Forecasts kept to judge them; beyond it a sample.
+/// Forecasts kept for scoring; beyond this a reservoir sample (Vitter, algorithm R).
 const FORECASTS_SAMPLED_MAX: usize = 200_000;
 
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,5 @@
 //! The world that a scenario describes: everything numbered, every choice of the seed made. Nothing happens
-//! here; `run` lets it.
+//! here; `world` runs it.
 
 use crate::circuit_provider;
 use crate::failures::{self, FailureEvent};
@@ -8,9 +8,11 @@ use crate::layout::{self, Layout};
 use crate::scenario::{Circuit, CircuitLevel, Circuits, History, Model, Scenario, ScenarioError};
 use crate::workload::{self, Workload};
 
-/// Larger worlds are refused: they would not fit into memory, and are slips mostly.
+/// Larger worlds are refused: they would not fit into memory, and are mostly typing errors.
 pub const SITES_MAX: usize = 1_000;
+/// Worlds with more files are refused.
 pub const FILES_MAX: usize = 20_000_000;
+/// Worlds with more requests are refused.
 pub const REQUESTS_MAX: usize = 2_000_000;
 
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
-//! Light probes, as agents send them beside their work: the round trip of each link, and the routers on its
-//! way. What they show goes to the scheduler's knowledge by the same door as in the service.
+//! Light probes, as agents send them beside their work: round trip of each link, and the routers on its path
+//! (traceroute). Results enter the scheduler's knowledge by the same interface as in the service.
 //!
-//! Not here: what follows from it (`network`), and circuits, which probes of the plain way do not take.
+//! Not here: conclusions (`network`), and circuits, which best-effort probes do not take.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,7 +15,7 @@ use crate::random::{mix, uniform_for};
 use crate::scenario::FailureKind;
 use crate::world::{SimEvent, World};
 
-/// Round trips vary by this part around their mean: queues on the way.
+/// Round trips vary by this share around their mean, by queues on the path.
 const RTT_JITTER_SHARE: f64 = 0.04;
 /// Routers between the borders of two sites.
 const ROUTERS_PER_LINK: u8 = 3;

@@ -1,5 +1,6 @@
-//! The proof of the bound as a text that any program can add up, without this one and without the scenario:
-//! what each line says is in `docs/reference/scenarios.md`, and `examples/check_bound.rs` is such a program.
+//! Text form of the certificate of the bound, which any program can check without this one and without the
+//! scenario: `docs/reference/scenarios.md` explains each line, and `examples/check_bound.rs` is such a
+//! program.
 
 use std::fmt::Write as _;
 

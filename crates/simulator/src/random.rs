@@ -1,6 +1,7 @@
-//! Numbers that look random and follow from a seed: SplitMix64, with the few distributions that worlds need.
+//! Deterministic random numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), with the few
+//! distributions that worlds need (normal by Box-Muller).
 //!
-//! Each purpose takes a stream of its own ([`Random::stream`]), so that a new purpose changes no other.
+//! Each purpose has a stream of its own ([`Random::stream`]), so that a new purpose changes no other.
 
 #[derive(Clone, Debug)]
 pub struct Random {

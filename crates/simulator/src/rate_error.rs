@@ -1,14 +1,14 @@
-//! What a world loses where rates are recomputed once a simulated second only: its first hour, and the same
-//! hour with exact ones.
+//! Error of worlds whose rates are recomputed only once a simulated second: the first hour against the same
+//! hour with exact rates.
 
 use crate::Policy;
 use crate::plan::Plan;
 use crate::scenario::Rates;
 use crate::world::World;
 
-/// From the first request on.
+/// Length of the comparison, from the first request on.
 const COMPARED_S: f64 = 3_600.0;
-/// More than this part, and a scenario has to take exact rates.
+/// With a larger relative error a scenario has to use exact rates.
 pub const RATE_ERROR_MAX: f64 = 0.01;
 
 /// Bytes that flowed in that hour, those of files that were not yet complete too.

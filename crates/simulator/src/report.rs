@@ -1,4 +1,4 @@
-//! What a run comes to, in numbers.
+//! Report of a run: its results in numbers.
 
 use serde::Serialize;
 
@@ -83,7 +83,7 @@ pub struct Report {
     pub requests: Vec<Option<f32>>,
 }
 
-/// Capacities told of.
+/// Busiest capacities listed in a report.
 const BUSIEST_MAX: usize = 5;
 
 pub(crate) fn report(

@@ -1,5 +1,5 @@
-//! A scenario as it is written: TOML, every key documented in `docs/reference/scenarios.md`. Here it is only
-//! read; `check` says whether it makes sense, `plan` makes a world of it.
+//! Scenario files as written: TOML, every key documented in `docs/reference/scenarios.md`. Here they are only
+//! parsed; `plan` checks them and makes a world.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::quantity::{Rate, Share, Size, Span};
 
-/// A longer text is no scenario.
+/// A longer text is refused as a scenario.
 pub const TEXT_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Clone, Debug, Deserialize)]

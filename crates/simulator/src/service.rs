@@ -1,5 +1,5 @@
-//! The service's side: tells the scheduler what its catalog and its agents say, and does what the scheduler
-//! decides. It decides nothing.
+//! The simulated service: passes what its catalog and agents report to the scheduler, and carries out its
+//! decisions. It decides nothing.
 
 use longhaul_model::{AgentId, BlockId, FaultCode, FileId, SiteId, StorageId, SubscriptionId, Timestamp};
 use longhaul_network::RegionId;
@@ -11,7 +11,7 @@ use longhaul_scheduler::{
 use crate::catalog::Arrival;
 use crate::world::{Attempt, Phase, START, SimEvent, World, micros};
 
-/// Transfers that a report of what waits names.
+/// Waiting transfers explained in a report.
 const WAITS_REPORTED_MAX: usize = 3;
 
 impl World<'_> {

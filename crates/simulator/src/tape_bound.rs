@@ -1,5 +1,5 @@
-//! Bounds that need no prices: what must be brought from tape takes its time, at the drives and in the
-//! sessions that carry it.
+//! Lower bounds that need no prices: files that must be recalled from tape take their time, at the drives and
+//! in the sessions that carry them.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! When something is due next, for things with numbers: a heap in which each has at most one place, so that a
-//! new time replaces the old one.
+//! Timer heap: an indexed binary heap of next times by number, in which each number has at most one entry, so
+//! that a new time replaces the old one.
 
 #[derive(Debug, Default)]
 pub struct TimerHeap {

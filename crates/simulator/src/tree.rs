@@ -1,14 +1,14 @@
-//! The least price of bringing a file from its first replicas to all sites that want it: each of them, and
-//! each relay, may pass it on. What that costs is what a group of files costs at least in the proof of the
-//! bound (`bound`).
+//! Cheapest Steiner tree from the first replicas of a file to all sites that want it: each of them, and each
+//! relay, may pass it on. Its price is the least cost of a group of files in the proof of the bound
+//! (`bound`).
 //!
-//! For few targets it is found exactly (Dreyfus and Wagner): the cheapest tree to a set of targets from a
-//! site is that to a part of them and that to the rest from a site on the way, and the way there. For more
-//! than [`EXACT_MAX`] targets, whose sets would be too many, a sum stands in that is never above it.
+//! For few targets it is exact (Dreyfus and Wagner, 1971): the cheapest tree to a set of targets from a site
+//! is the path to some site, and there the cheapest trees to two parts of the set. For more than
+//! [`EXACT_TARGETS_MAX`] targets, with too many subsets, a lower bound takes its place.
 
 use crate::bound::Group;
 
-/// Targets of a group of which every set is looked at.
+/// Targets of a group up to which every subset is searched.
 pub const EXACT_TARGETS_MAX: usize = 5;
 
 /// An edge of the graph of sites: the capacities on it.

@@ -1,5 +1,5 @@
-//! What is there at the beginning and what is asked for when: campaigns, streams and bursts of new data,
-//! recorded requests. All become datasets of blocks of files, and requests for datasets.
+//! Workload: replicas at the start and requests over time, from campaigns, streams and bursts of new data,
+//! and recorded requests. All become datasets of blocks of files, and requests for datasets.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -13,12 +13,15 @@ use crate::quantity::{Share, Size};
 use crate::random::Random;
 use crate::scenario::{Dataset, RequestTerms, Scenario, ScenarioError, Sizes, Stream};
 
+/// Files of a block.
 const BLOCK_FILES_DEFAULT: u32 = 1_000;
-/// No file of the grid is larger.
+/// Largest file of the grid.
 const GRID_FILE_BYTES_MAX: f64 = 20e9;
+/// Priority of requests that name none.
 const PRIORITY_DEFAULT: u8 = 5;
+/// Valid priorities.
 const PRIORITIES: RangeInclusive<u8> = 1..=9;
-/// The community of requests that name none.
+/// Community of requests that name none.
 const COMMUNITY_DEFAULT: &str = "default";
 
 #[derive(Clone, Debug, Default)]

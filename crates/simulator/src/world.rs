@@ -1,8 +1,8 @@
-//! The running world: its state, and the loop that takes the next thing that happens. What happens at agents
-//! is in `agents`, at the service in `service`, to the world in `weather`.
+//! The running world: a discrete-event simulation, its state and its event loop. Events at agents are handled
+//! in `agents`, at the service in `service`, of the world in `events`.
 //!
 //! The loop calls `handle` and `poll_decision` as the service does, and nothing here chooses a source, an
-//! order, or how much is done at once: agents begin what they are given in the order in which it comes.
+//! order, or a concurrency: agents begin what they are given in the order in which it arrives.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -30,7 +30,7 @@ pub(crate) fn micros(seconds: f64) -> i64 {
     (seconds * 1e6).round() as i64
 }
 
-/// One lease on its way, at its agent, moving, or told of.
+/// One lease: in transit, at its agent, moving, or reported.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub generation: u32,
@@ -123,7 +123,7 @@ pub(crate) enum SimEvent {
     FailureEnds {
         trouble: u32,
     },
-    /// The service misses an agent.
+    /// The service times out an agent.
     AgentTimeout {
         site: u32,
         trouble: u32,
@@ -206,7 +206,7 @@ pub struct World<'a> {
     pub(crate) knowledge: KnowledgeReport,
 }
 
-/// Compared by nothing: its place in the queue is its time and number.
+/// An event without an order of its own: its position in the queue is by time and sequence number.
 struct Unordered(SimEvent);
 
 impl PartialEq for Unordered {

@@ -1,4 +1,4 @@
-//! Decisions in words, and what tells two of them apart.
+//! Decisions in words, and the fields in which two of them differ.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use longhaul_model::{StorageId, StorageName, Timestamp, units};
 use longhaul_scheduler::{Candidate, Decision, Lease, Strategy};
 use serde_json::Value;
 
-/// Differences that a person reads; the first says most.
+/// Differing fields listed: as many as a person reads, the first says most.
 const FIELDS_MAX: usize = 5;
 
 pub(super) fn storage_name(id: StorageId, names: &BTreeMap<StorageId, StorageName>) -> String {

@@ -1,12 +1,12 @@
-//! A recording of a real service, told once more to the very same scheduler: does it decide the same?
+//! Replay of a recording of a real service (deterministic replay): the same scheduler gets the same inputs;
+//! does it decide the same?
 //!
-//! Everything the service's scheduler was told, it is told again in the same order at the same times, and it
-//! is asked for decisions where it was asked then. Its decisions must be those of the recording, to the last
-//! digit. With the first that differs the comparison ends: what the service told next answers decisions that
-//! were not made here.
+//! Everything the service's scheduler was told is told again in the same order at the same times, and it is
+//! polled where it was polled then. Its decisions must equal those of the recording, to the last digit. The
+//! comparison ends with the first difference: what follows answers decisions that were not made here.
 //!
 //! Not here: files (the binary reads them), the form of a line (`scheduler::record`), words (`describe`).
-//! Start with [`Replay`]: `feed` it the bytes in order, then ask what came of it by `end`.
+//! Start with [`Replay`]: `feed` it the bytes in order, then get the result with `end`.
 
 mod describe;
 
@@ -18,8 +18,8 @@ use longhaul_network::Knowledge;
 use longhaul_scheduler::record::{self, FORMAT_VERSION, Head, LINE_BYTES_MAX, Line, LineKind};
 use longhaul_scheduler::{Decision, Event, ImportedKnowledge, Lease, Scheduler, Settings, Strategy};
 
-/// Whose choices can be told from a recording of others: those that go by what links have shown. The rest go
-/// by what waits at each source, which would be another queue had they chosen before.
+/// Strategies whose choices can be derived from a recording of others: those that use measurements of links.
+/// The rest use the queue at each source, which would be another one had they chosen before.
 pub const STRATEGIES_COMPARABLE: [Strategy; 5] =
     [Strategy::Best, Strategy::Orderly, Strategy::Success, Strategy::Throughput, Strategy::FileThroughput];
 

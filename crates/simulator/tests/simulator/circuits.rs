@@ -1,5 +1,5 @@
-//! Circuits in simulated worlds: who decides makes the difference, what is reserved is taken from ports, and
-//! no level does harm.
+//! Circuits in simulated worlds: the decision level makes the difference, reservations are taken from ports,
+//! and no level does harm.
 
 use longhaul_simulator::{CircuitLevel, Plan, Policy, Report, Scenario, simulate};
 

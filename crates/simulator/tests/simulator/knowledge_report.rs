@@ -1,5 +1,5 @@
-//! What the scheduler's knowledge of the network comes to in whole worlds: a steady month raises no alarm,
-//! and a route that changes is noticed, located and avoided. How forecasts turn out: `forecasts`.
+//! Network knowledge in whole worlds: a steady month raises no alarm, and a route change is detected, located
+//! and avoided. Forecasts: see `forecasts`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Files that wait at their source before anything of them comes.
+//! Tape recalls: files that wait at their source before their first byte.
 
 use longhaul_simulator::{Plan, Policy, Report, Scenario, simulate};
 

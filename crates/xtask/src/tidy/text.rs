@@ -41,9 +41,9 @@ const BESIDE_THE_WORLD: &[&str] = &[
     "fluid.rs",
     "plots.rs",
     "random.rs",
-    "recall.rs",
     "replay/mod.rs",
     "report.rs",
+    "tape_bound.rs",
     "tree.rs",
     "workload.rs",
 ];
@@ -199,12 +199,12 @@ mod tests {
         let text = "let best = sources.iter().min_by(rate); // min_by\n";
         let running = [
             "agents",
-            "booked",
+            "catalog",
+            "circuit_provider",
             "circuits",
+            "events",
             "flows",
-            "holdings",
             "service",
-            "weather",
             "world",
             "yet-to-come",
         ];
