@@ -63,7 +63,7 @@ impl Mover for Engine {
         CircuitCommands::default()
     }
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
-        Engine::renew(self, credentials)
+        Engine::renew_credentials(self, credentials)
     }
     fn snapshot(&self) -> Snapshot {
         Engine::snapshot(self)

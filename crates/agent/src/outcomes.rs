@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use longhaul_api::agent::{AskedBack, AttemptTimes, LeaseBatch, Outcome};
-use longhaul_engine::{Event, FetchBatch, FetchFile, Finished, Times};
+use longhaul_engine::{AttemptOutcome, AttemptTimeline, Event, FetchBatch, FetchFile};
 use longhaul_model::{AttemptId, DigestSet, Epoch, Fault, FaultCode, Lfn, StorageName, Verification};
 
 use crate::circuits::Circuits;
@@ -111,8 +111,8 @@ impl OutcomeRecorder {
         }
     }
 
-    fn log_end(&self, finished: &Finished) {
-        let Finished { transfer, attempt, bytes_moved, bytes_resent, .. } = finished;
+    fn log_end(&self, finished: &AttemptOutcome) {
+        let AttemptOutcome { transfer, attempt, bytes_moved, bytes_resent, .. } = finished;
         if !self.circuits.is_empty()
             && let Some((source, circuits)) = self.log.source_of(*attempt)
         {
@@ -163,7 +163,7 @@ pub(crate) fn never_started(attempt: AttemptId, epoch: Epoch, fault: Fault) -> O
     }
 }
 
-fn to_outcome(finished: Finished) -> Outcome {
+fn to_outcome(finished: AttemptOutcome) -> Outcome {
     let (fault, digests, verification, already_there) = match finished.result {
         Ok(success) => (None, success.digests, success.verification, success.already_there),
         // A failed attempt proves nothing: the weakest verification.
@@ -182,7 +182,7 @@ fn to_outcome(finished: Finished) -> Outcome {
     }
 }
 
-fn to_attempt_times(times: Times) -> AttemptTimes {
+fn to_attempt_times(times: AttemptTimeline) -> AttemptTimes {
     AttemptTimes {
         received: times.received,
         started: times.started,
@@ -208,7 +208,7 @@ pub(crate) fn to_fetch_batch(batch: LeaseBatch) -> FetchBatch {
         tree: None,
     };
     FetchBatch {
-        membership: None,
+        foreign: None,
         source_agent: batch.source.agent,
         source_storage: batch.source.storage,
         addresses: batch.source.addresses,

@@ -56,7 +56,8 @@ impl Ways for SessionPaths {
     }
 
     fn set(&mut self, circuit: Option<CircuitWay>) {
-        let paths = circuit.map(|way| Path::before(way.address, way.local, way.bytes_per_s, &self.plain));
+        let paths =
+            circuit.map(|way| Path::with_spares(way.address, way.local, way.bytes_per_s, &self.plain));
         if let Err(fault) = self.site.engine().set_paths(self.source, paths.unwrap_or_default()) {
             tracing::error!(%fault, "cannot set the session's paths");
         }

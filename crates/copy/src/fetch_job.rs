@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_engine::{Finished, Share};
+use longhaul_engine::{AttemptOutcome, SourceShare};
 use longhaul_model::fault::retry_delay;
 use longhaul_model::{AttemptId, Blame, Fault, FaultCode, Lfn, Retry, StorageName, Tree, Verification};
 
@@ -47,7 +47,7 @@ pub(crate) struct FileFetch {
     /// Expected digest of each chunk.
     pub(crate) tree: Option<Arc<Tree>>,
     /// What each source contributed over all tries.
-    pub(crate) shares: Vec<Share>,
+    pub(crate) shares: Vec<SourceShare>,
 }
 
 impl FileFetch {
@@ -73,19 +73,19 @@ impl FileFetch {
 
     /// Records a fault of one of its sources.
     pub(crate) fn add_source_fault(&mut self, source: usize, fault: Fault) {
-        let mut shares = vec![Share::default(); source + 1];
-        shares[source].left_out = Some(fault);
+        let mut shares = vec![SourceShare::default(); source + 1];
+        shares[source].excluded = Some(fault);
         self.add_shares(shares);
     }
 
-    fn add_shares(&mut self, shares: Vec<Share>) {
+    fn add_shares(&mut self, shares: Vec<SourceShare>) {
         if self.shares.len() < shares.len() {
-            self.shares.resize_with(shares.len(), Share::default);
+            self.shares.resize_with(shares.len(), SourceShare::default);
         }
         for (known, new) in self.shares.iter_mut().zip(shares) {
             known.bytes += new.bytes;
             known.wrong.extend(new.wrong);
-            known.left_out = new.left_out.or(known.left_out.take());
+            known.excluded = new.excluded.or(known.excluded.take());
         }
     }
 }
@@ -230,7 +230,7 @@ impl<'a> FetchJob<'a> {
     }
 
     /// Handles finished attempts: returns files that have ended and defers those worth another try.
-    pub(crate) fn handle_finished(&mut self, finished: Vec<Finished>) -> Vec<FetchResult> {
+    pub(crate) fn handle_finished(&mut self, finished: Vec<AttemptOutcome>) -> Vec<FetchResult> {
         let mut ended = Vec::with_capacity(finished.len());
         for one in finished {
             let Some(mut wanted) = self.running.remove(&one.attempt) else { continue };

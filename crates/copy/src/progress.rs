@@ -128,13 +128,13 @@ impl ReplicaShare {
         ReplicaShare { replica: replica.to_owned(), ..ReplicaShare::default() }
     }
 
-    pub(crate) fn new(replica: &str, share: &longhaul_engine::Share) -> ReplicaShare {
+    pub(crate) fn new(replica: &str, share: &longhaul_engine::SourceShare) -> ReplicaShare {
         let wrong = share.wrong.iter().map(|&(offset, bytes)| WrongRange { offset, bytes });
         ReplicaShare {
             replica: replica.to_owned(),
             bytes: share.bytes,
             wrong: wrong.collect(),
-            fault: share.left_out.clone(),
+            fault: share.excluded.clone(),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use longhaul_engine::Finished;
+use longhaul_engine::AttemptOutcome;
 use longhaul_gateways::circuits::CircuitConfig;
 use longhaul_model::{Algorithm, DataSecurity, Digest, DigestSet, Fault, FaultCode, Lfn};
 use longhaul_storage::FlushPolicy;
@@ -60,7 +60,7 @@ pub(crate) struct Pull<'a> {
 /// Events for the copying thread.
 enum PullEvent {
     Planned(PlannedPage<Step>),
-    Finished(Vec<Finished>),
+    Finished(Vec<AttemptOutcome>),
     Stopped,
 }
 
@@ -72,7 +72,7 @@ impl Pull<'_> {
         let config = SiteConfig::client(key.agent(), self.options, self.data_security, scratch.path());
         let site = Site::start(&self.url.secret, config, Vec::new())?;
         if !self.options.dry_run {
-            site.engine().reach(&self.url.addresses);
+            site.engine().preconnect(&self.url.addresses);
         }
         let members = self.connect(&site, progress, stop)?;
         drop(site);

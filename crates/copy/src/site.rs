@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_engine::{
-    Config, Engine, Event, Export, FetchBatch, FetchFile, Finished, Membership, PathProfile, Replica,
-    Responder,
+    AttemptOutcome, Config, Engine, Event, Export, FetchBatch, FetchFile, ForeignDeployment, PathProfile,
+    Replica, Responder,
 };
 use longhaul_model::{
     AgentId, AttemptId, DataSecurity, DigestSet, Epoch, Fault, IdMaker, Lfn, NameRules, SiteName,
@@ -137,7 +137,7 @@ impl PathMapping {
 /// Our membership in another server's deployment.
 pub(crate) struct Guest {
     authority: SharedAuthority,
-    pub(crate) membership: Membership,
+    pub(crate) membership: ForeignDeployment,
 }
 
 impl std::fmt::Debug for Guest {
@@ -156,7 +156,7 @@ pub(crate) struct FetchItem {
 }
 
 /// Called with finished attempts, in groups, from a thread of the engine.
-type FinishedCallback = Arc<dyn Fn(Vec<Finished>) + Send + Sync>;
+type FinishedCallback = Arc<dyn Fn(Vec<AttemptOutcome>) + Send + Sync>;
 
 #[derive(Default)]
 struct EventRouter {
@@ -178,7 +178,7 @@ impl EventRouter {
 
     /// Sorts events by job and calls each job's callback.
     fn dispatch(&self, events: Vec<Event>) {
-        let mut by_job: HashMap<u64, Vec<Finished>> = HashMap::new();
+        let mut by_job: HashMap<u64, Vec<AttemptOutcome>> = HashMap::new();
         let mut inner = self.lock();
         for event in events {
             if let Event::Finished(finished) = event
@@ -187,7 +187,7 @@ impl EventRouter {
                 by_job.entry(job).or_default().push(finished);
             }
         }
-        let told: Vec<(FinishedCallback, Vec<Finished>)> = by_job
+        let told: Vec<(FinishedCallback, Vec<AttemptOutcome>)> = by_job
             .into_iter()
             .filter_map(|(job, finished)| Some((inner.jobs.get(&job)?.clone(), finished)))
             .collect();
@@ -251,7 +251,7 @@ impl Site {
     }
 
     /// Opens a job: `told` is called with its finished attempts.
-    pub(crate) fn open_job(&self, told: impl Fn(Vec<Finished>) + Send + Sync + 'static) -> u64 {
+    pub(crate) fn open_job(&self, told: impl Fn(Vec<AttemptOutcome>) + Send + Sync + 'static) -> u64 {
         let job = self.router.jobs.fetch_add(1, Ordering::Relaxed);
         self.router.lock().jobs.insert(job, Arc::new(told));
         job
@@ -282,7 +282,7 @@ impl Site {
         inner.attempts.extend(files.iter().map(|file| (file.attempt, job)));
         drop(inner);
         self.engine.fetch(FetchBatch {
-            membership: source.guest.as_ref().map(|guest| guest.membership.clone()),
+            foreign: source.guest.as_ref().map(|guest| guest.membership.clone()),
             source_agent: source.agent,
             source_storage: storage_name(EXPORT),
             addresses: source.addresses.clone(),
@@ -305,7 +305,7 @@ impl Site {
         };
         let names: Vec<Lfn> = files.iter().map(name).collect();
         Replica {
-            membership: replica.guest.as_ref().map(|guest| guest.membership.clone()),
+            foreign: replica.guest.as_ref().map(|guest| guest.membership.clone()),
             agent: replica.agent,
             storage: storage_name(EXPORT),
             addresses: replica.addresses.clone(),
@@ -332,7 +332,7 @@ impl Site {
     pub(crate) fn guest(&self, secret: &SharedSecret) -> Result<Guest, Fault> {
         let authority = secret.authority(now())?;
         let credentials = authority.credentials(self.agent, &storage_site(), now())?;
-        let membership = self.engine.join(authority.deployment(), &credentials)?;
+        let membership = self.engine.join_deployment(authority.deployment(), &credentials)?;
         Ok(Guest { authority, membership })
     }
 }

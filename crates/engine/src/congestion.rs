@@ -15,9 +15,9 @@ use crate::sync::lock;
 const PEERS_MAX: usize = 4_096;
 
 #[derive(Default)]
-pub(crate) struct Congestions(Mutex<BTreeMap<IpAddr, CongestionControlSelector>>);
+pub(crate) struct CongestionControls(Mutex<BTreeMap<IpAddr, CongestionControlSelector>>);
 
-impl Congestions {
+impl CongestionControls {
     /// Takes what one stream to the peer saw; says whether such streams are to go by rate and round trip.
     pub(crate) fn look(
         &self,

@@ -13,33 +13,33 @@ use longhaul_model::StorageName;
 use longhaul_storage::PARALLEL_MAX;
 use longhaul_wire::disk_throttle::{DiskSample, DiskThrottle};
 
+use crate::context::EngineContext;
 use crate::fetch::WriteJob;
 use crate::interface::{DeviceSnapshot, Export};
-use crate::pressure::Pressure;
+use crate::io_pressure::IoPressure;
 use crate::queue::Queue;
 use crate::serve::ReadJob;
-use crate::shared::Shared;
 use crate::sync::{lock, wait, wait_until};
 
 /// Reads, and writes, of a device at once, unless the site says otherwise. Two keep a disk busy while one of
 /// them computes digests.
-const PARALLEL: u16 = 2;
+const PARALLEL_DEFAULT: u16 = 2;
 /// The kernel's account of waiting tasks is brought up to date every two seconds.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
 /// A shorter operation says how long opening a file takes, not how fast the disk is.
-const TELLING_BYTES: usize = 256 << 10;
+const LATENCY_SAMPLE_BYTES_MIN: usize = 256 << 10;
 /// An operation that took minutes must not be followed by hours of rest.
-const REST_MAX: Duration = Duration::from_secs(2);
+const DUTY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// All devices of an engine.
 pub(crate) struct Devices {
     all: Mutex<Vec<Arc<Device>>>,
-    looks: Mutex<Looks>,
+    sampling: Mutex<PressureSampling>,
 }
 
-struct Looks {
+struct PressureSampling {
     last: Duration,
-    pressure: Pressure,
+    pressure: IoPressure,
 }
 
 pub(crate) struct Device {
@@ -56,28 +56,28 @@ pub(crate) struct Device {
 }
 
 struct Gate {
-    law: DiskThrottle,
+    throttle: DiskThrottle,
     running: usize,
     /// Operations that wait for it.
-    held_up: usize,
+    waiting: usize,
     /// Nothing begins before then.
-    rest_until: Option<Instant>,
+    paused_until: Option<Instant>,
     closed: bool,
-    busy: Busy,
+    load: DeviceLoad,
 }
 
 /// What happened since the last look.
 #[derive(Default)]
-struct Busy {
+struct DeviceLoad {
     /// With flushes and the like, which pass beside the gate.
-    under_way: usize,
+    in_flight: usize,
     since: Option<Instant>,
     /// While at least one was under way, and the sum of all.
-    any: Duration,
-    sum: Duration,
+    busy_time: Duration,
+    operation_time: Duration,
     /// Of operations large enough to tell how fast the disk is.
-    telling: Duration,
-    telling_bytes: u64,
+    latency_time: Duration,
+    latency_bytes: u64,
     operations: u64,
     wrote: bool,
     /// In the time before the last look: the kernel may be at it still.
@@ -92,7 +92,7 @@ pub(crate) enum Operation {
 }
 
 impl Devices {
-    pub(crate) fn of(exports: &[Export]) -> Devices {
+    pub(crate) fn new(exports: &[Export]) -> Devices {
         let mut groups: BTreeMap<Result<u64, usize>, (Vec<StorageName>, Option<u16>)> = BTreeMap::new();
         for (place, export) in exports.iter().enumerate() {
             let can = export.storage.capabilities();
@@ -105,7 +105,10 @@ impl Devices {
             Arc::new(Device::new(number.ok(), storages, parallel))
         };
         let all = Mutex::new(groups.into_iter().map(device).collect());
-        Devices { all, looks: Mutex::new(Looks { last: Duration::ZERO, pressure: Pressure::find() }) }
+        Devices {
+            all,
+            sampling: Mutex::new(PressureSampling { last: Duration::ZERO, pressure: IoPressure::open() }),
+        }
     }
 
     /// The device of a storage, and whether it is new. A disk that is at work already goes on with as many
@@ -113,7 +116,7 @@ impl Devices {
     pub(crate) fn add(&self, export: &Export) -> (Arc<Device>, bool) {
         let (name, can) = (export.storage.name(), export.storage.capabilities());
         let mut all = lock(&self.all);
-        if let Some(known) = all.iter().find(|device| device.has(name)) {
+        if let Some(known) = all.iter().find(|device| device.holds(name)) {
             return (known.clone(), false);
         }
         if let Some(known) = all.iter().find(|device| can.device.is_some() && device.number == can.device) {
@@ -132,7 +135,7 @@ impl Devices {
     /// # Panics
     /// If the storage is not exported.
     pub(crate) fn device(&self, storage: &StorageName) -> Arc<Device> {
-        match self.all().into_iter().find(|device| device.has(storage)) {
+        match self.all().into_iter().find(|device| device.holds(storage)) {
             Some(device) => device,
             None => unreachable!("{storage} is not exported"),
         }
@@ -140,25 +143,25 @@ impl Devices {
 
     /// Looks whether local users need the disks; costs nothing while we do not.
     pub(crate) fn tick(&self, now: Duration) {
-        let mut looks = lock(&self.looks);
-        if now.saturating_sub(looks.last) < LOOK_EVERY {
+        let mut looks = lock(&self.sampling);
+        if now.saturating_sub(looks.last) < SAMPLE_INTERVAL {
             return;
         }
         let passed = now.saturating_sub(looks.last);
         looks.last = now;
         let all = self.all();
-        if all.iter().all(|device| device.rests()) {
-            looks.pressure.forget();
+        if all.iter().all(|device| device.is_idle()) {
+            looks.pressure.reset();
             return;
         }
-        let (waiting, fetched) = (looks.pressure.waiting(now), looks.pressure.fetched());
+        let (waiting, fetched) = (looks.pressure.stall_share(now), looks.pressure.has_read_from_disk());
         drop(looks);
-        let seen: Vec<DiskSample> = all.iter().map(|device| device.seen(passed)).collect();
+        let seen: Vec<DiskSample> = all.iter().map(|device| device.take_sample(passed)).collect();
         // The host's waiting is told for all its disks together, so ours is what we did on all of them.
         let own = seen.iter().map(|seen| seen.own_busy).sum::<f64>().min(1.0);
         let wrote = seen.iter().any(|seen| seen.wrote);
         for (device, seen) in all.iter().zip(seen) {
-            device.look(DiskSample {
+            device.update_throttle(DiskSample {
                 io_wait: waiting,
                 own_busy: own,
                 wrote,
@@ -184,11 +187,17 @@ impl Devices {
 
 impl Device {
     fn new(number: Option<u64>, storages: Vec<StorageName>, parallel: Option<u16>) -> Device {
-        let parallel = parallel.unwrap_or(PARALLEL).clamp(1, PARALLEL_MAX);
+        let parallel = parallel.unwrap_or(PARALLEL_DEFAULT).clamp(1, PARALLEL_MAX);
         // Its readers and its writers.
         let law = DiskThrottle::new(2 * parallel);
-        let gate =
-            Gate { law, running: 0, held_up: 0, rest_until: None, closed: false, busy: Busy::default() };
+        let gate = Gate {
+            throttle: law,
+            running: 0,
+            waiting: 0,
+            paused_until: None,
+            closed: false,
+            load: DeviceLoad::default(),
+        };
         Device {
             number,
             storages: Mutex::new(storages),
@@ -200,7 +209,7 @@ impl Device {
         }
     }
 
-    fn has(&self, storage: &StorageName) -> bool {
+    fn holds(&self, storage: &StorageName) -> bool {
         lock(&self.storages).contains(storage)
     }
 
@@ -210,14 +219,14 @@ impl Device {
     }
 
     /// The work of one reader thread.
-    pub(crate) fn read_on(&self) {
+    pub(crate) fn run_reader(&self) {
         while let Some(job) = self.to_read.take() {
             job.run(self);
         }
     }
 
     /// The work of one writer thread.
-    pub(crate) fn write_on(&self, shared: &Arc<Shared>) {
+    pub(crate) fn run_writer(&self, shared: &Arc<EngineContext>) {
         while let Some(job) = self.to_write.take() {
             job.run(shared);
         }
@@ -225,66 +234,68 @@ impl Device {
 
     /// Runs an operation of so many bytes, as soon as the gate lets it through.
     pub(crate) fn run<T>(&self, what: Operation, bytes: usize, operation: impl FnOnce() -> T) -> T {
-        self.pass(what, bytes, true, operation)
+        self.run_with(what, bytes, true, operation)
     }
 
     /// Runs a flush or the like, which others wait for already: counted, and never held up.
-    pub(crate) fn beside<T>(&self, bytes: usize, operation: impl FnOnce() -> T) -> T {
-        self.pass(Operation::Write, bytes, false, operation)
+    pub(crate) fn run_ungated<T>(&self, bytes: usize, operation: impl FnOnce() -> T) -> T {
+        self.run_with(Operation::Write, bytes, false, operation)
     }
 
-    fn pass<T>(&self, what: Operation, bytes: usize, gated: bool, operation: impl FnOnce() -> T) -> T {
+    fn run_with<T>(&self, what: Operation, bytes: usize, gated: bool, operation: impl FnOnce() -> T) -> T {
         let begun = self.begin(gated);
         // Ended also when it panics: others wait for the gate.
-        let _passing = Passing { device: self, begun, what, bytes, gated };
+        let _passing = RunningOperation { device: self, begun, what, bytes, gated };
         operation()
     }
 
     fn begin(&self, gated: bool) -> Instant {
         let mut gate = lock(&self.gate);
-        gate.held_up += usize::from(gated);
+        gate.waiting += usize::from(gated);
         while gated && !gate.closed {
-            match gate.rest_until.filter(|until| *until > Instant::now()) {
+            match gate.paused_until.filter(|until| *until > Instant::now()) {
                 Some(until) => gate = wait_until(&self.opened, gate, until),
-                None if gate.running >= gate.law.share().max(1.0) as usize => gate = wait(&self.opened, gate),
+                None if gate.running >= gate.throttle.share().max(1.0) as usize => {
+                    gate = wait(&self.opened, gate)
+                }
                 None => break,
             }
         }
-        gate.held_up -= usize::from(gated);
+        gate.waiting -= usize::from(gated);
         gate.running += usize::from(gated);
         let now = Instant::now();
-        gate.busy.under_way += 1;
-        gate.busy.since.get_or_insert(now);
+        gate.load.in_flight += 1;
+        gate.load.since.get_or_insert(now);
         now
     }
 
-    fn end(&self, passing: &Passing<'_>) {
+    fn end(&self, passing: &RunningOperation<'_>) {
         let now = Instant::now();
         let took = now.saturating_duration_since(passing.begun);
         let mut gate = lock(&self.gate);
-        let busy = &mut gate.busy;
-        busy.under_way -= 1;
+        let busy = &mut gate.load;
+        busy.in_flight -= 1;
         busy.operations += 1;
-        busy.sum += took;
+        busy.operation_time += took;
         busy.wrote |= passing.what == Operation::Write;
-        if passing.bytes >= TELLING_BYTES {
-            busy.telling += took;
-            busy.telling_bytes += passing.bytes as u64;
+        if passing.bytes >= LATENCY_SAMPLE_BYTES_MIN {
+            busy.latency_time += took;
+            busy.latency_bytes += passing.bytes as u64;
         }
-        if busy.under_way == 0
+        if busy.in_flight == 0
             && let Some(since) = busy.since.take()
         {
-            busy.any += now.saturating_duration_since(since);
+            busy.busy_time += now.saturating_duration_since(since);
         }
         if !passing.gated {
             return;
         }
         gate.running -= 1;
-        let share = gate.law.share();
+        let share = gate.throttle.share();
         if share < 1.0 {
-            gate.rest_until = Some(now + took.mul_f64(1.0 / share - 1.0).min(REST_MAX));
+            gate.paused_until = Some(now + took.mul_f64(1.0 / share - 1.0).min(DUTY_PAUSE_MAX));
         }
-        let others_wait = gate.held_up > 0;
+        let others_wait = gate.waiting > 0;
         drop(gate);
         if others_wait {
             self.opened.notify_one();
@@ -292,41 +303,42 @@ impl Device {
     }
 
     /// Whether nothing was done here since the last look, and nobody is given way to.
-    fn rests(&self) -> bool {
+    fn is_idle(&self) -> bool {
         let gate = lock(&self.gate);
-        gate.busy.operations == 0 && gate.busy.under_way == 0 && gate.law.is_full()
+        gate.load.operations == 0 && gate.load.in_flight == 0 && gate.throttle.is_full()
     }
 
-    fn seen(&self, passed: Duration) -> DiskSample {
+    fn take_sample(&self, passed: Duration) -> DiskSample {
         let mut gate = lock(&self.gate);
         let now = Instant::now();
-        let before = std::mem::take(&mut gate.busy);
+        let before = std::mem::take(&mut gate.load);
         let running = before.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        gate.busy = Busy {
-            under_way: before.under_way,
+        gate.load = DeviceLoad {
+            in_flight: before.in_flight,
             since: before.since.map(|_| now),
             wrote_before: before.wrote,
-            ..Busy::default()
+            ..DeviceLoad::default()
         };
-        let any = before.any + running;
-        let at_once = (before.sum.as_secs_f64() / before.any.as_secs_f64().max(f64::EPSILON)).max(1.0);
-        let mib = before.telling_bytes as f64 / f64::from(1 << 20);
+        let any = before.busy_time + running;
+        let at_once =
+            (before.operation_time.as_secs_f64() / before.busy_time.as_secs_f64().max(f64::EPSILON)).max(1.0);
+        let mib = before.latency_bytes as f64 / f64::from(1 << 20);
         DiskSample {
             io_wait: None,
             own_busy: (any.as_secs_f64() / passed.as_secs_f64().max(f64::EPSILON)).min(1.0),
             wrote: before.wrote || before.wrote_before,
             read_from_disk: false,
-            seconds_per_mib: (mib > 0.0).then(|| before.telling.as_secs_f64() / mib / at_once),
+            seconds_per_mib: (mib > 0.0).then(|| before.latency_time.as_secs_f64() / mib / at_once),
         }
     }
 
-    fn look(&self, seen: DiskSample) {
+    fn update_throttle(&self, seen: DiskSample) {
         let mut gate = lock(&self.gate);
-        let (was_whole, before) = (gate.law.is_full(), gate.law.share());
-        let share = gate.law.update(seen);
-        let (is_whole, reason) = (gate.law.is_full(), gate.law.reason());
+        let (was_whole, before) = (gate.throttle.is_full(), gate.throttle.share());
+        let share = gate.throttle.update(seen);
+        let (is_whole, reason) = (gate.throttle.is_full(), gate.throttle.reason());
         if share >= 1.0 {
-            gate.rest_until = None;
+            gate.paused_until = None;
         }
         drop(gate);
         if share > before {
@@ -345,15 +357,15 @@ impl Device {
         DeviceSnapshot {
             storages: lock(&self.storages).clone(),
             parallel: self.parallel,
-            share: gate.law.share() / f64::from(2 * self.parallel),
-            held_up: gate.held_up,
-            reason: gate.law.reason().map(|reason| reason.to_string()),
+            share: gate.throttle.share() / f64::from(2 * self.parallel),
+            waiting: gate.waiting,
+            reason: gate.throttle.reason().map(|reason| reason.to_string()),
         }
     }
 }
 
 /// An operation under way.
-struct Passing<'a> {
+struct RunningOperation<'a> {
     device: &'a Device,
     begun: Instant,
     what: Operation,
@@ -361,7 +373,7 @@ struct Passing<'a> {
     gated: bool,
 }
 
-impl Drop for Passing<'_> {
+impl Drop for RunningOperation<'_> {
     fn drop(&mut self) {
         self.device.end(self);
     }
@@ -383,8 +395,8 @@ mod tests {
     }
 
     #[test]
-    fn storages_of_one_device_share_it_and_others_do_not() {
-        let devices = Devices::of(&[
+    fn storages_on_one_device_share_it() {
+        let devices = Devices::new(&[
             export("a", Some((1, 8))),
             export("b", Some((2, 1))),
             export("c", Some((1, 3))),
@@ -395,7 +407,7 @@ mod tests {
         assert!(Arc::ptr_eq(&of("a"), &of("c")) && !Arc::ptr_eq(&of("a"), &of("b")));
         assert!(!Arc::ptr_eq(&of("d"), &of("e")), "unknown devices are devices of their own");
         let parallel: Vec<u16> = ["a", "b", "c", "d"].iter().map(|name| of(name).parallel()).collect();
-        assert_eq!(parallel, [3, 1, 3, PARALLEL]);
+        assert_eq!(parallel, [3, 1, 3, PARALLEL_DEFAULT]);
         assert_eq!(devices.all().len(), 4);
         let (late, is_new) = devices.add(&export("f", Some((1, 8))));
         assert!(!is_new && Arc::ptr_eq(&late, &of("f")) && Arc::ptr_eq(&late, &of("a")));
@@ -413,7 +425,7 @@ mod tests {
 
     /// Promise 8: under pressure fewer operations are at the disk at once, and afterwards as many as before.
     #[test]
-    fn the_gate_narrows_and_opens_again() {
+    fn the_gate_narrows_under_pressure_and_opens_again() {
         let device = Device::new(None, vec!["a".parse().unwrap()], Some(2));
         // Five come at once and stay until all five are inside or held up; so many are inside.
         let admitted = || {
@@ -429,7 +441,7 @@ mod tests {
                         });
                     });
                 }
-                while inside.load(Ordering::SeqCst) + device.snapshot().held_up < 5 {
+                while inside.load(Ordering::SeqCst) + device.snapshot().waiting < 5 {
                     std::thread::yield_now();
                 }
                 let admitted = inside.load(Ordering::SeqCst);
@@ -438,31 +450,31 @@ mod tests {
             })
         };
         assert_eq!(admitted(), 4);
-        device.look(BUSY);
+        device.update_throttle(BUSY);
         assert_eq!(admitted(), 2);
-        (0..5).for_each(|_| device.look(BUSY));
+        (0..5).for_each(|_| device.update_throttle(BUSY));
         assert_eq!(admitted(), 1);
         assert_eq!(device.snapshot().reason.as_deref(), Some("others wait for disks in 80 % of the time"));
-        (0..20).for_each(|_| device.look(CALM));
+        (0..20).for_each(|_| device.update_throttle(CALM));
         assert_eq!((admitted(), device.snapshot().reason), (4, None));
     }
 
     #[test]
-    fn what_was_done_is_counted_and_rest_is_rest() {
+    fn operations_are_counted_and_an_idle_device_is_idle() {
         let device = Device::new(None, vec!["a".parse().unwrap()], Some(2));
-        assert!(device.rests());
-        device.run(Operation::Read, TELLING_BYTES, || assert!(!device.rests(), "under way"));
-        assert!(!device.rests());
-        let seen = device.seen(Duration::from_secs(1));
+        assert!(device.is_idle());
+        device.run(Operation::Read, LATENCY_SAMPLE_BYTES_MIN, || assert!(!device.is_idle(), "under way"));
+        assert!(!device.is_idle());
+        let seen = device.take_sample(Duration::from_secs(1));
         assert!(!seen.wrote && seen.seconds_per_mib.is_some() && seen.own_busy < 1.0, "{seen:?}");
-        assert!(device.rests(), "nothing since the last look");
-        device.beside(10, || ());
-        let seen = device.seen(Duration::from_secs(1));
+        assert!(device.is_idle(), "nothing since the last look");
+        device.run_ungated(10, || ());
+        let seen = device.take_sample(Duration::from_secs(1));
         assert!(seen.wrote && seen.seconds_per_mib.is_none());
-        assert!(device.seen(Duration::from_secs(1)).wrote, "the kernel may still write");
-        assert!(!device.seen(Duration::from_secs(1)).wrote);
+        assert!(device.take_sample(Duration::from_secs(1)).wrote, "the kernel may still write");
+        assert!(!device.take_sample(Duration::from_secs(1)).wrote);
         let panicked: Result<(), _> =
-            crate::sync::guarded("an operation", || device.run(Operation::Write, 1, || panic!("in it")));
+            crate::sync::catch_panic("an operation", || device.run(Operation::Write, 1, || panic!("in it")));
         assert!(panicked.is_err());
         assert_eq!(lock(&device.gate).running, 0, "the gate is free again");
     }

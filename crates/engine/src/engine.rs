@@ -13,27 +13,27 @@ use longhaul_wire::limits::MANIFEST_FILES_MAX;
 use longhaul_wire::receiver::ORIGINS_MAX;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::calls::{Calling, Calls, Channel};
-use crate::congestion::Congestions;
+use crate::buffer_pool::BufferPool;
+use crate::calls::{CallClient, CallServer, Channel};
+use crate::congestion::CongestionControls;
+use crate::context::{Counters, EngineContext, TickWaker, TlsSettings};
 use crate::device::{Device, Devices};
-use crate::events::Events;
-use crate::fetch::{JournalFile, Keys, Reorder, Target, boot_id};
+use crate::events::EventQueue;
+use crate::fetch::{FileLocks, JournalFile, ReorderBudget, Target, boot_id};
+use crate::foreign_deployment::ForeignDeployment;
 use crate::interface::{Clock, Config, Event, Export, FetchBatch, PATHS_MAX, Path, PathProfile, Snapshot};
-use crate::marks::Marks;
-use crate::membership::Membership;
+use crate::marks::StreamMarker;
 use crate::net::{self, Dialler};
-use crate::offers::{Ahead, Offer, Offering, Offers};
-use crate::pool::Pool;
+use crate::offers::{Offer, Offering, ParkedStreams, Preconnect};
 use crate::queue::Queue;
-use crate::resolve::{Resolve, check_locals, plain};
-use crate::serve::Serve;
-use crate::shared::{Alarm, Counters, Shared, TlsSettings};
+use crate::resolve::{ResolveRequest, check_locals, default_paths};
+use crate::serve::SourceServer;
 use crate::sync::lock;
 
 /// What may pass at once under a rate limit: short enough that a chart of seconds shows the limit.
 const RATE_LIMIT_BURST: Duration = Duration::from_millis(100);
 /// Threads that answer calls: one that takes long must not keep the others waiting.
-const RESPONDERS: usize = 4;
+const CALL_WORKERS: usize = 4;
 /// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
 const BUFFERS_MIN: usize = 4;
 /// What a stream holds beside its buffers: sealed and unopened records.
@@ -45,27 +45,27 @@ const RESOLVER_THREAD: &str = "data-resolver";
 
 /// Serves exported storages to other agents and fetches files from them.
 pub struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineContext>,
     addresses: Vec<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// Shares of the memory budget.
-struct Budget {
+struct MemoryBudget {
     receive_buffers: usize,
     send_buffers: usize,
     manifest_bytes: usize,
     served_streams: usize,
 }
 
-impl Budget {
+impl MemoryBudget {
     /// Three eighths for buffers in each direction. What the kernel holds for us on the receiving side was
     /// asked for with slots, so it stays within that share; the last quarter is for what streams hold beside
     /// it (TLS, unacknowledged bytes) and for peers' manifests.
-    fn of(memory_bytes: u64) -> Budget {
+    fn new(memory_bytes: u64) -> MemoryBudget {
         let buffers = (memory_bytes / 8 * 3 / u64::from(CHUNK_BYTES)) as usize;
         let buffers = buffers.max(BUFFERS_MIN);
-        Budget {
+        MemoryBudget {
             receive_buffers: buffers,
             send_buffers: buffers,
             manifest_bytes: (memory_bytes / 8).max(8 << 20) as usize,
@@ -87,25 +87,26 @@ impl Engine {
         events: impl Fn(Vec<Event>) + Send + Sync + 'static,
     ) -> Result<Engine, Fault> {
         check_locals(&config.local_addresses)?;
-        let budget = Budget::of(config.memory_bytes);
-        let marks = config.marking.clone().map(|marking| Arc::new(Marks::new(marking)));
+        let budget = MemoryBudget::new(config.memory_bytes);
+        let marks = config.marking.clone().map(|marking| Arc::new(StreamMarker::new(marking)));
         let (listeners, addresses) = listen(&config.listen, &config.path, marks.as_deref())?;
         let (network, loops) = net::open(config.network_threads, listeners)?;
-        let devices = Devices::of(&exports);
-        let alarm = Arc::new(Alarm::default());
-        let (receive_pool, send_pool) = (Pool::new(budget.receive_buffers), Pool::new(budget.send_buffers));
+        let devices = Devices::new(&exports);
+        let alarm = Arc::new(TickWaker::default());
+        let (receive_pool, send_pool) =
+            (BufferPool::new(budget.receive_buffers), BufferPool::new(budget.send_buffers));
         for pool in [&receive_pool, &send_pool] {
             let alarm = alarm.clone();
-            pool.when_fed(move || alarm.ring());
+            pool.on_slots_free(move || alarm.wake());
         }
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(EngineContext {
             deployment: config.deployment.as_str().into(),
-            tls: Mutex::new(TlsSettings::of(credentials, config.data_security)?),
-            serve: Serve::new(&exports, &devices, budget.manifest_bytes, budget.served_streams),
+            tls: Mutex::new(TlsSettings::new(credentials, config.data_security)?),
+            serve: SourceServer::new(&exports, &devices, budget.manifest_bytes, budget.served_streams),
             devices,
-            reorder: Reorder::of(budget.receive_buffers),
-            calls: Arc::new(Calls::new(config.responder.clone())),
-            offers: Offers::default(),
+            reorder: ReorderBudget::new(budget.receive_buffers),
+            calls: Arc::new(CallServer::new(config.responder.clone())),
+            offers: ParkedStreams::default(),
             offerings: Mutex::default(),
             config,
             permits,
@@ -120,16 +121,16 @@ impl Engine {
             paths: Mutex::default(),
             busy_sessions: AtomicUsize::new(1),
             attempts: Mutex::default(),
-            congestions: Congestions::default(),
+            congestion_controls: CongestionControls::default(),
             marks,
-            keys: Keys::default(),
+            file_locks: FileLocks::default(),
             receive_pool,
             send_pool,
-            pace_in: Mutex::new(TokenBucket::unlimited(RATE_LIMIT_BURST)),
-            pace_out: Mutex::new(TokenBucket::unlimited(RATE_LIMIT_BURST)),
+            rate_limit_in: Mutex::new(TokenBucket::unlimited(RATE_LIMIT_BURST)),
+            rate_limit_out: Mutex::new(TokenBucket::unlimited(RATE_LIMIT_BURST)),
             counters: Counters::default(),
-            events: Events::default(),
-            alarm,
+            events: EventQueue::default(),
+            waker: alarm,
         });
         let engine = Engine { shared, addresses, threads: Mutex::default() };
         engine.start_threads(loops, Box::new(events))?;
@@ -142,18 +143,18 @@ impl Engine {
 
     fn start_threads(
         &self,
-        loops: Vec<net::Loop>,
+        loops: Vec<net::EventLoop>,
         events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
     ) -> Result<(), Fault> {
-        self.spawn(EVENTS_THREAD, move |shared| shared.events.hand_on(&*events))?;
+        self.spawn(EVENTS_THREAD, move |shared| shared.events.deliver(&*events))?;
         for each in loops {
             self.spawn_pinned("data-network", move |shared| each.run(shared))?;
         }
-        self.spawn("data-sessions", Shared::look_after)?;
-        self.spawn(RESOLVER_THREAD, crate::resolve::resolve_on)?;
+        self.spawn("data-sessions", EngineContext::run_session_loop)?;
+        self.spawn(RESOLVER_THREAD, crate::resolve::run_resolver)?;
         self.shared.devices.all().iter().try_for_each(|device| self.spawn_for(device))?;
-        if self.shared.calls.answers() {
-            (0..RESPONDERS).try_for_each(|_| self.spawn_responder())?;
+        if self.shared.calls.is_enabled() {
+            (0..CALL_WORKERS).try_for_each(|_| self.spawn_responder())?;
         }
         Ok(())
     }
@@ -167,13 +168,13 @@ impl Engine {
         }
         let mut targets = lock(&self.shared.targets);
         let target = Arc::new(self.shared.open_target(targets.len(), export, device, state_dir)?);
-        let with = |work: fn(&Arc<Target>, &Arc<Shared>)| {
+        let with = |work: fn(&Arc<Target>, &Arc<EngineContext>)| {
             let target = target.clone();
-            move |shared: &Arc<Shared>| work(&target, shared)
+            move |shared: &Arc<EngineContext>| work(&target, shared)
         };
-        self.spawn("data-prepare", with(|target, shared| target.prepare_on(shared)))?;
-        self.spawn("data-commit", with(|target, shared| target.commit_on(shared)))?;
-        self.spawn("data-flush", with(|target, shared| target.flush_on(shared)))?;
+        self.spawn("data-prepare", with(|target, shared| target.run_preparer(shared)))?;
+        self.spawn("data-commit", with(|target, shared| target.run_committer(shared)))?;
+        self.spawn("data-flush", with(|target, shared| target.run_flusher(shared)))?;
         targets.insert(target.name().clone(), target);
         Ok(())
     }
@@ -181,8 +182,8 @@ impl Engine {
     fn spawn_for(&self, device: &Arc<Device>) -> Result<(), Fault> {
         for _ in 0..device.parallel() {
             let (reader, writer) = (device.clone(), device.clone());
-            self.spawn_pinned("data-read", move |_| reader.read_on())?;
-            self.spawn_pinned("data-write", move |shared| writer.write_on(shared))?;
+            self.spawn_pinned("data-read", move |_| reader.run_reader())?;
+            self.spawn_pinned("data-write", move |shared| writer.run_writer(shared))?;
         }
         Ok(())
     }
@@ -192,14 +193,14 @@ impl Engine {
     fn spawn_responder(&self) -> Result<(), Fault> {
         let calls = self.shared.calls.clone();
         let thread = std::thread::Builder::new().name("data-calls".to_owned());
-        thread.spawn(move || calls.answer_on()).map(drop).map_err(no_thread)
+        thread.spawn(move || calls.run_worker()).map(drop).map_err(thread_fault)
     }
 
     /// A thread that moves data: on one of the cores that are set, in turn.
     fn spawn_pinned(
         &self,
         name: &str,
-        work: impl FnOnce(&Arc<Shared>) + Send + 'static,
+        work: impl FnOnce(&Arc<EngineContext>) + Send + 'static,
     ) -> Result<(), Fault> {
         let cores = &self.shared.config.cores;
         let core = match cores.is_empty() {
@@ -216,16 +217,20 @@ impl Engine {
         })
     }
 
-    fn spawn(&self, name: &str, work: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<(), Fault> {
+    fn spawn(
+        &self,
+        name: &str,
+        work: impl FnOnce(&Arc<EngineContext>) + Send + 'static,
+    ) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                if let Err(fault) = crate::sync::guarded("a thread of the engine", || work(&shared)) {
+                if let Err(fault) = crate::sync::catch_panic("a thread of the engine", || work(&shared)) {
                     tracing::error!(%fault, "a thread of the engine ended");
                 }
             })
-            .map_err(no_thread)?;
+            .map_err(thread_fault)?;
         lock(&self.threads).push(thread);
         Ok(())
     }
@@ -239,7 +244,7 @@ impl Engine {
     pub fn fetch(&self, batch: FetchBatch) {
         let refuse_all = |fault: &Fault| {
             let received = self.shared.wall();
-            batch.files.iter().for_each(|file| self.shared.refuse(file, received, fault.clone()));
+            batch.files.iter().for_each(|file| self.shared.refuse_attempt(file, received, fault.clone()));
         };
         if batch.files.len() > MANIFEST_FILES_MAX {
             let detail = format!("a batch of {} files; the limit is {MANIFEST_FILES_MAX}", batch.files.len());
@@ -254,7 +259,7 @@ impl Engine {
             return refuse_all(&Fault::new(FaultCode::NotFound, detail));
         };
         let prepare = target.accept(batch, &self.shared);
-        target.take(prepare);
+        target.enqueue(prepare);
     }
 
     /// Drops attempts that wait and stops those that run; no event follows for them.
@@ -275,28 +280,33 @@ impl Engine {
     /// The same to an agent of another deployment.
     pub fn channel_in(
         &self,
-        membership: Option<&Membership>,
+        membership: Option<&ForeignDeployment>,
         addresses: &[String],
         within: Duration,
     ) -> Result<Channel, Fault> {
-        let calling = Calling::new(membership.cloned());
+        let calling = CallClient::new(membership.cloned());
         let dialler = Dialler::Calls(calling.clone());
-        let paths = plain(addresses, &[], 0);
-        self.shared.resolver.push(Resolve { dialler, paths });
+        let paths = default_paths(addresses, &[], 0);
+        self.shared.resolver.push(ResolveRequest { dialler, paths });
         Channel::open(calling, within)
     }
 
     /// Lets this engine dial agents of another deployment, as replicas and for calls.
-    pub fn join(&self, deployment: &str, credentials: &Credentials) -> Result<Membership, Fault> {
-        Membership::new(deployment, credentials, self.shared.config.data_security)
+    pub fn join_deployment(
+        &self,
+        deployment: &str,
+        credentials: &Credentials,
+    ) -> Result<ForeignDeployment, Fault> {
+        ForeignDeployment::new(deployment, credentials, self.shared.config.data_security)
     }
 
     /// Dials the peer at one of the addresses as if its files were wanted, so that streams are there when the
     /// first ones are. Never blocks.
-    pub fn reach(&self, addresses: &[String]) {
+    pub fn preconnect(&self, addresses: &[String]) {
         let config = &self.shared.config;
-        let ahead = Arc::new(Ahead::new(addresses, config.streams_per_session.max(1), config.fixed_streams));
-        self.shared.dial_ahead(&ahead, ahead.at_first());
+        let ahead =
+            Arc::new(Preconnect::new(addresses, config.streams_per_session.max(1), config.fixed_streams));
+        self.shared.preconnect(&ahead, ahead.initial_streams());
     }
 
     /// Keeps so many streams open to the peer at one of the addresses, on which it may fetch from our
@@ -307,7 +317,7 @@ impl Engine {
         }
         let offering = Arc::new(Offering::new(addresses, streams, self.shared.now()));
         lock(&self.shared.offerings).push(offering.clone());
-        self.shared.alarm.ring();
+        self.shared.waker.wake();
         Ok(Offer::new(offering))
     }
 
@@ -330,21 +340,21 @@ impl Engine {
         };
         drop(all);
         let sessions = self.shared.all_sessions();
-        sessions.iter().filter(|session| session.peer() == source).for_each(|session| session.follow_paths());
+        sessions.iter().filter(|session| session.peer() == source).for_each(|session| session.apply_paths());
         Ok(())
     }
 
     /// Payload bytes per second in and out; none is no limit.
     pub fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
         let now = self.shared.now();
-        lock(&self.shared.pace_in).set_rate(in_bytes_per_s, now);
-        lock(&self.shared.pace_out).set_rate(out_bytes_per_s, now);
-        self.shared.alarm.ring();
+        lock(&self.shared.rate_limit_in).set_rate(in_bytes_per_s, now);
+        lock(&self.shared.rate_limit_out).set_rate(out_bytes_per_s, now);
+        self.shared.waker.wake();
     }
 
     /// New streams use these credentials; old ones live on.
-    pub fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
-        let settings = TlsSettings::of(credentials, self.shared.config.data_security)?;
+    pub fn renew_credentials(&self, credentials: &Credentials) -> Result<(), Fault> {
+        let settings = TlsSettings::new(credentials, self.shared.config.data_security)?;
         *lock(&self.shared.tls) = settings;
         Ok(())
     }
@@ -382,14 +392,14 @@ impl Engine {
         drop(self);
     }
 
-    fn end(&self) {
+    fn shut_down(&self) {
         self.shared.stop();
         let me = std::thread::current().id();
         let threads = std::mem::take(&mut *lock(&self.threads));
         // The first hands on events: it ends when nobody can send one any more.
         for thread in threads.into_iter().rev() {
             if thread.thread().name() == Some(EVENTS_THREAD) {
-                self.shared.forget_all();
+                self.shared.release_all();
                 self.shared.events.end();
             }
             if thread.thread().name() == Some(RESOLVER_THREAD) {
@@ -406,7 +416,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.end();
+        self.shut_down();
         tracing::info!(agent = %self.shared.config.agent, "the engine has stopped");
     }
 }
@@ -421,14 +431,14 @@ fn pin(core: usize) -> std::io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-fn no_thread(error: std::io::Error) -> Fault {
+fn thread_fault(error: std::io::Error) -> Fault {
     Fault::new(FaultCode::Internal, format!("no thread can be started: {error}"))
 }
 
 fn listen(
     wanted: &[SocketAddr],
     path: &PathProfile,
-    marks: Option<&Marks>,
+    marks: Option<&StreamMarker>,
 ) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Fault> {
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
@@ -449,7 +459,7 @@ fn listen(
     Ok((listeners, addresses))
 }
 
-impl Shared {
+impl EngineContext {
     fn open_target(
         &self,
         place: usize,
@@ -467,7 +477,7 @@ impl Shared {
         self.random(&mut random);
         let journal = JournalFile::open(state_dir.join(format!("{name}.journal")), boot_id(random))?;
         let target = Target::new(self.config.agent, lane, export.storage, device, export.rules, journal);
-        if let Err(fault) = target.tidy(self.wall()) {
+        if let Err(fault) = target.clean_up_leftovers(self.wall()) {
             // A storage that cannot be listed now may be readable, and its trouble is told when it is used.
             tracing::warn!(storage = %name, %fault, "what earlier attempts left could not be put in order");
         }

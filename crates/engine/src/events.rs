@@ -3,35 +3,35 @@
 use std::sync::{Condvar, Mutex};
 
 use crate::interface::Event;
-use crate::sync::{guarded, lock, wait};
+use crate::sync::{catch_panic, lock, wait};
 
 /// Events of one group.
-const GROUP_MAX: usize = 1_000;
+const EVENTS_PER_BATCH_MAX: usize = 1_000;
 
 /// A queue whose taker can be left asleep for a while: waking it for every one of many events costs more than
 /// the events.
 #[derive(Default)]
-pub(crate) struct Events {
+pub(crate) struct EventQueue {
     state: Mutex<State>,
-    come: Condvar,
+    arrived: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     events: Vec<Event>,
     /// So many are about to bring more.
-    gathering: usize,
+    open_batches: usize,
     ended: bool,
 }
 
 impl State {
     fn is_due(&self) -> bool {
-        let many = if self.gathering > 0 { GROUP_MAX } else { 1 };
+        let many = if self.open_batches > 0 { EVENTS_PER_BATCH_MAX } else { 1 };
         self.events.len() >= many
     }
 }
 
-impl Events {
+impl EventQueue {
     /// After the end the event is dropped.
     pub(crate) fn push(&self, event: Event) {
         let mut state = lock(&self.state);
@@ -42,26 +42,26 @@ impl Events {
         let is_due = state.is_due();
         drop(state);
         if is_due {
-            self.come.notify_one();
+            self.arrived.notify_one();
         }
     }
 
     /// What comes until the end of this is handed on together.
-    pub(crate) fn gather(&self) -> Gathering<'_> {
-        lock(&self.state).gathering += 1;
-        Gathering(self)
+    pub(crate) fn batch(&self) -> EventBatch<'_> {
+        lock(&self.state).open_batches += 1;
+        EventBatch(self)
     }
 
     /// Nothing follows. What is there is still handed on.
     pub(crate) fn end(&self) {
         lock(&self.state).ended = true;
-        self.come.notify_all();
+        self.arrived.notify_all();
     }
 
     /// Waits for events and hands them on, until the end.
-    pub(crate) fn hand_on(&self, to: &(dyn Fn(Vec<Event>) + Send + Sync)) {
+    pub(crate) fn deliver(&self, to: &(dyn Fn(Vec<Event>) + Send + Sync)) {
         while let Some(group) = self.take() {
-            if let Err(fault) = guarded("the receiver of events", || to(group)) {
+            if let Err(fault) = catch_panic("the receiver of events", || to(group)) {
                 tracing::error!(%fault, "events were lost");
             }
         }
@@ -70,27 +70,27 @@ impl Events {
     fn take(&self) -> Option<Vec<Event>> {
         let mut state = lock(&self.state);
         while !state.is_due() && !state.ended {
-            state = wait(&self.come, state);
+            state = wait(&self.arrived, state);
         }
         if state.events.is_empty() {
             return None;
         }
-        let many = state.events.len().min(GROUP_MAX);
+        let many = state.events.len().min(EVENTS_PER_BATCH_MAX);
         let later = state.events.split_off(many);
         Some(std::mem::replace(&mut state.events, later))
     }
 }
 
-pub(crate) struct Gathering<'a>(&'a Events);
+pub(crate) struct EventBatch<'a>(&'a EventQueue);
 
-impl Drop for Gathering<'_> {
+impl Drop for EventBatch<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.0.state);
-        state.gathering -= 1;
+        state.open_batches -= 1;
         let is_due = state.is_due();
         drop(state);
         if is_due {
-            self.0.come.notify_one();
+            self.0.arrived.notify_one();
         }
     }
 }
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_together_is_handed_on_together() {
-        let events = Events::default();
+    fn events_of_a_batch_are_delivered_together() {
+        let events = EventQueue::default();
         let groups = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            scope.spawn(|| events.hand_on(&|group| lock(&groups).push(group.len())));
-            let gathering = events.gather();
-            let more = events.gather();
+            scope.spawn(|| events.deliver(&|group| lock(&groups).push(group.len())));
+            let gathering = events.batch();
+            let more = events.batch();
             (0..5).for_each(|number| events.push(event(number)));
             drop(more);
             (5..9).for_each(|number| events.push(event(number)));
@@ -120,8 +120,8 @@ mod tests {
                 std::thread::yield_now();
             }
             // Too many to wait for.
-            let _gathering = events.gather();
-            (0..=GROUP_MAX).for_each(|number| events.push(event(number)));
+            let _gathering = events.batch();
+            (0..=EVENTS_PER_BATCH_MAX).for_each(|number| events.push(event(number)));
             while lock(&groups).len() < 2 {
                 std::thread::yield_now();
             }
@@ -131,6 +131,9 @@ mod tests {
         });
         let groups = groups.into_inner().unwrap();
         assert_eq!(groups[0], 9);
-        assert!(groups[1] >= GROUP_MAX && groups.iter().sum::<usize>() == 9 + GROUP_MAX + 1, "{groups:?}");
+        assert!(
+            groups[1] >= EVENTS_PER_BATCH_MAX && groups.iter().sum::<usize>() == 9 + EVENTS_PER_BATCH_MAX + 1,
+            "{groups:?}"
+        );
     }
 }

@@ -13,7 +13,7 @@ use longhaul_security::Access;
 use longhaul_storage::Storage;
 pub use longhaul_wire::receiver::PathSnapshot;
 
-use crate::membership::Membership;
+use crate::foreign_deployment::ForeignDeployment;
 
 /// A storage that peers may read from, and that fetched files may be written to if it is writable.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ pub struct Marking {
     /// The target of a flow is told as well, at this port, when we are its source.
     pub target_port: Option<u16>,
     /// How often, beside the beginning and the end.
-    pub every: Option<Duration>,
+    pub firefly_interval: Option<Duration>,
     /// Who tells.
     pub host: String,
 }
@@ -102,32 +102,33 @@ pub struct Path {
     pub spare: bool,
     /// What all streams from the source may send this way together, IP packets counted whole: what a circuit
     /// was booked for.
-    pub booked_bytes_per_s: Option<u64>,
+    pub reserved_bytes_per_s: Option<u64>,
     /// Of the sockets that are opened from now on; none is the engine's.
     pub profile: Option<PathProfile>,
 }
 
 impl Path {
-    pub fn to(address: impl Into<String>) -> Path {
+    pub fn new(address: impl Into<String>) -> Path {
         Path {
             address: address.into(),
             local: None,
             weight: 1,
             spare: false,
-            booked_bytes_per_s: None,
+            reserved_bytes_per_s: None,
             profile: None,
         }
     }
 
     /// One way, booked for so much if that is to be kept to, and others that stand by.
-    pub fn before(
+    pub fn with_spares(
         address: SocketAddr,
         local: Option<IpAddr>,
         booked_bytes_per_s: Option<u64>,
         spare: &[String],
     ) -> Vec<Path> {
-        let first = Path { local, booked_bytes_per_s, ..Path::to(address.to_string()) };
-        let spare = spare.iter().map(|plain| Path { spare: true, ..Path::to(plain) });
+        let first =
+            Path { local, reserved_bytes_per_s: booked_bytes_per_s, ..Path::new(address.to_string()) };
+        let spare = spare.iter().map(|plain| Path { spare: true, ..Path::new(plain) });
         [first].into_iter().chain(spare).take(PATHS_MAX).collect()
     }
 }
@@ -175,7 +176,7 @@ pub struct FetchFile {
 #[derive(Clone, Debug)]
 pub struct FetchBatch {
     /// If the source is of another deployment than the engine.
-    pub membership: Option<Membership>,
+    pub foreign: Option<ForeignDeployment>,
     pub source_agent: AgentId,
     pub source_storage: StorageName,
     /// `host:port`, best first. None: the source dials, see [`crate::Engine::offer`].
@@ -201,7 +202,7 @@ pub struct FetchBatch {
 #[derive(Clone, Debug)]
 pub struct Replica {
     /// None: it is of the engine's own deployment.
-    pub membership: Option<Membership>,
+    pub foreign: Option<ForeignDeployment>,
     pub agent: AgentId,
     pub storage: StorageName,
     pub addresses: Vec<String>,
@@ -212,13 +213,13 @@ pub struct Replica {
 
 /// What one of the sources of a file brought.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct SourceShare {
     /// Right ones.
     pub bytes: u64,
     /// Of bytes that were not those of the file: offset and length, in order.
     pub wrong: Vec<(u64, u64)>,
     /// Why it was not asked any more.
-    pub left_out: Option<Fault>,
+    pub excluded: Option<Fault>,
 }
 
 #[derive(Clone, Debug)]
@@ -228,12 +229,12 @@ pub enum Event {
         attempt: AttemptId,
         at: Timestamp,
     },
-    Finished(Finished),
+    Finished(AttemptOutcome),
 }
 
 /// The end of an attempt. Exactly one for each file given to `fetch`, except those cancelled.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct AttemptOutcome {
     pub attempt: AttemptId,
     pub transfer: TransferId,
     pub epoch: Epoch,
@@ -241,9 +242,9 @@ pub struct Finished {
     /// Payload that crossed the wire, and of it what had to be sent again.
     pub bytes_moved: u64,
     pub bytes_resent: u64,
-    pub times: Times,
+    pub times: AttemptTimeline,
     /// Of a file with a tree: of the batch's source, and of its replicas in their order.
-    pub shares: Vec<Share>,
+    pub shares: Vec<SourceShare>,
 }
 
 #[derive(Clone, Debug)]
@@ -256,7 +257,7 @@ pub struct Success {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct AttemptTimeline {
     pub received: Timestamp,
     pub started: Option<Timestamp>,
     pub first_byte: Option<Timestamp>,
@@ -322,7 +323,7 @@ pub struct DeviceSnapshot {
     /// What of that is used: less than 1 while local users of the disk come first.
     pub share: f64,
     /// Operations that wait because of that.
-    pub held_up: usize,
+    pub waiting: usize,
     /// Why it is less.
     pub reason: Option<String>,
 }
@@ -334,9 +335,9 @@ pub struct SessionSnapshot {
     pub class: TrafficClass,
     pub circuits: CircuitUse,
     /// Others bring the same files too, and the path is that of all of them.
-    pub mixed: bool,
+    pub multi_source: bool,
     /// When it began, since the engine did: tells it from one before.
-    pub begun: Duration,
+    pub started: Duration,
     /// Where its streams go to; none if the source dialled.
     pub addresses: Vec<SocketAddr>,
     pub path: PathSnapshot,

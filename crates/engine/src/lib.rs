@@ -8,24 +8,24 @@
 //! protocol (`wire`), paths in a file system (`storage`), certificates and permits (`security`).
 //! Start with [`Engine`].
 
+mod buffer_pool;
 mod calls;
 mod congestion;
+mod context;
 mod device;
 mod engine;
 mod events;
 mod fetch;
+mod foreign_deployment;
 mod interface;
+mod io_pressure;
 mod marks;
-mod membership;
 mod net;
 mod offers;
 mod paths;
-mod pool;
-mod pressure;
 mod queue;
 mod resolve;
 mod serve;
-mod shared;
 mod socket;
 mod sync;
 mod tcp;
@@ -33,14 +33,14 @@ mod tls;
 
 pub use calls::Channel;
 pub use engine::Engine;
+pub use foreign_deployment::ForeignDeployment;
 pub use interface::{
-    Clock, Config, DeviceSnapshot, Event, Export, FetchBatch, FetchFile, Finished, MarkSnapshot, Marking,
-    MarkingSnapshot, Path, PathProfile, PathSnapshot, Replica, Responder, SessionSnapshot, Share, Snapshot,
-    Success, Times,
+    AttemptOutcome, AttemptTimeline, Clock, Config, DeviceSnapshot, Event, Export, FetchBatch, FetchFile,
+    MarkSnapshot, Marking, MarkingSnapshot, Path, PathProfile, PathSnapshot, Replica, Responder,
+    SessionSnapshot, Snapshot, SourceShare, Success,
 };
+pub use io_pressure::open_counters;
 pub use longhaul_wire::firefly::PORT as FIREFLY_PORT;
 pub use longhaul_wire::receiver::ORIGINS_MAX;
 pub use longhaul_wire::{Bottleneck, BottleneckCause};
-pub use membership::Membership;
 pub use offers::Offer;
-pub use pressure::open_counters;

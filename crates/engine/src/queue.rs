@@ -11,7 +11,7 @@ pub(crate) struct Queue<T> {
     filled: Condvar,
     emptied: Condvar,
     /// `put_many` waits while there are as many.
-    most: usize,
+    soft_max: usize,
 }
 
 struct State<T> {
@@ -20,16 +20,16 @@ struct State<T> {
 }
 
 impl<T> Queue<T> {
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(soft_max: usize) -> Self {
         let state = Mutex::new(State { items: VecDeque::new(), closed: false });
-        Queue { state, filled: Condvar::new(), emptied: Condvar::new(), most }
+        Queue { state, filled: Condvar::new(), emptied: Condvar::new(), soft_max }
     }
 
     /// Waits until there is any room, then puts all of them: so there may be more than `most` by as many as
     /// came at once. After the end of the queue they are dropped.
     pub(crate) fn put_many(&self, items: impl IntoIterator<Item = T>) {
         let mut state = lock(&self.state);
-        while state.items.len() >= self.most && !state.closed {
+        while state.items.len() >= self.soft_max && !state.closed {
             state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if !state.closed {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_put_once_there_is_room() {
+    fn a_batch_is_put_once_there_is_room() {
         let queue = Arc::new(Queue::new(2));
         queue.put_many(0..3);
         let putter = std::thread::spawn({

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode};
 
+use crate::context::EngineContext;
 use crate::interface::Path;
 use crate::net::{Command, Dialler};
-use crate::paths::Way;
-use crate::shared::Shared;
+use crate::paths::ResolvedPath;
 
 /// Ways tried for one stream.
-const WAYS_MAX: usize = 16;
+const PATHS_PER_STREAM_MAX: usize = 16;
 /// Uplinks of one host.
-const LOCALS_MAX: usize = 8;
+const LOCAL_ADDRESSES_MAX: usize = 8;
 
-pub(crate) struct Resolve {
+pub(crate) struct ResolveRequest {
     pub(crate) dialler: Dialler,
     pub(crate) paths: Vec<Arc<Path>>,
 }
@@ -23,23 +23,26 @@ pub(crate) struct Resolve {
 /// The ways to addresses of which nothing else is said, from each of ours if there are any. Neighbours in the
 /// list differ at both ends, so that as many streams as there are of ours use all of them. `turn` is where it
 /// begins, for streams that do not know of each other.
-pub(crate) fn plain(addresses: &[String], locals: &[IpAddr], turn: usize) -> Vec<Arc<Path>> {
+pub(crate) fn default_paths(addresses: &[String], locals: &[IpAddr], turn: usize) -> Vec<Arc<Path>> {
     if locals.is_empty() {
-        return addresses.iter().map(|address| Arc::new(Path::to(address))).collect();
+        return addresses.iter().map(|address| Arc::new(Path::new(address))).collect();
     }
     let pairs = addresses.len() * locals.len();
     let way = |number: usize| {
         let place = number % locals.len();
         let address = &addresses[(place + number / locals.len()) % addresses.len()];
-        Arc::new(Path { local: Some(locals[place]), ..Path::to(address) })
+        Arc::new(Path { local: Some(locals[place]), ..Path::new(address) })
     };
-    (0..pairs).map(|number| way((number + turn) % pairs)).take(WAYS_MAX).collect()
+    (0..pairs).map(|number| way((number + turn) % pairs)).take(PATHS_PER_STREAM_MAX).collect()
 }
 
 /// Whether these are addresses of this host.
 pub(crate) fn check_locals(locals: &[IpAddr]) -> Result<(), Fault> {
-    if locals.len() > LOCALS_MAX {
-        let why = format!("{} addresses of this host to send from; the limit is {LOCALS_MAX}", locals.len());
+    if locals.len() > LOCAL_ADDRESSES_MAX {
+        let why = format!(
+            "{} addresses of this host to send from; the limit is {LOCAL_ADDRESSES_MAX}",
+            locals.len()
+        );
         return Err(Fault::new(FaultCode::BadRequest, why));
     }
     for local in locals {
@@ -54,11 +57,11 @@ pub(crate) fn check_locals(locals: &[IpAddr]) -> Result<(), Fault> {
 }
 
 /// The work of the resolving thread.
-pub(crate) fn resolve_on(shared: &Arc<Shared>) {
-    while let Some(Resolve { dialler, paths }) = shared.resolver.take() {
+pub(crate) fn run_resolver(shared: &Arc<EngineContext>) {
+    while let Some(ResolveRequest { dialler, paths }) = shared.resolver.take() {
         match resolve(&paths) {
             Ok(ways) => {
-                let ways = dialler.order(ways, shared.now());
+                let ways = dialler.rank_paths(ways, shared.now());
                 shared.network.next().command(Command::Dial { dialler, ways });
             }
             Err(fault) => dialler.failed(fault, shared),
@@ -67,8 +70,8 @@ pub(crate) fn resolve_on(shared: &Arc<Shared>) {
 }
 
 /// All ways, in order of preference.
-fn resolve(paths: &[Arc<Path>]) -> Result<Vec<Way>, Fault> {
-    let mut found: Vec<Way> = Vec::new();
+fn resolve(paths: &[Arc<Path>]) -> Result<Vec<ResolvedPath>, Fault> {
+    let mut found: Vec<ResolvedPath> = Vec::new();
     let mut last = "the peer has told no address".to_owned();
     for path in paths {
         let name = &path.address;
@@ -81,9 +84,11 @@ fn resolve(paths: &[Arc<Path>]) -> Result<Vec<Way>, Fault> {
                 if addresses.is_empty() {
                     last = format!("{name}: no address of the same family as {:?}", path.local);
                 }
-                for address in alternating(addresses) {
-                    let way = Way { address, path: path.clone() };
-                    if !found.iter().any(|known| known.key() == way.key()) && found.len() < WAYS_MAX {
+                for address in interleave_families(addresses) {
+                    let way = ResolvedPath { address, path: path.clone() };
+                    if !found.iter().any(|known| known.endpoints() == way.endpoints())
+                        && found.len() < PATHS_PER_STREAM_MAX
+                    {
                         found.push(way);
                     }
                 }
@@ -95,7 +100,7 @@ fn resolve(paths: &[Arc<Path>]) -> Result<Vec<Way>, Fault> {
 }
 
 /// The families in turn, so that a family that does not work costs one wait and not one for each address.
-fn alternating(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_family = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (same, other): (Vec<_>, Vec<_>) =
         addresses.into_iter().partition(|address| address.is_ipv6() == first_family);
@@ -115,20 +120,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_take_turns() {
+    fn address_families_alternate() {
         let all: Vec<SocketAddr> = ["[::1]:1", "[::2]:1", "[::3]:1", "10.0.0.1:1"]
             .iter()
             .map(|text| text.parse().unwrap())
             .collect();
-        assert_eq!(alternating(all.clone()), [all[0], all[3], all[1], all[2]]);
-        assert_eq!(alternating(Vec::new()), Vec::<SocketAddr>::new());
+        assert_eq!(interleave_families(all.clone()), [all[0], all[3], all[1], all[2]]);
+        assert_eq!(interleave_families(Vec::new()), Vec::<SocketAddr>::new());
     }
 
     #[test]
-    fn keeps_the_order_and_says_what_is_wrong() {
+    fn order_is_kept_and_failures_are_reported() {
         let of = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            resolve(&plain(&names, &[], 0)).map(|ways| ways.iter().map(|way| way.address).collect::<Vec<_>>())
+            resolve(&default_paths(&names, &[], 0))
+                .map(|ways| ways.iter().map(|way| way.address).collect::<Vec<_>>())
         };
         let found = of(&["127.0.0.1:7", "no port", "[::1]:8", "127.0.0.1:7"]).unwrap();
         assert_eq!(found, vec!["127.0.0.1:7".parse().unwrap(), "[::1]:8".parse().unwrap()]);
@@ -139,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_of_ours_is_used_with_every_one_of_theirs() {
+    fn every_local_address_is_paired_with_every_remote_one() {
         let theirs: Vec<String> = ["10.0.0.1:7", "10.0.1.1:7"].map(str::to_owned).to_vec();
         let ours: Vec<IpAddr> = ["10.0.0.2", "10.0.1.2"].map(|ip| ip.parse().unwrap()).to_vec();
         let of = |turn| -> Vec<(String, u8)> {
@@ -147,32 +153,32 @@ mod tests {
                 Some(IpAddr::V4(ip)) => ip.octets()[2],
                 other => panic!("{other:?}"),
             };
-            let paths = plain(&theirs, &ours, turn);
+            let paths = default_paths(&theirs, &ours, turn);
             paths.iter().map(|path| (path.address.clone(), last(path.local))).collect()
         };
         let way = |their: usize, our: u8| (theirs[their].clone(), our);
         assert_eq!(of(0), [way(0, 0), way(1, 1), way(1, 0), way(0, 1)]);
         assert_eq!(of(1), [way(1, 1), way(1, 0), way(0, 1), way(0, 0)]);
-        assert_eq!(plain(&[], &ours, 3), []);
-        assert_eq!(plain(&theirs, &[], 1)[0].local, None);
-        let one_of_theirs = plain(&theirs[..1], &ours, 0);
+        assert_eq!(default_paths(&[], &ours, 3), []);
+        assert_eq!(default_paths(&theirs, &[], 1)[0].local, None);
+        let one_of_theirs = default_paths(&theirs[..1], &ours, 0);
         assert_eq!(one_of_theirs.len(), 2);
     }
 
     #[test]
-    fn an_address_that_is_not_ours_is_told() {
+    fn a_foreign_local_address_is_refused() {
         check_locals(&["127.0.0.1".parse().unwrap()]).unwrap();
         let fault = check_locals(&["192.0.2.77".parse().unwrap()]).unwrap_err();
         assert!(fault.detail.contains("from 192.0.2.77") && fault.detail.contains("ip address"), "{fault}");
-        assert!(check_locals(&["127.0.0.1".parse().unwrap(); LOCALS_MAX + 1]).is_err());
+        assert!(check_locals(&["127.0.0.1".parse().unwrap(); LOCAL_ADDRESSES_MAX + 1]).is_err());
     }
 
     /// The same address by two of ours is two ways; from an address of the other family there is none.
     #[test]
-    fn ways_have_two_ends() {
+    fn paths_differ_by_either_endpoint() {
         let path = |local: Option<&str>| {
             let local = local.map(|local| local.parse().unwrap());
-            Arc::new(Path { local, ..Path::to("127.0.0.1:7") })
+            Arc::new(Path { local, ..Path::new("127.0.0.1:7") })
         };
         let found = resolve(&[path(Some("127.0.0.2")), path(Some("127.0.0.3")), path(None)]).unwrap();
         assert_eq!(found.len(), 3);

@@ -26,7 +26,7 @@ pub(crate) fn wait_until<'a, T>(
 }
 
 /// Runs one job of a thread; a panic in it is an internal error, told to the log and to the caller.
-pub(crate) fn guarded<T>(what: &str, job: impl FnOnce() -> T) -> Result<T, Fault> {
+pub(crate) fn catch_panic<T>(what: &str, job: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(job)).map_err(|panic| {
         let said = panic
             .downcast_ref::<String>()
@@ -44,13 +44,13 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_fault() {
-        assert_eq!(guarded("adding", || 2).unwrap(), 2);
-        let fault = guarded("writing", || panic!("at {}", 7)).map(|(): ()| ()).unwrap_err();
+        assert_eq!(catch_panic("adding", || 2).unwrap(), 2);
+        let fault = catch_panic("writing", || panic!("at {}", 7)).map(|(): ()| ()).unwrap_err();
         assert_eq!(fault.code, FaultCode::Internal);
         assert!(fault.detail.contains("at 7"));
         let mutex = std::sync::Arc::new(Mutex::new(1));
         let other = mutex.clone();
-        let _ = guarded("holding", move || {
+        let _ = catch_panic("holding", move || {
             let _held = lock(&other);
             panic!("with the lock");
         });

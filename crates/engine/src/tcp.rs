@@ -35,12 +35,12 @@ pub(crate) struct TcpInfo {
 
 /// As much of `struct tcp_info` as is used, by the offsets of `linux/tcp.h`; fields are only ever added at
 /// its end.
-const INFO_BYTES: usize = 192;
+const TCP_INFO_BYTES: usize = 192;
 
 impl TcpInfo {
-    pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
-        let mut bytes = [0_u8; INFO_BYTES];
-        let mut len = INFO_BYTES as libc::socklen_t;
+    pub(crate) fn read_from(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
+        let mut bytes = [0_u8; TCP_INFO_BYTES];
+        let mut len = TCP_INFO_BYTES as libc::socklen_t;
         // SAFETY: the kernel writes at most `len` bytes to `bytes`, which has that many, and any bytes are
         // valid there.
         let result = unsafe {
@@ -56,10 +56,10 @@ impl TcpInfo {
             return Err(io::Error::last_os_error());
         }
         // An older kernel fills less: the rest stays zero.
-        Ok(TcpInfo::read(&bytes))
+        Ok(TcpInfo::parse(&bytes))
     }
 
-    fn read(bytes: &[u8; INFO_BYTES]) -> TcpInfo {
+    fn parse(bytes: &[u8; TCP_INFO_BYTES]) -> TcpInfo {
         let short = |at: usize| {
             let mut four = [0; 4];
             four.copy_from_slice(&bytes[at..at + 4]);
@@ -111,7 +111,7 @@ pub(crate) fn pacing(socket: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Of a rate that counts IP packets whole, what is payload in full segments of so many bytes. Their headers
 /// are those of IP and TCP, with time stamps.
-pub(crate) fn payload_of(bytes_per_s: u64, segment_bytes: u32, v6: bool) -> u64 {
+pub(crate) fn payload_rate(bytes_per_s: u64, segment_bytes: u32, v6: bool) -> u64 {
     const TCP: u64 = 20 + 12;
     let head = TCP + if v6 { 40 } else { 20 };
     let (segment, rate) = (u128::from(segment_bytes.max(1)), u128::from(bytes_per_s));
@@ -119,31 +119,32 @@ pub(crate) fn payload_of(bytes_per_s: u64, segment_bytes: u32, v6: bool) -> u64 
 }
 
 pub(crate) fn set_pacing(socket: &SockRef<'_>, bytes_per_s: u64) -> io::Result<()> {
-    set(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
+    set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
 }
 
 /// The kernel lets the peer have no more under way. It may forget that when it grows the receive buffer.
-pub(crate) fn set_window(socket: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
+pub(crate) fn set_window_clamp(socket: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    set(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
+    set_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
 }
 
 /// Lets the receive window open as far as this from the beginning, and leaves it to the kernel to open it
 /// further, as a size of the buffer would not. The kernel makes room for as much as a reader waits for at
 /// once, and keeps it when the reader is content with less again.
-pub(crate) fn open_window(socket: &SockRef<'_>, bytes: u32) -> io::Result<()> {
-    let wait_for = |bytes: libc::c_int| set(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes);
+pub(crate) fn open_receive_window(socket: &SockRef<'_>, bytes: u32) -> io::Result<()> {
+    let wait_for =
+        |bytes: libc::c_int| set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes);
     let opened = wait_for(libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX));
     wait_for(1).and(opened)
 }
 
 /// A bind to an address leaves the port to be chosen when the peer is known.
 pub(crate) fn bind_without_port(socket: &SockRef<'_>) -> io::Result<()> {
-    set(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1 as libc::c_int)
+    set_option(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1 as libc::c_int)
 }
 
 /// A number, of the size that the option has.
-fn set<T: Copy>(socket: RawFd, level: libc::c_int, option: libc::c_int, value: T) -> io::Result<()> {
+fn set_option<T: Copy>(socket: RawFd, level: libc::c_int, option: libc::c_int, value: T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value lives through the call, and its size is given.
     let result = unsafe { libc::setsockopt(socket, level, option, (&raw const value).cast(), len) };
@@ -161,7 +162,7 @@ pub(crate) fn peer_marking(socket: BorrowedFd<'_>, v6: bool) -> io::Result<Optio
         (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_PKTOPTIONS, libc::IP_TOS)
     };
     // Asked for by itself, so that nothing else stands before it.
-    set(socket.as_raw_fd(), level, tell, 1 as libc::c_int)?;
+    set_option(socket.as_raw_fd(), level, tell, 1 as libc::c_int)?;
     let mut bytes = [0_u8; 64];
     let mut len = bytes.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `bytes`, which has that many, and any bytes are valid
@@ -169,7 +170,7 @@ pub(crate) fn peer_marking(socket: BorrowedFd<'_>, v6: bool) -> io::Result<Optio
     let result =
         unsafe { libc::getsockopt(socket.as_raw_fd(), level, all, bytes.as_mut_ptr().cast(), &raw mut len) };
     let failed = (result != 0).then(io::Error::last_os_error);
-    set(socket.as_raw_fd(), level, tell, 0 as libc::c_int)?;
+    set_option(socket.as_raw_fd(), level, tell, 0 as libc::c_int)?;
     if let Some(error) = failed {
         return Err(error);
     }
@@ -191,13 +192,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_is_opened_and_a_single_byte_is_still_told_of() {
+    fn an_opened_window_still_wakes_on_a_single_byte() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut near, _) = listener.accept().unwrap();
         let before = SockRef::from(&near).recv_buffer_size().unwrap();
         let wanted = 2 * before as u32;
-        open_window(&SockRef::from(&near), wanted).unwrap();
+        open_receive_window(&SockRef::from(&near), wanted).unwrap();
         let most: usize = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem")
             .unwrap()
             .split_whitespace()
@@ -214,16 +215,16 @@ mod tests {
     }
 
     #[test]
-    fn headers_take_their_share_of_a_booked_rate() {
-        assert_eq!(payload_of(1_500_000, 1_448, false), 1_448_000);
-        assert_eq!(payload_of(1_500_000, 1_428, true), 1_428_000);
-        assert_eq!(payload_of(0, 1_448, false), 0);
-        assert!(payload_of(u64::MAX, u32::MAX, true) < u64::MAX);
-        assert!(payload_of(1_000, 0, false) < 1_000);
+    fn headers_take_their_share_of_a_reserved_rate() {
+        assert_eq!(payload_rate(1_500_000, 1_448, false), 1_448_000);
+        assert_eq!(payload_rate(1_500_000, 1_428, true), 1_428_000);
+        assert_eq!(payload_rate(0, 1_448, false), 0);
+        assert!(payload_rate(u64::MAX, u32::MAX, true) < u64::MAX);
+        assert!(payload_rate(1_000, 0, false) < 1_000);
     }
 
     #[test]
-    fn the_kernel_counts_what_was_sent() {
+    fn the_kernel_counts_sent_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -233,12 +234,12 @@ mod tests {
             let mut read = vec![0; 300_000];
             far.read_exact(&mut read).unwrap();
             far.write_all(b"done").unwrap();
-            TcpInfo::of(far.as_fd()).unwrap()
+            TcpInfo::read_from(far.as_fd()).unwrap()
         });
         near.write_all(&sent).unwrap();
         near.read_exact(&mut [0; 4]).unwrap();
         let receiver = reader.join().unwrap();
-        let sender = TcpInfo::of(near.as_fd()).unwrap();
+        let sender = TcpInfo::read_from(near.as_fd()).unwrap();
         assert_eq!(receiver.bytes_received, 300_000);
         // One is counted for the opening of the connection.
         assert!((300_000..=300_001).contains(&sender.bytes_acked), "{sender:?}");

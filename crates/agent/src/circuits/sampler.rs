@@ -124,10 +124,10 @@ mod tests {
         let session = |addresses: &[SocketAddr], rate| {
             let mut session = SessionSnapshot {
                 source: AgentId(1),
-                mixed: false,
+                multi_source: false,
                 class: Default::default(),
                 circuits: Default::default(),
-                begun: Duration::ZERO,
+                started: Duration::ZERO,
                 addresses: addresses.to_vec(),
                 path: Default::default(),
             };

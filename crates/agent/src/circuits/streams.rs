@@ -70,7 +70,7 @@ impl AgentStreams {
             self.set_paths(before.agent, Vec::new());
         }
         if let (Some(peer), Some(way)) = (peer, self.circuit) {
-            let paths = Path::before(way.address, way.local, way.bytes_per_s, &peer.addresses);
+            let paths = Path::with_spares(way.address, way.local, way.bytes_per_s, &peer.addresses);
             self.set_paths(peer.agent, paths);
             self.configured_peer = Some(peer);
         }

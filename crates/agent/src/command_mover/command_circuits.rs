@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn a_circuit_is_used_until_it_ends_or_delivers_nothing() {
         let (mut circuits, source) = (CommandCircuits::default(), AgentId(7));
-        let circuit = |at: &str| Path { local: "10.1.0.1".parse().ok(), ..Path::to(at) };
+        let circuit = |at: &str| Path { local: "10.1.0.1".parse().ok(), ..Path::new(at) };
         assert_eq!(circuits.begin(source), None);
-        circuits.set(source, &[circuit("10.1.0.2:7000"), Path { spare: true, ..Path::to("10.0.0.2:7000") }]);
+        circuits.set(source, &[circuit("10.1.0.2:7000"), Path { spare: true, ..Path::new("10.0.0.2:7000") }]);
         assert_eq!(
             (circuits.begin(source), circuits.begin(AgentId(8))),
             (Some("10.1.0.1".parse().ok()), None)

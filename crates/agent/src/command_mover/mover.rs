@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longhaul_engine::{
-    Clock, Event, Export, FetchBatch, FetchFile, Finished, Path, Share, Snapshot, Success, Times,
+    AttemptOutcome, AttemptTimeline, Clock, Event, Export, FetchBatch, FetchFile, Path, Snapshot,
+    SourceShare, Success,
 };
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_security::Credentials;
@@ -117,7 +118,7 @@ impl CommandMoverInner {
     fn is_for_command(&self, batch: &FetchBatch) -> bool {
         self.by_storage
             .get(&batch.target_storage)
-            .is_some_and(|of| batch.membership.is_none() && of.config.source(&batch.source_storage).is_some())
+            .is_some_and(|of| batch.foreign.is_none() && of.config.source(&batch.source_storage).is_some())
     }
 
     pub(super) fn storage_command(&self, storage: &StorageName) -> Option<&StorageCommand> {
@@ -165,7 +166,7 @@ impl CommandMoverInner {
 
     /// Reports the ends of attempts, except for cancelled ones and for failures during shutdown: those start
     /// over with the next run.
-    pub(super) fn finish_attempts(&self, ended: Vec<Finished>) {
+    pub(super) fn finish_attempts(&self, ended: Vec<AttemptOutcome>) {
         let mut state = locked(&self.state);
         let told: Vec<Event> = ended
             .into_iter()
@@ -184,9 +185,13 @@ impl CommandMoverInner {
 }
 
 /// The end of one attempt.
-pub(super) fn finished(file: &FetchFile, result: Result<Success, Fault>, times: Times) -> Finished {
+pub(super) fn finished(
+    file: &FetchFile,
+    result: Result<Success, Fault>,
+    times: AttemptTimeline,
+) -> AttemptOutcome {
     let moved = result.as_ref().is_ok_and(|success| !success.already_there);
-    Finished {
+    AttemptOutcome {
         attempt: file.attempt,
         transfer: file.transfer,
         epoch: file.epoch,
@@ -194,7 +199,7 @@ pub(super) fn finished(file: &FetchFile, result: Result<Success, Fault>, times: 
         bytes_moved: if moved { file.size } else { 0 },
         bytes_resent: 0,
         times,
-        shares: Vec::<Share>::new(),
+        shares: Vec::<SourceShare>::new(),
     }
 }
 

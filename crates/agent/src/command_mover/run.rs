@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_engine::{Event, FetchFile, Finished, Success, Times};
+use longhaul_engine::{AttemptOutcome, AttemptTimeline, Event, FetchFile, Success};
 use longhaul_model::{AgentId, AttemptId, CircuitUse, Fault, FaultCode, Pfn, StorageName, Timestamp};
 use longhaul_storage::{Storage, TempName};
 
@@ -69,7 +69,8 @@ pub(super) async fn run(shared: Arc<CommandMoverInner>, job: CommandJob) {
     let Some(of) = shared.storage_command(&job.target) else { return };
     let Ok(_slot) = of.slots.acquire().await else { return };
     let started = (shared.clock)();
-    let (all, times) = (job.files.clone(), Times { received: job.received, ..Times::default() });
+    let (all, times) =
+        (job.files.clone(), AttemptTimeline { received: job.received, ..AttemptTimeline::default() });
     let begun = {
         let (shared, job) = (shared.clone(), job);
         blocking(move || prepare(&shared, job, started)).await
@@ -81,7 +82,7 @@ pub(super) async fn run(shared: Arc<CommandMoverInner>, job: CommandJob) {
         Err(fault) => return give_up(shared.clone(), all, fault, times).await,
     };
     let attempts: Vec<AttemptId> = items.iter().map(|item| item.file.attempt).collect();
-    let times = Times { started: Some(started), ..times };
+    let times = AttemptTimeline { started: Some(started), ..times };
     let ended = tokio::select! {
         ended = run_command(&shared, of, &spool, by_circuit.as_ref()) => Some(ended),
         () = shared.until_unwanted(&attempts) => None,
@@ -98,7 +99,12 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     done.map_err(|error| Fault::new(FaultCode::Internal, format!("a step of a mover's command: {error}")))
 }
 
-async fn give_up(shared: Arc<CommandMoverInner>, files: Vec<FetchFile>, fault: Fault, times: Times) {
+async fn give_up(
+    shared: Arc<CommandMoverInner>,
+    files: Vec<FetchFile>,
+    fault: Fault,
+    times: AttemptTimeline,
+) {
     let ended = files.iter().map(|file| finished(file, Err(fault.clone()), times)).collect();
     let told = blocking(move || shared.finish_attempts(ended)).await;
     if let Err(fault) = told {
@@ -117,7 +123,11 @@ fn prepare(shared: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp)
     if !late {
         shared.emit(files.iter().map(|file| Event::Started { attempt: file.attempt, at: started }).collect());
     }
-    let times = Times { received: job.received, started: (!late).then_some(started), ..Times::default() };
+    let times = AttemptTimeline {
+        received: job.received,
+        started: (!late).then_some(started),
+        ..AttemptTimeline::default()
+    };
     let (mut items, mut ended) = (Vec::new(), Vec::new());
     for file in files {
         let found = match late {
@@ -243,15 +253,15 @@ fn finish(
     items: &[JobFile],
     spool: &Spool,
     ended: Option<Result<CommandExit, Fault>>,
-    times: Times,
+    times: AttemptTimeline,
 ) -> Option<u64> {
     let of = items.first().and_then(|item| shared.storage_command(&item.at.storage))?;
     let (storage, mut bytes) = (&*of.export.storage, None);
     if let Some(ended) = ended {
-        let times = Times { last_byte: Some((shared.clock)()), ..times };
+        let times = AttemptTimeline { last_byte: Some((shared.clock)()), ..times };
         let results = results(storage, items, spool, &ended, shared);
         let told = items.iter().zip(results).map(|(item, result)| finished_file(shared, item, result, times));
-        let told: Vec<Finished> = told.collect();
+        let told: Vec<AttemptOutcome> = told.collect();
         bytes = Some(told.iter().map(|one| one.bytes_moved).sum());
         shared.finish_attempts(told);
     }
@@ -268,10 +278,10 @@ fn finished_file(
     shared: &CommandMoverInner,
     item: &JobFile,
     result: Result<Success, Fault>,
-    times: Times,
-) -> Finished {
+    times: AttemptTimeline,
+) -> AttemptOutcome {
     let committed = result.is_ok().then(|| (shared.clock)());
-    let one = finished(&item.file, result, Times { committed, ..times });
+    let one = finished(&item.file, result, AttemptTimeline { committed, ..times });
     tracing::debug!(
         attempt = %one.attempt, transfer = %one.transfer, lfn = %item.file.lfn, arrived = one.result.is_ok(),
         "a mover command finished a file"

@@ -63,7 +63,7 @@ impl MarkingConfig {
             dscp: self.dscp,
             collectors: self.collectors.clone(),
             target_port: self.to_target.then_some(FIREFLY_PORT),
-            every: (self.every_s > 0).then(|| Duration::from_secs(self.every_s.into())),
+            firefly_interval: (self.every_s > 0).then(|| Duration::from_secs(self.every_s.into())),
             host: host.to_owned(),
         })
     }
@@ -78,11 +78,14 @@ mod tests {
         assert_eq!(MarkingConfig::default().marking("h"), None);
         let config: MarkingConfig = toml::from_str("to_target = true\nevery_s = 0\n").unwrap();
         let marking = config.marking("h").unwrap();
-        assert_eq!((marking.target_port, marking.every, marking.host.as_str()), (Some(10_514), None, "h"));
+        assert_eq!(
+            (marking.target_port, marking.firefly_interval, marking.host.as_str()),
+            (Some(10_514), None, "h")
+        );
         assert!(!marking.flow_label && !marking.dscp && marking.collectors.is_empty());
         let config: MarkingConfig = toml::from_str("collectors = ['[2001:db8::7]:10514']\n").unwrap();
         config.check().unwrap();
-        assert_eq!(config.marking("h").unwrap().every, Some(Duration::from_secs(60)));
+        assert_eq!(config.marking("h").unwrap().firefly_interval, Some(Duration::from_secs(60)));
     }
 
     #[test]

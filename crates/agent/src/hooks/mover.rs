@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, RwLock};
 
-use longhaul_engine::{Clock, Event, FetchBatch, FetchFile, Finished, Path, Share, Snapshot, Success, Times};
+use longhaul_engine::{
+    AttemptOutcome, AttemptTimeline, Clock, Event, FetchBatch, FetchFile, Path, Snapshot, SourceShare,
+    Success,
+};
 use longhaul_model::{AgentId, AttemptId, DigestSet, Fault, StorageName, Timestamp, Verification};
 use longhaul_security::Credentials;
 use tokio::sync::watch;
@@ -120,7 +123,7 @@ impl HookedMoverInner {
         storage: StorageName,
         file: FetchFile,
         digests: DigestSet,
-        finished: Finished,
+        finished: AttemptOutcome,
     ) {
         let verdict = match self.hooks.validating(&storage) {
             Some(of) => of.validate_after(&storage, &file, &digests).await,
@@ -128,7 +131,7 @@ impl HookedMoverInner {
         };
         locked(&self.state).validating_after -= 1;
         let result = verdict.and(finished.result);
-        self.emit(vec![Event::Finished(Finished { result, ..finished })]).await;
+        self.emit(vec![Event::Finished(AttemptOutcome { result, ..finished })]).await;
     }
 
     /// Validates each file of a batch, then hands the batch to the mover.
@@ -153,7 +156,7 @@ impl HookedMoverInner {
                 PreTransferVerdict::AlreadyThere => Ok(already_there()),
                 PreTransferVerdict::Vetoed(fault) => Err(fault),
             };
-            let times = Times { received, started: Some(received), ..Times::default() };
+            let times = AttemptTimeline { received, started: Some(received), ..AttemptTimeline::default() };
             ended.push(finished(&batch.files[place], result, times));
         }
         // The files have begun here: `start_by` does not apply any more.
@@ -167,9 +170,10 @@ impl HookedMoverInner {
 
     /// Hands the whole batch to the mover, since its permit covers the whole list, and cancels at once what
     /// is not to be fetched. Returns the ends of files that were not cancelled.
-    fn hand_to_mover(&self, batch: FetchBatch, ended: Vec<Finished>) -> Vec<Event> {
+    fn hand_to_mover(&self, batch: FetchBatch, ended: Vec<AttemptOutcome>) -> Vec<Event> {
         let _gate = locked(&self.gate);
-        let ended: BTreeMap<AttemptId, Finished> = ended.into_iter().map(|one| (one.attempt, one)).collect();
+        let ended: BTreeMap<AttemptId, AttemptOutcome> =
+            ended.into_iter().map(|one| (one.attempt, one)).collect();
         let mut not_fetched = Vec::new();
         let mut state = locked(&self.state);
         for file in &batch.files {
@@ -200,8 +204,8 @@ fn already_there() -> Success {
     Success { digests: DigestSet::default(), verification: Verification::Wire, already_there: true }
 }
 
-fn finished(file: &FetchFile, result: Result<Success, Fault>, times: Times) -> Finished {
-    Finished {
+fn finished(file: &FetchFile, result: Result<Success, Fault>, times: AttemptTimeline) -> AttemptOutcome {
+    AttemptOutcome {
         attempt: file.attempt,
         transfer: file.transfer,
         epoch: file.epoch,
@@ -209,7 +213,7 @@ fn finished(file: &FetchFile, result: Result<Success, Fault>, times: Times) -> F
         bytes_moved: 0,
         bytes_resent: 0,
         times,
-        shares: Vec::<Share>::new(),
+        shares: Vec::<SourceShare>::new(),
     }
 }
 

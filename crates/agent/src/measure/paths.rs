@@ -99,8 +99,8 @@ impl PathSampler {
     ) -> Vec<PathSample> {
         let mut seen = BTreeMap::new();
         let mut samples: BTreeMap<AgentId, (PathSample, u64)> = BTreeMap::new();
-        for session in sessions.filter(|session| !session.mixed) {
-            let key = (session.source, session.begun);
+        for session in sessions.filter(|session| !session.multi_source) {
+            let key = (session.source, session.started);
             let all = PathCounters::from_session(session);
             seen.insert(key, all);
             let new = all.since(self.before.get(&key).copied().unwrap_or_default());
@@ -179,10 +179,10 @@ mod tests {
         };
         SessionSnapshot {
             source: AgentId(source),
-            mixed: false,
+            multi_source: false,
             class: TrafficClass::default(),
             circuits: Default::default(),
-            begun: Duration::from_secs(begun_s),
+            started: Duration::from_secs(begun_s),
             addresses: vec!["192.0.2.1:7470".parse().unwrap()],
             path,
         }
@@ -219,7 +219,8 @@ mod tests {
             class: TrafficClass::Scavenger,
             ..session(1, 2, 50_000, Some(BottleneckCause::ReceiveWindow))
         };
-        let mixed = SessionSnapshot { mixed: true, ..session(2, 0, 5_000, Some(BottleneckCause::Network)) };
+        let mixed =
+            SessionSnapshot { multi_source: true, ..session(2, 0, 5_000, Some(BottleneckCause::Network)) };
         let all = [session(1, 0, 1_000, Some(BottleneckCause::Network)), scavenger, mixed];
         let told = PathSampler::default().sample(all.iter(), 30.0, Timestamp::ZERO);
         assert_eq!(told.len(), 1, "of several sources at once nobody knows which way lost what");

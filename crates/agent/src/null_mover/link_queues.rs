@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use longhaul_engine::{FetchBatch, FetchFile, Finished, Success, Times};
+use longhaul_engine::{AttemptOutcome, AttemptTimeline, FetchBatch, FetchFile, Success};
 use longhaul_model::{AttemptId, Fault, FaultCode, StorageName, Timestamp};
 
 use super::links::{NullLink, NullLinks};
@@ -44,7 +44,7 @@ struct RunningFile {
 #[derive(Debug)]
 pub(super) enum QueueEvent {
     Started(AttemptId),
-    Finished(Box<Finished>),
+    Finished(Box<AttemptOutcome>),
 }
 
 impl LinkQueues {
@@ -163,7 +163,7 @@ impl Lane {
 }
 
 impl RunningFile {
-    fn finish(self, wall: Timestamp) -> Finished {
+    fn finish(self, wall: Timestamp) -> AttemptOutcome {
         match self.fails_after {
             None => {
                 let success = Success {
@@ -187,14 +187,14 @@ fn finished_attempt(
     end: Option<Timestamp>,
     result: Result<Success, Fault>,
     bytes: u64,
-) -> Finished {
-    Finished {
+) -> AttemptOutcome {
+    AttemptOutcome {
         attempt: item.file.attempt,
         transfer: item.file.transfer,
         epoch: item.file.epoch,
         bytes_moved: bytes,
         bytes_resent: 0,
-        times: Times {
+        times: AttemptTimeline {
             received: item.received,
             started,
             first_byte: started,
@@ -233,7 +233,7 @@ mod tests {
             tree: None,
         };
         FetchBatch {
-            membership: None,
+            foreign: None,
             source_agent: AgentId(1),
             source_storage: source.parse().unwrap(),
             addresses: Vec::new(),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     /// Runs until nothing is due; how long that took, and what finished.
-    fn run(queue: &mut LinkQueues, limit: Option<u64>) -> (Duration, Vec<Finished>) {
+    fn run(queue: &mut LinkQueues, limit: Option<u64>) -> (Duration, Vec<AttemptOutcome>) {
         let (mut now, mut finished) = (Duration::ZERO, Vec::new());
         while let Some(due) = queue.due() {
             now = now.max(due);

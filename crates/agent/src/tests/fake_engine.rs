@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_engine::{Clock, Event, FetchBatch, Finished, Path, Snapshot, Success, Times};
+use longhaul_engine::{AttemptOutcome, AttemptTimeline, Clock, Event, FetchBatch, Path, Snapshot, Success};
 use longhaul_model::{AgentId, AttemptId, DigestSet, Epoch, Fault, Timestamp, TransferId, Verification};
 use longhaul_security::Credentials;
 use tokio::sync::watch;
@@ -84,14 +84,14 @@ impl FakeEngine {
     pub fn finish(&self, attempts: &[u64], result: Result<Success, Fault>) {
         let now = (self.clock)();
         let finished = |&attempt: &u64| {
-            Event::Finished(Finished {
+            Event::Finished(AttemptOutcome {
                 attempt: AttemptId(attempt),
                 transfer: TransferId(1_000 + attempt),
                 epoch: Epoch(1),
                 result: result.clone(),
                 bytes_moved: 7,
                 bytes_resent: 0,
-                times: Times {
+                times: AttemptTimeline {
                     received: now,
                     started: Some(now),
                     first_byte: None,

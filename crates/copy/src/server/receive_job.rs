@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use longhaul_engine::Finished;
+use longhaul_engine::AttemptOutcome;
 use longhaul_model::{Fault, FaultCode, Lfn, Verification};
 
 use crate::fetch_job::{FetchJob, FetchResult, FileFetch};
@@ -39,7 +39,7 @@ struct State {
 
 enum ReceiveEvent {
     Files(Vec<PushedFile>),
-    Finished(Vec<Finished>),
+    Finished(Vec<AttemptOutcome>),
     /// Count the bytes of running files.
     Count,
     /// The client disconnected: stop retrying and end with the last file.

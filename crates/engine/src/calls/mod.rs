@@ -1,8 +1,8 @@
 //! Calls: questions to a peer that are not about bytes of files, over a stream of their own.
 
-mod answering;
-mod channel;
+mod client;
+mod server;
 
-pub(crate) use answering::{Answering, Calls, Open};
-pub(crate) use channel::Calling;
-pub use channel::Channel;
+pub(crate) use client::CallClient;
+pub use client::Channel;
+pub(crate) use server::{CallServer, CallStream, OpenCall};

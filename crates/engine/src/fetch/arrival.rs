@@ -5,17 +5,17 @@ use std::sync::Arc;
 use longhaul_wire::{ChunkHead, OriginNumber, PackedFile};
 
 use super::job::Job;
-use crate::pool::Buffer;
+use crate::buffer_pool::Buffer;
 
 pub(crate) struct Arrival {
     pub(super) buffer: Buffer,
     pub(super) filled: usize,
-    pub(super) what: What,
+    pub(super) content: ArrivalContent,
     /// Who sends it.
     pub(super) from: OriginNumber,
 }
 
-pub(super) enum What {
+pub(super) enum ArrivalContent {
     Chunk { job: Arc<Job>, head: ChunkHead },
     Pack { files: Vec<(Arc<Job>, PackedFile)> },
 }
@@ -34,7 +34,7 @@ impl Arrival {
     }
 
     /// So many bytes were put there.
-    pub(crate) fn filled(&mut self, len: usize) {
+    pub(crate) fn advance(&mut self, len: usize) {
         self.filled += len;
         assert!(
             self.filled <= self.buffer.len(),
@@ -43,18 +43,18 @@ impl Arrival {
     }
 
     /// Whether nobody wants it any more.
-    pub(crate) fn is_void(&self) -> bool {
-        match &self.what {
-            What::Chunk { job, .. } => job.is_over(),
-            What::Pack { files } => files.iter().all(|(job, _)| job.is_over()),
+    pub(crate) fn is_unwanted(&self) -> bool {
+        match &self.content {
+            ArrivalContent::Chunk { job, .. } => job.is_over(),
+            ArrivalContent::Pack { files } => files.iter().all(|(job, _)| job.is_over()),
         }
     }
 
     /// How much has arrived for each file.
-    pub(super) fn shares(&self) -> Vec<(Arc<Job>, u64)> {
-        match &self.what {
-            What::Chunk { job, .. } => vec![(job.clone(), self.filled as u64)],
-            What::Pack { files } => files
+    pub(super) fn bytes_by_job(&self) -> Vec<(Arc<Job>, u64)> {
+        match &self.content {
+            ArrivalContent::Chunk { job, .. } => vec![(job.clone(), self.filled as u64)],
+            ArrivalContent::Pack { files } => files
                 .iter()
                 .map(|(job, packed)| {
                     let arrived = self.filled.saturating_sub(packed.at as usize).min(packed.size as usize);

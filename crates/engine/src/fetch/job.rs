@@ -8,32 +8,32 @@ use longhaul_storage::{TargetFile, TempName};
 use longhaul_wire::journal::OriginId;
 use longhaul_wire::{Coverage, FileKey, FileNumber, OriginNumber};
 
-use super::commit::Ready;
-use super::in_line::InLine;
-use super::large::Large;
+use super::group_commit::CommitItem;
+use super::large_files::LargeFileTask;
+use super::reorder_buffer::ReorderBuffer;
 use super::session::Session;
 use super::target::Target;
 use super::write::Chunk;
-use crate::interface::{Event, FetchFile, Finished, Share, Success, Times};
-use crate::shared::Shared;
+use crate::context::EngineContext;
+use crate::interface::{AttemptOutcome, AttemptTimeline, Event, FetchFile, SourceShare, Success};
 use crate::sync::lock;
 
 /// Files that some attempt works on. Two attempts on one file would write into the same temporary file.
 #[derive(Clone, Default)]
-pub(crate) struct Keys(Arc<Mutex<BTreeSet<(u16, FileKey)>>>);
+pub(crate) struct FileLocks(Arc<Mutex<BTreeSet<(u16, FileKey)>>>);
 
-pub(crate) struct HeldKey {
-    keys: Keys,
+pub(crate) struct FileLock {
+    keys: FileLocks,
     key: (u16, FileKey),
 }
 
-impl Keys {
-    pub(crate) fn hold(&self, lane: u16, key: FileKey) -> Option<HeldKey> {
-        lock(&self.0).insert((lane, key)).then(|| HeldKey { keys: self.clone(), key: (lane, key) })
+impl FileLocks {
+    pub(crate) fn try_lock(&self, lane: u16, key: FileKey) -> Option<FileLock> {
+        lock(&self.0).insert((lane, key)).then(|| FileLock { keys: self.clone(), key: (lane, key) })
     }
 }
 
-impl Drop for HeldKey {
+impl Drop for FileLock {
     fn drop(&mut self) {
         lock(&self.keys.0).remove(&self.key);
     }
@@ -51,9 +51,9 @@ pub(crate) struct Job {
     /// The temporary file of a large file, once it is open.
     pub(super) open: Mutex<Option<Arc<dyn TargetFile>>>,
     /// Chunks before their turn, of a large file that can only be appended to.
-    pub(super) line: Option<Mutex<InLine<Chunk>>>,
-    held: Mutex<Option<HeldKey>>,
-    shared: Weak<Shared>,
+    pub(super) reorder: Option<Mutex<ReorderBuffer<Chunk>>>,
+    file_lock: Mutex<Option<FileLock>>,
+    shared: Weak<EngineContext>,
 }
 
 #[derive(Default)]
@@ -61,24 +61,24 @@ pub(super) struct State {
     pub(super) over: bool,
     /// How it ended; told when nothing of the attempt is under way any more, so that the next one finds no
     /// trace of it.
-    end: Option<Box<Finished>>,
+    end: Option<Box<AttemptOutcome>>,
     /// Remove the temporary file when nobody works on it any more.
-    discard: bool,
+    discard_temp: bool,
     pub(super) session: Option<(Weak<Session>, FileNumber)>,
     pub(super) coverage: Coverage,
     /// Written and not yet flushed: (offset, length).
     pub(super) unflushed: Vec<(u64, u64)>,
     /// A flush of these has been asked for.
-    pub(super) flush_asked: bool,
+    pub(super) flush_requested: bool,
     /// Of a small file, compared while it was in memory.
     pub(super) verdict: Option<Success>,
     /// Bytes of an earlier attempt were kept.
     pub(super) resumed: bool,
-    pub(super) moved: u64,
-    pub(super) resent: u64,
-    pub(super) times: Times,
+    pub(super) bytes_moved: u64,
+    pub(super) bytes_resent: u64,
+    pub(super) times: AttemptTimeline,
     /// By source, of a file with a tree.
-    shares: Vec<Share>,
+    shares: Vec<SourceShare>,
 }
 
 impl Job {
@@ -88,14 +88,14 @@ impl Job {
         target: Arc<Target>,
         at: Pfn,
         origin: OriginId,
-        held: HeldKey,
-        shared: &Arc<Shared>,
+        held: FileLock,
+        shared: &Arc<EngineContext>,
     ) -> Job {
         let key = held.key.1;
         let temp = TempName::of_bytes(key.temporary_name(target.agent.0));
-        let times = Times { received: shared.wall(), ..Times::default() };
+        let times = AttemptTimeline { received: shared.wall(), ..AttemptTimeline::default() };
         let is_large = file.size > longhaul_model::limits::SMALL_FILE_BYTES;
-        let line = (is_large && target.only_appends()).then(|| Mutex::new(InLine::from(0)));
+        let line = (is_large && target.is_append_only()).then(|| Mutex::new(ReorderBuffer::starting_at(0)));
         Job {
             file,
             source,
@@ -106,8 +106,8 @@ impl Job {
             origin,
             state: Mutex::new(State { times, ..State::default() }),
             open: Mutex::new(None),
-            line,
-            held: Mutex::new(Some(held)),
+            reorder: line,
+            file_lock: Mutex::new(Some(held)),
             shared: Arc::downgrade(shared),
         }
     }
@@ -128,7 +128,7 @@ impl Job {
         lock(&self.state).times.started.is_some()
     }
 
-    pub(super) fn start(&self, shared: &Shared) {
+    pub(super) fn mark_started(&self, shared: &EngineContext) {
         let at = shared.wall();
         let mut state = lock(&self.state);
         if state.over || state.times.started.is_some() {
@@ -138,62 +138,62 @@ impl Job {
         drop(state);
         let attempt = self.file.attempt;
         tracing::debug!(%attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(), size = self.file.size, "fetching a file");
-        shared.event(Event::Started { attempt, at });
+        shared.emit(Event::Started { attempt, at });
     }
 
     /// Payload of this file came in.
-    pub(super) fn arrived(&self, bytes: u64, shared: &Shared) {
+    pub(super) fn note_arrived(&self, bytes: u64, shared: &EngineContext) {
         let now = shared.wall();
         let mut state = lock(&self.state);
-        state.moved += bytes;
+        state.bytes_moved += bytes;
         state.times.first_byte.get_or_insert(now);
         state.times.last_byte = Some(now);
     }
 
     /// Payload that came in will have to come again, or came for nothing.
-    pub(super) fn resent(&self, bytes: u64) {
-        lock(&self.state).resent += bytes;
+    pub(super) fn note_resent(&self, bytes: u64) {
+        lock(&self.state).bytes_resent += bytes;
     }
 
     /// What one of the sources did; kept only where there is something to compare it with.
-    fn share(&self, from: OriginNumber, change: impl FnOnce(&mut Share)) {
+    fn update_share(&self, from: OriginNumber, change: impl FnOnce(&mut SourceShare)) {
         if self.file.tree.is_none() {
             return;
         }
         let shares = &mut lock(&self.state).shares;
         let place = usize::from(from.0);
         if shares.len() <= place {
-            shares.resize_with(place + 1, Share::default);
+            shares.resize_with(place + 1, SourceShare::default);
         }
         change(&mut shares[place]);
     }
 
     /// Right bytes came from there.
-    pub(super) fn brought(&self, from: OriginNumber, bytes: u64) {
-        self.share(from, |share| share.bytes += bytes);
+    pub(super) fn note_correct(&self, from: OriginNumber, bytes: u64) {
+        self.update_share(from, |share| share.bytes += bytes);
     }
 
     /// Bytes came from there that are not those of the file.
-    pub(super) fn was_wrong(&self, from: OriginNumber, offset: u64, len: u64) {
-        self.resent(len);
-        self.share(from, |share| {
+    pub(super) fn note_wrong(&self, from: OriginNumber, offset: u64, len: u64) {
+        self.note_resent(len);
+        self.update_share(from, |share| {
             if let Err(place) = share.wrong.binary_search(&(offset, len)) {
                 share.wrong.insert(place, (offset, len));
             }
         });
     }
 
-    pub(super) fn left_out(&self, from: OriginNumber, fault: Fault) {
+    pub(super) fn note_excluded(&self, from: OriginNumber, fault: Fault) {
         tracing::warn!(
             attempt = %self.file.attempt, lfn = self.file.lfn.shown(), replica = from.0, %fault,
             "a source of several is not asked any more"
         );
-        self.share(from, |share| share.left_out = Some(fault));
+        self.update_share(from, |share| share.excluded = Some(fault));
     }
 
     /// Ends the attempt, once. What was written is kept if another attempt can use it.
-    pub(super) fn fail(&self, fault: Fault, shared: &Shared) {
-        let discard = !worth_keeping(&fault);
+    pub(super) fn fail(&self, fault: Fault, shared: &EngineContext) {
+        let discard = !is_resumable(&fault);
         tracing::warn!(
             attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(), %fault,
             "an attempt failed"
@@ -201,7 +201,7 @@ impl Job {
         self.end(Err(fault), discard, shared);
     }
 
-    pub(super) fn succeed(&self, success: Success, shared: &Shared) {
+    pub(super) fn succeed(&self, success: Success, shared: &EngineContext) {
         tracing::debug!(
             attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(),
             already_there = success.already_there, "a file is complete"
@@ -213,7 +213,7 @@ impl Job {
     }
 
     /// Promise 10: whoever reads of a fault at a source sees which source and which file.
-    fn naming_the_source(&self, fault: Fault) -> Fault {
+    fn name_source(&self, fault: Fault) -> Fault {
         let place = format!("{}:", self.source);
         if fault.blame != Blame::Source || fault.detail.starts_with(&place) {
             return fault;
@@ -222,57 +222,57 @@ impl Job {
         named.blaming(fault.blame).retrying(fault.retry)
     }
 
-    fn end(&self, result: Result<Success, Fault>, discard: bool, shared: &Shared) {
+    fn end(&self, result: Result<Success, Fault>, discard: bool, shared: &EngineContext) {
         let mut state = lock(&self.state);
         if state.over {
             return;
         }
         state.over = true;
-        state.discard |= discard;
-        let finished = Finished {
+        state.discard_temp |= discard;
+        let finished = AttemptOutcome {
             attempt: self.file.attempt,
             transfer: self.file.transfer,
             epoch: self.file.epoch,
-            result: result.map_err(|fault| self.naming_the_source(fault)),
-            bytes_moved: state.moved,
-            bytes_resent: state.resent,
+            result: result.map_err(|fault| self.name_source(fault)),
+            bytes_moved: state.bytes_moved,
+            bytes_resent: state.bytes_resent,
             times: state.times,
             shares: std::mem::take(&mut state.shares),
         };
         state.end = Some(Box::new(finished));
         drop(state);
-        self.clear_line();
-        shared.forget_attempt(self.file.attempt);
+        self.clear_reorder_buffer();
+        shared.unregister_attempt(self.file.attempt);
     }
 
     /// Stops the attempt without an event.
-    pub(crate) fn cancel(&self, shared: &Shared) {
+    pub(crate) fn cancel(&self, shared: &EngineContext) {
         let mut state = lock(&self.state);
         if state.over {
             return;
         }
         state.over = true;
-        state.discard = true;
+        state.discard_temp = true;
         let session = state.session.take();
         drop(state);
-        self.clear_line();
+        self.clear_reorder_buffer();
         tracing::info!(attempt = %self.file.attempt, transfer = %self.file.transfer, "an attempt is \
             cancelled");
-        shared.forget_attempt(self.file.attempt);
+        shared.unregister_attempt(self.file.attempt);
         if let Some((session, number)) = session
             && let Some(session) = session.upgrade()
         {
-            session.remove(number);
+            session.remove_file(number);
         }
     }
 
     /// Ends the attempt because of this side: its session is told.
-    pub(super) fn give_up(&self, fault: Fault, shared: &Shared) {
+    pub(super) fn abort(&self, fault: Fault, shared: &EngineContext) {
         let session = lock(&self.state).session.take();
         if let Some((session, number)) = session
             && let Some(session) = session.upgrade()
         {
-            session.remove(number);
+            session.remove_file(number);
         }
         self.fail(fault, shared);
     }
@@ -284,20 +284,20 @@ impl Job {
             "the source's file is not the one that an earlier attempt read from; it begins anew"
         );
         *lock(&self.open) = None;
-        if let Some(line) = &self.line {
-            *lock(line) = InLine::from(0);
+        if let Some(line) = &self.reorder {
+            *lock(line) = ReorderBuffer::starting_at(0);
         }
         let mut state = lock(&self.state);
-        state.resent += state.coverage.covered_bytes();
+        state.bytes_resent += state.coverage.covered_bytes();
         state.coverage = Coverage::default();
         state.unflushed.clear();
         state.resumed = false;
     }
 
     /// What waits for its turn will not get it.
-    fn clear_line(&self) {
-        if let Some(line) = &self.line {
-            let waiting = lock(line).give_up();
+    fn clear_reorder_buffer(&self) {
+        if let Some(line) = &self.reorder {
+            let waiting = lock(line).drain();
             drop(waiting);
         }
     }
@@ -309,7 +309,7 @@ impl Job {
         for job in jobs {
             let in_memory = lock(&job.state).verdict.is_some();
             if !in_memory {
-                job.target.large.push(Large::Commit(job.clone()));
+                job.target.large_tasks.push(LargeFileTask::Commit(job.clone()));
                 continue;
             }
             if let Some(target) = target.replace(job.target.clone())
@@ -317,7 +317,7 @@ impl Job {
             {
                 target.to_commit.put_many(small.drain(..));
             }
-            small.push(Ready::File(job));
+            small.push(CommitItem::File(job));
         }
         if let Some(target) = target {
             target.to_commit.put_many(small);
@@ -326,12 +326,12 @@ impl Job {
 
     /// The temporary file is to be removed when nobody works on it any more.
     pub(super) fn discard(&self) {
-        lock(&self.state).discard = true;
+        lock(&self.state).discard_temp = true;
     }
 }
 
 /// Whether what was written can serve a later attempt.
-fn worth_keeping(fault: &Fault) -> bool {
+fn is_resumable(fault: &Fault) -> bool {
     matches!(fault.blame, Blame::Network | Blame::Ourselves | Blame::Credential)
         && fault.code != FaultCode::Internal
 }
@@ -339,29 +339,29 @@ fn worth_keeping(fault: &Fault) -> bool {
 impl Drop for Job {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let farewell = Farewell { held, end: state.end.take(), shared: self.shared.clone() };
-        if state.discard {
-            self.target.clean_up(self.temp.clone(), self.key, farewell);
+        let held = self.file_lock.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let farewell = AttemptGuard { held, end: state.end.take(), shared: self.shared.clone() };
+        if state.discard_temp {
+            self.target.schedule_cleanup(self.temp.clone(), self.key, farewell);
         }
     }
 }
 
 /// The last of an attempt: releases its file, then tells its end.
-pub(super) struct Farewell {
-    held: Option<HeldKey>,
-    end: Option<Box<Finished>>,
-    shared: Weak<Shared>,
+pub(super) struct AttemptGuard {
+    held: Option<FileLock>,
+    end: Option<Box<AttemptOutcome>>,
+    shared: Weak<EngineContext>,
 }
 
-impl Drop for Farewell {
+impl Drop for AttemptGuard {
     fn drop(&mut self) {
         self.held = None;
         if let (Some(end), Some(shared)) = (self.end.take(), self.shared.upgrade())
             // The next start goes on with it.
             && !matches!(&end.result, Err(fault) if fault.code == FaultCode::Interrupted)
         {
-            shared.event(Event::Finished(*end));
+            shared.emit(Event::Finished(*end));
         }
     }
 }
@@ -371,21 +371,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_attempt_works_on_a_file() {
-        let keys = Keys::default();
+    fn only_one_attempt_may_hold_a_file() {
+        let keys = FileLocks::default();
         let key = FileKey([1; 16]);
-        let held = keys.hold(0, key);
-        assert!(held.is_some() && keys.hold(0, key).is_none() && keys.hold(1, key).is_some());
+        let held = keys.try_lock(0, key);
+        assert!(held.is_some() && keys.try_lock(0, key).is_none() && keys.try_lock(1, key).is_some());
         drop(held);
-        assert!(keys.hold(0, key).is_some());
+        assert!(keys.try_lock(0, key).is_some());
     }
 
     #[test]
-    fn what_the_source_or_target_spoiled_is_not_kept() {
-        assert!(worth_keeping(&Fault::new(FaultCode::ConnectionLost, "")));
-        assert!(worth_keeping(&Fault::new(FaultCode::PermitRefused, "")));
-        assert!(!worth_keeping(&Fault::new(FaultCode::WrongDigest, "")));
-        assert!(!worth_keeping(&Fault::new(FaultCode::TargetFull, "")));
-        assert!(!worth_keeping(&Fault::new(FaultCode::Internal, "")));
+    fn data_spoiled_at_the_source_or_target_is_not_resumed() {
+        assert!(is_resumable(&Fault::new(FaultCode::ConnectionLost, "")));
+        assert!(is_resumable(&Fault::new(FaultCode::PermitRefused, "")));
+        assert!(!is_resumable(&Fault::new(FaultCode::WrongDigest, "")));
+        assert!(!is_resumable(&Fault::new(FaultCode::TargetFull, "")));
+        assert!(!is_resumable(&Fault::new(FaultCode::Internal, "")));
     }
 }

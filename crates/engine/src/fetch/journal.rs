@@ -32,7 +32,7 @@ struct Inner {
     journal: Journal,
 }
 
-fn failed(path: &Path, error: &std::io::Error) -> Fault {
+fn journal_fault(path: &Path, error: &std::io::Error) -> Fault {
     Fault::new(FaultCode::StateDirectory, format!("{}: {error}", path.display()))
 }
 
@@ -45,17 +45,17 @@ impl JournalFile {
             Ok(file) => {
                 file.take(JOURNAL_BYTES_MAX)
                     .read_to_end(&mut bytes)
-                    .map_err(|error| failed(&path, &error))?;
+                    .map_err(|error| journal_fault(&path, &error))?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(&path, &error)),
+            Err(error) => return Err(journal_fault(&path, &error)),
         }
         let replayed = Journal::replay(&bytes, boot);
         if replayed.valid_bytes < bytes.len() {
             let torn = bytes.len() - replayed.valid_bytes;
             tracing::info!(path = %path.display(), torn, "the journal had a torn tail, which is cut off");
         }
-        let (file, bytes) = write_anew(&path, boot, &replayed.journal)?;
+        let (file, bytes) = rewrite(&path, boot, &replayed.journal)?;
         let compact_at = COMPACT_BYTES_MIN.max(2 * bytes);
         let inner = Mutex::new(Inner { file, bytes, compact_at, journal: replayed.journal });
         Ok(JournalFile { path, boot, inner })
@@ -69,7 +69,7 @@ impl JournalFile {
         if let Err(error) = inner.file.write_all(&bytes) {
             // Half a record would hide all that follow it.
             let _ = inner.file.set_len(inner.bytes);
-            return Err(failed(&self.path, &error));
+            return Err(journal_fault(&self.path, &error));
         }
         inner.bytes += bytes.len() as u64;
         records.iter().for_each(|record| inner.journal.apply(record));
@@ -82,12 +82,12 @@ impl JournalFile {
     /// Appends, and returns when the records would survive a power cut.
     pub(crate) fn append_durably(&self, records: &[Record]) -> Result<(), Fault> {
         self.append(records)?;
-        let file = lock(&self.inner).file.try_clone().map_err(|error| failed(&self.path, &error))?;
-        file.sync_data().map_err(|error| failed(&self.path, &error))
+        let file = lock(&self.inner).file.try_clone().map_err(|error| journal_fault(&self.path, &error))?;
+        file.sync_data().map_err(|error| journal_fault(&self.path, &error))
     }
 
     fn compact(&self, inner: &mut Inner) -> Result<(), Fault> {
-        let (file, bytes) = write_anew(&self.path, self.boot, &inner.journal)?;
+        let (file, bytes) = rewrite(&self.path, self.boot, &inner.journal)?;
         inner.file = file;
         inner.bytes = bytes;
         // Twice what is needed, so that the cost of compaction stays in proportion.
@@ -105,7 +105,7 @@ impl JournalFile {
 }
 
 /// A new journal with this content, put in place of the old one.
-fn write_anew(path: &Path, boot: BootId, journal: &Journal) -> Result<(File, u64), Fault> {
+fn rewrite(path: &Path, boot: BootId, journal: &Journal) -> Result<(File, u64), Fault> {
     let new = path.with_extension("new");
     let mut bytes = Journal::header(boot);
     journal.compacted().iter().for_each(|record| record.encode(&mut bytes));
@@ -118,7 +118,7 @@ fn write_anew(path: &Path, boot: BootId, journal: &Journal) -> Result<(File, u64
         }
         OpenOptions::new().append(true).open(path)
     };
-    let file = write().map_err(|error| failed(path, &error))?;
+    let file = write().map_err(|error| journal_fault(path, &error))?;
     Ok((file, bytes.len() as u64))
 }
 
@@ -152,7 +152,7 @@ mod tests {
 
     /// Promise 4: what was appended is there after a crash, even if the crash tore the last record.
     #[test]
-    fn survives_a_crash_and_a_torn_tail() {
+    fn appended_records_survive_a_crash_and_a_torn_tail() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         let key = FileKey([1; 16]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn stays_small_however_many_files_pass() {
+    fn compaction_keeps_the_journal_small() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         let journal = JournalFile::open(path.clone(), BOOT).unwrap();

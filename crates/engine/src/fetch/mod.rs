@@ -6,12 +6,12 @@
 //! ```
 
 mod arrival;
-mod commit;
-mod in_line;
+mod group_commit;
 mod job;
 mod journal;
-mod large;
+mod large_files;
 mod prepare;
+mod reorder_buffer;
 mod session;
 mod sources;
 mod target;
@@ -19,10 +19,10 @@ mod verify;
 mod write;
 
 pub(crate) use arrival::Arrival;
-pub(crate) use in_line::Reorder;
-pub(crate) use job::{Job, Keys};
+pub(crate) use job::{FileLocks, Job};
 pub(crate) use journal::{JournalFile, boot_id};
-pub(crate) use session::{PlacedJobs, Session};
+pub(crate) use reorder_buffer::ReorderBudget;
+pub(crate) use session::{IndexedJobs, Session};
 pub(crate) use sources::{SessionKey, SourceList};
 pub(crate) use target::Target;
 pub(crate) use write::WriteJob;

@@ -10,24 +10,24 @@ use longhaul_storage::TargetFile;
 use longhaul_wire::journal::{JournalEntry, OriginId, Record};
 use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted};
 
-use super::in_line::InLine;
 use super::job::Job;
+use super::reorder_buffer::ReorderBuffer;
 use super::sources::{SourceList, replicas};
 use super::target::Target;
 use super::verify;
+use crate::context::EngineContext;
 use crate::interface::{FetchBatch, FetchFile, Success};
-use crate::shared::Shared;
-use crate::sync::{guarded, lock};
+use crate::sync::{catch_panic, lock};
 
 /// One batch as it was given.
-pub(crate) struct Prepare {
+pub(crate) struct AcceptedBatch {
     pub(crate) batch: FetchBatch,
     /// Parallel to the batch's files; none for those that ended at once.
     pub(crate) jobs: Vec<Option<Arc<Job>>>,
 }
 
 /// What is to be done for a file.
-enum Finding {
+enum Preparation {
     Fetch {
         wanted: Wanted,
         identity: Option<SourceIdentity>,
@@ -40,10 +40,10 @@ enum Finding {
 impl Target {
     /// Makes the jobs of a batch, without looking at the storage. Files that cannot be fetched at all end
     /// here.
-    pub(crate) fn accept(self: &Arc<Self>, batch: FetchBatch, shared: &Arc<Shared>) -> Prepare {
+    pub(crate) fn accept(self: &Arc<Self>, batch: FetchBatch, shared: &Arc<EngineContext>) -> AcceptedBatch {
         let received = shared.wall();
         let jobs = batch.files.iter().map(|file| self.accept_file(file, &batch, received, shared)).collect();
-        Prepare { batch, jobs }
+        AcceptedBatch { batch, jobs }
     }
 
     fn accept_file(
@@ -51,10 +51,10 @@ impl Target {
         file: &FetchFile,
         batch: &FetchBatch,
         received: Timestamp,
-        shared: &Arc<Shared>,
+        shared: &Arc<EngineContext>,
     ) -> Option<Arc<Job>> {
         let refuse = |fault: Fault| {
-            shared.refuse(file, received, fault);
+            shared.refuse_attempt(file, received, fault);
             None
         };
         if file.size > longhaul_model::limits::FILE_BYTES_MAX {
@@ -72,7 +72,7 @@ impl Target {
             return refuse(Fault::new(FaultCode::BadRequest, "the tree is that of a file of another size"));
         }
         let key = FileKey::derive(self.storage.name(), &file.lfn, file.size, &file.digests);
-        let Some(held) = shared.keys.hold(self.lane, key) else {
+        let Some(held) = shared.file_locks.try_lock(self.lane, key) else {
             return refuse(Fault::new(FaultCode::Busy, "another attempt works on the same file"));
         };
         let job = Arc::new(Job::new(
@@ -80,11 +80,11 @@ impl Target {
             batch.source_storage.clone(),
             self.clone(),
             at,
-            origin(batch, file),
+            origin_id(batch, file),
             held,
             shared,
         ));
-        if shared.remember_attempt(&job) {
+        if shared.register_attempt(&job) {
             Some(job)
         } else {
             tracing::warn!(attempt = %file.attempt, "an attempt was given twice, the second is ignored");
@@ -93,18 +93,18 @@ impl Target {
     }
 
     /// The work of the preparing thread.
-    pub(crate) fn prepare_on(self: &Arc<Self>, shared: &Arc<Shared>) {
+    pub(crate) fn run_preparer(self: &Arc<Self>, shared: &Arc<EngineContext>) {
         while let Some(prepare) = self.to_prepare.take() {
             let jobs: Vec<Weak<Job>> = prepare.jobs.iter().flatten().map(Arc::downgrade).collect();
-            if let Err(fault) = guarded("preparing a batch", || self.prepare(prepare, shared)) {
+            if let Err(fault) = catch_panic("preparing a batch", || self.prepare(prepare, shared)) {
                 jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.fail(fault.clone(), shared));
             }
         }
     }
 
-    fn prepare(self: &Arc<Self>, prepare: Prepare, shared: &Arc<Shared>) {
-        let Prepare { batch, jobs } = prepare;
-        let _told_together = shared.events.gather();
+    fn prepare(self: &Arc<Self>, prepare: AcceptedBatch, shared: &Arc<EngineContext>) {
+        let AcceptedBatch { batch, jobs } = prepare;
+        let _told_together = shared.events.batch();
         let mut listed = Vec::with_capacity(batch.files.len());
         let mut wanted_jobs = Vec::new();
         for (place, (file, job)) in batch.files.iter().zip(jobs).enumerate() {
@@ -119,17 +119,17 @@ impl Target {
                 checked: file.tree.is_some(),
             };
             if let Some(job) = job.filter(|job| !job.is_over()) {
-                match self.look(&job, batch.start_by, shared) {
+                match self.inspect(&job, batch.start_by, shared) {
                     Err(fault) => job.fail(fault, shared),
-                    Ok(Finding::AlreadyThere(success)) => {
-                        job.start(shared);
+                    Ok(Preparation::AlreadyThere(success)) => {
+                        job.mark_started(shared);
                         job.succeed(success, shared);
                     }
-                    Ok(Finding::Complete) => {
-                        job.start(shared);
+                    Ok(Preparation::Complete) => {
+                        job.mark_started(shared);
                         Job::complete(vec![job]);
                     }
-                    Ok(Finding::Fetch { wanted, identity }) => {
+                    Ok(Preparation::Fetch { wanted, identity }) => {
                         new.wanted = wanted;
                         new.identity = identity;
                         wanted_jobs.push((place, job));
@@ -141,13 +141,13 @@ impl Target {
         if wanted_jobs.is_empty() {
             return;
         }
-        let (sources, replicas) = (SourceList::of(&batch), replicas(&batch));
+        let (sources, replicas) = (SourceList::from_batch(&batch), replicas(&batch));
         let new = NewBatch {
             replicas,
             permit: batch.permit,
             storage: batch.source_storage,
             lane: self.lane,
-            in_order: self.only_appends(),
+            in_order: self.is_append_only(),
             start_by: batch.start_by,
             files: listed,
         };
@@ -157,7 +157,12 @@ impl Target {
         shared.add_to_session(&sources, treatment, new, wanted_jobs);
     }
 
-    fn look(&self, job: &Arc<Job>, start_by: Timestamp, shared: &Shared) -> Result<Finding, Fault> {
+    fn inspect(
+        &self,
+        job: &Arc<Job>,
+        start_by: Timestamp,
+        shared: &EngineContext,
+    ) -> Result<Preparation, Fault> {
         if shared.wall() > start_by {
             return Err(Fault::new(FaultCode::LeaseExpired, "it waited too long at the target"));
         }
@@ -167,14 +172,19 @@ impl Target {
                 format!("{} is exported for reading only", self.storage.name()),
             ));
         }
-        if let Some(present) = self.storage.stat(&job.at).map_err(verify::at_target)? {
-            return self.compare_present(job, present.size, shared).map(Finding::AlreadyThere);
+        if let Some(present) = self.storage.stat(&job.at).map_err(verify::blame_target)? {
+            return self.compare_present(job, present.size, shared).map(Preparation::AlreadyThere);
         }
         self.resume(job, shared)
     }
 
     /// Something has the final name: good if it is the file that is wanted.
-    pub(super) fn compare_present(&self, job: &Job, size: u64, shared: &Shared) -> Result<Success, Fault> {
+    pub(super) fn compare_present(
+        &self,
+        job: &Job,
+        size: u64,
+        shared: &EngineContext,
+    ) -> Result<Success, Fault> {
         let expected = &job.file.digests;
         let clash = |why: String| Err(Fault::new(FaultCode::NameClash, format!("{}: {why}", job.at)));
         if size != job.file.size {
@@ -183,7 +193,7 @@ impl Target {
         if expected.is_empty() {
             return clash("there is no digest to compare it with".into());
         }
-        let present = self.storage.open(&job.at).map_err(verify::at_target)?;
+        let present = self.storage.open(&job.at).map_err(verify::blame_target)?;
         let given_up = || shared.is_stopping() || job.is_over();
         let Some(found) = verify::digest_present(&*present, expected.algorithms(), &given_up)? else {
             return clash("it changed while it was compared".into());
@@ -192,7 +202,7 @@ impl Target {
             return clash(format!("it has {is}, {wanted} is expected"));
         }
         // An earlier commit may have been cut off between its renames and its flush.
-        self.storage.flush_present(std::slice::from_ref(&job.at)).map_err(verify::at_target)?;
+        self.storage.flush_present(std::slice::from_ref(&job.at)).map_err(verify::blame_target)?;
         tracing::debug!(attempt = %job.file.attempt, at = %job.at, wall = %shared.wall(), "the file is there \
             already");
         Ok(Success {
@@ -202,23 +212,23 @@ impl Target {
         })
     }
 
-    fn resume(&self, job: &Arc<Job>, shared: &Shared) -> Result<Finding, Fault> {
-        let anew = || Ok(Finding::Fetch { wanted: Wanted::Everything, identity: None });
+    fn resume(&self, job: &Arc<Job>, shared: &EngineContext) -> Result<Preparation, Fault> {
+        let anew = || Ok(Preparation::Fetch { wanted: Wanted::Everything, identity: None });
         let Some(entry) = self.journal.entry(&job.key).filter(|entry| entry.opened.origin == job.origin)
         else {
             return anew();
         };
-        let Some(file) = self.storage.reopen(&job.temp, job.file.size).map_err(verify::at_target)? else {
+        let Some(file) = self.storage.reopen(&job.temp, job.file.size).map_err(verify::blame_target)? else {
             return anew();
         };
-        let mut coverage = trusted(&*file, &entry, job.file.size);
+        let mut coverage = trusted_coverage(&*file, &entry, job.file.size);
         let mut file: Arc<dyn TargetFile> = Arc::from(file);
-        if let Some(line) = &job.line {
-            let Some((prefix, kept)) = self.continue_at_the_end(job, file, &coverage, &entry, shared)? else {
+        if let Some(line) = &job.reorder {
+            let Some((prefix, kept)) = self.resume_append_only(job, file, &coverage, &entry, shared)? else {
                 return anew();
             };
             file = kept;
-            *lock(line) = InLine::from(prefix.len);
+            *lock(line) = ReorderBuffer::starting_at(prefix.len);
             coverage = Coverage::default();
             coverage.add(0, prefix);
         }
@@ -232,19 +242,19 @@ impl Target {
         let mut state = lock(&job.state);
         state.coverage = coverage;
         // What cannot be trusted comes a second time.
-        state.resent += (entry.durable.covered_bytes() + written).saturating_sub(covered);
+        state.bytes_resent += (entry.durable.covered_bytes() + written).saturating_sub(covered);
         state.resumed = covered > 0;
         drop(state);
         *lock(&job.open) = Some(file);
         if gaps.is_empty() {
-            return Ok(Finding::Complete);
+            return Ok(Preparation::Complete);
         }
-        Ok(Finding::Fetch { wanted: Wanted::Parts(gaps), identity: Some(entry.opened.identity) })
+        Ok(Preparation::Fetch { wanted: Wanted::Parts(gaps), identity: Some(entry.opened.identity) })
     }
 }
 
 /// What is right of a file that can only be appended to, and the file to go on with.
-type GoneOn = (PartDigest, Arc<dyn TargetFile>);
+type ResumedPrefix = (PartDigest, Arc<dyn TargetFile>);
 
 impl Target {
     /// Of a file that can only be appended to, what is right at its beginning, and the file to go on with.
@@ -252,22 +262,22 @@ impl Target {
     ///
     /// A crash may have left bytes behind what the journal knows. They cannot be written over, so the right
     /// ones are copied to a new temporary file, which is cheaper than fetching them again.
-    fn continue_at_the_end(
+    fn resume_append_only(
         &self,
         job: &Arc<Job>,
         file: Arc<dyn TargetFile>,
         coverage: &Coverage,
         entry: &JournalEntry,
-        shared: &Shared,
-    ) -> Result<Option<GoneOn>, Fault> {
+        shared: &EngineContext,
+    ) -> Result<Option<ResumedPrefix>, Fault> {
         let Some(prefix) = coverage.runs().next().filter(|run| run.0 == 0).map(|run| run.1) else {
             return Ok(None);
         };
         let there = |offset: u64| file.read_at(&mut [0], offset).map(|read| read == 1);
-        if !there(prefix.len - 1).map_err(verify::at_target)? {
+        if !there(prefix.len - 1).map_err(verify::blame_target)? {
             return Ok(None);
         }
-        if !there(prefix.len).map_err(verify::at_target)? {
+        if !there(prefix.len).map_err(verify::blame_target)? {
             return Ok(Some((prefix, file)));
         }
         tracing::debug!(attempt = %job.file.attempt, covered = prefix.len, "copying what is right of a file");
@@ -279,7 +289,7 @@ impl Target {
         let mut copied = PartDigest::EMPTY;
         while copied.len < prefix.len {
             let most = (prefix.len - copied.len).min(buffer.len() as u64) as usize;
-            let read = file.read_at(&mut buffer[..most], copied.len).map_err(verify::at_target)?;
+            let read = file.read_at(&mut buffer[..most], copied.len).map_err(verify::blame_target)?;
             if read == 0 || shared.is_stopping() || job.is_over() {
                 return Ok(None);
             }
@@ -298,20 +308,20 @@ impl Target {
 }
 
 /// What of the entry holds: flushed extents, and written ones whose checksum is right when read again.
-fn trusted(file: &dyn TargetFile, entry: &JournalEntry, size: u64) -> Coverage {
+fn trusted_coverage(file: &dyn TargetFile, entry: &JournalEntry, size: u64) -> Coverage {
     let mut coverage = entry.durable.clone();
     let mut buffer = vec![0; CHUNK_BYTES as usize];
     for (&offset, part) in &entry.written {
         let fits = offset.checked_add(part.len).is_some_and(|end| end <= size);
-        if fits && reads_back(file, offset, part, &mut buffer) {
+        if fits && verify_extent(file, offset, part, &mut buffer) {
             coverage.add(offset, *part);
         }
     }
-    at_chunk_borders(coverage, size)
+    require_chunk_boundaries(coverage, size)
 }
 
 /// Extents are dealt in whole chunks. Every mark is made at chunk borders; one that is not is not ours.
-fn at_chunk_borders(coverage: Coverage, size: u64) -> Coverage {
+fn require_chunk_boundaries(coverage: Coverage, size: u64) -> Coverage {
     let chunk = u64::from(CHUNK_BYTES);
     let fits = |offset: u64, len: u64| {
         let end = offset + len;
@@ -320,7 +330,7 @@ fn at_chunk_borders(coverage: Coverage, size: u64) -> Coverage {
     if coverage.runs().all(|(offset, part)| fits(offset, part.len)) { coverage } else { Coverage::default() }
 }
 
-fn reads_back(file: &dyn TargetFile, offset: u64, expected: &PartDigest, buffer: &mut [u8]) -> bool {
+fn verify_extent(file: &dyn TargetFile, offset: u64, expected: &PartDigest, buffer: &mut [u8]) -> bool {
     let mut found = PartDigest::EMPTY;
     while found.len < expected.len {
         let most = (expected.len - found.len).min(buffer.len() as u64) as usize;
@@ -334,7 +344,7 @@ fn reads_back(file: &dyn TargetFile, offset: u64, expected: &PartDigest, buffer:
 
 /// Parts of two replicas are never mixed unless each was compared with the same tree: the origin is part of
 /// an entry.
-fn origin(batch: &FetchBatch, file: &FetchFile) -> OriginId {
+fn origin_id(batch: &FetchBatch, file: &FetchFile) -> OriginId {
     let mut text = Vec::new();
     match &file.tree {
         Some(tree) => text.extend_from_slice(tree.root().to_string().as_bytes()),

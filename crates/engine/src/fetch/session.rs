@@ -13,54 +13,54 @@ use longhaul_wire::{
     Budget, ChunkHead, FileNumber, Frame, NewBatch, OriginNumber, PackHead, Receiver, StreamNumber,
 };
 
-use super::arrival::{Arrival, What};
-use super::in_line::Places;
+use super::arrival::{Arrival, ArrivalContent};
 use super::job::Job;
-use super::sources::{Origin, SourceList};
+use super::reorder_buffer::ReorderShare;
+use super::sources::{SessionOrigin, SourceList};
 use super::write::WriteJob;
+use crate::context::EngineContext;
 use crate::interface::{Config, Path, SessionSnapshot};
 use crate::net::{Dialler, Link};
-use crate::paths::{Paths, Way};
-use crate::resolve::{Resolve, plain};
-use crate::shared::Shared;
+use crate::paths::{PathSelector, ResolvedPath};
+use crate::resolve::{ResolveRequest, default_paths};
 use crate::sync::lock;
 use crate::tcp::TcpInfo;
 
 /// Slots taken from the pool at once: so many at most are kept from others while they are dealt.
-const RESERVED_AT_ONCE: usize = 64;
+const SLOTS_PER_ROUND_MAX: usize = 64;
 /// Chunks under way from a source nearby: that many within its round trip are more than any network carries,
 /// and fewer stay in the processor's cache. From far away it is as many as the budget has.
-const NEAR_WINDOW: usize = 32;
+const WINDOW_SLOTS_SHORT_PATH: usize = 32;
 
-const FIRST: OriginNumber = OriginNumber(0);
+const FIRST_ORIGIN: OriginNumber = OriginNumber(0);
 
 pub(crate) struct Session {
     /// One at least.
-    origins: Box<[Origin]>,
+    origins: Box<[SessionOrigin]>,
     begun: Duration,
     /// Of all its streams.
     treatment: Treatment,
-    shared: Weak<Shared>,
+    shared: Weak<EngineContext>,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
-    machine: Receiver,
+    receiver: Receiver,
     links: BTreeMap<StreamNumber, Arc<Link>>,
     jobs: BTreeMap<FileNumber, Arc<Job>>,
     /// Of each source.
     addresses: Vec<Vec<String>>,
     /// All of the first one's are used.
     spread: bool,
-    paths: Paths,
+    paths: PathSelector,
     /// In the reorder buffer.
-    places: Places,
+    reorder_share: ReorderShare,
     /// No more work is taken: another session of this peer begins.
     closed: bool,
 }
 
 /// What bounds a stream beside what it was asked for.
-pub(crate) struct Bounds {
+pub(crate) struct StreamLimits {
     /// Bytes that our kernel is to let come.
     pub(crate) window: Option<u64>,
     /// Bytes per second that the source may send, IP packets counted whole.
@@ -68,7 +68,7 @@ pub(crate) struct Bounds {
 }
 
 /// Jobs with their places in a batch.
-pub(crate) type PlacedJobs = Vec<(usize, Arc<Job>)>;
+pub(crate) type IndexedJobs = Vec<(usize, Arc<Job>)>;
 
 /// What has to happen outside of the session's lock.
 enum Effect {
@@ -79,16 +79,16 @@ enum Effect {
 }
 
 impl Session {
-    pub(crate) fn new(sources: &SourceList, treatment: Treatment, shared: &Arc<Shared>) -> Session {
+    pub(crate) fn new(sources: &SourceList, treatment: Treatment, shared: &Arc<EngineContext>) -> Session {
         let (origins, begun) = (sources.origins(shared), shared.now());
         let inner = Inner {
-            machine: machine(&shared.config, origins.len(), treatment.class, begun),
+            receiver: new_receiver(&shared.config, origins.len(), treatment.class, begun),
             links: BTreeMap::new(),
             jobs: BTreeMap::new(),
             addresses: Vec::new(),
             spread: false,
-            paths: Paths::default(),
-            places: Places::of(&shared.reorder),
+            paths: PathSelector::default(),
+            reorder_share: ReorderShare::new(&shared.reorder),
             closed: false,
         };
         Session { origins, begun, treatment, shared: Arc::downgrade(shared), inner: Mutex::new(inner) }
@@ -100,8 +100,8 @@ impl Session {
     }
 
     /// Where a stream goes to.
-    pub(crate) fn origin_of(&self, stream: StreamNumber) -> &Origin {
-        let number = lock(&self.inner).machine.origin_of(stream);
+    pub(crate) fn origin_of(&self, stream: StreamNumber) -> &SessionOrigin {
+        let number = lock(&self.inner).receiver.origin_of(stream);
         &self.origins[usize::from(number.0)]
     }
 
@@ -118,23 +118,23 @@ impl Session {
     pub(crate) fn add(
         self: &Arc<Self>,
         batch: NewBatch,
-        jobs: PlacedJobs,
+        jobs: IndexedJobs,
         sources: &SourceList,
-    ) -> Result<(), (NewBatch, PlacedJobs)> {
-        let added = self.act(|inner, now| {
-            inner.closed |= !inner.machine.has_file_numbers(batch.files.len());
+    ) -> Result<(), (NewBatch, IndexedJobs)> {
+        let added = self.update(|inner, now| {
+            inner.closed |= !inner.receiver.has_file_numbers(batch.files.len());
             if inner.closed {
                 return Err((batch, jobs));
             }
             inner.addresses = sources.addresses.clone();
             inner.spread = sources.spread;
-            let first = inner.machine.add_batch(batch, now);
+            let first = inner.receiver.add_batch(batch, now);
             for (place, job) in jobs {
                 let number = FileNumber(first.0 + place as u32);
                 let mut state = lock(&job.state);
                 if state.over {
                     drop(state);
-                    inner.machine.remove_file(number, now);
+                    inner.receiver.remove_file(number, now);
                     continue;
                 }
                 state.session = Some((Arc::downgrade(self), number));
@@ -147,23 +147,28 @@ impl Session {
     }
 
     /// In which order a stream tries the peer's addresses.
-    pub(crate) fn order(&self, stream: StreamNumber, ways: Vec<Way>, now: Duration) -> Vec<Way> {
-        lock(&self.inner).paths.order(stream, ways, now)
+    pub(crate) fn rank_paths(
+        &self,
+        stream: StreamNumber,
+        ways: Vec<ResolvedPath>,
+        now: Duration,
+    ) -> Vec<ResolvedPath> {
+        lock(&self.inner).paths.rank(stream, ways, now)
     }
 
-    pub(crate) fn way_failed(&self, way: &Way, now: Duration) {
-        lock(&self.inner).paths.failed(way, now);
+    pub(crate) fn path_failed(&self, way: &ResolvedPath, now: Duration) {
+        lock(&self.inner).paths.avoid(way, now);
     }
 
     /// The ways to the source were changed: streams that go others drain.
-    pub(crate) fn follow_paths(self: &Arc<Self>) {
-        self.act(|inner, now| {
-            let ways = self.ways(inner, FIRST);
-            inner.leave_other_ways(&ways, now);
+    pub(crate) fn apply_paths(self: &Arc<Self>) {
+        self.update(|inner, now| {
+            let ways = self.paths_to(inner, FIRST_ORIGIN);
+            inner.drain_other_paths(&ways, now);
         });
     }
 
-    fn set_ways(&self) -> Option<Arc<[Arc<Path>]>> {
+    fn configured_paths(&self) -> Option<Arc<[Arc<Path>]>> {
         if self.treatment.circuits == CircuitUse::Never {
             return None;
         }
@@ -172,15 +177,15 @@ impl Session {
     }
 
     /// Where its streams may go: what was set, or else what came with the work. None if the source dials.
-    fn ways(&self, inner: &mut Inner, origin: OriginNumber) -> Vec<Arc<Path>> {
+    fn paths_to(&self, inner: &mut Inner, origin: OriginNumber) -> Vec<Arc<Path>> {
         let shared = self.shared.upgrade();
         let locals = shared.as_ref().map_or(&[][..], |shared| &shared.config.local_addresses);
         let addresses = inner.addresses.get(usize::from(origin.0));
-        let usual = || addresses.map_or(Vec::new(), |addresses| plain(addresses, locals, 0));
-        if origin != FIRST {
+        let usual = || addresses.map_or(Vec::new(), |addresses| default_paths(addresses, locals, 0));
+        if origin != FIRST_ORIGIN {
             return usual();
         }
-        let set = self.set_ways();
+        let set = self.configured_paths();
         inner.paths.spread = inner.spread || set.as_ref().map_or(locals.len(), |set| set.len()) > 1;
         match (set, self.treatment.circuits) {
             (Some(set), CircuitUse::Only) => set.iter().filter(|path| !path.spare).cloned().collect(),
@@ -195,35 +200,35 @@ impl Session {
         self: &Arc<Self>,
         stream: StreamNumber,
         link: Arc<Link>,
-        way: Option<Way>,
+        way: Option<ResolvedPath>,
         round_trip: Duration,
     ) {
         let address = way.as_ref().map(|way| way.address);
         tracing::debug!(source = %self.origin_of(stream).agent, stream = stream.0, ?address, "a stream is up");
-        self.act(|inner, now| {
-            if inner.closed && !inner.machine.has_work() {
+        self.update(|inner, now| {
+            if inner.closed && !inner.receiver.has_work() {
                 // Nobody looks after this session any more.
                 link.close(None);
             }
             inner.links.insert(stream, link);
-            inner.paths.up(stream, way);
-            inner.machine.stream_up(stream, round_trip, now);
+            inner.paths.stream_up(stream, way);
+            inner.receiver.stream_up(stream, round_trip, now);
             // The ways may have been changed while it was dialled.
-            if let Some(set) = self.set_ways() {
-                inner.leave_other_ways(&set, now);
+            if let Some(set) = self.configured_paths() {
+                inner.drain_other_paths(&set, now);
             }
         });
     }
 
     /// The source has welcomed a stream.
-    pub(crate) fn welcomed(self: &Arc<Self>, stream: StreamNumber, incarnation: u64) {
-        self.act(|inner, now| inner.machine.handle_welcome(stream, incarnation, now));
+    pub(crate) fn handle_welcome(self: &Arc<Self>, stream: StreamNumber, incarnation: u64) {
+        self.update(|inner, now| inner.receiver.handle_welcome(stream, incarnation, now));
     }
 
     /// A stream that was up has ended. If we closed it, that is known, and the next one may be under way
     /// under its number.
     pub(crate) fn stream_ended(self: &Arc<Self>, stream: StreamNumber, link: &Arc<Link>, fault: Fault) {
-        self.act(|inner, now| {
+        self.update(|inner, now| {
             if inner.links.get(&stream).is_some_and(|known| Arc::ptr_eq(known, link)) {
                 inner.stream_down(stream, fault, now);
             }
@@ -232,37 +237,37 @@ impl Session {
 
     /// A stream is down, or could not be opened.
     pub(crate) fn stream_down(self: &Arc<Self>, stream: StreamNumber, fault: Fault) {
-        self.act(|inner, now| inner.stream_down(stream, fault, now));
+        self.update(|inner, now| inner.stream_down(stream, fault, now));
     }
 
-    pub(crate) fn heard(self: &Arc<Self>, stream: StreamNumber, payload: u64, now: Duration) {
+    pub(crate) fn note_received(self: &Arc<Self>, stream: StreamNumber, payload: u64, now: Duration) {
         if let Some(shared) = self.shared.upgrade() {
             shared.counters.bytes_in.fetch_add(payload, Ordering::Relaxed);
         }
-        lock(&self.inner).machine.note_received(stream, payload, now);
+        lock(&self.inner).receiver.note_received(stream, payload, now);
     }
 
-    pub(crate) fn frame(self: &Arc<Self>, stream: StreamNumber, frame: Frame) -> Result<(), Fault> {
-        self.act(|inner, now| inner.machine.handle_frame(stream, frame, now)).unwrap_or(Ok(()))
+    pub(crate) fn handle_frame(self: &Arc<Self>, stream: StreamNumber, frame: Frame) -> Result<(), Fault> {
+        self.update(|inner, now| inner.receiver.handle_frame(stream, frame, now)).unwrap_or(Ok(()))
     }
 
-    pub(crate) fn chunk_begins(
+    pub(crate) fn begin_chunk(
         self: &Arc<Self>,
         stream: StreamNumber,
         head: &ChunkHead,
         payload_len: u32,
     ) -> Result<Option<Arrival>, Fault> {
         let Some(shared) = self.shared.upgrade() else { return Ok(None) };
-        let wanted = self.act(|inner, now| {
-            let wanted = inner.machine.begin_chunk(stream, head, payload_len, now)?;
-            let from = inner.machine.origin_of(stream);
+        let wanted = self.update(|inner, now| {
+            let wanted = inner.receiver.begin_chunk(stream, head, payload_len, now)?;
+            let from = inner.receiver.origin_of(stream);
             Ok::<_, Fault>((wanted, from, inner.jobs.get(&head.file).cloned()))
         });
-        match wanted.unwrap_or(Ok((false, FIRST, None)))? {
+        match wanted.unwrap_or(Ok((false, FIRST_ORIGIN, None)))? {
             (true, from, Some(job)) => Ok(Some(Arrival {
                 buffer: shared.receive_pool.buffer(),
                 filled: 0,
-                what: What::Chunk { job, head: *head },
+                content: ArrivalContent::Chunk { job, head: *head },
                 from,
             })),
             (true, _, None) => {
@@ -271,30 +276,30 @@ impl Session {
             }
             (false, _, job) => {
                 if let Some(job) = job {
-                    job.arrived(payload_len.into(), &shared);
-                    job.resent(payload_len.into());
+                    job.note_arrived(payload_len.into(), &shared);
+                    job.note_resent(payload_len.into());
                 }
                 Ok(None)
             }
         }
     }
 
-    pub(crate) fn pack_begins(
+    pub(crate) fn begin_pack(
         self: &Arc<Self>,
         stream: StreamNumber,
         head: &PackHead,
         payload_len: u32,
     ) -> Result<Option<Arrival>, Fault> {
         let Some(shared) = self.shared.upgrade() else { return Ok(None) };
-        let wanted = self.act(|inner, now| {
-            let wanted = inner.machine.begin_pack(stream, head, payload_len, now)?;
+        let wanted = self.update(|inner, now| {
+            let wanted = inner.receiver.begin_pack(stream, head, payload_len, now)?;
             let slot = !wanted.is_empty();
             let files =
                 wanted.into_iter().filter_map(|packed| Some((inner.jobs.get(&packed.file)?.clone(), packed)));
             let files = files.collect::<Vec<_>>();
-            Ok::<_, Fault>((slot, inner.machine.origin_of(stream), files))
+            Ok::<_, Fault>((slot, inner.receiver.origin_of(stream), files))
         });
-        let (slot, from, files) = wanted.unwrap_or(Ok((false, FIRST, Vec::new())))?;
+        let (slot, from, files) = wanted.unwrap_or(Ok((false, FIRST_ORIGIN, Vec::new())))?;
         if !slot {
             return Ok(None);
         }
@@ -303,66 +308,66 @@ impl Session {
             return Ok(None);
         }
         let buffer = shared.receive_pool.buffer();
-        Ok(Some(Arrival { buffer, filled: 0, what: What::Pack { files }, from }))
+        Ok(Some(Arrival { buffer, filled: 0, content: ArrivalContent::Pack { files }, from }))
     }
 
     /// A payload has arrived in full; none if it was not wanted.
-    pub(crate) fn arrived(self: &Arc<Self>, stream: StreamNumber, arrival: Option<Arrival>) {
+    pub(crate) fn end_payload(self: &Arc<Self>, stream: StreamNumber, arrival: Option<Arrival>) {
         let Some(shared) = self.shared.upgrade() else { return };
-        lock(&self.inner).machine.end_payload(stream);
+        lock(&self.inner).receiver.end_payload(stream);
         let Some(arrival) = arrival else { return };
-        let shares = arrival.shares();
-        shares.iter().for_each(|(job, bytes)| job.arrived(*bytes, &shared));
+        let shares = arrival.bytes_by_job();
+        shares.iter().for_each(|(job, bytes)| job.note_arrived(*bytes, &shared));
         if let Some((job, _)) = shares.first() {
             job.target.device.to_write.push(WriteJob { session: self.clone(), arrival });
         }
     }
 
     /// The stream died in the middle of a payload.
-    pub(crate) fn lost(&self, arrival: Option<Arrival>) {
+    pub(crate) fn payload_lost(&self, arrival: Option<Arrival>) {
         let (Some(shared), Some(arrival)) = (self.shared.upgrade(), arrival) else { return };
-        for (job, bytes) in arrival.shares() {
-            job.arrived(bytes, &shared);
-            job.resent(bytes);
+        for (job, bytes) in arrival.bytes_by_job() {
+            job.note_arrived(bytes, &shared);
+            job.note_resent(bytes);
         }
     }
 
-    pub(super) fn written(self: &Arc<Self>, parts: &[(FileNumber, u64)]) {
-        self.act(|inner, now| {
-            parts.iter().for_each(|&(file, offset)| inner.machine.chunk_written(file, offset, now))
+    pub(super) fn chunks_written(self: &Arc<Self>, parts: &[(FileNumber, u64)]) {
+        self.update(|inner, now| {
+            parts.iter().for_each(|&(file, offset)| inner.receiver.chunk_written(file, offset, now))
         });
     }
 
-    pub(super) fn damaged(self: &Arc<Self>, file: FileNumber, offset: u64) {
-        self.act(|inner, now| inner.machine.chunk_damaged(file, offset, now));
+    pub(super) fn chunk_damaged(self: &Arc<Self>, file: FileNumber, offset: u64) {
+        self.update(|inner, now| inner.receiver.chunk_damaged(file, offset, now));
     }
 
     /// The bytes are as that source sent them, and not those of the file.
-    pub(super) fn wrong(self: &Arc<Self>, file: FileNumber, offset: u64, from: OriginNumber) {
-        self.act(|inner, now| inner.machine.chunk_wrong(file, offset, from, now));
+    pub(super) fn chunk_wrong(self: &Arc<Self>, file: FileNumber, offset: u64, from: OriginNumber) {
+        self.update(|inner, now| inner.receiver.chunk_wrong(file, offset, from, now));
     }
 
     /// The file is cancelled, or failed here.
-    pub(crate) fn remove(self: &Arc<Self>, file: FileNumber) {
-        self.act(|inner, now| {
+    pub(crate) fn remove_file(self: &Arc<Self>, file: FileNumber) {
+        self.update(|inner, now| {
             inner.jobs.remove(&file);
-            inner.machine.remove_file(file, now);
+            inner.receiver.remove_file(file, now);
         });
     }
 
     /// Something of ours failed in the middle of a step: nobody should wait for this session.
-    pub(crate) fn broken(self: &Arc<Self>, fault: &Fault) {
-        self.act(|inner, now| {
+    pub(crate) fn abort(self: &Arc<Self>, fault: &Fault) {
+        self.update(|inner, now| {
             inner.closed = true;
-            inner.machine.fail_all(fault, now);
+            inner.receiver.fail_all(fault, now);
         });
     }
 
     /// Time-outs, and slots if there are some now. True while the session has work.
     pub(crate) fn tick(self: &Arc<Self>) -> bool {
-        self.act(|inner, now| {
-            inner.machine.handle_timeout(now);
-            inner.machine.has_work()
+        self.update(|inner, now| {
+            inner.receiver.handle_timeout(now);
+            inner.receiver.has_work()
         })
         .unwrap_or(false)
     }
@@ -371,11 +376,11 @@ impl Session {
     pub(crate) fn is_over(self: &Arc<Self>, now: Duration) -> bool {
         let mut inner = lock(&self.inner);
         let rested = inner
-            .machine
+            .receiver
             .idle_since()
             .is_some_and(|since| now.saturating_sub(since) >= longhaul_wire::limits::IDLE_MAX);
         inner.closed |= rested;
-        if inner.closed && !inner.machine.has_work() {
+        if inner.closed && !inner.receiver.has_work() {
             inner.links.values().for_each(|link| link.close(None));
             return true;
         }
@@ -383,51 +388,51 @@ impl Session {
     }
 
     /// Takes what our kernel measured of a stream; says what is to bound it.
-    pub(crate) fn measured(&self, stream: StreamNumber, info: &TcpInfo) -> Bounds {
-        let pace = self.pace(stream);
-        let machine = &mut lock(&self.inner).machine;
+    pub(crate) fn update_round_trip(&self, stream: StreamNumber, info: &TcpInfo) -> StreamLimits {
+        let pace = self.reserved_rate(stream);
+        let machine = &mut lock(&self.inner).receiver;
         machine.set_round_trip(stream, info.round_trip, info.round_trip_min);
-        Bounds { window: machine.receive_window(stream), pace }
+        StreamLimits { window: machine.receive_window(stream), pace }
     }
 
     /// The stream's share of what its way is booked for. Other sessions with the source may go the same way.
-    fn pace(&self, stream: StreamNumber) -> Option<u64> {
-        let set = self.set_ways()?;
-        let way = lock(&self.inner).paths.way_of(stream)?.clone();
-        let booked = set.iter().find(|path| way.is(path))?.booked_bytes_per_s?;
+    fn reserved_rate(&self, stream: StreamNumber) -> Option<u64> {
+        let set = self.configured_paths()?;
+        let way = lock(&self.inner).paths.path_of(stream)?.clone();
+        let booked = set.iter().find(|path| way.matches(path))?.reserved_bytes_per_s?;
         let sessions = self.shared.upgrade()?.all_sessions();
         let with_source = sessions.iter().filter(|session| session.peer() == self.peer());
-        let streams: usize = with_source.map(|session| lock(&session.inner).paths.on(&way)).sum();
+        let streams: usize = with_source.map(|session| lock(&session.inner).paths.streams_on(&way)).sum();
         Some((booked / streams.max(1) as u64).max(1))
     }
 
-    pub(crate) fn snapshot(&self, shared: &Shared) -> SessionSnapshot {
+    pub(crate) fn snapshot(&self, shared: &EngineContext) -> SessionSnapshot {
         let mut inner = lock(&self.inner);
-        let (source, addresses) = (self.peer(), inner.paths.in_use());
-        let held = inner.is_held(shared);
-        let path = inner.machine.path_snapshot(held, shared.now());
+        let (source, addresses) = (self.peer(), inner.paths.addresses_in_use());
+        let held = inner.is_backpressured(shared);
+        let path = inner.receiver.path_snapshot(held, shared.now());
         let mixed = self.origins.len() > 1;
         let Treatment { class, circuits, .. } = self.treatment;
-        SessionSnapshot { source, class, circuits, mixed, begun: self.begun, addresses, path }
+        SessionSnapshot { source, class, circuits, multi_source: mixed, started: self.begun, addresses, path }
     }
 
     pub(crate) fn streams(&self) -> usize {
-        lock(&self.inner).machine.streams_up()
+        lock(&self.inner).receiver.streams_up()
     }
 
-    fn act<T>(self: &Arc<Self>, change: impl FnOnce(&mut Inner, Duration) -> T) -> Option<T> {
+    fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut Inner, Duration) -> T) -> Option<T> {
         let shared = self.shared.upgrade()?;
-        let told_together = shared.events.gather();
+        let told_together = shared.events.batch();
         let mut effects = Vec::new();
         let mut inner = lock(&self.inner);
         let result = change(&mut inner, shared.now());
-        inner.settle(&shared, &mut effects);
+        inner.process(&shared, &mut effects);
         drop(inner);
         let mut complete = Vec::new();
         for effect in effects {
             match effect {
                 Effect::Complete(job) => complete.push(job),
-                effect => self.run(effect, &shared),
+                effect => self.run_effect(effect, &shared),
             }
         }
         drop(told_together);
@@ -436,25 +441,26 @@ impl Session {
         Some(result)
     }
 
-    fn run(self: &Arc<Self>, effect: Effect, shared: &Arc<Shared>) {
+    fn run_effect(self: &Arc<Self>, effect: Effect, shared: &Arc<EngineContext>) {
         match effect {
             Effect::Dial(stream) => {
                 let mut inner = lock(&self.inner);
-                let origin = inner.machine.origin_of(stream);
-                let paths = self.ways(&mut inner, origin);
+                let origin = inner.receiver.origin_of(stream);
+                let paths = self.paths_to(&mut inner, origin);
                 drop(inner);
                 // What goes by circuits only cannot be had without one, whoever dials.
-                if paths.is_empty() && origin == FIRST && self.treatment.circuits != CircuitUse::Only {
-                    return shared.offers.want(self, stream, shared.now());
+                if paths.is_empty() && origin == FIRST_ORIGIN && self.treatment.circuits != CircuitUse::Only {
+                    return shared.offers.assign_or_wait(self, stream, shared.now());
                 }
                 // What was dialled ahead goes the usual way, and is marked as usual.
-                let is_ours = origin == FIRST && self.origins[0].membership.is_none();
-                let is_usual = is_ours && self.set_ways().is_none() && self.treatment == Treatment::default();
-                if is_usual && shared.offers.use_parked(self, stream) {
+                let is_ours = origin == FIRST_ORIGIN && self.origins[0].membership.is_none();
+                let is_usual =
+                    is_ours && self.configured_paths().is_none() && self.treatment == Treatment::default();
+                if is_usual && shared.offers.assign_parked(self, stream) {
                     return;
                 }
                 let dialler = Dialler::Session(self.clone(), stream);
-                shared.resolver.push(Resolve { dialler, paths });
+                shared.resolver.push(ResolveRequest { dialler, paths });
             }
             Effect::Restarted(job) => job.restart(),
             Effect::Complete(job) => Job::complete(vec![job]),
@@ -464,7 +470,7 @@ impl Session {
 }
 
 /// Several sources share the streams, so that they take no more memory than one.
-fn machine(config: &Config, origins: usize, class: TrafficClass, now: Duration) -> Receiver {
+fn new_receiver(config: &Config, origins: usize, class: TrafficClass, now: Duration) -> Receiver {
     let most = config.streams_per_session.div_ceil(origins).max(1);
     if config.fixed_streams {
         return Receiver::with_origins(origins, most, now);
@@ -481,60 +487,61 @@ fn machine(config: &Config, origins: usize, class: TrafficClass, now: Duration) 
 impl Inner {
     fn stream_down(&mut self, stream: StreamNumber, fault: Fault, now: Duration) {
         self.links.remove(&stream);
-        self.paths.down(stream);
-        self.machine.stream_down(stream, fault, now);
+        self.paths.stream_down(stream);
+        self.receiver.stream_down(stream, fault, now);
     }
 
     /// Ways are set for the first source only.
-    fn leave_other_ways(&mut self, ways: &[Arc<Path>], now: Duration) {
-        for stream in self.paths.elsewhere(ways, now) {
-            if self.machine.origin_of(stream) == FIRST {
-                self.machine.drain_stream(stream, now);
+    fn drain_other_paths(&mut self, ways: &[Arc<Path>], now: Duration) {
+        for stream in self.paths.misplaced_streams(ways, now) {
+            if self.receiver.origin_of(stream) == FIRST_ORIGIN {
+                self.receiver.drain_stream(stream, now);
             }
         }
     }
 
     /// Whether what has arrived waits for our disk, so that less is asked for than could be.
-    fn is_held(&self, shared: &Shared) -> bool {
+    fn is_backpressured(&self, shared: &EngineContext) -> bool {
         let pool = &shared.receive_pool;
-        let arrived = pool.used().saturating_sub(self.machine.slots_in_use());
-        self.machine.has_unrequested_files() && 2 * arrived > pool.total()
+        let arrived = pool.used().saturating_sub(self.receiver.slots_in_use());
+        self.receiver.has_unrequested_files() && 2 * arrived > pool.total()
     }
 
     /// Takes what the machine wants, deals what the pool allows, and takes again.
-    fn settle(&mut self, shared: &Arc<Shared>, effects: &mut Vec<Effect>) {
+    fn process(&mut self, shared: &Arc<EngineContext>, effects: &mut Vec<Effect>) {
         self.take_outputs(shared, effects);
-        if self.machine.has_unrequested_files() || self.machine.is_in_endgame() {
-            self.deal(shared);
+        if self.receiver.has_unrequested_files() || self.receiver.is_in_endgame() {
+            self.request_chunks(shared);
             self.take_outputs(shared, effects);
         }
     }
 
-    fn deal(&mut self, shared: &Arc<Shared>) {
+    fn request_chunks(&mut self, shared: &Arc<EngineContext>) {
         let pool = &shared.receive_pool;
         let share = pool.total() / shared.busy_sessions.load(Ordering::Relaxed).max(1);
-        let window = if self.machine.is_short_path() { share.min(NEAR_WINDOW) } else { share }.max(1);
-        let open = window.saturating_sub(self.machine.slots_in_use()).min(RESERVED_AT_ONCE);
+        let window =
+            if self.receiver.is_short_path() { share.min(WINDOW_SLOTS_SHORT_PATH) } else { share }.max(1);
+        let open = window.saturating_sub(self.receiver.slots_in_use()).min(SLOTS_PER_ROUND_MAX);
         if open == 0 {
             return;
         }
-        let mut pace = lock(&shared.pace_in);
+        let mut pace = lock(&shared.rate_limit_in);
         let bytes = pace.available(shared.now());
         let buffers = if bytes == 0 { 0 } else { pool.reserve(open) };
         let places = shared.reorder.free();
         let budget = Budget { buffers, bytes, window, reorder_credits: places };
-        let taken = self.machine.request_chunks(budget, shared.wall(), shared.now());
-        self.places.hold(self.machine.reorder_credits_in_use());
-        pace.consume(self.machine.take_requested_bytes());
+        let taken = self.receiver.request_chunks(budget, shared.wall(), shared.now());
+        self.reorder_share.set_held(self.receiver.reorder_credits_in_use());
+        pace.consume(self.receiver.take_requested_bytes());
         drop(pace);
         pool.release(buffers - taken);
-        if buffers == 0 && bytes > 0 && self.machine.slots_in_use() == 0 {
-            pool.hunger();
+        if buffers == 0 && bytes > 0 && self.receiver.slots_in_use() == 0 {
+            pool.note_starvation();
         }
     }
 
-    fn take_outputs(&mut self, shared: &Arc<Shared>, effects: &mut Vec<Effect>) {
-        while let Some(output) = self.machine.poll_output() {
+    fn take_outputs(&mut self, shared: &Arc<EngineContext>, effects: &mut Vec<Effect>) {
+        while let Some(output) = self.receiver.poll_output() {
             match output {
                 Output::Send { stream, frame } => {
                     if let Some(link) = self.links.get(&stream) {
@@ -544,9 +551,9 @@ impl Inner {
                 Output::Dial { stream } => effects.push(Effect::Dial(stream)),
                 Output::Close { stream, fault } => {
                     if fault.is_some() {
-                        self.paths.given_up(stream, shared.now());
+                        self.paths.stream_given_up(stream, shared.now());
                     } else {
-                        self.paths.down(stream);
+                        self.paths.stream_down(stream);
                     }
                     if let Some(link) = self.links.remove(&stream) {
                         link.close(fault);
@@ -555,12 +562,12 @@ impl Inner {
                 Output::Started { file } => {
                     // At once: after its request is sent, the file could be complete before we come to it.
                     if let Some(job) = self.jobs.get(&file) {
-                        job.start(shared);
+                        job.mark_started(shared);
                     }
                 }
                 Output::SourceExcluded { file, origin, fault } => {
                     if let Some(job) = self.jobs.get(&file) {
-                        job.left_out(origin, fault);
+                        job.note_excluded(origin, fault);
                     }
                 }
                 Output::Restarted { file } => {
@@ -572,7 +579,7 @@ impl Inner {
                 }
             }
         }
-        shared.receive_pool.release(self.machine.take_freed_slots());
-        self.places.hold(self.machine.reorder_credits_in_use());
+        shared.receive_pool.release(self.receiver.take_freed_slots());
+        self.reorder_share.set_held(self.receiver.reorder_credits_in_use());
     }
 }

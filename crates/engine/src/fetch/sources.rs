@@ -7,59 +7,59 @@ use longhaul_model::mark::Treatment;
 use longhaul_wire::receiver::OriginNumber;
 use longhaul_wire::{JoinKey, Replica, SessionId};
 
+use crate::context::EngineContext;
+use crate::foreign_deployment::ForeignDeployment;
 use crate::interface::FetchBatch;
-use crate::membership::Membership;
-use crate::shared::Shared;
 
 /// Work with the same sources, in the same class and under the same mark, shares a session.
 pub(crate) type SessionKey = (Treatment, Vec<(AgentId, Option<Arc<str>>)>);
 
 /// Who they are and where they can be dialled, the batch's own source first.
 pub(crate) struct SourceList {
-    all: Vec<(AgentId, Option<Membership>)>,
+    all: Vec<(AgentId, Option<ForeignDeployment>)>,
     pub(super) addresses: Vec<Vec<String>>,
     /// All addresses of the first one are used.
     pub(super) spread: bool,
 }
 
 /// One of them, as a session knows it.
-pub(crate) struct Origin {
+pub(crate) struct SessionOrigin {
     pub(crate) agent: AgentId,
-    pub(crate) membership: Option<Membership>,
+    pub(crate) membership: Option<ForeignDeployment>,
     /// Of our session with it: the others do not learn its key.
     pub(crate) id: SessionId,
     pub(crate) key: JoinKey,
 }
 
 impl SourceList {
-    pub(super) fn of(batch: &FetchBatch) -> SourceList {
+    pub(super) fn from_batch(batch: &FetchBatch) -> SourceList {
         let mut list = SourceList {
-            all: vec![(batch.source_agent, batch.membership.clone())],
+            all: vec![(batch.source_agent, batch.foreign.clone())],
             addresses: vec![batch.addresses.clone()],
             spread: batch.spread,
         };
         for replica in &batch.replicas {
-            list.all.push((replica.agent, replica.membership.clone()));
+            list.all.push((replica.agent, replica.foreign.clone()));
             list.addresses.push(replica.addresses.clone());
         }
         list
     }
 
     pub(crate) fn key(&self, treatment: Treatment) -> SessionKey {
-        let named = |(agent, membership): &(AgentId, Option<Membership>)| {
+        let named = |(agent, membership): &(AgentId, Option<ForeignDeployment>)| {
             (*agent, membership.as_ref().map(|other| other.deployment().clone()))
         };
         (treatment, self.all.iter().map(named).collect())
     }
 
     /// With keys of their own.
-    pub(super) fn origins(&self, shared: &Shared) -> Box<[Origin]> {
-        let origin = |(agent, membership): &(AgentId, Option<Membership>)| {
+    pub(super) fn origins(&self, shared: &EngineContext) -> Box<[SessionOrigin]> {
+        let origin = |(agent, membership): &(AgentId, Option<ForeignDeployment>)| {
             let (mut id, mut key) = ([0; 16], [0; 32]);
             shared.random(&mut id);
             shared.random(&mut key);
             let membership = membership.clone();
-            Origin { agent: *agent, membership, id: SessionId(id), key: JoinKey(key) }
+            SessionOrigin { agent: *agent, membership, id: SessionId(id), key: JoinKey(key) }
         };
         self.all.iter().map(origin).collect()
     }

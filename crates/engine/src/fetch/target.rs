@@ -9,17 +9,17 @@ use longhaul_storage::{Storage, TempName};
 use longhaul_wire::FileKey;
 use longhaul_wire::journal::Record;
 
-use super::commit::Ready;
-use super::job::{Farewell, Job};
+use super::group_commit::CommitItem;
+use super::job::{AttemptGuard, Job};
 use super::journal::JournalFile;
-use super::prepare::Prepare;
+use super::prepare::AcceptedBatch;
 use crate::device::Device;
 use crate::queue::Queue;
 
 /// Small files that wait for a commit, beyond the group at hand: then writers wait.
-const READY_MAX: usize = 3_000;
+const COMMIT_QUEUE_FILES_MAX: usize = 3_000;
 /// An entry nobody came back to is given up after this.
-const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 3_600);
+const RESUME_ENTRY_TTL: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 pub(crate) struct Target {
     pub(super) agent: AgentId,
@@ -29,10 +29,10 @@ pub(crate) struct Target {
     pub(super) rules: NameRules,
     pub(super) journal: JournalFile,
     /// Bounded by what was leased.
-    pub(super) to_prepare: Queue<Prepare>,
-    pub(super) to_commit: Queue<Ready>,
+    pub(super) to_prepare: Queue<AcceptedBatch>,
+    pub(super) to_commit: Queue<CommitItem>,
     /// Large files: to be flushed or committed. Bounded by what was leased.
-    pub(super) large: Queue<super::large::Large>,
+    pub(super) large_tasks: Queue<super::large_files::LargeFileTask>,
     /// Large files with unflushed bytes, and since when.
     pub(super) unflushed: Mutex<Vec<(Weak<Job>, Duration)>>,
 }
@@ -54,8 +54,8 @@ impl Target {
             rules,
             journal,
             to_prepare: Queue::new(usize::MAX),
-            to_commit: Queue::new(READY_MAX),
-            large: Queue::new(usize::MAX),
+            to_commit: Queue::new(COMMIT_QUEUE_FILES_MAX),
+            large_tasks: Queue::new(usize::MAX),
             unflushed: Mutex::default(),
         }
     }
@@ -65,17 +65,17 @@ impl Target {
     }
 
     /// Whether files have to be written from their beginning to their end.
-    pub(super) fn only_appends(&self) -> bool {
+    pub(super) fn is_append_only(&self) -> bool {
         !self.storage.capabilities().random_write
     }
 
-    pub(crate) fn take(&self, batch: Prepare) {
+    pub(crate) fn enqueue(&self, batch: AcceptedBatch) {
         self.to_prepare.push(batch);
     }
 
     /// On start: temporary files that no entry speaks of are removed, and entries without temporary file, or
     /// too old.
-    pub(crate) fn tidy(&self, now: Timestamp) -> Result<(), Fault> {
+    pub(crate) fn clean_up_leftovers(&self, now: Timestamp) -> Result<(), Fault> {
         if !self.storage.capabilities().writable {
             return Ok(());
         }
@@ -86,7 +86,7 @@ impl Target {
         let mut closed = Vec::new();
         for (key, entry) in entries {
             let temp = name_of(&key);
-            if now.since(entry.opened.at) < KEPT_FOR && present.contains(&temp) {
+            if now.since(entry.opened.at) < RESUME_ENTRY_TTL && present.contains(&temp) {
                 kept.insert(temp);
             } else {
                 closed.push(Record::Closed { key });
@@ -107,10 +107,10 @@ impl Target {
     }
 
     /// Removes a temporary file in the committing thread.
-    pub(super) fn clean_up(&self, temp: TempName, key: FileKey, farewell: Farewell) {
+    pub(super) fn schedule_cleanup(&self, temp: TempName, key: FileKey, farewell: AttemptGuard) {
         // Called from wherever the last reference ends: it must not wait, unless that is the engine's end.
-        if let Some(Ready::CleanUp { temp, key, farewell }) =
-            self.to_commit.push(Ready::CleanUp { temp, key, farewell })
+        if let Some(CommitItem::CleanUp { temp, key, guard: farewell }) =
+            self.to_commit.push(CommitItem::CleanUp { temp, key, guard: farewell })
         {
             self.remove_temp(&temp, key);
             drop(farewell);
@@ -130,10 +130,10 @@ impl Target {
         self.to_prepare.close();
         // What nobody needs goes now: after the next start nobody would ask for it either.
         for ready in self.to_commit.close() {
-            if let Ready::CleanUp { temp, key, .. } = ready {
+            if let CommitItem::CleanUp { temp, key, .. } = ready {
                 self.remove_temp(&temp, key);
             }
         }
-        self.large.close();
+        self.large_tasks.close();
     }
 }

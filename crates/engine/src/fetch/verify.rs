@@ -10,13 +10,13 @@ use longhaul_storage::{SourceFile, TargetFile};
 use crate::interface::{FetchFile, Success};
 
 /// Faults of reading blame the source; here it is the target that reads.
-pub(super) fn at_target(fault: Fault) -> Fault {
+pub(super) fn blame_target(fault: Fault) -> Fault {
     let blame = if fault.blame == Blame::Source { Blame::Target } else { fault.blame };
     fault.blaming(blame)
 }
 
 /// Whether the bytes have to be read from the storage again to be compared.
-pub(super) fn needs_reading(file: &FetchFile) -> bool {
+pub(super) fn needs_readback(file: &FetchFile) -> bool {
     let by_parts = file.tree.is_some() || file.digests.is_empty() || combines(&file.digests);
     file.verification == Verification::Readback || !by_parts
 }
@@ -27,7 +27,7 @@ fn combines(expected: &DigestSet) -> bool {
 }
 
 /// Compares the digest that follows from the parts.
-pub(super) fn check_parts(file: &FetchFile, whole: PartDigest, resumed: bool) -> Result<Success, Fault> {
+pub(super) fn check_combined(file: &FetchFile, whole: PartDigest, resumed: bool) -> Result<Success, Fault> {
     let mut digests = whole.digests();
     if let Some(tree) = &file.tree {
         // Every part was compared with its value in the tree, also those of earlier attempts.
@@ -36,13 +36,13 @@ pub(super) fn check_parts(file: &FetchFile, whole: PartDigest, resumed: bool) ->
     check(file, &digests, resumed)?;
     let verification = match file.tree.is_some() || file.digests.comparable(&digests) {
         true => Verification::EndToEnd,
-        false => against_source(file),
+        false => source_verification(file),
     };
     Ok(Success { digests, verification, already_there: false })
 }
 
 /// What the comparison of chunks with the source's digests proves, if nothing else was compared.
-fn against_source(file: &FetchFile) -> Verification {
+fn source_verification(file: &FetchFile) -> Verification {
     match file.verification {
         Verification::EndToEnd if file.digests.is_empty() => Verification::EndToEnd,
         _ => Verification::Wire,
@@ -52,7 +52,7 @@ fn against_source(file: &FetchFile) -> Verification {
 /// Compares the bytes of a small file that is in memory.
 pub(super) fn check_memory(file: &FetchFile, bytes: &[u8], whole: PartDigest) -> Result<Success, Fault> {
     if file.tree.is_some() || file.digests.is_empty() || combines(&file.digests) {
-        return check_parts(file, whole, false);
+        return check_combined(file, whole, false);
     }
     let mut hasher = Hasher::new(file.digests.algorithms());
     hasher.update(bytes);
@@ -62,13 +62,13 @@ pub(super) fn check_memory(file: &FetchFile, bytes: &[u8], whole: PartDigest) ->
 }
 
 /// Long readings are given up when nobody wants their result any more.
-pub(super) type GivenUp<'a> = &'a dyn Fn() -> bool;
+pub(super) type CancelCheck<'a> = &'a dyn Fn() -> bool;
 
 /// Reads a whole file in order.
 fn digest_whole(
     size: u64,
     algorithms: impl IntoIterator<Item = Algorithm>,
-    given_up: GivenUp<'_>,
+    given_up: CancelCheck<'_>,
     read_at: impl Fn(&mut [u8], u64) -> Result<usize, Fault>,
 ) -> Result<DigestSet, Fault> {
     let mut buffer = vec![0; size.min(u64::from(CHUNK_BYTES)) as usize];
@@ -79,7 +79,7 @@ fn digest_whole(
             return Err(Fault::new(FaultCode::Interrupted, "while a file was read again"));
         }
         let most = (size - at).min(buffer.len() as u64) as usize;
-        let read = read_at(&mut buffer[..most], at).map_err(at_target)?;
+        let read = read_at(&mut buffer[..most], at).map_err(blame_target)?;
         if read == 0 {
             let detail = format!("{at} bytes could be read back of {size}");
             return Err(Fault::new(FaultCode::TargetWrite, detail));
@@ -94,20 +94,20 @@ fn digest_whole(
 pub(super) fn digest_present(
     present: &dyn SourceFile,
     algorithms: impl IntoIterator<Item = Algorithm>,
-    given_up: GivenUp<'_>,
+    given_up: CancelCheck<'_>,
 ) -> Result<Option<DigestSet>, Fault> {
     let before = present.identity();
     let digests = digest_whole(before.size, algorithms, given_up, |buffer, at| present.read_at(buffer, at))?;
-    Ok((present.identity_now().map_err(at_target)? == before).then_some(digests))
+    Ok((present.identity_now().map_err(blame_target)? == before).then_some(digests))
 }
 
 /// Reads the temporary file again, in order, and compares.
-pub(super) fn check_reading(
+pub(super) fn check_readback(
     file: &FetchFile,
     target: &dyn TargetFile,
     whole: PartDigest,
     resumed: bool,
-    given_up: GivenUp<'_>,
+    given_up: CancelCheck<'_>,
 ) -> Result<Success, Fault> {
     let algorithms = file.digests.algorithms().chain([Algorithm::Adler32, Algorithm::Crc32c]);
     let digests = digest_whole(file.size, algorithms, given_up, |buffer, at| target.read_at(buffer, at))?;
@@ -158,12 +158,12 @@ mod tests {
 
     /// Promise 2: the record says how a file was verified, and none is shown as another.
     #[test]
-    fn says_what_was_proven() {
+    fn the_verification_states_what_was_proven() {
         let bytes = b"some bytes";
         let whole = PartDigest::of(bytes);
         let proven = |algorithms: &[Algorithm], asked| {
             let file = file(bytes, algorithms, asked);
-            (needs_reading(&file), check_memory(&file, bytes, whole).unwrap().verification)
+            (needs_readback(&file), check_memory(&file, bytes, whole).unwrap().verification)
         };
         assert_eq!(proven(&[], Verification::EndToEnd), (false, Verification::EndToEnd));
         assert_eq!(proven(&[], Verification::Wire), (false, Verification::Wire));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_digest_blames_who_is_to_blame() {
+    fn a_wrong_digest_blames_source_or_target() {
         for algorithm in
             [Algorithm::Adler32, Algorithm::Crc32c, Algorithm::Blake3, Algorithm::Sha256, Algorithm::Md5]
         {
@@ -186,7 +186,7 @@ mod tests {
             assert_eq!((fault.code, fault.blame), (FaultCode::WrongDigest, Blame::Source), "{algorithm}");
         }
         let file = file(b"right", &[Algorithm::Adler32], Verification::EndToEnd);
-        let fault = check_parts(&file, PartDigest::of(b"wrong"), true).unwrap_err();
+        let fault = check_combined(&file, PartDigest::of(b"wrong"), true).unwrap_err();
         assert_eq!((fault.blame, fault.retry), (Blame::Target, Retry::Now));
     }
 }

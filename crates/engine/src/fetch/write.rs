@@ -10,16 +10,16 @@ use longhaul_storage::{Commit, TargetFile};
 use longhaul_wire::journal::{Record, SourceOpening};
 use longhaul_wire::{ChunkHead, FileNumber, OriginNumber, PackedFile, SourceIdentity};
 
-use super::arrival::{Arrival, What};
+use super::arrival::{Arrival, ArrivalContent};
 use super::job::Job;
-use super::large::Large;
+use super::large_files::LargeFileTask;
 use super::session::Session;
 use super::target::Target;
 use super::verify;
+use crate::buffer_pool::Buffer;
+use crate::context::EngineContext;
 use crate::device::Operation;
-use crate::pool::Buffer;
-use crate::shared::Shared;
-use crate::sync::{guarded, lock};
+use crate::sync::{catch_panic, lock};
 
 /// Extent after which write-back begins: smaller ones cost more calls, larger ones leave more for the end.
 const WRITEBACK_BYTES: u64 = 8 << 20;
@@ -41,16 +41,17 @@ pub(super) struct Chunk {
 
 impl WriteJob {
     /// In a writer thread.
-    pub(crate) fn run(self, shared: &Arc<Shared>) {
+    pub(crate) fn run(self, shared: &Arc<EngineContext>) {
         let WriteJob { session, arrival } = self;
         let from = arrival.from;
-        let jobs: Vec<Weak<Job>> = arrival.shares().iter().map(|(job, _)| Arc::downgrade(job)).collect();
-        let written = guarded("writing", || match arrival.what {
-            What::Chunk { job, head } => {
+        let jobs: Vec<Weak<Job>> =
+            arrival.bytes_by_job().iter().map(|(job, _)| Arc::downgrade(job)).collect();
+        let written = catch_panic("writing", || match arrival.content {
+            ArrivalContent::Chunk { job, head } => {
                 write_chunk((session, from), &job, head, arrival.buffer, arrival.filled, shared);
             }
             // The files of a pack are of one target.
-            What::Pack { files } => {
+            ArrivalContent::Pack { files } => {
                 let target = files.first().map(|(job, _)| job.target.clone());
                 if let Some(target) = target {
                     target.write_pack((&session, from), files, arrival.buffer, shared);
@@ -58,7 +59,7 @@ impl WriteJob {
             }
         });
         if let Err(fault) = written {
-            jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.give_up(fault.clone(), shared));
+            jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.abort(fault.clone(), shared));
         }
     }
 }
@@ -69,7 +70,7 @@ fn write_chunk(
     head: ChunkHead,
     buffer: Buffer,
     len: usize,
-    shared: &Arc<Shared>,
+    shared: &Arc<EngineContext>,
 ) {
     if job.is_over() {
         return;
@@ -77,25 +78,25 @@ fn write_chunk(
     let part = PartDigest::of(&buffer[..len]);
     if part.crc32c != head.crc32c {
         drop(buffer);
-        return damaged(&session, job, head.file, head.offset, part.len);
+        return report_damaged(&session, job, head.file, head.offset, part.len);
     }
-    if !is_of_tree(job, head.offset, &buffer[..len]) {
+    if !matches_tree(job, head.offset, &buffer[..len]) {
         drop(buffer);
-        return wrong((&session, from), job, head.file, head.offset, part.len);
+        return report_wrong((&session, from), job, head.file, head.offset, part.len);
     }
-    job.brought(from, part.len);
+    job.note_correct(from, part.len);
     let chunk = Chunk { session, buffer, head, part };
-    let Some(line) = &job.line else {
-        job.target.write_right(job, chunk, shared, || ());
+    let Some(line) = &job.reorder else {
+        job.target.write_verified(job, chunk, shared, || ());
         return;
     };
     lock(line).push(head.offset, chunk);
     // Whoever finds the next one writes it, and those that waited for it.
     loop {
-        let next = lock(line).take();
+        let next = lock(line).take_next();
         let Some(chunk) = next else { return };
         let end = chunk.head.offset + chunk.part.len;
-        if !job.target.write_right(job, chunk, shared, || lock(line).written(end)) {
+        if !job.target.write_verified(job, chunk, shared, || lock(line).written(end)) {
             return;
         }
     }
@@ -104,34 +105,40 @@ fn write_chunk(
 impl Target {
     /// Calls `next` when others may write to the file, before the session hears of it. False if the file is
     /// given up.
-    fn write_right(&self, job: &Arc<Job>, chunk: Chunk, shared: &Arc<Shared>, next: impl FnOnce()) -> bool {
+    fn write_verified(
+        &self,
+        job: &Arc<Job>,
+        chunk: Chunk,
+        shared: &Arc<EngineContext>,
+        next: impl FnOnce(),
+    ) -> bool {
         if job.is_over() {
             return false;
         }
         let Chunk { session, buffer, head, part } = chunk;
-        let put = self.put(job, &buffer[..part.len as usize], &head, part, shared);
+        let put = self.write_and_journal(job, &buffer[..part.len as usize], &head, part, shared);
         // Its slot has to be free before the session deals again.
         drop(buffer);
         match put {
             Ok(()) => {
                 next();
-                session.written(&[(head.file, head.offset)]);
+                session.chunks_written(&[(head.file, head.offset)]);
                 true
             }
             Err(fault) => {
-                job.give_up(fault, shared);
+                job.abort(fault, shared);
                 false
             }
         }
     }
 
-    fn put(
+    fn write_and_journal(
         &self,
         job: &Arc<Job>,
         bytes: &[u8],
         head: &ChunkHead,
         part: PartDigest,
-        shared: &Shared,
+        shared: &EngineContext,
     ) -> Result<(), Fault> {
         let file = self.open(job, head.identity, shared)?;
         self.device.run(Operation::Write, bytes.len(), || file.write_at(bytes, head.offset))?;
@@ -146,15 +153,15 @@ impl Target {
         }
         let first = state.unflushed.is_empty();
         state.unflushed.push((head.offset, part.len));
-        let due =
-            !state.flush_asked && state.unflushed.iter().map(|extent| extent.1).sum::<u64>() >= FLUSH_BYTES;
-        state.flush_asked |= due;
+        let due = !state.flush_requested
+            && state.unflushed.iter().map(|extent| extent.1).sum::<u64>() >= FLUSH_BYTES;
+        state.flush_requested |= due;
         drop(state);
         if first {
             lock(&self.unflushed).push((Arc::downgrade(job), shared.now()));
         }
         if due {
-            self.large.push(Large::Flush(job.clone()));
+            self.large_tasks.push(LargeFileTask::Flush(job.clone()));
         }
         Ok(())
     }
@@ -164,14 +171,15 @@ impl Target {
         &self,
         job: &Job,
         identity: SourceIdentity,
-        shared: &Shared,
+        shared: &EngineContext,
     ) -> Result<Arc<dyn TargetFile>, Fault> {
         let mut open = lock(&job.open);
         if let Some(file) = &*open {
             return Ok(file.clone());
         }
         let file: Arc<dyn TargetFile> = Arc::from(self.storage.create(&job.temp, job.file.size)?);
-        self.journal.append(&[Record::Open { key: job.key, opened: opened(job, identity, shared) }])?;
+        self.journal
+            .append(&[Record::Open { key: job.key, opened: source_opening(job, identity, shared) }])?;
         *open = Some(file.clone());
         Ok(file)
     }
@@ -181,7 +189,7 @@ impl Target {
         (session, from): (&Arc<Session>, OriginNumber),
         files: Vec<(Arc<Job>, PackedFile)>,
         buffer: Buffer,
-        shared: &Arc<Shared>,
+        shared: &Arc<EngineContext>,
     ) {
         let mut records = Vec::with_capacity(files.len());
         let mut written: Vec<(FileNumber, u64)> = Vec::with_capacity(files.len());
@@ -196,43 +204,43 @@ impl Target {
                 bad.push((job, packed));
                 continue;
             }
-            if !is_of_tree(job, 0, bytes) {
+            if !matches_tree(job, 0, bytes) {
                 other.push((job, packed));
                 continue;
             }
-            job.brought(from, part.len);
+            job.note_correct(from, part.len);
             // Each by itself, however small: a gate that is narrow must not be passed by hundreds at once.
-            match self.device.run(Operation::Write, 0, || self.put_small(job, bytes, part)) {
+            match self.device.run(Operation::Write, 0, || self.write_small(job, bytes, part)) {
                 Ok(()) => {
                     records.push(Record::Whole {
                         key: job.key,
-                        opened: opened(job, packed.identity, shared),
+                        opened: source_opening(job, packed.identity, shared),
                         part,
                     });
                     written.push((packed.file, 0));
                 }
-                Err(fault) => job.give_up(fault, shared),
+                Err(fault) => job.abort(fault, shared),
             }
         }
         drop(buffer);
         for (job, packed) in bad {
-            damaged(session, job, packed.file, 0, packed.size.into());
+            report_damaged(session, job, packed.file, 0, packed.size.into());
         }
         for (job, packed) in other {
-            wrong((session, from), job, packed.file, 0, packed.size.into());
+            report_wrong((session, from), job, packed.file, 0, packed.size.into());
         }
         if let Err(fault) = self.journal.append(&records) {
-            files.iter().for_each(|(job, _)| job.give_up(fault.clone(), shared));
+            files.iter().for_each(|(job, _)| job.abort(fault.clone(), shared));
         }
-        session.written(&written);
+        session.chunks_written(&written);
     }
 
     /// Compares a small file while it is in memory, then writes it.
-    fn put_small(&self, job: &Job, bytes: &[u8], part: PartDigest) -> Result<(), Fault> {
+    fn write_small(&self, job: &Job, bytes: &[u8], part: PartDigest) -> Result<(), Fault> {
         let in_memory = verify::check_memory(&job.file, bytes, part)?;
         let written = if job.file.verification == longhaul_model::Verification::Readback {
             let file = self.storage.create(&job.temp, job.file.size)?;
-            let reread = || verify::check_reading(&job.file, &*file, part, false, &|| false);
+            let reread = || verify::check_readback(&job.file, &*file, part, false, &|| false);
             file.write_at(bytes, 0).and_then(|()| reread())
         } else {
             let item = Commit::new(job.temp.clone(), job.at.clone(), job.file.size);
@@ -247,31 +255,37 @@ impl Target {
     }
 }
 
-fn damaged(session: &Arc<Session>, job: &Job, file: FileNumber, offset: u64, len: u64) {
+fn report_damaged(session: &Arc<Session>, job: &Job, file: FileNumber, offset: u64, len: u64) {
     tracing::warn!(
         attempt = %job.file.attempt, transfer = %job.file.transfer, lfn = job.file.lfn.shown(), offset,
         "a chunk arrived damaged"
     );
-    job.resent(len);
-    session.damaged(file, offset);
+    job.note_resent(len);
+    session.chunk_damaged(file, offset);
 }
 
 /// Whether the bytes are those of the file, as far as that is known.
-fn is_of_tree(job: &Job, offset: u64, bytes: &[u8]) -> bool {
+fn matches_tree(job: &Job, offset: u64, bytes: &[u8]) -> bool {
     job.file.tree.as_ref().is_none_or(|tree| tree.fits(offset, bytes))
 }
 
 /// The bytes have the checksum that they were sent with, and are not those of the file: their source is to
 /// blame.
-fn wrong((session, from): (&Arc<Session>, OriginNumber), job: &Job, file: FileNumber, offset: u64, len: u64) {
+fn report_wrong(
+    (session, from): (&Arc<Session>, OriginNumber),
+    job: &Job,
+    file: FileNumber,
+    offset: u64,
+    len: u64,
+) {
     tracing::warn!(
         attempt = %job.file.attempt, transfer = %job.file.transfer, lfn = job.file.lfn.shown(), offset,
         replica = from.0, "a source sent bytes that are not those of the file"
     );
-    job.was_wrong(from, offset, len);
-    session.wrong(file, offset, from);
+    job.note_wrong(from, offset, len);
+    session.chunk_wrong(file, offset, from);
 }
 
-fn opened(job: &Job, identity: SourceIdentity, shared: &Shared) -> SourceOpening {
+fn source_opening(job: &Job, identity: SourceIdentity, shared: &EngineContext) -> SourceOpening {
     SourceOpening { at: shared.wall(), origin: job.origin, identity }
 }

@@ -10,26 +10,26 @@ use longhaul_model::{Mark, SciTag, Timestamp};
 use longhaul_wire::firefly::{Firefly, State, Usage};
 use mio::net::TcpStream;
 
-use super::{Counted, Marks};
-use crate::shared::Shared;
+use super::{MarkCounters, StreamMarker};
+use crate::context::EngineContext;
 use crate::tcp::TcpInfo;
 
 /// Which end of a flow this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum FlowEnd {
     Source,
     Target,
 }
 
 pub(crate) struct Flow {
-    marks: Arc<Marks>,
-    end: End,
-    counted: Arc<Counted>,
+    marks: Arc<StreamMarker>,
+    end: FlowEnd,
+    counters: Arc<MarkCounters>,
     /// None: nobody is told of it.
-    told: Option<Told>,
+    report: Option<FlowReport>,
 }
 
-struct Told {
+struct FlowReport {
     scitag: SciTag,
     source: SocketAddr,
     target: SocketAddr,
@@ -42,62 +42,64 @@ struct Told {
 impl Flow {
     /// The stream is this mark's from now on.
     pub(crate) fn begin(
-        marks: &Arc<Marks>,
+        marks: &Arc<StreamMarker>,
         socket: &TcpStream,
-        end: End,
+        end: FlowEnd,
         mark: Mark,
-        shared: &Shared,
+        shared: &EngineContext,
     ) -> Flow {
-        marks.connected(socket, mark);
+        marks.mark_connected(socket, mark);
         let ends = socket.local_addr().and_then(|own| Ok((own, socket.peer_addr()?)));
         let told = mark.scitag.zip(ends.ok()).map(|(scitag, (own, peer))| {
             let (source, target) = match end {
-                End::Source => (own, peer),
-                End::Target => (peer, own),
+                FlowEnd::Source => (own, peer),
+                FlowEnd::Target => (peer, own),
             };
-            let next = shared.now() + marks.wanted.every.unwrap_or_default();
-            Told { scitag, source, target, started: shared.wall(), next, passed: 0 }
+            let next = shared.now() + marks.config.firefly_interval.unwrap_or_default();
+            FlowReport { scitag, source, target, started: shared.wall(), next, passed: 0 }
         });
-        let flow = Flow { marks: marks.clone(), end, counted: marks.counted(mark), told };
-        flow.tell(State::Start, socket, shared.wall());
+        let flow = Flow { marks: marks.clone(), end, counters: marks.counters_of(mark), report: told };
+        flow.send_firefly(State::Start, socket, shared.wall());
         flow
     }
 
     /// Payload that came or went.
-    pub(crate) fn passed(&self, bytes: u64) {
+    pub(crate) fn count(&self, bytes: u64) {
         let counter = match self.end {
-            End::Source => &self.counted.bytes_out,
-            End::Target => &self.counted.bytes_in,
+            FlowEnd::Source => &self.counters.bytes_out,
+            FlowEnd::Target => &self.counters.bytes_in,
         };
         counter.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Tells of it now and then, while something passes.
-    pub(crate) fn look(&mut self, socket: &TcpStream, shared: &Shared) {
+    pub(crate) fn report_progress(&mut self, socket: &TcpStream, shared: &EngineContext) {
         let now = shared.now();
-        let (Some(every), Some(told)) = (self.marks.wanted.every, &mut self.told) else { return };
+        let (Some(every), Some(told)) = (self.marks.config.firefly_interval, &mut self.report) else {
+            return;
+        };
         if now < told.next {
             return;
         }
         told.next = now + every;
-        let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
+        let Ok(info) = TcpInfo::read_from(socket.as_fd()) else { return };
         let passed = info.bytes_acked + info.bytes_received;
         if std::mem::replace(&mut told.passed, passed) != passed {
-            self.tell(State::Ongoing, socket, shared.wall());
+            self.send_firefly(State::Ongoing, socket, shared.wall());
         }
     }
 
     /// The stream is closed.
-    pub(crate) fn end(self, socket: &TcpStream, shared: &Shared) {
-        self.tell(State::End, socket, shared.wall());
+    pub(crate) fn end(self, socket: &TcpStream, shared: &EngineContext) {
+        self.send_firefly(State::End, socket, shared.wall());
     }
 
-    fn tell(&self, state: State, socket: &TcpStream, now: Timestamp) {
-        let Some(told) = &self.told else { return };
-        let info = TcpInfo::of(socket.as_fd()).unwrap_or_default();
+    fn send_firefly(&self, state: State, socket: &TcpStream, now: Timestamp) {
+        let Some(told) = &self.report else { return };
+        let info = TcpInfo::read_from(socket.as_fd()).unwrap_or_default();
         let (sent, received) = match self.end {
-            End::Source => (info.bytes_acked, info.bytes_received),
-            End::Target => (info.bytes_received, info.bytes_acked),
+            FlowEnd::Source => (info.bytes_acked, info.bytes_received),
+            FlowEnd::Target => (info.bytes_received, info.bytes_acked),
         };
         let usage = Usage {
             sent,
@@ -107,8 +109,8 @@ impl Flow {
             retransmits: info.retransmits,
             delivery_rate: info.delivery_rate,
         };
-        let &Told { scitag, source, target, started, .. } = told;
+        let &FlowReport { scitag, source, target, started, .. } = told;
         let firefly = Firefly { state, started, now, source, target, scitag, usage };
-        self.marks.tell(&firefly, self.end == End::Source);
+        self.marks.send_firefly(&firefly, self.end == FlowEnd::Source);
     }
 }

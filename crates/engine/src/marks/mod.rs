@@ -4,7 +4,7 @@
 //! label's. Nothing here waits: what the kernel does not take at once is counted and left out.
 
 mod flow;
-mod label;
+mod flow_label;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -20,32 +20,32 @@ use crate::interface::{MarkSnapshot, Marking, MarkingSnapshot};
 use crate::socket::is_v6;
 use crate::sync::lock;
 
-pub(crate) use flow::{End, Flow};
+pub(crate) use flow::{Flow, FlowEnd};
 
 /// Marks that are counted each on their own; peers choose those of what they fetch from us.
-const COUNTED_MAX: usize = 256;
+const MARKS_COUNTED_MAX: usize = 256;
 
-pub(crate) struct Marks {
-    wanted: Marking,
+pub(crate) struct StreamMarker {
+    config: Marking,
     /// Of each address family, if the host has it and anybody is to be told.
     v4: Option<UdpSocket>,
     v6: Option<UdpSocket>,
-    counted: Mutex<BTreeMap<Mark, Arc<Counted>>>,
+    counters: Mutex<BTreeMap<Mark, Arc<MarkCounters>>>,
     fireflies_sent: AtomicU64,
     fireflies_dropped: AtomicU64,
     unlabelled: AtomicU64,
-    told: AtomicBool,
+    warned: AtomicBool,
 }
 
 /// What passed under one mark.
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct MarkCounters {
     pub(crate) bytes_in: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
 }
 
-impl Marks {
-    pub(crate) fn new(wanted: Marking) -> Marks {
+impl StreamMarker {
+    pub(crate) fn new(wanted: Marking) -> StreamMarker {
         let is_told = !wanted.collectors.is_empty() || wanted.target_port.is_some();
         let open = |from: SocketAddr| {
             let socket = UdpSocket::bind(from).and_then(|socket| {
@@ -57,24 +57,24 @@ impl Marks {
                 .ok()
         };
         let socket = |any: SocketAddr| is_told.then(|| open(any)).flatten();
-        Marks {
+        StreamMarker {
             v4: socket((Ipv4Addr::UNSPECIFIED, 0).into()),
             v6: socket((Ipv6Addr::UNSPECIFIED, 0).into()),
-            wanted,
-            counted: Mutex::default(),
+            config: wanted,
+            counters: Mutex::default(),
             fireflies_sent: AtomicU64::new(0),
             fireflies_dropped: AtomicU64::new(0),
             unlabelled: AtomicU64::new(0),
-            told: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
         }
     }
 
     /// What is accepted here answers with the flow labels of those who dialled. Linux lets no other label be
     /// set on it.
     pub(crate) fn prepare_listener(&self, listener: &TcpListener) {
-        if self.wanted.flow_label
+        if self.config.flow_label
             && listener.local_addr().is_ok_and(|address| address.is_ipv6())
-            && let Err(error) = label::reflect(&SockRef::from(listener))
+            && let Err(error) = flow_label::reflect(&SockRef::from(listener))
         {
             tracing::info!(
                 %error,
@@ -93,26 +93,30 @@ impl Marks {
     ) -> SocketAddr {
         self.set_class(&SockRef::from(socket), address.is_ipv6(), mark);
         let SocketAddr::V6(mut to) = address else { return address };
-        let label = mark.scitag.filter(|_| self.wanted.flow_label).and_then(|tag| tag.flow_label(random));
-        match label.map(|label| label::lease(&SockRef::from(socket), *to.ip(), label)) {
+        let label = mark.scitag.filter(|_| self.config.flow_label).and_then(|tag| tag.flow_label(random));
+        match label.map(|label| flow_label::lease(&SockRef::from(socket), *to.ip(), label)) {
             Some(Ok(label)) => to.set_flowinfo(label.to_be()),
-            Some(Err(error)) => self.not_labelled(&error),
+            Some(Err(error)) => self.warn_unlabelled(&error),
             None => {}
         }
         to.into()
     }
 
     /// Marks a stream that is connected: the class of its packets. Its label was settled when it was dialled.
-    pub(crate) fn connected(&self, socket: &TcpStream, mark: Mark) {
+    pub(crate) fn mark_connected(&self, socket: &TcpStream, mark: Mark) {
         let v6 = is_v6(socket);
         self.set_class(&SockRef::from(socket), v6, mark);
-        if v6 && self.wanted.flow_label && mark.scitag.is_some() && label::of(socket).is_none() {
+        if v6
+            && self.config.flow_label
+            && mark.scitag.is_some()
+            && flow_label::flow_label_of(socket).is_none()
+        {
             self.unlabelled.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn set_class(&self, socket: &SockRef<'_>, v6: bool, mark: Mark) {
-        let Some(dscp) = mark.dscp.filter(|_| self.wanted.dscp) else { return };
+        let Some(dscp) = mark.dscp.filter(|_| self.config.dscp) else { return };
         let byte = dscp.byte().into();
         let set = if v6 { socket.set_tclass_v6(byte) } else { socket.set_tos_v4(byte) };
         if let Err(error) = set {
@@ -120,25 +124,25 @@ impl Marks {
         }
     }
 
-    fn not_labelled(&self, error: &std::io::Error) {
-        if !self.told.swap(true, Ordering::Relaxed) {
+    fn warn_unlabelled(&self, error: &std::io::Error) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "the kernel gives no flow label; streams go without, which is said once");
         }
     }
 
-    fn counted(&self, mark: Mark) -> Arc<Counted> {
-        let mut all = lock(&self.counted);
-        let full = all.len() >= COUNTED_MAX && !all.contains_key(&mark);
+    fn counters_of(&self, mark: Mark) -> Arc<MarkCounters> {
+        let mut all = lock(&self.counters);
+        let full = all.len() >= MARKS_COUNTED_MAX && !all.contains_key(&mark);
         // What is too much is counted together.
         all.entry(if full { Mark::default() } else { mark }).or_default().clone()
     }
 
     /// Tells whoever is to be told. Never waits.
-    fn tell(&self, firefly: &Firefly, from_source: bool) {
-        let datagram = firefly.datagram(&self.wanted.host);
-        let at_target = self.wanted.target_port.filter(|_| from_source);
+    fn send_firefly(&self, firefly: &Firefly, from_source: bool) {
+        let datagram = firefly.datagram(&self.config.host);
+        let at_target = self.config.target_port.filter(|_| from_source);
         let at_target = at_target.map(|port| SocketAddr::new(firefly.target.ip().to_canonical(), port));
-        for to in self.wanted.collectors.iter().copied().chain(at_target) {
+        for to in self.config.collectors.iter().copied().chain(at_target) {
             let socket = if to.is_ipv6() { &self.v6 } else { &self.v4 };
             let sent = socket.as_ref().is_some_and(|socket| socket.send_to(&datagram, to).is_ok());
             let count = if sent { &self.fireflies_sent } else { &self.fireflies_dropped };
@@ -147,13 +151,13 @@ impl Marks {
     }
 
     pub(crate) fn snapshot(&self) -> MarkingSnapshot {
-        let of = |(mark, counted): (&Mark, &Arc<Counted>)| MarkSnapshot {
+        let of = |(mark, counted): (&Mark, &Arc<MarkCounters>)| MarkSnapshot {
             mark: *mark,
             bytes_in: counted.bytes_in.load(Ordering::Relaxed),
             bytes_out: counted.bytes_out.load(Ordering::Relaxed),
         };
         MarkingSnapshot {
-            marks: lock(&self.counted).iter().map(of).collect(),
+            marks: lock(&self.counters).iter().map(of).collect(),
             fireflies_sent: self.fireflies_sent.load(Ordering::Relaxed),
             fireflies_dropped: self.fireflies_dropped.load(Ordering::Relaxed),
             streams_unlabelled: self.unlabelled.load(Ordering::Relaxed),
@@ -173,10 +177,10 @@ mod tests {
     use crate::interface::PathProfile;
     use crate::tcp::peer_marking;
 
-    fn marks(change: impl FnOnce(&mut Marking)) -> Marks {
+    fn marks(change: impl FnOnce(&mut Marking)) -> StreamMarker {
         let mut wanted = Marking { flow_label: true, dscp: true, ..Marking::default() };
         change(&mut wanted);
-        Marks::new(wanted)
+        StreamMarker::new(wanted)
     }
 
     fn mark(dscp: &str) -> Mark {
@@ -184,7 +188,7 @@ mod tests {
     }
 
     /// What the other end sees of a stream that we dial: its class, and the label that we gave it.
-    fn dialled(any: &str, treatment: Treatment, marks: Option<&Marks>) -> Option<(u8, Option<u32>)> {
+    fn dialled(any: &str, treatment: Treatment, marks: Option<&StreamMarker>) -> Option<(u8, Option<u32>)> {
         let Ok(listener) = TcpListener::bind(any) else {
             eprintln!("SKIPPED: this host has no {any}");
             return None;
@@ -194,11 +198,11 @@ mod tests {
         let near = crate::socket::connect(to, None, &PathProfile::default(), treatment, marks).unwrap();
         let (far, _) = listener.accept().unwrap();
         let seen = peer_marking(far.as_fd(), to.is_ipv6()).unwrap().unwrap();
-        Some((seen & !0b11, label::of(&near)))
+        Some((seen & !0b11, flow_label::flow_label_of(&near)))
     }
 
     #[test]
-    fn a_stream_that_we_dial_is_marked_from_its_first_packet() {
+    fn a_dialled_stream_is_marked_from_its_first_packet() {
         let all = marks(|_| {});
         let of = |dscp: &str| Treatment { mark: mark(dscp), ..Treatment::default() };
         for (any, label) in [("127.0.0.1:0", None), ("[::1]:0", Some(0x10068))] {
@@ -217,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_dialled_is_marked_when_it_is_known() {
+    fn an_accepted_stream_is_marked_once_its_mark_is_known() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(any) else { continue };
             let v6 = listener.local_addr().unwrap().is_ipv6();
@@ -229,21 +233,21 @@ mod tests {
             };
             let marks = marks(|_| {});
             assert_eq!(class(&near), 0);
-            marks.connected(&near, mark("cs1"));
+            marks.mark_connected(&near, mark("cs1"));
             assert_eq!(class(&near), 8 << 2);
             assert_eq!(marks.snapshot().streams_unlabelled, u64::from(v6), "the kernel gives none");
         }
     }
 
     #[test]
-    fn marks_of_peers_are_counted_within_bounds() {
+    fn the_number_of_counted_marks_is_bounded() {
         let marks = marks(|_| {});
-        for number in 0..2 * COUNTED_MAX as u32 {
+        for number in 0..2 * MARKS_COUNTED_MAX as u32 {
             let scitag = SciTag::from_number(65 + number).ok();
-            marks.counted(Mark { scitag, dscp: None }).bytes_in.fetch_add(1, Ordering::Relaxed);
+            marks.counters_of(Mark { scitag, dscp: None }).bytes_in.fetch_add(1, Ordering::Relaxed);
         }
         let counted = marks.snapshot().marks;
-        assert!(counted.len() <= COUNTED_MAX + 1);
-        assert_eq!(counted.iter().map(|row| row.bytes_in).sum::<u64>(), 2 * COUNTED_MAX as u64);
+        assert!(counted.len() <= MARKS_COUNTED_MAX + 1);
+        assert_eq!(counted.iter().map(|row| row.bytes_in).sum::<u64>(), 2 * MARKS_COUNTED_MAX as u64);
     }
 }

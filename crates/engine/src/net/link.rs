@@ -8,11 +8,11 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_wire::source::JoinedStream;
 use longhaul_wire::{Frame, StreamNumber};
 
-use crate::calls::Open;
+use crate::buffer_pool::Buffer;
+use crate::calls::OpenCall;
 use crate::fetch::Session;
 use crate::net::NetworkThread;
-use crate::pool::Buffer;
-use crate::serve::Serving;
+use crate::serve::ServedSession;
 use crate::sync::lock;
 
 /// Frames that wait for one stream. Data is bounded by its buffers; this bounds answers to a peer that asks
@@ -24,7 +24,7 @@ pub(crate) struct Outgoing {
     pub(crate) head: Vec<u8>,
     pub(crate) payload: Option<Payload>,
     /// The call that this answers: over when this is sent or given up.
-    pub(crate) call: Option<Open>,
+    pub(crate) call: Option<OpenCall>,
 }
 
 /// A filled buffer. When it is sent or given up, the session that filled it may fill the next. So none may be
@@ -33,12 +33,17 @@ pub(crate) struct Payload {
     buffer: Option<Buffer>,
     len: usize,
     sent: u64,
-    owner: Arc<Serving>,
+    owner: Arc<ServedSession>,
     stream: JoinedStream,
 }
 
 impl Payload {
-    pub(crate) fn new(buffer: Buffer, len: usize, owner: Arc<Serving>, stream: JoinedStream) -> Payload {
+    pub(crate) fn new(
+        buffer: Buffer,
+        len: usize,
+        owner: Arc<ServedSession>,
+        stream: JoinedStream,
+    ) -> Payload {
         assert!(len <= buffer.len(), "a payload lies in its buffer");
         Payload { buffer: Some(buffer), len, sent: 0, owner, stream }
     }
@@ -55,7 +60,7 @@ impl Payload {
 impl Drop for Payload {
     fn drop(&mut self) {
         self.buffer = None;
-        self.owner.sent(self.stream, self.sent);
+        self.owner.payload_sent(self.stream, self.sent);
     }
 }
 
@@ -64,19 +69,19 @@ pub(crate) struct Link {
     token: usize,
     outbox: Mutex<Outbox>,
     /// The thread knows that there is something to do.
-    told: AtomicBool,
+    notified: AtomicBool,
 }
 
 #[derive(Default)]
 struct Outbox {
     frames: VecDeque<Outgoing>,
     close: Option<Option<Fault>>,
-    used: Option<(Arc<Session>, StreamNumber)>,
+    assignment: Option<(Arc<Session>, StreamNumber)>,
 }
 
 impl Link {
     pub(crate) fn new(thread: Arc<NetworkThread>, token: usize) -> Arc<Link> {
-        Arc::new(Link { thread, token, outbox: Mutex::default(), told: AtomicBool::new(false) })
+        Arc::new(Link { thread, token, outbox: Mutex::default(), notified: AtomicBool::new(false) })
     }
 
     pub(crate) fn send_frame(&self, frame: &Frame) {
@@ -95,42 +100,42 @@ impl Link {
         }
         drop(outbox);
         drop(refused);
-        self.tell();
+        self.notify();
     }
 
     /// Ends the stream; a fault is told to the peer.
     pub(crate) fn close(&self, fault: Option<Fault>) {
         lock(&self.outbox).close.get_or_insert(fault);
-        self.tell();
+        self.notify();
     }
 
     /// A stream that was offered to us is from now on one of this session's.
-    pub(crate) fn use_for(&self, session: Arc<Session>, stream: StreamNumber) {
-        lock(&self.outbox).used = Some((session, stream));
-        self.tell();
+    pub(crate) fn assign_to(&self, session: Arc<Session>, stream: StreamNumber) {
+        lock(&self.outbox).assignment = Some((session, stream));
+        self.notify();
     }
 
-    fn tell(&self) {
-        if !self.told.swap(true, Ordering::AcqRel) {
+    fn notify(&self) {
+        if !self.notified.swap(true, Ordering::AcqRel) {
             self.thread.has_output(self.token);
         }
     }
 
     /// For the network thread: it looks now.
-    pub(super) fn looked_at(&self) {
-        self.told.store(false, Ordering::Release);
+    pub(super) fn clear_notified(&self) {
+        self.notified.store(false, Ordering::Release);
     }
 
-    pub(super) fn next(&self) -> Option<Outgoing> {
+    pub(super) fn next_outgoing(&self) -> Option<Outgoing> {
         lock(&self.outbox).frames.pop_front()
     }
 
-    pub(crate) fn closing(&self) -> Option<Option<Fault>> {
+    pub(crate) fn take_close(&self) -> Option<Option<Fault>> {
         lock(&self.outbox).close.take()
     }
 
-    pub(super) fn used(&self) -> Option<(Arc<Session>, StreamNumber)> {
-        lock(&self.outbox).used.take()
+    pub(super) fn take_assignment(&self) -> Option<(Arc<Session>, StreamNumber)> {
+        lock(&self.outbox).assignment.take()
     }
 
     /// Frees what was not sent.

@@ -11,43 +11,43 @@ use longhaul_wire::StreamNumber;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use crate::calls::Calling;
+use crate::calls::CallClient;
+use crate::context::EngineContext;
 use crate::fetch::Session;
-use crate::membership::Membership;
-use crate::offers::{Ahead, Offering};
-use crate::paths::Way;
-use crate::shared::Shared;
-use crate::sync::{guarded, lock};
+use crate::foreign_deployment::ForeignDeployment;
+use crate::offers::{Offering, Preconnect};
+use crate::paths::ResolvedPath;
+use crate::sync::{catch_panic, lock};
 
-mod conn;
+mod connection;
+mod happy_eyeballs;
 mod link;
-mod race;
-mod refuse;
+mod refused_sockets;
 mod role;
-mod sample;
-mod scavenge;
+mod sampler;
+mod scavenger_window;
 
-use conn::{Conn, Progress};
+use connection::{Connection, ConnectionProgress};
+use happy_eyeballs::{DialRace, RaceStep};
 pub(crate) use link::{Link, Outgoing, Payload};
-use race::{Race, Step};
-use refuse::Refused;
+use refused_sockets::RefusedSockets;
 
 /// Sockets of peers, in all threads, strangers included.
 pub(crate) const ACCEPTED_MAX: usize = 1_024;
 /// Of one thread, accepted and not yet known who they are. The oldest makes room for the next.
-const STRANGERS_MAX: usize = 64;
+const UNAUTHENTICATED_MAX: usize = 64;
 /// From connecting to the first frame.
 pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// From our hello to its answer, on a stream that stands.
 const WELCOME_MAX: Duration = Duration::from_secs(5);
 /// How often time-outs are looked at.
-const TICK: Duration = Duration::from_millis(200);
+const TICK_INTERVAL: Duration = Duration::from_millis(200);
 /// The same while streams are being dialled.
-const RACE_TICK: Duration = Duration::from_millis(50);
+const DIAL_TICK_INTERVAL: Duration = Duration::from_millis(50);
 /// The same while streams give way to others.
-const SCAVENGE_TICK: Duration = Duration::from_millis(20);
+const SCAVENGER_TICK_INTERVAL: Duration = Duration::from_millis(20);
 /// Handled per turn of the loop, so that time-outs are looked at even under load.
-const EVENTS: usize = 256;
+const EVENTS_PER_TURN_MAX: usize = 256;
 
 const WAKER: Token = Token(0);
 const FIRST_LISTENER: usize = 1;
@@ -60,25 +60,25 @@ pub(crate) struct NetworkThread {
 }
 
 pub(crate) enum Command {
-    Dial { dialler: Dialler, ways: Vec<Way> },
+    Dial { dialler: Dialler, ways: Vec<ResolvedPath> },
     Take { socket: TcpStream },
 }
 
 /// Who wants a stream to a peer.
 pub(crate) enum Dialler {
     Session(Arc<Session>, StreamNumber),
-    Calls(Arc<Calling>),
+    Calls(Arc<CallClient>),
     Offer(Arc<Offering>, usize),
     /// Nobody yet; a session soon.
-    Ahead(Arc<Ahead>),
+    Preconnect(Arc<Preconnect>),
 }
 
 impl Dialler {
     /// The ways in the order in which they are to be tried.
-    pub(crate) fn order(&self, ways: Vec<Way>, now: Duration) -> Vec<Way> {
+    pub(crate) fn rank_paths(&self, ways: Vec<ResolvedPath>, now: Duration) -> Vec<ResolvedPath> {
         match self {
-            Dialler::Session(session, stream) => session.order(*stream, ways, now),
-            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Ahead(_) => ways,
+            Dialler::Session(session, stream) => session.rank_paths(*stream, ways, now),
+            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Preconnect(_) => ways,
         }
     }
 
@@ -86,33 +86,33 @@ impl Dialler {
     fn treatment(&self) -> Treatment {
         match self {
             Dialler::Session(session, _) => session.treatment(),
-            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Ahead(_) => Treatment::default(),
+            Dialler::Calls(_) | Dialler::Offer(..) | Dialler::Preconnect(_) => Treatment::default(),
         }
     }
 
     /// In a deployment that is not ours.
-    fn membership(&self) -> Option<Membership> {
+    fn membership(&self) -> Option<ForeignDeployment> {
         match self {
             Dialler::Session(session, stream) => session.origin_of(*stream).membership.clone(),
             Dialler::Calls(calling) => calling.membership.clone(),
-            Dialler::Offer(..) | Dialler::Ahead(_) => None,
+            Dialler::Offer(..) | Dialler::Preconnect(_) => None,
         }
     }
 
-    fn way_failed(&self, way: &Way, now: Duration) {
+    fn path_failed(&self, way: &ResolvedPath, now: Duration) {
         if let Dialler::Session(session, _) = self {
-            session.way_failed(way, now);
+            session.path_failed(way, now);
         }
     }
 
     /// There is no stream, or none any more.
-    pub(crate) fn failed(&self, fault: Fault, shared: &Shared) {
+    pub(crate) fn failed(&self, fault: Fault, shared: &EngineContext) {
         match self {
             Dialler::Session(session, stream) => session.stream_down(*stream, fault),
             Dialler::Calls(calling) => calling.stream_down(fault),
             Dialler::Offer(offering, place) => offering.stream_down(*place, fault, shared.now()),
             // A session that needs one dials by itself, and tells of its failure.
-            Dialler::Ahead(_) => tracing::debug!(%fault, "a stream dialled ahead of work failed"),
+            Dialler::Preconnect(_) => tracing::debug!(%fault, "a stream dialled ahead of work failed"),
         }
     }
 }
@@ -152,13 +152,13 @@ impl NetworkThread {
 /// All of them, and whose turn it is to take the next stream.
 pub(crate) struct Network {
     threads: Vec<Arc<NetworkThread>>,
-    turn: AtomicUsize,
+    next_thread: AtomicUsize,
     pub(crate) accepted: AtomicUsize,
 }
 
 impl Network {
     pub(crate) fn next(&self) -> &Arc<NetworkThread> {
-        &self.threads[self.turn.fetch_add(1, Ordering::Relaxed) % self.threads.len()]
+        &self.threads[self.next_thread.fetch_add(1, Ordering::Relaxed) % self.threads.len()]
     }
 
     pub(crate) fn wake_all(&self) {
@@ -170,22 +170,22 @@ impl Network {
 pub(crate) fn open(
     threads: usize,
     listeners: Vec<std::net::TcpListener>,
-) -> Result<(Network, Vec<Loop>), Fault> {
+) -> Result<(Network, Vec<EventLoop>), Fault> {
     let failed = |error: std::io::Error| Fault::new(FaultCode::Internal, format!("an event queue: {error}"));
     let mut loops = Vec::new();
     for _ in 0..threads.max(1) {
         let poll = Poll::new().map_err(failed)?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
         let me = Arc::new(NetworkThread { waker, commands: Mutex::default(), with_output: Mutex::default() });
-        loops.push(Loop {
+        loops.push(EventLoop {
             poll,
             me,
             listeners: Vec::new(),
             conns: BTreeMap::new(),
             races: Vec::new(),
             next_token: 1_000,
-            again: Vec::new(),
-            refused: Refused::default(),
+            unfinished: Vec::new(),
+            refused: RefusedSockets::default(),
             scavenges: false,
         });
     }
@@ -196,33 +196,33 @@ pub(crate) fn open(
         loops[0].listeners.push(listener);
     }
     let threads = loops.iter().map(|each| each.me.clone()).collect();
-    Ok((Network { threads, turn: AtomicUsize::new(0), accepted: AtomicUsize::new(0) }, loops))
+    Ok((Network { threads, next_thread: AtomicUsize::new(0), accepted: AtomicUsize::new(0) }, loops))
 }
 
-pub(crate) struct Loop {
+pub(crate) struct EventLoop {
     poll: Poll,
     me: Arc<NetworkThread>,
     listeners: Vec<TcpListener>,
-    conns: BTreeMap<usize, Conn>,
-    races: Vec<Arc<Race>>,
+    conns: BTreeMap<usize, Connection>,
+    races: Vec<Arc<DialRace>>,
     next_token: usize,
     /// Streams with more to read than their share of one turn.
-    again: Vec<usize>,
-    refused: Refused,
+    unfinished: Vec<usize>,
+    refused: RefusedSockets,
     /// Some streams give way to others, and are looked after more often.
     scavenges: bool,
 }
 
-impl Loop {
-    pub(crate) fn run(mut self, shared: &Arc<Shared>) {
-        let mut events = Events::with_capacity(EVENTS);
+impl EventLoop {
+    pub(crate) fn run(mut self, shared: &Arc<EngineContext>) {
+        let mut events = Events::with_capacity(EVENTS_PER_TURN_MAX);
         let mut ticked = shared.now();
         let mut scavenged = ticked;
         while !shared.is_stopping() {
-            let wait = match (self.again.is_empty(), self.races.is_empty()) {
-                (true, _) if self.scavenges => SCAVENGE_TICK,
-                (true, true) => TICK,
-                (true, false) => RACE_TICK,
+            let wait = match (self.unfinished.is_empty(), self.races.is_empty()) {
+                (true, _) if self.scavenges => SCAVENGER_TICK_INTERVAL,
+                (true, true) => TICK_INTERVAL,
+                (true, false) => DIAL_TICK_INTERVAL,
                 (false, _) => Duration::ZERO,
             };
             if let Err(error) = self.poll.poll(&mut events, Some(wait))
@@ -230,13 +230,13 @@ impl Loop {
             {
                 tracing::error!(%error, "waiting for sockets failed");
             }
-            for token in std::mem::take(&mut self.again) {
+            for token in std::mem::take(&mut self.unfinished) {
                 self.drive(token, true, shared);
             }
             for event in &events {
                 match event.token() {
                     WAKER => {}
-                    Token(place) if place < 1_000 => self.accept(place - FIRST_LISTENER, shared),
+                    Token(place) if place < 1_000 => self.accept_from(place - FIRST_LISTENER, shared),
                     Token(token) => {
                         let readable = event.is_readable() || event.is_read_closed() || event.is_error();
                         self.drive(token, readable, shared);
@@ -244,34 +244,34 @@ impl Loop {
                 }
             }
             self.take_commands(shared);
-            self.go_on_with_races(shared);
+            self.step_races(shared);
             let with_output = std::mem::take(&mut *lock(&self.me.with_output));
             for token in with_output {
                 self.drive(token, false, shared);
             }
             let now = shared.now();
-            if self.scavenges && now.saturating_sub(scavenged) >= SCAVENGE_TICK {
+            if self.scavenges && now.saturating_sub(scavenged) >= SCAVENGER_TICK_INTERVAL {
                 scavenged = now;
                 self.conns.values_mut().for_each(|conn| conn.scavenge(now));
             }
-            if now.saturating_sub(ticked) >= TICK {
+            if now.saturating_sub(ticked) >= TICK_INTERVAL {
                 ticked = now;
                 self.tick(now, shared);
             }
         }
         for (_, mut conn) in std::mem::take(&mut self.conns) {
-            conn.shut(None, shared);
+            conn.close(None, shared);
         }
     }
 
-    fn take_commands(&mut self, shared: &Arc<Shared>) {
+    fn take_commands(&mut self, shared: &Arc<EngineContext>) {
         let commands = std::mem::take(&mut *lock(&self.me.commands));
         for command in commands {
             match command {
                 Command::Take { socket } => {
                     let (token, link) = self.new_link();
-                    self.make_room_for_strangers(shared);
-                    match Conn::accepted(socket, link, shared) {
+                    self.evict_unauthenticated(shared);
+                    match Connection::accepted(socket, link, shared) {
                         Ok(conn) => self.begin(token, conn, shared),
                         Err(fault) => {
                             shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
@@ -280,27 +280,27 @@ impl Loop {
                     }
                 }
                 Command::Dial { dialler, ways } => {
-                    self.races.push(Arc::new(Race::new(dialler, ways, shared.now())));
+                    self.races.push(Arc::new(DialRace::new(dialler, ways, shared.now())));
                 }
             }
         }
     }
 
-    fn go_on_with_races(&mut self, shared: &Arc<Shared>) {
+    fn step_races(&mut self, shared: &Arc<EngineContext>) {
         let mut races = std::mem::take(&mut self.races);
         races.retain(|race| {
             loop {
                 match race.step(shared.now()) {
-                    Step::Begin(way) => {
+                    RaceStep::Begin(way) => {
                         let (token, link) = self.new_link();
-                        match Conn::dialled(race.clone(), way, link, shared) {
+                        match Connection::dialled(race.clone(), way, link, shared) {
                             Ok(conn) => self.begin(token, conn, shared),
                             Err(fault) => race.lost(false, fault),
                         }
                     }
-                    Step::Wait => return true,
-                    Step::Won => return false,
-                    Step::Lost(fault) => {
+                    RaceStep::Wait => return true,
+                    RaceStep::Won => return false,
+                    RaceStep::Lost(fault) => {
                         race.dialler.failed(fault, shared);
                         return false;
                     }
@@ -315,21 +315,21 @@ impl Loop {
         (self.next_token, Link::new(self.me.clone(), self.next_token))
     }
 
-    fn begin(&mut self, token: usize, mut conn: Conn, shared: &Arc<Shared>) {
+    fn begin(&mut self, token: usize, mut conn: Connection, shared: &Arc<EngineContext>) {
         match conn.register(self.poll.registry(), Token(token)) {
             Ok(()) => drop(self.conns.insert(token, conn)),
-            Err(fault) => conn.shut(Some(fault), shared),
+            Err(fault) => conn.close(Some(fault), shared),
         }
     }
 
     /// Hands new sockets to the threads in turn.
-    fn accept(&mut self, place: usize, shared: &Arc<Shared>) {
+    fn accept_from(&mut self, place: usize, shared: &Arc<EngineContext>) {
         while let Some(listener) = self.listeners.get(place) {
             match listener.accept() {
                 Ok((socket, peer)) if !shared.config.access.allows_address(peer.ip()) => {
                     shared.counters.refused_addresses.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(%peer, "a stream was refused: its address is not allowed");
-                    self.refused.take(socket, shared.now());
+                    self.refused.refuse(socket, shared.now());
                 }
                 Ok((socket, peer)) => {
                     if shared.network.accepted.fetch_add(1, Ordering::Relaxed) >= ACCEPTED_MAX {
@@ -350,47 +350,51 @@ impl Loop {
         }
     }
 
-    fn make_room_for_strangers(&mut self, shared: &Arc<Shared>) {
-        let strangers: Vec<usize> =
-            self.conns.iter().filter(|(_, conn)| conn.is_stranger()).map(|(&token, _)| token).collect();
-        if strangers.len() >= STRANGERS_MAX {
+    fn evict_unauthenticated(&mut self, shared: &Arc<EngineContext>) {
+        let strangers: Vec<usize> = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| conn.is_unauthenticated())
+            .map(|(&token, _)| token)
+            .collect();
+        if strangers.len() >= UNAUTHENTICATED_MAX {
             let fault = Fault::new(FaultCode::Busy, "too many streams begin at once");
             self.end(strangers[0], Some(fault), shared);
         }
     }
 
-    fn drive(&mut self, token: usize, readable: bool, shared: &Arc<Shared>) {
+    fn drive(&mut self, token: usize, readable: bool, shared: &Arc<EngineContext>) {
         let Some(conn) = self.conns.get_mut(&token) else { return };
-        let progress = guarded("a stream", || conn.drive(readable, shared));
+        let progress = catch_panic("a stream", || conn.drive(readable, shared));
         match progress {
-            Ok(Ok(Progress::Waits)) => {}
-            Ok(Ok(Progress::HasMore)) => self.again.push(token),
-            Ok(Ok(Progress::Over)) => self.end(token, None, shared),
+            Ok(Ok(ConnectionProgress::Blocked)) => {}
+            Ok(Ok(ConnectionProgress::HasMore)) => self.unfinished.push(token),
+            Ok(Ok(ConnectionProgress::Closed)) => self.end(token, None, shared),
             Ok(Err(fault)) => self.end(token, Some(fault), shared),
             Err(fault) => {
-                let _ = guarded("ending a session", || conn.broken(&fault));
+                let _ = catch_panic("ending a session", || conn.abort(&fault));
                 self.end(token, Some(fault), shared);
             }
         }
     }
 
-    fn end(&mut self, token: usize, fault: Option<Fault>, shared: &Arc<Shared>) {
+    fn end(&mut self, token: usize, fault: Option<Fault>, shared: &Arc<EngineContext>) {
         if let Some(mut conn) = self.conns.remove(&token) {
-            let _ = guarded("closing a stream", || conn.shut(fault, shared));
+            let _ = catch_panic("closing a stream", || conn.close(fault, shared));
         }
     }
 
-    fn tick(&mut self, now: Duration, shared: &Arc<Shared>) {
+    fn tick(&mut self, now: Duration, shared: &Arc<EngineContext>) {
         for place in 0..self.listeners.len() {
-            self.accept(place, shared);
+            self.accept_from(place, shared);
         }
         self.refused.tick(now);
         self.conns.values_mut().for_each(|conn| conn.sample(shared));
-        self.scavenges = self.conns.values().any(Conn::scavenges);
+        self.scavenges = self.conns.values().any(Connection::is_scavenger);
         let late: Vec<(usize, Fault)> = self
             .conns
             .iter_mut()
-            .filter_map(|(&token, conn)| conn.check(now).err().map(|fault| (token, fault)))
+            .filter_map(|(&token, conn)| conn.check_timeouts(now).err().map(|fault| (token, fault)))
             .collect();
         late.into_iter().for_each(|(token, fault)| self.end(token, Some(fault), shared));
     }

@@ -16,28 +16,28 @@ use longhaul_wire::{
     VersionRange, Welcome,
 };
 
-use super::{Dialler, HANDSHAKE_MAX, Link, Race, WELCOME_MAX};
-use crate::calls::{Answering, Calling};
+use super::{DialRace, Dialler, HANDSHAKE_MAX, Link, WELCOME_MAX};
+use crate::calls::{CallClient, CallStream};
+use crate::context::EngineContext;
 use crate::fetch::{Arrival, Session};
 use crate::offers::Offering;
-use crate::paths::Way;
-use crate::serve::Serving;
-use crate::shared::Shared;
+use crate::paths::ResolvedPath;
+use crate::serve::ServedSession;
 use crate::tls::Sink;
 
 /// What handles plaintext; apart from the socket and TLS, which produce it.
-pub(super) struct Inner {
-    splitter: FrameDecoder,
+pub(super) struct StreamHandler {
+    decoder: FrameDecoder,
     pub(super) role: Role,
     pub(super) link: Arc<Link>,
     pub(super) peer: Option<AgentId>,
     pub(super) deadline: Option<Duration>,
-    health: Keepalive,
+    keepalive: Keepalive,
     /// Where the payload at hand goes; none if it is not wanted.
     arrival: Option<Arrival>,
     payload_bytes: u64,
     /// Where we dialled to.
-    way: Option<Way>,
+    way: Option<ResolvedPath>,
     /// When the handshake was done; zero if it was not measured.
     round_trip: Duration,
     /// The last that the source told of the stream.
@@ -49,7 +49,7 @@ pub(super) struct Inner {
     /// How fast the peer lets us send, until that is seen to.
     pub(super) pace: Option<u64>,
     /// The source understands what we wish of the stream.
-    pub(super) takes_wishes: bool,
+    pub(super) supports_options: bool,
     /// Whose offer this stream is.
     offered_by: Option<(Arc<Offering>, usize)>,
 }
@@ -57,8 +57,8 @@ pub(super) struct Inner {
 pub(super) enum Role {
     /// We dialled, and do not know yet who answers.
     Dialling {
-        race: Arc<Race>,
-        way: Way,
+        race: Arc<DialRace>,
+        way: ResolvedPath,
         connected: bool,
     },
     Fetching {
@@ -66,7 +66,7 @@ pub(super) enum Role {
         stream: StreamNumber,
         welcomed: bool,
     },
-    Calling(Arc<Calling>),
+    Calling(Arc<CallClient>),
     /// We dialled, and the peer has not said hello.
     Offered,
     /// Somebody dialled us, and has not said what for.
@@ -74,30 +74,30 @@ pub(super) enum Role {
     /// The peer is a source, and no session uses the stream yet.
     Parked,
     Serving {
-        serving: Arc<Serving>,
+        serving: Arc<ServedSession>,
         joined: JoinedStream,
     },
-    Answering(Arc<Answering>),
+    Answering(Arc<CallStream>),
 }
 
-fn too_late() -> Fault {
+fn lost_race() -> Fault {
     Fault::new(FaultCode::ConnectionLost, "another address of the peer was faster")
 }
 
-fn broken(what: &'static str) -> Fault {
+fn protocol_error(what: &'static str) -> Fault {
     Fault::new(FaultCode::ProtocolError, what)
 }
 
-impl Inner {
-    pub(super) fn new(role: Role, link: Arc<Link>, shared: &Shared) -> Inner {
+impl StreamHandler {
+    pub(super) fn new(role: Role, link: Arc<Link>, shared: &EngineContext) -> StreamHandler {
         let now = shared.now();
-        Inner {
-            splitter: FrameDecoder::default(),
+        StreamHandler {
+            decoder: FrameDecoder::default(),
             role,
             link,
             peer: None,
             deadline: Some(now + HANDSHAKE_MAX),
-            health: Keepalive::new(now),
+            keepalive: Keepalive::new(now),
             arrival: None,
             payload_bytes: 0,
             way: None,
@@ -106,18 +106,22 @@ impl Inner {
             mark: None,
             marked: false,
             pace: None,
-            takes_wishes: false,
+            supports_options: false,
             offered_by: None,
         }
     }
 
     /// The socket is connected. An error ends a stream that came too late.
-    pub(super) fn connected(&mut self, round_trip: Duration, shared: &Shared) -> Result<(), Fault> {
+    pub(super) fn handle_connected(
+        &mut self,
+        round_trip: Duration,
+        shared: &EngineContext,
+    ) -> Result<(), Fault> {
         if let Role::Dialling { race, connected, .. } = &mut self.role {
             *connected = true;
             race.connected();
-            if let Dialler::Ahead(ahead) = &race.dialler {
-                shared.dial_ahead(ahead, ahead.connected(round_trip));
+            if let Dialler::Preconnect(ahead) = &race.dialler {
+                shared.preconnect(ahead, ahead.additional_streams(round_trip));
             }
         }
         self.check_race()
@@ -125,21 +129,21 @@ impl Inner {
 
     fn check_race(&self) -> Result<(), Fault> {
         match &self.role {
-            Role::Dialling { race, .. } if race.is_won() => Err(too_late()),
+            Role::Dialling { race, .. } if race.is_won() => Err(lost_race()),
             _ => Ok(()),
         }
     }
 
     /// The handshake is done.
-    pub(super) fn peer_known(
+    pub(super) fn handle_authenticated(
         &mut self,
         peer: AgentId,
         round_trip: Duration,
-        shared: &Shared,
+        shared: &EngineContext,
     ) -> Result<(), Fault> {
         self.peer = Some(peer);
         self.round_trip = round_trip;
-        self.health.note_received(shared.now());
+        self.keepalive.note_received(shared.now());
         let Role::Dialling { race, way, .. } = &self.role else { return Ok(()) };
         let (race, way) = (race.clone(), way.clone());
         if let Dialler::Session(session, stream) = &race.dialler
@@ -149,10 +153,10 @@ impl Inner {
             let detail = format!("the agent {peer} answered in place of {wanted}");
             return Err(Fault::new(FaultCode::Unreachable, detail));
         }
-        let Some(late) = race.win(&way) else { return Err(too_late()) };
+        let Some(late) = race.win(&way) else { return Err(lost_race()) };
         // As long as one of them may answer, a spare way would be left again at once, and another tried, for
         // ever.
-        late.iter().for_each(|way| race.dialler.way_failed(way, shared.now()));
+        late.iter().for_each(|way| race.dialler.path_failed(way, shared.now()));
         self.way = Some(way);
         match &race.dialler {
             Dialler::Session(session, stream) => self.fetch_for(session.clone(), *stream, shared),
@@ -165,7 +169,7 @@ impl Inner {
                 self.deadline = Some(shared.now() + WELCOME_MAX);
                 self.role = Role::Calling(calling.clone());
             }
-            Dialler::Ahead(_) => self.park(peer, shared)?,
+            Dialler::Preconnect(_) => self.park(peer, shared)?,
             Dialler::Offer(offering, place) => {
                 self.link.send_frame(&Frame::Offer { versions: VERSIONS });
                 offering.stream_up(*place, peer, self.link.clone(), shared.now());
@@ -184,15 +188,15 @@ impl Inner {
     }
 
     /// A session may have found a use for a parked stream.
-    pub(super) fn follow_orders(&mut self, shared: &Shared) {
+    pub(super) fn adopt_session(&mut self, shared: &EngineContext) {
         if matches!(self.role, Role::Parked)
-            && let Some((session, stream)) = self.link.used()
+            && let Some((session, stream)) = self.link.take_assignment()
         {
             self.fetch_for(session, stream, shared);
         }
     }
 
-    fn fetch_for(&mut self, session: Arc<Session>, stream: StreamNumber, shared: &Shared) {
+    fn fetch_for(&mut self, session: Arc<Session>, stream: StreamNumber, shared: &EngineContext) {
         self.say_hello(&session, stream);
         session.stream_up(stream, self.link.clone(), self.way.clone(), self.round_trip);
         self.deadline = Some(shared.now() + WELCOME_MAX);
@@ -201,7 +205,11 @@ impl Inner {
 
     /// Whether the peer is alive; sessions look after their streams themselves. A peer that works with a
     /// stream we offered is not patiently waited for: it cannot dial another one itself.
-    pub(super) fn check_pulse(&mut self, round_trip: Option<Duration>, now: Duration) -> Result<(), Fault> {
+    pub(super) fn check_keepalive(
+        &mut self,
+        round_trip: Option<Duration>,
+        now: Duration,
+    ) -> Result<(), Fault> {
         self.check_race()?;
         let watched = matches!(self.role, Role::Serving { .. } | Role::Calling(_) | Role::Answering(_))
             || matches!(self.role, Role::Offered)
@@ -210,7 +218,7 @@ impl Inner {
         if watched {
             let in_use = self.offered_by.is_some() && matches!(self.role, Role::Serving { .. });
             let busy = round_trip.filter(|_| in_use);
-            match self.health.check(busy.map_or(KeepaliveTimeouts::IDLE, KeepaliveTimeouts::busy), now) {
+            match self.keepalive.check(busy.map_or(KeepaliveTimeouts::IDLE, KeepaliveTimeouts::busy), now) {
                 KeepaliveAction::Wait => {}
                 KeepaliveAction::Ping(number) => self.link.send_frame(&Frame::Ping { number }),
                 KeepaliveAction::Close => return Err(Fault::new(FaultCode::Stalled, "the peer fell silent")),
@@ -220,71 +228,76 @@ impl Inner {
     }
 
     /// The peer's kernel has taken data: it lives, though it may have nothing to say.
-    pub(super) fn took(&mut self, now: Duration) {
-        self.health.note_received(now);
+    pub(super) fn note_delivered(&mut self, now: Duration) {
+        self.keepalive.note_received(now);
     }
 
     /// Bytes came in. Gives those of payload.
-    pub(super) fn heard(&mut self, shared: &Shared) -> u64 {
+    pub(super) fn note_received(&mut self, shared: &EngineContext) -> u64 {
         let now = shared.now();
-        self.health.note_received(now);
+        self.keepalive.note_received(now);
         let payload = std::mem::take(&mut self.payload_bytes);
         if let Role::Fetching { session, stream, welcomed: true } = &self.role {
-            session.heard(*stream, payload, now);
+            session.note_received(*stream, payload, now);
         }
         payload
     }
 
-    pub(super) fn take(&mut self, mut bytes: &[u8], shared: &Arc<Shared>) -> Result<(), Fault> {
+    pub(super) fn take(&mut self, mut bytes: &[u8], shared: &Arc<EngineContext>) -> Result<(), Fault> {
         if self.peer.is_none() {
             // Data came with the last message of the handshake, before the caller could say who it is.
-            return Err(broken("data before the hello"));
+            return Err(protocol_error("data before the hello"));
         }
-        while let Some(piece) = self.splitter.next_part(&mut bytes)? {
+        while let Some(piece) = self.decoder.next_part(&mut bytes)? {
             match piece {
                 FramePart::Payload(part) => {
                     self.payload_bytes += part.len() as u64;
                     if let Some(arrival) = &mut self.arrival {
                         arrival.fill(part);
-                        if arrival.is_void() {
+                        if arrival.is_unwanted() {
                             self.arrival = None;
                         }
                     }
                 }
                 FramePart::PayloadEnd => {
                     if let Role::Fetching { session, stream, .. } = &self.role {
-                        session.arrived(*stream, self.arrival.take());
+                        session.end_payload(*stream, self.arrival.take());
                     }
                 }
-                FramePart::Frame { frame, payload_len } => self.frame(frame, payload_len, shared)?,
+                FramePart::Frame { frame, payload_len } => self.handle_frame(frame, payload_len, shared)?,
             }
         }
         Ok(())
     }
 
-    fn frame(&mut self, frame: Frame, payload_len: u32, shared: &Arc<Shared>) -> Result<(), Fault> {
+    fn handle_frame(
+        &mut self,
+        frame: Frame,
+        payload_len: u32,
+        shared: &Arc<EngineContext>,
+    ) -> Result<(), Fault> {
         match (&mut self.role, frame) {
             (Role::Fetching { session, stream, welcomed: true }, frame) => {
                 if let Frame::Report(report) = &frame {
                     self.report = Some(*report);
                 }
                 self.arrival = match frame {
-                    Frame::Data(head) => session.chunk_begins(*stream, &head, payload_len)?,
-                    Frame::PackData(head) => session.pack_begins(*stream, &head, payload_len)?,
+                    Frame::Data(head) => session.begin_chunk(*stream, &head, payload_len)?,
+                    Frame::PackData(head) => session.begin_pack(*stream, &head, payload_len)?,
                     frame => {
-                        session.frame(*stream, frame)?;
+                        session.handle_frame(*stream, frame)?;
                         None
                     }
                 };
                 Ok(())
             }
             (Role::Serving { .. }, frame) if frame.carries_payload() => {
-                Err(broken("a receiver sends no data"))
+                Err(protocol_error("a receiver sends no data"))
             }
             (Role::Serving { .. }, Frame::Mark(mark)) => {
                 // Else a peer could have as many fireflies sent as it says marks.
                 if std::mem::replace(&mut self.marked, true) {
-                    return Err(broken("a stream has one mark"));
+                    return Err(protocol_error("a stream has one mark"));
                 }
                 self.mark = Some(mark).filter(|mark| !mark.is_none());
                 Ok(())
@@ -293,11 +306,11 @@ impl Inner {
                 self.pace = Some(bytes_per_s);
                 Ok(())
             }
-            (Role::Serving { serving, joined }, frame) => serving.frame(*joined, frame),
+            (Role::Serving { serving, joined }, frame) => serving.handle_frame(*joined, frame),
             (Role::Stranger | Role::Offered, Frame::Hello(hello)) => self.serve(&hello, shared),
             (Role::Stranger, Frame::OpenCalls { versions }) => self.answer_calls(versions, shared),
             (Role::Stranger, Frame::Offer { versions }) => self.accept_offer(versions, shared),
-            (Role::Stranger, _) => Err(broken("the stream does not begin with its purpose")),
+            (Role::Stranger, _) => Err(protocol_error("the stream does not begin with its purpose")),
             (_, Frame::Ping { number }) => {
                 self.link.send_frame(&Frame::Pong { number });
                 Ok(())
@@ -307,15 +320,17 @@ impl Inner {
                 Err(fault
                     .unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the peer closed the stream")))
             }
-            (Role::Calling(calling), Frame::Answer(answer)) => calling.answered(answer),
+            (Role::Calling(calling), Frame::Answer(answer)) => calling.handle_answer(answer),
             (Role::Answering(stream), Frame::Call(call)) => shared.calls.call(stream, call),
-            (Role::Calling(_) | Role::Fetching { .. }, Frame::Welcome(welcome)) => self.welcomed(&welcome),
-            _ => Err(broken("a frame that has no place here")),
+            (Role::Calling(_) | Role::Fetching { .. }, Frame::Welcome(welcome)) => {
+                self.handle_welcome(&welcome)
+            }
+            _ => Err(protocol_error("a frame that has no place here")),
         }
     }
 
     /// The peer has taken the stream that we dialled, or that it had offered.
-    fn welcomed(&mut self, welcome: &Welcome) -> Result<(), Fault> {
+    fn handle_welcome(&mut self, welcome: &Welcome) -> Result<(), Fault> {
         if !VERSIONS.contains(welcome.version) {
             let detail = "the source chose a version that was not offered";
             return Err(Fault::new(FaultCode::VersionMismatch, detail));
@@ -323,21 +338,21 @@ impl Inner {
         self.deadline = None;
         if let Role::Fetching { session, stream, welcomed } = &mut self.role {
             *welcomed = true;
-            self.takes_wishes = welcome.version >= STREAM_OPTIONS_SINCE;
+            self.supports_options = welcome.version >= STREAM_OPTIONS_SINCE;
             let mark = session.treatment().mark;
             if !mark.is_none() {
                 self.mark = Some(mark);
-                if self.takes_wishes {
+                if self.supports_options {
                     self.link.send_frame(&Frame::Mark(mark));
                 }
             }
-            session.welcomed(*stream, welcome.incarnation);
+            session.handle_welcome(*stream, welcome.incarnation);
         }
         Ok(())
     }
 
-    fn serve(&mut self, hello: &Hello, shared: &Arc<Shared>) -> Result<(), Fault> {
-        let version = common(hello.versions)?;
+    fn serve(&mut self, hello: &Hello, shared: &Arc<EngineContext>) -> Result<(), Fault> {
+        let version = negotiate_version(hello.versions)?;
         let Some(peer) = self.peer else { return Err(Fault::new(FaultCode::NotAuthenticated, "")) };
         let (serving, joined) = shared.serve.join(peer, hello, self.link.clone(), shared)?;
         self.link.send_frame(&Frame::Welcome(Welcome { version, incarnation: serving.incarnation() }));
@@ -346,8 +361,8 @@ impl Inner {
         Ok(())
     }
 
-    fn answer_calls(&mut self, versions: VersionRange, shared: &Arc<Shared>) -> Result<(), Fault> {
-        let version = common(versions)?;
+    fn answer_calls(&mut self, versions: VersionRange, shared: &Arc<EngineContext>) -> Result<(), Fault> {
+        let version = negotiate_version(versions)?;
         let Some(peer) = self.peer else { return Err(Fault::new(FaultCode::NotAuthenticated, "")) };
         self.role = Role::Answering(shared.calls.join(peer, self.link.clone())?);
         self.link.send_frame(&Frame::Welcome(Welcome { version, incarnation: 0 }));
@@ -355,15 +370,15 @@ impl Inner {
         Ok(())
     }
 
-    fn accept_offer(&mut self, versions: VersionRange, shared: &Arc<Shared>) -> Result<(), Fault> {
-        common(versions)?;
+    fn accept_offer(&mut self, versions: VersionRange, shared: &Arc<EngineContext>) -> Result<(), Fault> {
+        negotiate_version(versions)?;
         let Some(peer) = self.peer else { return Err(Fault::new(FaultCode::NotAuthenticated, "")) };
         self.park(peer, shared)
     }
 
     /// The stream is a session's as soon as one wants it.
-    fn park(&mut self, peer: AgentId, shared: &Shared) -> Result<(), Fault> {
-        match shared.offers.arrive(peer, &self.link, shared.now())? {
+    fn park(&mut self, peer: AgentId, shared: &EngineContext) -> Result<(), Fault> {
+        match shared.offers.park_or_assign(peer, &self.link, shared.now())? {
             Some((session, stream)) => self.fetch_for(session, stream, shared),
             None => {
                 self.role = Role::Parked;
@@ -374,14 +389,14 @@ impl Inner {
     }
 
     /// A step of ours panicked.
-    pub(super) fn broken(&self, fault: &Fault) {
+    pub(super) fn abort(&self, fault: &Fault) {
         if let Role::Fetching { session, .. } = &self.role {
-            session.broken(fault);
+            session.abort(fault);
         }
     }
 
     /// The stream is closed: tells who uses it.
-    pub(super) fn ended(&mut self, fault: Option<Fault>, shared: &Arc<Shared>) {
+    pub(super) fn handle_end(&mut self, fault: Option<Fault>, shared: &Arc<EngineContext>) {
         let arrival = self.arrival.take();
         let peer = self.peer;
         if let Some(fault) = &fault {
@@ -394,21 +409,21 @@ impl Inner {
         match std::mem::replace(&mut self.role, Role::Offered) {
             Role::Dialling { race, way, connected } => {
                 if !race.is_won() {
-                    race.dialler.way_failed(&way, shared.now());
+                    race.dialler.path_failed(&way, shared.now());
                 }
                 race.lost(connected, why);
             }
             Role::Fetching { session, stream, .. } => {
-                session.lost(arrival);
+                session.payload_lost(arrival);
                 session.stream_ended(stream, &self.link, why);
             }
             Role::Calling(calling) => calling.stream_down(why),
             Role::Serving { serving, joined } => serving.stream_down(joined),
             Role::Answering(stream) => shared.calls.leave(&stream),
             Role::Parked => {
-                shared.offers.left(&self.link);
+                shared.offers.remove(&self.link);
                 // It may have been given away a moment ago.
-                if let Some((session, stream)) = self.link.used() {
+                if let Some((session, stream)) = self.link.take_assignment() {
                     session.stream_down(stream, why);
                 }
             }
@@ -419,8 +434,8 @@ impl Inner {
 
 /// The plaintext of a stream, for the record layer to deliver.
 pub(super) struct Plaintext<'a> {
-    pub(super) inner: &'a mut Inner,
-    pub(super) shared: &'a Arc<Shared>,
+    pub(super) inner: &'a mut StreamHandler,
+    pub(super) shared: &'a Arc<EngineContext>,
 }
 
 impl Sink for Plaintext<'_> {
@@ -429,11 +444,11 @@ impl Sink for Plaintext<'_> {
     }
 
     fn in_payload(&self) -> bool {
-        self.inner.arrival.is_some() && self.inner.splitter.payload_left() > 0
+        self.inner.arrival.is_some() && self.inner.decoder.payload_left() > 0
     }
 
     fn space(&mut self, len: usize) -> Option<&mut [u8]> {
-        if len > self.inner.splitter.payload_left() {
+        if len > self.inner.decoder.payload_left() {
             return None;
         }
         let arrival = self.inner.arrival.as_mut()?;
@@ -442,11 +457,11 @@ impl Sink for Plaintext<'_> {
 
     fn filled(&mut self, len: usize) -> Result<(), Fault> {
         let inner = &mut *self.inner;
-        inner.splitter.skip_payload(len);
+        inner.decoder.skip_payload(len);
         inner.payload_bytes += len as u64;
         if let Some(arrival) = &mut inner.arrival {
-            arrival.filled(len);
-            if arrival.is_void() {
+            arrival.advance(len);
+            if arrival.is_unwanted() {
                 inner.arrival = None;
             }
         }
@@ -455,7 +470,7 @@ impl Sink for Plaintext<'_> {
     }
 }
 
-fn common(versions: VersionRange) -> Result<u16, Fault> {
+fn negotiate_version(versions: VersionRange) -> Result<u16, Fault> {
     VERSIONS.negotiate(versions).ok_or_else(|| {
         let detail = format!("the peer speaks versions {versions}, this agent {VERSIONS}");
         Fault::new(FaultCode::VersionMismatch, detail)

@@ -4,11 +4,11 @@
 //! The source keeps so many streams open to the receiver. The receiver uses one as if it had dialled it, when
 //! a session with that source wants a stream and knows no address.
 
-mod ahead;
-mod give;
-mod take;
+mod offering;
+mod parked;
+mod preconnect;
 
-pub(crate) use ahead::Ahead;
-pub use give::Offer;
-pub(crate) use give::Offering;
-pub(crate) use take::{Offers, none_came};
+pub use offering::Offer;
+pub(crate) use offering::Offering;
+pub(crate) use parked::{ParkedStreams, no_stream_offered};
+pub(crate) use preconnect::Preconnect;

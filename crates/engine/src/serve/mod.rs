@@ -10,35 +10,35 @@ use longhaul_security::list_digest;
 use longhaul_wire::source::{Batch, JoinedStream, Output};
 use longhaul_wire::{BatchId, FileNumber, Frame, Hello, JoinKey, RequestId, SessionId, Source};
 
+use crate::context::EngineContext;
 use crate::device::{Device, Devices};
 use crate::interface::Export;
 use crate::net::Link;
-use crate::shared::Shared;
 use crate::sync::lock;
 
 mod read;
 
-pub(crate) use read::{OpenFiles, ReadJob, Reading};
+pub(crate) use read::{OpenFiles, ReadJob, ReadKind};
 
 /// Sessions of peers. A peer needs one.
-const SESSIONS_MAX: usize = 1_024;
+const SERVED_SESSIONS_MAX: usize = 1_024;
 /// Buffers that one stream may hold, read and not yet sent: enough that disk and network work at the same
 /// time.
-const READ_AHEAD: usize = 4;
+const READ_AHEAD_BUFFERS_MAX: usize = 4;
 /// Buffers taken at once from the pool.
-const RESERVED_AT_ONCE: usize = 8;
+const BUFFERS_PER_ROUND_MAX: usize = 8;
 /// A session without streams is remembered so long, so that its manifests need not be sent again.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const SESSION_TTL: Duration = Duration::from_secs(60);
 
 /// An export as peers read it.
-pub(crate) struct Exported {
+pub(crate) struct ServedExport {
     pub(crate) export: Export,
     pub(crate) device: Arc<Device>,
 }
 
-pub(crate) struct Serve {
-    pub(crate) exports: BTreeMap<StorageName, Arc<Exported>>,
-    sessions: Mutex<BTreeMap<(AgentId, SessionId), Arc<Serving>>>,
+pub(crate) struct SourceServer {
+    pub(crate) exports: BTreeMap<StorageName, Arc<ServedExport>>,
+    sessions: Mutex<BTreeMap<(AgentId, SessionId), Arc<ServedSession>>>,
     /// Memory that manifests of peers may take, and take.
     manifest_bytes_max: usize,
     manifest_bytes: Mutex<BTreeMap<AgentId, usize>>,
@@ -48,11 +48,11 @@ pub(crate) struct Serve {
 }
 
 /// One session of a peer.
-pub(crate) struct Serving {
+pub(crate) struct ServedSession {
     peer: AgentId,
     key: JoinKey,
     incarnation: u64,
-    shared: Weak<Shared>,
+    shared: Weak<EngineContext>,
     inner: Mutex<Inner>,
     pub(crate) open_files: OpenFiles,
 }
@@ -76,19 +76,19 @@ pub(crate) struct ServedFile {
     pub(crate) size: u64,
 }
 
-impl Serve {
+impl SourceServer {
     pub(crate) fn new(
         exports: &[Export],
         devices: &Devices,
         manifest_bytes_max: usize,
         streams_max: usize,
-    ) -> Serve {
+    ) -> SourceServer {
         let exported = |export: &Export| {
             let name = export.storage.name().clone();
             let device = devices.device(&name);
-            (name, Arc::new(Exported { export: export.clone(), device }))
+            (name, Arc::new(ServedExport { export: export.clone(), device }))
         };
-        Serve {
+        SourceServer {
             exports: exports.iter().map(exported).collect(),
             sessions: Mutex::default(),
             manifest_bytes_max,
@@ -104,10 +104,10 @@ impl Serve {
         peer: AgentId,
         hello: &Hello,
         link: Arc<Link>,
-        shared: &Arc<Shared>,
-    ) -> Result<(Arc<Serving>, JoinedStream), Fault> {
+        shared: &Arc<EngineContext>,
+    ) -> Result<(Arc<ServedSession>, JoinedStream), Fault> {
         let mut sessions = lock(&self.sessions);
-        let full = sessions.len() >= SESSIONS_MAX;
+        let full = sessions.len() >= SERVED_SESSIONS_MAX;
         let serving = match sessions.entry((peer, hello.session)) {
             std::collections::btree_map::Entry::Occupied(known) => known.get().clone(),
             std::collections::btree_map::Entry::Vacant(_) if full => {
@@ -115,7 +115,7 @@ impl Serve {
             }
             std::collections::btree_map::Entry::Vacant(place) => {
                 tracing::info!(target_agent = %peer, "a session begins");
-                place.insert(Arc::new(Serving::new(peer, hello.key, shared))).clone()
+                place.insert(Arc::new(ServedSession::new(peer, hello.key, shared))).clone()
             }
         };
         drop(sessions);
@@ -138,7 +138,7 @@ impl Serve {
         Ok((serving, joined))
     }
 
-    fn all(&self) -> Vec<Arc<Serving>> {
+    fn all(&self) -> Vec<Arc<ServedSession>> {
         lock(&self.sessions).values().cloned().collect()
     }
 
@@ -149,9 +149,9 @@ impl Serve {
         }
         lock(&self.sessions).retain(|_, serving| {
             let inner = lock(&serving.inner);
-            let over = inner.empty_since.is_some_and(|since| now.saturating_sub(since) >= REMEMBERED);
+            let over = inner.empty_since.is_some_and(|since| now.saturating_sub(since) >= SESSION_TTL);
             if over {
-                self.hold(serving.peer, inner.accounted_bytes, 0);
+                self.account(serving.peer, inner.accounted_bytes, 0);
                 tracing::info!(target_agent = %serving.peer, "a session ended");
             }
             !over
@@ -160,7 +160,7 @@ impl Serve {
 
     /// A session of a peer held so much for its manifests, and holds so much now. Returns what the peer
     /// holds, and all.
-    fn hold(&self, peer: AgentId, before: usize, now: usize) -> (usize, usize) {
+    fn account(&self, peer: AgentId, before: usize, now: usize) -> (usize, usize) {
         let mut held = lock(&self.manifest_bytes);
         let own = (held.get(&peer).copied().unwrap_or(0) + now).saturating_sub(before);
         if own == 0 {
@@ -180,8 +180,8 @@ impl Serve {
     }
 }
 
-impl Serving {
-    fn new(peer: AgentId, key: JoinKey, shared: &Arc<Shared>) -> Serving {
+impl ServedSession {
+    fn new(peer: AgentId, key: JoinKey, shared: &Arc<EngineContext>) -> ServedSession {
         let inner = Inner {
             machine: Source::default(),
             links: BTreeMap::new(),
@@ -189,7 +189,7 @@ impl Serving {
             buffers: 0,
             empty_since: None,
         };
-        Serving {
+        ServedSession {
             peer,
             key,
             incarnation: shared.random_number(),
@@ -207,23 +207,23 @@ impl Serving {
         self.peer
     }
 
-    pub(crate) fn frame(self: &Arc<Self>, joined: JoinedStream, frame: Frame) -> Result<(), Fault> {
+    pub(crate) fn handle_frame(self: &Arc<Self>, joined: JoinedStream, frame: Frame) -> Result<(), Fault> {
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         let manifest = matches!(frame, Frame::Manifest(_) | Frame::Forget { .. });
         let mut inner = lock(&self.inner);
         inner.machine.handle_frame(joined, frame)?;
         if manifest {
-            self.account(&mut inner, &shared)?;
+            self.account_manifests(&mut inner, &shared)?;
         }
-        self.settle(&mut inner, &shared);
+        self.process(&mut inner, &shared);
         Ok(())
     }
 
     /// Keeps the manifests of all peers within their share of the memory.
-    fn account(&self, inner: &mut Inner, shared: &Shared) -> Result<(), Fault> {
+    fn account_manifests(&self, inner: &mut Inner, shared: &EngineContext) -> Result<(), Fault> {
         let serve = &shared.serve;
         let held = inner.machine.manifest_bytes();
-        let (own, total) = serve.hold(self.peer, inner.accounted_bytes, held);
+        let (own, total) = serve.account(self.peer, inner.accounted_bytes, held);
         inner.accounted_bytes = held;
         // One peer that announces without end leaves room for the others.
         if total > serve.manifest_bytes_max || own > serve.manifest_bytes_max / 4 * 3 {
@@ -242,24 +242,24 @@ impl Serving {
             inner.empty_since = Some(shared.now());
             self.open_files.clear();
         }
-        self.settle(&mut inner, &shared);
+        self.process(&mut inner, &shared);
         drop(inner);
         // It may hold the last payloads, whose end needs the lock.
         drop(link);
     }
 
     /// A buffer of this stream is free again, after `bytes` of it were sent.
-    pub(crate) fn sent(self: &Arc<Self>, joined: JoinedStream, bytes: u64) {
+    pub(crate) fn payload_sent(self: &Arc<Self>, joined: JoinedStream, bytes: u64) {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.counters.bytes_out.fetch_add(bytes, Ordering::Relaxed);
         let mut inner = lock(&self.inner);
         inner.buffers = inner.buffers.saturating_sub(1);
         inner.machine.release_buffer(joined);
-        self.settle(&mut inner, &shared);
+        self.process(&mut inner, &shared);
     }
 
     /// A chunk could not be read, and its fault was sent.
-    fn read_failed(self: &Arc<Self>, joined: JoinedStream, request: RequestId) {
+    fn abandon_request(self: &Arc<Self>, joined: JoinedStream, request: RequestId) {
         lock(&self.inner).machine.abandon_request(joined, request);
     }
 
@@ -267,34 +267,34 @@ impl Serving {
         let Some(shared) = self.shared.upgrade() else { return };
         let mut inner = lock(&self.inner);
         if inner.machine.has_work() {
-            self.settle(&mut inner, &shared);
+            self.process(&mut inner, &shared);
         }
     }
 
-    fn settle(self: &Arc<Self>, inner: &mut Inner, shared: &Arc<Shared>) {
-        self.outputs(inner, shared);
+    fn process(self: &Arc<Self>, inner: &mut Inner, shared: &Arc<EngineContext>) {
+        self.handle_outputs(inner, shared);
         let streams = shared.serve.streams().max(1);
-        let per_stream = (shared.send_pool.total() / streams).clamp(1, READ_AHEAD);
+        let per_stream = (shared.send_pool.total() / streams).clamp(1, READ_AHEAD_BUFFERS_MAX);
         while inner.machine.has_work() {
-            let mut pace = lock(&shared.pace_out);
+            let mut pace = lock(&shared.rate_limit_out);
             let allowance = pace.available(shared.now());
-            let reserved = if allowance == 0 { 0 } else { shared.send_pool.reserve(RESERVED_AT_ONCE) };
+            let reserved = if allowance == 0 { 0 } else { shared.send_pool.reserve(BUFFERS_PER_ROUND_MAX) };
             let (taken, bytes) = inner.machine.schedule_reads(reserved, allowance, per_stream);
             pace.consume(bytes);
             drop(pace);
             shared.send_pool.release(reserved - taken);
             inner.buffers += taken;
-            self.outputs(inner, shared);
+            self.handle_outputs(inner, shared);
             if taken == 0 {
                 if reserved == 0 && allowance > 0 && inner.buffers == 0 {
-                    shared.send_pool.hunger();
+                    shared.send_pool.note_starvation();
                 }
                 return;
             }
         }
     }
 
-    fn outputs(self: &Arc<Self>, inner: &mut Inner, shared: &Arc<Shared>) {
+    fn handle_outputs(self: &Arc<Self>, inner: &mut Inner, shared: &Arc<EngineContext>) {
         while let Some(output) = inner.machine.poll_output() {
             match output {
                 Output::Send { stream, frame } => {
@@ -310,17 +310,24 @@ impl Serving {
                     inner.machine.complete_authorisation(batch, answer);
                 }
                 Output::ReadChunk { stream, request, file, offset, len } => {
-                    self.read(inner, shared, stream, request, &[file], Reading::Chunk { offset, len });
+                    self.enqueue_read(
+                        inner,
+                        shared,
+                        stream,
+                        request,
+                        &[file],
+                        ReadKind::Chunk { offset, len },
+                    );
                 }
                 Output::ReadPack { stream, request, files } => {
-                    self.read(inner, shared, stream, request, &files, Reading::Pack);
+                    self.enqueue_read(inner, shared, stream, request, &files, ReadKind::Pack);
                 }
             }
         }
     }
 
     /// Everything about a permit, before anything is read.
-    fn authorise(&self, id: BatchId, batch: &Batch, shared: &Shared) -> Result<(), Fault> {
+    fn authorise(&self, id: BatchId, batch: &Batch, shared: &EngineContext) -> Result<(), Fault> {
         let refused = |fault: Fault| {
             tracing::warn!(target_agent = %self.peer, batch = id.0, %fault, "a permit was refused");
             fault
@@ -340,14 +347,14 @@ impl Serving {
     }
 
     /// Hands a read to the storage's readers, with a slot that was reserved for it.
-    fn read(
+    fn enqueue_read(
         self: &Arc<Self>,
         inner: &Inner,
-        shared: &Arc<Shared>,
+        shared: &Arc<EngineContext>,
         stream: JoinedStream,
         request: RequestId,
         numbers: &[FileNumber],
-        reading: Reading,
+        reading: ReadKind,
     ) {
         let buffer = shared.send_pool.buffer();
         let mut storage: Option<StorageName> = None;

@@ -8,29 +8,29 @@ use longhaul_storage::{Identity, Nearby, SourceFile};
 use longhaul_wire::source::JoinedStream;
 use longhaul_wire::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId, SourceIdentity};
 
-use super::{Exported, ServedFile, Serving};
+use super::{ServedExport, ServedFile, ServedSession};
+use crate::buffer_pool::Buffer;
 use crate::device::{Device, Operation};
 use crate::net::{Link, Outgoing, Payload};
-use crate::pool::Buffer;
-use crate::sync::{guarded, lock};
+use crate::sync::{catch_panic, lock};
 
 /// Large files that a session keeps open between chunks.
 const OPEN_FILES_MAX: usize = 32;
 
 pub(crate) struct ReadJob {
-    pub(crate) serving: Arc<Serving>,
-    pub(crate) exported: Arc<Exported>,
+    pub(crate) serving: Arc<ServedSession>,
+    pub(crate) exported: Arc<ServedExport>,
     pub(crate) link: Arc<Link>,
     pub(crate) stream: JoinedStream,
     pub(crate) request: RequestId,
     /// Those whose batch was forgotten meanwhile are only numbers.
     pub(crate) files: Vec<Result<ServedFile, FileNumber>>,
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadKind,
     pub(crate) buffer: Buffer,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Reading {
+pub(crate) enum ReadKind {
     Chunk { offset: u64, len: u32 },
     Pack,
 }
@@ -88,20 +88,20 @@ impl ReadJob {
         let (serving, stream) = (self.serving.clone(), self.stream);
         let (link, request, files) = (self.link.clone(), self.request, self.files.len());
         let exported = self.exported.clone();
-        if let Err(fault) = guarded("reading", || exported.serve(self, device)) {
+        if let Err(fault) = catch_panic("reading", || exported.serve(self, device)) {
             // The peer waits for an answer of this kind, whatever went wrong here.
             link.close(Some(fault));
-            serving.sent(stream, 0);
+            serving.payload_sent(stream, 0);
             tracing::error!(files, request = request.0, "a read was given up");
         }
     }
 }
 
-impl Exported {
+impl ServedExport {
     fn serve(&self, job: ReadJob, device: &Device) {
         match job.reading {
-            Reading::Chunk { offset, len } => self.serve_chunk(job, device, offset, len),
-            Reading::Pack => self.serve_pack(job, device),
+            ReadKind::Chunk { offset, len } => self.serve_chunk(job, device, offset, len),
+            ReadKind::Pack => self.serve_pack(job, device),
         }
     }
 
@@ -117,7 +117,7 @@ impl Exported {
                 }
                 (file.number, result)
             }
-            Some(Err(number)) => (number, Err(forgotten())),
+            Some(Err(number)) => (number, Err(batch_forgotten())),
             None => return,
         };
         match result {
@@ -129,15 +129,15 @@ impl Exported {
             Err(fault) => {
                 job.link.send_frame(&Frame::FileFault { request: job.request, file, fault });
                 drop(job.buffer);
-                job.serving.read_failed(job.stream, job.request);
-                job.serving.sent(job.stream, 0);
+                job.serving.abandon_request(job.stream, job.request);
+                job.serving.payload_sent(job.stream, 0);
             }
         }
     }
 
     fn read_chunk(
         &self,
-        serving: &Serving,
+        serving: &ServedSession,
         file: &ServedFile,
         buffer: &mut [u8],
         offset: u64,
@@ -153,7 +153,7 @@ impl Exported {
         check_size(file, &identity)?;
         read_whole(&*open, buffer, offset, file)?;
         check_unchanged(&*open, &identity)?;
-        Ok(on_the_wire(&identity))
+        Ok(to_source_identity(&identity))
     }
 
     fn serve_pack(&self, mut job: ReadJob, device: &Device) {
@@ -164,7 +164,7 @@ impl Exported {
             let file = match file {
                 Ok(file) => file,
                 Err(number) => {
-                    entries.push(PackEntry::Fault { file: number, fault: forgotten() });
+                    entries.push(PackEntry::Fault { file: number, fault: batch_forgotten() });
                     continue;
                 }
             };
@@ -193,7 +193,7 @@ impl Exported {
 
     fn read_small(
         &self,
-        serving: &Serving,
+        serving: &ServedSession,
         file: &ServedFile,
         nearby: &mut Nearby,
         buffer: &mut [u8],
@@ -207,12 +207,12 @@ impl Exported {
         check_size(file, &identity)?;
         read_whole(&*open, buffer, 0, file)?;
         check_unchanged(&*open, &identity)?;
-        Ok(on_the_wire(&identity))
+        Ok(to_source_identity(&identity))
     }
 
     fn open(
         &self,
-        serving: &Serving,
+        serving: &ServedSession,
         file: &ServedFile,
         nearby: Option<&mut Nearby>,
     ) -> Result<Box<dyn SourceFile>, Fault> {
@@ -239,18 +239,18 @@ fn send(job: ReadJob, frame: Frame, len: usize) {
     job.link.send(Outgoing { head, payload: Some(payload), call: None });
 }
 
-fn forgotten() -> Fault {
+fn batch_forgotten() -> Fault {
     Fault::new(FaultCode::PermitRefused, "the batch of this file was given up")
 }
 
-fn warn(serving: &Serving, file: &ServedFile, fault: &Fault) {
+fn warn(serving: &ServedSession, file: &ServedFile, fault: &Fault) {
     tracing::warn!(
         target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(), %fault,
         "a file could not be served"
     );
 }
 
-fn on_the_wire(identity: &Identity) -> SourceIdentity {
+fn to_source_identity(identity: &Identity) -> SourceIdentity {
     SourceIdentity { size: identity.size, mtime_ns: identity.mtime_ns, inode: identity.inode }
 }
 

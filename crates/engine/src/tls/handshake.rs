@@ -11,8 +11,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{ClientConfig, CommonState, ServerConfig};
 
 use super::AUTHENTICATED_PROTOCOL;
+use super::key_update::TrafficSecrets;
 use super::records::Keys;
-use super::renewal::Secrets;
 
 pub(super) enum Handshake {
     // Large, and gone after a few round trips.
@@ -21,17 +21,17 @@ pub(super) enum Handshake {
 }
 
 /// What a handshake came to.
-pub(super) struct Agreed {
+pub(super) struct HandshakeResult {
     pub(super) identity: PeerIdentity,
     /// Records are in clear text, with a MAC.
     pub(super) clear: bool,
     pub(super) send: Keys,
     pub(super) receive: Keys,
-    pub(super) secrets: Secrets,
+    pub(super) secrets: TrafficSecrets,
 }
 
 /// What rustls did in one step.
-struct Step {
+struct HandshakeStep {
     /// So many bytes at the front are used up.
     used: usize,
     /// None if it waits for more, or is done.
@@ -86,7 +86,7 @@ impl Handshake {
     }
 
     /// Who the peer is, and the keys.
-    pub(super) fn finish(self, deployment: &str) -> Result<Agreed, Fault> {
+    pub(super) fn finish(self, deployment: &str) -> Result<HandshakeResult, Fault> {
         let clear = self.state().alpn_protocol() == Some(AUTHENTICATED_PROTOCOL);
         let identity = match &self {
             Handshake::Client(connection) => Some(server_identity(connection, deployment)?),
@@ -97,17 +97,23 @@ impl Handshake {
         let extracted = match self {
             Handshake::Client(connection) => connection
                 .dangerous_into_kernel_connection()
-                .map(|(keys, later)| (keys, Secrets::Client(Box::new(later)))),
+                .map(|(keys, later)| (keys, TrafficSecrets::Client(Box::new(later)))),
             Handshake::Server(connection) => connection
                 .dangerous_into_kernel_connection()
-                .map(|(keys, later)| (keys, Secrets::Server(Box::new(later)))),
+                .map(|(keys, later)| (keys, TrafficSecrets::Server(Box::new(later)))),
         };
         let (keys, secrets) = extracted.map_err(|error| tls_fault(&error))?;
-        Ok(Agreed { identity, clear, send: Keys::new(keys.tx)?, receive: Keys::new(keys.rx)?, secrets })
+        Ok(HandshakeResult {
+            identity,
+            clear,
+            send: Keys::new(keys.tx)?,
+            receive: Keys::new(keys.rx)?,
+            secrets,
+        })
     }
 }
 
-fn step<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut Vec<u8>) -> Step {
+fn step<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut Vec<u8>) -> HandshakeStep {
     let next = match status.state {
         Ok(ConnectionState::EncodeTlsData(mut record)) => {
             let before = out.len();
@@ -129,5 +135,5 @@ fn step<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut Vec<u8>) -> Step
         Ok(_) => Some(Err(Fault::new(FaultCode::ProtocolError, "data before the handshake was done"))),
         Err(error) => Some(Err(tls_fault(&error))),
     };
-    Step { used: status.discard, next }
+    HandshakeStep { used: status.discard, next }
 }

@@ -1,5 +1,5 @@
 //! TLS 1.3 of a stream: rustls makes the handshake, then [`records`] seals and opens records in bulk, or
-//! [`clear`] sends them in clear text with a MAC where both ends want that.
+//! [`authenticated_records`] sends them in clear text with a MAC where both ends want that.
 //!
 //! rustls's own buffered records cost nearly twice the CPU, in copies and small reads. Everything that knows
 //! TLS is in this module.
@@ -11,16 +11,16 @@ use longhaul_model::{AgentId, Fault, FaultCode};
 use longhaul_security::{PeerIdentity, io_fault};
 use rustls::{ClientConfig, ServerConfig};
 
-mod clear;
+mod authenticated_records;
 mod handshake;
+mod key_update;
 mod records;
-mod renewal;
 
-use clear::{Clear, Incoming, Wrote};
+use authenticated_records::{AuthenticatedRecords, Incoming, WriteProgress};
 use handshake::Handshake;
-use records::{Opened, Opener, RECORD_BYTES_MAX, Sealer};
-pub(crate) use renewal::RECORDS_PER_KEY;
-use renewal::Renewal;
+use key_update::KeyUpdates;
+pub(crate) use key_update::RECORDS_PER_KEY;
+use records::{Opener, RECORD_BYTES_MAX, RecordContent, Sealer};
 
 /// Both ends name it in the handshake: then records are in clear text, with a MAC.
 pub(crate) const AUTHENTICATED_PROTOCOL: &[u8] = b"longhaul-authenticated/1";
@@ -38,7 +38,7 @@ pub(crate) const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
 /// What a read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum ReadStatus {
     /// There may be more to read.
     More,
     /// Nothing to read now.
@@ -63,9 +63,9 @@ pub(crate) trait Sink {
 }
 
 enum Stage {
-    Shaking(Handshake),
-    Open { sealer: Sealer, opener: Opener, renewal: Renewal, peer: AgentId },
-    Clear { clear: Box<Clear>, peer: AgentId },
+    Handshaking(Handshake),
+    Open { sealer: Sealer, opener: Opener, renewal: KeyUpdates, peer: AgentId },
+    Authenticated { clear: Box<AuthenticatedRecords>, peer: AgentId },
     Broken,
 }
 
@@ -110,7 +110,7 @@ impl Tls {
     fn new(handshake: Handshake, deployment: &Arc<str>, records_per_key: u64) -> Tls {
         let incoming = vec![0; HANDSHAKE_BYTES];
         Tls {
-            stage: Stage::Shaking(handshake),
+            stage: Stage::Handshaking(handshake),
             deployment: deployment.clone(),
             identity: None,
             records_per_key,
@@ -127,7 +127,7 @@ impl Tls {
     /// Who the peer is, once the handshake is done.
     pub(crate) fn peer(&self) -> Option<AgentId> {
         match &self.stage {
-            Stage::Open { peer, .. } | Stage::Clear { peer, .. } => Some(*peer),
+            Stage::Open { peer, .. } | Stage::Authenticated { peer, .. } => Some(*peer),
             _ => None,
         }
     }
@@ -143,35 +143,36 @@ impl Tls {
         &mut self,
         socket: &mut impl Read,
         sink: &mut impl Sink,
-    ) -> Result<Received, Fault> {
-        if let Stage::Clear { clear, .. } = &mut self.stage {
+    ) -> Result<ReadStatus, Fault> {
+        if let Stage::Authenticated { clear, .. } = &mut self.stage {
             let (bytes, start, end) = (&mut self.incoming[..], &mut self.start, &mut self.end);
             return clear.receive(socket, Incoming { bytes, start, end }, sink);
         }
-        if self.peer().is_some() && records::whole_record(&self.incoming[self.start..self.end])?.is_some() {
+        if self.peer().is_some() && records::complete_record(&self.incoming[self.start..self.end])?.is_some()
+        {
             let closed = self.open_records(sink)?;
-            return Ok(if closed { Received::Closed } else { Received::More });
+            return Ok(if closed { ReadStatus::Closed } else { ReadStatus::More });
         }
         self.make_room();
         let space = self.incoming.len() - self.end;
         let read = match socket.read(&mut self.incoming[self.end..]) {
-            Ok(0) => return Ok(Received::Closed),
+            Ok(0) => return Ok(ReadStatus::Closed),
             Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Received::More),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadStatus::Drained),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(ReadStatus::More),
             Err(error) => return Err(io_fault(&error)),
         };
         self.end += read;
         if self.peer().is_none() {
             self.handshake()?;
             if self.peer().is_some() {
-                return Ok(Received::More);
+                return Ok(ReadStatus::More);
             }
         }
         if self.open_records(sink)? {
-            return Ok(Received::Closed);
+            return Ok(ReadStatus::Closed);
         }
-        Ok(if read < space { Received::Drained } else { Received::More })
+        Ok(if read < space { ReadStatus::Drained } else { ReadStatus::More })
     }
 
     /// Moves what is left, a part of a record, to the front when the space behind it gets small.
@@ -185,10 +186,10 @@ impl Tls {
 
     /// Feeds whole records to rustls, one at a time, so that none of those that follow is touched by it.
     fn handshake(&mut self) -> Result<(), Fault> {
-        while let Some(len) = records::whole_record(&self.incoming[self.start + self.seen..self.end])? {
+        while let Some(len) = records::complete_record(&self.incoming[self.start + self.seen..self.end])? {
             self.seen += len;
             self.advance(self.seen)?;
-            if matches!(&self.stage, Stage::Shaking(handshake) if handshake.is_done()) {
+            if matches!(&self.stage, Stage::Handshaking(handshake) if handshake.is_done()) {
                 return self.begin_records();
             }
         }
@@ -199,7 +200,7 @@ impl Tls {
     }
 
     fn advance(&mut self, seen: usize) -> Result<(), Fault> {
-        let Stage::Shaking(handshake) = &mut self.stage else { return Ok(()) };
+        let Stage::Handshaking(handshake) = &mut self.stage else { return Ok(()) };
         self.outgoing.truncate(self.filled);
         let records = &mut self.incoming[self.start..self.start + seen];
         let (used, result) = handshake.advance(records, &mut self.outgoing);
@@ -210,7 +211,7 @@ impl Tls {
     }
 
     fn begin_records(&mut self) -> Result<(), Fault> {
-        let Stage::Shaking(handshake) = std::mem::replace(&mut self.stage, Stage::Broken) else {
+        let Stage::Handshaking(handshake) = std::mem::replace(&mut self.stage, Stage::Broken) else {
             return Ok(());
         };
         if self.seen > 0 {
@@ -219,9 +220,12 @@ impl Tls {
         let agreed = handshake.finish(&self.deployment)?;
         let (peer, _) = agreed.identity.require_agent()?;
         self.identity = Some(agreed.identity);
-        let renewal = Renewal::new(agreed.secrets, self.records_per_key);
+        let renewal = KeyUpdates::new(agreed.secrets, self.records_per_key);
         self.stage = if agreed.clear {
-            Stage::Clear { clear: Box::new(Clear::new(agreed.send, agreed.receive, renewal)), peer }
+            Stage::Authenticated {
+                clear: Box::new(AuthenticatedRecords::new(agreed.send, agreed.receive, renewal)),
+                peer,
+            }
         } else {
             let (sealer, opener) = (Sealer::new(agreed.send), Opener::new(agreed.receive));
             Stage::Open { sealer, opener, renewal, peer }
@@ -235,35 +239,35 @@ impl Tls {
     /// Returns whether the peer said that it is done.
     fn open_records(&mut self, sink: &mut impl Sink) -> Result<bool, Fault> {
         let Stage::Open { opener, renewal, .. } = &mut self.stage else { return Ok(false) };
-        while let Some(len) = records::whole_record(&self.incoming[self.start..self.end])? {
+        while let Some(len) = records::complete_record(&self.incoming[self.start..self.end])? {
             let record = &mut self.incoming[self.start..self.start + len];
             self.start += len;
             // Where a record holds nothing but payload, its opening puts that where it belongs.
             let opened = match sink.space(records::opened_bytes(record).saturating_sub(1)) {
                 Some(space) => {
                     let opened = opener.open_into(record, space)?;
-                    if let Opened::Data(len) = opened {
+                    if let RecordContent::Data(len) = opened {
                         sink.filled(len)?;
                     }
                     opened
                 }
                 None => {
                     let opened = opener.open(record)?;
-                    if let Opened::Data(len) = opened {
+                    if let RecordContent::Data(len) = opened {
                         sink.take(&record[records::HEADER_BYTES..][..len])?;
                     }
                     opened
                 }
             };
             match opened {
-                Opened::Data(_) | Opened::Ignored => {}
-                Opened::Renewed { asks } => {
-                    let next = renewal.received(opener.records(), asks)?;
-                    opener.renewed(next);
+                RecordContent::Data(_) | RecordContent::Ignored => {}
+                RecordContent::KeyUpdate { asks } => {
+                    let next = renewal.update_received(opener.records(), asks)?;
+                    opener.set_keys(next);
                 }
-                Opened::Closed => return Ok(true),
+                RecordContent::Closed => return Ok(true),
             }
-            renewal.opened(opener.records());
+            renewal.note_opened(opener.records());
         }
         Ok(false)
     }
@@ -277,7 +281,7 @@ impl Tls {
                 while taken < plaintext.len() && self.filled + RECORD_BYTES_MAX <= self.outgoing.len() {
                     if renewal.is_due(sealer.records()) {
                         // Far smaller than what a record of ours leaves of the room for one of anyone's.
-                        self.filled += sealer.renew(renewal, &mut self.outgoing[self.filled..])?;
+                        self.filled += sealer.update_keys(renewal, &mut self.outgoing[self.filled..])?;
                     }
                     let (used, len) = sealer.seal(&plaintext[taken..], &mut self.outgoing[self.filled..])?;
                     taken += used;
@@ -285,7 +289,7 @@ impl Tls {
                 }
                 Ok(taken)
             }
-            Stage::Clear { clear, .. } => {
+            Stage::Authenticated { clear, .. } => {
                 if clear.must_renew() {
                     if self.filled + RECORD_BYTES_MAX > self.outgoing.len() {
                         return Ok(0);
@@ -295,16 +299,16 @@ impl Tls {
                 let room = self.outgoing.len() - self.filled;
                 if !clear.is_writing()
                     && plaintext.len() < SMALL_BYTES
-                    && Clear::room_for(plaintext.len()) <= room
+                    && AuthenticatedRecords::room_for(plaintext.len()) <= room
                 {
-                    self.filled += clear.put(plaintext, &mut self.outgoing[self.filled..])?;
+                    self.filled += clear.seal_copy(plaintext, &mut self.outgoing[self.filled..])?;
                     return Ok(plaintext.len());
                 }
                 let wrote = clear.write(socket, plaintext, &self.outgoing[..self.filled], &mut self.sent)?;
                 if self.sent == self.filled {
                     (self.filled, self.sent) = (0, 0);
                 }
-                Ok(if let Wrote::Taken(taken) = wrote { taken } else { 0 })
+                Ok(if let WriteProgress::Taken(taken) = wrote { taken } else { 0 })
             }
             _ => Ok(0),
         }
@@ -319,7 +323,7 @@ impl Tls {
         self.filled += match &mut self.stage {
             Stage::Open { sealer, .. } => sealer.close_notify(room),
             // A record that is half out cannot be followed: the peer sees the stream end.
-            Stage::Clear { clear, .. } if !clear.is_writing() => clear.close(room),
+            Stage::Authenticated { clear, .. } if !clear.is_writing() => clear.close(room),
             _ => 0,
         };
     }
@@ -332,8 +336,10 @@ impl Tls {
         }
         let room = &mut self.outgoing[self.filled..];
         self.filled += match &mut self.stage {
-            Stage::Open { sealer, renewal, .. } if renewal.is_waited_for() => sealer.renew(renewal, room)?,
-            Stage::Clear { clear, .. } if clear.should_renew() => clear.renew(room)?,
+            Stage::Open { sealer, renewal, .. } if renewal.is_urgent() => {
+                sealer.update_keys(renewal, room)?
+            }
+            Stage::Authenticated { clear, .. } if clear.should_renew() => clear.renew(room)?,
             _ => 0,
         };
         Ok(())
@@ -352,7 +358,7 @@ impl Tls {
             }
         }
         (self.filled, self.sent) = (0, 0);
-        Ok(!matches!(&self.stage, Stage::Clear { clear, .. } if clear.is_writing()))
+        Ok(!matches!(&self.stage, Stage::Authenticated { clear, .. } if clear.is_writing()))
     }
 }
 
@@ -362,7 +368,7 @@ impl Tls {
     fn records(&self) -> (u64, u64) {
         match &self.stage {
             Stage::Open { sealer, opener, .. } => (sealer.records(), opener.records()),
-            Stage::Clear { clear, .. } => clear.records(),
+            Stage::Authenticated { clear, .. } => clear.records(),
             _ => (0, 0),
         }
     }

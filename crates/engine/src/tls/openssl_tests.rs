@@ -12,8 +12,8 @@ use longhaul_model::{AgentId, DataSecurity, Fault};
 use longhaul_security::AGENT_NAME;
 
 use super::tests::{Collected, authority, credentials};
-use super::{RECORDS_PER_KEY, Received, Tls};
-use crate::shared::TlsSettings;
+use super::{RECORDS_PER_KEY, ReadStatus, Tls};
+use crate::context::TlsSettings;
 
 /// Ended with the test, whatever happens in it.
 struct OpenSsl {
@@ -55,7 +55,7 @@ fn prepared(directory: &Path) -> TlsSettings {
     {
         std::fs::write(directory.join(name), text).unwrap();
     }
-    TlsSettings::of(&credentials(&authority), DataSecurity::Tls).unwrap()
+    TlsSettings::new(&credentials(&authority), DataSecurity::Tls).unwrap()
 }
 
 struct Ours {
@@ -78,7 +78,7 @@ impl Ours {
         ours
     }
 
-    fn receive(&mut self) -> Result<Received, Fault> {
+    fn receive(&mut self) -> Result<ReadStatus, Fault> {
         self.tls.receive(&mut self.socket, &mut self.received)
     }
 
@@ -92,7 +92,7 @@ impl Ours {
 
     fn receive_all(&mut self, len: usize) {
         while self.received.bytes().len() < len {
-            assert_ne!(self.receive().unwrap(), Received::Closed);
+            assert_ne!(self.receive().unwrap(), ReadStatus::Closed);
         }
     }
 }
@@ -174,7 +174,7 @@ fn openssl_renews_its_keys() {
         assert!(sealed > 0 && opened > 0);
         input.write_all(command.as_bytes()).unwrap();
         while ours.tls.records().1 > 0 {
-            assert_ne!(ours.receive().unwrap(), Received::Closed);
+            assert_ne!(ours.receive().unwrap(), ReadStatus::Closed);
         }
         assert!(ours.tls.flush(&mut ours.socket).unwrap());
         assert_eq!(ours.tls.records().0, if asks { 0 } else { sealed });

@@ -8,7 +8,7 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_security::tls_fault;
 use rustls::{AlertDescription, ConnectionTrafficSecrets};
 
-use super::renewal::Renewal;
+use super::key_update::KeyUpdates;
 
 //= https://www.rfc-editor.org/rfc/rfc8446#section-5.1
 //# The length MUST NOT exceed 2^14 bytes.
@@ -67,7 +67,7 @@ impl Keys {
     }
 
     #[cfg(test)]
-    pub(super) fn use_up(&mut self) {
+    pub(super) fn exhaust(&mut self) {
         self.sequence = RECORDS_PER_KEY_MAX;
     }
 
@@ -93,7 +93,7 @@ fn header(len: usize) -> [u8; HEADER_BYTES] {
 }
 
 /// Length of the record at the front, once all of it is there.
-pub(super) fn whole_record(bytes: &[u8]) -> Result<Option<usize>, Fault> {
+pub(super) fn complete_record(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     let Some(head) = bytes.get(..HEADER_BYTES) else { return Ok(None) };
     let len = usize::from(head[3]) << 8 | usize::from(head[4]);
     if !(20..=APPLICATION_DATA).contains(&head[0]) || head[1] != 3 || len > CIPHERTEXT_BYTES_MAX {
@@ -110,8 +110,8 @@ impl Sealer {
     }
 
     #[cfg(test)]
-    pub(super) fn use_up(&mut self) {
-        self.0.use_up();
+    pub(super) fn exhaust(&mut self) {
+        self.0.exhaust();
     }
 
     pub(super) fn records(&self) -> u64 {
@@ -122,10 +122,10 @@ impl Sealer {
     //# After sending a KeyUpdate message, the sender SHALL send all its
     //# traffic using the next generation of keys
     /// Puts the notice of new keys to the front of `out`, and seals with them from then on.
-    pub(super) fn renew(&mut self, renewal: &mut Renewal, out: &mut [u8]) -> Result<usize, Fault> {
-        let notice = [KEY_UPDATE, 0, 0, 1, u8::from(renewal.asks())];
+    pub(super) fn update_keys(&mut self, renewal: &mut KeyUpdates, out: &mut [u8]) -> Result<usize, Fault> {
+        let notice = [KEY_UPDATE, 0, 0, 1, u8::from(renewal.requests_update())];
         let len = self.seal_as(HANDSHAKE, &notice, out)?;
-        self.0 = renewal.sent()?;
+        self.0 = renewal.update_sent()?;
         Ok(len)
     }
 
@@ -161,12 +161,12 @@ impl Sealer {
 
 /// What a record was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opened {
+pub(super) enum RecordContent {
     /// So many bytes of plaintext are at the front of the place that it was opened to.
     Data(usize),
     Ignored,
     /// What follows is under the peer's next keys.
-    Renewed {
+    KeyUpdate {
         asks: bool,
     },
     /// The peer will send nothing more.
@@ -184,30 +184,30 @@ impl Opener {
         self.0.records()
     }
 
-    pub(super) fn renewed(&mut self, keys: Keys) {
+    pub(super) fn set_keys(&mut self, keys: Keys) {
         self.0 = keys;
     }
 
     /// Opens one whole record in place; the place of its plaintext is behind the header.
-    pub(super) fn open(&mut self, record: &mut [u8]) -> Result<Opened, Fault> {
-        let aad = clear_head(record)?;
+    pub(super) fn open(&mut self, record: &mut [u8]) -> Result<RecordContent, Fault> {
+        let aad = checked_header(record)?;
         let nonce = self.0.next_nonce()?;
         let inner = self
             .0
             .key
             .open_in_place(nonce, Aad::from(aad), &mut record[HEADER_BYTES..])
             .map_err(|_| damaged())?;
-        content(inner)
+        parse_content(inner)
     }
 
     /// Opens one whole record into the front of `space`, which has room for [`opened_bytes`] of it.
-    pub(super) fn open_into(&mut self, record: &[u8], space: &mut [u8]) -> Result<Opened, Fault> {
-        let aad = clear_head(record)?;
+    pub(super) fn open_into(&mut self, record: &[u8], space: &mut [u8]) -> Result<RecordContent, Fault> {
+        let aad = checked_header(record)?;
         let nonce = self.0.next_nonce()?;
         let inner = &mut space[..opened_bytes(record)];
         let (sealed, tag) = record[HEADER_BYTES..].split_at(inner.len());
         self.0.key.open_separate_gather(nonce, Aad::from(aad), sealed, tag, inner).map_err(|_| damaged())?;
-        content(inner)
+        parse_content(inner)
     }
 }
 
@@ -216,7 +216,7 @@ pub(super) fn opened_bytes(record: &[u8]) -> usize {
     record.len().saturating_sub(HEADER_BYTES + TAG_BYTES)
 }
 
-fn clear_head(record: &[u8]) -> Result<[u8; HEADER_BYTES], Fault> {
+fn checked_header(record: &[u8]) -> Result<[u8; HEADER_BYTES], Fault> {
     let mut head = [0; HEADER_BYTES];
     head.copy_from_slice(&record[..HEADER_BYTES]);
     if head[0] != APPLICATION_DATA {
@@ -233,15 +233,15 @@ fn damaged() -> Fault {
 }
 
 /// Looks at what a record held.
-fn content(inner: &[u8]) -> Result<Opened, Fault> {
+fn parse_content(inner: &[u8]) -> Result<RecordContent, Fault> {
     // Zeros after the type are padding.
     let Some(at) = inner.iter().rposition(|&byte| byte != 0) else {
         return Err(Fault::new(FaultCode::ProtocolError, "a TLS record without a type"));
     };
     let (content, kind) = (&inner[..at], inner[at]);
     match (kind, content) {
-        (APPLICATION_DATA, _) => Ok(Opened::Data(at)),
-        (ALERT, [_, CLOSE_NOTIFY]) => Ok(Opened::Closed),
+        (APPLICATION_DATA, _) => Ok(RecordContent::Data(at)),
+        (ALERT, [_, CLOSE_NOTIFY]) => Ok(RecordContent::Closed),
         (ALERT, [_, description]) => {
             Err(tls_fault(&rustls::Error::AlertReceived(AlertDescription::from(*description))))
         }
@@ -251,7 +251,7 @@ fn content(inner: &[u8]) -> Result<Opened, Fault> {
 }
 
 /// Tickets are of no use to us; new keys are, and nothing may follow their notice under the old ones.
-fn handshake_messages(mut messages: &[u8]) -> Result<Opened, Fault> {
+fn handshake_messages(mut messages: &[u8]) -> Result<RecordContent, Fault> {
     let broken = |what| Fault::new(FaultCode::ProtocolError, what);
     loop {
         let [kind, a, b, c, rest @ ..] = messages else {
@@ -262,10 +262,10 @@ fn handshake_messages(mut messages: &[u8]) -> Result<Opened, Fault> {
             return Err(broken("a broken message of the handshake"));
         };
         match (*kind, body) {
-            (NEW_SESSION_TICKET, _) if rest.is_empty() => return Ok(Opened::Ignored),
+            (NEW_SESSION_TICKET, _) if rest.is_empty() => return Ok(RecordContent::Ignored),
             (NEW_SESSION_TICKET, _) => messages = rest,
             (KEY_UPDATE, [asks @ (0 | 1)]) if rest.is_empty() => {
-                return Ok(Opened::Renewed { asks: *asks == 1 });
+                return Ok(RecordContent::KeyUpdate { asks: *asks == 1 });
             }
             _ => return Err(broken("a message that has no place after the handshake")),
         }

@@ -5,8 +5,8 @@ use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode, Timestamp};
 use longhaul_security::{Authority, Credentials, new_signing_request};
 use proptest::prelude::*;
 
-use super::{BATCH_BYTES, RECORDS_PER_KEY, Received, Sink, Stage, Tls};
-use crate::shared::TlsSettings;
+use super::{BATCH_BYTES, RECORDS_PER_KEY, ReadStatus, Sink, Stage, Tls};
+use crate::context::TlsSettings;
 
 /// A socket in memory that passes so many bytes a call.
 #[derive(Default)]
@@ -61,7 +61,7 @@ pub(super) fn credentials(authority: &Authority) -> Credentials {
 }
 
 fn settings(authority: &Authority, security: DataSecurity) -> TlsSettings {
-    TlsSettings::of(&credentials(authority), security).unwrap()
+    TlsSettings::new(&credentials(authority), security).unwrap()
 }
 
 /// Collects plaintext; every other piece is put where it belongs without a copy.
@@ -172,7 +172,7 @@ impl Pair {
         }
     }
 
-    fn turn(&mut self) -> Result<(Received, Received), Fault> {
+    fn turn(&mut self) -> Result<(ReadStatus, ReadStatus), Fault> {
         self.client.flush(&mut self.to_server).unwrap();
         let one = self.server.receive(&mut self.to_server, &mut self.at_server)?;
         self.server.flush(&mut self.to_client).unwrap();
@@ -188,7 +188,7 @@ fn pair(security: DataSecurity) -> Pair {
 }
 
 #[test]
-fn both_know_each_other() {
+fn both_ends_are_authenticated() {
     for security in BOTH {
         let pair = pair(security);
         assert_eq!((pair.client.peer(), pair.server.peer()), (Some(AgentId(7)), Some(AgentId(7))));
@@ -197,7 +197,7 @@ fn both_know_each_other() {
 
 /// Clear text needs the consent of both ends.
 #[test]
-fn clear_text_is_sent_only_if_both_say_so() {
+fn clear_text_is_sent_only_if_both_ends_agree() {
     for (client, server, clear) in [
         (DataSecurity::Tls, DataSecurity::Tls, false),
         (DataSecurity::Tls, DataSecurity::Authenticated, false),
@@ -216,18 +216,18 @@ fn clear_text_is_sent_only_if_both_say_so() {
 }
 
 #[test]
-fn an_end_is_told() {
+fn an_orderly_close_is_reported() {
     for security in BOTH {
         let mut pair = pair(security);
         pair.client.send(b"the last", &mut pair.to_server).unwrap();
         pair.client.close();
         let (received, _) = pair.turn().unwrap();
-        assert_eq!((received, pair.at_server.bytes()), (Received::Closed, &b"the last"[..]));
+        assert_eq!((received, pair.at_server.bytes()), (ReadStatus::Closed, &b"the last"[..]));
     }
 }
 
 #[test]
-fn a_changed_bit_is_noticed() {
+fn a_flipped_bit_is_detected() {
     for (security, at) in
         BOTH.into_iter().flat_map(|security| [0, 1, 3, 5, 50, 1_000, 2_010].map(|at| (security, at)))
     {
@@ -271,7 +271,7 @@ fn the_kind_of_a_record_cannot_be_changed() {
 }
 
 #[test]
-fn what_is_not_sent_is_bounded() {
+fn unsent_bytes_are_bounded() {
     let mut pair = pair(DataSecurity::Tls);
     let taken = pair.client.send(&vec![1; 10 * BATCH_BYTES], &mut pair.to_server).unwrap();
     assert!(taken > 0 && taken <= BATCH_BYTES);
@@ -286,8 +286,8 @@ fn no_key_is_used_beyond_its_limit() {
     for security in BOTH {
         let mut pair = pair(security);
         match &mut pair.client.stage {
-            Stage::Open { sealer, .. } => sealer.use_up(),
-            Stage::Clear { clear, .. } => clear.use_up(),
+            Stage::Open { sealer, .. } => sealer.exhaust(),
+            Stage::Authenticated { clear, .. } => clear.exhaust(),
             _ => unreachable!(),
         }
         let sent = pair.client.send(b"more", &mut pair.to_server);
@@ -326,7 +326,7 @@ fn keys_are_renewed_in_time_by_both_ends() {
 
 /// A peer that would go on with its keys for longer than we like is asked to renew them, and does.
 #[test]
-fn keys_are_renewed_when_the_peer_asks() {
+fn keys_are_renewed_when_the_peer_requests_it() {
     for security in BOTH {
         let mut pair = Pair::renewing(usize::MAX, security, security, [40, RECORDS_PER_KEY]);
         // A quarter more, and what was sent before the question arrived.
@@ -338,7 +338,7 @@ fn keys_are_renewed_when_the_peer_asks() {
 
 /// Who only listens answers as well: a question costs one notice, not one for each record.
 #[test]
-fn a_question_is_answered_once_and_without_data() {
+fn a_key_update_request_is_answered_once_and_without_data() {
     for security in BOTH {
         let mut pair = Pair::renewing(usize::MAX, security, security, [RECORDS_PER_KEY, 40]);
         let sent = vec![1; 200 * 7_000];
@@ -364,14 +364,14 @@ fn a_question_is_answered_once_and_without_data() {
 
 /// Each notice costs us the derivation of a key, so they have to be earned by data.
 #[test]
-fn a_flood_of_notices_is_cut_off() {
+fn a_flood_of_key_updates_is_cut_off() {
     for security in BOTH {
         let mut pair = pair(security);
         let notice = |pair: &mut Pair| {
             let mut room = [0; 100];
             let len = match &mut pair.client.stage {
-                Stage::Open { sealer, renewal, .. } => sealer.renew(renewal, &mut room).unwrap(),
-                Stage::Clear { clear, .. } => clear.renew(&mut room).unwrap(),
+                Stage::Open { sealer, renewal, .. } => sealer.update_keys(renewal, &mut room).unwrap(),
+                Stage::Authenticated { clear, .. } => clear.renew(&mut room).unwrap(),
                 _ => unreachable!(),
             };
             pair.to_server.bytes.extend_from_slice(&room[..len]);

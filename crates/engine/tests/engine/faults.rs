@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use longhaul_engine::{FetchFile, Finished};
+use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Blame, FaultCode, Timestamp};
 use longhaul_storage::Storage;
@@ -14,7 +14,7 @@ use crate::common::{Agent, Deployment, content, now, put, store};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
-fn fault(end: &Finished) -> (FaultCode, Blame) {
+fn fault(end: &AttemptOutcome) -> (FaultCode, Blame) {
     let fault = end.result.as_ref().expect_err("a fault");
     (fault.code, fault.blame)
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_engine::{FetchFile, Finished};
+use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_storage::memory::{FaultyStore, UnflushedNames};
 use longhaul_storage::{Manner, Storage, TempName};
@@ -20,7 +20,7 @@ fn stores() -> (FaultyStore, FaultyStore) {
     (FaultyStore::new("alpha".parse().unwrap()), beta)
 }
 
-fn all_good(ends: &[Finished]) {
+fn all_good(ends: &[AttemptOutcome]) {
     ends.iter().for_each(|end| assert!(end.result.is_ok(), "{:?}", end.result));
 }
 

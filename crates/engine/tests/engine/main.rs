@@ -4,8 +4,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod access;
-mod ahead;
-mod allowed;
+mod allow_list;
 mod calls;
 mod common;
 mod faults;
@@ -13,6 +12,7 @@ mod in_order;
 mod marks;
 mod offers;
 mod paths;
+mod preconnect;
 mod replicas;
 mod resume;
 mod transfer;

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_engine::{FetchFile, Finished, Path, PathProfile};
+use longhaul_engine::{AttemptOutcome, FetchFile, Path, PathProfile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Blame, CircuitUse, FaultCode};
 use longhaul_storage::memory::FaultyStore;
@@ -57,7 +57,7 @@ impl Paused {
         self.target.engine.fetch(batch);
     }
 
-    fn arrived(&self, file: &FetchFile) -> Finished {
+    fn arrived(&self, file: &FetchFile) -> AttemptOutcome {
         let end = self.target.finished(1).remove(0);
         assert!(end.result.is_ok(), "{:?}", end.result);
         assert!(self.alpha.contents(file.lfn.as_str()) == self.beta.contents(file.lfn.as_str()));
@@ -153,7 +153,7 @@ fn files_move_to_other_paths_and_back() {
     paused.target.engine.fetch(batch);
     paused.reached.recv().unwrap();
     assert_eq!(paused.relays[1].bytes(), 0);
-    let other = Path { local: Some("127.0.0.2".parse().unwrap()), ..Path::to(&paused.relays[1].address) };
+    let other = Path { local: Some("127.0.0.2".parse().unwrap()), ..Path::new(&paused.relays[1].address) };
     let engine = &paused.target.engine;
     engine.set_paths(paused.source.agent, vec![other]).unwrap();
     paused.go_on.send(()).unwrap();
@@ -167,7 +167,7 @@ fn files_move_to_other_paths_and_back() {
     let end = paused.arrived(&file);
     assert_eq!(end.bytes_resent, 0);
     assert!(paused.relays[0].bytes() > first + 10 * CHUNK as u64);
-    let unusable = Path { weight: 0, ..Path::to("127.0.0.1:1") };
+    let unusable = Path { weight: 0, ..Path::new("127.0.0.1:1") };
     assert!(engine.set_paths(paused.source.agent, vec![unusable]).is_err());
 }
 
@@ -194,8 +194,8 @@ fn work_goes_by_the_paths_that_are_set_where_there_are_any_or_never_or_only() {
     fetch(1, CircuitUse::Only);
     let end = paused.target.finished(1).remove(0);
     assert_eq!(end.result.unwrap_err().code, FaultCode::Unreachable);
-    let set = Path::to(&paused.relays[1].address);
-    let spare = Path { spare: true, ..Path::to(&paused.relays[0].address) };
+    let set = Path::new(&paused.relays[1].address);
+    let spare = Path { spare: true, ..Path::new(&paused.relays[0].address) };
     engine.set_paths(paused.source.agent, vec![set, spare.clone()]).unwrap();
     assert_eq!(moved(CircuitUse::Prefer, 2), [false, true]);
     assert_eq!(moved(CircuitUse::Never, 3), [true, false]);
@@ -222,8 +222,8 @@ fn a_spare_path_takes_over_from_one_that_falls_silent() {
     batch.addresses = vec![paused.relays[0].address.clone()];
     paused.target.engine.fetch(batch);
     paused.reached.recv().unwrap();
-    let first = Path::to(&paused.relays[1].address);
-    let spare = Path { spare: true, ..Path::to(&paused.relays[0].address) };
+    let first = Path::new(&paused.relays[1].address);
+    let spare = Path { spare: true, ..Path::new(&paused.relays[0].address) };
     paused.target.engine.set_paths(paused.source.agent, vec![spare, first]).unwrap();
     paused.go_on.send(()).unwrap();
     paused.reached.recv().unwrap();
@@ -248,8 +248,8 @@ fn a_spare_path_takes_over_from_one_that_was_silent_from_the_beginning() {
     batch.addresses = vec![paused.relays[0].address.clone()];
     paused.target.engine.fetch(batch);
     paused.reached.recv().unwrap();
-    let first = Path::to(mute.local_addr().unwrap().to_string());
-    let spare = Path { spare: true, ..Path::to(&paused.relays[0].address) };
+    let first = Path::new(mute.local_addr().unwrap().to_string());
+    let spare = Path { spare: true, ..Path::new(&paused.relays[0].address) };
     paused.target.engine.set_paths(paused.source.agent, vec![first, spare]).unwrap();
     paused.go_on.send(()).unwrap();
     let end = paused.arrived(&file);
@@ -291,7 +291,7 @@ fn a_source_is_told_what_its_way_is_booked_for() {
     let source = deployment.agent(1, Arc::new(store("alpha")));
     let file = put(&store("alpha"), 1, 30 * CHUNK);
     let batch = deployment.batch(&source, "alpha", &target, "beta", vec![file]);
-    let path = Path { booked_bytes_per_s: Some(BOOKED), ..Path::to(address) };
+    let path = Path { reserved_bytes_per_s: Some(BOOKED), ..Path::new(address) };
     target.engine.set_paths(source.agent, vec![path]).unwrap();
     target.engine.fetch(batch);
     let credentials = deployment.credentials(source.agent);

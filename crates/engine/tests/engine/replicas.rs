@@ -30,7 +30,7 @@ fn replica(
     let there =
         FetchBatch { source_agent: source.agent, source_storage: from.parse().unwrap(), ..batch.clone() };
     Replica {
-        membership: None,
+        foreign: None,
         agent: source.agent,
         storage: there.source_storage.clone(),
         addresses: source.addresses(),
@@ -119,7 +119,7 @@ fn a_bad_range_is_fetched_from_the_other() {
         !first.wrong.is_empty()
             && first.wrong.iter().all(|(at, len)| bad.contains(at) && *len == u64::from(CHUNK_BYTES))
     );
-    assert!(second.wrong.is_empty() && second.left_out.is_none());
+    assert!(second.wrong.is_empty() && second.excluded.is_none());
     let again = first.wrong.len() as u64 * u64::from(CHUNK_BYTES);
     assert_eq!(ends[0].bytes_resent, again, "nothing else came twice");
 }
@@ -164,7 +164,7 @@ fn who_lacks_the_file_or_has_another_is_left_out_with_the_reason() {
         three.target.engine.fetch(three.batch(vec![checked(number, name, &bytes)]));
         let end = three.target.finished(1).remove(0);
         assert!(end.result.is_ok(), "{name}: {:?}", end.result);
-        assert_eq!(end.shares[1].left_out.as_ref().map(|fault| fault.code), Some(code), "{name}");
+        assert_eq!(end.shares[1].excluded.as_ref().map(|fault| fault.code), Some(code), "{name}");
         assert_eq!((end.shares[1].bytes, end.shares[0].bytes), (0, bytes.len() as u64));
         assert_eq!(on_disk(&three.deployment, name), bytes);
     }
@@ -240,8 +240,8 @@ fn sources_of_two_deployments() {
     let target = ours.agent(3, ours.posix("gamma"));
     let batch = ours.batch(&first, "alpha", &target, "gamma", vec![checked(1, "f", &bytes)]);
     let there = replica(&theirs, &batch, &second, "beta", &target);
-    let membership = target.engine.join("test", &theirs.credentials(target.agent)).unwrap();
-    let joined = Replica { membership: Some(membership), ..there.clone() };
+    let membership = target.engine.join_deployment("test", &theirs.credentials(target.agent)).unwrap();
+    let joined = Replica { foreign: Some(membership), ..there.clone() };
     target.engine.fetch(FetchBatch { replicas: vec![joined], ..batch });
     let end = target.finished(1).remove(0);
     assert!(end.result.is_ok() && end.shares.iter().all(|share| share.bytes > 0), "{end:?}");

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_engine::{FetchFile, Finished};
+use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AttemptId, FaultCode};
 use longhaul_storage::memory::{FaultyStore, UnflushedNames};
@@ -65,11 +65,11 @@ fn killed_at(home: &Path, write: u64) {
     killed_child("resume::child", &[(HOME, home.as_os_str()), (DIES_AT, OsStr::new(&write.to_string()))]);
 }
 
-fn moved(ends: &[Finished]) -> u64 {
+fn moved(ends: &[AttemptOutcome]) -> u64 {
     ends.iter().map(|end| end.bytes_moved).sum()
 }
 
-fn all_fetched(deployment: &Deployment, source: &Agent, target: &Agent, first: u64) -> Vec<Finished> {
+fn all_fetched(deployment: &Deployment, source: &Agent, target: &Agent, first: u64) -> Vec<AttemptOutcome> {
     target.engine.fetch(deployment.batch(source, "alpha", target, "beta", wishes(first)));
     let ends = target.finished(files().len());
     for end in &ends {

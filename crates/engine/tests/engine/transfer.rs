@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_engine::{FetchFile, Finished};
+use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Algorithm, DataSecurity, FaultCode, Verification};
 use longhaul_storage::memory::FaultyStore;
@@ -19,7 +19,7 @@ fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
     wish(number, &lfn, &bytes)
 }
 
-fn all_good(ends: &[Finished]) {
+fn all_good(ends: &[AttemptOutcome]) {
     for end in ends {
         assert!(end.result.is_ok(), "{}: {:?}", end.attempt, end.result);
         let times = end.times;
@@ -249,7 +249,7 @@ fn work_comes_again_and_again() {
     }
     // Certificates are renewed: what is fetched after that comes over new streams of the same session.
     for agent in [&source, &target] {
-        agent.engine.renew(&deployment.credentials(agent.agent)).unwrap();
+        agent.engine.renew_credentials(&deployment.credentials(agent.agent)).unwrap();
     }
     stop(source);
     let source = deployment.agent(1, Arc::new(alpha.clone()));

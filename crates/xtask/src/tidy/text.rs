@@ -60,7 +60,7 @@ const PRIVATE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), c
 /// The small modules that may hold `unsafe`, each for one need that it explains.
 const UNSAFE: &[&str] = &[
     "crates/doctor/src/sys.rs",
-    "crates/engine/src/marks/label.rs",
+    "crates/engine/src/marks/flow_label.rs",
     "crates/engine/src/tcp.rs",
     "crates/storage/src/posix/writeback.rs",
     "crates/testbed/src/wan/tun.rs",

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_engine::{Config, Engine, Event, Export, FetchBatch, FetchFile, Finished, PathProfile};
+use longhaul_engine::{AttemptOutcome, Config, Engine, Event, Export, FetchBatch, FetchFile, PathProfile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::tree::{chunk_value, values_of};
 use longhaul_model::{
@@ -151,7 +151,7 @@ impl Deployment {
         files: Vec<FetchFile>,
     ) -> FetchBatch {
         let mut batch = FetchBatch {
-            membership: None,
+            foreign: None,
             source_agent: source.agent,
             source_storage: from.parse::<StorageName>().unwrap(),
             addresses: source.addresses(),
@@ -186,7 +186,7 @@ impl Agent {
     }
 
     /// The ends of so many attempts.
-    pub fn finished(&self, count: usize) -> Vec<Finished> {
+    pub fn finished(&self, count: usize) -> Vec<AttemptOutcome> {
         let mut finished = Vec::new();
         while finished.len() < count {
             if let Event::Finished(end) = self.event() {

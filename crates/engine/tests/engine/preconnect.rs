@@ -67,7 +67,7 @@ fn streams_dialled_ahead_are_used() {
     let target = deployment.agent(2, std::sync::Arc::new(beta.clone()));
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let file = put(&alpha, 1, 5 * CHUNK_BYTES as usize);
-    target.engine.reach(&source.addresses());
+    target.engine.preconnect(&source.addresses());
     let mut batch = deployment.batch(&source, "alpha", &target, "beta", vec![file.clone()]);
     batch.addresses = vec![closed.to_string()];
     target.engine.fetch(batch);

@@ -46,8 +46,8 @@ impl Request {
 /// label as it is leased.
 pub(super) fn lease(socket: &SockRef<'_>, target: Ipv6Addr, label: u32) -> io::Result<u32> {
     let label = label & !STATELESS;
-    set(socket.as_raw_fd(), FLOWLABEL_MGR, Request::new(target, label, CREATE))?;
-    set(socket.as_raw_fd(), FLOWINFO_SEND, 1 as libc::c_int)?;
+    set_option(socket.as_raw_fd(), FLOWLABEL_MGR, Request::new(target, label, CREATE))?;
+    set_option(socket.as_raw_fd(), FLOWINFO_SEND, 1 as libc::c_int)?;
     Ok(label)
 }
 
@@ -57,7 +57,7 @@ pub(super) fn reflect(listener: &SockRef<'_>) -> io::Result<()> {
         // The whole host does.
         return Ok(());
     }
-    set(listener.as_raw_fd(), FLOWLABEL_MGR, Request::new(Ipv6Addr::UNSPECIFIED, 0, REFLECT))
+    set_option(listener.as_raw_fd(), FLOWLABEL_MGR, Request::new(Ipv6Addr::UNSPECIFIED, 0, REFLECT))
 }
 
 /// The first bit is for connections that stand.
@@ -66,7 +66,7 @@ fn is_odd(text: &[u8]) -> bool {
 }
 
 /// The label that the packets of a connected socket bear, if it has one.
-pub(super) fn of(socket: &TcpStream) -> Option<u32> {
+pub(super) fn flow_label_of(socket: &TcpStream) -> Option<u32> {
     let mut request = Request::new(Ipv6Addr::UNSPECIFIED, 0, 0);
     let mut len = size_of::<Request>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to the request, which has that many, and any bytes are
@@ -84,7 +84,7 @@ pub(super) fn of(socket: &TcpStream) -> Option<u32> {
     (result == 0 && label != 0).then_some(label)
 }
 
-fn set<T: Copy>(socket: RawFd, option: libc::c_int, value: T) -> io::Result<()> {
+fn set_option<T: Copy>(socket: RawFd, option: libc::c_int, value: T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value lives through the call, and its size is given.
     let result =
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_bears_the_label_that_was_leased() {
+    fn a_connection_carries_the_leased_label() {
         let Ok(listener) = TcpListener::bind("[::1]:0") else {
             return eprintln!("SKIPPED: this host has no IPv6");
         };
@@ -119,7 +119,7 @@ mod tests {
             (TcpStream::from_std(std), label)
         });
         for (stream, label) in &streams {
-            assert_eq!(of(stream), Some(*label));
+            assert_eq!(flow_label_of(stream), Some(*label));
             assert_eq!(SciTag::of_flow_label(*label), Some(tag));
         }
         assert_eq!(streams[0].1, 0x10068);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_reflects_is_read() {
+    fn the_reflect_setting_is_parsed() {
         assert!(is_odd(b"1\n") && is_odd(b"7\n"));
         assert!(!is_odd(b"0\n") && !is_odd(b"2\n") && !is_odd(b""));
     }

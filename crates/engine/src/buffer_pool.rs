@@ -16,14 +16,14 @@ const ALIGNMENT: usize = 4096;
 /// Behind a chunk: a record that is opened in its place ends with a byte that is not data.
 const SLACK: usize = 64;
 
-pub(crate) struct Pool {
+pub(crate) struct BufferPool {
     total: usize,
     used: AtomicUsize,
     peak: AtomicUsize,
-    rested: Mutex<Vec<Block>>,
+    free_blocks: Mutex<Vec<Block>>,
     /// Somebody found no free slot, and has nothing under way that would make him look again.
-    hungry: AtomicBool,
-    feed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    starving: AtomicBool,
+    on_slots_free: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct Block {
@@ -31,22 +31,22 @@ struct Block {
     start: usize,
 }
 
-impl Pool {
-    pub(crate) fn new(total: usize) -> Arc<Pool> {
+impl BufferPool {
+    pub(crate) fn new(total: usize) -> Arc<BufferPool> {
         assert!(total > 0, "a pool needs a buffer");
-        Arc::new(Pool {
+        Arc::new(BufferPool {
             total,
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
-            rested: Mutex::new(Vec::new()),
-            hungry: AtomicBool::new(false),
-            feed: OnceLock::new(),
+            free_blocks: Mutex::new(Vec::new()),
+            starving: AtomicBool::new(false),
+            on_slots_free: OnceLock::new(),
         })
     }
 
     /// Called when slots become free that somebody waits for.
-    pub(crate) fn when_fed(&self, feed: impl Fn() + Send + Sync + 'static) {
-        let _ = self.feed.set(Box::new(feed));
+    pub(crate) fn on_slots_free(&self, feed: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_slots_free.set(Box::new(feed));
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -78,19 +78,19 @@ impl Pool {
         }
         let before = self.used.fetch_sub(slots, Ordering::AcqRel);
         assert!(before >= slots, "more slots were released than taken");
-        if self.hungry.swap(false, Ordering::AcqRel)
-            && let Some(feed) = self.feed.get()
+        if self.starving.swap(false, Ordering::AcqRel)
+            && let Some(feed) = self.on_slots_free.get()
         {
             feed();
         }
     }
 
-    pub(crate) fn hunger(&self) {
-        self.hungry.store(true, Ordering::Release);
+    pub(crate) fn note_starvation(&self) {
+        self.starving.store(true, Ordering::Release);
         // A slot may have been released just before: then nobody would look again.
         if self.used() < self.total
-            && self.hungry.swap(false, Ordering::AcqRel)
-            && let Some(feed) = self.feed.get()
+            && self.starving.swap(false, Ordering::AcqRel)
+            && let Some(feed) = self.on_slots_free.get()
         {
             feed();
         }
@@ -98,7 +98,7 @@ impl Pool {
 
     /// The buffer of a slot that was reserved; its end releases the slot.
     pub(crate) fn buffer(self: &Arc<Self>) -> Buffer {
-        let block = lock(&self.rested).pop().unwrap_or_else(Block::new);
+        let block = lock(&self.free_blocks).pop().unwrap_or_else(Block::new);
         Buffer { block: Some(block), pool: self.clone() }
     }
 }
@@ -113,7 +113,7 @@ impl Block {
 
 pub(crate) struct Buffer {
     block: Option<Block>,
-    pool: Arc<Pool>,
+    pool: Arc<BufferPool>,
 }
 
 impl Buffer {
@@ -142,7 +142,7 @@ impl std::ops::DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            lock(&self.pool.rested).push(block);
+            lock(&self.pool.free_blocks).push(block);
         }
         self.pool.release(1);
     }
@@ -155,7 +155,7 @@ mod tests {
     /// Promise 7.
     #[test]
     fn there_are_never_more_buffers_than_slots() {
-        let pool = Pool::new(3);
+        let pool = BufferPool::new(3);
         assert_eq!(pool.reserve(2), 2);
         assert_eq!(pool.reserve(5), 1);
         assert_eq!(pool.reserve(1), 0);
@@ -167,28 +167,28 @@ mod tests {
         );
         drop(buffers);
         assert_eq!((pool.used(), pool.peak()), (0, 3));
-        assert_eq!(lock(&pool.rested).len(), 3);
+        assert_eq!(lock(&pool.free_blocks).len(), 3);
         pool.reserve(1);
         drop(pool.buffer());
-        assert_eq!(lock(&pool.rested).len(), 3, "blocks are used again");
+        assert_eq!(lock(&pool.free_blocks).len(), 3, "blocks are used again");
     }
 
     #[test]
-    fn the_hungry_are_told_once() {
-        let pool = Pool::new(1);
+    fn starvation_is_signalled_once() {
+        let pool = BufferPool::new(1);
         let told = Arc::new(AtomicUsize::new(0));
         let count = told.clone();
-        pool.when_fed(move || {
+        pool.on_slots_free(move || {
             count.fetch_add(1, Ordering::Relaxed);
         });
         pool.reserve(1);
-        pool.hunger();
+        pool.note_starvation();
         assert_eq!(told.load(Ordering::Relaxed), 0);
         pool.release(1);
         pool.reserve(1);
         pool.release(1);
         assert_eq!(told.load(Ordering::Relaxed), 1);
-        pool.hunger();
+        pool.note_starvation();
         assert_eq!(told.load(Ordering::Relaxed), 2, "a slot was free already");
     }
 }

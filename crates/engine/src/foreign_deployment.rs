@@ -6,25 +6,25 @@ use longhaul_model::{DataSecurity, Fault};
 use longhaul_security::Credentials;
 use rustls::ClientConfig;
 
-use crate::shared::TlsSettings;
+use crate::context::TlsSettings;
 
 /// Lets an engine dial the agents of another deployment. Nobody of that deployment is served.
 #[derive(Clone)]
-pub struct Membership(Arc<Inner>);
+pub struct ForeignDeployment(Arc<Inner>);
 
 struct Inner {
     deployment: Arc<str>,
     client: Arc<ClientConfig>,
 }
 
-impl Membership {
+impl ForeignDeployment {
     pub(crate) fn new(
         deployment: &str,
         credentials: &Credentials,
         security: DataSecurity,
-    ) -> Result<Membership, Fault> {
-        let client = TlsSettings::of(credentials, security)?.client;
-        Ok(Membership(Arc::new(Inner { deployment: deployment.into(), client })))
+    ) -> Result<ForeignDeployment, Fault> {
+        let client = TlsSettings::new(credentials, security)?.client;
+        Ok(ForeignDeployment(Arc::new(Inner { deployment: deployment.into(), client })))
     }
 
     pub(crate) fn deployment(&self) -> &Arc<str> {
@@ -36,7 +36,7 @@ impl Membership {
     }
 }
 
-impl std::fmt::Debug for Membership {
+impl std::fmt::Debug for ForeignDeployment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Membership({})", self.0.deployment)
     }

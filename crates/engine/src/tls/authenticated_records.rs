@@ -19,9 +19,9 @@ use aws_lc_rs::aead::{Aad, Nonce};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::io_fault;
 
+use super::key_update::KeyUpdates;
 use super::records::Keys;
-use super::renewal::Renewal;
-use super::{BATCH_BYTES, Received, Sink};
+use super::{BATCH_BYTES, ReadStatus, Sink};
 
 const HEAD_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
@@ -30,32 +30,32 @@ const TAG_BYTES: usize = 16;
 pub(super) const BYTES_MAX: usize = 256 << 10;
 /// Where something else than payload is expected: a longer read would only bring payload that has to be
 /// copied.
-const READ_AT_ONCE: usize = 4 << 10;
+const READ_BYTES_SMALL: usize = 4 << 10;
 
 const DATA: u8 = 1;
 const CLOSE: u8 = 2;
 /// What follows is under the next keys. Its byte says whether the peer should renew its own: 1, else 0.
 const RENEWAL: u8 = 3;
 
-const _: () = assert!(HEAD_BYTES + BYTES_MAX + TAG_BYTES + READ_AT_ONCE <= BATCH_BYTES);
+const _: () = assert!(HEAD_BYTES + BYTES_MAX + TAG_BYTES + READ_BYTES_SMALL <= BATCH_BYTES);
 
-pub(super) struct Clear {
+pub(super) struct AuthenticatedRecords {
     tx: Keys,
     rx: Keys,
-    renewal: Renewal,
+    renewal: KeyUpdates,
     /// A record whose bytes go straight to where they belong.
-    direct: Option<Direct>,
+    direct: Option<DirectRead>,
     /// A record that is on its way out.
-    pending: Option<Pending>,
+    pending: Option<PendingWrite>,
 }
 
-struct Direct {
+struct DirectRead {
     len: usize,
     /// Of that, arrived.
     at: usize,
 }
 
-struct Pending {
+struct PendingWrite {
     head: [u8; HEAD_BYTES],
     tag: [u8; TAG_BYTES],
     len: usize,
@@ -85,16 +85,16 @@ impl Incoming<'_> {
 
 /// What a write came to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wrote {
+pub(super) enum WriteProgress {
     /// So much of the plaintext is out.
     Taken(usize),
     /// The socket takes no more now.
     Blocked,
 }
 
-impl Clear {
-    pub(super) fn new(tx: Keys, rx: Keys, renewal: Renewal) -> Clear {
-        Clear { tx, rx, renewal, direct: None, pending: None }
+impl AuthenticatedRecords {
+    pub(super) fn new(tx: Keys, rx: Keys, renewal: KeyUpdates) -> AuthenticatedRecords {
+        AuthenticatedRecords { tx, rx, renewal, direct: None, pending: None }
     }
 
     #[cfg(test)]
@@ -103,8 +103,8 @@ impl Clear {
     }
 
     #[cfg(test)]
-    pub(super) fn use_up(&mut self) {
-        self.tx.use_up();
+    pub(super) fn exhaust(&mut self) {
+        self.tx.exhaust();
     }
 
     /// Whether new keys have to be announced before the next record, which is possible between two records
@@ -115,13 +115,13 @@ impl Clear {
 
     /// The same when there is no next record.
     pub(super) fn should_renew(&self) -> bool {
-        !self.is_writing() && self.renewal.is_waited_for()
+        !self.is_writing() && self.renewal.is_urgent()
     }
 
     /// Puts the notice of new keys to the front of `out`, and uses them from then on.
     pub(super) fn renew(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
-        let len = self.put_as(RENEWAL, &[u8::from(self.renewal.asks())], out)?;
-        self.tx = self.renewal.sent()?;
+        let len = self.seal_copy_as(RENEWAL, &[u8::from(self.renewal.requests_update())], out)?;
+        self.tx = self.renewal.update_sent()?;
         Ok(len)
     }
 
@@ -133,18 +133,20 @@ impl Clear {
         plaintext: &[u8],
         before: &[u8],
         sent: &mut usize,
-    ) -> Result<Wrote, Fault> {
+    ) -> Result<WriteProgress, Fault> {
         let pending = match &mut self.pending {
             Some(pending) => pending,
-            none => {
-                none.insert(Pending::of(&mut self.tx, DATA, &plaintext[..plaintext.len().min(BYTES_MAX)])?)
-            }
+            none => none.insert(PendingWrite::new(
+                &mut self.tx,
+                DATA,
+                &plaintext[..plaintext.len().min(BYTES_MAX)],
+            )?),
         };
         let bytes = &plaintext[..pending.len];
         while pending.at < HEAD_BYTES + pending.len + TAG_BYTES {
-            let (head, rest) = cut(&pending.head, pending.at);
-            let (bytes, rest) = cut(bytes, rest);
-            let (tag, _) = cut(&pending.tag, rest);
+            let (head, rest) = remaining(&pending.head, pending.at);
+            let (bytes, rest) = remaining(bytes, rest);
+            let (tag, _) = remaining(&pending.tag, rest);
             let parts = [&before[*sent..], head, bytes, tag].map(IoSlice::new);
             match socket.write_vectored(&parts) {
                 Ok(0) => return Err(Fault::new(FaultCode::ConnectionLost, "the socket takes nothing")),
@@ -153,14 +155,14 @@ impl Clear {
                     *sent += of_before;
                     pending.at += written - of_before;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Wrote::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(WriteProgress::Blocked),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(io_fault(&error)),
             }
         }
         let taken = pending.len;
         self.pending = None;
-        Ok(Wrote::Taken(taken))
+        Ok(WriteProgress::Taken(taken))
     }
 
     /// Whether a record is half out: nothing else may follow it.
@@ -169,17 +171,17 @@ impl Clear {
     }
 
     /// Puts a small record to the front of `out`, which has room for it, and returns its length.
-    pub(super) fn put(&mut self, plaintext: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
-        self.put_as(DATA, plaintext, out)
+    pub(super) fn seal_copy(&mut self, plaintext: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
+        self.seal_copy_as(DATA, plaintext, out)
     }
 
     /// Says that nothing more will come.
     pub(super) fn close(&mut self, out: &mut [u8]) -> usize {
-        self.put_as(CLOSE, &[], out).unwrap_or(0)
+        self.seal_copy_as(CLOSE, &[], out).unwrap_or(0)
     }
 
-    fn put_as(&mut self, kind: u8, plaintext: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
-        let record = Pending::of(&mut self.tx, kind, plaintext)?;
+    fn seal_copy_as(&mut self, kind: u8, plaintext: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
+        let record = PendingWrite::new(&mut self.tx, kind, plaintext)?;
         let len = HEAD_BYTES + plaintext.len() + TAG_BYTES;
         let (head, rest) = out[..len].split_at_mut(HEAD_BYTES);
         let (bytes, tag) = rest.split_at_mut(plaintext.len());
@@ -200,23 +202,23 @@ impl Clear {
         socket: &mut impl Read,
         mut incoming: Incoming<'_>,
         sink: &mut impl Sink,
-    ) -> Result<Received, Fault> {
+    ) -> Result<ReadStatus, Fault> {
         // Something may be left from an earlier read.
-        if self.open_all(&mut incoming, sink)? {
-            return Ok(Received::Closed);
+        if self.deliver_all(&mut incoming, sink)? {
+            return Ok(ReadStatus::Closed);
         }
         incoming.make_room();
         let (read, asked) = match self.read(socket, &mut incoming, sink) {
-            Ok((0, _)) => return Ok(Received::Closed),
+            Ok((0, _)) => return Ok(ReadStatus::Closed),
             Ok(both) => both,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Received::More),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadStatus::Drained),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(ReadStatus::More),
             Err(error) => return Err(io_fault(&error)),
         };
-        if self.open_all(&mut incoming, sink)? {
-            return Ok(Received::Closed);
+        if self.deliver_all(&mut incoming, sink)? {
+            return Ok(ReadStatus::Closed);
         }
-        Ok(if read < asked { Received::Drained } else { Received::More })
+        Ok(if read < asked { ReadStatus::Drained } else { ReadStatus::More })
     }
 
     /// Reads into the place where the bytes belong, and behind that no further than the next head.
@@ -228,7 +230,7 @@ impl Clear {
     ) -> io::Result<(usize, usize)> {
         let end = *incoming.end;
         let Some(direct) = &mut self.direct else {
-            let wanted = wanted(incoming.have(), sink);
+            let wanted = read_len(incoming.have(), sink);
             let read = socket.read(&mut incoming.bytes[end..end + wanted])?;
             *incoming.end += read;
             return Ok((read, wanted));
@@ -250,7 +252,7 @@ impl Clear {
     }
 
     /// Hands on all records that are there. True if the peer said that it is done.
-    fn open_all(&mut self, incoming: &mut Incoming<'_>, sink: &mut impl Sink) -> Result<bool, Fault> {
+    fn deliver_all(&mut self, incoming: &mut Incoming<'_>, sink: &mut impl Sink) -> Result<bool, Fault> {
         loop {
             if let Some(direct) = &self.direct {
                 if direct.at < direct.len || incoming.have().len() < TAG_BYTES {
@@ -258,16 +260,16 @@ impl Clear {
                 }
                 let len = direct.len;
                 let tag = &incoming.have()[..TAG_BYTES];
-                let space = sink.space(len).ok_or_else(gone)?;
+                let space = sink.space(len).ok_or_else(space_gone)?;
                 self.rx.check(DATA, &space[..len], tag)?;
-                self.renewal.opened(self.rx.records());
+                self.renewal.note_opened(self.rx.records());
                 *incoming.start += TAG_BYTES;
                 self.direct = None;
                 sink.filled(len)?;
                 continue;
             }
             let have = incoming.have();
-            let Some((kind, len)) = head(have)? else { return Ok(false) };
+            let Some((kind, len)) = parse_head(have)? else { return Ok(false) };
             let whole = HEAD_BYTES + len + TAG_BYTES;
             if have.len() < whole {
                 let begun = &have[HEAD_BYTES..have.len().min(HEAD_BYTES + len)];
@@ -276,7 +278,7 @@ impl Clear {
                     && let Some(space) = sink.space(len)
                 {
                     space[..begun.len()].copy_from_slice(begun);
-                    self.direct = Some(Direct { len, at: begun.len() });
+                    self.direct = Some(DirectRead { len, at: begun.len() });
                     *incoming.start += HEAD_BYTES + begun.len();
                     continue;
                 }
@@ -287,36 +289,36 @@ impl Clear {
             match (kind, bytes) {
                 (CLOSE, _) => return Ok(true),
                 (RENEWAL, [asks @ (0 | 1)]) => {
-                    self.rx = self.renewal.received(self.rx.records(), *asks == 1)?;
+                    self.rx = self.renewal.update_received(self.rx.records(), *asks == 1)?;
                 }
                 (RENEWAL, _) => {
                     return Err(Fault::new(FaultCode::ProtocolError, "a garbled notice of new keys"));
                 }
                 _ => sink.take(bytes)?,
             }
-            self.renewal.opened(self.rx.records());
+            self.renewal.note_opened(self.rx.records());
             *incoming.start += whole;
         }
     }
 }
 
-impl Pending {
-    fn of(keys: &mut Keys, kind: u8, plaintext: &[u8]) -> Result<Pending, Fault> {
+impl PendingWrite {
+    fn new(keys: &mut Keys, kind: u8, plaintext: &[u8]) -> Result<PendingWrite, Fault> {
         let mut head = [kind, 0, 0, 0, 0, 0, 0, 0];
         head[4..].copy_from_slice(&(plaintext.len() as u32).to_le_bytes());
-        Ok(Pending { head, tag: keys.tag(kind, plaintext)?, len: plaintext.len(), at: 0 })
+        Ok(PendingWrite { head, tag: keys.tag(kind, plaintext)?, len: plaintext.len(), at: 0 })
     }
 }
 
 impl Keys {
-    fn nonce_of(&mut self, kind: u8) -> Result<Nonce, Fault> {
+    fn nonce_for(&mut self, kind: u8) -> Result<Nonce, Fault> {
         let mut nonce = *self.next_nonce()?.as_ref();
         nonce[0] ^= kind;
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 
     fn tag(&mut self, kind: u8, bytes: &[u8]) -> Result<[u8; TAG_BYTES], Fault> {
-        let nonce = self.nonce_of(kind)?;
+        let nonce = self.nonce_for(kind)?;
         let sealed = self.key().seal_in_place_separate_tag(nonce, Aad::from(bytes), &mut []);
         let made =
             sealed.map_err(|_| Fault::new(FaultCode::Internal, "a record could not be authenticated"))?;
@@ -326,7 +328,7 @@ impl Keys {
     }
 
     fn check(&mut self, kind: u8, bytes: &[u8], tag: &[u8]) -> Result<(), Fault> {
-        let nonce = self.nonce_of(kind)?;
+        let nonce = self.nonce_for(kind)?;
         let mut sealed = [0; TAG_BYTES];
         sealed.copy_from_slice(tag);
         let opened = self.key().open_in_place(nonce, Aad::from(bytes), &mut sealed);
@@ -334,22 +336,22 @@ impl Keys {
     }
 }
 
-fn gone() -> Fault {
+fn space_gone() -> Fault {
     Fault::new(FaultCode::Internal, "the place of a payload is gone")
 }
 
 /// How much to read when what is there is the beginning of a record, or nothing.
-fn wanted(have: &[u8], sink: &impl Sink) -> usize {
-    match head(have) {
+fn read_len(have: &[u8], sink: &impl Sink) -> usize {
+    match parse_head(have) {
         // The rest of it, and the next head.
         Ok(Some((_, len))) => (HEAD_BYTES + len + TAG_BYTES + HEAD_BYTES).saturating_sub(have.len()).max(1),
         _ if sink.in_payload() => HEAD_BYTES.saturating_sub(have.len()).max(1),
-        _ => READ_AT_ONCE,
+        _ => READ_BYTES_SMALL,
     }
 }
 
 /// Kind and length, once the head is there.
-fn head(have: &[u8]) -> Result<Option<(u8, usize)>, Fault> {
+fn parse_head(have: &[u8]) -> Result<Option<(u8, usize)>, Fault> {
     let Some(head) = have.get(..HEAD_BYTES) else { return Ok(None) };
     let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
     if !matches!(head[0], DATA | CLOSE | RENEWAL) || head[1..4] != [0; 3] || len > BYTES_MAX {
@@ -359,6 +361,6 @@ fn head(have: &[u8]) -> Result<Option<(u8, usize)>, Fault> {
 }
 
 /// What is left of `part` after `at` bytes, and how many of these lie behind it.
-fn cut(part: &[u8], at: usize) -> (&[u8], usize) {
+fn remaining(part: &[u8], at: usize) -> (&[u8], usize) {
     (&part[at.min(part.len())..], at.saturating_sub(part.len()))
 }

@@ -14,18 +14,18 @@ use longhaul_wire::{Answer, Call, Frame};
 use crate::interface::Responder;
 use crate::net::{Link, Outgoing};
 use crate::queue::Queue;
-use crate::sync::{guarded, lock, wait};
+use crate::sync::{catch_panic, lock, wait};
 
 /// Call streams of one peer. It needs one.
-const STREAMS_PER_PEER_MAX: usize = 64;
+const CALL_STREAMS_PER_PEER_MAX: usize = 64;
 /// Calls and answers in memory: 64 of full length.
-const BYTES_MAX: usize = 64 * CALL_BYTES_MAX;
+const CALLS_BYTES_MAX: usize = 64 * CALL_BYTES_MAX;
 /// Each call costs so much, however short it is.
-const CALL_COST: usize = 256;
+const CALL_OVERHEAD_BYTES: usize = 256;
 
-pub(crate) struct Calls {
+pub(crate) struct CallServer {
     responder: Option<Arc<dyn Responder>>,
-    queue: Queue<Job>,
+    queue: Queue<CallJob>,
     peers: Mutex<BTreeMap<AgentId, Peer>>,
     returned: Condvar,
     bytes: Arc<AtomicUsize>,
@@ -37,16 +37,16 @@ struct Peer {
     streams: usize,
     calls: usize,
     /// The responder is being told that it is gone.
-    leaving: bool,
+    notifying_gone: bool,
 }
 
-enum Job {
-    Call { stream: Arc<Answering>, number: u32, body: Vec<u8>, open: Open },
-    Gone(AgentId),
+enum CallJob {
+    Call { stream: Arc<CallStream>, number: u32, body: Vec<u8>, open: OpenCall },
+    PeerGone(AgentId),
 }
 
 /// One call stream of a peer.
-pub(crate) struct Answering {
+pub(crate) struct CallStream {
     peer: AgentId,
     link: Arc<Link>,
     open: AtomicUsize,
@@ -54,29 +54,29 @@ pub(crate) struct Answering {
 }
 
 /// The place of a call, until its answer has left.
-pub(crate) struct Open {
-    stream: Arc<Answering>,
+pub(crate) struct OpenCall {
+    stream: Arc<CallStream>,
     all_bytes: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-impl Open {
-    fn hold(&mut self, bytes: usize) {
+impl OpenCall {
+    fn account(&mut self, bytes: usize) {
         self.all_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenCall {
     fn drop(&mut self) {
         self.all_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         self.stream.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Calls {
-    pub(crate) fn new(responder: Option<Arc<dyn Responder>>) -> Calls {
-        Calls {
+impl CallServer {
+    pub(crate) fn new(responder: Option<Arc<dyn Responder>>) -> CallServer {
+        CallServer {
             responder,
             queue: Queue::new(usize::MAX),
             peers: Mutex::default(),
@@ -85,110 +85,111 @@ impl Calls {
         }
     }
 
-    pub(crate) fn answers(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         self.responder.is_some()
     }
 
     /// A peer opens a stream for calls.
-    pub(crate) fn join(&self, peer: AgentId, link: Arc<Link>) -> Result<Arc<Answering>, Fault> {
-        if !self.answers() {
+    pub(crate) fn join(&self, peer: AgentId, link: Arc<Link>) -> Result<Arc<CallStream>, Fault> {
+        if !self.is_enabled() {
             return Err(Fault::new(FaultCode::NotFound, "this agent answers no calls"));
         }
         let mut peers = lock(&self.peers);
         let known = peers.entry(peer).or_default();
-        if known.streams >= STREAMS_PER_PEER_MAX {
-            let detail = format!("{STREAMS_PER_PEER_MAX} streams for calls are open already");
+        if known.streams >= CALL_STREAMS_PER_PEER_MAX {
+            let detail = format!("{CALL_STREAMS_PER_PEER_MAX} streams for calls are open already");
             return Err(Fault::new(FaultCode::Busy, detail));
         }
         known.streams += 1;
-        Ok(Arc::new(Answering { peer, link, open: AtomicUsize::new(0), over: AtomicBool::new(false) }))
+        Ok(Arc::new(CallStream { peer, link, open: AtomicUsize::new(0), over: AtomicBool::new(false) }))
     }
 
     /// Takes a call; an error ends its stream.
-    pub(crate) fn call(&self, stream: &Arc<Answering>, call: Call) -> Result<(), Fault> {
+    pub(crate) fn call(&self, stream: &Arc<CallStream>, call: Call) -> Result<(), Fault> {
         if stream.open.fetch_add(1, Ordering::AcqRel) >= CALLS_OPEN_MAX {
             stream.open.fetch_sub(1, Ordering::AcqRel);
             let detail = format!("more than {CALLS_OPEN_MAX} calls are open on one stream");
             return Err(Fault::new(FaultCode::TooLarge, detail));
         }
-        let mut open = Open { stream: stream.clone(), all_bytes: self.bytes.clone(), bytes: 0 };
-        open.hold(CALL_COST + call.body.len());
-        if self.bytes.load(Ordering::Relaxed) > BYTES_MAX {
+        let mut open = OpenCall { stream: stream.clone(), all_bytes: self.bytes.clone(), bytes: 0 };
+        open.account(CALL_OVERHEAD_BYTES + call.body.len());
+        if self.bytes.load(Ordering::Relaxed) > CALLS_BYTES_MAX {
             let busy = Fault::new(FaultCode::Busy, "too many calls at once");
             stream.send(call.number, Err(busy), open);
             return Ok(());
         }
         lock(&self.peers).entry(stream.peer).or_default().calls += 1;
-        self.queue.push(Job::Call { stream: stream.clone(), number: call.number, body: call.body, open });
+        self.queue.push(CallJob::Call { stream: stream.clone(), number: call.number, body: call.body, open });
         Ok(())
     }
 
     /// The stream has ended.
-    pub(crate) fn leave(&self, stream: &Answering) {
+    pub(crate) fn leave(&self, stream: &CallStream) {
         stream.over.store(true, Ordering::Release);
         let mut peers = lock(&self.peers);
         let Some(peer) = peers.get_mut(&stream.peer) else { return };
         peer.streams -= 1;
-        if peer.leaves() {
-            self.queue.push(Job::Gone(stream.peer));
+        if peer.take_departure() {
+            self.queue.push(CallJob::PeerGone(stream.peer));
         }
     }
 
     /// The work of one answering thread.
-    pub(crate) fn answer_on(&self) {
+    pub(crate) fn run_worker(&self) {
         while let Some(job) = self.queue.take() {
             match job {
-                Job::Call { stream, number, body, open } => {
+                CallJob::Call { stream, number, body, open } => {
                     let peer = stream.peer;
                     self.answer(&stream, number, body, open);
-                    self.answered(peer);
+                    self.call_finished(peer);
                 }
-                Job::Gone(peer) => self.gone(peer),
+                CallJob::PeerGone(peer) => self.notify_gone(peer),
             }
         }
     }
 
-    fn answer(&self, stream: &Answering, number: u32, body: Vec<u8>, mut open: Open) {
+    fn answer(&self, stream: &CallStream, number: u32, body: Vec<u8>, mut open: OpenCall) {
         let Some(responder) = &self.responder else { return };
         let mut peers = lock(&self.peers);
         // The news that it was gone stands before this call in the queue, so somebody is at it.
-        while peers.get(&stream.peer).is_some_and(|peer| peer.leaving) {
+        while peers.get(&stream.peer).is_some_and(|peer| peer.notifying_gone) {
             peers = wait(&self.returned, peers);
         }
         drop(peers);
         if stream.over.load(Ordering::Acquire) {
             return;
         }
-        let answer = guarded("answering a call", || responder.answer(stream.peer, body)).and_then(|answer| {
-            if answer.len() <= CALL_BYTES_MAX {
-                return Ok(answer);
-            }
-            let detail = format!("an answer of {} bytes; the limit is {CALL_BYTES_MAX}", answer.len());
-            Err(Fault::new(FaultCode::TooLarge, detail))
-        });
-        open.hold(answer.as_ref().map_or(0, Vec::len));
+        let answer =
+            catch_panic("answering a call", || responder.answer(stream.peer, body)).and_then(|answer| {
+                if answer.len() <= CALL_BYTES_MAX {
+                    return Ok(answer);
+                }
+                let detail = format!("an answer of {} bytes; the limit is {CALL_BYTES_MAX}", answer.len());
+                Err(Fault::new(FaultCode::TooLarge, detail))
+            });
+        open.account(answer.as_ref().map_or(0, Vec::len));
         stream.send(number, answer, open);
     }
 
-    fn answered(&self, id: AgentId) {
+    fn call_finished(&self, id: AgentId) {
         let mut peers = lock(&self.peers);
         let Some(peer) = peers.get_mut(&id) else { return };
         peer.calls -= 1;
-        let leaves = peer.leaves();
+        let leaves = peer.take_departure();
         drop(peers);
         if leaves {
-            self.gone(id);
+            self.notify_gone(id);
         }
     }
 
-    fn gone(&self, id: AgentId) {
+    fn notify_gone(&self, id: AgentId) {
         if let Some(responder) = &self.responder {
             tracing::debug!(peer = %id, "the last call stream of a peer is closed");
-            let _ = guarded("telling that a peer is gone", || responder.gone(id));
+            let _ = catch_panic("telling that a peer is gone", || responder.gone(id));
         }
         let mut peers = lock(&self.peers);
         if let Some(peer) = peers.get_mut(&id) {
-            peer.leaving = false;
+            peer.notifying_gone = false;
             if peer.streams == 0 && peer.calls == 0 {
                 peers.remove(&id);
             }
@@ -204,15 +205,15 @@ impl Calls {
 
 impl Peer {
     /// Whether this was the last of it; true once.
-    fn leaves(&mut self) -> bool {
-        let leaves = self.streams == 0 && self.calls == 0 && !self.leaving;
-        self.leaving |= leaves;
+    fn take_departure(&mut self) -> bool {
+        let leaves = self.streams == 0 && self.calls == 0 && !self.notifying_gone;
+        self.notifying_gone |= leaves;
         leaves
     }
 }
 
-impl Answering {
-    fn send(&self, number: u32, body: Result<Vec<u8>, Fault>, open: Open) {
+impl CallStream {
+    fn send(&self, number: u32, body: Result<Vec<u8>, Fault>, open: OpenCall) {
         let head = Frame::Answer(Answer { number, body }).encode(0);
         self.link.send(Outgoing { head, payload: None, call: Some(open) });
     }

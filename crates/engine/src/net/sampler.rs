@@ -9,35 +9,35 @@ use longhaul_wire::path::ROUND_TRIP_SHORT_MAX;
 use longhaul_wire::{Frame, PathReport};
 use mio::net::TcpStream;
 
-use super::role::{Inner, Role};
+use super::role::{Role, StreamHandler};
+use crate::context::EngineContext;
 use crate::interface::PathProfile;
-use crate::shared::Shared;
 use crate::socket::{self, Direction};
 use crate::tcp::{self, TcpInfo};
 
-const EVERY: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two looks at losses, which decide by which law the kernel sends.
-const LOSSES_EVERY: Duration = Duration::from_millis(150);
+const LOSS_SAMPLE_INTERVAL: Duration = Duration::from_millis(150);
 /// The share of the time in which a full buffer held the stream up, from which on a larger one is tried.
-const BOUND: f64 = 0.3;
+const LIMITED_TIME_SHARE_MIN: f64 = 0.3;
 /// Our questions and reports of one interval are less. That a kernel took those says nothing: it does so for
 /// a process that hangs, and for a relay whose other side is dead.
-const OWN_WORDS_BYTES: u64 = 4 << 10;
+const CONTROL_BYTES_MAX: u64 = 4 << 10;
 
 #[derive(Default)]
 pub(super) struct Sampler {
     last: Option<(Duration, TcpInfo)>,
     widened: bool,
     /// The receive window is kept below what was asked for.
-    bounded: bool,
+    window_clamped: bool,
     /// What the source was told of how fast it may send.
-    paced: Option<u64>,
-    law: Law,
+    announced_pace: Option<u64>,
+    congestion: CongestionSwitch,
 }
 
 /// By what the kernel decides how much of the stream may be under way.
 #[derive(Default)]
-struct Law {
+struct CongestionSwitch {
     last: Option<(Duration, TcpInfo)>,
     /// The name of the one before, while the stream goes by rate and round trip.
     before: Option<Vec<u8>>,
@@ -52,47 +52,65 @@ impl Sampler {
         self.last.map(|(_, info)| info.round_trip)
     }
 
-    pub(super) fn look(&mut self, socket: &TcpStream, inner: &mut Inner, shared: &Shared, now: Duration) {
+    pub(super) fn sample(
+        &mut self,
+        socket: &TcpStream,
+        inner: &mut StreamHandler,
+        shared: &EngineContext,
+        now: Duration,
+    ) {
         let profile = &shared.config.path;
         if let Some(bytes_per_s) = inner.pace.take() {
-            socket::pace(socket, bytes_per_s, profile);
+            socket::set_pacing(socket, bytes_per_s, profile);
         }
         // A law that a person has chosen stays.
         if matches!(inner.role, Role::Serving { .. }) && profile.congestion.is_none() {
-            self.law.look(socket, shared, now);
+            self.congestion.update(socket, shared, now);
         }
-        if self.last.is_some_and(|(at, _)| now.saturating_sub(at) < EVERY) {
+        if self.last.is_some_and(|(at, _)| now.saturating_sub(at) < SAMPLE_INTERVAL) {
             return;
         }
         match &inner.role {
-            Role::Fetching { welcomed: true, .. } => self.look_fetching(socket, inner, profile, now),
-            Role::Serving { .. } => self.look_serving(socket, inner, profile, now),
+            Role::Fetching { welcomed: true, .. } => self.sample_fetching(socket, inner, profile, now),
+            Role::Serving { .. } => self.sample_serving(socket, inner, profile, now),
             _ => {}
         }
     }
 
-    fn look_fetching(&mut self, socket: &TcpStream, inner: &mut Inner, profile: &PathProfile, now: Duration) {
+    fn sample_fetching(
+        &mut self,
+        socket: &TcpStream,
+        inner: &mut StreamHandler,
+        profile: &PathProfile,
+        now: Duration,
+    ) {
         let Role::Fetching { session, stream, .. } = &inner.role else { return };
-        let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
+        let Ok(info) = TcpInfo::read_from(socket.as_fd()) else { return };
         self.last = Some((now, info));
         // One that gives way has a window of its own.
         let gives_way = session.class() == TrafficClass::Scavenger;
-        let bounds = session.measured(*stream, &info);
+        let bounds = session.update_round_trip(*stream, &info);
         let window = bounds.window.filter(|_| !gives_way);
-        self.bound(socket, window);
-        if inner.takes_wishes && self.paced != bounds.pace {
-            self.paced = bounds.pace;
+        self.clamp_window(socket, window);
+        if inner.supports_options && self.announced_pace != bounds.pace {
+            self.announced_pace = bounds.pace;
             inner.link.send_frame(&Frame::Pace { bytes_per_s: bounds.pace.unwrap_or(0) });
         }
-        let held_up = |report: &PathReport| window.is_none() && held_up(report.receiver_limited, report);
+        let held_up = |report: &PathReport| window.is_none() && is_limited(report.receiver_limited, report);
         if let Some(report) = inner.report.filter(held_up) {
-            self.widen(socket, Direction::Receive, profile, &report);
+            self.grow_buffer(socket, Direction::Receive, profile, &report);
         }
     }
 
-    fn look_serving(&mut self, socket: &TcpStream, inner: &mut Inner, profile: &PathProfile, now: Duration) {
-        let Ok(info) = TcpInfo::of(socket.as_fd()) else { return };
-        let by_rate = socket::goes_by_rate(socket);
+    fn sample_serving(
+        &mut self,
+        socket: &TcpStream,
+        inner: &mut StreamHandler,
+        profile: &PathProfile,
+        now: Duration,
+    ) {
+        let Ok(info) = TcpInfo::read_from(socket.as_fd()) else { return };
+        let by_rate = socket::uses_bbr(socket);
         let Some((at, before)) = self.last.replace((now, info)) else {
             // The receiver's window depends on it, and is to be right before the stream is wide.
             if by_rate && info.round_trip >= ROUND_TRIP_SHORT_MAX {
@@ -102,30 +120,31 @@ impl Sampler {
             }
             return;
         };
-        let report = PathReport { rate_based: by_rate, ..between(&before, &info, now.saturating_sub(at)) };
+        let report =
+            PathReport { rate_based: by_rate, ..report_between(&before, &info, now.saturating_sub(at)) };
         // A stream at rest has nothing to tell.
-        if took_data(&report) || 2 * report.busy > report.interval {
+        if carried_data(&report) || 2 * report.busy > report.interval {
             inner.link.send_frame(&Frame::Report(report));
         }
-        if took_data(&report) {
-            inner.took(now);
+        if carried_data(&report) {
+            inner.note_delivered(now);
         }
-        if held_up(report.buffer_limited, &report) {
-            self.widen(socket, Direction::Send, profile, &report);
+        if is_limited(report.buffer_limited, &report) {
+            self.grow_buffer(socket, Direction::Send, profile, &report);
         }
     }
 
     /// Each time, since the kernel forgets it when it lets the buffer grow.
-    fn bound(&mut self, socket: &TcpStream, window: Option<u64>) {
-        let bounded = std::mem::replace(&mut self.bounded, window.is_some());
+    fn clamp_window(&mut self, socket: &TcpStream, window: Option<u64>) {
+        let bounded = std::mem::replace(&mut self.window_clamped, window.is_some());
         let window = window.or(bounded.then_some(u64::MAX));
-        if let Some(Err(error)) = window.map(|bytes| tcp::set_window(socket.as_fd(), bytes)) {
+        if let Some(Err(error)) = window.map(|bytes| tcp::set_window_clamp(socket.as_fd(), bytes)) {
             tracing::debug!(%error, "a window cannot be set");
         }
     }
 
     /// Once, and only where a person has not decided: the kernel does it better as long as its limits let it.
-    fn widen(
+    fn grow_buffer(
         &mut self,
         socket: &TcpStream,
         direction: Direction,
@@ -141,45 +160,47 @@ impl Sampler {
             let rate = report.acked_bytes as f64 / report.interval.as_secs_f64().max(0.1);
             // What is bound now could be more: twice, and as much again for the round trip in which it grows.
             let need = 4.0 * rate * report.round_trip.as_secs_f64();
-            socket::widen(socket, direction, need as u64);
+            socket::grow_buffer(socket, direction, need as u64);
         }
     }
 }
 
-impl Law {
-    fn look(&mut self, socket: &TcpStream, shared: &Shared, now: Duration) {
-        if self.last.is_some_and(|(at, _)| now.saturating_sub(at) < LOSSES_EVERY) {
+impl CongestionSwitch {
+    fn update(&mut self, socket: &TcpStream, shared: &EngineContext, now: Duration) {
+        if self.last.is_some_and(|(at, _)| now.saturating_sub(at) < LOSS_SAMPLE_INTERVAL) {
             return;
         }
-        let (Ok(info), Ok(peer)) = (TcpInfo::of(socket.as_fd()), socket.peer_addr()) else { return };
+        let (Ok(info), Ok(peer)) = (TcpInfo::read_from(socket.as_fd()), socket.peer_addr()) else { return };
         // The first look tells nothing, and learns what others have found.
         let (at, before) = self.last.replace((now, info)).unwrap_or((now, info));
-        let report = between(&before, &info, now.saturating_sub(at));
+        let report = report_between(&before, &info, now.saturating_sub(at));
         let by_rate = self.before.is_some();
-        let wants = shared.congestions.look(peer.ip(), &report, info.round_trip_min, by_rate, now);
+        let wants = shared.congestion_controls.look(peer.ip(), &report, info.round_trip_min, by_rate, now);
         let done = match &self.before {
-            None if wants => socket::go_by_rate(socket).map(|name| self.before = Some(name)),
-            Some(name) if !wants => socket::go_back(socket, name).map(|()| self.before = None),
+            None if wants => socket::use_bbr(socket).map(|name| self.before = Some(name)),
+            Some(name) if !wants => {
+                socket::restore_congestion_control(socket, name).map(|()| self.before = None)
+            }
             _ => Ok(()),
         };
         if let Err(error) = done {
             tracing::debug!(%error, %peer, "the kernel does not change the law by which it sends");
-            shared.congestions.refused(peer.ip(), now);
+            shared.congestion_controls.refused(peer.ip(), now);
         } else if wants != by_rate {
             tracing::debug!(%peer, by_rate = wants, "a stream is sent by another law");
         }
     }
 }
 
-fn held_up(time: Duration, report: &PathReport) -> bool {
-    time.as_secs_f64() > BOUND * report.interval.as_secs_f64()
+fn is_limited(time: Duration, report: &PathReport) -> bool {
+    time.as_secs_f64() > LIMITED_TIME_SHARE_MIN * report.interval.as_secs_f64()
 }
 
-fn took_data(report: &PathReport) -> bool {
-    report.acked_bytes > OWN_WORDS_BYTES
+fn carried_data(report: &PathReport) -> bool {
+    report.acked_bytes > CONTROL_BYTES_MAX
 }
 
-fn between(before: &TcpInfo, after: &TcpInfo, interval: Duration) -> PathReport {
+fn report_between(before: &TcpInfo, after: &TcpInfo, interval: Duration) -> PathReport {
     PathReport {
         interval,
         round_trip: after.round_trip,
@@ -199,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_what_happened_since_the_one_before() {
+    fn a_report_covers_the_time_since_the_previous_one() {
         let ms = Duration::from_millis;
         let before = TcpInfo { bytes_acked: 100, busy: ms(500), retransmits: u32::MAX, ..TcpInfo::default() };
         let after = TcpInfo {
@@ -210,10 +231,10 @@ mod tests {
             round_trip: ms(80),
             ..TcpInfo::default()
         };
-        let report = between(&before, &after, ms(1_000));
+        let report = report_between(&before, &after, ms(1_000));
         assert_eq!((report.acked_bytes, report.busy, report.retransmits), (1_000, ms(900), 2));
-        assert!(held_up(report.receiver_limited, &report) && !held_up(report.buffer_limited, &report));
-        assert!(!took_data(&report), "that was a question of ours");
-        assert!(took_data(&PathReport { acked_bytes: 20_000, ..report }));
+        assert!(is_limited(report.receiver_limited, &report) && !is_limited(report.buffer_limited, &report));
+        assert!(!carried_data(&report), "that was a question of ours");
+        assert!(carried_data(&PathReport { acked_bytes: 20_000, ..report }));
     }
 }

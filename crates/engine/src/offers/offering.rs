@@ -10,9 +10,9 @@ use crate::net::Link;
 use crate::sync::lock;
 
 /// Streams of one offer. A receiver would refuse more.
-pub(crate) const STREAMS_MAX: usize = 32;
+pub(crate) const OFFERED_STREAMS_MAX: usize = 32;
 /// A stream that lived so long was a good one: the next try follows at once.
-const LIVED: Duration = Duration::from_secs(3);
+const HEALTHY_STREAM_AGE_MIN: Duration = Duration::from_secs(3);
 
 /// Streams on which a peer may fetch from our exports. They are dialled again when they die, until this is
 /// dropped.
@@ -53,13 +53,13 @@ pub(crate) struct Offering {
 }
 
 struct Inner {
-    places: Vec<Place>,
+    streams: Vec<OfferedStream>,
     closed: bool,
     peer: Option<AgentId>,
     fault: Option<Fault>,
 }
 
-struct Place {
+struct OfferedStream {
     state: State,
     failures: usize,
 }
@@ -72,15 +72,15 @@ enum State {
 
 impl Inner {
     fn up(&self) -> usize {
-        self.places.iter().filter(|place| matches!(place.state, State::Up { .. })).count()
+        self.streams.iter().filter(|place| matches!(place.state, State::Up { .. })).count()
     }
 }
 
 impl Offering {
     pub(crate) fn new(addresses: &[String], streams: usize, now: Duration) -> Offering {
-        let place = || Place { state: State::Down { since: now }, failures: 0 };
-        let places = (0..streams.clamp(1, STREAMS_MAX)).map(|_| place()).collect();
-        let inner = Mutex::new(Inner { places, closed: false, peer: None, fault: None });
+        let place = || OfferedStream { state: State::Down { since: now }, failures: 0 };
+        let places = (0..streams.clamp(1, OFFERED_STREAMS_MAX)).map(|_| place()).collect();
+        let inner = Mutex::new(Inner { streams: places, closed: false, peer: None, fault: None });
         Offering { addresses: addresses.to_vec(), inner }
     }
 
@@ -95,7 +95,7 @@ impl Offering {
             return None;
         }
         let mut due = Vec::new();
-        for (number, place) in inner.places.iter_mut().enumerate() {
+        for (number, place) in inner.streams.iter_mut().enumerate() {
             if let State::Down { since } = place.state
                 && now.saturating_sub(since) >= reconnect_delay(place.failures)
             {
@@ -113,7 +113,7 @@ impl Offering {
             return link.close(None);
         }
         inner.peer = Some(peer);
-        inner.places[place].state = State::Up { since: now, link };
+        inner.streams[place].state = State::Up { since: now, link };
     }
 
     pub(crate) fn stream_down(&self, place: usize, fault: Fault, now: Duration) {
@@ -121,8 +121,8 @@ impl Offering {
         if inner.closed {
             return;
         }
-        let place = &mut inner.places[place];
-        let lived = matches!(&place.state, State::Up { since, .. } if now.saturating_sub(*since) >= LIVED);
+        let place = &mut inner.streams[place];
+        let lived = matches!(&place.state, State::Up { since, .. } if now.saturating_sub(*since) >= HEALTHY_STREAM_AGE_MIN);
         place.failures = if lived { 0 } else { place.failures + 1 };
         place.state = State::Down { since: now };
         tracing::debug!(%fault, "an offered stream ended");
@@ -132,7 +132,7 @@ impl Offering {
     fn close(&self) {
         let mut inner = lock(&self.inner);
         inner.closed = true;
-        for place in std::mem::take(&mut inner.places) {
+        for place in std::mem::take(&mut inner.streams) {
             if let State::Up { link, .. } = place.state {
                 let done = Fault::new(FaultCode::ConnectionLost, "the source offers no streams any more");
                 link.close(Some(done));
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_stand_is_dialled_again_and_less_often() {
+    fn dead_streams_are_dialled_again_with_backoff() {
         let at = Duration::from_millis;
         let offering = Offering::new(&["here:1".into()], 2, at(0));
         assert_eq!(offering.due(at(0)), Some(vec![0, 1]));

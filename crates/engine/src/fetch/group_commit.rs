@@ -9,32 +9,32 @@ use longhaul_storage::{Commit, TempName};
 use longhaul_wire::FileKey;
 use longhaul_wire::journal::Record;
 
-use super::job::{Farewell, Job};
+use super::job::{AttemptGuard, Job};
 use super::target::Target;
 use super::verify;
+use crate::context::EngineContext;
 use crate::interface::Success;
-use crate::shared::Shared;
-use crate::sync::{guarded, lock};
+use crate::sync::{catch_panic, lock};
 
 const GROUP_FILES_MAX: usize = 1_000;
 const GROUP_BYTES_MAX: u64 = 64 << 20;
 /// A group closes when nothing was added for so long: on an idle link a file should not wait for others.
-const LINGER: Duration = Duration::from_millis(20);
+const GROUP_LINGER: Duration = Duration::from_millis(20);
 /// A group closes after so many lingerings, however slowly it grows.
-const LINGERINGS_MAX: usize = 10;
+const GROUP_LINGERS_MAX: usize = 10;
 /// How long to wait for the first file. Only the queue's end matters here.
-const FOREVER: Duration = Duration::from_secs(3_600);
+const FIRST_FILE_WAIT: Duration = Duration::from_secs(3_600);
 
-pub(crate) enum Ready {
+pub(crate) enum CommitItem {
     /// Written and compared.
     File(Arc<Job>),
     /// A temporary file nobody needs.
-    CleanUp { temp: TempName, key: FileKey, farewell: Farewell },
+    CleanUp { temp: TempName, key: FileKey, guard: AttemptGuard },
 }
 
 impl Target {
     /// The work of the committing thread.
-    pub(crate) fn commit_on(&self, shared: &Arc<Shared>) {
+    pub(crate) fn run_committer(&self, shared: &Arc<EngineContext>) {
         while let Some(group) = self.next_group(shared) {
             if !group.is_empty() {
                 self.commit_guarded(group, shared);
@@ -42,22 +42,22 @@ impl Target {
         }
     }
 
-    fn next_group(&self, shared: &Shared) -> Option<Vec<(Arc<Job>, Success)>> {
+    fn next_group(&self, shared: &EngineContext) -> Option<Vec<(Arc<Job>, Success)>> {
         let mut group = Vec::new();
         let mut bytes = 0;
-        let mut wait = FOREVER;
-        for _ in 0..LINGERINGS_MAX {
+        let mut wait = FIRST_FILE_WAIT;
+        for _ in 0..GROUP_LINGERS_MAX {
             let more = self.to_commit.take_many(GROUP_FILES_MAX - group.len(), wait)?;
             if more.is_empty() {
                 break;
             }
             for ready in more {
                 match ready {
-                    Ready::CleanUp { temp, key, farewell } => {
+                    CommitItem::CleanUp { temp, key, guard: farewell } => {
                         self.remove_temp(&temp, key);
                         drop(farewell);
                     }
-                    Ready::File(job) => {
+                    CommitItem::File(job) => {
                         bytes += job.file.size;
                         let verdict = lock(&job.state).verdict.clone();
                         group.extend(verdict.map(|verdict| (job, verdict)));
@@ -69,25 +69,25 @@ impl Target {
             if group.len() >= GROUP_FILES_MAX || bytes >= GROUP_BYTES_MAX || is_last() {
                 break;
             }
-            wait = LINGER;
+            wait = GROUP_LINGER;
         }
         Some(group)
     }
 
-    pub(super) fn commit_guarded(&self, group: Vec<(Arc<Job>, Success)>, shared: &Arc<Shared>) {
+    pub(super) fn commit_guarded(&self, group: Vec<(Arc<Job>, Success)>, shared: &Arc<EngineContext>) {
         let jobs: Vec<Weak<Job>> = group.iter().map(|(job, _)| Arc::downgrade(job)).collect();
-        if let Err(fault) = guarded("committing", || self.commit(group, shared)) {
-            jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.give_up(fault.clone(), shared));
+        if let Err(fault) = catch_panic("committing", || self.commit(group, shared)) {
+            jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.abort(fault.clone(), shared));
         }
     }
 
-    fn commit(&self, mut group: Vec<(Arc<Job>, Success)>, shared: &Arc<Shared>) {
+    fn commit(&self, mut group: Vec<(Arc<Job>, Success)>, shared: &Arc<EngineContext>) {
         group.retain(|(job, _)| !job.is_over());
         let commits: Vec<Commit> = group
             .iter()
             .map(|(job, _)| Commit::new(job.temp.clone(), job.at.clone(), job.file.size))
             .collect();
-        let results = self.device.beside(0, || self.storage.commit(&commits));
+        let results = self.device.run_ungated(0, || self.storage.commit(&commits));
         assert_eq!(results.len(), group.len(), "a storage gives one result for each commit");
         let closed: Vec<Record> = group
             .iter()
@@ -101,32 +101,34 @@ impl Target {
         }
         tracing::debug!(storage = %self.storage.name(), files = group.len(), "a group is flushed and in \
             place");
-        let _told_together = shared.events.gather();
+        let _told_together = shared.events.batch();
         for ((job, success), result) in group.into_iter().zip(results) {
             match result {
                 Ok(()) => job.succeed(success, shared),
-                Err(fault) if fault.code == FaultCode::NameClash => self.clash(&job, fault, shared),
+                Err(fault) if fault.code == FaultCode::NameClash => {
+                    self.resolve_name_clash(&job, fault, shared)
+                }
                 Err(fault) => {
                     // After a failed flush the bytes cannot be trusted, whoever is blamed.
                     job.discard();
-                    job.give_up(fault, shared);
+                    job.abort(fault, shared);
                 }
             }
         }
     }
 
     /// Something has taken the final name since we looked.
-    fn clash(&self, job: &Arc<Job>, fault: Fault, shared: &Arc<Shared>) {
+    fn resolve_name_clash(&self, job: &Arc<Job>, fault: Fault, shared: &Arc<EngineContext>) {
         job.discard();
         let compared = self
             .storage
             .stat(&job.at)
-            .map_err(verify::at_target)
+            .map_err(verify::blame_target)
             .and_then(|present| present.ok_or(fault))
             .and_then(|present| self.compare_present(job, present.size, shared));
         match compared {
             Ok(success) => job.succeed(success, shared),
-            Err(fault) => job.give_up(fault, shared),
+            Err(fault) => job.abort(fault, shared),
         }
     }
 }

@@ -11,24 +11,24 @@ use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_serv
 use longhaul_wire::NewBatch;
 use rustls::{ClientConfig, ServerConfig};
 
-use crate::calls::Calls;
-use crate::congestion::Congestions;
+use crate::buffer_pool::BufferPool;
+use crate::calls::CallServer;
+use crate::congestion::CongestionControls;
 use crate::device::Devices;
-use crate::events::Events;
-use crate::fetch::{Job, Keys, PlacedJobs, Reorder, Session, SessionKey, SourceList, Target};
-use crate::interface::{Clock, Config, Event, FetchFile, Finished, Path, Times};
-use crate::marks::Marks;
+use crate::events::EventQueue;
+use crate::fetch::{FileLocks, IndexedJobs, Job, ReorderBudget, Session, SessionKey, SourceList, Target};
+use crate::interface::{AttemptOutcome, AttemptTimeline, Clock, Config, Event, FetchFile, Path};
+use crate::marks::StreamMarker;
 use crate::net::{Dialler, Network};
-use crate::offers::{Ahead, Offering, Offers, none_came};
-use crate::pool::Pool;
+use crate::offers::{Offering, ParkedStreams, Preconnect, no_stream_offered};
 use crate::queue::Queue;
-use crate::resolve::{Resolve, plain};
-use crate::serve::Serve;
+use crate::resolve::{ResolveRequest, default_paths};
+use crate::serve::SourceServer;
 use crate::sync::lock;
 use crate::tls::AUTHENTICATED_PROTOCOL;
 
 /// How often sessions are looked after, and how finely the rate limits are dosed.
-const TICK: Duration = Duration::from_millis(20);
+const TICK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// TLS settings of new streams.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ pub(crate) struct TlsSettings {
 }
 
 impl TlsSettings {
-    pub(crate) fn of(credentials: &Credentials, security: DataSecurity) -> Result<TlsSettings, Fault> {
+    pub(crate) fn new(credentials: &Credentials, security: DataSecurity) -> Result<TlsSettings, Fault> {
         let mut client = (*agent_client_tls(credentials)?).clone();
         let mut server = (*data_server_tls(credentials)?).clone();
         // Our own record layer takes over after the handshake.
@@ -61,7 +61,7 @@ pub(crate) struct Counters {
     pub(crate) refused_subjects: AtomicU64,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct EngineContext {
     pub(crate) config: Config,
     pub(crate) deployment: Arc<str>,
     pub(crate) permits: PermitVerifier,
@@ -70,11 +70,11 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
     pub(crate) tls: Mutex<TlsSettings>,
     pub(crate) network: Network,
-    pub(crate) resolver: Queue<Resolve>,
-    pub(crate) serve: Serve,
-    pub(crate) calls: Arc<Calls>,
+    pub(crate) resolver: Queue<ResolveRequest>,
+    pub(crate) serve: SourceServer,
+    pub(crate) calls: Arc<CallServer>,
     /// Streams that sources offer to us, and those that we offer.
-    pub(crate) offers: Offers,
+    pub(crate) offers: ParkedStreams,
     pub(crate) offerings: Mutex<Vec<Arc<Offering>>>,
     pub(crate) targets: Mutex<BTreeMap<StorageName, Arc<Target>>>,
     pub(crate) sessions: Mutex<BTreeMap<SessionKey, Arc<Session>>>,
@@ -84,41 +84,41 @@ pub(crate) struct Shared {
     pub(crate) paths: Mutex<BTreeMap<AgentId, Arc<[Arc<Path>]>>>,
     pub(crate) busy_sessions: AtomicUsize,
     pub(crate) attempts: Mutex<BTreeMap<AttemptId, Arc<Job>>>,
-    pub(crate) congestions: Congestions,
+    pub(crate) congestion_controls: CongestionControls,
     /// None: nothing is marked.
-    pub(crate) marks: Option<Arc<Marks>>,
-    pub(crate) keys: Keys,
+    pub(crate) marks: Option<Arc<StreamMarker>>,
+    pub(crate) file_locks: FileLocks,
     pub(crate) devices: Devices,
     /// Places for chunks that come before their turn.
-    pub(crate) reorder: Arc<Reorder>,
-    pub(crate) receive_pool: Arc<Pool>,
-    pub(crate) send_pool: Arc<Pool>,
-    pub(crate) pace_in: Mutex<TokenBucket>,
-    pub(crate) pace_out: Mutex<TokenBucket>,
+    pub(crate) reorder: Arc<ReorderBudget>,
+    pub(crate) receive_pool: Arc<BufferPool>,
+    pub(crate) send_pool: Arc<BufferPool>,
+    pub(crate) rate_limit_in: Mutex<TokenBucket>,
+    pub(crate) rate_limit_out: Mutex<TokenBucket>,
     pub(crate) counters: Counters,
-    pub(crate) events: Events,
-    pub(crate) alarm: Arc<Alarm>,
+    pub(crate) events: EventQueue,
+    pub(crate) waker: Arc<TickWaker>,
 }
 
 /// Wakes the looking-after thread before its time.
 #[derive(Default)]
-pub(crate) struct Alarm {
-    rung: Mutex<bool>,
-    bell: Condvar,
+pub(crate) struct TickWaker {
+    pending: Mutex<bool>,
+    signal: Condvar,
 }
 
-impl Alarm {
-    pub(crate) fn ring(&self) {
-        *lock(&self.rung) = true;
-        self.bell.notify_one();
+impl TickWaker {
+    pub(crate) fn wake(&self) {
+        *lock(&self.pending) = true;
+        self.signal.notify_one();
     }
 
     fn wait(&self, most: Duration) {
-        let rung = lock(&self.rung);
+        let rung = lock(&self.pending);
         let mut rung = if *rung {
             rung
         } else {
-            self.bell
+            self.signal
                 .wait_timeout(rung, most)
                 .map_or_else(|poisoned| poisoned.into_inner().0, |(rung, _)| rung)
         };
@@ -126,7 +126,7 @@ impl Alarm {
     }
 }
 
-impl Shared {
+impl EngineContext {
     /// Time since the start, for time-outs; it never jumps.
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
@@ -157,27 +157,27 @@ impl Shared {
         u64::from_le_bytes(bytes)
     }
 
-    pub(crate) fn event(&self, event: Event) {
+    pub(crate) fn emit(&self, event: Event) {
         self.events.push(event);
     }
 
     /// Ends an attempt that never became a job.
-    pub(crate) fn refuse(&self, file: &FetchFile, received: Timestamp, fault: Fault) {
+    pub(crate) fn refuse_attempt(&self, file: &FetchFile, received: Timestamp, fault: Fault) {
         tracing::warn!(attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(), %fault, "an attempt was refused");
-        self.event(Event::Finished(Finished {
+        self.emit(Event::Finished(AttemptOutcome {
             attempt: file.attempt,
             transfer: file.transfer,
             epoch: file.epoch,
             result: Err(fault),
             bytes_moved: 0,
             bytes_resent: 0,
-            times: Times { received, ..Times::default() },
+            times: AttemptTimeline { received, ..AttemptTimeline::default() },
             shares: Vec::new(),
         }));
     }
 
     /// False if the attempt is known already.
-    pub(crate) fn remember_attempt(&self, job: &Arc<Job>) -> bool {
+    pub(crate) fn register_attempt(&self, job: &Arc<Job>) -> bool {
         match lock(&self.attempts).entry(job.file.attempt) {
             std::collections::btree_map::Entry::Occupied(_) => false,
             std::collections::btree_map::Entry::Vacant(place) => {
@@ -187,7 +187,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn forget_attempt(&self, attempt: AttemptId) {
+    pub(crate) fn unregister_attempt(&self, attempt: AttemptId) {
         let job = lock(&self.attempts).remove(&attempt);
         drop(job);
     }
@@ -198,7 +198,7 @@ impl Shared {
         sources: &SourceList,
         treatment: Treatment,
         mut batch: NewBatch,
-        mut jobs: PlacedJobs,
+        mut jobs: IndexedJobs,
     ) {
         let key = sources.key(treatment);
         loop {
@@ -222,10 +222,10 @@ impl Shared {
     }
 
     /// The work of the looking-after thread.
-    pub(crate) fn look_after(self: &Arc<Self>) {
+    pub(crate) fn run_session_loop(self: &Arc<Self>) {
         while !self.is_stopping() {
-            self.alarm.wait(TICK);
-            if let Err(fault) = crate::sync::guarded("looking after sessions", || self.tick()) {
+            self.waker.wait(TICK_INTERVAL);
+            if let Err(fault) = crate::sync::catch_panic("looking after sessions", || self.tick()) {
                 tracing::error!(%fault, "a tick failed");
             }
         }
@@ -243,11 +243,11 @@ impl Shared {
         self.tick_offers(now);
     }
 
-    pub(crate) fn dial_ahead(&self, ahead: &Arc<Ahead>, streams: usize) {
+    pub(crate) fn preconnect(&self, ahead: &Arc<Preconnect>, streams: usize) {
         for number in 0..streams {
-            let dialler = Dialler::Ahead(ahead.clone());
-            let paths = plain(ahead.addresses(), &self.config.local_addresses, number);
-            self.resolver.push(Resolve { dialler, paths });
+            let dialler = Dialler::Preconnect(ahead.clone());
+            let paths = default_paths(ahead.addresses(), &self.config.local_addresses, number);
+            self.resolver.push(ResolveRequest { dialler, paths });
         }
     }
 
@@ -255,14 +255,14 @@ impl Shared {
         let sources: BTreeSet<AgentId> =
             lock(&self.sessions).values().map(|session| session.peer()).collect();
         for (session, stream) in self.offers.tick(now, |peer| sources.contains(&peer)) {
-            session.stream_down(stream, none_came());
+            session.stream_down(stream, no_stream_offered());
         }
         lock(&self.offerings).retain(|offering| {
             let due = offering.due(now);
             for &place in due.iter().flatten() {
                 let dialler = Dialler::Offer(offering.clone(), place);
-                let paths = plain(offering.addresses(), &self.config.local_addresses, place);
-                self.resolver.push(Resolve { dialler, paths });
+                let paths = default_paths(offering.addresses(), &self.config.local_addresses, place);
+                self.resolver.push(ResolveRequest { dialler, paths });
             }
             due.is_some()
         });
@@ -275,13 +275,13 @@ impl Shared {
     }
 
     /// Lets go of all work, at the end.
-    pub(crate) fn forget_all(&self) {
+    pub(crate) fn release_all(&self) {
         // Their ends take these locks again.
         let attempts = std::mem::take(&mut *lock(&self.attempts));
         let sessions = std::mem::take(&mut *lock(&self.sessions));
         let retired = std::mem::take(&mut *lock(&self.retired));
         drop((attempts, sessions, retired));
-        self.offers.forget_all();
+        self.offers.clear();
     }
 
     /// Unblocks every thread that waits.
@@ -293,11 +293,11 @@ impl Shared {
         self.devices.stop();
         self.serve.stop();
         self.calls.stop();
-        self.alarm.ring();
+        self.waker.wake();
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for EngineContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Engine({})", self.config.agent)
     }

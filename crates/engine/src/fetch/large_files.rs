@@ -10,30 +10,30 @@ use longhaul_wire::journal::Record;
 use super::job::Job;
 use super::target::Target;
 use super::verify;
+use crate::context::EngineContext;
 use crate::interface::Success;
-use crate::shared::Shared;
-use crate::sync::{guarded, lock};
+use crate::sync::{catch_panic, lock};
 
 /// Bytes are flushed after this long at the latest.
-const FLUSH_AFTER: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const FLUSH_INTERVAL_MAX: Duration = Duration::from_secs(2);
+const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Files committed together.
-const TOGETHER_MAX: usize = 256;
+const LARGE_COMMITS_MAX: usize = 256;
 
-pub(crate) enum Large {
+pub(crate) enum LargeFileTask {
     Flush(Arc<Job>),
     Commit(Arc<Job>),
 }
 
 impl Target {
     /// The work of the flushing thread.
-    pub(crate) fn flush_on(&self, shared: &Arc<Shared>) {
-        while let Some(items) = self.large.take_many(TOGETHER_MAX, LOOK_EVERY) {
+    pub(crate) fn run_flusher(&self, shared: &Arc<EngineContext>) {
+        while let Some(items) = self.large_tasks.take_many(LARGE_COMMITS_MAX, QUEUE_POLL_INTERVAL) {
             let mut complete = Vec::new();
             for item in items {
                 match item {
-                    Large::Flush(job) => self.flush_guarded(&job, shared),
-                    Large::Commit(job) => {
+                    LargeFileTask::Flush(job) => self.flush_guarded(&job, shared),
+                    LargeFileTask::Commit(job) => {
                         complete.extend(self.verdict_guarded(&job, shared).map(|success| (job, success)))
                     }
                 }
@@ -41,15 +41,15 @@ impl Target {
             if !complete.is_empty() {
                 self.commit_guarded(complete, shared);
             }
-            self.flush_old(shared);
+            self.flush_overdue(shared);
         }
     }
 
-    fn flush_old(&self, shared: &Arc<Shared>) {
+    fn flush_overdue(&self, shared: &Arc<EngineContext>) {
         let now = shared.now();
         let mut old = Vec::new();
         lock(&self.unflushed).retain(|(job, since)| {
-            let due = now.saturating_sub(*since) >= FLUSH_AFTER;
+            let due = now.saturating_sub(*since) >= FLUSH_INTERVAL_MAX;
             if due {
                 old.extend(job.upgrade());
             }
@@ -58,18 +58,18 @@ impl Target {
         old.iter().for_each(|job| self.flush_guarded(job, shared));
     }
 
-    fn flush_guarded(&self, job: &Arc<Job>, shared: &Arc<Shared>) {
-        if let Err(fault) = guarded("flushing", || self.flush(job)).and_then(|flushed| flushed) {
+    fn flush_guarded(&self, job: &Arc<Job>, shared: &Arc<EngineContext>) {
+        if let Err(fault) = catch_panic("flushing", || self.flush(job)).and_then(|flushed| flushed) {
             // A second flush may succeed without the bytes: begin anew.
             job.discard();
-            job.give_up(fault, shared);
+            job.abort(fault, shared);
         }
     }
 
     fn flush(&self, job: &Job) -> Result<(), Fault> {
         let file = lock(&job.open).clone();
         let mut state = lock(&job.state);
-        state.flush_asked = false;
+        state.flush_requested = false;
         if state.over {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl Target {
         drop(state);
         let Some(file) = file.filter(|_| !extents.is_empty()) else { return Ok(()) };
         let bytes = extents.iter().map(|extent| extent.1).sum::<u64>();
-        self.device.beside(bytes as usize, || file.flush())?;
+        self.device.run_ungated(bytes as usize, || file.flush())?;
         extents.sort_unstable();
         let mut records: Vec<Record> = Vec::new();
         for (offset, len) in extents {
@@ -91,32 +91,32 @@ impl Target {
         self.journal.append_durably(&records)
     }
 
-    fn verdict_guarded(&self, job: &Arc<Job>, shared: &Arc<Shared>) -> Option<Success> {
-        match guarded("verifying", || self.verdict(job, shared)).and_then(|verdict| verdict) {
+    fn verdict_guarded(&self, job: &Arc<Job>, shared: &Arc<EngineContext>) -> Option<Success> {
+        match catch_panic("verifying", || self.verdict(job, shared)).and_then(|verdict| verdict) {
             Ok(success) => Some(success),
             Err(fault) => {
                 // What does not compare is not kept, whoever is to blame.
                 if fault.code != FaultCode::Interrupted {
                     job.discard();
                 }
-                job.give_up(fault, shared);
+                job.abort(fault, shared);
                 None
             }
         }
     }
 
-    fn verdict(&self, job: &Job, shared: &Shared) -> Result<Success, Fault> {
+    fn verdict(&self, job: &Job, shared: &EngineContext) -> Result<Success, Fault> {
         let state = lock(&job.state);
         let (whole, resumed) = (state.coverage.whole(job.file.size), state.resumed);
         drop(state);
         let whole = whole.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file with gaps"))?;
-        if !verify::needs_reading(&job.file) {
-            return verify::check_parts(&job.file, whole, resumed);
+        if !verify::needs_readback(&job.file) {
+            return verify::check_combined(&job.file, whole, resumed);
         }
         let file = lock(&job.open).clone();
         let file =
             file.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file that was never open"))?;
         let given_up = || shared.is_stopping() || job.is_over();
-        verify::check_reading(&job.file, &*file, whole, resumed, &given_up)
+        verify::check_readback(&job.file, &*file, whole, resumed, &given_up)
     }
 }

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-const HOST: &str = "/proc/pressure/io";
-const GROUPS: &str = "/sys/fs/cgroup";
+const HOST_PRESSURE: &str = "/proc/pressure/io";
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// Far more than the two lines it has.
 const TEXT_BYTES_MAX: usize = 4096;
 /// Less, between two looks, is some program text that was swapped in, say, and in nobody's way.
-const FETCHED_BYTES: u64 = 1 << 20;
+const DISK_READ_BYTES_MIN: u64 = 1 << 20;
 
 /// `/proc/self/io`, open; none where there is none.
 static COUNTERS: OnceLock<Option<File>> = OnceLock::new();
@@ -28,48 +28,50 @@ fn counters() -> Option<&'static File> {
 }
 
 /// Differences of a counter, since an average over ten seconds says little about the last two.
-pub(crate) struct Pressure {
+pub(crate) struct IoPressure {
     /// None where the kernel keeps no such account.
-    place: Option<PathBuf>,
+    path: Option<PathBuf>,
     last: Option<(Duration, u64)>,
-    fetched: Option<u64>,
+    disk_read_bytes: Option<u64>,
 }
 
-impl Pressure {
-    pub(crate) fn find() -> Pressure {
+impl IoPressure {
+    pub(crate) fn open() -> IoPressure {
         let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| {
             let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-            Some(PathBuf::from(GROUPS).join(path).join("io.pressure"))
+            Some(PathBuf::from(CGROUP_ROOT).join(path).join("io.pressure"))
         });
-        let place =
-            [Some(PathBuf::from(HOST)), group].into_iter().flatten().find(|place| waited_us(place).is_some());
-        Pressure { place, last: None, fetched: None }
+        let place = [Some(PathBuf::from(HOST_PRESSURE)), group]
+            .into_iter()
+            .flatten()
+            .find(|place| stalled_us(place).is_some());
+        IoPressure { path: place, last: None, disk_read_bytes: None }
     }
 
     /// The part of the time since the last call in which some task waited; none at first, and if nobody can
     /// tell.
-    pub(crate) fn waiting(&mut self, now: Duration) -> Option<f64> {
-        let waited = waited_us(self.place.as_ref()?)?;
+    pub(crate) fn stall_share(&mut self, now: Duration) -> Option<f64> {
+        let waited = stalled_us(self.path.as_ref()?)?;
         let (then, before) = self.last.replace((now, waited))?;
         let passed = now.checked_sub(then).filter(|passed| !passed.is_zero())?.as_secs_f64() * 1e6;
         Some((waited.saturating_sub(before) as f64 / passed).min(1.0))
     }
 
     /// There was a pause: what happened in it is of no interest.
-    pub(crate) fn forget(&mut self) {
-        (self.last, self.fetched) = (None, None);
+    pub(crate) fn reset(&mut self) {
+        (self.last, self.disk_read_bytes) = (None, None);
     }
 
     /// Whether this process had disks read more than a little since the last call; yes where nobody can tell.
-    pub(crate) fn fetched(&mut self) -> bool {
-        let Some(now) = fetched_bytes() else { return true };
-        let before = self.fetched.replace(now).unwrap_or(now);
-        now.saturating_sub(before) >= FETCHED_BYTES
+    pub(crate) fn has_read_from_disk(&mut self) -> bool {
+        let Some(now) = disk_read_bytes() else { return true };
+        let before = self.disk_read_bytes.replace(now).unwrap_or(now);
+        now.saturating_sub(before) >= DISK_READ_BYTES_MIN
     }
 }
 
 /// What came from disks, and not from memory.
-fn fetched_bytes() -> Option<u64> {
+fn disk_read_bytes() -> Option<u64> {
     let mut text = [0; TEXT_BYTES_MAX];
     // From its beginning the kernel writes it anew.
     let length = counters()?.read_at(&mut text, 0).ok()?;
@@ -77,13 +79,13 @@ fn fetched_bytes() -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
-fn waited_us(place: &PathBuf) -> Option<u64> {
+fn stalled_us(place: &PathBuf) -> Option<u64> {
     let text = fs::read(place).ok()?;
-    total_of(std::str::from_utf8(&text[..text.len().min(TEXT_BYTES_MAX)]).ok()?)
+    parse_total(std::str::from_utf8(&text[..text.len().min(TEXT_BYTES_MAX)]).ok()?)
 }
 
 /// `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`
-fn total_of(text: &str) -> Option<u64> {
+fn parse_total(text: &str) -> Option<u64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     some.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
 }
@@ -94,45 +96,45 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_kernels_write() {
+    fn the_kernels_format_is_parsed() {
         let text = "some avg10=1.37 avg60=3.07 avg300=2.92 total=525607546\nfull avg10=0.00 avg60=1.10 \
             avg300=1.95 total=7\n";
-        assert_eq!(total_of(text), Some(525_607_546));
-        assert_eq!(total_of("full avg10=0.00 total=7\n"), None);
+        assert_eq!(parse_total(text), Some(525_607_546));
+        assert_eq!(parse_total("full avg10=0.00 total=7\n"), None);
     }
 
     #[test]
-    fn counts_differences() {
+    fn shares_are_computed_from_differences() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("io");
         let says = |total: u64| fs::write(&place, format!("some avg10=0 total={total}\n")).unwrap();
-        let mut pressure = Pressure { place: Some(place.clone()), last: None, fetched: None };
+        let mut pressure = IoPressure { path: Some(place.clone()), last: None, disk_read_bytes: None };
         let second = Duration::from_secs(1);
         says(1_000_000);
-        assert_eq!(pressure.waiting(second), None, "nothing to compare with");
+        assert_eq!(pressure.stall_share(second), None, "nothing to compare with");
         says(1_500_000);
-        assert_eq!(pressure.waiting(2 * second), Some(0.5));
-        assert_eq!(pressure.waiting(2 * second), None, "no time has passed");
+        assert_eq!(pressure.stall_share(2 * second), Some(0.5));
+        assert_eq!(pressure.stall_share(2 * second), None, "no time has passed");
         says(9_000_000);
-        assert_eq!(pressure.waiting(3 * second), Some(1.0));
-        pressure.forget();
-        assert_eq!(pressure.waiting(9 * second), None);
-        assert_eq!(Pressure { place: None, last: None, fetched: None }.waiting(second), None);
-        assert!(!pressure.fetched(), "nothing to compare with");
+        assert_eq!(pressure.stall_share(3 * second), Some(1.0));
+        pressure.reset();
+        assert_eq!(pressure.stall_share(9 * second), None);
+        assert_eq!(IoPressure { path: None, last: None, disk_read_bytes: None }.stall_share(second), None);
+        assert!(!pressure.has_read_from_disk(), "nothing to compare with");
     }
 
     #[test]
-    fn the_counters_of_this_process_go_on() {
-        let before = fetched_bytes().expect("Linux counts");
+    fn the_process_counters_are_monotonic() {
+        let before = disk_read_bytes().expect("Linux counts");
         let text = fs::read_to_string("/proc/self/io").unwrap();
         let now = text.lines().find_map(|line| line.strip_prefix("read_bytes: ")).unwrap();
-        assert!(fetched_bytes().unwrap() >= now.parse().unwrap() && now.parse::<u64>().unwrap() >= before);
+        assert!(disk_read_bytes().unwrap() >= now.parse().unwrap() && now.parse::<u64>().unwrap() >= before);
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "(some )?[a-z0-9=. \n]{0,80}") {
-            let _ = total_of(&text);
+            let _ = parse_total(&text);
         }
     }
 }

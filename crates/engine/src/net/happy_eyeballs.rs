@@ -8,22 +8,22 @@ use std::time::Duration;
 use longhaul_model::{Fault, FaultCode, Retry};
 
 use super::Dialler;
-use crate::paths::Way;
+use crate::paths::ResolvedPath;
 use crate::sync::lock;
 
 /// An address that has not connected after this long gets a rival (RFC 8305).
-const APART: Duration = Duration::from_millis(250);
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// The same for one that has connected, and does not get further.
-const CONNECTED_APART: Duration = Duration::from_secs(1);
+const CONNECTED_ATTEMPT_DELAY: Duration = Duration::from_secs(1);
 
-pub(crate) struct Race {
+pub(crate) struct DialRace {
     pub(super) dialler: Dialler,
     state: Mutex<State>,
 }
 
 struct State {
-    others: VecDeque<Way>,
-    tried: Vec<Way>,
+    others: VecDeque<ResolvedPath>,
+    tried: Vec<ResolvedPath>,
     running: usize,
     /// Of the running ones.
     connected: usize,
@@ -34,40 +34,40 @@ struct State {
 
 /// What the loop has to do about a race.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step {
-    Begin(Way),
+pub(super) enum RaceStep {
+    Begin(ResolvedPath),
     Wait,
     Won,
     Lost(Fault),
 }
 
-impl Race {
-    pub(super) fn new(dialler: Dialler, ways: Vec<Way>, now: Duration) -> Race {
+impl DialRace {
+    pub(super) fn new(dialler: Dialler, ways: Vec<ResolvedPath>, now: Duration) -> DialRace {
         let others = ways.into();
         let (tried, fault) = (Vec::new(), None);
         let state = State { others, tried, running: 0, connected: 0, begun: now, won: false, fault };
-        Race { dialler, state: Mutex::new(state) }
+        DialRace { dialler, state: Mutex::new(state) }
     }
 
-    pub(super) fn step(&self, now: Duration) -> Step {
+    pub(super) fn step(&self, now: Duration) -> RaceStep {
         let mut state = lock(&self.state);
         if state.won {
-            return Step::Won;
+            return RaceStep::Won;
         }
-        let apart = if state.connected == 0 { APART } else { CONNECTED_APART };
+        let apart = if state.connected == 0 { ATTEMPT_DELAY } else { CONNECTED_ATTEMPT_DELAY };
         if state.running == 0 || now.saturating_sub(state.begun) >= apart {
             if let Some(way) = state.others.pop_front() {
                 state.running += 1;
                 state.begun = now;
                 state.tried.push(way.clone());
-                return Step::Begin(way);
+                return RaceStep::Begin(way);
             }
             if state.running == 0 {
                 let none = || Fault::new(FaultCode::Unreachable, "the peer has no address");
-                return Step::Lost(state.fault.take().unwrap_or_else(none));
+                return RaceStep::Lost(state.fault.take().unwrap_or_else(none));
             }
         }
-        Step::Wait
+        RaceStep::Wait
     }
 
     pub(super) fn connected(&self) {
@@ -76,12 +76,12 @@ impl Race {
 
     /// The peer is known there. None if another address was faster; else those that were tried before a spare
     /// way, and have not answered in time.
-    pub(super) fn win(&self, way: &Way) -> Option<Vec<Way>> {
+    pub(super) fn win(&self, way: &ResolvedPath) -> Option<Vec<ResolvedPath>> {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.won, true) {
             return None;
         }
-        let is_late = |tried: &Way| way.path.spare && !tried.path.spare;
+        let is_late = |tried: &ResolvedPath| way.path.spare && !tried.path.spare;
         Some(std::mem::take(&mut state.tried).into_iter().filter(is_late).collect())
     }
 
@@ -104,50 +104,54 @@ impl Race {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calls::Calling;
+    use crate::calls::CallClient;
     use crate::interface::Path;
 
     #[test]
-    fn a_rival_starts_when_the_first_is_late_or_fails() {
+    fn the_next_attempt_starts_when_the_first_is_late_or_fails() {
         let at = Duration::from_millis;
         let address = |number: u16| {
             let address = std::net::SocketAddr::from(([127, 0, 0, 1], number));
-            let path = Path::to(address.to_string());
-            Way { address, path: std::sync::Arc::new(path) }
+            let path = Path::new(address.to_string());
+            ResolvedPath { address, path: std::sync::Arc::new(path) }
         };
         let race = |count: u16| {
-            Race::new(Dialler::Calls(Calling::new(None)), (1..=count).map(address).collect(), at(0))
+            DialRace::new(Dialler::Calls(CallClient::new(None)), (1..=count).map(address).collect(), at(0))
         };
         let refused = || Fault::new(FaultCode::Unreachable, "refused");
         let slow = race(3);
-        assert_eq!(slow.step(at(0)), Step::Begin(address(1)));
-        assert_eq!(slow.step(at(249)), Step::Wait);
-        assert_eq!(slow.step(at(250)), Step::Begin(address(2)));
+        assert_eq!(slow.step(at(0)), RaceStep::Begin(address(1)));
+        assert_eq!(slow.step(at(249)), RaceStep::Wait);
+        assert_eq!(slow.step(at(250)), RaceStep::Begin(address(2)));
         slow.lost(false, refused());
-        assert_eq!(slow.step(at(260)), Step::Wait, "the first may still make it");
+        assert_eq!(slow.step(at(260)), RaceStep::Wait, "the first may still make it");
         slow.connected();
-        assert_eq!(slow.step(at(1_200)), Step::Wait, "what connects is given more time");
-        assert_eq!(slow.step(at(1_250)), Step::Begin(address(3)));
-        assert_eq!(slow.step(at(5_000)), Step::Wait, "there is no other");
+        assert_eq!(slow.step(at(1_200)), RaceStep::Wait, "what connects is given more time");
+        assert_eq!(slow.step(at(1_250)), RaceStep::Begin(address(3)));
+        assert_eq!(slow.step(at(5_000)), RaceStep::Wait, "there is no other");
         assert_eq!((slow.win(&address(2)), slow.win(&address(1))), (Some(Vec::new()), None));
-        assert_eq!(slow.step(at(5_001)), Step::Won);
+        assert_eq!(slow.step(at(5_001)), RaceStep::Won);
 
         let bad = race(2);
-        assert_eq!(bad.step(at(0)), Step::Begin(address(1)));
+        assert_eq!(bad.step(at(0)), RaceStep::Begin(address(1)));
         bad.connected();
         bad.lost(true, Fault::new(FaultCode::ForeignDeployment, "of another deployment"));
-        assert_eq!(bad.step(at(1)), Step::Begin(address(2)), "at once after a failure");
+        assert_eq!(bad.step(at(1)), RaceStep::Begin(address(2)), "at once after a failure");
         bad.lost(false, refused());
-        let Step::Lost(fault) = bad.step(at(2)) else { panic!("nothing is left") };
+        let RaceStep::Lost(fault) = bad.step(at(2)) else { panic!("nothing is left") };
         assert_eq!(fault.code, FaultCode::ForeignDeployment);
-        assert!(matches!(race(0).step(at(0)), Step::Lost(_)));
+        assert!(matches!(race(0).step(at(0)), RaceStep::Lost(_)));
 
         let plain = address(2);
-        let spare = Way { path: std::sync::Arc::new(Path { spare: true, ..(*plain.path).clone() }), ..plain };
-        let mute = Race::new(Dialler::Calls(Calling::new(None)), vec![address(1), spare.clone()], at(0));
+        let spare = ResolvedPath {
+            path: std::sync::Arc::new(Path { spare: true, ..(*plain.path).clone() }),
+            ..plain
+        };
+        let mute =
+            DialRace::new(Dialler::Calls(CallClient::new(None)), vec![address(1), spare.clone()], at(0));
         mute.step(at(0));
         mute.connected();
-        assert_eq!(mute.step(at(1_000)), Step::Begin(spare.clone()));
+        assert_eq!(mute.step(at(1_000)), RaceStep::Begin(spare.clone()));
         assert_eq!(mute.win(&spare), Some(vec![address(1)]));
     }
 }

@@ -8,21 +8,21 @@ use longhaul_model::{AgentId, Fault, FaultCode};
 use longhaul_wire::limits::{CALL_BYTES_MAX, CALLS_OPEN_MAX};
 use longhaul_wire::{Answer, Call, Frame};
 
-use crate::membership::Membership;
+use crate::foreign_deployment::ForeignDeployment;
 use crate::net::Link;
 use crate::sync::{lock, wait, wait_until};
 
 /// A stream for calls. Closes when dropped.
 #[derive(Debug)]
 pub struct Channel {
-    calling: Arc<Calling>,
+    client: Arc<CallClient>,
     peer: AgentId,
 }
 
 impl Channel {
-    pub(crate) fn open(calling: Arc<Calling>, within: Duration) -> Result<Channel, Fault> {
+    pub(crate) fn open(calling: Arc<CallClient>, within: Duration) -> Result<Channel, Fault> {
         let peer = calling.wait_until_up(within)?;
-        Ok(Channel { calling, peer })
+        Ok(Channel { client: calling, peer })
     }
 
     /// Who answers.
@@ -33,26 +33,26 @@ impl Channel {
     /// Asks, and waits until the answer is there or the stream is down; however long that takes, as long as
     /// the peer lives. From any number of threads at once.
     pub fn call(&self, request: &[u8]) -> Result<Vec<u8>, Fault> {
-        self.calling.call(request)
+        self.client.call(request)
     }
 
     /// Whether a call could succeed.
     pub fn is_up(&self) -> bool {
-        matches!(lock(&self.calling.state).stream, Stream::Up { .. })
+        matches!(lock(&self.client.state).stream, Stream::Up { .. })
     }
 }
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        self.calling.close();
+        self.client.close();
     }
 }
 
 /// What the network thread and the callers share.
 #[derive(Debug)]
-pub(crate) struct Calling {
+pub(crate) struct CallClient {
     /// In whose deployment the peer is.
-    pub(crate) membership: Option<Membership>,
+    pub(crate) membership: Option<ForeignDeployment>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -81,10 +81,10 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-impl Calling {
-    pub(crate) fn new(membership: Option<Membership>) -> Arc<Calling> {
+impl CallClient {
+    pub(crate) fn new(membership: Option<ForeignDeployment>) -> Arc<CallClient> {
         let state = State { stream: Stream::Dialling, next: 0, open: BTreeMap::new() };
-        Arc::new(Calling { membership, state: Mutex::new(state), changed: Condvar::new() })
+        Arc::new(CallClient { membership, state: Mutex::new(state), changed: Condvar::new() })
     }
 
     /// The peer has welcomed the stream. False if nobody waits for it any more.
@@ -107,7 +107,7 @@ impl Calling {
         }
     }
 
-    pub(crate) fn answered(&self, answer: Answer) -> Result<(), Fault> {
+    pub(crate) fn handle_answer(&self, answer: Answer) -> Result<(), Fault> {
         match lock(&self.state).open.get_mut(&answer.number) {
             Some(place @ None) => *place = Some(answer.body),
             _ => return Err(Fault::new(FaultCode::ProtocolError, "an answer to a call that was not made")),
@@ -156,10 +156,10 @@ impl Calling {
         // Outside of the lock: the call may be long, and its bytes are copied.
         drop(state);
         link.send_frame(&Frame::Call(Call { number, body: request.to_vec() }));
-        self.answer(number, lock(&self.state))
+        self.wait_for_answer(number, lock(&self.state))
     }
 
-    fn answer(&self, number: u32, mut state: MutexGuard<'_, State>) -> Result<Vec<u8>, Fault> {
+    fn wait_for_answer(&self, number: u32, mut state: MutexGuard<'_, State>) -> Result<Vec<u8>, Fault> {
         loop {
             let answered = state.open.get_mut(&number).and_then(Option::take);
             let down = if let Stream::Down(fault) = &state.stream { Some(fault.clone()) } else { None };

@@ -13,26 +13,26 @@ use mio::net::TcpStream;
 use crate::tls::ACCESS_DENIED;
 
 /// Who has not read its alert by then never does.
-const KEPT_FOR: Duration = Duration::from_secs(1);
+const REFUSED_SOCKET_LINGER: Duration = Duration::from_secs(1);
 /// The oldest makes room for the next.
-const KEPT_MAX: usize = 64;
+const REFUSED_SOCKETS_MAX: usize = 64;
 
 #[derive(Default)]
-pub(super) struct Refused(VecDeque<(Duration, TcpStream)>);
+pub(super) struct RefusedSockets(VecDeque<(Duration, TcpStream)>);
 
-impl Refused {
-    pub(super) fn take(&mut self, mut socket: TcpStream, now: Duration) {
+impl RefusedSockets {
+    pub(super) fn refuse(&mut self, mut socket: TcpStream, now: Duration) {
         // An empty socket buffer has room for it; if it has not, the stream just ends.
         let _ = socket.write(&ACCESS_DENIED);
         let _ = socket.shutdown(Shutdown::Write);
-        if self.0.len() >= KEPT_MAX {
+        if self.0.len() >= REFUSED_SOCKETS_MAX {
             self.0.pop_front();
         }
         self.0.push_back((now, socket));
     }
 
     pub(super) fn tick(&mut self, now: Duration) {
-        while self.0.front().is_some_and(|(since, _)| now.saturating_sub(*since) >= KEPT_FOR) {
+        while self.0.front().is_some_and(|(since, _)| now.saturating_sub(*since) >= REFUSED_SOCKET_LINGER) {
             self.0.pop_front();
         }
     }

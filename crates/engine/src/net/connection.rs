@@ -11,74 +11,78 @@ use longhaul_wire::Frame;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-use super::Race;
+use super::DialRace;
 use super::link::{Link, Outgoing, Payload};
-use super::role::{Inner, Plaintext, Role};
-use super::sample::Sampler;
-use super::scavenge::Scavenging;
-use crate::marks::{End, Flow};
-use crate::paths::Way;
-use crate::shared::Shared;
+use super::role::{Plaintext, Role, StreamHandler};
+use super::sampler::Sampler;
+use super::scavenger_window::ScavengerWindow;
+use crate::context::EngineContext;
+use crate::marks::{Flow, FlowEnd};
+use crate::paths::ResolvedPath;
 use crate::socket;
 use crate::tcp::TcpInfo;
-use crate::tls::{RECORDS_PER_KEY, Received, Tls};
+use crate::tls::{RECORDS_PER_KEY, ReadStatus, Tls};
 
 /// Socket reads of one stream before the others have their turn.
-const READS_PER_TURN: usize = 8;
+const READS_PER_TURN_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
-    Waits,
+pub(super) enum ConnectionProgress {
+    Blocked,
     HasMore,
-    Over,
+    Closed,
 }
 
-pub(super) struct Conn {
+pub(super) struct Connection {
     socket: TcpStream,
     connected: bool,
     tls: Tls,
-    sending: Option<Sending>,
+    sending: Option<OutgoingProgress>,
     accepted: bool,
     sampler: Sampler,
-    scavenging: Option<Scavenging>,
+    scavenger: Option<ScavengerWindow>,
     /// Of a marked stream.
     flow: Option<Flow>,
     /// Payload sent before its mark was known.
     sent_unmarked: u64,
-    inner: Inner,
+    handler: StreamHandler,
 }
 
-struct Sending {
+struct OutgoingProgress {
     outgoing: Outgoing,
     /// Of head and payload together.
     at: usize,
 }
 
-impl Conn {
-    pub(super) fn accepted(socket: TcpStream, link: Arc<Link>, shared: &Shared) -> Result<Conn, Fault> {
-        socket::prepare(&socket, &shared.config.path);
+impl Connection {
+    pub(super) fn accepted(
+        socket: TcpStream,
+        link: Arc<Link>,
+        shared: &EngineContext,
+    ) -> Result<Connection, Fault> {
+        socket::prepare_accepted(&socket, &shared.config.path);
         let tls = Tls::server(&shared.tls().server, &shared.deployment, records_per_key(shared))?;
-        let inner = Inner::new(Role::Stranger, link, shared);
-        Ok(Conn {
+        let inner = StreamHandler::new(Role::Stranger, link, shared);
+        Ok(Connection {
             socket,
             connected: true,
             tls,
             sending: None,
             accepted: true,
             sampler: Sampler::default(),
-            scavenging: None,
+            scavenger: None,
             flow: None,
             sent_unmarked: 0,
-            inner,
+            handler: inner,
         })
     }
 
     pub(super) fn dialled(
-        race: Arc<Race>,
-        way: Way,
+        race: Arc<DialRace>,
+        way: ResolvedPath,
         link: Arc<Link>,
-        shared: &Shared,
-    ) -> Result<Conn, Fault> {
+        shared: &EngineContext,
+    ) -> Result<Connection, Fault> {
         let profile = way.path.profile.as_ref().unwrap_or(&shared.config.path);
         let socket = {
             // Each flow has its own entropy in its label.
@@ -90,18 +94,18 @@ impl Conn {
             None => Tls::client(&shared.tls().client, &shared.deployment, records_per_key(shared))?,
         };
         let role = Role::Dialling { race, way, connected: false };
-        let inner = Inner::new(role, link, shared);
-        Ok(Conn {
+        let inner = StreamHandler::new(role, link, shared);
+        Ok(Connection {
             socket,
             connected: false,
             tls,
             sending: None,
             accepted: false,
             sampler: Sampler::default(),
-            scavenging: None,
+            scavenger: None,
             flow: None,
             sent_unmarked: 0,
-            inner,
+            handler: inner,
         })
     }
 
@@ -111,52 +115,56 @@ impl Conn {
             .map_err(|error| Fault::new(FaultCode::Internal, format!("watching a socket: {error}")))
     }
 
-    pub(super) fn is_stranger(&self) -> bool {
-        matches!(self.inner.role, Role::Stranger)
+    pub(super) fn is_unauthenticated(&self) -> bool {
+        matches!(self.handler.role, Role::Stranger)
     }
 
     /// Looks at what the kernel knows of the stream, about once a second.
-    pub(super) fn sample(&mut self, shared: &Shared) {
-        self.sampler.look(&self.socket, &mut self.inner, shared, shared.now());
+    pub(super) fn sample(&mut self, shared: &EngineContext) {
+        self.sampler.sample(&self.socket, &mut self.handler, shared, shared.now());
         if let Some(flow) = &mut self.flow {
-            flow.look(&self.socket, shared);
+            flow.report_progress(&self.socket, shared);
         }
     }
 
     /// Whether it has to give way to other traffic.
-    pub(super) fn scavenges(&self) -> bool {
+    pub(super) fn is_scavenger(&self) -> bool {
         matches!(
-            &self.inner.role,
+            &self.handler.role,
             Role::Fetching { session, .. } if session.class() == TrafficClass::Scavenger
         )
     }
 
     /// Gives way.
     pub(super) fn scavenge(&mut self, now: Duration) {
-        if !self.scavenges() || self.tls.peer().is_none() {
+        if !self.is_scavenger() || self.tls.peer().is_none() {
             return;
         }
-        let scavenging = self.scavenging.get_or_insert_with(|| Scavenging::new(now));
-        if scavenging.look(&self.socket, now) {
+        let scavenging = self.scavenger.get_or_insert_with(|| ScavengerWindow::new(now));
+        if scavenging.update(&self.socket, now) {
             // Its acknowledgement is what measures the round trip.
-            self.inner.link.send_frame(&Frame::Ping { number: 0 });
+            self.handler.link.send_frame(&Frame::Ping { number: 0 });
         }
     }
 
     /// Time-outs. An error ends the stream.
-    pub(super) fn check(&mut self, now: Duration) -> Result<(), Fault> {
-        if self.inner.deadline.is_some_and(|deadline| now >= deadline) {
+    pub(super) fn check_timeouts(&mut self, now: Duration) -> Result<(), Fault> {
+        if self.handler.deadline.is_some_and(|deadline| now >= deadline) {
             return Err(Fault::new(FaultCode::Unreachable, "the peer did not say hello in time"));
         }
-        self.inner.check_pulse(self.sampler.round_trip(), now)
+        self.handler.check_keepalive(self.sampler.round_trip(), now)
     }
 
-    pub(super) fn drive(&mut self, readable: bool, shared: &Arc<Shared>) -> Result<Progress, Fault> {
+    pub(super) fn drive(
+        &mut self,
+        readable: bool,
+        shared: &Arc<EngineContext>,
+    ) -> Result<ConnectionProgress, Fault> {
         if !self.connected && !self.is_connected(shared)? {
-            return Ok(Progress::Waits);
+            return Ok(ConnectionProgress::Blocked);
         }
-        self.inner.follow_orders(shared);
-        let mut progress = Progress::Waits;
+        self.handler.adopt_session(shared);
+        let mut progress = ConnectionProgress::Blocked;
         if readable {
             progress = self.read(shared)?;
             if self.sampler.is_new() {
@@ -164,22 +172,23 @@ impl Conn {
             }
         }
         self.write()?;
-        if let Some(fault) = self.inner.link.closing() {
-            return fault.map_or(Ok(Progress::Over), Err);
+        if let Some(fault) = self.handler.link.take_close() {
+            return fault.map_or(Ok(ConnectionProgress::Closed), Err);
         }
         Ok(progress)
     }
 
     /// The stream may have been given a mark.
-    fn begin_flow(&mut self, shared: &Shared) {
-        let (Some(marks), Some(mark)) = (&shared.marks, self.inner.mark.take()) else { return };
-        let end = if matches!(self.inner.role, Role::Serving { .. }) { End::Source } else { End::Target };
+    fn begin_flow(&mut self, shared: &EngineContext) {
+        let (Some(marks), Some(mark)) = (&shared.marks, self.handler.mark.take()) else { return };
+        let end =
+            if matches!(self.handler.role, Role::Serving { .. }) { FlowEnd::Source } else { FlowEnd::Target };
         let flow = Flow::begin(marks, &self.socket, end, mark, shared);
-        flow.passed(std::mem::take(&mut self.sent_unmarked));
+        flow.count(std::mem::take(&mut self.sent_unmarked));
         self.flow = Some(flow);
     }
 
-    fn is_connected(&mut self, shared: &Shared) -> Result<bool, Fault> {
+    fn is_connected(&mut self, shared: &EngineContext) -> Result<bool, Fault> {
         if let Some(error) = self.socket.take_error().map_err(|error| io_fault(&error))? {
             return Err(io_fault(&error));
         }
@@ -187,7 +196,7 @@ impl Conn {
             Ok(_) => {
                 self.connected = true;
                 let round_trip = self.round_trip();
-                self.inner.connected(round_trip, shared)?;
+                self.handler.handle_connected(round_trip, shared)?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotConnected => {}
             Err(error) => return Err(io_fault(&error)),
@@ -197,41 +206,41 @@ impl Conn {
 
     /// As the kernel has measured it so far; zero if it has not.
     fn round_trip(&self) -> Duration {
-        TcpInfo::of(self.socket.as_fd()).map_or(Duration::ZERO, |info| info.round_trip)
+        TcpInfo::read_from(self.socket.as_fd()).map_or(Duration::ZERO, |info| info.round_trip)
     }
 
     /// Reads until the socket is empty or the turn is over.
-    fn read(&mut self, shared: &Arc<Shared>) -> Result<Progress, Fault> {
-        for _ in 0..READS_PER_TURN {
-            let inner = &mut self.inner;
+    fn read(&mut self, shared: &Arc<EngineContext>) -> Result<ConnectionProgress, Fault> {
+        for _ in 0..READS_PER_TURN_MAX {
+            let inner = &mut self.handler;
             let received = self.tls.receive(&mut self.socket, &mut Plaintext { inner, shared });
-            let payload = self.inner.heard(shared);
+            let payload = self.handler.note_received(shared);
             self.begin_flow(shared);
             if let Some(flow) = &self.flow {
-                flow.passed(payload);
+                flow.count(payload);
             }
             let received = received?;
-            if self.inner.peer.is_none()
+            if self.handler.peer.is_none()
                 && let Some(peer) = self.tls.peer()
             {
                 self.check_access(shared)?;
                 let round_trip = self.round_trip();
-                self.inner.peer_known(peer, round_trip, shared)?;
+                self.handler.handle_authenticated(peer, round_trip, shared)?;
             }
             match received {
-                Received::Drained => return Ok(Progress::Waits),
-                Received::Closed => {
+                ReadStatus::Drained => return Ok(ConnectionProgress::Blocked),
+                ReadStatus::Closed => {
                     return Err(Fault::new(FaultCode::ConnectionLost, "the peer closed the connection"));
                 }
-                Received::More => {}
+                ReadStatus::More => {}
             }
         }
-        Ok(Progress::HasMore)
+        Ok(ConnectionProgress::HasMore)
     }
 
     /// Whether somebody who dialled us may come in, now that we know who it is. The refusal goes to the peer
     /// in words.
-    fn check_access(&self, shared: &Shared) -> Result<(), Fault> {
+    fn check_access(&self, shared: &EngineContext) -> Result<(), Fault> {
         let Some(identity) = self.tls.identity().filter(|_| self.accepted) else { return Ok(()) };
         shared.config.access.check_subject(identity).inspect_err(|_| {
             shared.counters.refused_subjects.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +249,7 @@ impl Conn {
 
     /// Seals and sends until the socket takes no more or nothing is left.
     fn write(&mut self) -> Result<(), Fault> {
-        self.inner.link.looked_at();
+        self.handler.link.clear_notified();
         loop {
             let all_sealed = self.seal()?;
             if !self.tls.flush(&mut self.socket)? || all_sealed {
@@ -256,7 +265,8 @@ impl Conn {
         }
         loop {
             if self.sending.is_none() {
-                self.sending = self.inner.link.next().map(|outgoing| Sending { outgoing, at: 0 });
+                self.sending =
+                    self.handler.link.next_outgoing().map(|outgoing| OutgoingProgress { outgoing, at: 0 });
             }
             let Some(sending) = &mut self.sending else { return Ok(true) };
             while let Some(rest) = sending.rest() {
@@ -266,10 +276,12 @@ impl Conn {
                 }
                 sending.at += taken;
             }
-            if let Some(Sending { outgoing: Outgoing { payload, call, .. }, .. }) = self.sending.take() {
+            if let Some(OutgoingProgress { outgoing: Outgoing { payload, call, .. }, .. }) =
+                self.sending.take()
+            {
                 let bytes = payload.as_ref().map_or(0, |payload| payload.bytes().len() as u64);
                 match &self.flow {
-                    Some(flow) => flow.passed(bytes),
+                    Some(flow) => flow.count(bytes),
                     None => self.sent_unmarked += bytes,
                 }
                 payload.into_iter().for_each(Payload::finish);
@@ -279,12 +291,12 @@ impl Conn {
     }
 
     /// A step of ours panicked.
-    pub(super) fn broken(&self, fault: &Fault) {
-        self.inner.broken(fault);
+    pub(super) fn abort(&self, fault: &Fault) {
+        self.handler.abort(fault);
     }
 
     /// Closes the stream and tells who uses it.
-    pub(super) fn shut(&mut self, fault: Option<Fault>, shared: &Arc<Shared>) {
+    pub(super) fn close(&mut self, fault: Option<Fault>, shared: &Arc<EngineContext>) {
         let told = Frame::Goodbye { fault: fault.clone() }.encode(0);
         if self.sending.is_none() {
             // Whether the peer hears it does not matter: then it sees the stream end.
@@ -293,9 +305,9 @@ impl Conn {
         self.tls.close();
         let _ = self.tls.flush(&mut self.socket);
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
-        self.inner.link.abandon();
+        self.handler.link.abandon();
         self.sending = None;
-        if self.is_stranger()
+        if self.is_unauthenticated()
             && let Some(fault) = &fault
         {
             let from = self.socket.peer_addr().map(|from| from.to_string()).unwrap_or_default();
@@ -308,18 +320,18 @@ impl Conn {
         if let Some(flow) = self.flow.take() {
             flow.end(&self.socket, shared);
         }
-        self.inner.ended(fault, shared);
+        self.handler.handle_end(fault, shared);
         if self.accepted {
             shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-fn records_per_key(shared: &Shared) -> u64 {
+fn records_per_key(shared: &EngineContext) -> u64 {
     shared.config.path.records_per_key.unwrap_or(RECORDS_PER_KEY)
 }
 
-impl Sending {
+impl OutgoingProgress {
     /// What is next, of the head first.
     fn rest(&self) -> Option<&[u8]> {
         let head = &self.outgoing.head;

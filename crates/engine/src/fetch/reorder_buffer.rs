@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The places of the reorder buffer, over all sessions.
-pub(crate) struct Reorder {
+pub(crate) struct ReorderBudget {
     total: usize,
     used: AtomicUsize,
     peak: AtomicUsize,
 }
 
-impl Reorder {
+impl ReorderBudget {
     /// Half of the buffers: the rest is for files that are written in any order, and for the chunks that are
     /// waited for.
-    pub(crate) fn of(buffers: usize) -> Arc<Reorder> {
-        Arc::new(Reorder { total: buffers / 2, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
+    pub(crate) fn new(buffers: usize) -> Arc<ReorderBudget> {
+        Arc::new(ReorderBudget { total: buffers / 2, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -38,18 +38,18 @@ impl Reorder {
 }
 
 /// The places that one session holds.
-pub(crate) struct Places {
-    reorder: Arc<Reorder>,
+pub(crate) struct ReorderShare {
+    reorder: Arc<ReorderBudget>,
     held: usize,
 }
 
-impl Places {
-    pub(crate) fn of(reorder: &Arc<Reorder>) -> Places {
-        Places { reorder: reorder.clone(), held: 0 }
+impl ReorderShare {
+    pub(crate) fn new(reorder: &Arc<ReorderBudget>) -> ReorderShare {
+        ReorderShare { reorder: reorder.clone(), held: 0 }
     }
 
     /// It holds so many now.
-    pub(crate) fn hold(&mut self, now: usize) {
+    pub(crate) fn set_held(&mut self, now: usize) {
         if now >= self.held {
             let used = self.reorder.used.fetch_add(now - self.held, Ordering::AcqRel) + now - self.held;
             self.reorder.peak.fetch_max(used, Ordering::Relaxed);
@@ -60,24 +60,24 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for ReorderShare {
     fn drop(&mut self) {
-        self.hold(0);
+        self.set_held(0);
     }
 }
 
 /// Pieces of one file that wait for their turn.
-pub(super) struct InLine<T> {
+pub(super) struct ReorderBuffer<T> {
     next: u64,
     /// Somebody writes the next piece.
     busy: bool,
     waiting: BTreeMap<u64, T>,
 }
 
-impl<T> InLine<T> {
+impl<T> ReorderBuffer<T> {
     /// The file is written up to `next`.
-    pub(super) fn from(next: u64) -> Self {
-        InLine { next, busy: false, waiting: BTreeMap::new() }
+    pub(super) fn starting_at(next: u64) -> Self {
+        ReorderBuffer { next, busy: false, waiting: BTreeMap::new() }
     }
 
     pub(super) fn push(&mut self, offset: u64, piece: T) {
@@ -85,7 +85,7 @@ impl<T> InLine<T> {
     }
 
     /// The next piece, if it is there and nobody is at it. Whoever takes it calls `written`.
-    pub(super) fn take(&mut self) -> Option<T> {
+    pub(super) fn take_next(&mut self) -> Option<T> {
         if self.busy {
             return None;
         }
@@ -100,7 +100,7 @@ impl<T> InLine<T> {
     }
 
     /// Nothing that waits will be written: their buffers are for the caller to drop, outside of the lock.
-    pub(super) fn give_up(&mut self) -> BTreeMap<u64, T> {
+    pub(super) fn drain(&mut self) -> BTreeMap<u64, T> {
         std::mem::take(&mut self.waiting)
     }
 }
@@ -114,7 +114,7 @@ mod tests {
         /// Whatever the order of coming, and however many write at once, pieces leave in one order, one at a
         /// time.
         #[test]
-        fn pieces_leave_in_order(lens in proptest::collection::vec(1u64..50, 1..40), order in any::<u64>()) {
+        fn pieces_are_written_in_order(lens in proptest::collection::vec(1u64..50, 1..40), order in any::<u64>()) {
             let mut pieces = Vec::new();
             let mut end = 0;
             for len in lens {
@@ -123,14 +123,14 @@ mod tests {
             }
             let expected = pieces.clone();
             pieces.sort_by_key(|piece| (piece.0 + 1).wrapping_mul(order | 1));
-            let mut line = InLine::from(0);
+            let mut line = ReorderBuffer::starting_at(0);
             let mut left: Vec<(u64, u64)> = Vec::new();
             let mut taken = None::<(u64, u64)>;
             for (number, piece) in pieces.into_iter().enumerate() {
                 line.push(piece.0, piece);
-                while let Some(next) = line.take() {
+                while let Some(next) = line.take_next() {
                     prop_assert!(taken.is_none(), "one at a time");
-                    prop_assert!(line.take().is_none());
+                    prop_assert!(line.take_next().is_none());
                     // At times the writer is slow, and others come meanwhile.
                     if (order >> (number % 60)) & 1 == 1 {
                         taken = Some(next);
@@ -142,25 +142,25 @@ mod tests {
                 if let Some(late) = taken.take() {
                     line.written(late.1);
                     left.push(late);
-                    while let Some(next) = line.take() {
+                    while let Some(next) = line.take_next() {
                         line.written(next.1);
                         left.push(next);
                     }
                 }
             }
             prop_assert_eq!(left, expected);
-            prop_assert!(line.give_up().is_empty());
+            prop_assert!(line.drain().is_empty());
         }
     }
 
     #[test]
-    fn places_are_given_back() {
-        let reorder = Reorder::of(9);
-        let mut places = Places::of(&reorder);
-        places.hold(3);
-        Places::of(&reorder).hold(1);
+    fn credits_are_returned() {
+        let reorder = ReorderBudget::new(9);
+        let mut places = ReorderShare::new(&reorder);
+        places.set_held(3);
+        ReorderShare::new(&reorder).set_held(1);
         assert_eq!((reorder.total(), reorder.free(), reorder.peak()), (4, 1, 4));
-        places.hold(1);
+        places.set_held(1);
         assert_eq!(reorder.free(), 3);
         drop(places);
         assert_eq!((reorder.free(), reorder.peak()), (4, 4));
